@@ -1,0 +1,1 @@
+//! Content kept for a host.

@@ -1,0 +1,715 @@
+//! The port: what a backend does for a workspace, with its options, outcomes and errors.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use crate::diff::{Diff, DiffOptions};
+use crate::error::{ErrorKind, PathError};
+use crate::path::{InvalidPath, RelPath};
+use crate::restore::{PlanId, RestoreGoal, RestorePlan, Skipped};
+use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
+use crate::workspace::{LockedWorkspace, Workspace};
+
+/// Captures a workspace, and puts back what it captured.
+///
+/// Every method blocks, and none of them runs a program that the workspace names or touches the
+/// network. A [`LockedWorkspace`] proves that no other engine is at work in the same directory.
+pub trait Backend: Send + Sync {
+    /// Which snapshots this backend takes and understands.
+    fn kind(&self) -> BackendKind;
+
+    /// Captures every path in scope. Reads the workspace, never writes it.
+    ///
+    /// On `Ok` the snapshot is durable: its content was synced and read back before a ref named
+    /// it. On `Err` nothing was published. What could not be captured is not an error: it is named
+    /// in the snapshot's [`Coverage`](crate::Coverage).
+    fn snapshot(
+        &self,
+        workspace: &LockedWorkspace,
+        options: &SnapshotOptions,
+    ) -> Result<Snapshot, SnapshotError>;
+
+    /// The snapshots that the store of `workspace` holds for this backend, oldest first.
+    ///
+    /// This is the truth that a log of snapshots can be rebuilt from.
+    fn list(&self, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError>;
+
+    /// Compares two snapshots of this backend. The worktree is not looked at.
+    ///
+    /// With [`DiffOptions::capture_patch`] the whole patch is written to `patch`, whatever its
+    /// size; up to the limit it is embedded in the answer too.
+    fn diff(
+        &self,
+        workspace: &Workspace,
+        from: &Snapshot,
+        to: &Snapshot,
+        options: &DiffOptions,
+        patch: &mut dyn Write,
+    ) -> Result<Diff, DiffError>;
+
+    /// Says what a restore would do now. Nothing is written or published.
+    fn plan(
+        &self,
+        workspace: &LockedWorkspace,
+        goal: &RestoreGoal,
+        options: &SnapshotOptions,
+    ) -> Result<RestorePlan, RestoreError>;
+
+    /// Takes the guard, plans, carries out the plan, then captures the result and compares.
+    ///
+    /// On `Err` whose [`RestoreError::touched`] is false nothing was touched. On any other the
+    /// journal holds the rest, and [`Backend::recover`] finishes it.
+    fn restore(
+        &self,
+        workspace: &mut LockedWorkspace,
+        goal: &RestoreGoal,
+        options: &RestoreOptions,
+    ) -> Result<RestoreOutcome, RestoreError>;
+
+    /// Finishes a restore that a crash interrupted. With nothing to finish it does nothing.
+    ///
+    /// The engine calls it before any other work on a workspace.
+    fn recover(&self, workspace: &mut LockedWorkspace) -> Result<Recovery, RestoreError>;
+
+    /// Says whether `path` would be captured now, and why or why not.
+    fn why(
+        &self,
+        workspace: &LockedWorkspace,
+        path: &RelPath,
+        options: &SnapshotOptions,
+    ) -> Result<Why, SnapshotError>;
+
+    /// Says whether `snapshot` has `path`, and why or why not.
+    fn why_in(
+        &self,
+        workspace: &Workspace,
+        snapshot: &Snapshot,
+        path: &RelPath,
+    ) -> Result<Why, StoreError>;
+
+    /// Proves that everything `snapshot` needs is in the store and right; lists what is not.
+    fn verify(
+        &self,
+        workspace: &Workspace,
+        snapshot: &Snapshot,
+    ) -> Result<Vec<Problem>, StoreError>;
+
+    /// Forgets the snapshots with these ids. Content stays until [`Backend::collect`].
+    fn forget(&self, workspace: &mut LockedWorkspace, ids: &[SnapshotId])
+    -> Result<(), StoreError>;
+
+    /// Removes content that no snapshot needs; answers with the bytes that this freed.
+    fn collect(&self, workspace: &mut LockedWorkspace) -> Result<u64, StoreError>;
+
+    /// The bytes that this backend's snapshots occupy in the store of `workspace`. Files that are
+    /// hard links to the user's repository count too: they are ours once it lets go of them.
+    fn store_bytes(&self, workspace: &Workspace) -> Result<u64, StoreError>;
+}
+
+/// How to take a snapshot. What has no default is an argument of [`SnapshotOptions::new`].
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct SnapshotOptions {
+    /// The id it gets. Default: a random one.
+    pub id: SnapshotId,
+    /// What it is taken for.
+    pub label: Label,
+    /// The time it records.
+    pub captured_at: Timestamp,
+    /// Whose it is. Default: the session `manual`, no run.
+    pub owner: Owner,
+    /// What to leave out beyond git's rules or the default names. Default: nothing.
+    pub ignore: IgnoreOptions,
+    /// Paths to capture although a rule ignores them. Default: none.
+    pub include: Vec<RelPath>,
+    /// Untracked files larger than this, in bytes, are omitted; zero: no limit. Default:
+    /// 104 857 600, what a forge refuses to take in one file.
+    pub max_untracked_file_bytes: u64,
+    /// Hash backend: keep the content, so that it can be put back. Default: false.
+    pub retain_content: bool,
+    /// How objects that the user's repository has come into the store. Default: hard links.
+    pub borrow: BorrowMode,
+    /// When to stop early. Default: never.
+    pub interrupt: Interrupt,
+    /// Told how far the capture has come. Default: nobody.
+    pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
+}
+
+impl SnapshotOptions {
+    /// Options for a snapshot taken for `label` at the time `captured_at`.
+    pub fn new(label: Label, captured_at: Timestamp) -> Self {
+        Self {
+            id: SnapshotId::random(),
+            label,
+            captured_at,
+            owner: Owner::default(),
+            ignore: IgnoreOptions::default(),
+            include: Vec::new(),
+            max_untracked_file_bytes: 104_857_600,
+            retain_content: false,
+            borrow: BorrowMode::default(),
+            interrupt: Interrupt::never(),
+            progress: None,
+        }
+    }
+
+    /// Sets [`SnapshotOptions::owner`].
+    pub fn owner(mut self, owner: Owner) -> Self {
+        self.owner = owner;
+        self
+    }
+
+    /// Sets [`SnapshotOptions::ignore`].
+    pub fn ignore(mut self, ignore: IgnoreOptions) -> Self {
+        self.ignore = ignore;
+        self
+    }
+
+    /// Sets [`SnapshotOptions::retain_content`].
+    pub fn retain_content(mut self, retain: bool) -> Self {
+        self.retain_content = retain;
+        self
+    }
+
+    /// Sets [`SnapshotOptions::interrupt`].
+    pub fn interrupt(mut self, interrupt: Interrupt) -> Self {
+        self.interrupt = interrupt;
+        self
+    }
+}
+
+/// Whose a snapshot is: it becomes part of the ref's name.
+///
+/// Within one session a path once captured goes on being captured, though a rule ignores it later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// A session id: 1 to 200 letters, digits, `.`, `_`, `-`, the first a letter or digit.
+    pub session_id: String,
+    /// A run id, of the same form; `None`: taken outside of any run.
+    pub run_id: Option<String>,
+}
+
+impl Default for Owner {
+    fn default() -> Self {
+        Self {
+            session_id: "manual".to_owned(),
+            run_id: None,
+        }
+    }
+}
+
+/// What to leave out of a capture, beyond git's own rules or the hash backend's default names.
+///
+/// With the git backend these hold for untracked paths only. They are stored with the snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct IgnoreOptions {
+    /// A bare name: directories of that name at any depth. With a slash: that path from the
+    /// workspace down.
+    pub paths: Vec<String>,
+    /// Globs, anchored at both ends: `*` and `?` do not cross `/`, `**/` is zero or more
+    /// directories, a trailing `**` everything below. One without `/` is also tried on the name.
+    pub globs: Vec<String>,
+}
+
+/// How objects that the user's repository already has come into the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BorrowMode {
+    /// Hard links, which cost no space; where the file system refuses, a reflink, else a copy.
+    #[default]
+    HardLink,
+    /// A reflink, else a copy: nobody who writes into the repository's packs can damage ours.
+    Reflink,
+    /// Always a copy.
+    Copy,
+}
+
+/// How far a capture has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Entries looked at so far.
+    pub entries: u64,
+    /// Bytes read so far.
+    pub bytes_read: u64,
+}
+
+/// A wish to stop, which loops look at once per file. Cheap to clone; clones share the wish.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt {
+    cancelled: Arc<AtomicBool>,
+    deadline: Option<(Instant, Duration)>,
+}
+
+/// The work was stopped on request, or its time was up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Interrupted {
+    /// Somebody called [`Interrupt::cancel`].
+    #[error("cancelled")]
+    Cancelled,
+    /// The deadline passed.
+    #[error("not done within {}", humane(*after))]
+    TimedOut {
+        /// How long the work was allowed to take.
+        after: Duration,
+    },
+}
+
+fn humane(duration: Duration) -> String {
+    format!("{} ms", duration.as_millis())
+}
+
+impl Interrupt {
+    /// Never stops by itself; may be cancelled.
+    pub fn never() -> Self {
+        Self::default()
+    }
+
+    /// Stops `limit` from now.
+    pub fn after(limit: Duration) -> Self {
+        Self {
+            cancelled: Arc::default(),
+            deadline: Instant::now().checked_add(limit).map(|at| (at, limit)),
+        }
+    }
+
+    /// Asks the work to stop. Safe to repeat.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Fails once the work should stop.
+    pub fn check(&self) -> Result<(), Interrupted> {
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(Interrupted::Cancelled);
+        }
+        match self.deadline {
+            Some((at, after)) if Instant::now() >= at => Err(Interrupted::TimedOut { after }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Interrupted {
+    /// The kind at the API.
+    pub fn kind(self) -> ErrorKind {
+        match self {
+            Self::Cancelled => ErrorKind::Cancelled,
+            Self::TimedOut { .. } => ErrorKind::Timeout,
+        }
+    }
+}
+
+/// How to restore.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct RestoreOptions {
+    /// How to take the guard; its label is [`Label::GUARD`] whatever is set here.
+    pub guard: SnapshotOptions,
+    /// Refuse unless the plan made now has this id. Default: any plan is carried out.
+    pub expected_plan: Option<PlanId>,
+    /// What to put back of the repository itself. Default: nothing.
+    pub repository: RepositoryRestore,
+}
+
+impl RestoreOptions {
+    /// Files only, whatever the plan says.
+    pub fn new(guard: SnapshotOptions) -> Self {
+        Self {
+            guard,
+            expected_plan: None,
+            repository: RepositoryRestore::Nothing,
+        }
+    }
+
+    /// Sets [`RestoreOptions::expected_plan`].
+    pub fn expected_plan(mut self, id: PlanId) -> Self {
+        self.expected_plan = Some(id);
+        self
+    }
+
+    /// Sets [`RestoreOptions::repository`].
+    pub fn repository(mut self, repository: RepositoryRestore) -> Self {
+        self.repository = repository;
+        self
+    }
+}
+
+/// What a restore puts back of the user's repository. The hash backend has none to put back.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub enum RepositoryRestore {
+    /// Files only.
+    #[default]
+    Nothing,
+    /// Index and HEAD as `before` saw them, after making sure that they still are as `after` saw
+    /// them. The branch tip moves by compare-and-swap; the old one is kept by the safety tag
+    /// `refs/tags/stillframe/safety-<run>-<seq>`.
+    ///
+    /// HEAD or the tip is another than `after` saw: [`RestoreError::HeadMoved`], nothing is
+    /// touched. A merge, rebase, cherry-pick, revert or bisect that is in progress and was not at
+    /// `before`: [`RestoreError::InProgress`], nothing is touched.
+    Rollback {
+        /// The state to go back to.
+        before: Snapshot,
+        /// The last state that the run is answerable for.
+        after: Snapshot,
+        /// Names the safety tag.
+        run_id: String,
+    },
+    /// As `Rollback`, but what is no longer as `after` saw it is kept instead of refused.
+    Undo {
+        /// The state to go back to.
+        before: Snapshot,
+        /// The state after the operation that is taken back.
+        after: Snapshot,
+        /// Names the safety tag.
+        run_id: String,
+    },
+}
+
+/// What a restore did.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RestoreOutcome {
+    /// The plan that was carried out.
+    pub plan: RestorePlan,
+    /// What was there before. Restoring it is the undo.
+    pub guard: Snapshot,
+    /// The worktree afterwards, as the closing capture saw it.
+    pub result: Snapshot,
+    /// Every path that was written or removed, sorted.
+    pub restored: Vec<RelPath>,
+    /// Ignored paths that came after the target was captured and were left alone, sorted. A
+    /// directory counts as one.
+    pub leftover_ignored: Vec<RelPath>,
+    /// Paths that differ from the goal and were left as they are, sorted.
+    pub skipped: Vec<Skipped>,
+    /// The full name of the tag that keeps the old branch tip, if a branch moved.
+    pub safety_tag: Option<String>,
+    /// What of the repository could not be put back although the files were, in words.
+    pub repository_error: Option<String>,
+}
+
+/// What recovery found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Recovery {
+    /// The guards of restores that were carried on to their end.
+    pub rolled_forward: Vec<SnapshotId>,
+    /// Restores that had not begun to change anything; their staged files were removed.
+    pub discarded: u64,
+    /// Paths that were left as they are because they changed meanwhile.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Whether a path is captured, and why.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct Why {
+    /// The path.
+    pub path: RelPath,
+    /// Whether it is part of the snapshot, or would be of one taken now.
+    pub captured: bool,
+    /// A word for the reason: `tracked`, `untracked`, `kept_in_session`, `included`, `absent`, or
+    /// that of an [`OmissionReason`](crate::OmissionReason).
+    pub reason: String,
+    /// The rule that decided, such as `.gitignore:3: *.log`, if one did.
+    pub rule: Option<String>,
+}
+
+/// Something that makes a snapshot less than restorable.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct Problem {
+    /// What is missing or wrong: an object id, or the name of a file in the store.
+    pub what: String,
+    /// How it is wrong.
+    pub detail: String,
+}
+
+impl Problem {
+    /// Something of the store, and how it is wrong.
+    pub fn new(what: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            detail: detail.into(),
+        }
+    }
+}
+
+/// Why no snapshot was taken. Nothing was published.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// An option cannot be right.
+    #[error("{0}; nothing was captured")]
+    InvalidOptions(String),
+    /// A path in the options cannot be right.
+    #[error(transparent)]
+    InvalidPath(#[from] InvalidPath),
+    /// The repository has a format that is not handled.
+    #[error("{0}; nothing was captured")]
+    Unsupported(String),
+    /// The repository's own files are a trap.
+    #[error("the repository at {} is not safe to read: {reason}; nothing was captured", path.display())]
+    HostileRepository {
+        /// The file in question.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The worktree could not be read, for a reason that is not one path's own permission.
+    #[error("{context}; no snapshot was taken")]
+    Unreadable {
+        /// What was being read.
+        context: String,
+        /// What the system said.
+        source: PathError,
+    },
+    /// A limit was exceeded.
+    #[error("{what} is {actual}, the limit is {limit}; no snapshot was taken")]
+    LimitExceeded {
+        /// What was counted.
+        what: String,
+        /// The limit.
+        limit: u64,
+        /// What was found.
+        actual: u64,
+    },
+    /// Asked to stop, or out of time.
+    #[error("the capture was stopped: {0}; no snapshot was taken")]
+    Interrupted(#[from] Interrupted),
+    /// The store could not keep it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl SnapshotError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::InvalidOptions(_) | Self::InvalidPath(_) => ErrorKind::InvalidOptions,
+            Self::Unsupported(_) => ErrorKind::Unsupported,
+            Self::HostileRepository { .. } => ErrorKind::HostileRepository,
+            Self::Unreadable { .. } => ErrorKind::Unreadable,
+            Self::LimitExceeded { .. } => ErrorKind::LimitExceeded,
+            Self::Interrupted(source) => source.kind(),
+            Self::Store(source) => source.kind(),
+        }
+    }
+}
+
+/// Why the store of a workspace could not answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// A file of the store could not be read or written.
+    #[error("the store failed")]
+    Io(#[from] PathError),
+    /// git's object database refused.
+    #[error("the store failed: cannot {operation}")]
+    Git {
+        /// What was tried.
+        operation: String,
+        /// What libgit2 said.
+        source: git2::Error,
+    },
+    /// Something that should be there is missing, or is not what its id says.
+    #[error("{what} is corrupt: {detail}")]
+    Corrupt {
+        /// What: an id, or a file of the store.
+        what: String,
+        /// How.
+        detail: String,
+    },
+    /// The snapshot is not in the store of this workspace.
+    #[error("there is no snapshot {id} in the store of this workspace")]
+    UnknownSnapshot {
+        /// The id that was asked for.
+        id: SnapshotId,
+    },
+    /// Written by a version that this one does not read.
+    #[error("{what} has format {found}, this version reads up to {supported}; nothing was changed")]
+    VersionTooNew {
+        /// A file of the store.
+        what: String,
+        /// Its version.
+        found: u32,
+        /// The newest version that is understood.
+        supported: u32,
+    },
+}
+
+impl StoreError {
+    /// A `map_err` for calls into libgit2.
+    pub(crate) fn git(operation: impl Into<String>) -> impl FnOnce(git2::Error) -> Self {
+        let operation = operation.into();
+        move |source| Self::Git { operation, source }
+    }
+
+    /// Something of the store that is not what it should be.
+    pub(crate) fn corrupt(what: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::Corrupt {
+            what: what.into(),
+            detail: detail.into(),
+        }
+    }
+
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Io(source) => source.storage_kind(),
+            Self::Git { source, .. } => match source.code() {
+                git2::ErrorCode::NotFound => ErrorKind::Corrupt,
+                git2::ErrorCode::Locked => ErrorKind::Busy,
+                _ => ErrorKind::Storage,
+            },
+            Self::Corrupt { .. } => ErrorKind::Corrupt,
+            Self::UnknownSnapshot { .. } => ErrorKind::NotFound,
+            Self::VersionTooNew { .. } => ErrorKind::Unsupported,
+        }
+    }
+}
+
+/// Why two snapshots could not be compared. An error is never an empty diff.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiffError {
+    /// The two were captured by different backends.
+    #[error("workspace snapshots must use the same backend")]
+    DifferentBackends,
+    /// The two are of different workspaces.
+    #[error("snapshots {from} and {to} are of different workspaces")]
+    DifferentWorkspaces {
+        /// The earlier side.
+        from: SnapshotId,
+        /// The later side.
+        to: SnapshotId,
+    },
+    /// An option cannot be right.
+    #[error("{0}")]
+    InvalidOptions(String),
+    /// The patch could not be written to where the caller wanted it.
+    #[error("cannot write the patch")]
+    Sink(#[source] std::io::Error),
+    /// The store could not answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl DiffError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::DifferentBackends
+            | Self::DifferentWorkspaces { .. }
+            | Self::InvalidOptions(_) => ErrorKind::InvalidOptions,
+            Self::Sink(source) => ErrorKind::of_storage(source),
+            Self::Store(source) => source.kind(),
+        }
+    }
+}
+
+/// Why a restore stopped. No byte is lost: the guard snapshot holds what was there.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// The snapshot does not know a path that was asked for.
+    #[error("snapshot {snapshot} does not know {path}; nothing was touched")]
+    UnknownPath {
+        /// Where it was looked for.
+        snapshot: SnapshotId,
+        /// What was asked for.
+        path: RelPath,
+    },
+    /// The worktree moved after the plan was made.
+    #[error(
+        "the worktree is not as it was when {expected} was made; nothing was touched, make a new plan"
+    )]
+    PlanChanged {
+        /// The plan that was asked for.
+        expected: PlanId,
+        /// The plan that would be made now.
+        found: PlanId,
+    },
+    /// Somebody moved HEAD or the branch since the after-snapshot.
+    #[error("{what} is at {found}, the run left it at {expected}; nothing was touched")]
+    HeadMoved {
+        /// `HEAD`, or the full name of the branch.
+        what: String,
+        /// What the after-snapshot saw.
+        expected: String,
+        /// What is there now.
+        found: String,
+    },
+    /// An operation of git's is in progress that was not at the target.
+    #[error("a {operation} is in progress; nothing was touched, finish or abort it first")]
+    InProgress {
+        /// merge, rebase, cherry-pick, revert or bisect.
+        operation: &'static str,
+    },
+    /// Somebody holds a lock that the restore needs.
+    #[error("{what} is held by {holder}; nothing was touched")]
+    Busy {
+        /// What is locked.
+        what: String,
+        /// By whom, as far as is known.
+        holder: String,
+    },
+    /// The backend, or the file system, cannot do this.
+    #[error("{0}; nothing was touched")]
+    Unsupported(String),
+    /// The target cannot be put back because the store lacks some of it.
+    #[error(
+        "snapshot {snapshot} cannot be restored: {detail}; nothing was touched, run \"stillframe verify\""
+    )]
+    TargetCorrupt {
+        /// The target.
+        snapshot: SnapshotId,
+        /// What is missing.
+        detail: String,
+    },
+    /// The guard, or the capture for the plan, failed.
+    #[error("what is there now could not be captured, so nothing was touched")]
+    Guard(#[source] SnapshotError),
+    /// The disk refused before the point of no return.
+    #[error("the restore could not be prepared; nothing was touched")]
+    Prepare(#[source] PathError),
+    /// The disk refused after the point of no return.
+    #[error("the restore is incomplete; recovery will finish it")]
+    Apply(#[source] PathError),
+    /// The files are restored, and the closing capture failed.
+    #[error("the files were restored, but could not be captured again to compare")]
+    Closing(#[source] SnapshotError),
+    /// The store could not answer; nothing was touched.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl RestoreError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::UnknownPath { .. } => ErrorKind::NotFound,
+            Self::PlanChanged { .. } | Self::InProgress { .. } => ErrorKind::Conflict,
+            Self::HeadMoved { .. } => ErrorKind::HeadMoved,
+            Self::Busy { .. } => ErrorKind::Busy,
+            Self::Unsupported(_) => ErrorKind::Unsupported,
+            Self::TargetCorrupt { .. } => ErrorKind::Corrupt,
+            Self::Guard(source) | Self::Closing(source) => source.kind(),
+            Self::Prepare(source) | Self::Apply(source) => source.storage_kind(),
+            Self::Store(source) => source.kind(),
+        }
+    }
+
+    /// Whether the workspace may have been changed.
+    pub fn touched(&self) -> bool {
+        matches!(self, Self::Apply(_) | Self::Closing(_))
+    }
+}

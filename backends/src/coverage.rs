@@ -1,0 +1,120 @@
+//! What a capture left out, and why. Absence from a snapshot is evidence only outside of this.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::path::RelPath;
+
+/// Why a path was left out of a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OmissionReason {
+    /// git's ignore rules name it, and neither the index nor the session had it.
+    Ignored,
+    /// The host's options, or the hash backend's default names, exclude it.
+    Excluded,
+    /// Its own permissions forbid reading it.
+    Unreadable,
+    /// A FIFO, a socket or a device. It was never opened.
+    Special,
+    /// A repository's own directory or file, by the name `.git`.
+    GitDir,
+    /// An untracked file above the size limit.
+    TooLarge,
+    /// A mount point: another file system begins there.
+    OtherFilesystem,
+    /// Absent on purpose: a sparse checkout left it out. The tree has what the index has.
+    Sparse,
+    /// It kept changing while it was read.
+    Unstable,
+    /// A name that no tree of git's may hold, such as `.GIT`.
+    Unrepresentable,
+}
+
+impl OmissionReason {
+    /// The name that JSON documents use, such as `too_large`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ignored => "ignored",
+            Self::Excluded => "excluded",
+            Self::Unreadable => "unreadable",
+            Self::Special => "special",
+            Self::GitDir => "git_dir",
+            Self::TooLarge => "too_large",
+            Self::OtherFilesystem => "other_filesystem",
+            Self::Sparse => "sparse",
+            Self::Unstable => "unstable",
+            Self::Unrepresentable => "unrepresentable",
+        }
+    }
+}
+
+impl fmt::Display for OmissionReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A path that a capture left out. A directory stands for everything below it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Omission {
+    /// The path, relative to the workspace.
+    pub path: RelPath,
+    /// Why it was left out.
+    pub reason: OmissionReason,
+    /// The size of a regular file, in bytes; `None` for anything else.
+    pub bytes: Option<u64>,
+}
+
+/// The omissions of a capture, sorted by path, at most one for each path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Coverage {
+    omissions: Vec<Omission>,
+}
+
+impl Coverage {
+    /// Sorts `omissions`; of several for one path the first stays.
+    pub fn new(mut omissions: Vec<Omission>) -> Self {
+        omissions.sort_by(|a, b| a.path.cmp(&b.path));
+        omissions.dedup_by(|later, earlier| later.path == earlier.path);
+        Self { omissions }
+    }
+
+    /// All omissions, sorted by path.
+    pub fn omissions(&self) -> &[Omission] {
+        &self.omissions
+    }
+
+    /// The omission of `path` itself.
+    pub fn at(&self, path: &RelPath) -> Option<&Omission> {
+        let at = self.omissions.binary_search_by(|o| o.path.cmp(path)).ok()?;
+        Some(&self.omissions[at])
+    }
+
+    /// The omission that covers `path`: its own, or that of the nearest directory above it.
+    ///
+    /// While there is one, not having seen `path` is no evidence that it was not there.
+    pub fn covers(&self, path: &RelPath) -> Option<&Omission> {
+        let mut at = Some(path.clone());
+        while let Some(path) = at {
+            if let Some(omission) = self.at(&path) {
+                return Some(omission);
+            }
+            at = path.parent();
+        }
+        None
+    }
+
+    /// The omissions at or below `directory`.
+    pub fn below<'a>(&'a self, directory: &'a RelPath) -> impl Iterator<Item = &'a Omission> {
+        // Names such as `a-b` sort between `a` and `a/b`, so the range is filtered, not cut.
+        let start = self.omissions.partition_point(|o| o.path < *directory);
+        self.omissions[start..]
+            .iter()
+            .take_while(|o| o.path.as_bytes().starts_with(directory.as_bytes()))
+            .filter(|o| o.path.starts_with(directory))
+    }
+}

@@ -1,0 +1,68 @@
+//! Choosing the backend for a workspace, and saying why.
+
+use std::sync::Arc;
+
+use crate::backend::{Backend, SnapshotError};
+use crate::snapshot::BackendKind;
+use crate::workspace::Workspace;
+
+/// How the host wants the backend to be chosen.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Strategy {
+    /// git where the workspace lies in a work tree that can be read, otherwise hash.
+    #[default]
+    Auto,
+    /// git; outside of a work tree it is refused.
+    Git,
+    /// hash, also inside a repository.
+    Hash,
+}
+
+/// Some text names no [`Strategy`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown strategy {0:?}: it is auto, git or hash")]
+pub struct UnknownStrategy(String);
+
+impl std::str::FromStr for Strategy {
+    type Err = UnknownStrategy;
+
+    fn from_str(text: &str) -> Result<Self, UnknownStrategy> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "git" => Ok(Self::Git),
+            "hash" => Ok(Self::Hash),
+            _ => Err(UnknownStrategy(text.to_owned())),
+        }
+    }
+}
+
+/// The backend for a workspace, and why it is this one.
+#[derive(Clone)]
+pub struct Detection {
+    /// The backend, ready for use.
+    pub backend: Arc<dyn Backend>,
+    /// A clause for people, such as `the workspace is the work tree of …`.
+    pub reason: String,
+}
+
+impl Detection {
+    /// Which backend it is.
+    pub fn kind(&self) -> BackendKind {
+        self.backend.kind()
+    }
+}
+
+/// Chooses the backend for `workspace`. Reads; writes nothing.
+///
+/// A repository in a format that cannot be read gives hash under [`Strategy::Auto`] and
+/// [`SnapshotError::Unsupported`] under [`Strategy::Git`], and the reason names the format. A
+/// damaged or hostile one is an error: it is never taken for "no repository".
+pub fn detect(workspace: &Workspace, strategy: Strategy) -> Result<Detection, SnapshotError> {
+    let _ = (workspace, strategy);
+    Err(SnapshotError::Unsupported(
+        "no backend is built in".to_owned(),
+    ))
+}

@@ -1,0 +1,237 @@
+//! Paths relative to a workspace, as raw bytes.
+
+use std::borrow::Borrow;
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use data_encoding::BASE64;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A path below a workspace: `/` between names, raw bytes, never absolute.
+///
+/// No component is empty, `.` or `..`, and none holds a NUL byte; the workspace itself is the empty
+/// path. Paths are ordered by their bytes. In JSON a path is a string, or `{"base64": "…"}` where
+/// it is not UTF-8.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct RelPath(Vec<u8>);
+
+/// Why some bytes are no [`RelPath`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path:?} is not a path below the workspace: {reason}")]
+pub struct InvalidPath {
+    /// The path, printable.
+    pub path: String,
+    /// What is wrong with it.
+    pub reason: &'static str,
+}
+
+impl RelPath {
+    /// The workspace itself.
+    pub fn root() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Checks `bytes`; accepts what this type promises and nothing else, so it repairs nothing.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, InvalidPath> {
+        let bytes = bytes.into();
+        match defect(&bytes) {
+            None => Ok(Self(bytes)),
+            Some(reason) => Err(InvalidPath {
+                path: printable_bytes(&bytes),
+                reason,
+            }),
+        }
+    }
+
+    /// Reads a path that a person typed: `./a`, `a//b` and `a/` are taken for what they mean.
+    ///
+    /// `..` and absolute paths are refused: what they mean depends on links.
+    pub fn from_user(text: &OsStr) -> Result<Self, InvalidPath> {
+        let bytes = text.as_bytes();
+        if bytes.first() == Some(&b'/') {
+            return Err(InvalidPath {
+                path: printable_bytes(bytes),
+                reason: "it is absolute",
+            });
+        }
+        let names: Vec<&[u8]> = bytes
+            .split(|b| *b == b'/')
+            .filter(|n| !n.is_empty() && *n != b".")
+            .collect();
+        Self::new(names.join(&b'/')).map_err(|e| InvalidPath {
+            path: printable_bytes(bytes),
+            ..e
+        })
+    }
+
+    /// The raw bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The same bytes as a relative path of the operating system.
+    pub fn as_path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.0))
+    }
+
+    /// Whether this is the workspace itself.
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The path of `name` in this directory. `name` must be a single component.
+    pub fn join(&self, name: &[u8]) -> Self {
+        debug_assert!(!name.is_empty() && !name.contains(&b'/'), "one component");
+        let mut bytes = Vec::with_capacity(self.0.len() + 1 + name.len());
+        bytes.extend_from_slice(&self.0);
+        if !bytes.is_empty() {
+            bytes.push(b'/');
+        }
+        bytes.extend_from_slice(name);
+        Self(bytes)
+    }
+
+    /// The directory that holds this path; `None` for the workspace itself.
+    pub fn parent(&self) -> Option<Self> {
+        if self.is_root() {
+            return None;
+        }
+        let end = self.0.iter().rposition(|b| *b == b'/').unwrap_or(0);
+        Some(Self(self.0[..end].to_vec()))
+    }
+
+    /// The last component; empty for the workspace itself.
+    pub fn name(&self) -> &[u8] {
+        let start = self
+            .0
+            .iter()
+            .rposition(|b| *b == b'/')
+            .map_or(0, |at| at + 1);
+        &self.0[start..]
+    }
+
+    /// The components, from the top down.
+    pub fn names(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+        self.0.split(|b| *b == b'/').filter(|name| !name.is_empty())
+    }
+
+    /// Whether this path is `ancestor` or lies below it.
+    pub fn starts_with(&self, ancestor: &Self) -> bool {
+        ancestor.is_root()
+            || (self.0.starts_with(&ancestor.0)
+                && matches!(self.0.get(ancestor.0.len()), None | Some(b'/')))
+    }
+}
+
+fn defect(bytes: &[u8]) -> Option<&'static str> {
+    if bytes.is_empty() {
+        return None;
+    }
+    if bytes[0] == b'/' {
+        return Some("it is absolute");
+    }
+    if bytes.contains(&0) {
+        return Some("it holds a NUL byte");
+    }
+    bytes.split(|b| *b == b'/').find_map(|name| match name {
+        b"" => Some("a component is empty"),
+        b"." => Some("a component is \".\""),
+        b".." => Some("a component is \"..\""),
+        _ => None,
+    })
+}
+
+/// Renders bytes for people: valid UTF-8 as it is, but control and bidirectional characters, and
+/// whatever is not UTF-8, escaped. A terminal that shows it executes nothing.
+pub fn printable_bytes(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            let is_bidi = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}'
+                | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            if c.is_control() || is_bidi {
+                out.extend(c.escape_default());
+            } else {
+                out.push(c);
+            }
+        }
+        for byte in chunk.invalid() {
+            out.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    out
+}
+
+impl Borrow<[u8]> for RelPath {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for RelPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", printable_bytes(&self.0))
+    }
+}
+
+impl fmt::Display for RelPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_root() {
+            f.write_str(".")
+        } else {
+            f.write_str(&printable_bytes(&self.0))
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum PathForm {
+    Text(String),
+    Bytes { base64: String },
+}
+
+impl Serialize for RelPath {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if !serializer.is_human_readable() {
+            return serializer.serialize_bytes(&self.0);
+        }
+        serialize_lossless(&self.0, serializer)
+    }
+}
+
+/// Writes bytes as a JSON string, or as `{"base64": "…"}` where they are not UTF-8.
+pub fn serialize_lossless<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => serializer.serialize_str(text),
+        Err(_) => PathForm::Bytes {
+            base64: BASE64.encode(bytes),
+        }
+        .serialize(serializer),
+    }
+}
+
+/// Reads what [`serialize_lossless`] wrote.
+pub fn deserialize_lossless<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<u8>, D::Error> {
+    match PathForm::deserialize(deserializer)? {
+        PathForm::Text(text) => Ok(text.into_bytes()),
+        PathForm::Bytes { base64 } => BASE64
+            .decode(base64.as_bytes())
+            .map_err(|_| serde::de::Error::custom("the base64 text is malformed")),
+    }
+}
+
+impl<'de> Deserialize<'de> for RelPath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let bytes = if deserializer.is_human_readable() {
+            deserialize_lossless(deserializer)?
+        } else {
+            Vec::<u8>::deserialize(deserializer)?
+        };
+        Self::new(bytes).map_err(serde::de::Error::custom)
+    }
+}

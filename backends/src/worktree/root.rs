@@ -1,0 +1,236 @@
+//! The workspace's directory as a descriptor: every access to a path below it starts here.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use crate::error::PathError;
+use crate::path::RelPath;
+use crate::workspace::{Identity, Workspace};
+
+/// The longest path, in bytes, that is handed to the kernel at once; its own limit is 4096 with
+/// the closing NUL.
+const MAX_PATH_BYTES: usize = 4000;
+
+/// The workspace's directory, held open.
+///
+/// A path below it is resolved by the kernel without following any link and without leaving the
+/// directory or its file system, whatever happens to the tree meanwhile.
+#[derive(Debug)]
+pub(crate) struct Root {
+    fd: OwnedFd,
+    disk_path: PathBuf,
+    identity: Identity,
+    /// Set once the kernel has said that it has no `openat2`.
+    is_plain: AtomicBool,
+}
+
+/// What `lstat` says, in the units that the stat cache keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    /// Kind and permission bits as the kernel has them, such as `0o100644`.
+    pub(crate) mode: u32,
+    pub(crate) size: u64,
+    /// Nanoseconds since the Unix epoch.
+    pub(crate) mtime_ns: i128,
+    /// Nanoseconds since the Unix epoch.
+    pub(crate) ctime_ns: i128,
+    pub(crate) owner: u32,
+}
+
+impl Stat {
+    fn from_kernel(stat: &rustix::fs::Stat) -> Self {
+        let ns = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+        Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            mode: stat.st_mode,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            mtime_ns: ns(stat.st_mtime, stat.st_mtime_nsec as i64),
+            ctime_ns: ns(stat.st_ctime, stat.st_ctime_nsec as i64),
+            owner: stat.st_uid,
+        }
+    }
+
+    pub(crate) fn file_type(&self) -> FileType {
+        FileType::from_raw_mode(self.mode)
+    }
+
+    /// The permission bits that a snapshot records: never setuid, setgid or sticky.
+    pub(crate) fn permissions(&self) -> u32 {
+        self.mode & 0o777
+    }
+}
+
+/// `lstat` of `name` in `directory`.
+pub(crate) fn lstat_at(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Stat> {
+    rustix::fs::statat(
+        directory,
+        OsStr::from_bytes(name),
+        AtFlags::SYMLINK_NOFOLLOW,
+    )
+    .map(|stat| Stat::from_kernel(&stat))
+}
+
+/// `fstat` of an open descriptor.
+pub(crate) fn fstat(fd: impl AsFd) -> rustix::io::Result<Stat> {
+    rustix::fs::fstat(fd).map(|stat| Stat::from_kernel(&stat))
+}
+
+/// Opens the regular file `name` in `directory` for reading. A link is refused (`ELOOP`), and a
+/// FIFO does not block.
+pub(crate) fn open_file_at(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<File> {
+    let flags =
+        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    rustix::fs::openat(directory, OsStr::from_bytes(name), flags, Mode::empty()).map(File::from)
+}
+
+/// The text of the link `name` in `directory`.
+pub(crate) fn read_link_at(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Vec<u8>> {
+    rustix::fs::readlinkat(directory, OsStr::from_bytes(name), Vec::new())
+        .map(std::ffi::CString::into_bytes)
+}
+
+impl Root {
+    /// Opens the directory of `workspace` and makes sure that it is the one that was opened as a
+    /// workspace: a directory that was swapped meanwhile is an error, never an empty tree.
+    pub(crate) fn open(workspace: &Workspace) -> Result<Self, PathError> {
+        let path = workspace.disk_path();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd =
+            rustix::fs::open(path, flags, Mode::empty()).map_err(PathError::at("open", path))?;
+        let stat = fstat(&fd).map_err(PathError::at("look at", path))?;
+        let root = Self {
+            fd,
+            disk_path: path.to_owned(),
+            identity: Identity {
+                device: stat.device,
+                inode: stat.inode,
+            },
+            is_plain: AtomicBool::new(false),
+        };
+        if root.identity != workspace.identity() {
+            return Err(PathError::at("recognise", path)(io::Error::other(
+                "another directory has taken its place",
+            )));
+        }
+        Ok(root)
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Whether the workspace's path still leads to this directory.
+    pub(crate) fn is_in_place(&self) -> bool {
+        rustix::fs::lstat(&self.disk_path).is_ok_and(|s| {
+            Identity {
+                device: s.st_dev,
+                inode: s.st_ino,
+            } == self.identity
+        })
+    }
+
+    /// `path` as it is on disk, for messages.
+    pub(crate) fn disk_path(&self, path: &RelPath) -> PathBuf {
+        if path.is_root() {
+            self.disk_path.clone()
+        } else {
+            self.disk_path.join(path.as_path())
+        }
+    }
+
+    /// Opens the directory at `path`: `ELOOP` or `ENOTDIR` if a link or a file is in the way,
+    /// `EXDEV` if another file system begins on the way.
+    pub(crate) fn open_directory(&self, path: &RelPath) -> rustix::io::Result<OwnedFd> {
+        let bytes = path.as_bytes();
+        if bytes.is_empty() {
+            return self.step(self.as_fd(), b".");
+        }
+        if bytes.len() <= MAX_PATH_BYTES {
+            return self.step(self.as_fd(), bytes);
+        }
+        let mut at: Option<OwnedFd> = None;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            // Cut at the last separator that fits; a single name is at most 255 bytes long.
+            let cut = if rest.len() <= MAX_PATH_BYTES {
+                rest.len()
+            } else {
+                rest[..MAX_PATH_BYTES]
+                    .iter()
+                    .rposition(|b| *b == b'/')
+                    .ok_or(Errno::NAMETOOLONG)?
+            };
+            let from = at.as_ref().map_or_else(|| self.as_fd(), AsFd::as_fd);
+            let next = self.step(from, &rest[..cut])?;
+            at = Some(next);
+            rest = rest.get(cut + 1..).unwrap_or_default();
+        }
+        Ok(at.expect("the path is not empty"))
+    }
+
+    /// Opens the directory that holds `path`, and answers with it and the last name.
+    pub(crate) fn open_parent<'p>(
+        &self,
+        path: &'p RelPath,
+    ) -> rustix::io::Result<(OwnedFd, &'p [u8])> {
+        let parent = path.parent().ok_or(Errno::INVAL)?;
+        Ok((self.open_directory(&parent)?, path.name()))
+    }
+
+    /// `lstat` of the entry at `path`.
+    pub(crate) fn lstat(&self, path: &RelPath) -> rustix::io::Result<Stat> {
+        if path.is_root() {
+            return fstat(&self.fd);
+        }
+        let (parent, name) = self.open_parent(path)?;
+        lstat_at(parent.as_fd(), name)
+    }
+
+    fn step(&self, from: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        if !self.is_plain.load(Ordering::Relaxed) {
+            let resolve = ResolveFlags::BENEATH
+                | ResolveFlags::NO_SYMLINKS
+                | ResolveFlags::NO_XDEV
+                | ResolveFlags::NO_MAGICLINKS;
+            match rustix::fs::openat2(
+                from,
+                Path::new(OsStr::from_bytes(path)),
+                flags,
+                Mode::empty(),
+                resolve,
+            ) {
+                // EAGAIN: a rename elsewhere raced with the resolution.
+                Err(Errno::AGAIN | Errno::INTR) => return self.step(from, path),
+                // Kernels before 5.6, and sandboxes that forbid what they do not know.
+                Err(Errno::NOSYS | Errno::PERM) => self.is_plain.store(true, Ordering::Relaxed),
+                other => return other,
+            }
+        }
+        let mut at: Option<OwnedFd> = None;
+        for name in path.split(|b| *b == b'/') {
+            let parent = at.as_ref().map_or(from, AsFd::as_fd);
+            let next = rustix::fs::openat(parent, OsStr::from_bytes(name), flags, Mode::empty())?;
+            if fstat(&next)?.device != self.identity.device {
+                return Err(Errno::XDEV);
+            }
+            at = Some(next);
+        }
+        at.ok_or(Errno::INVAL)
+    }
+}

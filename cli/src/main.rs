@@ -1,0 +1,2 @@
+//! The stillframe command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Workspace snapshot engine for agent runs.
