@@ -36,7 +36,8 @@ pub trait Backend: Send + Sync {
 
     /// The snapshots that the store of `workspace` holds for this backend, oldest first.
     ///
-    /// This is the truth that a log of snapshots can be rebuilt from.
+    /// This is the truth that a log of snapshots can be rebuilt from. One whose record is damaged is
+    /// left out, so that it hides no other; [`Backend::verify`] says what is wrong with it.
     fn list(&self, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError>;
 
     /// Compares two snapshots of this backend. The worktree is not looked at.
@@ -381,7 +382,7 @@ pub struct RestoreOutcome {
     pub plan: RestorePlan,
     /// What was there before. Restoring it is the undo.
     pub guard: Snapshot,
-    /// The worktree afterwards, as the closing capture saw it.
+    /// The worktree afterwards, as the closing capture saw it; the guard, if nothing had to be done.
     pub result: Snapshot,
     /// Every path that was written or removed, sorted.
     pub restored: Vec<RelPath>,
@@ -396,6 +397,22 @@ pub struct RestoreOutcome {
     pub repository_error: Option<String>,
 }
 
+impl RestoreOutcome {
+    /// What a restore did that changed nothing; for implementations of [`Backend`].
+    pub fn new(plan: RestorePlan, guard: Snapshot, result: Snapshot) -> Self {
+        Self {
+            plan,
+            guard,
+            result,
+            restored: Vec::new(),
+            leftover_ignored: Vec::new(),
+            skipped: Vec::new(),
+            safety_tag: None,
+            repository_error: None,
+        }
+    }
+}
+
 /// What recovery found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -406,6 +423,10 @@ pub struct Recovery {
     pub discarded: u64,
     /// Paths that were left as they are because they changed meanwhile.
     pub skipped: Vec<Skipped>,
+    /// The full names of the tags that keep old branch tips.
+    pub safety_tags: Vec<String>,
+    /// What of the repository could not be put back although the files were, in words.
+    pub repository_errors: Vec<String>,
 }
 
 /// Whether a path is captured, and why.
@@ -421,6 +442,18 @@ pub struct Why {
     pub reason: String,
     /// The rule that decided, such as `.gitignore:3: *.log`, if one did.
     pub rule: Option<String>,
+}
+
+impl Why {
+    /// An answer that no rule decided; for implementations of [`Backend`].
+    pub fn new(path: RelPath, captured: bool, reason: impl Into<String>) -> Self {
+        Self {
+            path,
+            captured,
+            reason: reason.into(),
+            rule: None,
+        }
+    }
 }
 
 /// Something that makes a snapshot less than restorable.
@@ -439,6 +472,19 @@ impl Problem {
         Self {
             what: what.into(),
             detail: detail.into(),
+        }
+    }
+
+    /// What a proof found: that it met damage at all is what it was to find out.
+    pub(crate) fn from_corruption(
+        proven: Result<Vec<Self>, StoreError>,
+    ) -> Result<Vec<Self>, StoreError> {
+        match proven {
+            Err(StoreError::Corrupt { what, detail }) => Ok(vec![Self::new(what, detail)]),
+            Err(error @ StoreError::UnknownSnapshot { .. }) => {
+                Ok(vec![Self::new("the snapshot", error.to_string())])
+            }
+            other => other,
         }
     }
 }
@@ -491,6 +537,11 @@ pub enum SnapshotError {
 }
 
 impl SnapshotError {
+    /// The id in the options names another snapshot: an id never changes its meaning.
+    pub(crate) fn taken(id: &SnapshotId) -> Self {
+        Self::InvalidOptions(format!("there is a snapshot {id} already"))
+    }
+
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -512,14 +563,6 @@ pub enum StoreError {
     /// A file of the store could not be read or written.
     #[error("the store failed")]
     Io(#[from] PathError),
-    /// git's object database refused.
-    #[error("the store failed: cannot {operation}")]
-    Git {
-        /// What was tried.
-        operation: String,
-        /// What libgit2 said.
-        source: git2::Error,
-    },
     /// Something that should be there is missing, or is not what its id says.
     #[error("{what} is corrupt: {detail}")]
     Corrupt {
@@ -547,12 +590,6 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// A `map_err` for calls into libgit2.
-    pub(crate) fn git(operation: impl Into<String>) -> impl FnOnce(git2::Error) -> Self {
-        let operation = operation.into();
-        move |source| Self::Git { operation, source }
-    }
-
     /// Something of the store that is not what it should be.
     pub(crate) fn corrupt(what: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::Corrupt {
@@ -565,11 +602,6 @@ impl StoreError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io(source) => source.storage_kind(),
-            Self::Git { source, .. } => match source.code() {
-                git2::ErrorCode::NotFound => ErrorKind::Corrupt,
-                git2::ErrorCode::Locked => ErrorKind::Busy,
-                _ => ErrorKind::Storage,
-            },
             Self::Corrupt { .. } => ErrorKind::Corrupt,
             Self::UnknownSnapshot { .. } => ErrorKind::NotFound,
             Self::VersionTooNew { .. } => ErrorKind::Unsupported,
@@ -678,6 +710,9 @@ pub enum RestoreError {
     /// The guard, or the capture for the plan, failed.
     #[error("what is there now could not be captured, so nothing was touched")]
     Guard(#[source] SnapshotError),
+    /// Asked to stop, or out of time, before the point of no return.
+    #[error("the restore was stopped: {0}; nothing was touched")]
+    Interrupted(#[from] Interrupted),
     /// The disk refused before the point of no return.
     #[error("the restore could not be prepared; nothing was touched")]
     Prepare(#[source] PathError),
@@ -703,6 +738,7 @@ impl RestoreError {
             Self::Unsupported(_) => ErrorKind::Unsupported,
             Self::TargetCorrupt { .. } => ErrorKind::Corrupt,
             Self::Guard(source) | Self::Closing(source) => source.kind(),
+            Self::Interrupted(source) => source.kind(),
             Self::Prepare(source) | Self::Apply(source) => source.storage_kind(),
             Self::Store(source) => source.kind(),
         }

@@ -70,9 +70,21 @@ pub struct Omission {
 
 /// The omissions of a capture, sorted by path, at most one for each path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(from = "Vec<Omission>", into = "Vec<Omission>")]
 pub struct Coverage {
     omissions: Vec<Omission>,
+}
+
+impl From<Vec<Omission>> for Coverage {
+    fn from(omissions: Vec<Omission>) -> Self {
+        Self::new(omissions)
+    }
+}
+
+impl From<Coverage> for Vec<Omission> {
+    fn from(coverage: Coverage) -> Self {
+        coverage.omissions
+    }
 }
 
 impl Coverage {

@@ -3,6 +3,10 @@
 use std::sync::Arc;
 
 use crate::backend::{Backend, SnapshotError};
+use crate::error::printable;
+use crate::git::repository::Probe;
+use crate::git::{self, GitBackend};
+use crate::hash::HashBackend;
 use crate::snapshot::BackendKind;
 use crate::workspace::Workspace;
 
@@ -61,8 +65,50 @@ impl Detection {
 /// [`SnapshotError::Unsupported`] under [`Strategy::Git`], and the reason names the format. A
 /// damaged or hostile one is an error: it is never taken for "no repository".
 pub fn detect(workspace: &Workspace, strategy: Strategy) -> Result<Detection, SnapshotError> {
-    let _ = (workspace, strategy);
-    Err(SnapshotError::Unsupported(
-        "no backend is built in".to_owned(),
-    ))
+    let path = printable(workspace.disk_path());
+    let hash = |reason: String| Detection {
+        backend: backend_of(BackendKind::Hash),
+        reason,
+    };
+    if strategy == Strategy::Hash {
+        return Ok(hash("the hash backend was asked for".to_owned()));
+    }
+    let reason = match git::probe(workspace)? {
+        Probe::Found(repository) => {
+            let reason = format!(
+                "{path} is in the work tree of {}",
+                printable(repository.work_tree())
+            );
+            return Ok(Detection {
+                backend: backend_of(BackendKind::Git),
+                reason,
+            });
+        }
+        Probe::None => format!("{path} is not in a git work tree"),
+        Probe::Bare(git_dir) => {
+            format!(
+                "{} is a bare repository, which has no work tree",
+                printable(&git_dir)
+            )
+        }
+        Probe::Unsupported { git_dir, format } => {
+            format!(
+                "the repository {} uses {format}, which cannot be read",
+                printable(&git_dir)
+            )
+        }
+    };
+    match strategy {
+        Strategy::Git => Err(SnapshotError::Unsupported(reason)),
+        Strategy::Auto | Strategy::Hash => Ok(hash(reason)),
+    }
+}
+
+/// The backend that reads snapshots of this kind, wherever the workspace lies by now.
+pub fn backend_of(kind: BackendKind) -> Arc<dyn Backend> {
+    git::libgit2::initialise();
+    match kind {
+        BackendKind::Git => Arc::new(GitBackend),
+        BackendKind::Hash => Arc::new(HashBackend),
+    }
 }

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::backend::DiffError;
 use crate::coverage::Coverage;
 use crate::path::RelPath;
-use crate::snapshot::BackendKind;
+use crate::snapshot::{BackendKind, Snapshot};
 use crate::tree::Change;
 
 /// What a diff should contain.
@@ -97,11 +98,28 @@ impl<'de> Deserialize<'de> for PatchText {
     }
 }
 
+/// Refuses what cannot be compared.
+pub(crate) fn check(
+    from: &Snapshot,
+    to: &Snapshot,
+    options: &DiffOptions,
+) -> Result<(), DiffError> {
+    if from.backend != to.backend {
+        return Err(DiffError::DifferentBackends);
+    }
+    if options.max_patch_bytes == 0 {
+        return Err(DiffError::InvalidOptions(
+            "max_patch_bytes must not be zero; to have no patch, do not ask for one".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
 /// Keeps of `changes` what both sides can vouch for.
 ///
 /// A path that one side omitted is no change: that side did not see whether it was there. A path
 /// that both sides captured is compared whatever the coverages say.
-pub fn evident(changes: Vec<Change>, from: &Coverage, to: &Coverage) -> Vec<Change> {
+pub(crate) fn evident(changes: Vec<Change>, from: &Coverage, to: &Coverage) -> Vec<Change> {
     changes
         .into_iter()
         .filter(|change| match (&change.old, &change.new) {

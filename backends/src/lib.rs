@@ -1,12 +1,61 @@
-//! Synchronous snapshots of a directory: what is in it, what changed, and back again.
+//! Snapshots of a directory, taken and put back without anybody noticing: the blocking half of
+//! Stillframe, for tools that need no runtime.
+//!
+//! A [`Workspace`] is a directory; its lock is a value, [`LockedWorkspace`]. A [`Backend`] captures
+//! it as a [`Snapshot`]: [`detect`] chooses the one that keeps git's objects in a repository of its
+//! own, or the one that keeps a list of blake3 digests for directories without git. Two snapshots
+//! make a [`Diff`], and a restore goes back to one of them, after a guard has captured what it is
+//! about to replace. What a snapshot does not hold is named in its [`Coverage`], and a restore never
+//! touches it.
+//!
+//! ```
+//! use std::{fs, io, time::Duration};
+//!
+//! use stillframe_backends::{
+//!     DiffOptions, Label, RestoreGoal, RestoreOptions, SnapshotOptions, StateDir, Strategy,
+//!     Workspace, detect,
+//! };
+//!
+//! # let temporary = tempfile::tempdir()?;
+//! # let (app, state) = (temporary.path().join("app"), temporary.path().join("state"));
+//! # fs::create_dir(&app)?;
+//! # fs::write(app.join("config"), "debug = false\n")?;
+//! let mut workspace = Workspace::open(&app, &StateDir::open(&state)?)?.lock(Duration::ZERO)?;
+//! let backend = detect(&workspace, Strategy::Auto)?.backend;
+//! let options = |label| SnapshotOptions::new(label, jiff::Timestamp::now()).retain_content(true);
+//!
+//! let before = backend.snapshot(&workspace, &options(Label::BEFORE))?;
+//! fs::write(app.join("config"), "debug = true\n")?;
+//! let after = backend.snapshot(&workspace, &options(Label::AFTER))?;
+//!
+//! let no_patch = DiffOptions::default();
+//! let diff = backend.diff(&workspace, &before, &after, &no_patch, &mut io::sink())?;
+//! assert_eq!(diff.modified[0].as_bytes(), b"config");
+//!
+//! let goal = RestoreGoal::Snapshot { snapshot: before, paths: Vec::new() };
+//! backend.restore(&mut workspace, &goal, &RestoreOptions::new(options(Label::GUARD)))?;
+//! assert_eq!(fs::read_to_string(app.join("config"))?, "debug = false\n");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! It runs nothing: no hook, filter or helper of a repository, no program of a workspace, and no
+//! network. It keeps no log, starts no runs and decides on no retention: the crate `stillframe`
+//! does. It is for Unix, where a path is bytes.
 
 mod backend;
 mod coverage;
 mod detect;
 mod diff;
 mod error;
+mod git;
+mod hash;
+mod ignore_rules;
+mod patch;
 mod path;
+mod path_pattern;
+mod record;
 mod restore;
+mod restoring;
 mod snapshot;
 mod tree;
 mod workspace;
@@ -14,19 +63,26 @@ mod worktree;
 
 pub use workspace::{Identity, LockError, LockedWorkspace, StateDir, Workspace, WorkspaceError};
 
-pub use detect::{Detection, Strategy, UnknownStrategy, detect};
+pub use detect::{Detection, Strategy, UnknownStrategy, backend_of, detect};
 
 pub use backend::{
     Backend, BorrowMode, DiffError, IgnoreOptions, Interrupt, Interrupted, Owner, Problem,
     Progress, Recovery, RepositoryRestore, RestoreError, RestoreOptions, RestoreOutcome,
     SnapshotError, SnapshotOptions, StoreError, Why,
 };
+
+pub use snapshot::{BackendKind, InvalidSnapshotId, Label, Snapshot, SnapshotId, SnapshotMetadata};
+
 pub use coverage::{Coverage, Omission, OmissionReason};
+
 pub use diff::{Diff, DiffOptions, PatchText};
-pub use error::{ErrorKind, PathError, printable};
-pub use path::{InvalidPath, RelPath, printable_bytes};
+
 pub use restore::{
     ModeChange, PlanId, Removal, RestoreGoal, RestorePlan, SkipReason, Skipped, Write,
 };
-pub use snapshot::{BackendKind, InvalidSnapshotId, Label, Snapshot, SnapshotId, SnapshotMetadata};
-pub use tree::{ContentId, Entry, EntryKind};
+
+pub use tree::{Change, ContentId, Entry, EntryKind};
+
+pub use path::{InvalidPath, RelPath, printable_bytes};
+
+pub use error::{ErrorKind, PathError, printable};

@@ -203,7 +203,10 @@ impl Serialize for RelPath {
 }
 
 /// Writes bytes as a JSON string, or as `{"base64": "…"}` where they are not UTF-8.
-pub fn serialize_lossless<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn serialize_lossless<S: Serializer>(
+    bytes: &[u8],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     match std::str::from_utf8(bytes) {
         Ok(text) => serializer.serialize_str(text),
         Err(_) => PathForm::Bytes {
@@ -214,7 +217,7 @@ pub fn serialize_lossless<S: Serializer>(bytes: &[u8], serializer: S) -> Result<
 }
 
 /// Reads what [`serialize_lossless`] wrote.
-pub fn deserialize_lossless<'de, D: Deserializer<'de>>(
+pub(crate) fn deserialize_lossless<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<u8>, D::Error> {
     match PathForm::deserialize(deserializer)? {

@@ -98,7 +98,7 @@ pub struct Change {
 /// A tree of git's knows one bit, executable or not. The others are kept here, so that a restore
 /// puts a `0600` file back as `0600`. setuid, setgid and sticky are never recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Modes {
+pub(crate) struct Modes {
     /// The permission bits of most files, such as `0o644`.
     pub file: u32,
     /// The permission bits of most executables, such as `0o755`.
@@ -122,7 +122,7 @@ impl Default for Modes {
 
 impl Modes {
     /// The bits recorded for the entry of kind `kind` at `path`; links have none.
-    pub fn of(&self, path: &RelPath, kind: EntryKind) -> Option<u32> {
+    pub(crate) fn of(&self, path: &RelPath, kind: EntryKind) -> Option<u32> {
         let usual = match kind {
             EntryKind::File => self.file,
             EntryKind::Executable => self.executable,
@@ -132,7 +132,7 @@ impl Modes {
     }
 
     /// The bits recorded for the directory at `path`.
-    pub fn of_directory(&self, path: &RelPath) -> u32 {
+    pub(crate) fn of_directory(&self, path: &RelPath) -> u32 {
         self.exception(path).unwrap_or(self.directory)
     }
 

@@ -80,6 +80,18 @@ pub enum WorkspaceError {
         /// The workspace.
         workspace: PathBuf,
     },
+    /// What the engine keeps is no workspace of a user's.
+    #[error(
+        "the workspace {} lies inside the state directory {}",
+        printable(workspace),
+        printable(state)
+    )]
+    InsideState {
+        /// The workspace.
+        workspace: PathBuf,
+        /// The state directory.
+        state: PathBuf,
+    },
     /// The state directory is not usable.
     #[error("the state directory {} cannot be used: {reason}", printable(path))]
     BadStateDir {
@@ -97,9 +109,10 @@ impl WorkspaceError {
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::EmptyPath | Self::NotADirectory { .. } | Self::StateInside { .. } => {
-                ErrorKind::InvalidOptions
-            }
+            Self::EmptyPath
+            | Self::NotADirectory { .. }
+            | Self::StateInside { .. }
+            | Self::InsideState { .. } => ErrorKind::InvalidOptions,
             Self::Unreadable(_) => ErrorKind::Unreadable,
             Self::BadStateDir { .. } => ErrorKind::Storage,
             Self::State(source) => source.storage_kind(),
@@ -116,7 +129,7 @@ pub enum LockError {
     Busy {
         /// What is locked.
         what: String,
-        /// What the holder wrote into the lock file: process, command and since when.
+        /// What the holder wrote into the lock file: its process and command.
         holder: String,
     },
     /// The lock file could not be made.
@@ -210,6 +223,13 @@ impl Workspace {
             .map_err(WorkspaceError::Unreadable)?;
         if !meta.is_dir() {
             return Err(not_a_directory());
+        }
+        if disk_path.starts_with(&state.path) {
+            let state = state.path.clone();
+            return Err(WorkspaceError::InsideState {
+                workspace: disk_path,
+                state,
+            });
         }
         if state.path.starts_with(&disk_path) {
             return Err(WorkspaceError::StateInside {
@@ -316,11 +336,13 @@ impl LockFile {
             .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
             .open(path)
             .map_err(PathError::at("open the lock file", path))?;
-        let deadline = Instant::now() + patience;
+        // A patience without end has no deadline.
+        let deadline = Instant::now().checked_add(patience);
+        let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
         loop {
             match rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
-                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
+                Err(rustix::io::Errno::WOULDBLOCK) if !is_over() => {
                     // flock has no timed form; a hundredth of a second is below what a person sees.
                     std::thread::sleep(Duration::from_millis(10));
                 }

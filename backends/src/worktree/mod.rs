@@ -2,5 +2,14 @@
 //!
 //! Nothing here follows a link: every component is opened relative to the workspace's root.
 
+pub(crate) mod apply;
+pub(crate) mod area;
 pub(crate) mod durable;
+pub(crate) mod faults;
+pub(crate) mod journal;
+pub(crate) mod modes;
+pub(crate) mod read;
 pub(crate) mod root;
+pub(crate) mod staging;
+pub(crate) mod stat_cache;
+pub(crate) mod walk;

@@ -86,12 +86,20 @@ pub(crate) fn fstat(fd: impl AsFd) -> rustix::io::Result<Stat> {
     rustix::fs::fstat(fd).map(|stat| Stat::from_kernel(&stat))
 }
 
-/// Opens the regular file `name` in `directory` for reading. A link is refused (`ELOOP`), and a
-/// FIFO does not block.
+/// Opens the regular file `name` in `directory` for reading. A link is refused (`ELOOP`), so is a
+/// mount point where the kernel can tell (`EXDEV`), and a FIFO does not block.
 pub(crate) fn open_file_at(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<File> {
     let flags =
         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    rustix::fs::openat(directory, OsStr::from_bytes(name), flags, Mode::empty()).map(File::from)
+    let name = OsStr::from_bytes(name);
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
+    match rustix::fs::openat2(directory, Path::new(name), flags, Mode::empty(), resolve) {
+        // Kernels before 5.6, and sandboxes that forbid what they do not know.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            rustix::fs::openat(directory, name, flags, Mode::empty()).map(File::from)
+        }
+        other => other.map(File::from),
+    }
 }
 
 /// The text of the link `name` in `directory`.
@@ -203,7 +211,7 @@ impl Root {
 
     fn step(&self, from: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        if !self.is_plain.load(Ordering::Relaxed) {
+        while !self.is_plain.load(Ordering::Relaxed) {
             let resolve = ResolveFlags::BENEATH
                 | ResolveFlags::NO_SYMLINKS
                 | ResolveFlags::NO_XDEV
@@ -216,7 +224,7 @@ impl Root {
                 resolve,
             ) {
                 // EAGAIN: a rename elsewhere raced with the resolution.
-                Err(Errno::AGAIN | Errno::INTR) => return self.step(from, path),
+                Err(Errno::AGAIN | Errno::INTR) => {}
                 // Kernels before 5.6, and sandboxes that forbid what they do not know.
                 Err(Errno::NOSYS | Errno::PERM) => self.is_plain.store(true, Ordering::Relaxed),
                 other => return other,

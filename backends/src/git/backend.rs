@@ -1,0 +1,820 @@
+//! The port, as the git backend fills it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use crate::backend::{
+    Backend, DiffError, Problem, Recovery, RestoreError, RestoreOptions, RestoreOutcome,
+    SnapshotError, SnapshotOptions, StoreError, Why,
+};
+use crate::coverage::OmissionReason;
+use crate::diff::{self, Diff, DiffOptions, PatchText};
+use crate::git::ObjectId;
+use crate::git::capture::{self, Keep, Published, sha1};
+use crate::git::compare::WithNew;
+use crate::git::index;
+use crate::git::repository::{self, Probe, UserRepository};
+use crate::git::rollback::FoundRepository;
+use crate::git::store::{Proven, Store};
+use crate::git::tree_object::{self, ItemKind, TreeItem};
+use crate::git::user_index::{self, IndexError};
+use crate::ignore_rules::{HostRules, IgnoreStack, RuleFile};
+use crate::patch;
+use crate::path::RelPath;
+use crate::record::Record;
+use crate::restore::{RestoreGoal, RestorePlan};
+use crate::restoring::{self, Captured, ContentError, Node, Publish, Restorable, Side};
+use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
+use crate::tree::{Change, ContentId, Entry, EntryKind};
+use crate::workspace::{LockedWorkspace, Workspace};
+use crate::worktree::area;
+use crate::worktree::stat_cache::{EntryStat, Flags, StatCache};
+
+/// Captures a work tree of git's as trees and blobs in a private repository.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct GitBackend;
+
+/// What a capture found, published or not.
+pub(crate) struct GitCapture(Published);
+
+impl Captured for GitCapture {
+    fn record(&self) -> &Record {
+        &self.0.record
+    }
+
+    fn stat(&self, path: &RelPath) -> Option<EntryStat> {
+        self.0
+            .cache
+            .entry(path)
+            .filter(|e| !e.flags.has(Flags::ABSENT))
+            .map(|e| e.stat)
+    }
+}
+
+/// The repository that `workspace` lies in, or why there is none to capture.
+fn repository_of(workspace: &Workspace) -> Result<UserRepository, SnapshotError> {
+    let path = workspace.disk_path().display();
+    match repository::probe(workspace.disk_path())? {
+        Probe::Found(repository) => Ok(*repository),
+        Probe::None => Err(SnapshotError::Unsupported(format!(
+            "{path} is not in a git work tree"
+        ))),
+        Probe::Bare(git_dir) => Err(SnapshotError::Unsupported(format!(
+            "{} is a bare repository, which has no work tree",
+            git_dir.display()
+        ))),
+        Probe::Unsupported { git_dir, format } => Err(SnapshotError::Unsupported(format!(
+            "the repository {} uses {format}, which cannot be read",
+            git_dir.display()
+        ))),
+    }
+}
+
+fn store_of(workspace: &Workspace) -> Result<Option<Store>, StoreError> {
+    Store::open(&workspace.store_path().join("git"))
+}
+
+fn existing_store(workspace: &Workspace) -> Result<Store, StoreError> {
+    store_of(workspace)?.ok_or_else(|| {
+        StoreError::corrupt(
+            format!("the store of {}", workspace.disk_path().display()),
+            "it is gone",
+        )
+    })
+}
+
+impl GitBackend {
+    fn capture_now(
+        workspace: &LockedWorkspace,
+        options: &SnapshotOptions,
+        keep: &[&Record],
+        publish: Publish,
+    ) -> Result<GitCapture, SnapshotError> {
+        let repository = match repository_of(workspace) {
+            Ok(repository) => Some(repository),
+            // The run removed the repository: what it left is captured all the same, so that the
+            // files can be put back.
+            Err(SnapshotError::Unsupported(_)) if store_of(workspace)?.is_some() => None,
+            Err(error) => return Err(error),
+        };
+        let store = Store::create(&workspace.store_path().join("git"))?;
+        if publish == Publish::Yes && store.has(&options.id) {
+            return Err(SnapshotError::taken(&options.id));
+        }
+        let mut trees = keep
+            .iter()
+            .filter_map(|record| tree_of(record).ok())
+            .collect::<Vec<_>>();
+        let latest = store.latest_in_session(&options.owner.session_id)?;
+        if let Some(latest) = &latest {
+            trees.push(tree_of(latest)?);
+        }
+        // In the middle of a run another repository is one that the run put there: it is not read.
+        let is_in_run = options.owner.run_id.is_some() && options.label != Label::BEFORE;
+        let known = latest
+            .and_then(|latest| latest.git)
+            .map(|git| git.common_dir);
+        let repository = repository
+            .filter(|found| !is_in_run || known.is_none_or(|known| known == found.identity()));
+        let captured = capture::capture(
+            workspace,
+            repository.as_ref(),
+            &store,
+            options,
+            Keep { trees },
+        )?;
+        Ok(GitCapture(match publish {
+            Publish::Yes => capture::publish(workspace, &store, options, captured)?,
+            Publish::No => captured.into(),
+        }))
+    }
+}
+
+/// The tree of the workspace in a snapshot.
+fn tree_of(record: &Record) -> Result<ObjectId, StoreError> {
+    let id = &record.snapshot.id;
+    let tree =
+        record.snapshot.tree.as_deref().ok_or_else(|| {
+            StoreError::corrupt(format!("the record of {id}"), "it names no tree")
+        })?;
+    tree.parse()
+        .map_err(|e| StoreError::corrupt(format!("the record of {id}"), e))
+}
+
+/// The paths that the index had when a snapshot was taken, relative to the workspace. An index that
+/// cannot be parsed is not looked into: then nothing counts as tracked.
+fn tracked_in(store: &Store, record: &Record) -> Result<HashSet<RelPath>, StoreError> {
+    let Some((git, index)) = record.git.as_ref().and_then(|git| Some((git, git.index?))) else {
+        return Ok(HashSet::new());
+    };
+    let (_, bytes) = store.read(&index, u64::MAX)?;
+    let no_shared_index = |_: &ObjectId| -> Result<Vec<u8>, IndexError> { Ok(Vec::new()) };
+    let parsed = user_index::parse(&bytes, &mut { no_shared_index });
+    let entries = parsed.map(|index| index.entries).unwrap_or_default();
+    Ok(entries
+        .iter()
+        .filter_map(|entry| index::within(&entry.path, &git.scope))
+        .collect())
+}
+
+/// What a capture holds at `path`.
+fn captured_at(cache: &StatCache, path: &RelPath) -> Option<Node> {
+    if let Some(entry) = cache.entry(path).filter(|e| e.is_captured()) {
+        return Some(Node::Entry(entry.entry()));
+    }
+    cache
+        .directories
+        .get(path)
+        .filter(|d| !d.is_absent)
+        .map(|_| Node::Directory)
+}
+
+impl Restorable for GitBackend {
+    type Capture = GitCapture;
+
+    fn record(&self, workspace: &Workspace, id: &SnapshotId) -> Result<Record, StoreError> {
+        match store_of(workspace)? {
+            Some(store) => store.record(id),
+            None => Err(StoreError::UnknownSnapshot { id: id.clone() }),
+        }
+    }
+
+    fn check_restorable(&self, _record: &Record) -> Result<(), RestoreError> {
+        Ok(())
+    }
+
+    fn capture(
+        &self,
+        workspace: &LockedWorkspace,
+        options: &SnapshotOptions,
+        keep: &[&Record],
+        publish: Publish,
+    ) -> Result<GitCapture, SnapshotError> {
+        Self::capture_now(workspace, options, keep, publish)
+    }
+
+    fn changes(
+        &self,
+        workspace: &Workspace,
+        from: Side<'_, GitCapture>,
+        to: &Record,
+    ) -> Result<Vec<Change>, StoreError> {
+        let store = existing_store(workspace)?;
+        let to = tree_of(to)?;
+        match from {
+            Side::Stored(record) => store.tree_changes(Some(tree_of(record)?), Some(to)),
+            Side::Now(capture) => {
+                let trees = WithNew {
+                    store: &store,
+                    new: &capture.0.new_trees,
+                };
+                tree_object::changes(&trees, Some(capture.0.tree), Some(to))
+            }
+        }
+    }
+
+    fn lookup(
+        &self,
+        workspace: &Workspace,
+        side: Side<'_, GitCapture>,
+        path: &RelPath,
+    ) -> Result<Option<Node>, StoreError> {
+        match side {
+            Side::Stored(record) => {
+                let item = existing_store(workspace)?.entry_at(&tree_of(record)?, path)?;
+                Ok(item.and_then(|item| match item.kind {
+                    ItemKind::Entry(kind) => Some(Node::Entry(Entry {
+                        kind,
+                        id: item.id.into(),
+                    })),
+                    ItemKind::Directory => Some(Node::Directory),
+                    ItemKind::Submodule => None,
+                }))
+            }
+            Side::Now(capture) => Ok(captured_at(&capture.0.cache, path)),
+        }
+    }
+
+    fn entries(
+        &self,
+        workspace: &Workspace,
+        record: &Record,
+    ) -> Result<Vec<(RelPath, Entry)>, StoreError> {
+        existing_store(workspace)?.tree_paths(&tree_of(record)?)
+    }
+
+    fn ignored(
+        &self,
+        workspace: &Workspace,
+        side: Side<'_, GitCapture>,
+        paths: &[RelPath],
+    ) -> Result<BTreeMap<RelPath, OmissionReason>, StoreError> {
+        let store = existing_store(workspace)?;
+        let (record, cache) = match side {
+            Side::Stored(record) => (record, None),
+            Side::Now(capture) => (&capture.0.record, Some(&capture.0.cache)),
+        };
+        let rules = TreeRules::of(&store, record, cache)?;
+        let mut ignored = BTreeMap::new();
+        for path in paths {
+            if let Some((reason, _)) = rules.omits(path)? {
+                ignored.insert(path.clone(), reason);
+            }
+        }
+        if ignored.is_empty() {
+            return Ok(ignored);
+        }
+        // A path that the index has is not ignored, whatever the rules say, also while it is gone
+        // from disk.
+        match cache {
+            Some(cache) => ignored.retain(|path, _| {
+                !cache
+                    .entry(path)
+                    .is_some_and(|e| e.flags.has(Flags::TRACKED))
+            }),
+            None => {
+                let tracked = tracked_in(&store, record)?;
+                ignored.retain(|path, _| !tracked.contains(path));
+            }
+        }
+        Ok(ignored)
+    }
+
+    fn missing(
+        &self,
+        workspace: &Workspace,
+        ids: &[ContentId],
+    ) -> Result<Vec<ContentId>, StoreError> {
+        let ids: Vec<ObjectId> = ids.iter().filter_map(sha1).collect();
+        let missing = existing_store(workspace)?.missing(ids)?;
+        Ok(missing.into_iter().map(ContentId::from).collect())
+    }
+
+    fn write_content(
+        &self,
+        workspace: &Workspace,
+        id: &ContentId,
+        sink: &mut dyn Write,
+    ) -> Result<(), ContentError> {
+        let object = sha1(id)
+            .ok_or_else(|| StoreError::corrupt(id.to_string(), "it is no id of this backend"))?;
+        existing_store(workspace)?.blob_to(&object, sink)?;
+        Ok(())
+    }
+
+    fn repository(
+        &self,
+        workspace: &LockedWorkspace,
+    ) -> Result<Option<FoundRepository>, RestoreError> {
+        match repository_of(workspace) {
+            Ok(repository) => {
+                let head = repository
+                    .head()
+                    .map_err(|e| RestoreError::Guard(e.into()))?;
+                Ok(Some(FoundRepository {
+                    git_dir: repository.git_dir().to_owned(),
+                    common_dir: repository.common_dir().to_owned(),
+                    identity: repository.identity(),
+                    head,
+                    in_progress: repository.in_progress().map(str::to_owned),
+                }))
+            }
+            Err(SnapshotError::Unsupported(_)) => Ok(None),
+            Err(error) => Err(RestoreError::Guard(error)),
+        }
+    }
+
+    fn index_bytes(&self, workspace: &Workspace, blob: &ObjectId) -> Result<Vec<u8>, StoreError> {
+        let mut bytes = Vec::new();
+        match existing_store(workspace)?.blob_to(blob, &mut bytes) {
+            Ok(_) => Ok(bytes),
+            Err(ContentError::Store(error)) => Err(error),
+            Err(ContentError::Sink(_)) => unreachable!("a vector takes every byte"),
+        }
+    }
+}
+
+/// The ignore rules that a snapshot was captured under, read from its own tree.
+struct TreeRules<'a> {
+    store: &'a Store,
+    tree: Option<ObjectId>,
+    cache: Option<&'a StatCache>,
+    host: HostRules,
+    ignore: IgnoreStack,
+    include: &'a [RelPath],
+}
+
+impl<'a> TreeRules<'a> {
+    fn of(
+        store: &'a Store,
+        record: &'a Record,
+        cache: Option<&'a StatCache>,
+    ) -> Result<Self, StoreError> {
+        let host = HostRules::new(&record.ignore).map_err(|detail| {
+            StoreError::corrupt(format!("the record of {}", record.snapshot.id), detail)
+        })?;
+        let git = record.git.as_ref();
+        let parse = |file: &crate::record::OutsideRules| {
+            RuleFile::parse(file.origin.clone(), file.text.as_bytes())
+        };
+        let outside = git
+            .map(|g| g.outside_rules.iter().map(parse).collect())
+            .unwrap_or_default();
+        let above = git
+            .map(|g| {
+                g.rules_above
+                    .iter()
+                    .map(|(dir, file)| (dir.clone(), parse(file)))
+                    .collect()
+            })
+            .unwrap_or_default();
+        let scope = git.map(|g| g.scope.clone()).unwrap_or_default();
+        Ok(Self {
+            store,
+            tree: if cache.is_some() {
+                None
+            } else {
+                Some(tree_of(record)?)
+            },
+            cache,
+            host,
+            ignore: IgnoreStack::new_below(&scope, outside, above),
+            include: &record.include,
+        })
+    }
+
+    /// Why these rules leave `path` out, and the rule that says so. Whether the index has it plays
+    /// no part.
+    fn omits(
+        &self,
+        path: &RelPath,
+    ) -> Result<Option<(OmissionReason, Option<String>)>, StoreError> {
+        if self.include.iter().any(|p| path.starts_with(p)) {
+            return Ok(None);
+        }
+        if let Some(rule) = self.host.excludes_in_tree(path, false) {
+            return Ok(Some((OmissionReason::Excluded, Some(rule))));
+        }
+        let failure = std::cell::RefCell::new(None);
+        let rules_of = |directory: &RelPath| match self.rule_file(directory) {
+            Ok(file) => file,
+            Err(error) => {
+                failure.borrow_mut().get_or_insert(error);
+                None
+            }
+        };
+        let decision = self.ignore.decide_in_tree(&rules_of, path, false);
+        if let Some(error) = failure.into_inner() {
+            return Err(error);
+        }
+        Ok(decision.is_ignored().then(|| {
+            (
+                OmissionReason::Ignored,
+                decision.rule().map(ToString::to_string),
+            )
+        }))
+    }
+
+    fn rule_file(&self, directory: &RelPath) -> Result<Option<RuleFile>, StoreError> {
+        let path = directory.join(b".gitignore");
+        let origin = path.to_string();
+        if let Some(cache) = self.cache {
+            if let Some(file) = cache.rule_files.get(directory) {
+                return Ok(Some(RuleFile::parse(origin, &file.text)));
+            }
+            let Some(entry) = cache.entry(&path).filter(|e| e.is_captured()) else {
+                return Ok(None);
+            };
+            return self.parsed(origin, entry.entry());
+        }
+        let Some(tree) = self.tree else {
+            return Ok(None);
+        };
+        match self.store.entry_at(&tree, &path)? {
+            Some(TreeItem {
+                kind: ItemKind::Entry(kind),
+                id,
+                ..
+            }) => self.parsed(
+                origin,
+                Entry {
+                    kind,
+                    id: id.into(),
+                },
+            ),
+            _ => Ok(None),
+        }
+    }
+
+    fn parsed(&self, origin: String, entry: Entry) -> Result<Option<RuleFile>, StoreError> {
+        let id = sha1(&entry.id).expect("trees of git's hold ids of git's");
+        if entry.kind == EntryKind::Symlink || self.store.blob_size(&id)? > MAX_RULE_FILE_BYTES {
+            return Ok(None);
+        }
+        let (_, text) = self.store.read(&id, MAX_RULE_FILE_BYTES)?;
+        Ok(Some(RuleFile::parse(origin, &text)))
+    }
+}
+
+impl Backend for GitBackend {
+    fn kind(&self) -> BackendKind {
+        BackendKind::Git
+    }
+
+    fn snapshot(
+        &self,
+        workspace: &LockedWorkspace,
+        options: &SnapshotOptions,
+    ) -> Result<Snapshot, SnapshotError> {
+        Ok(Self::capture_now(workspace, options, &[], Publish::Yes)?
+            .0
+            .record
+            .snapshot)
+    }
+
+    fn list(&self, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError> {
+        let Some(store) = store_of(workspace)? else {
+            return Ok(Vec::new());
+        };
+        let readable = store
+            .scan()?
+            .into_iter()
+            .filter_map(|(_, record)| record.ok());
+        Ok(readable.map(|record| record.snapshot).collect())
+    }
+
+    fn diff(
+        &self,
+        workspace: &Workspace,
+        from: &Snapshot,
+        to: &Snapshot,
+        options: &DiffOptions,
+        patch: &mut dyn Write,
+    ) -> Result<Diff, DiffError> {
+        diff::check(from, to, options)?;
+        let store = existing_store(workspace)?;
+        let (before, after) = match (store.record(&from.id), store.record(&to.id)) {
+            (Ok(before), Ok(after)) => (before, after),
+            (Err(StoreError::UnknownSnapshot { .. }), _)
+            | (_, Err(StoreError::UnknownSnapshot { .. }))
+                if from.path != to.path =>
+            {
+                let (from, to) = (from.id.clone(), to.id.clone());
+                return Err(DiffError::DifferentWorkspaces { from, to });
+            }
+            (Err(error), _) | (_, Err(error)) => return Err(error.into()),
+        };
+        let changes = store.tree_changes(Some(tree_of(&before)?), Some(tree_of(&after)?))?;
+        let (from, to) = (&before.snapshot, &after.snapshot);
+        let changes = diff::evident(changes, &from.omissions, &to.omissions);
+        let mut diff = Diff::of_changes(BackendKind::Git, &from.reference, &to.reference, &changes);
+        if options.capture_patch {
+            let mut sink = PatchSink::new(patch, options.max_patch_bytes);
+            for change in &changes {
+                if is_large(&store, change)? {
+                    write_large(&store, &mut sink, change)?;
+                    continue;
+                }
+                let (old, new) = (side(&store, change.old)?, side(&store, change.new)?);
+                let counts = patch::write(
+                    &mut sink,
+                    &change.path,
+                    old.as_ref().map(Content::as_side),
+                    new.as_ref().map(Content::as_side),
+                    Instant::now() + MAX_FILE_DIFF_TIME,
+                )
+                .map_err(DiffError::Sink)?;
+                diff.insertions += counts.insertions;
+                diff.deletions += counts.deletions;
+            }
+            sink.flush().map_err(DiffError::Sink)?;
+            diff.patch_bytes = Some(sink.written);
+            diff.has_patch = sink.written > 0;
+            diff.patch_truncated = sink.written > options.max_patch_bytes;
+            diff.patch = sink.kept.filter(|kept| !kept.is_empty()).map(PatchText);
+        } else {
+            for change in &changes {
+                if is_large(&store, change)? {
+                    continue;
+                }
+                let (old, new) = (side(&store, change.old)?, side(&store, change.new)?);
+                let counts = patch::count(
+                    old.as_ref().map(|c| &*c.bytes),
+                    new.as_ref().map(|c| &*c.bytes),
+                );
+                diff.insertions += counts.insertions;
+                diff.deletions += counts.deletions;
+            }
+        }
+        Ok(diff)
+    }
+
+    fn plan(
+        &self,
+        workspace: &LockedWorkspace,
+        goal: &RestoreGoal,
+        options: &SnapshotOptions,
+    ) -> Result<RestorePlan, RestoreError> {
+        restoring::plan_only(self, workspace, goal, options)
+    }
+
+    fn restore(
+        &self,
+        workspace: &mut LockedWorkspace,
+        goal: &RestoreGoal,
+        options: &RestoreOptions,
+    ) -> Result<RestoreOutcome, RestoreError> {
+        restoring::restore(self, workspace, goal, options)
+    }
+
+    fn recover(&self, workspace: &mut LockedWorkspace) -> Result<Recovery, RestoreError> {
+        restoring::recover(workspace)
+    }
+
+    fn why(
+        &self,
+        workspace: &LockedWorkspace,
+        path: &RelPath,
+        options: &SnapshotOptions,
+    ) -> Result<Why, SnapshotError> {
+        // What a capture would do is found out by doing one, and not publishing it.
+        let GitCapture(capture) = Self::capture_now(workspace, options, &[], Publish::No)?;
+        let store = existing_store(workspace)?;
+        let mut why = Why {
+            path: path.clone(),
+            captured: false,
+            reason: String::new(),
+            rule: None,
+        };
+        let rules = TreeRules::of(&store, &capture.record, Some(&capture.cache))?;
+        let entry = capture.cache.entry(path).filter(|e| e.is_captured());
+        if let Some(omission) = capture.record.snapshot.omissions.covers(path) {
+            why.captured = entry.is_some();
+            why.reason = omission.reason.as_str().to_owned();
+            why.rule = rules.omits(path)?.and_then(|(_, rule)| rule);
+        } else if let Some(entry) = entry {
+            why.captured = true;
+            why.rule = rules.omits(path)?.and_then(|(_, rule)| rule);
+            why.reason = if entry.flags.has(Flags::TRACKED) {
+                "tracked"
+            } else if options.include.iter().any(|p| path.starts_with(p)) {
+                "included"
+            } else if why.rule.is_some() {
+                "kept_in_session"
+            } else {
+                "untracked"
+            }
+            .to_owned();
+        } else if captured_at(&capture.cache, path).is_some() {
+            why.captured = true;
+            why.reason = "directory".to_owned();
+        } else {
+            why.reason = "absent".to_owned();
+            why.rule = rules.omits(path)?.and_then(|(_, rule)| rule);
+        }
+        Ok(why)
+    }
+
+    fn why_in(
+        &self,
+        workspace: &Workspace,
+        snapshot: &Snapshot,
+        path: &RelPath,
+    ) -> Result<Why, StoreError> {
+        let store = existing_store(workspace)?;
+        let record = store.record(&snapshot.id)?;
+        let item = store
+            .entry_at(&tree_of(&record)?, path)?
+            .map(|item| item.kind);
+        let rules = TreeRules::of(&store, &record, None)?;
+        let rule = rules.omits(path)?.and_then(|(_, rule)| rule);
+        let (captured, reason) = match (item, record.snapshot.omissions.covers(path)) {
+            (Some(_), Some(omission)) => (true, omission.reason.as_str()),
+            (Some(ItemKind::Directory), None) => (true, "directory"),
+            (Some(_), None) => (true, "captured"),
+            (None, Some(omission)) => (false, omission.reason.as_str()),
+            (None, None) if record.empty_directories.contains(path) => (true, "directory"),
+            (None, None) => (false, "absent"),
+        };
+        Ok(Why {
+            path: path.clone(),
+            captured,
+            reason: reason.to_owned(),
+            rule,
+        })
+    }
+
+    fn verify(
+        &self,
+        workspace: &Workspace,
+        snapshot: &Snapshot,
+    ) -> Result<Vec<Problem>, StoreError> {
+        let proven = match store_of(workspace)? {
+            Some(store) => store
+                .record(&snapshot.id)
+                .and_then(|record| store.verify(&record, &mut Proven::default())),
+            None => Err(StoreError::UnknownSnapshot {
+                id: snapshot.id.clone(),
+            }),
+        };
+        Problem::from_corruption(proven)
+    }
+
+    fn forget(
+        &self,
+        workspace: &mut LockedWorkspace,
+        ids: &[SnapshotId],
+    ) -> Result<(), StoreError> {
+        if let Some(store) = store_of(workspace)? {
+            store.forget(ids)?;
+        }
+        // What a restore displaced goes with the guard that has the same content.
+        area::purge_trashes(workspace.store_path(), ids)
+    }
+
+    fn collect(&self, workspace: &mut LockedWorkspace) -> Result<u64, StoreError> {
+        let Some(store) = store_of(workspace)? else {
+            return Ok(0);
+        };
+        // First, because a cache must never vouch for an object that is gone.
+        capture::forget_cache(workspace)?;
+        store.collect()
+    }
+
+    fn store_bytes(&self, workspace: &Workspace) -> Result<u64, StoreError> {
+        let trash = area::trash_bytes(workspace.store_path())?;
+        match store_of(workspace)? {
+            Some(store) => Ok(store.bytes()? + trash),
+            None => Ok(trash),
+        }
+    }
+}
+
+/// How long the search for a short patch of one file may take. What a person waits for, and far
+/// more than text that people write ever needs.
+const MAX_FILE_DIFF_TIME: Duration = Duration::from_secs(5);
+
+/// A file larger than this is not compared by lines: it counts like a binary, and its patch holds it
+/// whole. Two of them and what the comparison takes fit where a build fits.
+const MAX_COMPARED_BYTES: u64 = 64 << 20;
+
+/// As for the rule files of a work tree.
+const MAX_RULE_FILE_BYTES: u64 = 1 << 20;
+
+/// One side of a change, with its content.
+struct Content {
+    entry: Entry,
+    bytes: Vec<u8>,
+}
+
+impl Content {
+    fn as_side(&self) -> patch::Side<'_> {
+        patch::Side {
+            kind: self.entry.kind,
+            id: self.entry.id,
+            bytes: &self.bytes,
+        }
+    }
+}
+
+/// Whether a side of the change is too large to be held and compared by lines.
+fn is_large(store: &Store, change: &Change) -> Result<bool, StoreError> {
+    for entry in [change.old, change.new].into_iter().flatten() {
+        if store.blob_size(&blob_id(entry))? > MAX_COMPARED_BYTES {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Writes the patch of a change with a side that is too large to be held.
+fn write_large(store: &Store, out: &mut dyn Write, change: &Change) -> Result<(), DiffError> {
+    // The store's own failure must not be taken for the sink's.
+    let failure = std::cell::RefCell::new(None);
+    let copy = |entry: Option<Entry>, out: &mut dyn Write| match entry {
+        None => Ok(()),
+        Some(entry) => match store.blob_to(&blob_id(entry), out) {
+            Ok(_) => Ok(()),
+            Err(ContentError::Sink(error)) => Err(error),
+            Err(ContentError::Store(error)) => {
+                failure.borrow_mut().get_or_insert(error);
+                Err(std::io::Error::other("the store failed"))
+            }
+        },
+    };
+    let copy_old = |out: &mut dyn Write| copy(change.old, out);
+    let copy_new = |out: &mut dyn Write| copy(change.new, out);
+    let streamed = |entry: Option<Entry>, copy| -> Result<_, StoreError> {
+        let Some(entry) = entry else { return Ok(None) };
+        let id = blob_id(entry);
+        let size = store.blob_size(&id)?;
+        Ok(Some(patch::Streamed {
+            kind: entry.kind,
+            id,
+            size,
+            copy,
+        }))
+    };
+    let (old, new) = (
+        streamed(change.old, &copy_old)?,
+        streamed(change.new, &copy_new)?,
+    );
+    let written = patch::write_streamed(out, &change.path, old, new);
+    match failure.into_inner() {
+        Some(error) => Err(error.into()),
+        None => written.map_err(DiffError::Sink),
+    }
+}
+
+fn blob_id(entry: Entry) -> ObjectId {
+    sha1(&entry.id).expect("trees of git's hold ids of git's")
+}
+
+fn side(store: &Store, entry: Option<Entry>) -> Result<Option<Content>, StoreError> {
+    let Some(entry) = entry else { return Ok(None) };
+    let (_, bytes) = store.read(&blob_id(entry), MAX_COMPARED_BYTES)?;
+    Ok(Some(Content { entry, bytes }))
+}
+
+/// Passes a patch on, counts it, and keeps it while it is small enough to be embedded.
+struct PatchSink<'a> {
+    out: std::io::BufWriter<&'a mut dyn Write>,
+    written: u64,
+    limit: u64,
+    kept: Option<Vec<u8>>,
+}
+
+impl<'a> PatchSink<'a> {
+    fn new(out: &'a mut dyn Write, limit: u64) -> Self {
+        let out = std::io::BufWriter::with_capacity(64 * 1024, out);
+        Self {
+            out,
+            written: 0,
+            limit,
+            kept: Some(Vec::new()),
+        }
+    }
+}
+
+impl Write for PatchSink<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.out.write_all(bytes)?;
+        self.written += bytes.len() as u64;
+        if self.written > self.limit {
+            self.kept = None;
+        } else if let Some(kept) = &mut self.kept {
+            kept.extend_from_slice(bytes);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Says what `detect` needs to know of the place that a workspace lies in.
+pub(crate) fn probe(workspace: &Workspace) -> Result<Probe, SnapshotError> {
+    Ok(repository::probe(workspace.disk_path())?)
+}

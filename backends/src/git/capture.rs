@@ -1,0 +1,572 @@
+//! Capturing a work tree of git's.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use rustix::io::Errno;
+
+use crate::backend::{Interrupt, SnapshotError, SnapshotOptions, StoreError};
+use crate::coverage::{Coverage, Omission, OmissionReason};
+use crate::error::PathError;
+use crate::git::index;
+use crate::git::pack::{PackWriter, Streamed};
+use crate::git::repository::UserRepository;
+use crate::git::rules::GitRules;
+use crate::git::store::{Parts, Store};
+use crate::git::trees::{self, Trees};
+use crate::git::{ObjectHasher, ObjectId, ObjectKind};
+use crate::path::RelPath;
+use crate::record::{GitState, RECORD_VERSION, Record};
+use crate::snapshot::{BackendKind, Snapshot};
+use crate::tree::{ContentId, EntryKind};
+use crate::workspace::LockedWorkspace;
+use crate::worktree::modes;
+use crate::worktree::read::{self, Content, ContentSink, Reading, SinkError};
+use crate::worktree::root::Root;
+use crate::worktree::stat_cache::{self, EntryStat, Flags, IndexStamp, StatCache, is_racy};
+use crate::worktree::walk::{self, Clock, WalkOptions, Walked};
+
+/// The name of the alternate index in the store.
+const CACHE_FILE: &str = "git.stat-cache";
+
+/// Files up to this size are read whole, hashed and compressed by the thread that found them;
+/// larger ones pass through in pieces, so that a file's size never is a thread's memory.
+const MAX_BUFFERED_BYTES: u64 = 4 << 20;
+
+/// What a capture found, and what it takes to publish it.
+#[must_use = "a capture that is not published leaves nothing behind"]
+pub(crate) struct Captured {
+    pub(crate) record: Record,
+    pub(crate) cache: StatCache,
+    /// The tree of the workspace.
+    pub(crate) tree: ObjectId,
+    /// The trees that the store did not have before.
+    pub(crate) new_trees: HashMap<ObjectId, Vec<u8>>,
+    index: Option<ObjectId>,
+    staged: Vec<ObjectId>,
+    pack: PackWriter,
+    is_cache_changed: bool,
+}
+
+/// A capture after it was published, or in place of that.
+pub(crate) struct Published {
+    pub(crate) record: Record,
+    pub(crate) cache: StatCache,
+    pub(crate) tree: ObjectId,
+    pub(crate) new_trees: HashMap<ObjectId, Vec<u8>>,
+}
+
+impl From<Captured> for Published {
+    /// Lets go of what publishing would take.
+    fn from(captured: Captured) -> Self {
+        let Captured {
+            record,
+            cache,
+            tree,
+            new_trees,
+            ..
+        } = captured;
+        Self {
+            record,
+            cache,
+            tree,
+            new_trees,
+        }
+    }
+}
+
+/// Trees whose paths are captured although a rule ignores them.
+pub(crate) struct Keep {
+    pub(crate) trees: Vec<ObjectId>,
+}
+
+/// Captures `workspace` into `store`; nothing is visible until [`publish`].
+///
+/// Without a repository, because a run has removed it, the files are captured by what the cache
+/// still knows of it.
+pub(crate) fn capture(
+    workspace: &LockedWorkspace,
+    repository: Option<&UserRepository>,
+    store: &Store,
+    options: &SnapshotOptions,
+    keep: Keep,
+) -> Result<Captured, SnapshotError> {
+    let started = Instant::now();
+    let root = Root::open(workspace).map_err(|source| SnapshotError::Unreadable {
+        context: "the workspace could not be opened".to_owned(),
+        source,
+    })?;
+    let cache_path = workspace.store_path().join(CACHE_FILE);
+    let mut cache = stat_cache::load(&cache_path, root.identity()).unwrap_or_default();
+    let pack = store.writer()?;
+    let sink = GitSink { store, pack: &pack };
+
+    let has_new_index = match repository {
+        Some(repository) => {
+            let clock = Clock::of(&root);
+            read_index(repository, store, &pack, &clock, &mut cache)?
+        }
+        None => cache.index.take().is_some(),
+    };
+    let rules = GitRules::new(&root, repository, store, &cache, options, keep)?;
+    let walk_options = WalkOptions {
+        cache: &cache,
+        max_untracked_file_bytes: options.max_untracked_file_bytes,
+        interrupt: &options.interrupt,
+        progress: options.progress.as_deref(),
+    };
+    let mut walked = walk::walk(&root, &rules, &sink, &walk_options)
+        .map_err(|error| rules.failure().unwrap_or(error))?;
+    let trees = borrow(
+        repository,
+        store,
+        &sink,
+        &root,
+        &cache,
+        &mut walked,
+        options,
+    )?;
+    for (id, content) in &trees.new {
+        options.interrupt.check()?;
+        pack.add(ObjectKind::Tree, *id, content)
+            .map_err(StoreError::from)?;
+    }
+
+    let (git, head_tree) = match repository {
+        Some(repository) => {
+            let head = repository.head()?;
+            // A commit that is not here, or damaged, is no reason to capture nothing.
+            let head_tree = repository.head_tree(&head).unwrap_or_default();
+            let git = GitState {
+                common_dir: repository.identity(),
+                head,
+                index: cache.index.as_ref().and_then(|stamp| sha1(&stamp.blob)),
+                in_progress: repository.in_progress().map(str::to_owned),
+                scope: repository.scope().clone(),
+                outside_rules: rules.outside().to_vec(),
+                rules_above: rules.above().to_vec(),
+            };
+            (Some(git), head_tree)
+        }
+        None => (None, None),
+    };
+    let (rule_files, has_new_rules) = rules.into_rule_files();
+    let mut index_only = cache.index_only;
+    for (path, id) in walked.left_index {
+        let ids = index_only.entry(path).or_default();
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    let mut not_left_out = cache.not_left_out;
+    for (path, indexed) in walked.not_left_out {
+        not_left_out.entry(path).or_insert(indexed);
+    }
+    let next = StatCache {
+        directories: walked.directories,
+        rule_files,
+        index: cache.index,
+        index_only,
+        not_left_out,
+    };
+    let staged = staged(repository, store, &next, options)?;
+    let index = next.index.as_ref().and_then(|stamp| sha1(&stamp.blob));
+    let mut snapshot = Snapshot::new(
+        options.id.clone(),
+        BackendKind::Git,
+        workspace.disk_path().to_owned(),
+        String::new(),
+        options.label.clone(),
+        options.captured_at,
+    );
+    snapshot.tree = Some(trees.root.to_string());
+    snapshot.omissions = Coverage::new(walked.omissions);
+    if let Some(git) = &git {
+        snapshot.metadata.head_ref = git.head.commit().map(|id| id.to_string());
+        snapshot.metadata.branch = git.head.branch().map(short_branch);
+    }
+    snapshot.metadata.dirty = Some(match head_tree {
+        Some(tree) => tree != trees.root,
+        None => next.directories.values().any(|d| d.tree.is_some()),
+    });
+    let listed = modes::of(&next.directories);
+    snapshot.metadata.files = listed.files;
+    snapshot.metadata.files_hashed = walked.files_hashed;
+    snapshot.metadata.bytes_read = walked.bytes_read;
+    snapshot.metadata.duration_ms =
+        u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let record = Record {
+        version: RECORD_VERSION,
+        snapshot,
+        empty_directories: listed.empty_directories,
+        modes: listed.modes,
+        ignore: options.ignore.clone(),
+        include: options.include.clone(),
+        has_content: true,
+        git,
+    };
+    Ok(Captured {
+        record,
+        cache: next,
+        tree: trees.root,
+        new_trees: trees.new,
+        index,
+        staged,
+        pack,
+        is_cache_changed: walked.is_changed || has_new_index || has_new_rules,
+    })
+}
+
+/// Makes a capture durable and visible.
+pub(crate) fn publish(
+    workspace: &LockedWorkspace,
+    store: &Store,
+    options: &SnapshotOptions,
+    captured: Captured,
+) -> Result<Published, SnapshotError> {
+    options.interrupt.check()?;
+    let mut record = captured.record;
+    let parts = Parts {
+        worktree: captured.tree,
+        record: &record,
+        index: captured.index,
+        staged: captured.staged,
+    };
+    record.snapshot = match store.publish(&options.owner, parts, captured.pack) {
+        Ok(snapshot) => snapshot,
+        Err(error @ StoreError::Corrupt { .. }) => {
+            // The cache vouched for what the store has lost. The next capture looks for itself.
+            forget_cache(workspace).map_err(StoreError::from)?;
+            return Err(error.into());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if captured.is_cache_changed {
+        // A cache that cannot be written costs the next capture some time, and nothing else.
+        let _ = stat_cache::save(
+            &captured.cache,
+            &workspace.store_path().join(CACHE_FILE),
+            workspace.identity(),
+        );
+    }
+    Ok(Published {
+        record,
+        cache: captured.cache,
+        tree: captured.tree,
+        new_trees: captured.new_trees,
+    })
+}
+
+/// Forgets what was captured, so that the next capture relies on nothing that the store lost.
+pub(crate) fn forget_cache(workspace: &LockedWorkspace) -> Result<(), PathError> {
+    let path = workspace.store_path().join(CACHE_FILE);
+    match std::fs::remove_file(&path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(PathError::at("remove", path)(e)),
+        _ => Ok(()),
+    }
+}
+
+fn short_branch(full: &str) -> String {
+    full.strip_prefix("refs/heads/").unwrap_or(full).to_owned()
+}
+
+pub(crate) fn sha1(id: &ContentId) -> Option<ObjectId> {
+    match id {
+        ContentId::Sha1(bytes) => Some(ObjectId(*bytes)),
+        ContentId::Blake3(_) => None,
+    }
+}
+
+/// Brings the cache into agreement with the user's index, if that is another than last time.
+fn read_index(
+    repository: &UserRepository,
+    store: &Store,
+    pack: &PackWriter,
+    clock: &Clock,
+    cache: &mut StatCache,
+) -> Result<bool, SnapshotError> {
+    let Some(stat) = repository.index_stat()? else {
+        let had_one = cache.index.take().is_some();
+        if had_one {
+            index::agree_with_none(cache);
+        }
+        return Ok(had_one);
+    };
+    let now = EntryStat::of(&stat);
+    if cache
+        .index
+        .as_ref()
+        .is_some_and(|known| known.stat == now && !known.is_racy)
+    {
+        return Ok(false);
+    }
+    // Before it is read: what is written after that has a later time.
+    let before_ns = clock.now_ns();
+    let Some((bytes, stat)) = repository.index_bytes()? else {
+        return Err(SnapshotError::Unreadable {
+            context: "the index was removed while it was read".to_owned(),
+            source: PathError::at("read", repository.git_dir().join("index"))(Errno::NOENT),
+        });
+    };
+    let now = EntryStat::of(&stat);
+    let is_racy = is_racy(&now, before_ns);
+    let blob = ObjectId::of(ObjectKind::Blob, &bytes).map_err(collision)?;
+    if !store.contains(&blob)? {
+        pack.add(ObjectKind::Blob, blob, &bytes)
+            .map_err(StoreError::from)?;
+    }
+    let is_same = cache
+        .index
+        .as_ref()
+        .is_some_and(|known| known.blob == blob.into());
+    if !is_same {
+        let parsed = repository.parse_index(&bytes)?;
+        let mut expand = |tree: ObjectId| repository.tree_files(tree);
+        index::agree(
+            cache,
+            &parsed,
+            now.mtime_ns,
+            repository.scope(),
+            &mut expand,
+        )?;
+    }
+    cache.index = Some(IndexStamp {
+        stat: now,
+        is_racy,
+        blob: blob.into(),
+    });
+    Ok(true)
+}
+
+fn object_dirs(repository: Option<&UserRepository>) -> Result<Vec<PathBuf>, SnapshotError> {
+    Ok(repository
+        .map(UserRepository::object_dirs)
+        .transpose()?
+        .unwrap_or_default())
+}
+
+/// Makes sure that every object of the capture is in the store, or will be with its pack.
+///
+/// A file whose object the repository lacks, as in a partial clone, is read like a changed one.
+fn borrow(
+    repository: Option<&UserRepository>,
+    store: &Store,
+    sink: &GitSink<'_>,
+    root: &Root,
+    cache: &StatCache,
+    walked: &mut Walked,
+    options: &SnapshotOptions,
+) -> Result<Trees, SnapshotError> {
+    let object_dirs = object_dirs(repository)?;
+    let mut trees = trees::build(&mut walked.directories, &cache.directories);
+    let mut wanted: Vec<ObjectId> = walked
+        .adopted
+        .iter()
+        .filter_map(|(_, id)| sha1(id))
+        .collect();
+    wanted.extend(trees.new.keys());
+    let missing: Vec<ObjectId> = if wanted.is_empty() {
+        Vec::new()
+    } else {
+        store.borrow(&object_dirs, wanted, options.borrow)?.missing
+    };
+    let lost: HashSet<ObjectId> = missing
+        .into_iter()
+        .filter(|id| !trees.new.contains_key(id))
+        .collect();
+    if !lost.is_empty() {
+        let paths: Vec<(RelPath, ContentId)> = walked
+            .adopted
+            .iter()
+            .filter(|(_, id)| sha1(id).is_some_and(|id| lost.contains(&id)))
+            .cloned()
+            .collect();
+        for (path, id) in paths {
+            options.interrupt.check()?;
+            read_anew(root, sink, walked, &path, id, &options.interrupt)?;
+        }
+        trees = trees::build(&mut walked.directories, &cache.directories);
+    }
+    let ids: Vec<ObjectId> = trees.new.keys().copied().collect();
+    let missing: HashSet<ObjectId> = store.missing(ids)?.into_iter().collect();
+    trees.new.retain(|id, _| missing.contains(id));
+    Ok(trees)
+}
+
+/// Reads a file that looked unchanged, because nobody has the object that the index names for it.
+fn read_anew(
+    root: &Root,
+    sink: &GitSink<'_>,
+    walked: &mut Walked,
+    path: &RelPath,
+    indexed: ContentId,
+    interrupt: &Interrupt,
+) -> Result<(), SnapshotError> {
+    let directory = path
+        .parent()
+        .and_then(|parent| walked.directories.get_mut(&parent))
+        .expect("an adopted entry lies in a directory that was walked");
+    let at = directory
+        .entries
+        .binary_search_by(|e| (*e.name).cmp(path.name()))
+        .expect("an adopted entry was kept");
+    let entry = &mut directory.entries[at];
+    if entry.flags.has(Flags::ABSENT) {
+        // A sparse checkout of a partial clone: neither the file nor its object is here.
+        entry.flags = entry.flags.with(Flags::UNSEEN);
+        return Ok(());
+    }
+    let unreadable = |operation, source: std::io::Error| SnapshotError::Unreadable {
+        context: format!("{path} could not be read"),
+        source: PathError::at(operation, root.disk_path(path))(source),
+    };
+    let reading = match root.open_parent(path) {
+        Ok((parent, name)) => match entry.kind {
+            EntryKind::Symlink => read::link(parent.as_fd(), name, sink),
+            _ => read::file(parent.as_fd(), name, sink, interrupt),
+        }
+        .map_err(|error| match error {
+            SinkError::Sink(error) => error,
+            SinkError::Read(source) => unreadable("read", source),
+        })?,
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Reading::Replaced,
+        Err(Errno::ACCESS | Errno::PERM) => Reading::Omitted(OmissionReason::Unreadable),
+        Err(errno) => return Err(unreadable("open", errno.into())),
+    };
+    let reason = match reading {
+        Reading::Read { id, stat, bytes } => {
+            walked.files_hashed += 1;
+            walked.bytes_read += bytes;
+            entry.id = id;
+            entry.stat = EntryStat::of(&stat);
+            // It was clean a moment ago; the next capture looks again.
+            entry.flags = entry.flags.with(Flags::RACY);
+            if id != indexed {
+                entry.flags = entry.flags.without(Flags::AS_INDEXED);
+            }
+            return Ok(());
+        }
+        Reading::Replaced => OmissionReason::Unstable,
+        Reading::Omitted(reason) => reason,
+    };
+    entry.flags = entry.flags.with(Flags::ABSENT).with(Flags::UNSEEN);
+    walked.omissions.push(Omission {
+        path: path.clone(),
+        reason,
+        bytes: Some(entry.stat.size),
+    });
+    Ok(())
+}
+
+/// The blobs that only the user's index names, as far as anybody has them.
+fn staged(
+    repository: Option<&UserRepository>,
+    store: &Store,
+    cache: &StatCache,
+    options: &SnapshotOptions,
+) -> Result<Vec<ObjectId>, SnapshotError> {
+    let ids: Vec<ObjectId> = index::only_in_index(cache)
+        .iter()
+        .filter_map(sha1)
+        .collect();
+    if ids.is_empty() {
+        return Ok(ids);
+    }
+    let object_dirs = object_dirs(repository)?;
+    let missing = store
+        .borrow(&object_dirs, ids.clone(), options.borrow)?
+        .missing;
+    Ok(ids
+        .into_iter()
+        .filter(|id| missing.binary_search(id).is_err())
+        .collect())
+}
+
+/// Puts new content into the pack of the capture.
+pub(crate) struct GitSink<'a> {
+    store: &'a Store,
+    pack: &'a PackWriter,
+}
+
+fn collision(_: crate::git::Collision) -> SnapshotError {
+    SnapshotError::Unsupported(
+        "a file is half of a SHA-1 collision, which git cannot store".to_owned(),
+    )
+}
+
+thread_local! {
+    /// The content of the file that this thread reads; kept, so that its space is.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl ContentSink for GitSink<'_> {
+    fn file(&self, size: u64, content: &mut dyn Content) -> Result<Option<ContentId>, SinkError> {
+        if size > MAX_BUFFERED_BYTES {
+            return self.large_file(size, content);
+        }
+        BUFFER.with_borrow_mut(|buffer| {
+            if !read::exactly(size, content, buffer).map_err(SinkError::Read)? {
+                return Ok(None);
+            }
+            self.blob(buffer).map(Some)
+        })
+    }
+
+    fn link(&self, text: &[u8]) -> Result<ContentId, SinkError> {
+        self.blob(text)
+    }
+}
+
+impl GitSink<'_> {
+    fn blob(&self, bytes: &[u8]) -> Result<ContentId, SinkError> {
+        let id = ObjectId::of(ObjectKind::Blob, bytes).map_err(collision)?;
+        if !self.store.contains(&id).map_err(SnapshotError::from)? {
+            self.pack
+                .add(ObjectKind::Blob, id, bytes)
+                .map_err(|e| SnapshotError::from(StoreError::from(e)))?;
+        }
+        Ok(id.into())
+    }
+
+    /// Reads the file once to know its id, and again only if the store lacks it.
+    fn large_file(
+        &self,
+        size: u64,
+        content: &mut dyn Content,
+    ) -> Result<Option<ContentId>, SinkError> {
+        let mut hasher = ObjectHasher::new(ObjectKind::Blob, size);
+        let mut piece = vec![0; 256 * 1024];
+        let mut total = 0;
+        loop {
+            match content.read(&mut piece).map_err(SinkError::Read)? {
+                0 => break,
+                n => {
+                    hasher.update(&piece[..n]);
+                    total += n as u64;
+                }
+            }
+        }
+        if total != size {
+            return Ok(None);
+        }
+        let id = hasher.finish().map_err(collision)?;
+        if self.store.contains(&id).map_err(SnapshotError::from)? {
+            return Ok(Some(id.into()));
+        }
+        content.rewind().map_err(SinkError::Read)?;
+        match self
+            .pack
+            .add_stream(size, content)
+            .map_err(|e| SnapshotError::from(StoreError::from(e)))?
+        {
+            Streamed::Stored(stored) if stored == id => Ok(Some(id.into())),
+            // It changed between the two readings: what was stored is whole, and nobody's.
+            Streamed::Stored(_) | Streamed::Unstable => Ok(None),
+            Streamed::Unreadable(source) => Err(SinkError::Read(source)),
+            Streamed::Collision(found) => Err(collision(found).into()),
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The trees of a capture that was not published, beside those of the store.
+
+use std::collections::HashMap;
+
+use crate::backend::StoreError;
+use crate::git::ObjectId;
+use crate::git::store::Store;
+use crate::git::tree_object::{self, TreeItem, Trees};
+
+/// The store's trees, and those that only a capture has.
+pub(crate) struct WithNew<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) new: &'a HashMap<ObjectId, Vec<u8>>,
+}
+
+impl Trees for WithNew<'_> {
+    fn tree(&self, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError> {
+        match self.new.get(id) {
+            Some(bytes) => tree_object::parse(id, bytes),
+            None => self.store.tree(id),
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The alternate index: the stat cache brought into agreement with the user's index.
+//!
+//! The user's index says which paths are tracked, and, for a file that has not changed since,
+//! which object holds its content. The first capture of a clean checkout therefore reads nothing.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::git::ObjectId;
+use crate::git::user_index::{IndexEntry, UserIndex};
+use crate::path::RelPath;
+use crate::tree::{ContentId, Entry, EntryKind};
+use crate::worktree::stat_cache::{
+    CachedDirectory, CachedEntry, EntryStat, Flags, StatCache, is_racy,
+};
+
+/// git's mode of a submodule, which has no content of its own.
+const GITLINK: u32 = 0o160000;
+
+/// git's mode of a directory that a sparse index keeps whole.
+const SPARSE_DIRECTORY: u32 = 0o40000;
+
+/// The id of empty content; an entry of size zero with another id is one that git has marked as
+/// possibly changed.
+const EMPTY_BLOB: ObjectId = ObjectId([
+    0xe6, 0x9d, 0xe2, 0x9b, 0xb2, 0xd1, 0xd6, 0x43, 0x4b, 0x8b, 0x29, 0xae, 0x77, 0x5a, 0xd8, 0xc2,
+    0xe4, 0x8c, 0x53, 0x91,
+]);
+
+/// Makes `cache` agree with `index` about what is tracked.
+///
+/// Entries that the cache has keep what a capture found out about them; those that it has not are
+/// taken over with the index's own stat data, and the next walk confirms or replaces them. `scope`
+/// is the workspace below the work tree: what lies outside of it is left out. `expand` lists what
+/// is below a directory that a sparse index keeps as one entry.
+pub(crate) fn agree<E>(
+    cache: &mut StatCache,
+    index: &UserIndex,
+    index_mtime_ns: i64,
+    scope: &RelPath,
+    expand: &mut dyn FnMut(ObjectId) -> Result<Vec<(RelPath, Entry)>, E>,
+) -> Result<(), E> {
+    let tracked = tracked(index, index_mtime_ns, scope, expand)?;
+    let mut touched = forget_tracked(cache);
+    for (path, entries) in tracked.directories {
+        let directory = cache
+            .directories
+            .entry(path.clone())
+            .or_insert_with(|| CachedDirectory {
+                is_absent: true,
+                mode: 0o755,
+                ..Default::default()
+            });
+        let known = directory.entries.len();
+        for seed in entries {
+            let at = directory.entries[..known].binary_search_by(|e| e.name.cmp(&seed.name));
+            let Ok(at) = at else {
+                touched.insert(path.clone());
+                directory.entries.push(seed);
+                continue;
+            };
+            let entry = &mut directory.entries[at];
+            if seed.flags.has(Flags::SPARSE) && entry.entry() != seed.entry() {
+                let path = path.join(&seed.name);
+                cache.not_left_out.insert(path, seed.entry());
+            }
+            let is_same = entry.id == seed.id && seed.flags.has(Flags::AS_INDEXED);
+            if !is_same && seed.flags.has(Flags::AS_INDEXED) {
+                cache
+                    .index_only
+                    .entry(path.join(&seed.name))
+                    .or_default()
+                    .push(seed.id);
+            }
+            entry.flags = entry
+                .flags
+                .with(Flags::TRACKED)
+                .set(Flags::AS_INDEXED, is_same)
+                .set(Flags::SPARSE, seed.flags.has(Flags::SPARSE));
+        }
+        directory.entries.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    for (path, id) in tracked.unmerged {
+        cache.index_only.entry(path).or_default().push(id.into());
+    }
+    cache
+        .directories
+        .retain(|_, d| !d.is_absent || !d.entries.is_empty());
+    forget_trees(cache, touched);
+    Ok(())
+}
+
+/// Forgets that anything is tracked: the repository has no index.
+pub(crate) fn agree_with_none(cache: &mut StatCache) {
+    let touched = forget_tracked(cache);
+    cache.directories.retain(|_, d| !d.is_absent);
+    forget_trees(cache, touched);
+}
+
+/// Forgets what the last index said; answers with the directories that lost an entry by it.
+fn forget_tracked(cache: &mut StatCache) -> HashSet<RelPath> {
+    let mut touched = HashSet::new();
+    cache.index_only.clear();
+    cache.not_left_out.clear();
+    for (path, directory) in &mut cache.directories {
+        let known = directory.entries.len();
+        directory.entries.retain(|e| !e.flags.has(Flags::ABSENT));
+        if directory.entries.len() != known || directory.is_absent {
+            touched.insert(path.clone());
+        }
+        for entry in &mut directory.entries {
+            entry.flags = entry
+                .flags
+                .without(Flags::TRACKED)
+                .without(Flags::AS_INDEXED)
+                .without(Flags::SPARSE);
+        }
+    }
+    touched
+}
+
+/// Forgets the trees of `touched` and of the directories above them: the cache has other entries
+/// there than the capture that the trees were made by.
+fn forget_trees(cache: &mut StatCache, touched: HashSet<RelPath>) {
+    let mut done = HashSet::new();
+    for path in touched {
+        let mut at = Some(path);
+        while let Some(path) = at {
+            at = path.parent();
+            if let Some(directory) = cache.directories.get_mut(&path) {
+                directory.tree = None;
+            }
+            if !done.insert(path) {
+                break;
+            }
+        }
+    }
+}
+
+struct Tracked {
+    directories: HashMap<RelPath, Vec<CachedEntry>>,
+    /// The objects of conflict stages: the paths are tracked, and no single content is theirs.
+    unmerged: Vec<(RelPath, ObjectId)>,
+}
+
+fn tracked<E>(
+    index: &UserIndex,
+    index_mtime_ns: i64,
+    scope: &RelPath,
+    expand: &mut dyn FnMut(ObjectId) -> Result<Vec<(RelPath, Entry)>, E>,
+) -> Result<Tracked, E> {
+    let mut tracked = Tracked {
+        directories: HashMap::new(),
+        unmerged: Vec::new(),
+    };
+    for entry in &index.entries {
+        if entry.mode == SPARSE_DIRECTORY {
+            for (below, content) in expand(entry.id)? {
+                let mut path = entry.path.clone();
+                for name in below.names() {
+                    path = path.join(name);
+                }
+                let Some(path) = within(&path, scope) else {
+                    continue;
+                };
+                let flags = Flags::TRACKED.with(Flags::AS_INDEXED).with(Flags::SPARSE);
+                tracked.add(
+                    &path,
+                    content,
+                    EntryStat::default(),
+                    flags.with(Flags::ABSENT),
+                );
+            }
+            continue;
+        }
+        let Some(path) = within(&entry.path, scope) else {
+            continue;
+        };
+        let Some(kind) = EntryKind::from_git_mode(entry.mode) else {
+            debug_assert_eq!(entry.mode, GITLINK, "the parser lets no other mode through");
+            continue;
+        };
+        let content = Entry {
+            kind,
+            id: entry.id.into(),
+        };
+        if entry.stage != 0 {
+            tracked.unmerged.push((path.clone(), entry.id));
+            tracked.add(
+                &path,
+                content,
+                EntryStat::default(),
+                Flags::TRACKED.with(Flags::RACY),
+            );
+            continue;
+        }
+        let stat = seed_stat(entry);
+        let is_doubtful = entry.is_intent_to_add || is_doubtful(entry, &stat, index_mtime_ns);
+        let flags = Flags::TRACKED
+            .with(Flags::FROM_INDEX)
+            .set(Flags::AS_INDEXED, !entry.is_intent_to_add)
+            .set(Flags::RACY, is_doubtful)
+            .set(Flags::SPARSE, entry.is_skip_worktree);
+        tracked.add(&path, content, stat, flags);
+    }
+    Ok(tracked)
+}
+
+impl Tracked {
+    fn add(&mut self, path: &RelPath, content: Entry, stat: EntryStat, flags: Flags) {
+        let parent = path.parent().expect("the workspace itself is no entry");
+        let entries = self.directories.entry(parent).or_default();
+        // Conflict stages give one path several times, one after the other.
+        if entries.last().is_some_and(|e| *e.name == *path.name()) {
+            return;
+        }
+        let Entry { kind, id } = content;
+        entries.push(CachedEntry {
+            name: path.name().into(),
+            kind,
+            id,
+            stat,
+            flags,
+        });
+    }
+}
+
+/// The path relative to the scope; `None` outside of it.
+pub(super) fn within(path: &RelPath, scope: &RelPath) -> Option<RelPath> {
+    if scope.is_root() {
+        return Some(path.clone());
+    }
+    if !path.starts_with(scope) || path == scope {
+        return None;
+    }
+    RelPath::new(&path.as_bytes()[scope.as_bytes().len() + 1..]).ok()
+}
+
+fn seed_stat(entry: &IndexEntry) -> EntryStat {
+    let ns = |(seconds, nanos): (u32, u32)| i64::from(seconds) * 1_000_000_000 + i64::from(nanos);
+    EntryStat {
+        size: u64::from(entry.stat.size),
+        mtime_ns: ns(entry.stat.mtime),
+        ctime_ns: ns(entry.stat.ctime),
+        inode: u64::from(entry.stat.ino),
+        mode: entry.mode,
+    }
+}
+
+/// Whether the index's own stat data proves nothing: written in the same tick, marked by git, or
+/// left empty by a program that does not keep all of it.
+fn is_doubtful(entry: &IndexEntry, stat: &EntryStat, index_mtime_ns: i64) -> bool {
+    let is_marked = stat.size == 0 && entry.id != EMPTY_BLOB;
+    let is_partial = stat.inode == 0 || stat.ctime_ns == 0 || stat.mtime_ns == 0;
+    is_marked || is_partial || is_racy(stat, index_mtime_ns)
+}
+
+/// The content that the index names and the captured tree does not, for a snapshot to keep.
+pub(crate) fn only_in_index(cache: &StatCache) -> Vec<ContentId> {
+    let mut ids: Vec<ContentId> = cache.index_only.values().flatten().copied().collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::git::user_index::IndexStat;
+
+    fn entry(size: u32, id: ObjectId) -> IndexEntry {
+        IndexEntry {
+            path: RelPath::new("f").expect("a path"),
+            mode: 0o100644,
+            id,
+            stat: IndexStat {
+                ctime: (10, 1),
+                mtime: (10, 1),
+                dev: 1,
+                ino: 7,
+                uid: 0,
+                gid: 0,
+                size,
+            },
+            stage: 0,
+            is_intent_to_add: false,
+            is_skip_worktree: false,
+            is_assume_unchanged: false,
+        }
+    }
+
+    fn is_doubted(entry: &IndexEntry, index_mtime_ns: i64) -> bool {
+        is_doubtful(entry, &seed_stat(entry), index_mtime_ns)
+    }
+
+    #[test]
+    fn an_emptied_size_is_believed_of_the_empty_blob_alone() {
+        let later = 20_000_000_000;
+        assert!(!is_doubted(&entry(0, EMPTY_BLOB), later), "it is empty");
+        assert!(
+            is_doubted(&entry(0, ObjectId([1; 20])), later),
+            "git marked it so"
+        );
+        assert!(!is_doubted(&entry(3, ObjectId([1; 20])), later));
+    }
+
+    #[test]
+    fn an_entry_in_the_tick_of_its_index_proves_nothing() {
+        let entry = entry(3, ObjectId([1; 20]));
+        assert!(is_doubted(&entry, 10_000_000_001), "the same tick");
+        assert!(!is_doubted(&entry, 10_000_000_002));
+    }
+
+    #[test]
+    fn sizes_and_inodes_are_compared_in_the_32_bits_that_an_index_has() {
+        let seed = entry(5, ObjectId([1; 20]));
+        let cached = CachedEntry {
+            name: b"f".as_slice().into(),
+            kind: EntryKind::File,
+            id: seed.id.into(),
+            stat: seed_stat(&seed),
+            flags: Flags::TRACKED.with(Flags::FROM_INDEX),
+        };
+        let now = EntryStat {
+            size: (1 << 32) + 5,
+            inode: (1 << 32) + 7,
+            mtime_ns: 10_000_000_001,
+            ctime_ns: 10_000_000_001,
+            mode: 0o100644,
+        };
+        assert!(
+            cached.is_clean(&now),
+            "the upper halves are not in the index"
+        );
+        assert!(!cached.is_clean(&EntryStat { size: 6, ..now }));
+        assert!(!cached.is_clean(&EntryStat {
+            ctime_ns: 10_000_000_002,
+            ..now
+        }));
+        assert!(!cached.is_clean(&EntryStat {
+            mode: 0o100755,
+            ..now
+        }));
+    }
+}

@@ -1,0 +1,26 @@
+//! The git backend: trees and blobs in a private repository, cheap because it borrows what the
+//! user's repository already has.
+
+pub(crate) mod attributes;
+mod backend;
+pub(crate) mod capture;
+mod compare;
+mod index;
+mod inflate;
+pub(crate) mod libgit2;
+mod loose;
+mod object_id;
+pub(crate) mod pack;
+pub(crate) mod refs;
+pub(crate) mod repository;
+pub(crate) mod rollback;
+mod rules;
+pub(crate) mod store;
+#[cfg(test)]
+mod test_repository;
+pub(crate) mod tree_object;
+mod trees;
+pub(crate) mod user_index;
+
+pub(crate) use backend::{GitBackend, probe};
+pub(crate) use object_id::{Collision, ObjectHasher, ObjectId, ObjectKind};

@@ -1,0 +1,135 @@
+//! git's object ids.
+
+use std::fmt;
+use std::str::FromStr;
+
+use data_encoding::HEXLOWER;
+use serde::{Deserialize, Serialize};
+use sha1_checked::Sha1;
+
+use crate::tree::ContentId;
+
+/// The SHA-1 id of an object of git's. In JSON: 40 lower-case hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct ObjectId(pub(crate) [u8; 20]);
+
+/// What an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ObjectKind {
+    Commit,
+    Tree,
+    Blob,
+}
+
+impl ObjectKind {
+    /// The word in an object's header.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Commit => "commit",
+            Self::Tree => "tree",
+            Self::Blob => "blob",
+        }
+    }
+}
+
+/// Two different contents with one id: an attack on SHA-1 (see shattered.io).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the content is half of a SHA-1 collision")]
+pub(crate) struct Collision;
+
+/// Hashes an object as it is read. Collision attacks are detected, as git does.
+pub(crate) struct ObjectHasher(Sha1);
+
+impl ObjectHasher {
+    /// For an object of `size` bytes.
+    pub(crate) fn new(kind: ObjectKind, size: u64) -> Self {
+        use sha1_checked::Digest as _;
+        let mut hasher = Sha1::new();
+        hasher.update(format!("{} {size}\0", kind.as_str()));
+        Self(hasher)
+    }
+
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        use sha1_checked::Digest as _;
+        self.0.update(bytes);
+    }
+
+    pub(crate) fn finish(self) -> Result<ObjectId, Collision> {
+        let result = self.0.try_finalize();
+        if result.has_collision() {
+            Err(Collision)
+        } else {
+            Ok(ObjectId((*result.hash()).into()))
+        }
+    }
+}
+
+impl ObjectId {
+    /// The id of an object with this content.
+    pub(crate) fn of(kind: ObjectKind, bytes: &[u8]) -> Result<Self, Collision> {
+        let mut hasher = ObjectHasher::new(kind, bytes.len() as u64);
+        hasher.update(bytes);
+        hasher.finish()
+    }
+
+    /// The same id for libgit2.
+    pub(crate) fn to_git2(self) -> git2::Oid {
+        git2::Oid::from_bytes(&self.0).expect("twenty bytes are an id")
+    }
+}
+
+impl From<git2::Oid> for ObjectId {
+    fn from(oid: git2::Oid) -> Self {
+        Self(
+            oid.as_bytes()
+                .try_into()
+                .expect("libgit2 is built for SHA-1"),
+        )
+    }
+}
+
+impl From<ObjectId> for ContentId {
+    fn from(id: ObjectId) -> Self {
+        Self::Sha1(id.0)
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&HEXLOWER.encode(&self.0))
+    }
+}
+
+impl fmt::Debug for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for ObjectId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        HEXLOWER
+            .decode(text.as_bytes())
+            .ok()
+            .and_then(|bytes| bytes.try_into().ok())
+            .map(Self)
+            .ok_or_else(|| format!("{text:?} is not 40 lower-case hexadecimal digits"))
+    }
+}
+
+impl TryFrom<String> for ObjectId {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<ObjectId> for String {
+    fn from(id: ObjectId) -> Self {
+        id.to_string()
+    }
+}

@@ -1,0 +1,769 @@
+//! Pack files: written by us, one for each snapshot, and read.
+//!
+//! The formats are git's (`gitformat-pack`): packs and indexes of version 2, with SHA-1 ids. Files
+//! are read by position and never mapped, so a pack that somebody cuts short is an error and not the
+//! end of the process.
+
+mod index;
+mod read;
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::fs::{File, Permissions};
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+
+use flate2::write::ZlibEncoder;
+use flate2::{Compress, Compression, FlushCompress, Status};
+use sha1::{Digest as _, Sha1};
+use tempfile::NamedTempFile;
+
+use super::object_id::Collision;
+use super::{ObjectHasher, ObjectId, ObjectKind};
+use crate::backend::StoreError;
+use crate::error::{PathError, printable};
+use crate::worktree::durable;
+
+pub(crate) use index::PackIndex;
+pub(crate) use read::{DeltaBases, Pack, StoredAs, copy_exactly, open_regular};
+
+/// How the names of unfinished files begin. git ignores such files among its packs.
+pub(crate) const TEMPORARY_PREFIX: &str = "tmp_";
+
+/// The fastest level: a snapshot waits for it.
+const COMPRESSION_LEVEL: u32 = 1;
+/// How much is gathered before it is written, and how much is read back at once.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// Magic, version and the number of objects.
+const HEADER_BYTES: u64 = 12;
+/// The SHA-1 at the end of packs and indexes.
+pub(crate) const CHECKSUM_BYTES: u64 = 20;
+
+/// A pack in the making. Nobody sees it before [`PackWriter::finish`]; dropping it removes it.
+///
+/// Any number of threads may add objects: they compress side by side and append in turn. After an
+/// error of its own file every further call fails.
+#[derive(Debug)]
+pub(crate) struct PackWriter {
+    directory: PathBuf,
+    unfinished: Mutex<Unfinished>,
+}
+
+/// What became of the content given to [`PackWriter::add_stream`].
+#[derive(Debug)]
+pub(crate) enum Streamed {
+    /// All of it is in the pack, under this id.
+    Stored(ObjectId),
+    /// The reader had fewer or more bytes than it was said to have; nothing was kept.
+    Unstable,
+    /// The reader failed; nothing was kept.
+    Unreadable(io::Error),
+    /// It is one half of an attack on SHA-1; nothing was kept.
+    Collision(Collision),
+}
+
+/// A pack under its final name: synced, read back and found right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FinishedPack {
+    /// The file with the objects; its index has the same name with `.idx`.
+    pub(crate) path: PathBuf,
+    /// How many objects it holds.
+    pub(crate) objects: u64,
+    /// The size of pack and index together.
+    pub(crate) bytes: u64,
+}
+
+/// An entry of a pack, as the index names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Packed {
+    id: ObjectId,
+    /// Where it begins, in bytes from the beginning of the pack.
+    offset: u64,
+    /// Over its header and its compressed content.
+    crc32: u32,
+}
+
+#[derive(Debug)]
+struct Unfinished {
+    file: NamedTempFile,
+    /// Not yet written.
+    pending: Vec<u8>,
+    /// The length of the file; `pending` follows.
+    written: u64,
+    /// By offset.
+    entries: Vec<Packed>,
+    ids: HashSet<ObjectId>,
+    /// The file is in an unknown state: a write failed half-way.
+    is_broken: bool,
+}
+
+impl PackWriter {
+    /// Begins a pack in `directory`, where its temporary file lies until it is finished.
+    pub(crate) fn create(directory: &Path) -> Result<Self, PathError> {
+        let file = temporary(directory, "pack_")?;
+        let mut unfinished = Unfinished {
+            file,
+            pending: Vec::with_capacity(BUFFER_BYTES),
+            written: 0,
+            entries: Vec::new(),
+            ids: HashSet::new(),
+            is_broken: false,
+        };
+        // The count is filled in at the end.
+        unfinished.append(b"PACK\0\0\0\x02\0\0\0\0")?;
+        Ok(Self {
+            directory: directory.to_owned(),
+            unfinished: Mutex::new(unfinished),
+        })
+    }
+
+    /// Adds an object, unless the pack has it already. `id` must be the id of `bytes`.
+    pub(crate) fn add(
+        &self,
+        kind: ObjectKind,
+        id: ObjectId,
+        bytes: &[u8],
+    ) -> Result<(), PathError> {
+        if self.lock().ids.contains(&id) {
+            return Ok(());
+        }
+        let entry = deflated_entry(kind, bytes);
+        let crc32 = crc32fast::hash(&entry);
+        let mut unfinished = self.lock();
+        if unfinished.ids.contains(&id) {
+            return Ok(());
+        }
+        let offset = unfinished.position();
+        unfinished.append(&entry)?;
+        unfinished.record(Packed { id, offset, crc32 })
+    }
+
+    /// Adds the blob that `content` yields, which should have `size` bytes, without ever holding
+    /// much of it. Other threads wait meanwhile: for content that is too large to hold.
+    pub(crate) fn add_stream(
+        &self,
+        size: u64,
+        content: &mut dyn Read,
+    ) -> Result<Streamed, PathError> {
+        let mut unfinished = self.lock();
+        unfinished.flush()?;
+        let offset = unfinished.position();
+        let streamed = match unfinished.deflate_from(size, content) {
+            Ok((id, _)) if unfinished.ids.contains(&id) => {
+                unfinished.truncate(offset)?;
+                Streamed::Stored(id)
+            }
+            Ok((id, crc32)) => {
+                unfinished.record(Packed { id, offset, crc32 })?;
+                Streamed::Stored(id)
+            }
+            Err(StreamError::Pack(error)) => return Err(error),
+            Err(StreamError::Content(streamed)) => {
+                unfinished.truncate(offset)?;
+                streamed
+            }
+        };
+        Ok(streamed)
+    }
+
+    /// Copies the entry of `id` that begins at `offset` of `pack` and is `length` bytes long, as it
+    /// is. It must not be a delta. `Corrupt` if its CRC-32 is not `crc32`; nothing is kept then.
+    pub(crate) fn add_entry_of(
+        &self,
+        pack: &Pack,
+        id: ObjectId,
+        (offset, length): (u64, u64),
+        crc32: u32,
+    ) -> Result<(), StoreError> {
+        let mut unfinished = self.lock();
+        if unfinished.ids.contains(&id) {
+            return Ok(());
+        }
+        let at = unfinished.position();
+        let mut hasher = crc32fast::Hasher::new();
+        let copied = pack.for_each_chunk(offset, length, |chunk| {
+            hasher.update(chunk);
+            unfinished.append(chunk).map_err(StoreError::from)
+        });
+        let found = hasher.finalize();
+        let copied = match copied {
+            Ok(()) if found != crc32 => Err(StoreError::corrupt(
+                id.to_string(),
+                format!("its bytes in {} changed", printable(pack.path())),
+            )),
+            other => other,
+        };
+        if let Err(error) = copied {
+            unfinished.flush()?;
+            unfinished.truncate(at)?;
+            return Err(error);
+        }
+        let entry = Packed {
+            id,
+            offset: at,
+            crc32,
+        };
+        Ok(unfinished.record(entry)?)
+    }
+
+    /// Gives the pack its name, durably: whoever sees the name after a crash sees all of it.
+    ///
+    /// The file is read back once and compared with what was written: `Corrupt` if it differs.
+    /// `None` if nothing was added.
+    pub(crate) fn finish(self) -> Result<Option<FinishedPack>, StoreError> {
+        let unfinished = self
+            .unfinished
+            .into_inner()
+            .expect("no thread panics while it appends");
+        unfinished.finish(&self.directory)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Unfinished> {
+        self.unfinished
+            .lock()
+            .expect("no thread panics while it appends")
+    }
+}
+
+enum StreamError {
+    /// The pack could not be written.
+    Pack(PathError),
+    /// The content is not what it was said to be.
+    Content(Streamed),
+}
+
+impl From<PathError> for StreamError {
+    fn from(error: PathError) -> Self {
+        Self::Pack(error)
+    }
+}
+
+impl Unfinished {
+    fn position(&self) -> u64 {
+        self.written + self.pending.len() as u64
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<(), PathError> {
+        if self.is_broken || self.pending.len() + bytes.len() > BUFFER_BYTES {
+            self.flush()?;
+        }
+        if bytes.len() > BUFFER_BYTES {
+            return self.write(bytes);
+        }
+        self.pending.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), PathError> {
+        let pending = std::mem::take(&mut self.pending);
+        self.write(&pending)?;
+        self.pending = pending;
+        self.pending.clear();
+        Ok(())
+    }
+
+    /// Writes behind what was written; `pending` must be empty.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), PathError> {
+        let result = if self.is_broken {
+            Err(io::Error::other("an earlier write failed"))
+        } else {
+            self.file.as_file().write_all_at(bytes, self.written)
+        };
+        if let Err(source) = result {
+            self.is_broken = true;
+            return Err(PathError::at("write", self.file.path())(source));
+        }
+        self.written += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Forgets what lies behind `position`; `pending` must be empty.
+    fn truncate(&mut self, position: u64) -> Result<(), PathError> {
+        self.file.as_file().set_len(position).map_err(|source| {
+            self.is_broken = true;
+            PathError::at("truncate", self.file.path())(source)
+        })?;
+        self.written = position;
+        Ok(())
+    }
+
+    fn record(&mut self, entry: Packed) -> Result<(), PathError> {
+        if u32::try_from(self.entries.len() + 1).is_err() {
+            self.is_broken = true;
+            let source = io::Error::other("a pack holds no more than 4 294 967 295 objects");
+            return Err(PathError::at("extend", self.file.path())(source));
+        }
+        self.ids.insert(entry.id);
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    /// Appends a blob of `size` bytes; answers with its id and the CRC-32 of the entry. On `Err`
+    /// some of it may have been appended.
+    fn deflate_from(
+        &mut self,
+        size: u64,
+        content: &mut dyn Read,
+    ) -> Result<(ObjectId, u32), StreamError> {
+        let header = entry_header(ObjectKind::Blob, size);
+        self.write(&header)?;
+        let mut crc32 = crc32fast::Hasher::new();
+        crc32.update(&header);
+        let mut hasher = ObjectHasher::new(ObjectKind::Blob, size);
+        // Deflated bytes pass through a buffer of the encoder's own, so that each write is large.
+        let deflated = Vec::with_capacity(BUFFER_BYTES);
+        let mut encoder = ZlibEncoder::new(deflated, Compression::new(COMPRESSION_LEVEL));
+        let mut buffer = vec![0; BUFFER_BYTES];
+        let mut seen = 0_u64;
+        loop {
+            let count = match content.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(StreamError::Content(Streamed::Unreadable(e))),
+            };
+            seen += count as u64;
+            if seen > size {
+                return Err(StreamError::Content(Streamed::Unstable));
+            }
+            hasher.update(&buffer[..count]);
+            encoder
+                .write_all(&buffer[..count])
+                .expect("writing to memory does not fail");
+            let deflated = encoder.get_mut();
+            if deflated.len() >= BUFFER_BYTES / 2 {
+                crc32.update(deflated);
+                self.write(deflated)?;
+                deflated.clear();
+            }
+        }
+        if seen != size {
+            return Err(StreamError::Content(Streamed::Unstable));
+        }
+        let deflated = encoder.finish().expect("writing to memory does not fail");
+        crc32.update(&deflated);
+        self.write(&deflated)?;
+        let id = hasher
+            .finish()
+            .map_err(|collision| StreamError::Content(Streamed::Collision(collision)))?;
+        Ok((id, crc32.finalize()))
+    }
+
+    fn finish(mut self, directory: &Path) -> Result<Option<FinishedPack>, StoreError> {
+        if self.entries.is_empty() && !self.is_broken {
+            return Ok(None);
+        }
+        self.flush()?;
+        let end = self.written;
+        let path = self.file.path().to_owned();
+        let count = u32::try_from(self.entries.len()).expect("`record` counts");
+        let file = self.file.as_file();
+        file.write_all_at(&count.to_be_bytes(), HEADER_BYTES - 4)
+            .map_err(PathError::at("write", &path))?;
+        let checksum = read_back(file, &path, &self.entries, end)?;
+        file.write_all_at(&checksum, end)
+            .map_err(PathError::at("write", &path))?;
+        let objects = self.entries.len() as u64;
+        let index = write_index_file(directory, &mut self.entries, &checksum)?;
+        let bytes = [&self.file, &index].iter().try_fold(0, |sum, file| {
+            seal(file)?;
+            file.as_file()
+                .metadata()
+                .map(|m| sum + m.len())
+                .map_err(PathError::at("look at", file.path()))
+        })?;
+        let name = format!("pack-{}", ObjectId(checksum));
+        let path = directory.join(format!("{name}.pack"));
+        // The index last: it is what makes the pack visible.
+        persist(self.file, &path)?;
+        persist(index, &directory.join(format!("{name}.idx")))?;
+        durable::sync_directory(directory)?;
+        Ok(Some(FinishedPack {
+            path,
+            objects,
+            bytes,
+        }))
+    }
+}
+
+/// A temporary file in `directory`, readable by the owner alone.
+fn temporary(directory: &Path, kind: &str) -> Result<NamedTempFile, PathError> {
+    tempfile::Builder::new()
+        .prefix(&format!("{TEMPORARY_PREFIX}{kind}"))
+        .tempfile_in(directory)
+        .map_err(PathError::at("make a temporary file in", directory))
+}
+
+/// Makes a file read-only and durable.
+fn seal(file: &NamedTempFile) -> Result<(), PathError> {
+    file.as_file()
+        .set_permissions(Permissions::from_mode(0o400))
+        .map_err(PathError::at("make read-only", file.path()))?;
+    file.as_file()
+        .sync_all()
+        .map_err(PathError::at("sync", file.path()))
+}
+
+fn persist(file: NamedTempFile, path: &Path) -> Result<(), PathError> {
+    file.persist(path)
+        .map(drop)
+        .map_err(|e| PathError::at("rename into", path)(e.error))
+}
+
+/// The SHA-1 of the first `end` bytes of a pack, after making sure that each entry still is what
+/// was written. `entries` are in the order of the file.
+fn read_back(
+    file: &File,
+    path: &Path,
+    entries: &[Packed],
+    end: u64,
+) -> Result<[u8; 20], StoreError> {
+    let mut sha1 = Sha1::new();
+    let ends = entries.iter().skip(1).map(|e| e.offset).chain([end]);
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut read = |from: u64, to: u64, crc32: &mut crc32fast::Hasher| {
+        let mut at = from;
+        while at < to {
+            let count = usize::try_from(to - at).unwrap_or(usize::MAX);
+            let chunk = &mut buffer[..count.min(BUFFER_BYTES)];
+            file.read_exact_at(chunk, at)
+                .map_err(PathError::at("read back", path))?;
+            sha1.update(&*chunk);
+            crc32.update(chunk);
+            at += chunk.len() as u64;
+        }
+        Ok::<_, StoreError>(())
+    };
+    read(0, HEADER_BYTES, &mut crc32fast::Hasher::new())?;
+    for (entry, entry_end) in entries.iter().zip(ends) {
+        let mut crc32 = crc32fast::Hasher::new();
+        read(entry.offset, entry_end, &mut crc32)?;
+        if crc32.finalize() != entry.crc32 {
+            return Err(StoreError::corrupt(
+                entry.id.to_string(),
+                format!("{} reads back other bytes than written", printable(path)),
+            ));
+        }
+    }
+    Ok(sha1.finalize().into())
+}
+
+fn write_index_file(
+    directory: &Path,
+    entries: &mut [Packed],
+    pack_checksum: &[u8; 20],
+) -> Result<NamedTempFile, PathError> {
+    let file = temporary(directory, "idx_")?;
+    entries.sort_unstable_by_key(|e| e.id);
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, file.as_file());
+    index::write(&mut out, entries, pack_checksum)
+        .and_then(|()| out.flush())
+        .map_err(PathError::at("write", file.path()))?;
+    drop(out);
+    Ok(file)
+}
+
+/// What stands before the compressed content: kind and size, seven bits a byte after the first.
+fn entry_header(kind: ObjectKind, size: u64) -> Vec<u8> {
+    let kind = match kind {
+        ObjectKind::Commit => 1,
+        ObjectKind::Tree => 2,
+        ObjectKind::Blob => 3,
+    };
+    let mut header = Vec::with_capacity(10);
+    let mut byte = kind << 4 | (size & 0x0f) as u8;
+    let mut rest = size >> 4;
+    while rest > 0 {
+        header.push(byte | 0x80);
+        byte = (rest & 0x7f) as u8;
+        rest >>= 7;
+    }
+    header.push(byte);
+    header
+}
+
+/// A whole entry: header and compressed content.
+fn deflated_entry(kind: ObjectKind, bytes: &[u8]) -> Vec<u8> {
+    thread_local! {
+        // Its tables are large: making them anew costs more than compressing a small file.
+        static DEFLATE: RefCell<Compress> =
+            RefCell::new(Compress::new(Compression::new(COMPRESSION_LEVEL), true));
+    }
+    let mut entry = entry_header(kind, bytes.len() as u64);
+    DEFLATE.with_borrow_mut(|deflate| {
+        deflate.reset();
+        entry.reserve(bytes.len() / 2 + 64);
+        loop {
+            let done = usize::try_from(deflate.total_in()).expect("no more than was given");
+            let status = deflate
+                .compress_vec(&bytes[done..], &mut entry, FlushCompress::Finish)
+                .expect("deflate takes any bytes");
+            if status == Status::StreamEnd {
+                return;
+            }
+            entry.reserve(bytes.len() / 2 + 64);
+        }
+    });
+    entry
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::test_repository::TestRepository;
+    use super::*;
+
+    fn id_of(kind: ObjectKind, bytes: &[u8]) -> ObjectId {
+        ObjectId::of(kind, bytes).unwrap()
+    }
+
+    fn add_blob(writer: &PackWriter, bytes: &[u8]) -> ObjectId {
+        let id = id_of(ObjectKind::Blob, bytes);
+        writer.add(ObjectKind::Blob, id, bytes).unwrap();
+        id
+    }
+
+    fn packs_in(directory: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(directory)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Bytes that do not compress.
+    fn noise(length: usize, seed: u32) -> Vec<u8> {
+        let mut state = seed << 1 | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            state as u8
+        };
+        (0..length).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn git_finds_the_pack_right_and_makes_the_same_index() {
+        let repository = TestRepository::new();
+        let directory = repository.path.join(".git/objects/pack");
+        let writer = PackWriter::create(&directory).unwrap();
+        let mut contents = vec![Vec::new(), b"one\n".to_vec(), noise(15, 1), noise(16, 2)];
+        contents.extend((1..300).map(|n| noise(n * 37, n as u32)));
+        contents.push(vec![b'a'; 3_000_000]);
+        let ids: Vec<_> = contents.iter().map(|c| add_blob(&writer, c)).collect();
+        let tree = b"100644 file\0".to_vec();
+        let tree = [tree, ids[1].0.to_vec()].concat();
+        let tree_id = id_of(ObjectKind::Tree, &tree);
+        writer.add(ObjectKind::Tree, tree_id, &tree).unwrap();
+
+        let finished = writer.finish().unwrap().unwrap();
+
+        assert_eq!(finished.objects, contents.len() as u64 + 1);
+        let index = finished.path.with_extension("idx");
+        let sizes = [&finished.path, &index].map(|p| fs::metadata(p).unwrap().len());
+        assert_eq!(finished.bytes, sizes.iter().sum::<u64>());
+        repository.git(&["fsck", "--strict"]);
+        for (id, content) in ids.iter().zip(&contents) {
+            let args = ["cat-file", "blob", &id.to_string()];
+            let output = repository.run(&repository.path, &args);
+            assert!(output.stdout == *content, "{id} has its own bytes");
+        }
+        let path = finished.path.to_str().unwrap();
+        repository.git(&["verify-pack", path]);
+        let gits_index = repository.beside("by-git.idx");
+        let args = ["index-pack", "-o", gits_index.to_str().unwrap(), path];
+        let name = repository.git(&args);
+        assert!(path.ends_with(&format!("pack-{name}.pack")), "{path}");
+        assert_eq!(fs::read(index).unwrap(), fs::read(gits_index).unwrap());
+    }
+
+    #[test]
+    fn an_object_is_kept_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let writer = PackWriter::create(directory.path()).unwrap();
+        let id = add_blob(&writer, b"twice");
+        add_blob(&writer, b"twice");
+        let streamed = writer.add_stream(5, &mut &b"twice"[..]).unwrap();
+        assert!(matches!(streamed, Streamed::Stored(stored) if stored == id));
+        assert_eq!(writer.finish().unwrap().unwrap().objects, 1);
+    }
+
+    #[test]
+    fn a_pack_without_objects_is_none_and_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let writer = PackWriter::create(directory.path()).unwrap();
+        assert_eq!(packs_in(directory.path()).len(), 1);
+        assert_eq!(writer.finish().unwrap(), None);
+        assert_eq!(packs_in(directory.path()), [""; 0]);
+    }
+
+    #[test]
+    fn an_unfinished_pack_is_ignored_by_git_and_removed_when_dropped() {
+        let repository = TestRepository::new();
+        let directory = repository.path.join(".git/objects/pack");
+        let writer = PackWriter::create(&directory).unwrap();
+        add_blob(&writer, &noise(1_000_000, 5));
+        assert!(packs_in(&directory)[0].starts_with(TEMPORARY_PREFIX));
+        repository.git(&["fsck", "--strict"]);
+        drop(writer);
+        assert_eq!(packs_in(&directory), [""; 0]);
+    }
+
+    #[test]
+    fn large_content_streams_through_and_git_reads_it() {
+        let repository = TestRepository::new();
+        let directory = repository.path.join(".git/objects/pack");
+        let content = [noise(2_000_000, 7), vec![0; 4_000_000], noise(100, 8)].concat();
+        let writer = PackWriter::create(&directory).unwrap();
+        add_blob(&writer, b"before");
+        let mut reader = content.as_slice();
+        let streamed = writer.add_stream(content.len() as u64, &mut reader);
+        let id = id_of(ObjectKind::Blob, &content);
+        assert!(matches!(streamed, Ok(Streamed::Stored(stored)) if stored == id));
+        add_blob(&writer, b"after");
+        let empty = writer.add_stream(0, &mut io::empty()).unwrap();
+        assert!(matches!(empty, Streamed::Stored(_)));
+        assert_eq!(writer.finish().unwrap().unwrap().objects, 4);
+
+        repository.git(&["fsck", "--strict"]);
+        let args = ["cat-file", "blob", &id.to_string()];
+        let output = repository.run(&repository.path, &args);
+        assert!(output.stdout == content);
+    }
+
+    struct Failing;
+
+    impl Read for Failing {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::Error::other("the disk is on fire"))
+        }
+    }
+
+    #[test]
+    fn content_of_another_size_leaves_no_trace() {
+        let repository = TestRepository::new();
+        let directory = repository.path.join(".git/objects/pack");
+        let writer = PackWriter::create(&directory).unwrap();
+        let first = add_blob(&writer, b"first");
+        let content = noise(1_000_000, 9);
+        for size in [0, 999_999, 1_000_001, u64::MAX] {
+            let streamed = writer.add_stream(size, &mut content.as_slice()).unwrap();
+            assert!(matches!(streamed, Streamed::Unstable), "{size}");
+        }
+        let mut broken = content.as_slice().chain(Failing);
+        let streamed = writer.add_stream(2_000_000, &mut broken).unwrap();
+        assert!(matches!(streamed, Streamed::Unreadable(_)));
+        let second = add_blob(&writer, b"second");
+
+        let finished = writer.finish().unwrap().unwrap();
+        assert_eq!(finished.objects, 2);
+        assert!(finished.bytes < 2000, "{} bytes", finished.bytes);
+        repository.git(&["fsck", "--strict"]);
+        for id in [first, second] {
+            repository.git(&["cat-file", "-e", &id.to_string()]);
+        }
+    }
+
+    #[test]
+    fn many_threads_fill_one_pack() {
+        let repository = TestRepository::new();
+        let directory = repository.path.join(".git/objects/pack");
+        let writer = PackWriter::create(&directory).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4_u32 {
+                let writer = &writer;
+                scope.spawn(move || {
+                    for n in 0..200 {
+                        add_blob(writer, format!("shared {n}").as_bytes());
+                        add_blob(writer, &noise(500, thread * 1000 + n));
+                    }
+                    let large = noise(600_000, thread);
+                    writer
+                        .add_stream(large.len() as u64, &mut large.as_slice())
+                        .unwrap();
+                });
+            }
+        });
+        let finished = writer.finish().unwrap().unwrap();
+        assert_eq!(finished.objects, 200 + 4 * 200 + 4);
+        repository.git(&["fsck", "--strict"]);
+        repository.git(&["verify-pack", finished.path.to_str().unwrap()]);
+    }
+
+    #[test]
+    fn a_file_that_reads_back_otherwise_is_corrupt_and_nothing_appears() {
+        let directory = tempfile::tempdir().unwrap();
+        let writer = PackWriter::create(directory.path()).unwrap();
+        add_blob(&writer, &noise(600_000, 11));
+        add_blob(&writer, b"another");
+        let name = packs_in(directory.path()).remove(0);
+        let file = File::options()
+            .write(true)
+            .open(directory.path().join(name))
+            .unwrap();
+        // The first entry is longer than the buffer, so it is in the file by now.
+        file.write_all_at(b"?", 300_000).unwrap();
+
+        let error = writer.finish().unwrap_err();
+
+        assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+        assert_eq!(packs_in(directory.path()), [""; 0]);
+    }
+
+    #[test]
+    fn finished_packs_are_for_the_owner_alone_and_read_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let writer = PackWriter::create(directory.path()).unwrap();
+        add_blob(&writer, b"private");
+        let finished = writer.finish().unwrap().unwrap();
+        for path in [finished.path.with_extension("idx"), finished.path] {
+            let mode = fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o400, "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_told_and_every_later_call_fails() {
+        let directory = tempfile::tempdir().unwrap();
+        let writer = PackWriter::create(directory.path()).unwrap();
+        // /dev/full stands in for the disk.
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let path = writer.lock().file.path().to_owned();
+        let (_, temporary) = {
+            let mut unfinished = writer.lock();
+            let file =
+                NamedTempFile::from_parts(full, tempfile::TempPath::try_from_path(&path).unwrap());
+            std::mem::replace(&mut unfinished.file, file).into_parts()
+        };
+        let large = noise(BUFFER_BYTES * 2, 12);
+        let id = id_of(ObjectKind::Blob, &large);
+        let error = writer.add(ObjectKind::Blob, id, &large).unwrap_err();
+        assert_eq!(error.storage_kind(), crate::ErrorKind::NoSpace);
+        let small = id_of(ObjectKind::Blob, b"small");
+        assert!(writer.add(ObjectKind::Blob, small, b"small").is_err());
+        assert!(writer.add_stream(5, &mut &b"other"[..]).is_err());
+        assert!(writer.finish().is_err());
+        drop(temporary);
+        assert_eq!(packs_in(directory.path()), [""; 0]);
+    }
+
+    #[test]
+    fn entry_headers_hold_sizes_of_every_length() {
+        let cases: [(u64, &[u8]); 4] = [
+            (15, &[0x3f]),
+            (16, &[0xb0, 0x01]),
+            (2047, &[0xbf, 0x7f]),
+            (2048, &[0xb0, 0x80, 0x01]),
+        ];
+        for (size, expected) in cases {
+            assert_eq!(entry_header(ObjectKind::Blob, size), expected, "{size}");
+        }
+        assert_eq!(entry_header(ObjectKind::Blob, u64::MAX).len(), 10);
+    }
+}

@@ -1,0 +1,623 @@
+//! The refs of the store: one for each snapshot and guard.
+//!
+//! `refs/snapshots/<session>/<run>/<seq>` and `refs/guards/<session>/<run>/<seq>`. We read and write
+//! the files ourselves: a ref of libgit2's that is killed half-way leaves a lock behind that somebody
+//! has to remove. git reads them, and what git packs by hand is read here.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder};
+use std::io::{self, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use super::ObjectId;
+use super::pack::TEMPORARY_PREFIX;
+use super::store::private_file;
+use crate::backend::{Owner, StoreError};
+use crate::error::{PathError, printable};
+use crate::worktree::durable;
+
+/// What stands for "no run" in a ref's name.
+const NO_RUN: &str = "manual";
+/// The longest component of a name that is not replaced by its hash. A name of 255 bytes is what file
+/// systems take, and git puts `.lock` behind it.
+const MAX_COMPONENT_BYTES: usize = 240;
+/// How often a number that another process took meanwhile is replaced by the next.
+const MAX_TRIES: u32 = 100;
+
+/// What a ref is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Namespace {
+    /// What a host asked for.
+    Snapshots,
+    /// What was there before a restore.
+    Guards,
+}
+
+impl Namespace {
+    const ALL: [Self; 2] = [Self::Snapshots, Self::Guards];
+
+    fn directory(self) -> &'static str {
+        match self {
+            Self::Snapshots => "refs/snapshots",
+            Self::Guards => "refs/guards",
+        }
+    }
+}
+
+/// A ref of one snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SnapshotRef {
+    /// The full name.
+    pub(crate) name: String,
+    /// The last part of it. Every publication takes a higher one than all that are there, whatever
+    /// their session: this is the order in which they came about, also if the clock was set back.
+    pub(crate) seq: u64,
+    /// What it names.
+    pub(crate) commit: ObjectId,
+}
+
+/// The refs below one repository.
+#[derive(Clone, Debug)]
+pub(crate) struct Refs {
+    git_dir: PathBuf,
+}
+
+impl Refs {
+    pub(crate) fn new(git_dir: &Path) -> Self {
+        Self {
+            git_dir: git_dir.to_owned(),
+        }
+    }
+
+    /// All snapshots and guards, in the order in which they were published.
+    pub(crate) fn snapshots(&self) -> Result<Vec<SnapshotRef>, StoreError> {
+        let mut refs: BTreeMap<_, _> = self
+            .packed()?
+            .into_iter()
+            .filter_map(|(name, commit)| {
+                let seq = seq_of(&name)?;
+                Some((name.clone(), SnapshotRef { name, seq, commit }))
+            })
+            .collect();
+        for (seq, name) in self.loose_below(&Namespace::ALL.map(|n| n.directory().to_owned()))? {
+            if let Some(commit) = self.read(&name)? {
+                refs.insert(name.clone(), SnapshotRef { name, seq, commit });
+            }
+        }
+        let mut refs: Vec<_> = refs.into_values().collect();
+        refs.sort_by(|a, b| (a.seq, &a.name).cmp(&(b.seq, &b.name)));
+        Ok(refs)
+    }
+
+    /// The one that was published last.
+    pub(crate) fn latest(&self) -> Result<Option<SnapshotRef>, StoreError> {
+        self.latest_below(&Namespace::ALL.map(|n| n.directory().to_owned()))
+    }
+
+    /// The one that a session published last.
+    pub(crate) fn latest_of_session(
+        &self,
+        session_id: &str,
+    ) -> Result<Option<SnapshotRef>, StoreError> {
+        let session = component(session_id);
+        self.latest_below(&Namespace::ALL.map(|n| format!("{}/{session}", n.directory())))
+    }
+
+    /// Every ref of the repository with what it names, also those that are no snapshots.
+    pub(crate) fn all(&self) -> Result<BTreeMap<String, ObjectId>, StoreError> {
+        let mut refs = self.packed()?;
+        for name in self.loose_names("refs")? {
+            if let Some(id) = self.read(&name)? {
+                refs.insert(name, id);
+            }
+        }
+        Ok(refs)
+    }
+
+    /// The snapshot that `name` names now; `None` if there is none.
+    pub(crate) fn get(&self, name: &str) -> Result<Option<SnapshotRef>, StoreError> {
+        let Some(seq) = seq_of(name) else {
+            return Ok(None);
+        };
+        let commit = match self.read(name)? {
+            Some(commit) => Some(commit),
+            None => self.packed()?.get(name).copied(),
+        };
+        Ok(commit.map(|commit| SnapshotRef {
+            name: name.to_owned(),
+            seq,
+            commit,
+        }))
+    }
+
+    /// Makes a ref that was not there before, with the next number, durably.
+    ///
+    /// On `Err` there is no such ref.
+    pub(crate) fn create(
+        &self,
+        namespace: Namespace,
+        owner: &Owner,
+        commit: ObjectId,
+    ) -> Result<SnapshotRef, StoreError> {
+        let session = component(&owner.session_id);
+        let run = owner.run_id.as_deref().map_or(NO_RUN.to_owned(), |run_id| {
+            match run_id == NO_RUN {
+                // Not to be taken for the snapshots without a run.
+                true => escape(run_id, |at, _| at == 0),
+                false => component(run_id),
+            }
+        });
+        let directory = format!("{}/{session}/{run}", namespace.directory());
+        let mut staged = self.stage(&commit)?;
+        for _ in 0..MAX_TRIES {
+            let everywhere = Namespace::ALL.map(|n| n.directory().to_owned());
+            let latest = self.latest_name(&everywhere)?;
+            let seq = latest.map_or(0, |(seq, _)| seq) + 1;
+            self.make_directories(&directory)?;
+            let name = format!("{directory}/{seq}");
+            let path = self.git_dir.join(&name);
+            match staged.persist_noclobber(&path) {
+                Ok(_) => {
+                    self.make_durable(&directory, &path)?;
+                    return Ok(SnapshotRef { name, seq, commit });
+                }
+                // Another process took the number, or removed the directory when it was empty.
+                Err(e)
+                    if matches!(
+                        e.error.kind(),
+                        io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound
+                    ) =>
+                {
+                    staged = e.file;
+                }
+                Err(e) => return Err(PathError::at("make the ref", path)(e.error).into()),
+            }
+        }
+        let path = self.git_dir.join(directory);
+        let source = io::Error::other("others take every number first");
+        Err(PathError::at("make a ref in", path)(source).into())
+    }
+
+    /// Removes refs, durably. One that is not there is fine.
+    pub(crate) fn remove(&self, names: &[String]) -> Result<(), StoreError> {
+        self.remove_packed(names)?;
+        let mut directories: Vec<PathBuf> = Vec::new();
+        for name in names {
+            let path = self.git_dir.join(name);
+            remove_file(&path)?;
+            directories.push(parent(&path).to_owned());
+        }
+        directories.sort();
+        directories.dedup();
+        for run in directories {
+            match durable::sync_directory(&run) {
+                Err(e) if e.source.kind() == io::ErrorKind::NotFound => {}
+                other => other?,
+            }
+            // They go when they are empty, which the file system knows best.
+            let _ = fs::remove_dir(&run).and_then(|()| fs::remove_dir(parent(&run)));
+        }
+        Ok(())
+    }
+
+    fn latest_below(&self, directories: &[String]) -> Result<Option<SnapshotRef>, StoreError> {
+        match self.latest_name(directories)? {
+            Some((_, name)) => self.get(&name),
+            None => Ok(None),
+        }
+    }
+
+    /// The highest number in these directories, and the name that has it.
+    fn latest_name(&self, directories: &[String]) -> Result<Option<(u64, String)>, StoreError> {
+        let packed = self.packed()?.into_keys().filter_map(|name| {
+            let is_below = |d: &String| name.strip_prefix(d).is_some_and(|r| r.starts_with('/'));
+            let seq = seq_of(&name).filter(|_| directories.iter().any(is_below))?;
+            Some((seq, name))
+        });
+        Ok(packed.chain(self.loose_below(directories)?).max())
+    }
+
+    /// Number and name of each snapshot in these directories. Not one file is opened: there may be
+    /// very many.
+    fn loose_below(&self, directories: &[String]) -> Result<Vec<(u64, String)>, StoreError> {
+        let mut found = Vec::new();
+        for directory in directories {
+            let names = self.loose_names(directory)?;
+            found.extend(
+                names
+                    .into_iter()
+                    .filter_map(|name| Some((seq_of(&name)?, name))),
+            );
+        }
+        Ok(found)
+    }
+
+    /// The names of all files below `directory`, in no order. Links are not followed.
+    fn loose_names(&self, directory: &str) -> Result<Vec<String>, StoreError> {
+        let mut names = Vec::new();
+        let mut pending = vec![directory.to_owned()];
+        while let Some(directory) = pending.pop() {
+            let path = self.git_dir.join(&directory);
+            let entries = match fs::read_dir(&path) {
+                Ok(entries) => entries,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) => return Err(PathError::at("list", path)(e).into()),
+            };
+            for entry in entries {
+                let entry = entry.map_err(PathError::at("list", &path))?;
+                let file_type = entry
+                    .file_type()
+                    .map_err(PathError::at("look at", entry.path()))?;
+                let Ok(name) = entry.file_name().into_string() else {
+                    continue;
+                };
+                let name = format!("{directory}/{name}");
+                if file_type.is_dir() {
+                    pending.push(name);
+                } else if file_type.is_file() && !name.ends_with(".lock") {
+                    names.push(name);
+                }
+            }
+        }
+        Ok(names)
+    }
+
+    fn read(&self, name: &str) -> Result<Option<ObjectId>, StoreError> {
+        let path = self.git_dir.join(name);
+        let Some(bytes) = durable::read(&path)? else {
+            return Ok(None);
+        };
+        let text = std::str::from_utf8(&bytes).unwrap_or_default();
+        match text.trim_end().parse() {
+            Ok(id) => Ok(Some(id)),
+            Err(_) => Err(StoreError::corrupt(
+                format!("the ref {name}"),
+                "it does not hold an object id",
+            )),
+        }
+    }
+
+    /// What a git that was run by hand has packed.
+    fn packed(&self) -> Result<BTreeMap<String, ObjectId>, StoreError> {
+        let path = self.git_dir.join("packed-refs");
+        let mut refs = BTreeMap::new();
+        let Some(bytes) = durable::read(&path)? else {
+            return Ok(refs);
+        };
+        let corrupt = || StoreError::corrupt(printable(&path), "a line of it names no object");
+        for line in String::from_utf8_lossy(&bytes).lines() {
+            if line.starts_with(['#', '^']) {
+                continue;
+            }
+            let (id, name) = line.split_once(' ').ok_or_else(corrupt)?;
+            let id = id.parse().map_err(|_| corrupt())?;
+            refs.insert(name.to_owned(), id);
+        }
+        Ok(refs)
+    }
+
+    fn remove_packed(&self, names: &[String]) -> Result<(), StoreError> {
+        let packed = self.packed()?;
+        if !names.iter().any(|name| packed.contains_key(name)) {
+            return Ok(());
+        }
+        // git's own protocol: whoever makes the lock file may replace the file by it.
+        let path = self.git_dir.join("packed-refs");
+        let lock = self.git_dir.join("packed-refs.lock");
+        let mut file = private_file()
+            .create_new(true)
+            .open(&lock)
+            .map_err(PathError::at("make", &lock))?;
+        let mut text = String::from("# pack-refs with: sorted \n");
+        for (name, id) in packed.iter().filter(|(name, _)| !names.contains(name)) {
+            text.push_str(&format!("{id} {name}\n"));
+        }
+        let replaced = file
+            .write_all(text.as_bytes())
+            .and_then(|()| file.sync_all())
+            .and_then(|()| fs::rename(&lock, &path))
+            .map_err(PathError::at("replace", &path));
+        if replaced.is_err() {
+            let _ = fs::remove_file(&lock);
+        }
+        replaced?;
+        Ok(durable::sync_directory(&self.git_dir)?)
+    }
+
+    /// A ref that nobody sees yet, synced.
+    fn stage(&self, commit: &ObjectId) -> Result<NamedTempFile, PathError> {
+        let mut staged = tempfile::Builder::new()
+            .prefix(&format!("{TEMPORARY_PREFIX}ref_"))
+            .tempfile_in(&self.git_dir)
+            .map_err(PathError::at("make a temporary file in", &self.git_dir))?;
+        staged
+            .write_all(format!("{commit}\n").as_bytes())
+            .and_then(|()| staged.as_file().sync_all())
+            .map_err(PathError::at("write", staged.path()))?;
+        Ok(staged)
+    }
+
+    fn make_directories(&self, directory: &str) -> Result<(), PathError> {
+        let path = self.git_dir.join(directory);
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)
+            .map_err(PathError::at("make the directory", path))
+    }
+
+    /// Syncs every directory from that of the ref at `path` upwards.
+    fn make_durable(&self, directory: &str, path: &Path) -> Result<(), PathError> {
+        let sync = || {
+            let up = Path::new(directory).ancestors();
+            up.filter(|d| !d.as_os_str().is_empty())
+                .try_for_each(|d| durable::sync_directory(&self.git_dir.join(d)))
+        };
+        // The ref is there: its durability is asked for again before that is taken back. What was
+        // answered with an error must not be found later.
+        sync().or_else(|_| sync()).inspect_err(|_| {
+            let _ = fs::remove_file(path);
+        })
+    }
+}
+
+fn remove_file(path: &Path) -> Result<(), PathError> {
+    match fs::remove_file(path) {
+        Err(e)
+            if !matches!(
+                e.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            Err(PathError::at("remove", path)(e))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().expect("it lies in the repository")
+}
+
+/// The number at the end of a snapshot's ref; `None` for any other ref.
+fn seq_of(name: &str) -> Option<u64> {
+    let rest = Namespace::ALL
+        .iter()
+        .find_map(|n| name.strip_prefix(n.directory())?.strip_prefix('/'))?;
+    let mut parts = rest.split('/');
+    let (_session, _run, seq) = (parts.next()?, parts.next()?, parts.next()?);
+    // One spelling for each number.
+    let is_plain = seq.bytes().all(|b| b.is_ascii_digit()) && !seq.starts_with('0');
+    seq.parse()
+        .ok()
+        .filter(|_| is_plain && parts.next().is_none())
+}
+
+/// A session's or run's id as part of a ref's name: two ids never give one name, and git takes all
+/// of them (`git check-ref-format`).
+///
+/// What git would refuse is written as `%` and two digits; an id for which that gets too long as `%%`
+/// and its blake3 hash.
+fn component(id: &str) -> String {
+    let bytes = id.as_bytes();
+    let escaped = escape(id, |at, byte| match byte {
+        b'.' => {
+            at == 0 || matches!(bytes.get(at + 1), None | Some(b'.')) || bytes[at..] == *b".lock"
+        }
+        b'_' | b'-' => false,
+        _ => !byte.is_ascii_alphanumeric(),
+    });
+    if escaped.is_empty() || escaped.len() > MAX_COMPONENT_BYTES {
+        return format!("%%{}", blake3::hash(bytes).to_hex());
+    }
+    escaped
+}
+
+fn escape(id: &str, is_escaped: impl Fn(usize, u8) -> bool) -> String {
+    let mut escaped = String::new();
+    for (at, byte) in id.bytes().enumerate() {
+        if is_escaped(at, byte) {
+            escaped.push_str(&format!("%{byte:02x}"));
+        } else {
+            escaped.push(char::from(byte));
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::git::test_repository::TestRepository;
+
+    fn owner(session_id: &str, run_id: Option<&str>) -> Owner {
+        Owner {
+            session_id: session_id.to_owned(),
+            run_id: run_id.map(str::to_owned),
+        }
+    }
+
+    fn with_refs() -> (TestRepository, Refs, ObjectId) {
+        let repository = TestRepository::with_commit();
+        let commit = repository.git(&["rev-parse", "HEAD"]).parse().unwrap();
+        let refs = Refs::new(&repository.path.join(".git"));
+        (repository, refs, commit)
+    }
+
+    fn names(refs: &[SnapshotRef]) -> Vec<&str> {
+        refs.iter().map(|r| r.name.as_str()).collect()
+    }
+
+    #[test]
+    fn refs_are_numbered_in_the_order_they_came_and_git_reads_them() {
+        let (repository, refs, commit) = with_refs();
+        for (namespace, session, run) in [
+            (Namespace::Snapshots, "s1", Some("r1")),
+            (Namespace::Guards, "s1", Some("r1")),
+            (Namespace::Snapshots, "s2", None),
+            (Namespace::Snapshots, "s1", Some("r1")),
+        ] {
+            refs.create(namespace, &owner(session, run), commit)
+                .unwrap();
+        }
+        let all = refs.snapshots().unwrap();
+        let expected = [
+            "refs/snapshots/s1/r1/1",
+            "refs/guards/s1/r1/2",
+            "refs/snapshots/s2/manual/3",
+            "refs/snapshots/s1/r1/4",
+        ];
+        assert_eq!(names(&all), expected);
+        assert!(all.iter().all(|r| r.commit == commit));
+        let latest = |session| refs.latest_of_session(session).unwrap();
+        assert_eq!(latest("s1").as_ref(), Some(&all[3]));
+        assert_eq!(latest("s2").as_ref(), Some(&all[2]));
+        assert_eq!(latest("s"), None, "a beginning is another session");
+        assert_eq!(refs.latest().unwrap().as_ref(), Some(&all[3]));
+        let listed = repository.git(&["for-each-ref", "--format=%(refname)"]);
+        assert!(
+            expected.iter().all(|name| listed.contains(name)),
+            "{listed}"
+        );
+        repository.git(&["fsck", "--strict"]);
+    }
+
+    #[test]
+    fn refs_that_git_packed_by_hand_still_count_and_can_be_removed() {
+        let (repository, refs, commit) = with_refs();
+        let me = owner("s", Some("r"));
+        for _ in 0..3 {
+            refs.create(Namespace::Snapshots, &me, commit).unwrap();
+        }
+        repository.git(&["pack-refs", "--all", "--prune"]);
+        assert_eq!(refs.latest_of_session("s").unwrap().unwrap().seq, 3);
+        let fourth = refs.create(Namespace::Snapshots, &me, commit).unwrap();
+        assert_eq!(fourth.seq, 4);
+        let all = refs.snapshots().unwrap();
+        assert_eq!(all.len(), 4);
+        assert_eq!(refs.get(&all[1].name).unwrap().as_ref(), Some(&all[1]));
+        refs.remove(&[all[1].name.clone(), all[3].name.clone()])
+            .unwrap();
+        let left = refs.snapshots().unwrap();
+        assert_eq!(left, [all[0].clone(), all[2].clone()]);
+        assert!(refs.all().unwrap().contains_key("refs/heads/main"));
+        repository.git(&["fsck", "--strict"]);
+        let heads = repository.git(&["rev-parse", "main"]);
+        assert_eq!(heads, commit.to_string(), "other refs are untouched");
+    }
+
+    #[test]
+    fn removing_is_safe_to_repeat_and_leaves_no_empty_directories() {
+        let (repository, refs, commit) = with_refs();
+        let created = refs
+            .create(Namespace::Snapshots, &owner("s", Some("r")), commit)
+            .unwrap();
+        for _ in 0..2 {
+            refs.remove(std::slice::from_ref(&created.name)).unwrap();
+        }
+        assert_eq!(refs.snapshots().unwrap(), []);
+        assert!(!repository.path.join(".git/refs/snapshots/s").exists());
+        let again = refs.create(Namespace::Snapshots, &owner("s", None), commit);
+        assert_eq!(again.unwrap().seq, 1);
+    }
+
+    #[test]
+    fn processes_that_publish_at_once_never_share_a_ref() {
+        let (_repository, refs, commit) = with_refs();
+        let created = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    let refs = &refs;
+                    scope.spawn(move || -> Vec<String> {
+                        let me = owner("s", Some("r"));
+                        (0..10)
+                            .map(|_| refs.create(Namespace::Snapshots, &me, commit))
+                            .map(|created| created.unwrap().name)
+                            .collect()
+                    })
+                })
+                .collect();
+            threads
+                .into_iter()
+                .flat_map(|t| t.join().unwrap())
+                .collect::<BTreeSet<_>>()
+        });
+        assert_eq!(created.len(), 40);
+        assert_eq!(refs.snapshots().unwrap().len(), 40);
+    }
+
+    #[test]
+    fn what_is_no_ref_of_ours_is_no_snapshot() {
+        let (repository, refs, commit) = with_refs();
+        let directory = repository.path.join(".git/refs/snapshots/s/r");
+        fs::create_dir_all(&directory).unwrap();
+        for name in ["01", "x", "1.lock", "-1", "99999999999999999999999"] {
+            fs::write(directory.join(name), format!("{commit}\n")).unwrap();
+        }
+        assert_eq!(refs.snapshots().unwrap(), []);
+        fs::write(directory.join("7"), "no id\n").unwrap();
+        let error = refs.snapshots().unwrap_err();
+        assert!(
+            error.to_string().contains("refs/snapshots/s/r/7"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn ids_that_git_would_not_take_are_escaped() {
+        let cases = [
+            ("ses_0123-x.y", "ses_0123-x.y"),
+            ("a.lock", "a%2elock"),
+            ("a.lock.b", "a.lock.b"),
+            ("a..b", "a%2e.b"),
+            ("a.", "a%2e"),
+            (".a", "%2ea"),
+            ("a/b", "a%2fb"),
+            ("100%", "100%25"),
+        ];
+        for (id, expected) in cases {
+            assert_eq!(component(id), expected);
+        }
+        assert!(component("").starts_with("%%"));
+        let dots = format!("a{}", ".".repeat(199));
+        assert!(component(&dots).starts_with("%%"));
+    }
+
+    #[test]
+    fn a_run_that_is_called_manual_is_not_taken_for_none() {
+        let (_repository, refs, commit) = with_refs();
+        let with = refs.create(Namespace::Snapshots, &owner("s", Some("manual")), commit);
+        let without = refs.create(Namespace::Snapshots, &owner("s", None), commit);
+        let directory = |created: SnapshotRef| created.name.rsplit_once('/').unwrap().0.to_owned();
+        assert_ne!(directory(with.unwrap()), directory(without.unwrap()));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn git_takes_every_id_and_no_two_meet(ids in prop::collection::btree_set(
+            prop_oneof!["[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}", "[a%.lock2e]{1,8}", ".{1,20}"],
+            2..6,
+        )) {
+            let components: BTreeSet<_> = ids.iter().map(|id| component(id)).collect();
+            prop_assert_eq!(components.len(), ids.len());
+            for component in components {
+                let name = format!("refs/snapshots/{component}/{component}/1");
+                let status = std::process::Command::new("git")
+                    .args(["check-ref-format", &name])
+                    .status()
+                    .unwrap();
+                prop_assert!(status.success(), "{}", name);
+                prop_assert!(component.len() <= 255 - ".lock".len());
+            }
+        }
+    }
+}

@@ -1,0 +1,1441 @@
+//! The private repository of one workspace.
+//!
+//! A bare repository that git reads and only Stillframe writes. Objects are in packs: our own, one for
+//! each snapshot, and those of the user's repository, which are hard links (see [`borrow`]). A snapshot
+//! is a commit without parents whose tree has these parts:
+//!
+//! | Name | What |
+//! |---|---|
+//! | `worktree` | the captured files |
+//! | `record.json` | the [`Record`], with an empty `ref` |
+//! | `index` | the bytes of the user's index, if there was one |
+//! | `staged` | the blobs that only the user's index names, each under its id; left out if there are none |
+//!
+//! A ref names it (see [`Refs`]), and is the last thing to be written. `by-id/<snapshot id>` has the
+//! name of the ref; it is a shortcut that is checked when it is used and may be missing.
+//!
+//! Nothing here goes through libgit2: it maps packs, which ends the process when a shared one is cut
+//! short, and it does not return from some truncated objects.
+
+mod borrow;
+mod collect;
+#[cfg(test)]
+mod testing;
+mod verify;
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use jiff::Timestamp;
+
+use super::loose::{Checked, LooseObject};
+use super::pack::{DeltaBases, Pack, PackWriter, StoredAs, open_regular};
+use super::refs::{Namespace, Refs, SnapshotRef};
+use super::tree_object::{self, ItemKind, TreeItem, Trees};
+use super::{ObjectId, ObjectKind};
+use crate::backend::{Owner, StoreError};
+use crate::error::{PathError, printable};
+use crate::path::RelPath;
+use crate::record::{RECORD_VERSION, Record};
+use crate::restoring::ContentError;
+use crate::snapshot::{Label, Snapshot, SnapshotId};
+use crate::tree::{Change, Entry, EntryKind};
+use crate::workspace::make_private;
+use crate::worktree::durable;
+
+pub(crate) use verify::Proven;
+
+/// What git needs to know about the repository, and what keeps a git that is run in it by hand from
+/// doing harm: no housekeeping of its own, and no judging of the files that we keep as they are.
+const CONFIG: &str = "\
+[core]
+\trepositoryformatversion = 0
+\tfilemode = true
+\tbare = true
+\tlogAllRefUpdates = false
+[gc]
+\tauto = 0
+\tpackRefs = false
+[maintenance]
+\tauto = false
+[fsck]
+\tgitmodulesBlob = ignore
+\tgitmodulesLarge = ignore
+\tgitmodulesName = ignore
+\tgitmodulesParse = ignore
+\tgitmodulesPath = ignore
+\tgitmodulesSymlink = ignore
+\tgitmodulesUpdate = ignore
+\tgitmodulesUrl = ignore
+";
+/// A branch that is never born: a repository has to have a HEAD.
+const HEAD: &str = "ref: refs/heads/main\n";
+
+const WORKTREE: &[u8] = b"worktree";
+const RECORD: &[u8] = b"record.json";
+const INDEX: &[u8] = b"index";
+const STAGED: &[u8] = b"staged";
+
+/// The largest tree that is read, in bytes: a directory of several million names.
+const MAX_TREE_BYTES: u64 = 256 << 20;
+/// The largest record that is read, in bytes: a workspace of millions of odd permission bits.
+const MAX_RECORD_BYTES: u64 = 1 << 30;
+/// A snapshot's commit has a few hundred bytes; those of other refs may have long messages.
+const MAX_COMMIT_BYTES: u64 = 16 << 20;
+/// Blobs up to this size are checked before any of them is passed on.
+const MAX_HELD_BYTES: u64 = 4 << 20;
+
+/// The private repository of one workspace. Threads may share it.
+///
+/// Several processes may read it at once. Whoever publishes, forgets or collects holds the lock of
+/// the workspace.
+#[derive(Debug)]
+pub(crate) struct Store {
+    git_dir: PathBuf,
+    refs: Refs,
+    packs: Mutex<Arc<PackSet>>,
+    /// Where in the set the last object was found: the next one is likely to be there too.
+    last_hit: AtomicUsize,
+    bases: DeltaBases,
+}
+
+/// The packs as they were when the directory was last read.
+#[derive(Debug, Default)]
+struct PackSet {
+    /// The largest first.
+    packs: Vec<Arc<Pack>>,
+    /// Files that are no usable pack, and why.
+    broken: Vec<(PathBuf, String)>,
+}
+
+/// What a snapshot consists of. Everything that is named here is in the store, or in the pack that is
+/// published with it.
+#[derive(Debug)]
+pub(crate) struct Parts<'a> {
+    /// The tree of the captured files.
+    pub(crate) worktree: ObjectId,
+    /// The description. Its `ref` is ignored.
+    pub(crate) record: &'a Record,
+    /// The blob with the bytes of the user's index.
+    pub(crate) index: Option<ObjectId>,
+    /// Blobs that the user's index names and the tree does not; in any order.
+    pub(crate) staged: Vec<ObjectId>,
+}
+
+/// A snapshot's ref, and its record or why that cannot be read.
+pub(crate) type Scanned = (SnapshotRef, Result<Record, StoreError>);
+
+/// The objects that the commit of a snapshot names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredParts {
+    pub(crate) worktree: ObjectId,
+    pub(crate) record: ObjectId,
+    pub(crate) index: Option<ObjectId>,
+    /// The tree of the staged blobs.
+    pub(crate) staged: Option<ObjectId>,
+}
+
+impl Store {
+    /// Opens the repository at `git_dir`; `None` if there is none, or its making was interrupted.
+    pub(crate) fn open(git_dir: &Path) -> Result<Option<Self>, StoreError> {
+        // HEAD is made last.
+        if durable::read(&git_dir.join("HEAD"))?.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            git_dir: git_dir.to_owned(),
+            refs: Refs::new(git_dir),
+            packs: Mutex::default(),
+            last_hit: AtomicUsize::new(0),
+            bases: DeltaBases::default(),
+        })
+        .filter(|store| store.pack_dir().is_dir()))
+    }
+
+    /// Opens the repository at `git_dir`, making it if need be: private, and durable.
+    pub(crate) fn create(git_dir: &Path) -> Result<Self, StoreError> {
+        if let Some(store) = Self::open(git_dir)? {
+            return Ok(store);
+        }
+        for directory in ["objects/pack", "objects/info", "refs", "by-id"] {
+            make_private(&git_dir.join(directory))?;
+        }
+        durable::replace(&git_dir.join("config"), CONFIG.as_bytes())?;
+        for directory in ["objects/pack", "objects"] {
+            durable::sync_directory(&git_dir.join(directory))?;
+        }
+        durable::replace(&git_dir.join("HEAD"), HEAD.as_bytes())?;
+        // The state directory may be as new as this: its name must survive a power cut too.
+        for directory in git_dir.ancestors().skip(1).take(3) {
+            if !directory.as_os_str().is_empty() {
+                durable::sync_directory(directory)?;
+            }
+        }
+        Ok(Self::open(git_dir)?.expect("it was just made"))
+    }
+
+    /// Begins the pack of a snapshot.
+    pub(crate) fn writer(&self) -> Result<PackWriter, StoreError> {
+        Ok(PackWriter::create(&self.pack_dir())?)
+    }
+
+    /// Whether the object is there. New packs of other processes may be overlooked, which costs a
+    /// second copy; [`Store::missing`] and [`Store::borrow`] look again.
+    pub(crate) fn contains(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        for pack in &self.packs()?.packs {
+            if pack.index.contains(id)? {
+                return Ok(true);
+            }
+        }
+        self.has_loose(id)
+    }
+
+    /// Those of `wanted` that are not in the store, sorted and unique. Content is not read.
+    pub(crate) fn missing(&self, wanted: Vec<ObjectId>) -> Result<Vec<ObjectId>, StoreError> {
+        self.refresh()?;
+        let set = self.packs()?;
+        self.missing_of(&set, wanted)
+    }
+
+    fn missing_of(
+        &self,
+        set: &PackSet,
+        mut wanted: Vec<ObjectId>,
+    ) -> Result<Vec<ObjectId>, StoreError> {
+        wanted.sort_unstable();
+        wanted.dedup();
+        for pack in &set.packs {
+            if wanted.is_empty() {
+                return Ok(wanted);
+            }
+            pack.index.retain_missing(&mut wanted)?;
+        }
+        let mut missing = Vec::with_capacity(wanted.len());
+        for shard in wanted.chunk_by(|a, b| a.0[0] == b.0[0]) {
+            let there = self.loose_in(shard)?;
+            missing.extend(shard.iter().filter(|id| !there.contains(*id)));
+        }
+        Ok(missing)
+    }
+
+    /// An object, checked against its id. `Corrupt` if it is missing, damaged, or has more than
+    /// `max_bytes`.
+    pub(crate) fn read(
+        &self,
+        id: &ObjectId,
+        max_bytes: u64,
+    ) -> Result<(ObjectKind, Vec<u8>), StoreError> {
+        self.at_each_place(id, |place| {
+            let (kind, bytes) = match place {
+                Place::Pack(pack, offset) => pack.object(offset, max_bytes, &self.bases)?,
+                Place::Loose(object) => {
+                    if object.size > max_bytes {
+                        return Err(StoreError::corrupt(
+                            id.to_string(),
+                            format!("it has {} bytes, {max_bytes} are allowed", object.size),
+                        ));
+                    }
+                    let mut bytes = Vec::new();
+                    let kind = object.kind;
+                    object.verify_to(id, &mut bytes).map_err(no_sink)?;
+                    return Ok((kind, bytes));
+                }
+            };
+            check_bytes(id, kind, &bytes)?;
+            Ok((kind, bytes))
+        })
+    }
+
+    /// Writes the blob to `out`, as a stream; answers with its size in bytes.
+    ///
+    /// It is checked against its id: on `Err` whatever was written must not be used. Of a blob below
+    /// 4 MiB nothing is written then.
+    pub(crate) fn blob_to(&self, id: &ObjectId, out: &mut dyn Write) -> Result<u64, ContentError> {
+        let (kind, size) = self.header(id)?;
+        check_kind(id, kind, ObjectKind::Blob)?;
+        if size <= MAX_HELD_BYTES {
+            let (_, bytes) = self.read(id, size)?;
+            out.write_all(&bytes).map_err(ContentError::Sink)?;
+            return Ok(size);
+        }
+        let mut out = Counting { out, count: 0 };
+        self.at_each_place(id, |place| match self.pass_on(place, id, &mut out) {
+            // Nothing was written, so another place may do better.
+            Err(ContentError::Store(error)) if out.count == 0 => Err(error),
+            passed_on => Ok(passed_on),
+        })??;
+        Ok(size)
+    }
+
+    /// Writes the object at one place to `out`, and checks that it is the object `id`. Only what is
+    /// stored as a delta is held in memory.
+    fn pass_on(
+        &self,
+        place: Place<'_>,
+        id: &ObjectId,
+        out: &mut dyn Write,
+    ) -> Result<(), ContentError> {
+        let (pack, offset) = match place {
+            Place::Pack(pack, offset) => (pack, offset),
+            Place::Loose(object) => return object.verify_to(id, out),
+        };
+        if let (StoredAs::Whole(kind), size) = pack.entry_at(offset)? {
+            let mut checked = Checked::new(kind, size, out);
+            pack.whole_object_to(offset, &mut checked)?;
+            return Ok(checked.finish(id)?);
+        }
+        let (kind, bytes) = pack.object(offset, u64::MAX, &self.bases)?;
+        check_bytes(id, kind, &bytes)?;
+        out.write_all(&bytes).map_err(ContentError::Sink)
+    }
+
+    /// The size of a blob in bytes. Its content is not read.
+    pub(crate) fn blob_size(&self, id: &ObjectId) -> Result<u64, StoreError> {
+        let (kind, size) = self.header(id)?;
+        check_kind(id, kind, ObjectKind::Blob)?;
+        Ok(size)
+    }
+
+    /// Every path at which two trees hold another entry, sorted by path. `None` is no files at all.
+    pub(crate) fn tree_changes(
+        &self,
+        old: Option<ObjectId>,
+        new: Option<ObjectId>,
+    ) -> Result<Vec<Change>, StoreError> {
+        tree_object::changes(self, old, new)
+    }
+
+    /// Every file and link of a tree, sorted by path.
+    pub(crate) fn tree_paths(&self, root: &ObjectId) -> Result<Vec<(RelPath, Entry)>, StoreError> {
+        tree_object::entries(self, root)
+    }
+
+    /// What a tree has at `path`; `None` if it has nothing there.
+    pub(crate) fn entry_at(
+        &self,
+        root: &ObjectId,
+        path: &RelPath,
+    ) -> Result<Option<TreeItem>, StoreError> {
+        tree_object::find(self, root, path)
+    }
+
+    /// Makes a snapshot of `parts`: its record, commit and trees go into `pack` too, which is
+    /// finished; then a ref is made that was not there before. Guards have a namespace of their own.
+    ///
+    /// On `Ok` the snapshot is durable, and everything that it names was seen to be in the store. On
+    /// `Err` it does not exist.
+    pub(crate) fn publish(
+        &self,
+        owner: &Owner,
+        parts: Parts<'_>,
+        pack: PackWriter,
+    ) -> Result<Snapshot, StoreError> {
+        let add = |kind, bytes: &[u8]| {
+            let id = ObjectId::of(kind, bytes)
+                .map_err(|e| StoreError::corrupt("the new snapshot", e.to_string()))?;
+            pack.add(kind, id, bytes)?;
+            Ok::<_, StoreError>(id)
+        };
+        let mut record = parts.record.clone();
+        record.snapshot.reference.clear();
+        let text = serde_json::to_vec(&record).expect("a record is plain data");
+        let mut items = vec![
+            item(WORKTREE, ItemKind::Directory, parts.worktree),
+            item(RECORD, FILE, add(ObjectKind::Blob, &text)?),
+        ];
+        if parts.worktree == tree_object::empty_tree_id() {
+            add(ObjectKind::Tree, b"")?;
+        }
+        if let Some(index) = parts.index {
+            items.push(item(INDEX, FILE, index));
+        }
+        let mut staged = parts.staged;
+        staged.sort_unstable();
+        staged.dedup();
+        if !staged.is_empty() {
+            let mut names: Vec<_> = staged
+                .iter()
+                .map(|id| item(id.to_string().as_bytes(), FILE, *id))
+                .collect();
+            let tree = add(ObjectKind::Tree, &tree_object::serialize(&mut names))?;
+            items.push(item(STAGED, ItemKind::Directory, tree));
+        }
+        let tree = add(ObjectKind::Tree, &tree_object::serialize(&mut items))?;
+        let commit = add(
+            ObjectKind::Commit,
+            commit_text(&tree, &record.snapshot.id, record.snapshot.captured_at).as_bytes(),
+        )?;
+        let finished = pack.finish()?;
+        let mut needed = staged;
+        needed.extend(parts.index);
+        needed.extend([commit, tree]);
+        let namespace = match record.snapshot.label == Label::GUARD {
+            true => Namespace::Guards,
+            false => Namespace::Snapshots,
+        };
+        let made = self
+            .check_complete(parts.worktree, needed)
+            .and_then(|()| self.refs.create(namespace, owner, commit));
+        let made = made.inspect_err(|_| {
+            // Its record has an id that no other has, so nobody else needs this pack.
+            if let Some(finished) = finished {
+                let _ = self.remove_packs(&[finished.path]);
+                let _ = self.refresh();
+            }
+        })?;
+        self.remember(&record.snapshot.id, &made);
+        let mut snapshot = record.snapshot;
+        snapshot.reference = commit.to_string();
+        Ok(snapshot)
+    }
+
+    /// What the commit of a snapshot names.
+    pub(crate) fn parts(&self, commit: &ObjectId) -> Result<StoredParts, StoreError> {
+        let tree = self.commit(commit)?.tree;
+        let items = self.tree(&tree)?;
+        let find = |name: &[u8], kind: ItemKind| {
+            items
+                .iter()
+                .find(|item| item.name == name && item.kind == kind)
+                .map(|item| item.id)
+        };
+        let lacks = |name: &[u8]| {
+            let name = String::from_utf8_lossy(name);
+            StoreError::corrupt(format!("snapshot {commit}"), format!("it has no {name}"))
+        };
+        Ok(StoredParts {
+            worktree: find(WORKTREE, ItemKind::Directory).ok_or_else(|| lacks(WORKTREE))?,
+            record: find(RECORD, FILE).ok_or_else(|| lacks(RECORD))?,
+            index: find(INDEX, FILE),
+            staged: find(STAGED, ItemKind::Directory),
+        })
+    }
+
+    /// The records of all snapshots and guards in the order in which they were published, which is
+    /// that of time as long as nobody sets the clock back.
+    ///
+    /// One that cannot be read is an error: use [`Store::scan`] to see the others.
+    #[cfg(test)]
+    pub(crate) fn snapshots(&self) -> Result<Vec<Record>, StoreError> {
+        self.scan()?.into_iter().map(|(_, record)| record).collect()
+    }
+
+    /// Every snapshot's ref with its record, or with why it cannot be read; in the order in which
+    /// they were published.
+    pub(crate) fn scan(&self) -> Result<Vec<Scanned>, StoreError> {
+        let refs = self.refs.snapshots()?;
+        let read = |found: SnapshotRef| {
+            let record = self.record_at(&found);
+            (found, record)
+        };
+        Ok(refs.into_iter().map(read).collect())
+    }
+
+    /// Whether a snapshot of this id is known to have been published. Costs one look.
+    pub(crate) fn has(&self, id: &SnapshotId) -> bool {
+        self.by_id(id).exists()
+    }
+
+    /// The record of one snapshot.
+    pub(crate) fn record(&self, id: &SnapshotId) -> Result<Record, StoreError> {
+        self.find(id).map(|(_, record)| record)
+    }
+
+    /// The record that a session published last, guards included; `None` if it has none.
+    pub(crate) fn latest_in_session(&self, session_id: &str) -> Result<Option<Record>, StoreError> {
+        let latest = self.refs.latest_of_session(session_id)?;
+        latest.map(|latest| self.record_at(&latest)).transpose()
+    }
+
+    /// Removes the refs of these snapshots, durably. An id that is not there is fine. The content
+    /// stays until [`Store::collect`].
+    pub(crate) fn forget(&self, ids: &[SnapshotId]) -> Result<(), StoreError> {
+        let mut names = Vec::new();
+        for id in ids {
+            match self.find(id) {
+                Ok((found, _)) => names.push(found.name),
+                Err(StoreError::UnknownSnapshot { .. }) => {}
+                // A snapshot that cannot be read can be forgotten too, as long as it can be found.
+                Err(error) => match self.remembered(id)? {
+                    Some(found) => names.push(found.name),
+                    None => return Err(error),
+                },
+            }
+        }
+        self.refs.remove(&names)?;
+        for id in ids {
+            // Nothing is lost if the shortcut stays: it leads nowhere.
+            let _ = fs::remove_file(self.by_id(id));
+        }
+        Ok(())
+    }
+
+    /// The bytes of all files of the repository. A hard link counts like any other file.
+    pub(crate) fn bytes(&self) -> Result<u64, StoreError> {
+        let mut sum = 0;
+        for entry in walkdir::WalkDir::new(&self.git_dir) {
+            let found = entry.and_then(|e| e.metadata());
+            match found {
+                Ok(meta) if meta.is_file() => sum += meta.len(),
+                Ok(_) => {}
+                // Another process tidied up.
+                Err(e) if is_absent(e.io_error()) => {}
+                Err(e) => {
+                    let path = e.path().unwrap_or(&self.git_dir).to_owned();
+                    return Err(PathError::at("look at", path)(io::Error::from(e)).into());
+                }
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Makes sure that every object of the new tree is there. Subtrees that the last published
+    /// snapshot has at the same path were seen to be complete then, and are not looked into.
+    fn check_complete(
+        &self,
+        worktree: ObjectId,
+        mut needed: Vec<ObjectId>,
+    ) -> Result<(), StoreError> {
+        self.refresh()?;
+        // One that cannot be read proves nothing.
+        let latest = self.refs.latest().ok().flatten();
+        let known = latest.and_then(|latest| self.parts(&latest.commit).ok());
+        let mut seen = HashSet::new();
+        let mut pending = vec![(worktree, known.map(|parts| parts.worktree), 0)];
+        while let Some((id, known, depth)) = pending.pop() {
+            if known == Some(id) || !seen.insert(id) {
+                continue;
+            }
+            let items = tree_object::read_own(self, &id)?;
+            let known = known.and_then(|known| self.tree(&known).ok());
+            let mut known = known.unwrap_or_default().into_iter().peekable();
+            for item in items {
+                while known
+                    .next_if(|k| tree_object::compare(k, &item).is_lt())
+                    .is_some()
+                {}
+                let same_name = known.next_if(|k| k.name == item.name && k.kind == item.kind);
+                let known = same_name.map(|k| k.id);
+                if item.kind == ItemKind::Directory {
+                    tree_object::check_depth(&RelPath::root().join(&item.name), depth)?;
+                    pending.push((item.id, known, depth + 1));
+                } else if known != Some(item.id) {
+                    needed.push(item.id);
+                }
+            }
+        }
+        let set = self.packs()?;
+        match self.missing_of(&set, needed)?.first() {
+            None => Ok(()),
+            Some(id) => Err(missing(id)),
+        }
+    }
+
+    fn find(&self, id: &SnapshotId) -> Result<(SnapshotRef, Record), StoreError> {
+        if let Some(found) = self.remembered(id)?
+            && let Ok(record) = self.record_at(&found)
+            && record.snapshot.id == *id
+        {
+            return Ok((found, record));
+        }
+        let mut unreadable = None;
+        for (found, record) in self.scan()? {
+            match record {
+                Ok(record) if record.snapshot.id == *id => return Ok((found, record)),
+                Ok(_) => {}
+                Err(error) => unreadable = Some(error),
+            }
+        }
+        // Any of those that could not be read may have been the one.
+        Err(unreadable.unwrap_or_else(|| StoreError::UnknownSnapshot { id: id.clone() }))
+    }
+
+    fn record_at(&self, found: &SnapshotRef) -> Result<Record, StoreError> {
+        #[derive(serde::Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        let parts = self.parts(&found.commit)?;
+        let (kind, text) = self.read(&parts.record, MAX_RECORD_BYTES)?;
+        check_kind(&parts.record, kind, ObjectKind::Blob)?;
+        let what = || format!("the record of {}", found.name);
+        let malformed = |e: serde_json::Error| StoreError::corrupt(what(), e.to_string());
+        let Version { version } = serde_json::from_slice(&text).map_err(malformed)?;
+        if version > RECORD_VERSION {
+            return Err(StoreError::VersionTooNew {
+                what: what(),
+                found: version,
+                supported: RECORD_VERSION,
+            });
+        }
+        let mut record: Record = serde_json::from_slice(&text).map_err(malformed)?;
+        record.snapshot.reference = found.commit.to_string();
+        Ok(record)
+    }
+
+    fn by_id(&self, id: &SnapshotId) -> PathBuf {
+        self.git_dir.join("by-id").join(id.as_str())
+    }
+
+    /// Notes where a snapshot is. Best effort: without it, it is searched for.
+    fn remember(&self, id: &SnapshotId, found: &SnapshotRef) {
+        let path = self.by_id(id);
+        let _ = make_private(&self.git_dir.join("by-id"))
+            .map_err(|e| e.source)
+            .and_then(|()| private_file().truncate(true).create(true).open(path))
+            .and_then(|mut file| file.write_all(found.name.as_bytes()));
+    }
+
+    fn remembered(&self, id: &SnapshotId) -> Result<Option<SnapshotRef>, StoreError> {
+        let Some(name) = durable::read(&self.by_id(id))? else {
+            return Ok(None);
+        };
+        match std::str::from_utf8(&name) {
+            Ok(name) => self.refs.get(name),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn commit(&self, id: &ObjectId) -> Result<Commit, StoreError> {
+        let (kind, bytes) = self.read(id, MAX_COMMIT_BYTES)?;
+        check_kind(id, kind, ObjectKind::Commit)?;
+        parse_commit(&bytes)
+            .ok_or_else(|| StoreError::corrupt(id.to_string(), "the commit is malformed"))
+    }
+
+    /// What an object claims to be, and its size in bytes.
+    fn header(&self, id: &ObjectId) -> Result<(ObjectKind, u64), StoreError> {
+        self.at_each_place(id, |place| match place {
+            Place::Pack(pack, offset) => pack.object_size(offset),
+            Place::Loose(object) => Ok((object.kind, object.size)),
+        })
+    }
+
+    /// Tries `read` at every place that has the object until it succeeds; the first error counts.
+    ///
+    /// A place may vanish meanwhile, because another process merges packs: then it is looked for
+    /// again.
+    fn at_each_place<T>(
+        &self,
+        id: &ObjectId,
+        mut read: impl FnMut(Place<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        loop {
+            let mut failure = None;
+            let set = self.packs()?;
+            let start = self.last_hit.load(Ordering::Relaxed);
+            for step in 0..set.packs.len() {
+                let at = (start + step) % set.packs.len();
+                let pack = &set.packs[at];
+                let found = pack.index.find(id).and_then(|offset| match offset {
+                    Some(offset) => read(Place::Pack(pack, offset)).map(Some),
+                    None => Ok(None),
+                });
+                match found {
+                    Ok(Some(value)) => {
+                        self.last_hit.store(at, Ordering::Relaxed);
+                        return Ok(value);
+                    }
+                    Ok(None) => {}
+                    Err(error) => failure = failure.or(Some(error)),
+                }
+            }
+            let path = self.loose_path(id);
+            let loose = match open_regular(&path) {
+                Err(e) if is_absent(Some(&e.source)) => None,
+                Err(e) => Some(Err(e.into())),
+                Ok(file) => Some(
+                    LooseObject::of_file(file, &path)
+                        .and_then(|object| read(Place::Loose(Box::new(object)))),
+                ),
+            };
+            match loose {
+                Some(Ok(value)) => return Ok(value),
+                Some(Err(error)) => failure = failure.or(Some(error)),
+                None => {}
+            }
+            if !self.refresh()? {
+                return Err(failure.unwrap_or_else(|| missing(id)));
+            }
+        }
+    }
+
+    fn packs(&self) -> Result<Arc<PackSet>, StoreError> {
+        let set = Arc::clone(&self.packs.lock().expect("no panic while it is held"));
+        if !set.packs.is_empty() || !set.broken.is_empty() {
+            return Ok(set);
+        }
+        self.refresh()?;
+        Ok(Arc::clone(
+            &self.packs.lock().expect("no panic while it is held"),
+        ))
+    }
+
+    /// Looks at the directory of packs again; answers whether other packs can be used now.
+    fn refresh(&self) -> Result<bool, StoreError> {
+        let mut held = self.packs.lock().expect("no panic while it is held");
+        let mut indexes = Vec::new();
+        let mut packs = HashSet::new();
+        let directory = self.pack_dir();
+        for entry in fs::read_dir(&directory).map_err(PathError::at("list", &directory))? {
+            let name = entry
+                .map_err(PathError::at("list", &directory))?
+                .file_name();
+            let path = directory.join(&name);
+            if name.as_bytes().starts_with(b"pack-") {
+                match path.extension().map(|e| e.as_bytes()) {
+                    Some(b"idx") => indexes.push(path),
+                    Some(b"pack") => drop(packs.insert(path)),
+                    _ => {}
+                }
+            }
+        }
+        let known: HashMap<&Path, &Arc<Pack>> = held
+            .packs
+            .iter()
+            .filter(|pack| packs.contains(pack.path()))
+            .map(|pack| (pack.index.path(), pack))
+            .collect();
+        // What was broken may have been replaced.
+        if held.broken.is_empty()
+            && known.len() == held.packs.len()
+            && known.len() == indexes.len()
+            && indexes
+                .iter()
+                .all(|path| known.contains_key(path.as_path()))
+        {
+            return Ok(false);
+        }
+        let mut set = PackSet::default();
+        for path in indexes {
+            if let Some(pack) = known.get(path.as_path()) {
+                set.packs.push(Arc::clone(pack));
+                continue;
+            }
+            let opened = match packs.contains(&path.with_extension("pack")) {
+                true => Pack::open(&path).and_then(|pack| pack.check().map(|()| pack)),
+                false => Err(StoreError::corrupt(printable(&path), "its pack is missing")),
+            };
+            match opened {
+                Ok(pack) => set.packs.push(Arc::new(pack)),
+                Err(StoreError::Corrupt { detail, .. }) => set.broken.push((path, detail)),
+                // Another process removed it.
+                Err(StoreError::Io(e)) if is_absent(Some(&e.source)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let is_known = |p: &Arc<Pack>| known.contains_key(p.index.path());
+        let is_changed = set.packs.len() != held.packs.len() || !set.packs.iter().all(is_known);
+        set.packs
+            .sort_by_key(|p| std::cmp::Reverse(p.index.count()));
+        *held = Arc::new(set);
+        Ok(is_changed)
+    }
+
+    /// Which of `shard`, ids with the same first byte, are there as loose objects.
+    fn loose_in(&self, shard: &[ObjectId]) -> Result<HashSet<ObjectId>, StoreError> {
+        let mut there = HashSet::new();
+        let Some(first) = shard.first().map(|id| self.loose_path(id)) else {
+            return Ok(there);
+        };
+        let directory = first.parent().expect("objects are two levels deep");
+        // To list the names costs less than to ask for more than a few.
+        if shard.len() <= 8 {
+            if directory.is_dir() {
+                for id in shard {
+                    if self.has_loose(id)? {
+                        there.insert(*id);
+                    }
+                }
+            }
+            return Ok(there);
+        }
+        let entries = match fs::read_dir(directory) {
+            Ok(entries) => entries,
+            Err(e) if is_absent(Some(&e)) => return Ok(there),
+            Err(e) => return Err(PathError::at("list", directory)(e).into()),
+        };
+        for entry in entries {
+            let entry = entry.map_err(PathError::at("list", directory))?;
+            let name = entry.file_name();
+            let id = name
+                .to_str()
+                .and_then(|name| format!("{:02x}{name}", shard[0].0[0]).parse().ok());
+            if let Some(id) = id
+                && entry.file_type().is_ok_and(|t| t.is_file())
+            {
+                there.insert(id);
+            }
+        }
+        Ok(there)
+    }
+
+    fn has_loose(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        let path = self.loose_path(id);
+        match fs::symlink_metadata(&path) {
+            Ok(meta) => Ok(meta.is_file()),
+            Err(e) if is_absent(Some(&e)) => Ok(false),
+            Err(e) => Err(PathError::at("look at", path)(e).into()),
+        }
+    }
+
+    fn loose_path(&self, id: &ObjectId) -> PathBuf {
+        let name = id.to_string();
+        self.git_dir
+            .join("objects")
+            .join(&name[..2])
+            .join(&name[2..])
+    }
+
+    fn pack_dir(&self) -> PathBuf {
+        self.git_dir.join("objects/pack")
+    }
+}
+
+impl Trees for Store {
+    fn tree(&self, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError> {
+        // It need not be anywhere.
+        if *id == tree_object::empty_tree_id() {
+            return Ok(Vec::new());
+        }
+        let (kind, bytes) = self.read(id, MAX_TREE_BYTES)?;
+        check_kind(id, kind, ObjectKind::Tree)?;
+        tree_object::parse(id, &bytes)
+    }
+}
+
+/// Counts what is written.
+struct Counting<'a> {
+    out: &'a mut dyn Write,
+    count: u64,
+}
+
+impl Write for Counting<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.out.write(bytes)?;
+        self.count += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Where an object is.
+enum Place<'a> {
+    Pack(&'a Pack, u64),
+    Loose(Box<LooseObject<'a, fs::File>>),
+}
+
+/// How files are made that only the owner may read, whatever the umask.
+pub(super) fn private_file() -> fs::OpenOptions {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).mode(0o600);
+    options
+}
+
+const FILE: ItemKind = ItemKind::Entry(EntryKind::File);
+
+fn item(name: &[u8], kind: ItemKind, id: ObjectId) -> TreeItem {
+    TreeItem {
+        name: name.to_vec(),
+        kind,
+        id,
+    }
+}
+
+struct Commit {
+    tree: ObjectId,
+    parents: Vec<ObjectId>,
+}
+
+/// The commit of a snapshot: the same parts at the same time give the same id.
+fn commit_text(tree: &ObjectId, id: &SnapshotId, captured_at: Timestamp) -> String {
+    // git knows no time before 1970; the record has the right one.
+    let seconds = captured_at.as_second().max(0);
+    let who = format!("Stillframe <stillframe@localhost> {seconds} +0000");
+    format!("tree {tree}\nauthor {who}\ncommitter {who}\n\n{id}\n")
+}
+
+fn parse_commit(bytes: &[u8]) -> Option<Commit> {
+    let mut lines = bytes.split(|b| *b == b'\n');
+    let id = |line: &[u8], key: &[u8]| -> Option<ObjectId> {
+        std::str::from_utf8(line.strip_prefix(key)?)
+            .ok()?
+            .parse()
+            .ok()
+    };
+    let tree = id(lines.next()?, b"tree ")?;
+    let parents = lines.map_while(|line| id(line, b"parent ")).collect();
+    Some(Commit { tree, parents })
+}
+
+fn check_bytes(id: &ObjectId, kind: ObjectKind, bytes: &[u8]) -> Result<(), StoreError> {
+    let mut nowhere = io::sink();
+    let mut checked = Checked::new(kind, bytes.len() as u64, &mut nowhere);
+    checked.write_all(bytes).expect("a sink takes everything");
+    checked.finish(id)
+}
+
+fn check_kind(id: &ObjectId, found: ObjectKind, wanted: ObjectKind) -> Result<(), StoreError> {
+    if found == wanted {
+        return Ok(());
+    }
+    let detail = format!("it is a {}, not a {}", found.as_str(), wanted.as_str());
+    Err(StoreError::corrupt(id.to_string(), detail))
+}
+
+fn missing(id: &ObjectId) -> StoreError {
+    StoreError::corrupt(id.to_string(), "it is not in the store")
+}
+
+fn is_absent(error: Option<&io::Error>) -> bool {
+    error.is_some_and(|e| {
+        matches!(
+            e.kind(),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+        )
+    })
+}
+
+/// Memory takes everything, so only the store can have failed.
+fn no_sink(error: ContentError) -> StoreError {
+    match error {
+        ContentError::Store(error) => error,
+        ContentError::Sink(e) => PathError::at("hold an object in", "memory")(e).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::testing::*;
+    use super::*;
+    use crate::git::pack::Streamed;
+
+    const NO_FILES: &[(&str, &str)] = &[];
+
+    fn is_corrupt<T>(result: &Result<T, StoreError>) -> bool {
+        matches!(result, Err(StoreError::Corrupt { .. }))
+    }
+
+    fn content(store: &Store, id: &ObjectId) -> Result<Vec<u8>, StoreError> {
+        let mut out = Vec::new();
+        match store.blob_to(id, &mut out) {
+            Ok(size) => {
+                assert_eq!(size, out.len() as u64);
+                Ok(out)
+            }
+            Err(error) => Err(no_sink(error)),
+        }
+    }
+
+    #[test]
+    fn a_store_is_private_whatever_the_umask_and_git_takes_it() {
+        let umask = rustix::process::umask(rustix::fs::Mode::empty());
+        let test = TestStore::new();
+        let record = test.publish(&owner("s", "r"), &[("a", "one\n")]);
+        test.git(&["pack-refs", "--all"]);
+        let other = test.publish(&owner("s", "r"), &[("a", "two\n")]);
+        test.store.forget(&[record.snapshot.id]).unwrap();
+        rustix::process::umask(umask);
+
+        for entry in walkdir::WalkDir::new(&test.store.git_dir) {
+            let entry = entry.unwrap();
+            let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+            let is_git = entry.path().ends_with("refs/tags");
+            assert!(
+                mode & 0o077 == 0 || is_git,
+                "{mode:o} {}",
+                entry.path().display()
+            );
+        }
+        assert_eq!(test.store.snapshots().unwrap(), [other]);
+        test.fsck();
+        assert_eq!(test.git(&["rev-parse", "--is-bare-repository"]), "true");
+        assert!(!test.store.git_dir.join("objects/info/alternates").exists());
+    }
+
+    #[test]
+    fn there_is_no_store_until_its_making_is_done() {
+        let test = TestStore::new();
+        let git_dir = test.user.beside("another");
+        assert!(Store::open(&git_dir).unwrap().is_none());
+        Store::create(&git_dir).unwrap();
+        // As if it had been killed before its last step.
+        fs::remove_file(git_dir.join("HEAD")).unwrap();
+        fs::remove_dir(git_dir.join("objects/info")).unwrap();
+        assert!(Store::open(&git_dir).unwrap().is_none());
+        Store::create(&git_dir).unwrap();
+        assert!(Store::open(&git_dir).unwrap().is_some());
+        test.user.git_in(&git_dir, &["fsck", "--strict"]);
+    }
+
+    #[test]
+    fn a_snapshot_is_a_commit_with_its_parts_and_git_reads_all_of_them() {
+        let test = TestStore::new();
+        let pack = test.store.writer().unwrap();
+        let files = [
+            ("src/main.rs", "fn main() {}\n"),
+            ("a", "one\n"),
+            ("a-b", "two\n"),
+        ];
+        let worktree = test.add_tree(&pack, &files);
+        let mut ids = Vec::new();
+        for bytes in [&b"the index"[..], b"staged 1", b"staged 2"] {
+            ids.push(blob_id(bytes));
+            pack.add(ObjectKind::Blob, ids[ids.len() - 1], bytes)
+                .unwrap();
+        }
+        let mut record = record_of(worktree, Some(ids[0]), Label::BEFORE);
+        record.snapshot.reference = "of no account".to_owned();
+        let parts = Parts {
+            worktree,
+            record: &record,
+            index: Some(ids[0]),
+            staged: vec![ids[2], ids[1], ids[2]],
+        };
+
+        let snapshot = test
+            .store
+            .publish(&owner("ses", "run"), parts, pack)
+            .unwrap();
+
+        let commit = test.git(&["rev-parse", "refs/snapshots/ses/run/1"]);
+        assert_eq!(snapshot.reference, commit);
+        let listed = test.git(&["ls-tree", "-r", "--name-only", &commit]);
+        let mut staged = [ids[1].to_string(), ids[2].to_string()];
+        staged.sort();
+        let expected = [
+            "index",
+            "record.json",
+            &format!("staged/{}", staged[0]),
+            &format!("staged/{}", staged[1]),
+            "worktree/a",
+            "worktree/a-b",
+            "worktree/src/main.rs",
+        ];
+        assert_eq!(listed.lines().collect::<Vec<_>>(), expected);
+        assert_eq!(test.git(&["show", &format!("{commit}:index")]), "the index");
+        assert_eq!(test.git(&["show", &format!("{commit}:worktree/a")]), "one");
+        let text = test.git(&["cat-file", "commit", &commit]);
+        assert!(!text.contains("parent"), "{text}");
+        let who = "author Stillframe <stillframe@localhost> 1700000000 +0000\n";
+        assert!(text.contains(who), "{text}");
+        test.fsck();
+
+        let stored = test.reopened().record(&snapshot.id).unwrap();
+        record.snapshot = snapshot;
+        assert_eq!(stored, record);
+        let id = commit.parse().unwrap();
+        let parts = test.store.parts(&id).unwrap();
+        assert_eq!((parts.worktree, parts.index), (worktree, Some(ids[0])));
+        let text = test.git(&["cat-file", "blob", &parts.record.to_string()]);
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(json["snapshot"]["ref"], "", "the commit depends on it");
+    }
+
+    #[test]
+    fn the_same_parts_make_the_same_commit() {
+        let publish = |record: &Record| {
+            let test = TestStore::new();
+            let pack = test.store.writer().unwrap();
+            let worktree = test.add_tree(&pack, &[("a", "one\n")]);
+            let parts = Parts {
+                worktree,
+                record,
+                index: None,
+                staged: Vec::new(),
+            };
+            test.store.publish(&owner("s", "r"), parts, pack).unwrap()
+        };
+        let record = record_of(ObjectId([1; 20]), None, Label::MANUAL);
+        assert_eq!(publish(&record), publish(&record));
+    }
+
+    #[test]
+    fn an_empty_workspace_and_a_time_before_git_can_be_kept() {
+        let test = TestStore::new();
+        let pack = test.store.writer().unwrap();
+        let worktree = tree_object::empty_tree_id();
+        let mut record = record_of(worktree, None, Label::MANUAL);
+        record.snapshot.captured_at = Timestamp::from_second(-100_000_000).unwrap();
+        let parts = Parts {
+            worktree,
+            record: &record,
+            index: None,
+            staged: Vec::new(),
+        };
+        record.snapshot = test.store.publish(&Owner::default(), parts, pack).unwrap();
+        test.fsck();
+        let stored = test.store.record(&record.snapshot.id).unwrap();
+        assert_eq!(stored, record);
+        assert_eq!(test.store.tree_paths(&worktree).unwrap(), []);
+        assert_eq!(test.problems(&record), []);
+    }
+
+    #[test]
+    fn a_snapshot_that_lacks_something_is_not_published() {
+        let test = TestStore::new();
+        let absent = blob_id(b"absent");
+        let add = |pack: &PackWriter, items: &mut [TreeItem]| {
+            let bytes = tree_object::serialize(items);
+            let id = ObjectId::of(ObjectKind::Tree, &bytes).unwrap();
+            pack.add(ObjectKind::Tree, id, &bytes).unwrap();
+            id
+        };
+        let sound = test.publish(&owner("s", "r"), &[("a", "one\n")]);
+        let sound_tree: ObjectId = sound.snapshot.tree.unwrap().parse().unwrap();
+        for case in 0..6 {
+            let pack = test.store.writer().unwrap();
+            let mut parts = Parts {
+                worktree: sound_tree,
+                record: &record_of(absent, None, Label::MANUAL),
+                index: None,
+                staged: Vec::new(),
+            };
+            match case {
+                0 => parts.worktree = absent,
+                1 => parts.worktree = add(&pack, &mut [item(b"a", FILE, absent)]),
+                2 => parts.worktree = add(&pack, &mut [item(b"a", ItemKind::Directory, absent)]),
+                3 => {
+                    let below = add(&pack, &mut [item(b"a", FILE, absent)]);
+                    parts.worktree = add(&pack, &mut [item(b"d", ItemKind::Directory, below)]);
+                }
+                4 => parts.index = Some(absent),
+                _ => parts.staged = vec![absent],
+            }
+            let error = test
+                .store
+                .publish(&owner("s", "r"), parts, pack)
+                .unwrap_err();
+            let StoreError::Corrupt { what, .. } = &error else {
+                panic!("case {case}: {error}");
+            };
+            assert_eq!(*what, absent.to_string(), "case {case}");
+            assert_eq!(test.store.snapshots().unwrap().len(), 1, "case {case}");
+        }
+        test.fsck();
+    }
+
+    #[test]
+    fn a_submodule_is_not_published() {
+        let test = TestStore::new();
+        let pack = test.store.writer().unwrap();
+        let mut items = [item(b"module", ItemKind::Submodule, ObjectId([3; 20]))];
+        let bytes = tree_object::serialize(&mut items);
+        let worktree = ObjectId::of(ObjectKind::Tree, &bytes).unwrap();
+        pack.add(ObjectKind::Tree, worktree, &bytes).unwrap();
+        let record = record_of(worktree, None, Label::MANUAL);
+        let parts = Parts {
+            worktree,
+            record: &record,
+            index: None,
+            staged: Vec::new(),
+        };
+        assert!(is_corrupt(&test.store.publish(
+            &owner("s", "r"),
+            parts,
+            pack
+        )));
+    }
+
+    #[test]
+    fn guards_have_a_namespace_of_their_own_and_count_in_their_session() {
+        let test = TestStore::new();
+        let first = test.publish(&owner("s1", "r1"), &[("a", "1")]);
+        test.publish(&owner("s2", "r1"), &[("a", "2")]);
+        let pack = test.store.writer().unwrap();
+        let worktree = test.add_tree(&pack, &[("a", "3")]);
+        let mut guard = record_of(worktree, None, Label::GUARD);
+        let parts = Parts {
+            worktree,
+            record: &guard,
+            index: None,
+            staged: Vec::new(),
+        };
+        guard.snapshot = test.store.publish(&owner("s1", "r2"), parts, pack).unwrap();
+        let commit = test.git(&["rev-parse", "refs/guards/s1/r2/3"]);
+        assert_eq!(commit, guard.snapshot.reference);
+        let store = test.reopened();
+        let latest = store.latest_in_session("s1").unwrap().unwrap();
+        assert_eq!(latest, guard);
+        assert_eq!(store.latest_in_session("s3").unwrap(), None);
+        let ids: Vec<_> = store.snapshots().unwrap();
+        assert_eq!(ids.len(), 3);
+        assert_eq!((&ids[0], &ids[2]), (&first, &guard));
+    }
+
+    #[test]
+    fn a_record_is_found_without_its_shortcut_and_despite_a_wrong_one() {
+        let test = TestStore::new();
+        let records: Vec<_> = (0..3)
+            .map(|n| test.publish(&owner("s", "r"), &[("a", n.to_string())]))
+            .collect();
+        let [first, second, third] = &records[..] else {
+            unreachable!("three")
+        };
+        fs::remove_file(test.store.by_id(&first.snapshot.id)).unwrap();
+        fs::write(
+            test.store.by_id(&second.snapshot.id),
+            "refs/snapshots/s/r/3",
+        )
+        .unwrap();
+        fs::write(test.store.by_id(&third.snapshot.id), b"\xff../../x").unwrap();
+        for record in &records {
+            assert_eq!(test.store.record(&record.snapshot.id).unwrap(), *record);
+        }
+        let unknown = SnapshotId::random();
+        let error = test.store.record(&unknown).unwrap_err();
+        assert!(matches!(error, StoreError::UnknownSnapshot { id } if id == unknown));
+    }
+
+    #[test]
+    fn a_record_of_a_newer_version_is_left_alone() {
+        let test = TestStore::new();
+        let pack = test.store.writer().unwrap();
+        let worktree = test.add_tree(&pack, &[("a", "1")]);
+        let mut record = record_of(worktree, None, Label::MANUAL);
+        record.version = RECORD_VERSION + 1;
+        let parts = Parts {
+            worktree,
+            record: &record,
+            index: None,
+            staged: Vec::new(),
+        };
+        let snapshot = test.store.publish(&owner("s", "r"), parts, pack).unwrap();
+        let error = test.store.record(&snapshot.id).unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::Unsupported, "{error}");
+        let scanned = test.store.scan().unwrap();
+        assert!(scanned[0].1.is_err());
+        assert_eq!(scanned[0].0.commit.to_string(), snapshot.reference);
+    }
+
+    #[test]
+    fn forgetting_is_safe_to_repeat_and_leaves_the_others() {
+        let test = TestStore::new();
+        let records: Vec<_> = (0..3)
+            .map(|n| test.publish(&owner("s", "r"), &[("a", n.to_string())]))
+            .collect();
+        let ids = [records[0].snapshot.id.clone(), SnapshotId::random()];
+        for _ in 0..2 {
+            test.store.forget(&ids).unwrap();
+        }
+        assert_eq!(test.reopened().snapshots().unwrap(), records[1..]);
+        assert!(!test.store.by_id(&ids[0]).exists());
+        let next = test.publish(&owner("s", "r"), &[("a", "4")]);
+        assert_eq!(
+            test.git(&["rev-parse", "refs/snapshots/s/r/4"]),
+            next.snapshot.reference
+        );
+    }
+
+    #[test]
+    fn a_snapshot_that_cannot_be_read_can_be_forgotten() {
+        let test = TestStore::new();
+        let broken = test.publish(&owner("s", "r"), &[("a", "1")]);
+        let pack = test.packs().remove(0);
+        let sound = test.publish(&owner("s", "r"), &[("a", "2")]);
+        fs::remove_file(pack).unwrap();
+        let store = test.reopened();
+        assert!(is_corrupt(&store.record(&broken.snapshot.id)));
+        assert!(is_corrupt(&store.snapshots()));
+        assert_eq!(store.record(&sound.snapshot.id).unwrap(), sound);
+        store.forget(&[broken.snapshot.id]).unwrap();
+        assert_eq!(store.snapshots().unwrap(), [sound]);
+    }
+
+    #[test]
+    fn blobs_of_every_size_come_back_and_their_sizes_are_known() {
+        let test = TestStore::new();
+        let pack = test.store.writer().unwrap();
+        let large = noise(MAX_HELD_BYTES as usize + 1, 1);
+        let streamed = pack.add_stream(large.len() as u64, &mut large.as_slice());
+        assert!(matches!(streamed, Ok(Streamed::Stored(_))));
+        let contents = [Vec::new(), b"small".to_vec(), noise(100_000, 2), large];
+        let files: Vec<_> = contents
+            .iter()
+            .enumerate()
+            .map(|(n, content)| (format!("f{n}"), content))
+            .collect();
+        let worktree = test.add_tree(&pack, &files);
+        test.publish_tree(&owner("s", "r"), worktree, pack);
+        let store = test.reopened();
+        for bytes in &contents {
+            let id = blob_id(bytes);
+            assert!(content(&store, &id).unwrap() == *bytes);
+            assert_eq!(store.blob_size(&id).unwrap(), bytes.len() as u64);
+            assert!(store.contains(&id).unwrap());
+        }
+        let small = blob_id(b"small");
+        assert!(is_corrupt(&store.read(&small, 4)), "the limit");
+        assert!(is_corrupt(&store.tree(&small)), "no tree");
+        assert!(is_corrupt(&store.blob_size(&worktree)), "no blob");
+        assert!(is_corrupt(&content(&store, &worktree)), "no blob");
+        let error = content(&store, &blob_id(b"absent")).unwrap_err();
+        assert!(error.to_string().contains(&blob_id(b"absent").to_string()));
+    }
+
+    #[test]
+    fn a_flipped_bit_is_never_served() {
+        let test = TestStore::new();
+        let pack = test.store.writer().unwrap();
+        let large = noise(MAX_HELD_BYTES as usize + 1, 1);
+        let files = [("small", &noise(500, 2)), ("large", &large)];
+        let worktree = test.add_tree(&pack, &files);
+        test.publish_tree(&owner("s", "r"), worktree, pack);
+        let path = test.packs().remove(0);
+        let original = fs::read(&path).unwrap();
+        let ids = files.map(|(_, bytes)| blob_id(bytes));
+        let mut found = [0; 2];
+        for at in (12..1500).step_by(41).chain([original.len() / 2]) {
+            let mut bytes = original.clone();
+            bytes[at] ^= 0x10;
+            replace(&path, &bytes);
+            let store = test.reopened();
+            for (id, found) in ids.iter().zip(&mut found) {
+                match content(&store, id) {
+                    Ok(bytes) => assert_eq!(blob_id(&bytes), *id, "byte {at}"),
+                    Err(StoreError::Corrupt { .. }) => *found += 1,
+                    Err(error) => panic!("byte {at}: {error}"),
+                }
+            }
+        }
+        assert!(found.iter().all(|n| *n > 0), "both were hit: {found:?}");
+    }
+
+    #[test]
+    fn a_damaged_copy_does_not_hide_a_sound_one() {
+        let test = TestStore::new();
+        let bytes = noise(1000, 1);
+        let id = blob_id(&bytes);
+        for n in 0..2 {
+            let pack = test.store.writer().unwrap();
+            pack.add(ObjectKind::Blob, id, &bytes).unwrap();
+            let other = noise(100 + n, 3);
+            pack.add(ObjectKind::Blob, blob_id(&other), &other).unwrap();
+            pack.finish().unwrap();
+        }
+        for damaged in test.packs() {
+            let original = fs::read(&damaged).unwrap();
+            let mut broken = original.clone();
+            broken[500] ^= 1;
+            replace(&damaged, &broken);
+            assert!(content(&test.reopened(), &id).unwrap() == bytes);
+            assert!(test.reopened().read(&id, 1000).unwrap().1 == bytes);
+            replace(&damaged, &original);
+        }
+    }
+
+    #[test]
+    fn what_another_process_publishes_or_merges_is_seen() {
+        let test = TestStore::new();
+        let reader = test.reopened();
+        assert_eq!(reader.snapshots().unwrap(), []);
+        let records: Vec<_> = (0..60)
+            .map(|n| test.publish(&owner("s", "r"), &[("a", n.to_string())]))
+            .collect();
+        assert_eq!(reader.snapshots().unwrap(), records);
+        assert_eq!(test.packs().len(), 60);
+        test.store.collect().unwrap();
+        assert_eq!(test.packs().len(), 1);
+        assert_eq!(
+            reader.snapshots().unwrap(),
+            records,
+            "the packs it knew are gone"
+        );
+        assert!(content(&reader, &blob_id(b"7")).unwrap() == b"7");
+    }
+
+    #[test]
+    fn housekeeping_by_hand_does_no_harm() {
+        let test = TestStore::new();
+        let records: Vec<_> = (0..5)
+            .map(|n| {
+                test.publish(
+                    &owner("s", "r"),
+                    &[("a", noise(500, n)), ("b", noise(9, 1))],
+                )
+            })
+            .collect();
+        test.git(&["gc", "-q", "--prune=now"]);
+        test.git(&["pack-refs", "--all", "--prune"]);
+        assert_eq!(test.store.snapshots().unwrap(), records);
+        let more = test.publish(&owner("s", "r"), &[("a", "6")]);
+        assert_eq!(test.problems(&more), []);
+        assert_eq!(test.problems(&records[0]), []);
+        test.fsck();
+    }
+
+    #[test]
+    fn what_is_missing_is_told_sorted_and_once() {
+        let test = TestStore::new();
+        assert_eq!(test.store.missing(Vec::new()).unwrap(), []);
+        test.publish(&owner("s", "r"), &[("a", "1")]);
+        let (there, absent) = (blob_id(b"1"), [blob_id(b"2"), blob_id(b"3")]);
+        let wanted = vec![absent[1], there, absent[0], absent[1], there];
+        let mut expected = absent.to_vec();
+        expected.sort();
+        assert_eq!(test.store.missing(wanted).unwrap(), expected);
+    }
+
+    #[test]
+    fn trees_are_compared_and_listed_from_the_store() {
+        let test = TestStore::new();
+        let tree = |record: &Record| record.snapshot.tree.as_ref().unwrap().parse().unwrap();
+        let old = test.publish(
+            &owner("s", "r"),
+            &[("d/a", "1"), ("d/b", "2"), ("e/c", "3")],
+        );
+        let new = test.publish(&owner("s", "r"), &[("d/a", "1"), ("d/b", "4"), ("f", "5")]);
+        let (old, new) = (tree(&old), tree(&new));
+        let changes = test.store.tree_changes(Some(old), Some(new)).unwrap();
+        let paths: Vec<_> = changes.iter().map(|c| c.path.to_string()).collect();
+        assert_eq!(paths, ["d/b", "e/c", "f"]);
+        let theirs = test.git(&[
+            "diff-tree",
+            "-r",
+            "--name-only",
+            &old.to_string(),
+            &new.to_string(),
+        ]);
+        assert_eq!(theirs.lines().collect::<Vec<_>>(), paths);
+        let all = test.store.tree_changes(None, Some(new)).unwrap();
+        assert_eq!(all.len(), test.store.tree_paths(&new).unwrap().len());
+        let path = RelPath::new("d/b").unwrap();
+        let found = test.store.entry_at(&new, &path).unwrap().unwrap();
+        assert_eq!(found.id, blob_id(b"4"));
+        assert_eq!(test.store.tree_changes(Some(old), Some(old)).unwrap(), []);
+        let empty = test.publish(&owner("s", "r"), NO_FILES);
+        let gone = test
+            .store
+            .tree_changes(Some(new), Some(tree(&empty)))
+            .unwrap();
+        assert!(gone.iter().all(|c| c.new.is_none()) && gone.len() == 3);
+    }
+
+    #[test]
+    fn hostile_file_content_and_names_do_not_make_git_complain() {
+        let test = TestStore::new();
+        let gitmodules = "[submodule \"../evil\"]\n\tpath = -x\n\turl = ext::sh -c id\n";
+        let record = test.publish(
+            &owner("a.lock", "x..y"),
+            &[
+                (&b".gitmodules"[..], gitmodules),
+                (b"odd\xff\nname", "1"),
+                (b"-rf", "2"),
+                (b"CON", "3"),
+            ],
+        );
+        test.fsck();
+        assert_eq!(test.reopened().snapshots().unwrap(), [record]);
+    }
+}

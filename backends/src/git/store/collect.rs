@@ -1,0 +1,641 @@
+//! Removing what no ref needs.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{MAX_COMMIT_BYTES, PackSet, Place, Store, check_kind, missing, no_sink, parse_commit};
+use crate::backend::StoreError;
+use crate::error::PathError;
+use crate::git::pack::{CHECKSUM_BYTES, Pack, TEMPORARY_PREFIX};
+use crate::git::tree_object::{self, ItemKind, Trees};
+use crate::git::{ObjectId, ObjectKind};
+use crate::restoring::ContentError;
+use crate::worktree::durable;
+
+/// With more packs of our own than this they are merged: every lookup goes through all of them.
+const MAX_OWN_PACKS: usize = 50;
+/// Merging is for the many small ones; a pack with more than this that is needed stays as it is.
+const MAX_MERGED_BYTES: u64 = 32 << 20;
+
+impl Store {
+    /// Removes the packs and loose objects in which no ref needs anything, and rewrites our own packs
+    /// of which less than half is needed; merges them when they are many. Answers by how many bytes
+    /// [`Store::bytes`] fell.
+    ///
+    /// The caller holds the lock of the workspace. What is needed stays readable throughout, also if
+    /// this is killed. If something that is needed is missing or damaged, nothing is removed.
+    pub(crate) fn collect(&self) -> Result<u64, StoreError> {
+        let before = self.bytes()?;
+        self.remove_temporaries()?;
+        self.refresh()?;
+        let set = self.packs()?;
+        let live = self.live()?;
+        if let Some(id) = self.missing_of(&set, live.clone())?.first() {
+            return Err(missing(id));
+        }
+        let uses = self.uses(&set, &live)?;
+        let mut unneeded = self.rewrite(&uses)?;
+        let unused = uses.iter().filter(|u| u.needed.is_empty());
+        unneeded.extend(unused.map(|u| u.pack.path().to_owned()));
+        unneeded.extend(set.broken.iter().map(|(path, _)| path.clone()));
+        self.remove_packs(&unneeded)?;
+        self.remove_loose_but(&live)?;
+        self.refresh()?;
+        Ok(before.saturating_sub(self.bytes()?))
+    }
+
+    /// Every object that a ref needs, sorted and unique. Files are not looked for.
+    fn live(&self) -> Result<Vec<ObjectId>, StoreError> {
+        let mut live = HashSet::new();
+        let mut trees = Vec::new();
+        let mut commits: Vec<(ObjectId, bool)> = Vec::new();
+        commits.extend(self.refs.all()?.into_values().map(|id| (id, true)));
+        while let Some((id, is_named)) = commits.pop() {
+            if live.contains(&id) {
+                continue;
+            }
+            // A parent that the store does not have belongs to the user's history.
+            if !is_named && !self.contains(&id)? {
+                continue;
+            }
+            let (kind, bytes) = self.read(&id, MAX_COMMIT_BYTES)?;
+            check_kind(&id, kind, ObjectKind::Commit)?;
+            let commit = parse_commit(&bytes)
+                .ok_or_else(|| StoreError::corrupt(id.to_string(), "the commit is malformed"))?;
+            live.insert(id);
+            trees.push(commit.tree);
+            commits.extend(commit.parents.into_iter().map(|parent| (parent, false)));
+        }
+        while let Some(id) = trees.pop() {
+            if id == tree_object::empty_tree_id() {
+                // Not every store has it, and nobody needs it to be there.
+                if self.contains(&id)? {
+                    live.insert(id);
+                }
+                continue;
+            }
+            if !live.insert(id) {
+                continue;
+            }
+            for item in self.tree(&id)? {
+                match item.kind {
+                    ItemKind::Directory => trees.push(item.id),
+                    ItemKind::Entry(_) => drop(live.insert(item.id)),
+                    ItemKind::Submodule => {}
+                }
+            }
+        }
+        let mut live: Vec<_> = live.into_iter().collect();
+        live.sort_unstable();
+        Ok(live)
+    }
+
+    /// What each pack is needed for. A pack whose objects are all in larger ones too is needed for
+    /// nothing, once those were read and found right.
+    fn uses(&self, set: &PackSet, live: &[ObjectId]) -> Result<Vec<Use>, StoreError> {
+        let mut uses = Vec::with_capacity(set.packs.len());
+        for pack in &set.packs {
+            let mut needed = Vec::new();
+            pack.index.each_hit(live, &mut |at| needed.push(live[at]))?;
+            uses.push(Use {
+                pack: Arc::clone(pack),
+                needed,
+            });
+        }
+        uses.sort_by_key(|u| std::cmp::Reverse(u.needed.len()));
+        for at in (0..uses.len()).rev() {
+            let (larger, rest) = uses.split_at(at);
+            let mut elsewhere = rest[0].needed.clone();
+            for other in larger {
+                other.pack.index.retain_missing(&mut elsewhere)?;
+            }
+            if elsewhere.is_empty() && self.are_right_in(larger, &rest[0].needed)? {
+                uses[at].needed.clear();
+            }
+        }
+        Ok(uses)
+    }
+
+    /// Whether each of `ids` can be read from one of `packs`.
+    fn are_right_in(&self, packs: &[Use], ids: &[ObjectId]) -> Result<bool, StoreError> {
+        for id in ids {
+            let mut is_right = false;
+            for pack in packs.iter().map(|u| &u.pack) {
+                let Some(offset) = pack.index.find(id)? else {
+                    continue;
+                };
+                match self.pass_on(Place::Pack(pack, offset), id, &mut io::sink()) {
+                    Ok(_) => is_right = true,
+                    Err(ContentError::Store(StoreError::Corrupt { .. })) => {}
+                    Err(error) => return Err(no_sink(error)),
+                }
+                if is_right {
+                    break;
+                }
+            }
+            if !is_right {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes what is needed of wasteful packs into a new one; answers with the old ones.
+    fn rewrite(&self, uses: &[Use]) -> Result<Vec<PathBuf>, StoreError> {
+        let mut own = Vec::new();
+        for one in uses.iter().filter(|u| !u.needed.is_empty()) {
+            own.extend(OwnPack::of(one)?);
+        }
+        let is_crowded = own.len() > MAX_OWN_PACKS;
+        own.retain(|p| {
+            p.needed_bytes < p.bytes / 2 || (is_crowded && p.needed_bytes <= MAX_MERGED_BYTES)
+        });
+        if own.is_empty() {
+            return Ok(Vec::new());
+        }
+        let writer = self.writer()?;
+        let mut replaced = Vec::new();
+        for old in own {
+            let copied = old.entries.iter().try_for_each(|entry| {
+                let place = (entry.offset, entry.length);
+                writer.add_entry_of(old.pack, entry.id, place, entry.crc32)
+            });
+            match copied {
+                Ok(()) => replaced.push(old.pack.path().to_owned()),
+                // It stays as it is, for `verify` to name.
+                Err(StoreError::Corrupt { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let finished = writer.finish()?;
+        // The same objects in the same order make the same pack.
+        replaced.retain(|path| finished.as_ref().is_none_or(|f| f.path != *path));
+        Ok(replaced)
+    }
+
+    /// Removes packs with everything that git puts beside them.
+    pub(super) fn remove_packs(&self, packs: &[PathBuf]) -> Result<(), StoreError> {
+        if packs.is_empty() {
+            return Ok(());
+        }
+        let directory = self.pack_dir();
+        // Made by a git that was run by hand, it would name packs that are gone.
+        remove(&directory.join("multi-pack-index"))?;
+        for pack in packs {
+            // The index first: without it nobody looks for the pack.
+            for extension in ["idx", "pack", "rev", "bitmap", "mtimes", "keep", "promisor"] {
+                remove(&pack.with_extension(extension))?;
+            }
+        }
+        Ok(durable::sync_directory(&directory)?)
+    }
+
+    /// `needed` is sorted.
+    fn remove_loose_but(&self, needed: &[ObjectId]) -> Result<(), StoreError> {
+        let objects = self.git_dir.join("objects");
+        for shard in list(&objects)? {
+            if name_of(&shard).is_none_or(|name| name.len() != 2) {
+                continue;
+            }
+            for path in list(&shard)? {
+                let id = name_of(&shard)
+                    .zip(name_of(&path))
+                    .and_then(|(a, b)| format!("{a}{b}").parse::<ObjectId>().ok());
+                if id.is_some_and(|id| needed.binary_search(&id).is_err()) {
+                    remove(&path)?;
+                }
+            }
+            // It goes when it is empty.
+            let _ = fs::remove_dir(&shard);
+        }
+        Ok(())
+    }
+
+    /// Removes what interrupted work left behind. The lock of the workspace says that nobody else is
+    /// at work.
+    fn remove_temporaries(&self) -> Result<(), StoreError> {
+        let objects = self.git_dir.join("objects");
+        let shards = list(&objects)?.into_iter().filter(|p| p.is_dir());
+        for directory in shards.chain([self.git_dir.clone()]) {
+            for path in list(&directory)? {
+                let is_leftover = name_of(&path)
+                    .is_some_and(|n| n.starts_with(TEMPORARY_PREFIX) || n.starts_with(".tmp-"));
+                if is_leftover && path.symlink_metadata().is_ok_and(|m| m.is_file()) {
+                    remove(&path)?;
+                }
+            }
+        }
+        // A pack without an index, or the reverse, is what a kill between the two leaves.
+        let directory = self.pack_dir();
+        for path in list(&directory)? {
+            let is_pack = path.extension().is_some_and(|e| e == "pack");
+            if is_pack && !path.with_extension("idx").exists() {
+                remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A pack, and what it is needed for.
+struct Use {
+    pack: Arc<Pack>,
+    /// Sorted and unique.
+    needed: Vec<ObjectId>,
+}
+
+/// A pack that can be rewritten at no loss.
+struct OwnPack<'a> {
+    pack: &'a Pack,
+    /// What is kept, in the order of the file.
+    entries: Vec<Kept>,
+    /// What the entries take.
+    needed_bytes: u64,
+    /// The length of the pack.
+    bytes: u64,
+}
+
+struct Kept {
+    id: ObjectId,
+    offset: u64,
+    length: u64,
+    crc32: u32,
+}
+
+impl<'a> OwnPack<'a> {
+    /// `None` if it came from the user's repository. As long as it has a second name there, it costs
+    /// nothing, and a copy of a part would. Later its deltas show it: they would grow.
+    fn of(one: &'a Use) -> Result<Option<Self>, StoreError> {
+        let pack = &*one.pack;
+        let meta =
+            fs::symlink_metadata(pack.path()).map_err(PathError::at("look at", pack.path()))?;
+        if meta.nlink() > 1 {
+            return Ok(None);
+        }
+        let mut all = pack.index.entries()?;
+        all.sort_unstable_by_key(|(_, offset, _)| *offset);
+        let end = meta.len().saturating_sub(CHECKSUM_BYTES);
+        let ends = all
+            .iter()
+            .skip(1)
+            .map(|(_, offset, _)| *offset)
+            .chain([end]);
+        let entries: Vec<_> = all
+            .iter()
+            .zip(ends)
+            .filter(|((id, _, _), _)| one.needed.binary_search(id).is_ok())
+            .map(|(&(id, offset, crc32), end)| Kept {
+                id,
+                offset,
+                length: end.saturating_sub(offset),
+                crc32,
+            })
+            .collect();
+        if pack.has_deltas(entries.iter().map(|entry| entry.offset))? {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            pack,
+            needed_bytes: entries.iter().map(|entry| entry.length).sum(),
+            entries,
+            bytes: meta.len(),
+        }))
+    }
+}
+
+fn list(directory: &Path) -> Result<Vec<PathBuf>, PathError> {
+    fs::read_dir(directory)
+        .and_then(|entries| entries.map(|entry| entry.map(|e| e.path())).collect())
+        .map_err(PathError::at("list", directory))
+}
+
+fn remove(path: &Path) -> Result<(), PathError> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(PathError::at("remove", path)(e)),
+        _ => Ok(()),
+    }
+}
+
+fn name_of(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::*;
+    use super::*;
+    use crate::backend::BorrowMode;
+    use crate::git::test_repository::TestRepository;
+    use crate::record::Record;
+
+    fn tree_of(record: &Record) -> ObjectId {
+        record.snapshot.tree.as_ref().unwrap().parse().unwrap()
+    }
+
+    /// A snapshot of HEAD, with borrowed objects.
+    fn publish_head(test: &TestStore, run_id: &str) -> Record {
+        let root = test.user.git(&["rev-parse", "HEAD^{tree}"]);
+        let listed = test.user.git(&["ls-tree", "-r", "-t", "HEAD"]);
+        let wanted = listed
+            .lines()
+            .map(|line| &line[12..52])
+            .chain([root.as_str()])
+            .map(|id| id.parse().unwrap())
+            .collect();
+        let dirs = test.object_dirs();
+        let borrowed = test.store.borrow(&dirs, wanted, BorrowMode::HardLink);
+        assert_eq!(borrowed.unwrap().missing, []);
+        let pack = test.store.writer().unwrap();
+        test.publish_tree(&owner("s", run_id), root.parse().unwrap(), pack)
+    }
+
+    fn packed_user() -> TestRepository {
+        let user = TestRepository::new();
+        for n in 0..20 {
+            user.write(format!("f{n}"), noise(300, n));
+        }
+        user.commit("some");
+        user.git(&["repack", "-adq"]);
+        user.git(&["prune-packed"]);
+        user
+    }
+
+    fn is_there(test: &TestStore, bytes: &[u8]) -> bool {
+        test.reopened().contains(&blob_id(bytes)).unwrap()
+    }
+
+    #[test]
+    fn what_only_forgotten_snapshots_needed_goes_and_the_rest_stays() {
+        let test = TestStore::new();
+        let [old, new] = [1, 2].map(|seed| noise(5000, seed));
+        let shared = noise(8000, 3);
+        let first = test.publish(&owner("s", "r"), &[("a", &shared), ("b", &old)]);
+        let second = test.publish(&owner("s", "r"), &[("a", &shared), ("b", &new)]);
+        let guard = test.publish(&owner("s", "r"), &[("c", &new)]);
+        assert_eq!(test.store.collect().unwrap(), 0, "all of it is needed");
+
+        test.store.forget(&[first.snapshot.id]).unwrap();
+        let before = test.store.bytes().unwrap();
+        let freed = test.store.collect().unwrap();
+        assert_eq!(freed, 0, "more than half of its pack is needed");
+        test.store
+            .forget(std::slice::from_ref(&second.snapshot.id))
+            .unwrap();
+        let freed = test.store.collect().unwrap();
+        assert!(freed > 5000, "{freed}");
+        assert!(test.store.bytes().unwrap() + freed <= before);
+        assert!(!is_there(&test, &old) && !is_there(&test, &shared));
+        assert!(is_there(&test, &new));
+        assert_eq!(test.problems(&guard), []);
+        assert_eq!(
+            test.store.snapshots().unwrap(),
+            std::slice::from_ref(&guard)
+        );
+        test.fsck();
+
+        test.store.forget(&[guard.snapshot.id]).unwrap();
+        test.store.collect().unwrap();
+        assert!(test.packs().is_empty());
+        let left = files_below(&test.store.git_dir.join("objects"));
+        assert!(left.is_empty());
+        test.fsck();
+        test.publish(&owner("s", "r"), &[("a", "1")]);
+    }
+
+    #[test]
+    fn a_pack_of_which_little_is_needed_is_rewritten() {
+        let test = TestStore::new();
+        let small = noise(1000, 1);
+        let first = test.publish(&owner("s", "r"), &[("a", &small), ("b", &noise(50_000, 2))]);
+        let second = test.publish(&owner("s", "r"), &[("a", &small)]);
+        test.store.forget(&[first.snapshot.id]).unwrap();
+        let freed = test.store.collect().unwrap();
+        assert!(freed > 49_000, "{freed}");
+        assert_eq!(test.problems(&second), []);
+        test.fsck();
+        assert_eq!(test.store.collect().unwrap(), 0, "nothing is left to do");
+    }
+
+    #[test]
+    fn many_small_packs_are_merged() {
+        let test = TestStore::new();
+        let records: Vec<_> = (0..MAX_OWN_PACKS + 5)
+            .map(|n| test.publish(&owner("s", "r"), &[("a", n.to_string())]))
+            .collect();
+        assert!(test.store.collect().unwrap() > 0);
+        assert_eq!(test.packs().len(), 1);
+        assert_eq!(test.reopened().snapshots().unwrap(), records);
+        for record in &records[..3] {
+            assert_eq!(test.problems(record), []);
+        }
+        test.fsck();
+        let mode = {
+            use std::os::unix::fs::PermissionsExt as _;
+            fs::metadata(&test.packs()[0]).unwrap().permissions().mode()
+        };
+        assert_eq!(mode & 0o777, 0o400);
+    }
+
+    #[test]
+    fn borrowed_packs_stay_as_they_are_while_anything_in_them_is_needed() {
+        let user = TestRepository::new();
+        let text = |n: usize| format!("{}{n}\n", "the same in every file\n".repeat(200 + n));
+        for n in 0..20 {
+            user.write(format!("f{n}"), text(n));
+        }
+        user.commit("alike");
+        user.git(&["repack", "-adq"]);
+        user.git(&["prune-packed"]);
+        let test = TestStore::beside(user);
+        let whole = publish_head(&test, "whole");
+        let borrowed = test.reopened().packs().unwrap().packs[0].clone();
+        let is_delta = |n: &usize| {
+            let offset = borrowed.index.find(&blob_id(text(*n).as_bytes())).unwrap();
+            borrowed.has_deltas(offset.into_iter()).unwrap()
+        };
+        let delta = (0..20).find(is_delta).unwrap();
+        let part = test.publish(&owner("s", "part"), &[("kept", text(delta))]);
+        test.store.forget(&[whole.snapshot.id]).unwrap();
+        test.store.collect().unwrap();
+        assert_eq!(
+            test.packs().len(),
+            2,
+            "the borrowed one, and that of the part"
+        );
+        assert!(borrowed.path().exists());
+        assert_eq!(test.problems(&part), []);
+
+        // Without a second name it costs space, but written whole its deltas would cost more.
+        fs::remove_dir_all(test.user.path.join(".git/objects/pack")).unwrap();
+        test.store.collect().unwrap();
+        assert!(borrowed.path().exists());
+        assert_eq!(test.problems(&part), []);
+        test.fsck();
+        test.store.forget(&[part.snapshot.id]).unwrap();
+        assert!(test.store.collect().unwrap() > 0);
+        assert!(test.packs().is_empty());
+    }
+
+    #[test]
+    fn collecting_touches_nothing_of_the_users() {
+        let test = TestStore::beside(packed_user());
+        let record = publish_head(&test, "r");
+        let times = || -> Vec<_> {
+            files_below(&test.user.path.join(".git"))
+                .into_iter()
+                .map(|p| {
+                    (
+                        fs::metadata(&p).unwrap().modified().unwrap(),
+                        fs::read(&p).unwrap(),
+                        p,
+                    )
+                })
+                .collect()
+        };
+        let before = times();
+        test.store.forget(&[record.snapshot.id]).unwrap();
+        test.store.collect().unwrap();
+        assert!(test.packs().is_empty());
+        assert!(times() == before);
+        test.user.git(&["fsck", "--strict"]);
+    }
+
+    #[test]
+    fn a_pack_that_a_larger_one_replaces_goes_unless_the_larger_is_damaged() {
+        for is_damaged in [true, false] {
+            let test = TestStore::beside(packed_user());
+            let first = publish_head(&test, "first");
+            test.user.write("new", noise(300, 99));
+            test.user.commit("more");
+            test.user.git(&["repack", "-adq"]);
+            test.user.git(&["prune-packed"]);
+            let second = publish_head(&test, "second");
+            assert_eq!(test.packs().len(), 4, "two borrowed, two of our own");
+            let larger = files_below(&test.user.path.join(".git/objects/pack"))
+                .into_iter()
+                .find(|p| p.extension().is_some_and(|e| e == "pack"))
+                .unwrap();
+            let ours = test.store.pack_dir().join(larger.file_name().unwrap());
+            let pack = Pack::open(&ours.with_extension("idx")).unwrap();
+            if is_damaged {
+                let offset = pack.index.find(&blob_id(&noise(300, 7))).unwrap().unwrap();
+                let mut bytes = fs::read(&ours).unwrap();
+                bytes[offset as usize + 100] ^= 1;
+                replace(&ours, &bytes);
+            }
+            let store = test.reopened();
+            store.collect().unwrap();
+            let expected = if is_damaged { 4 } else { 3 };
+            assert_eq!(test.packs().len(), expected, "damaged: {is_damaged}");
+            assert_eq!(test.problems(&first).is_empty(), !is_damaged);
+            let (_, bytes) = store.read(&blob_id(&noise(300, 7)), 300).unwrap();
+            assert!(bytes == noise(300, 7), "the sound copy is kept");
+            assert_eq!(store.snapshots().unwrap(), [first, second]);
+        }
+    }
+
+    #[test]
+    fn loose_objects_go_when_nobody_needs_them() {
+        let user = TestRepository::new();
+        user.write("a", "one\n");
+        user.commit("loose");
+        let test = TestStore::beside(user);
+        let first = publish_head(&test, "first");
+        let second = test.publish(&owner("s", "second"), &[("b", "one\n")]);
+        test.store
+            .forget(std::slice::from_ref(&first.snapshot.id))
+            .unwrap();
+        test.store.collect().unwrap();
+        assert!(is_there(&test, b"one\n"));
+        assert!(!test.store.has_loose(&tree_of(&first)).unwrap());
+        assert_eq!(test.problems(&second), []);
+        test.fsck();
+        test.user.git(&["fsck", "--strict"]);
+    }
+
+    #[test]
+    fn leftovers_of_interrupted_work_are_removed() {
+        let test = TestStore::new();
+        let record = test.publish(&owner("s", "r"), &[("a", "1")]);
+        let kept = files_below(&test.store.git_dir);
+        let git_dir = &test.store.git_dir;
+        fs::create_dir(git_dir.join("objects/aa")).unwrap();
+        let leftovers = [
+            "tmp_ref_x",
+            ".tmp-config",
+            "objects/pack/tmp_pack_x",
+            "objects/pack/tmp_idx_x",
+            "objects/aa/tmp_copy_x",
+            "objects/pack/pack-0000000000000000000000000000000000000000.pack",
+            "objects/pack/pack-1111111111111111111111111111111111111111.idx",
+        ];
+        for leftover in leftovers {
+            fs::write(git_dir.join(leftover), "x").unwrap();
+        }
+        test.reopened().collect().unwrap();
+        assert_eq!(files_below(git_dir), kept);
+        assert_eq!(test.problems(&record), []);
+    }
+
+    #[test]
+    fn nothing_is_removed_while_something_that_is_needed_is_missing() {
+        let test = TestStore::new();
+        test.publish(&owner("s", "r"), &[("a", "1")]);
+        let first = test.packs();
+        test.publish(&owner("s", "r"), &[("a", "1"), ("b", "2")]);
+        let dead = test.publish(&owner("s", "r"), &[("c", "3")]);
+        test.store.forget(&[dead.snapshot.id]).unwrap();
+        let moved = test.user.beside("moved");
+        fs::rename(&first[0], &moved).unwrap();
+        let store = test.reopened();
+        let packs = test.packs();
+        let error = store.collect().unwrap_err();
+        assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+        assert_eq!(test.packs(), packs);
+    }
+
+    #[test]
+    fn what_other_refs_need_stays() {
+        let test = TestStore::new();
+        let record = test.publish(&owner("s", "r"), &[("a", "1")]);
+        test.git(&[
+            "update-ref",
+            "refs/checkpoints/t/1",
+            &record.snapshot.reference,
+        ]);
+        test.store.forget(&[record.snapshot.id]).unwrap();
+        test.store.collect().unwrap();
+        assert!(is_there(&test, b"1"));
+        test.git(&["pack-refs", "--all", "--prune"]);
+        test.store.collect().unwrap();
+        assert!(is_there(&test, b"1"));
+        test.fsck();
+    }
+
+    #[test]
+    fn a_kill_between_the_new_pack_and_the_old_ones_loses_nothing() {
+        let test = TestStore::new();
+        let records: Vec<_> = (0..MAX_OWN_PACKS + 1)
+            .map(|n| test.publish(&owner("s", "r"), &[("a", n.to_string())]))
+            .collect();
+        let saved: Vec<_> = files_below(&test.store.pack_dir())
+            .into_iter()
+            .map(|p| (fs::read(&p).unwrap(), p))
+            .collect();
+        test.store.collect().unwrap();
+        for (bytes, path) in &saved {
+            fs::write(path, bytes).unwrap();
+        }
+        // A pack whose index was removed first, too.
+        fs::remove_file(saved[0].1.with_extension("idx")).unwrap();
+        assert_eq!(test.reopened().snapshots().unwrap(), records);
+        test.reopened().collect().unwrap();
+        assert_eq!(test.packs().len(), 1);
+        assert_eq!(test.reopened().snapshots().unwrap(), records);
+        test.fsck();
+    }
+}

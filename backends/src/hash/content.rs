@@ -1,0 +1,362 @@
+//! The content of hash snapshots, kept under its blake3.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use data_encoding::HEXLOWER;
+
+use crate::backend::{SnapshotError, StoreError};
+use crate::error::PathError;
+use crate::restoring::ContentError;
+use crate::tree::ContentId;
+use crate::workspace::make_private;
+use crate::worktree::durable;
+use crate::worktree::read::{Content, ContentSink, SinkError};
+
+/// The directory that holds content, each file named by the blake3 of its bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct ContentStore {
+    directory: PathBuf,
+}
+
+/// Up to this many new files are synced one by one; with more, one sync of the whole file system
+/// is cheaper.
+const MAX_SINGLE_SYNCS: usize = 32;
+
+impl ContentStore {
+    pub(crate) fn at(directory: PathBuf) -> Self {
+        Self { directory }
+    }
+
+    pub(crate) fn create(&self) -> Result<(), PathError> {
+        make_private(&self.directory)
+    }
+
+    fn path(&self, digest: &[u8; 32]) -> PathBuf {
+        let name = HEXLOWER.encode(digest);
+        self.directory.join(&name[..2]).join(name)
+    }
+
+    pub(crate) fn contains(&self, digest: &[u8; 32]) -> bool {
+        fs::symlink_metadata(self.path(digest)).is_ok_and(|m| m.is_file())
+    }
+
+    /// Whether there is content of this digest that has this size: a file that was cut short is none.
+    fn contains_all(&self, digest: &[u8; 32], size: u64) -> bool {
+        fs::symlink_metadata(self.path(digest)).is_ok_and(|m| m.is_file() && m.len() == size)
+    }
+
+    /// Writes the content of `id` to `out`. Bytes that do not have the id's hash are an error,
+    /// which comes after they were written: `out` is the caller's own, and unpublished.
+    pub(crate) fn write_to(
+        &self,
+        id: &ContentId,
+        out: &mut dyn Write,
+    ) -> Result<u64, ContentError> {
+        let ContentId::Blake3(digest) = id else {
+            return Err(StoreError::corrupt(id.to_string(), "it is no id of this backend").into());
+        };
+        self.read(&self.path(digest), digest, out)
+    }
+
+    /// As [`ContentStore::write_to`], from a file that need not have its name yet.
+    fn read(
+        &self,
+        path: &Path,
+        digest: &[u8; 32],
+        out: &mut dyn Write,
+    ) -> Result<u64, ContentError> {
+        let id = ContentId::Blake3(*digest);
+        let mut file = match File::open(path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                let what = format!("content {id}");
+                return Err(StoreError::corrupt(what, "it is missing").into());
+            }
+            Err(e) => return Err(StoreError::from(PathError::at("open", path)(e)).into()),
+        };
+        let mut hasher = blake3::Hasher::new();
+        let mut piece = vec![0; 256 * 1024];
+        let mut total = 0;
+        loop {
+            let n = file
+                .read(&mut piece)
+                .map_err(PathError::at("read", path))
+                .map_err(StoreError::from)?;
+            if n == 0 {
+                break;
+            }
+            hasher.update(&piece[..n]);
+            out.write_all(&piece[..n]).map_err(ContentError::Sink)?;
+            total += n as u64;
+        }
+        if hasher.finalize().as_bytes() != digest {
+            let what = format!("content {id}");
+            return Err(StoreError::corrupt(what, "it does not match its id").into());
+        }
+        Ok(total)
+    }
+
+    /// Removes what `live` does not name, and what a killed capture left; answers with the bytes
+    /// that this freed.
+    pub(crate) fn retain(&self, live: &HashSet<[u8; 32]>) -> Result<u64, StoreError> {
+        let mut freed = 0;
+        for (path, name, bytes) in self.files()? {
+            let digest = HEXLOWER
+                .decode(name.as_bytes())
+                .ok()
+                .and_then(|d| <[u8; 32]>::try_from(d).ok());
+            if digest.is_some_and(|d| live.contains(&d)) {
+                continue;
+            }
+            fs::remove_file(&path).map_err(PathError::at("remove", &path))?;
+            freed += bytes;
+        }
+        Ok(freed)
+    }
+
+    /// The bytes of all content.
+    pub(crate) fn bytes(&self) -> Result<u64, StoreError> {
+        Ok(self.files()?.iter().map(|(_, _, bytes)| bytes).sum())
+    }
+
+    fn files(&self) -> Result<Vec<(PathBuf, String, u64)>, StoreError> {
+        let mut files = Vec::new();
+        for entry in walkdir::WalkDir::new(&self.directory).min_depth(1) {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(e)
+                    if e.io_error()
+                        .is_some_and(|e| e.kind() == io::ErrorKind::NotFound) =>
+                {
+                    continue;
+                }
+                Err(e) => {
+                    return Err(PathError::at("list", &self.directory)(io::Error::from(e)).into());
+                }
+            };
+            if entry.file_type().is_file() {
+                let bytes = entry.metadata().map_or(0, |m| m.len());
+                files.push((
+                    entry.path().to_owned(),
+                    entry.file_name().to_string_lossy().into_owned(),
+                    bytes,
+                ));
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// Hashes what a walk reads, and keeps the content if that was asked for.
+pub(crate) struct HashSink<'a> {
+    store: Option<&'a ContentStore>,
+    staged: Mutex<Staged>,
+}
+
+/// Content that is written and not yet under its name.
+#[derive(Default)]
+struct Staged {
+    digests: HashSet<[u8; 32]>,
+    files: Vec<(tempfile::TempPath, [u8; 32])>,
+}
+
+impl<'a> HashSink<'a> {
+    /// With a store the content is kept, without one only hashed.
+    pub(crate) fn new(store: Option<&'a ContentStore>) -> Self {
+        Self {
+            store,
+            staged: Mutex::default(),
+        }
+    }
+
+    /// Makes the content durable and puts it under its names.
+    pub(crate) fn publish(self) -> Result<(), StoreError> {
+        let Some(store) = self.store else {
+            return Ok(());
+        };
+        let staged = self
+            .staged
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        // Before the renames: a name must never point at bytes that a power cut can take.
+        if staged.files.len() <= MAX_SINGLE_SYNCS {
+            for (path, _) in &staged.files {
+                File::open(path)
+                    .and_then(|f| f.sync_all())
+                    .map_err(PathError::at("sync", path.to_path_buf()))?;
+            }
+        } else {
+            let directory =
+                File::open(&store.directory).map_err(PathError::at("open", &store.directory))?;
+            rustix::fs::syncfs(directory.as_fd())
+                .map_err(PathError::at("sync", &store.directory))?;
+        }
+        let mut directories = HashSet::new();
+        for (staged, digest) in staged.files {
+            // Read back before it has its name.
+            match store.read(&staged, &digest, &mut io::sink()) {
+                Ok(_) => {}
+                Err(ContentError::Store(error)) => return Err(error),
+                Err(ContentError::Sink(_)) => unreachable!("nothing is written anywhere"),
+            }
+            let path = store.path(&digest);
+            let parent = path
+                .parent()
+                .expect("content lies in a directory")
+                .to_owned();
+            if directories.insert(parent.clone()) {
+                make_private(&parent)?;
+            }
+            staged
+                .persist(&path)
+                .map_err(|e| PathError::at("rename into", &path)(e.error))?;
+        }
+        for directory in directories {
+            durable::sync_directory(&directory)?;
+        }
+        durable::sync_directory(&store.directory)?;
+        Ok(())
+    }
+
+    fn take(&self, size: u64, content: &mut dyn Read) -> Result<Option<ContentId>, SinkError> {
+        let sink_error = |e: PathError| SinkError::Sink(SnapshotError::Store(e.into()));
+        let mut staged = match self.store {
+            None => None,
+            Some(store) => Some(
+                tempfile::Builder::new()
+                    .prefix(".tmp-")
+                    .tempfile_in(&store.directory)
+                    .map_err(PathError::at("make a temporary file in", &store.directory))
+                    .map_err(sink_error)?,
+            ),
+        };
+        let mut hasher = blake3::Hasher::new();
+        let mut piece = [0; 64 * 1024];
+        let mut total = 0;
+        loop {
+            let n = content.read(&mut piece).map_err(SinkError::Read)?;
+            if n == 0 {
+                break;
+            }
+            total += n as u64;
+            hasher.update(&piece[..n]);
+            if let Some(staged) = &mut staged {
+                let path = staged.path().to_owned();
+                staged
+                    .write_all(&piece[..n])
+                    .map_err(PathError::at("write", path))
+                    .map_err(sink_error)?;
+            }
+        }
+        if total != size {
+            return Ok(None);
+        }
+        let digest = *hasher.finalize().as_bytes();
+        if let (Some(staged), Some(store)) = (staged, self.store)
+            && !store.contains_all(&digest, size)
+        {
+            let mut all = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
+            if all.digests.insert(digest) {
+                all.files.push((staged.into_temp_path(), digest));
+            }
+        }
+        Ok(Some(ContentId::Blake3(digest)))
+    }
+}
+
+impl ContentSink for HashSink<'_> {
+    fn file(&self, size: u64, content: &mut dyn Content) -> Result<Option<ContentId>, SinkError> {
+        self.take(size, content)
+    }
+
+    fn link(&self, text: &[u8]) -> Result<ContentId, SinkError> {
+        let id = self.take(text.len() as u64, &mut io::Cursor::new(text))?;
+        Ok(id.expect("a text has its own length"))
+    }
+}
+
+/// The raw digest of an id of this backend's.
+pub(crate) fn digest(id: &ContentId) -> Option<[u8; 32]> {
+    match id {
+        ContentId::Blake3(digest) => Some(*digest),
+        ContentId::Sha1(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn content_is_private_and_comes_back_checked() {
+        let home = tempfile::tempdir().expect("a directory");
+        let store = ContentStore::at(home.path().join("content"));
+        store.create().expect("it is made");
+        let sink = HashSink::new(Some(&store));
+        let id = sink.link(b"some bytes").expect("it is taken");
+        let digest = digest(&id).expect("blake3");
+        assert!(
+            !store.contains(&digest),
+            "nothing is visible before it is published"
+        );
+        sink.publish().expect("it is published");
+        let mode = fs::metadata(home.path().join("content"))
+            .expect("it is there")
+            .mode();
+        assert_eq!(mode & 0o077, 0, "nobody else may read it");
+
+        let mut out = Vec::new();
+        assert_eq!(store.write_to(&id, &mut out).expect("it is there"), 10);
+        assert_eq!(out, b"some bytes");
+
+        fs::write(store.path(&digest), b"Some bytes").expect("damaged");
+        let error = store
+            .write_to(&id, &mut Vec::new())
+            .expect_err("one bit is another");
+        assert!(
+            matches!(error, ContentError::Store(StoreError::Corrupt { .. })),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn content_that_was_cut_short_is_written_again() {
+        let home = tempfile::tempdir().expect("a directory");
+        let store = ContentStore::at(home.path().join("content"));
+        store.create().expect("it is made");
+        let put = || {
+            let sink = HashSink::new(Some(&store));
+            let id = sink.link(b"some bytes").expect("it is taken");
+            sink.publish().expect("it is published");
+            id
+        };
+        let id = put();
+        fs::write(store.path(&digest(&id).expect("blake3")), b"some").expect("damaged");
+        assert_eq!(put(), id);
+        let mut out = Vec::new();
+        assert_eq!(store.write_to(&id, &mut out).expect("it is whole"), 10);
+    }
+
+    #[test]
+    fn what_nothing_names_is_removed() {
+        let home = tempfile::tempdir().expect("a directory");
+        let store = ContentStore::at(home.path().join("content"));
+        store.create().expect("it is made");
+        let sink = HashSink::new(Some(&store));
+        let kept = digest(&sink.link(b"kept").expect("taken")).expect("blake3");
+        let dead = digest(&sink.link(b"not named").expect("taken")).expect("blake3");
+        sink.publish().expect("it is published");
+        assert_eq!(
+            store.retain(&HashSet::from([kept])).expect("it collects"),
+            9
+        );
+        assert!(store.contains(&kept) && !store.contains(&dead));
+    }
+}

@@ -1,0 +1,477 @@
+//! The hash backend: a blake3 manifest of a directory, with or without the content.
+
+mod content;
+mod manifest;
+mod rules;
+mod store;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::Instant;
+
+use crate::backend::{
+    Backend, DiffError, Problem, Recovery, RestoreError, RestoreOptions, RestoreOutcome,
+    SnapshotError, SnapshotOptions, StoreError, Why,
+};
+use crate::coverage::{Coverage, OmissionReason};
+use crate::diff::{self, Diff, DiffOptions};
+use crate::error::PathError;
+use crate::git::ObjectId;
+use crate::git::rollback::FoundRepository;
+use crate::hash::content::HashSink;
+use crate::hash::manifest::{Item, Manifest, What};
+use crate::hash::rules::HashRules;
+use crate::hash::store::HashStore;
+use crate::path::RelPath;
+use crate::record::{RECORD_VERSION, Record};
+use crate::restore::{RestoreGoal, RestorePlan};
+use crate::restoring::{self, Captured, ContentError, Node, Publish, Restorable, Side};
+use crate::snapshot::{BackendKind, Snapshot, SnapshotId};
+use crate::tree::{Change, ContentId, Entry};
+use crate::workspace::{LockedWorkspace, Workspace};
+use crate::worktree::area;
+use crate::worktree::modes;
+use crate::worktree::root::Root;
+use crate::worktree::stat_cache::{self, EntryStat, StatCache};
+use crate::worktree::walk::{self, WalkOptions};
+
+/// Captures a directory as a list of blake3 digests, and keeps the content if asked to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HashBackend;
+
+/// What a capture found.
+pub(crate) struct HashCapture {
+    record: Record,
+    manifest: Manifest,
+    cache: StatCache,
+}
+
+impl Captured for HashCapture {
+    fn record(&self) -> &Record {
+        &self.record
+    }
+
+    fn stat(&self, path: &RelPath) -> Option<EntryStat> {
+        self.cache
+            .entry(path)
+            .filter(|e| e.is_captured())
+            .map(|e| e.stat)
+    }
+}
+
+impl HashBackend {
+    fn capture_now(
+        workspace: &LockedWorkspace,
+        options: &SnapshotOptions,
+        publish: Publish,
+    ) -> Result<HashCapture, SnapshotError> {
+        let started = Instant::now();
+        let rules = HashRules::new(options)?;
+        let root = Root::open(workspace).map_err(|source| SnapshotError::Unreadable {
+            context: "the workspace could not be opened".to_owned(),
+            source,
+        })?;
+        let store = HashStore::of(workspace);
+        store.create().map_err(StoreError::from)?;
+        if publish == Publish::Yes && store.has(&options.id) {
+            return Err(SnapshotError::taken(&options.id));
+        }
+        let keeps = options.retain_content && publish == Publish::Yes;
+        // A cache that vouches for a digest says nothing about its content, so captures that keep
+        // content trust only a cache of their own kind.
+        let cache_path = workspace.store_path().join(if options.retain_content {
+            CONTENT_CACHE_FILE
+        } else {
+            CACHE_FILE
+        });
+        let cache = stat_cache::load(&cache_path, root.identity()).unwrap_or_default();
+        let sink = HashSink::new(keeps.then_some(&store.content));
+        let walked = walk::walk(
+            &root,
+            &rules,
+            &sink,
+            &WalkOptions {
+                cache: &cache,
+                max_untracked_file_bytes: options.max_untracked_file_bytes,
+                interrupt: &options.interrupt,
+                progress: options.progress.as_deref(),
+            },
+        )?;
+        let next = StatCache {
+            directories: walked.directories,
+            ..StatCache::default()
+        };
+        let manifest = manifest_of(&next);
+        let beside = modes::of(&next.directories);
+        let mut snapshot = Snapshot::new(
+            options.id.clone(),
+            BackendKind::Hash,
+            workspace.disk_path().to_owned(),
+            manifest.digest().to_hex().to_string(),
+            options.label.clone(),
+            options.captured_at,
+        );
+        snapshot.omissions = Coverage::new(walked.omissions);
+        snapshot.metadata.files = beside.files;
+        snapshot.metadata.files_hashed = walked.files_hashed;
+        snapshot.metadata.bytes_read = walked.bytes_read;
+        snapshot.metadata.duration_ms =
+            u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let record = Record {
+            version: RECORD_VERSION,
+            snapshot,
+            empty_directories: beside.empty_directories,
+            modes: beside.modes,
+            ignore: options.ignore.clone(),
+            include: options.include.clone(),
+            has_content: options.retain_content,
+            git: None,
+        };
+        if publish == Publish::Yes {
+            options.interrupt.check()?;
+            sink.publish()?;
+            store.publish(&record, &manifest)?;
+            if walked.is_changed {
+                // A cache that cannot be written costs the next capture some time only.
+                let _ = stat_cache::save(&next, &cache_path, workspace.identity());
+            }
+        }
+        Ok(HashCapture {
+            record,
+            manifest,
+            cache: next,
+        })
+    }
+
+    fn manifest_of_side(
+        workspace: &Workspace,
+        side: Side<'_, HashCapture>,
+    ) -> Result<Manifest, StoreError> {
+        match side {
+            Side::Stored(record) => HashStore::of(workspace).manifest(&record.snapshot.reference),
+            Side::Now(capture) => Ok(capture.manifest.clone()),
+        }
+    }
+}
+
+/// The names of the stat caches in the store.
+const CACHE_FILE: &str = "hash.stat-cache";
+const CONTENT_CACHE_FILE: &str = "hash-content.stat-cache";
+
+fn manifest_of(cache: &StatCache) -> Manifest {
+    let mut items = Vec::new();
+    for (path, directory) in &cache.directories {
+        if !path.is_root() {
+            items.push(Item {
+                path: path.clone(),
+                what: What::Directory,
+            });
+        }
+        for entry in directory.entries.iter().filter(|e| e.is_captured()) {
+            let digest = content::digest(&entry.id).expect("this backend's ids are blake3");
+            let what = What::Content {
+                kind: entry.kind,
+                digest,
+                size: entry.stat.size,
+            };
+            items.push(Item {
+                path: path.join(&entry.name),
+                what,
+            });
+        }
+    }
+    Manifest::new(items)
+}
+
+impl Restorable for HashBackend {
+    type Capture = HashCapture;
+
+    fn record(&self, workspace: &Workspace, id: &SnapshotId) -> Result<Record, StoreError> {
+        HashStore::of(workspace).record(id)
+    }
+
+    fn check_restorable(&self, record: &Record) -> Result<(), RestoreError> {
+        if record.has_content {
+            return Ok(());
+        }
+        Err(RestoreError::Unsupported(format!(
+            "snapshot {} was taken without its content and cannot be put back; take snapshots \
+             with retained content",
+            record.snapshot.id
+        )))
+    }
+
+    fn capture(
+        &self,
+        workspace: &LockedWorkspace,
+        options: &SnapshotOptions,
+        keep: &[&Record],
+        publish: Publish,
+    ) -> Result<HashCapture, SnapshotError> {
+        let mut options = options.clone();
+        // What is put back must itself be able to come back.
+        options.retain_content = true;
+        let today = HashRules::new(&options)?;
+        for record in keep {
+            // What the target captured goes into the guard, whatever is excluded today.
+            let manifest = HashStore::of(workspace).manifest(&record.snapshot.reference)?;
+            let excluded = manifest.items().iter().filter(|item| {
+                item.content().is_some() && today.excludes_in_tree(&item.path, false).is_some()
+            });
+            options
+                .include
+                .extend(excluded.map(|item| item.path.clone()));
+        }
+        Self::capture_now(workspace, &options, publish)
+    }
+
+    fn changes(
+        &self,
+        workspace: &Workspace,
+        from: Side<'_, HashCapture>,
+        to: &Record,
+    ) -> Result<Vec<Change>, StoreError> {
+        let to = HashStore::of(workspace).manifest(&to.snapshot.reference)?;
+        Ok(Self::manifest_of_side(workspace, from)?.changes_to(&to))
+    }
+
+    fn lookup(
+        &self,
+        workspace: &Workspace,
+        side: Side<'_, HashCapture>,
+        path: &RelPath,
+    ) -> Result<Option<Node>, StoreError> {
+        let manifest = Self::manifest_of_side(workspace, side)?;
+        Ok(match manifest.entry(path) {
+            Some(entry) => Some(Node::Entry(entry)),
+            None => manifest.knows(path).then_some(Node::Directory),
+        })
+    }
+
+    fn entries(
+        &self,
+        workspace: &Workspace,
+        record: &Record,
+    ) -> Result<Vec<(RelPath, Entry)>, StoreError> {
+        let manifest = HashStore::of(workspace).manifest(&record.snapshot.reference)?;
+        Ok(manifest
+            .items()
+            .iter()
+            .filter_map(|item| item.content())
+            .map(|(path, entry)| (path.clone(), entry))
+            .collect())
+    }
+
+    fn ignored(
+        &self,
+        _workspace: &Workspace,
+        side: Side<'_, HashCapture>,
+        paths: &[RelPath],
+    ) -> Result<BTreeMap<RelPath, OmissionReason>, StoreError> {
+        let record = match side {
+            Side::Stored(record) => record,
+            Side::Now(capture) => &capture.record,
+        };
+        let rules = HashRules::of_record(record).ok_or_else(|| {
+            StoreError::corrupt(
+                record.snapshot.id.to_string(),
+                "its ignore options are not valid",
+            )
+        })?;
+        Ok(paths
+            .iter()
+            .filter(|path| rules.excludes_in_tree(path, false).is_some())
+            .map(|path| (path.clone(), OmissionReason::Excluded))
+            .collect())
+    }
+
+    fn missing(
+        &self,
+        workspace: &Workspace,
+        ids: &[ContentId],
+    ) -> Result<Vec<ContentId>, StoreError> {
+        let store = HashStore::of(workspace);
+        let has = |id: &ContentId| content::digest(id).is_some_and(|d| store.content.contains(&d));
+        Ok(ids.iter().filter(|id| !has(id)).copied().collect())
+    }
+
+    fn write_content(
+        &self,
+        workspace: &Workspace,
+        id: &ContentId,
+        sink: &mut dyn Write,
+    ) -> Result<(), ContentError> {
+        HashStore::of(workspace)
+            .content
+            .write_to(id, sink)
+            .map(drop)
+    }
+
+    fn repository(
+        &self,
+        _workspace: &LockedWorkspace,
+    ) -> Result<Option<FoundRepository>, RestoreError> {
+        Ok(None)
+    }
+
+    fn index_bytes(&self, _workspace: &Workspace, blob: &ObjectId) -> Result<Vec<u8>, StoreError> {
+        Err(StoreError::corrupt(
+            blob.to_string(),
+            "a hash snapshot keeps no index",
+        ))
+    }
+}
+
+impl Backend for HashBackend {
+    fn kind(&self) -> BackendKind {
+        BackendKind::Hash
+    }
+
+    fn snapshot(
+        &self,
+        workspace: &LockedWorkspace,
+        options: &SnapshotOptions,
+    ) -> Result<Snapshot, SnapshotError> {
+        Ok(Self::capture_now(workspace, options, Publish::Yes)?
+            .record
+            .snapshot)
+    }
+
+    fn list(&self, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError> {
+        let records = HashStore::of(workspace).records()?;
+        Ok(records.into_iter().map(|record| record.snapshot).collect())
+    }
+
+    fn diff(
+        &self,
+        workspace: &Workspace,
+        from: &Snapshot,
+        to: &Snapshot,
+        options: &DiffOptions,
+        _patch: &mut dyn Write,
+    ) -> Result<Diff, DiffError> {
+        diff::check(from, to, options)?;
+        let stored = |snapshot: &Snapshot| {
+            let store = HashStore::holding(workspace, &snapshot.id)?;
+            let record = store.record(&snapshot.id)?;
+            let manifest = store.manifest(&record.snapshot.reference)?;
+            Ok::<_, StoreError>((record.snapshot, manifest))
+        };
+        let ((from, before), (to, after)) = (stored(from)?, stored(to)?);
+        let changes = before.changes_to(&after);
+        let changes = diff::evident(changes, &from.omissions, &to.omissions);
+        Ok(Diff::of_changes(
+            BackendKind::Hash,
+            &from.reference,
+            &to.reference,
+            &changes,
+        ))
+    }
+
+    fn plan(
+        &self,
+        workspace: &LockedWorkspace,
+        goal: &RestoreGoal,
+        options: &SnapshotOptions,
+    ) -> Result<RestorePlan, RestoreError> {
+        restoring::plan_only(self, workspace, goal, options)
+    }
+
+    fn restore(
+        &self,
+        workspace: &mut LockedWorkspace,
+        goal: &RestoreGoal,
+        options: &RestoreOptions,
+    ) -> Result<RestoreOutcome, RestoreError> {
+        restoring::restore(self, workspace, goal, options)
+    }
+
+    fn recover(&self, workspace: &mut LockedWorkspace) -> Result<Recovery, RestoreError> {
+        restoring::recover(workspace)
+    }
+
+    fn why(
+        &self,
+        workspace: &LockedWorkspace,
+        path: &RelPath,
+        options: &SnapshotOptions,
+    ) -> Result<Why, SnapshotError> {
+        let rules = HashRules::new(options)?;
+        let capture = Self::capture_now(workspace, options, Publish::No)?;
+        let mut why = why_in_record(&capture.record, &capture.manifest, path);
+        if !why.captured {
+            why.rule = rules.excludes_in_tree(path, true);
+        }
+        Ok(why)
+    }
+
+    fn why_in(
+        &self,
+        workspace: &Workspace,
+        snapshot: &Snapshot,
+        path: &RelPath,
+    ) -> Result<Why, StoreError> {
+        let store = HashStore::of(workspace);
+        let record = store.record(&snapshot.id)?;
+        let manifest = store.manifest(&record.snapshot.reference)?;
+        let mut why = why_in_record(&record, &manifest, path);
+        if !why.captured {
+            why.rule = HashRules::of_record(&record).and_then(|r| r.excludes_in_tree(path, true));
+        }
+        Ok(why)
+    }
+
+    fn verify(
+        &self,
+        workspace: &Workspace,
+        snapshot: &Snapshot,
+    ) -> Result<Vec<Problem>, StoreError> {
+        let store = HashStore::of(workspace);
+        let proven = store
+            .record(&snapshot.id)
+            .and_then(|record| store.verify(&record));
+        Problem::from_corruption(proven)
+    }
+
+    fn forget(
+        &self,
+        workspace: &mut LockedWorkspace,
+        ids: &[SnapshotId],
+    ) -> Result<(), StoreError> {
+        HashStore::of(workspace).forget(ids)?;
+        // What a restore displaced goes with the guard that has the same content.
+        area::purge_trashes(workspace.store_path(), ids)
+    }
+
+    fn collect(&self, workspace: &mut LockedWorkspace) -> Result<u64, StoreError> {
+        let freed = HashStore::of(workspace).collect()?;
+        // The cache may vouch for content that is gone.
+        let cache = workspace.store_path().join(CONTENT_CACHE_FILE);
+        match std::fs::remove_file(&cache) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(PathError::at("remove", cache)(e).into())
+            }
+            _ => Ok(freed),
+        }
+    }
+
+    fn store_bytes(&self, workspace: &Workspace) -> Result<u64, StoreError> {
+        Ok(HashStore::of(workspace).bytes()? + area::trash_bytes(workspace.store_path())?)
+    }
+}
+
+fn why_in_record(record: &Record, manifest: &Manifest, path: &RelPath) -> Why {
+    let (captured, reason) = if manifest.knows(path) || path.is_root() {
+        (true, "untracked")
+    } else if let Some(omission) = record.snapshot.omissions.covers(path) {
+        (false, omission.reason.as_str())
+    } else {
+        (false, "absent")
+    };
+    Why {
+        path: path.clone(),
+        captured,
+        reason: reason.to_owned(),
+        rule: None,
+    }
+}

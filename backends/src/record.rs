@@ -1,0 +1,131 @@
+//! What the store keeps of a snapshot beside its content: one JSON document for each.
+
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{IgnoreOptions, StoreError};
+use crate::git::ObjectId;
+use crate::path::RelPath;
+use crate::snapshot::Snapshot;
+use crate::tree::Modes;
+use crate::workspace::Identity;
+
+/// The newest format that this version reads and the one that it writes.
+pub(crate) const RECORD_VERSION: u32 = 1;
+
+/// A snapshot with everything that a restore needs and the tree cannot hold.
+///
+/// It is JSON, because people may keep snapshots for years; docs/format.md describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// See [`RECORD_VERSION`].
+    pub(crate) version: u32,
+    /// The description. Its `ref` is empty in the stored form of the git backend, because the id
+    /// of the commit depends on this document; reading fills it in.
+    pub(crate) snapshot: Snapshot,
+    /// Directories with nothing captured in them, sorted. The workspace itself is never listed.
+    pub(crate) empty_directories: Vec<RelPath>,
+    /// Permission bits that the tree cannot hold.
+    pub(crate) modes: Modes,
+    /// What the host asked to leave out.
+    pub(crate) ignore: IgnoreOptions,
+    /// Paths that the host asked to capture although a rule ignores them.
+    pub(crate) include: Vec<RelPath>,
+    /// Whether the content of every file is kept, so that the snapshot can be put back.
+    pub(crate) has_content: bool,
+    /// The state of the repository around the files; `None` for the hash backend.
+    pub(crate) git: Option<GitState>,
+}
+
+impl Record {
+    /// Reads the stored form; `of` names the snapshot in errors. A newer version is refused before
+    /// the rest is looked at.
+    pub(crate) fn from_json(text: &[u8], of: &str) -> Result<Self, StoreError> {
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        let what = format!("the record of {of}");
+        let cannot =
+            |e: serde_json::Error| StoreError::corrupt(&what, format!("it cannot be read: {e}"));
+        let Version { version } = serde_json::from_slice(text).map_err(cannot)?;
+        if version > RECORD_VERSION {
+            return Err(StoreError::VersionTooNew {
+                what,
+                found: version,
+                supported: RECORD_VERSION,
+            });
+        }
+        serde_json::from_slice(text).map_err(cannot)
+    }
+}
+
+/// The state of the user's repository when a snapshot was taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GitState {
+    /// The directory with refs and objects: by it a repository is known again.
+    pub(crate) common_dir: Identity,
+    /// What HEAD named.
+    pub(crate) head: Head,
+    /// The blob in the store with the bytes of the user's index; `None`: there was no index.
+    pub(crate) index: Option<ObjectId>,
+    /// merge, rebase, cherry-pick, revert or bisect, if one was in progress.
+    pub(crate) in_progress: Option<String>,
+    /// The workspace below the work tree.
+    pub(crate) scope: RelPath,
+    /// Ignore rules that lie outside of the work tree, the weakest first: the user's own, then
+    /// `info/exclude`.
+    pub(crate) outside_rules: Vec<OutsideRules>,
+    /// Ignore rules of the directories above the workspace, each with its directory below the work
+    /// tree.
+    pub(crate) rules_above: Vec<(RelPath, OutsideRules)>,
+}
+
+/// What HEAD names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub(crate) enum Head {
+    /// A branch without a commit.
+    Unborn {
+        /// The full name, such as `refs/heads/main`.
+        branch: String,
+    },
+    /// A branch.
+    Branch {
+        /// The full name, such as `refs/heads/main`.
+        branch: String,
+        /// The commit at its tip.
+        commit: ObjectId,
+    },
+    /// A commit, with no branch.
+    Detached {
+        /// The commit.
+        commit: ObjectId,
+    },
+}
+
+impl Head {
+    /// The commit, unless unborn.
+    pub(crate) fn commit(&self) -> Option<ObjectId> {
+        match self {
+            Self::Unborn { .. } => None,
+            Self::Branch { commit, .. } | Self::Detached { commit } => Some(*commit),
+        }
+    }
+
+    /// The full name of the branch, unless detached.
+    pub(crate) fn branch(&self) -> Option<&str> {
+        match self {
+            Self::Unborn { branch } | Self::Branch { branch, .. } => Some(branch),
+            Self::Detached { .. } => None,
+        }
+    }
+}
+
+/// Ignore rules from a file outside of the tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OutsideRules {
+    /// Where they came from, for `why`: `.git/info/exclude`, or the path of the user's file.
+    pub(crate) origin: String,
+    /// The text. Bytes that are no UTF-8 are replaced.
+    pub(crate) text: String,
+}

@@ -1,0 +1,593 @@
+//! Carrying out a restore plan on disk.
+//!
+//! All new bytes were staged and synced before (`staging.rs`), and the journal names each step
+//! (`journal.rs`). Only renames, new directories and permission bits are left. Nothing is
+//! unlinked: what is displaced goes to the trash of the restore (`area.rs`).
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Uid};
+use rustix::io::Errno;
+
+use crate::error::{ErrorKind, PathError};
+use crate::git::rollback::RepositoryPlan;
+use crate::path::RelPath;
+use crate::restore::{SkipReason, Skipped};
+use crate::worktree::area::{self, Area};
+use crate::worktree::faults;
+use crate::worktree::journal::{Action, Intent, Journal, Staging, Step};
+use crate::worktree::root::{self, Root, Stat};
+use crate::worktree::stat_cache::EntryStat;
+
+/// Beyond this many directories one `syncfs` is cheaper than an `fsync` of each.
+const MAX_SINGLE_SYNCS: usize = 64;
+
+/// A restore past the point of no return.
+#[must_use = "it is not carried out"]
+#[derive(Debug)]
+pub(crate) struct Committed {
+    journal: Journal,
+    area: Area,
+    steps: Vec<Step>,
+    repository: Option<RepositoryPlan>,
+    is_recovery: bool,
+}
+
+impl Committed {
+    pub(super) fn new(journal: Journal, area: Area, intent: Intent, steps: Vec<Step>) -> Self {
+        Self {
+            journal,
+            area,
+            steps,
+            repository: intent.repository,
+            is_recovery: false,
+        }
+    }
+
+    /// Takes up a restore whose intent was found in the journal.
+    pub(crate) fn resume(
+        journal: Journal,
+        staging: Staging,
+        intent: Intent,
+        steps: Vec<Step>,
+    ) -> Self {
+        Self {
+            is_recovery: true,
+            ..Self::new(journal, Area::reopen(staging), intent, steps)
+        }
+    }
+
+    /// What is put back of the repository.
+    pub(crate) fn repository(&self) -> Option<&RepositoryPlan> {
+        self.repository.as_ref()
+    }
+
+    /// The staged bytes of the user's index.
+    pub(crate) fn index(&self) -> Result<Vec<u8>, PathError> {
+        let path = self.area.index_path();
+        fs::read(&path).map_err(PathError::at("read", path))
+    }
+
+    /// Carries out the steps that are not yet. Safe to repeat after any error or crash.
+    ///
+    /// Answers with the paths that were left as they are because somebody changed them since the
+    /// guard, or because the system refused that one path.
+    pub(crate) fn apply(&self, root: &Root) -> Result<Vec<Skipped>, PathError> {
+        let mut skipped = Vec::new();
+        let mut touched = Touched::default();
+        for (number, step) in self.steps.iter().enumerate() {
+            let hand = Hand {
+                root,
+                area: &self.area,
+                name: number.to_string(),
+                step,
+                is_recovery: self.is_recovery,
+            };
+            match hand.carry_out() {
+                Ok(Done::Yes) => touched.note(step),
+                Ok(Done::Kept(reason)) => skipped.push(Skipped {
+                    path: step.path.clone(),
+                    reason,
+                }),
+                Err(Failure::Refused) => skipped.push(Skipped {
+                    path: step.path.clone(),
+                    reason: SkipReason::Refused,
+                }),
+                Err(Failure::Disk(error)) => return Err(error),
+            }
+        }
+        self.sync(root, &touched)?;
+        Ok(skipped)
+    }
+
+    fn sync(&self, root: &Root, touched: &Touched) -> Result<(), PathError> {
+        let at = |path: &RelPath| {
+            let disk_path = root.disk_path(path);
+            move |errno: Errno| PathError::at("sync", disk_path)(errno)
+        };
+        faults::before().map_err(PathError::at("sync", root.disk_path(&RelPath::root())))?;
+        let count = touched.directories.len() + touched.modes.len();
+        // After a crash it is unknown what the first attempt had synced.
+        if self.is_recovery || count > MAX_SINGLE_SYNCS {
+            return rustix::fs::syncfs(root.as_fd()).map_err(at(&RelPath::root()));
+        }
+        for path in &touched.directories {
+            match root.open_directory(path) {
+                Ok(fd) => rustix::fs::fsync(fd).map_err(at(path))?,
+                // Removed by a later step, or by somebody else.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+                Err(errno) => return Err(at(path)(errno)),
+            }
+        }
+        for path in &touched.modes {
+            let opened = if path.is_root() {
+                root.open_directory(path).map(File::from)
+            } else {
+                root.open_parent(path)
+                    .and_then(|(parent, name)| root::open_file_at(parent.as_fd(), name))
+            };
+            // Where nobody may read it by its new bits, it gets along with its directory.
+            if let Ok(file) = opened {
+                rustix::fs::fsync(file).map_err(at(path))?;
+            }
+        }
+        if let Ok(trash) = self.area.trash() {
+            rustix::fs::fsync(trash).map_err(PathError::at("sync", self.area.path()))?;
+        }
+        Ok(())
+    }
+
+    /// Says that the restore is done, and removes everything but its trash.
+    pub(crate) fn finish(mut self, store: &Path) -> Result<(), PathError> {
+        match self.journal.done() {
+            // No room even for that. What follows frees some, and a journal that is gone says
+            // the same.
+            Err(error) if error.storage_kind() == ErrorKind::NoSpace => {}
+            done => done?,
+        }
+        area::reap(self.area.staging(), store)?;
+        self.journal.remove()
+    }
+}
+
+/// What has to be synced once all steps are done.
+#[derive(Default)]
+struct Touched {
+    /// Directories in which names changed.
+    directories: BTreeSet<RelPath>,
+    /// What got other permission bits.
+    modes: BTreeSet<RelPath>,
+}
+
+impl Touched {
+    fn note(&mut self, step: &Step) {
+        if let Action::SetMode { .. } = step.action {
+            self.modes.insert(step.path.clone());
+        } else {
+            self.directories.extend(step.path.parent());
+        }
+    }
+}
+
+/// What became of a step.
+enum Done {
+    /// The path is as it should be.
+    Yes,
+    /// It was left as it is.
+    Kept(SkipReason),
+}
+
+/// Why a step could not be carried out.
+enum Failure {
+    /// The system refuses this one path, which is as it was.
+    Refused,
+    /// The rest would fail as well.
+    Disk(PathError),
+}
+
+const CHANGED: Done = Done::Kept(SkipReason::ChangedMeanwhile);
+
+/// Carries out one step.
+struct Hand<'a> {
+    root: &'a Root,
+    area: &'a Area,
+    /// The number of the step: the name of what is staged for it, and of what it displaces.
+    name: String,
+    step: &'a Step,
+    is_recovery: bool,
+}
+
+impl Hand<'_> {
+    fn carry_out(&self) -> Result<Done, Failure> {
+        match self.step.action {
+            Action::Place { inode } => self.place(inode),
+            Action::Remove => self.remove(),
+            Action::MakeDirectory => self.make_directory(),
+            Action::RemoveDirectory => self.remove_directory(),
+            Action::SetMode { from, to } => self.set_mode(from, to),
+        }
+    }
+
+    fn error(&self, operation: &'static str, source: impl Into<io::Error>) -> Failure {
+        let at = PathError::at(operation, self.root.disk_path(&self.step.path));
+        Failure::Disk(at(source))
+    }
+
+    /// The failure of a call before which the step has changed nothing.
+    fn refused(&self, operation: &'static str, errno: Errno) -> Failure {
+        match errno {
+            Errno::ACCESS | Errno::PERM | Errno::BUSY | Errno::TXTBSY => Failure::Refused,
+            errno => self.error(operation, errno),
+        }
+    }
+
+    /// The directory that holds the path, and the last name; `None` if it is gone, or something
+    /// else has taken its place.
+    fn parent(&self) -> Result<Option<(OwnedFd, &[u8])>, Failure> {
+        match self.root.open_parent(&self.step.path) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Ok(None),
+            Err(errno) => Err(self.refused("open the directory of", errno)),
+        }
+    }
+
+    fn look(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Result<Option<Stat>, Failure> {
+        match root::lstat_at(directory, name) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(self.error("look at", errno)),
+        }
+    }
+
+    fn look_in_area(
+        &self,
+        directory: rustix::io::Result<BorrowedFd<'_>>,
+    ) -> Result<Option<Stat>, Failure> {
+        match directory {
+            Ok(fd) => self.look(fd, self.name.as_bytes()),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn place(&self, inode: u64) -> Result<Done, Failure> {
+        let Some(waiting) = self.look_in_area(self.area.staged())? else {
+            return self.placed_already(inode);
+        };
+        let staged = self
+            .area
+            .staged()
+            .map_err(|e| self.error("find what was staged for", e))?;
+        let Some((parent, name)) = self.parent()? else {
+            return Ok(CHANGED);
+        };
+        if waiting.inode != inode {
+            // The two were exchanged already.
+            return self.settle(staged, parent.as_fd(), name, inode);
+        }
+        match (self.step.expected, self.look(parent.as_fd(), name)?) {
+            (None, None) => self.put(staged, parent.as_fd(), name),
+            (Some(expected), Some(now)) if expected == EntryStat::of(&now) => {
+                self.exchange(staged, parent.as_fd(), name, inode)
+            }
+            // Where two cannot be exchanged, the old one is moved away first.
+            (Some(_), None) if self.look_in_area(self.area.trash())?.is_some() => {
+                self.put(staged, parent.as_fd(), name)
+            }
+            _ => Ok(CHANGED),
+        }
+    }
+
+    /// What to make of a step for which nothing is staged.
+    fn placed_already(&self, inode: u64) -> Result<Done, Failure> {
+        if !self.is_recovery {
+            return Err(self.error("find what was staged for", Errno::NOENT));
+        }
+        let now = match self.root.lstat(&self.step.path) {
+            Ok(stat) => Some(stat),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => None,
+            Err(errno) => return Err(self.error("look at", errno)),
+        };
+        Ok(match now {
+            Some(stat) if stat.inode == inode => Done::Yes,
+            _ => CHANGED,
+        })
+    }
+
+    /// Renames the staged entry to a place where nothing is.
+    fn put(
+        &self,
+        staged: BorrowedFd<'_>,
+        parent: BorrowedFd<'_>,
+        name: &[u8],
+    ) -> Result<Done, Failure> {
+        match rename_to_free(staged, self.name.as_bytes(), parent, name) {
+            Ok(()) => Ok(Done::Yes),
+            Err(Errno::EXIST | Errno::NOTEMPTY | Errno::ISDIR | Errno::NOTDIR) => Ok(CHANGED),
+            Err(errno) => Err(self.refused("put in place", errno)),
+        }
+    }
+
+    /// Exchanges the staged entry and the one in place, so that a reader sees one or the other,
+    /// and never a gap.
+    fn exchange(
+        &self,
+        staged: BorrowedFd<'_>,
+        parent: BorrowedFd<'_>,
+        name: &[u8],
+        inode: u64,
+    ) -> Result<Done, Failure> {
+        let exchanged = faulty().and_then(|()| {
+            rustix::fs::renameat_with(
+                staged,
+                &self.name,
+                parent,
+                OsStr::from_bytes(name),
+                RenameFlags::EXCHANGE,
+            )
+        });
+        match exchanged {
+            Ok(()) => self.settle(staged, parent, name, inode),
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                if let kept @ Done::Kept(_) = self.move_to_trash(parent, name)? {
+                    return Ok(kept);
+                }
+                let put = self.put(staged, parent, name);
+                if !matches!(put, Ok(Done::Yes)) {
+                    self.take_back(parent, name)?;
+                }
+                put
+            }
+            Err(Errno::NOENT) => Ok(CHANGED),
+            Err(errno) => Err(self.refused("replace", errno)),
+        }
+    }
+
+    /// After an exchange: what came out goes to the trash, or back if it is not what the guard saw.
+    fn settle(
+        &self,
+        staged: BorrowedFd<'_>,
+        parent: BorrowedFd<'_>,
+        name: &[u8],
+        inode: u64,
+    ) -> Result<Done, Failure> {
+        let Some(displaced) = self.look(staged, self.name.as_bytes())? else {
+            return Err(self.error("find what was displaced from", Errno::NOENT));
+        };
+        if !self.is_as_seen(&displaced) {
+            let is_ours = self
+                .look(parent, name)?
+                .is_some_and(|now| now.inode == inode);
+            if is_ours {
+                let exchanged = faulty().and_then(|()| {
+                    rustix::fs::renameat_with(
+                        staged,
+                        &self.name,
+                        parent,
+                        OsStr::from_bytes(name),
+                        RenameFlags::EXCHANGE,
+                    )
+                });
+                exchanged.map_err(|e| self.error("put back", e))?;
+                return Ok(CHANGED);
+            }
+        }
+        let trash = self
+            .area
+            .trash()
+            .map_err(|e| self.error("find the trash for", e))?;
+        faulty()
+            .and_then(|()| rustix::fs::renameat(staged, &self.name, trash, &self.name))
+            .map_err(|e| self.error("move to the trash", e))?;
+        Ok(Done::Yes)
+    }
+
+    /// Whether a displaced entry is what the guard saw. A rename changes its ctime, and on some
+    /// overlays its inode.
+    fn is_as_seen(&self, displaced: &Stat) -> bool {
+        self.step.expected.is_some_and(|expected| {
+            let now = EntryStat::of(displaced);
+            EntryStat {
+                ctime_ns: expected.ctime_ns,
+                inode: expected.inode,
+                ..now
+            } == expected
+        })
+    }
+
+    fn remove(&self) -> Result<Done, Failure> {
+        if self.look_in_area(self.area.trash())?.is_some() {
+            return Ok(Done::Yes);
+        }
+        let Some((parent, name)) = self.parent()? else {
+            // A directory above it became a file, or is gone: so is this.
+            return Ok(Done::Yes);
+        };
+        match (self.step.expected, self.look(parent.as_fd(), name)?) {
+            (_, None) => Ok(Done::Yes),
+            (Some(expected), Some(now)) if expected == EntryStat::of(&now) => {
+                self.move_to_trash(parent.as_fd(), name)
+            }
+            _ => Ok(CHANGED),
+        }
+    }
+
+    fn move_to_trash(&self, parent: BorrowedFd<'_>, name: &[u8]) -> Result<Done, Failure> {
+        let trash = self
+            .area
+            .trash()
+            .map_err(|e| self.error("find the trash for", e))?;
+        let moved = faulty().and_then(|()| {
+            rustix::fs::renameat(parent, OsStr::from_bytes(name), trash, &self.name)
+        });
+        match moved {
+            Ok(()) => {}
+            Err(Errno::NOENT) if self.look(parent, name)?.is_none() => return Ok(CHANGED),
+            Err(errno) => return Err(self.refused("move to the trash", errno)),
+        }
+        match self.look(trash, self.name.as_bytes())? {
+            Some(displaced) if !self.is_as_seen(&displaced) => {
+                self.take_back(parent, name)?;
+                Ok(CHANGED)
+            }
+            _ => Ok(Done::Yes),
+        }
+    }
+
+    /// Moves what was displaced back, unless something else is in its place by now.
+    fn take_back(&self, parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Failure> {
+        let trash = self
+            .area
+            .trash()
+            .map_err(|e| self.error("find the trash for", e))?;
+        match rename_to_free(trash, self.name.as_bytes(), parent, name) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(self.error("put back", errno)),
+        }
+    }
+
+    fn make_directory(&self) -> Result<Done, Failure> {
+        let Some((parent, name)) = self.parent()? else {
+            return Ok(CHANGED);
+        };
+        let made = faulty()
+            .and_then(|()| rustix::fs::mkdirat(&parent, OsStr::from_bytes(name), Mode::RWXU));
+        match made {
+            Ok(()) => {}
+            Err(Errno::EXIST) => {
+                let is_directory = self
+                    .look(parent.as_fd(), name)?
+                    .is_some_and(|now| now.file_type() == FileType::Directory);
+                return Ok(if is_directory { Done::Yes } else { CHANGED });
+            }
+            Err(errno) => return Err(self.refused("make the directory", errno)),
+        }
+        if rustix::process::geteuid().is_root() {
+            let above = rustix::fs::fstat(&parent).map_err(|e| self.error("look at", e))?;
+            rustix::fs::chownat(
+                &parent,
+                OsStr::from_bytes(name),
+                Some(Uid::from_raw(above.st_uid)),
+                Some(Gid::from_raw(above.st_gid)),
+                AtFlags::SYMLINK_NOFOLLOW,
+            )
+            .map_err(|e| self.error("set the owner of", e))?;
+        }
+        Ok(Done::Yes)
+    }
+
+    fn remove_directory(&self) -> Result<Done, Failure> {
+        let Some((parent, name)) = self.parent()? else {
+            return Ok(Done::Yes);
+        };
+        match self.look(parent.as_fd(), name)? {
+            Some(now) if now.file_type() == FileType::Directory => {}
+            _ => return Ok(Done::Yes),
+        }
+        let removed = faulty().and_then(|()| {
+            rustix::fs::unlinkat(&parent, OsStr::from_bytes(name), AtFlags::REMOVEDIR)
+        });
+        match removed {
+            // Something is left in it, so it stays; the closing capture names what.
+            Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {
+                Ok(Done::Yes)
+            }
+            Err(errno) => Err(self.refused("remove the directory", errno)),
+        }
+    }
+
+    fn set_mode(&self, from: Option<u32>, to: u32) -> Result<Done, Failure> {
+        let opened = if self.step.path.is_root() {
+            self.root.open_directory(&self.step.path)
+        } else {
+            let Some((parent, name)) = self.parent()? else {
+                return Ok(self.without_mode());
+            };
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            rustix::fs::openat(&parent, OsStr::from_bytes(name), flags, Mode::empty())
+        };
+        let fd = match opened {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(self.without_mode()),
+            Err(errno) => return Err(self.refused("open", errno)),
+        };
+        let now = root::fstat(&fd).map_err(|e| self.error("look at", e))?;
+        let is_right_kind = match self.step.expected {
+            Some(_) => now.file_type() == FileType::RegularFile,
+            None => now.file_type() == FileType::Directory,
+        };
+        if !is_right_kind {
+            return Ok(self.without_mode());
+        }
+        if now.permissions() == to {
+            return Ok(Done::Yes);
+        }
+        let is_as_seen = self.step.expected.is_none_or(|e| e == EntryStat::of(&now))
+            && from.is_none_or(|from| now.permissions() == from);
+        if !is_as_seen {
+            return Ok(CHANGED);
+        }
+        // setgid and sticky of a directory are not recorded, so they stay.
+        let special = match self.step.expected {
+            Some(_) => 0,
+            None => now.mode & 0o7000,
+        };
+        faulty()
+            .and_then(|()| set_mode(&fd, Mode::from_raw_mode(to & 0o777 | special)))
+            .map_err(|e| self.refused("set the mode of", e))?;
+        Ok(Done::Yes)
+    }
+}
+
+impl Hand<'_> {
+    /// What to say where the thing whose bits were to be set is gone. A directory may have been
+    /// removed or replaced by this restore itself; if not, the closing capture finds out.
+    fn without_mode(&self) -> Done {
+        match self.step.expected {
+            Some(_) => CHANGED,
+            None => Done::Yes,
+        }
+    }
+}
+
+/// Sets permission bits through a descriptor that may have been opened without any permission.
+fn set_mode(fd: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
+    match rustix::fs::fchmod(fd, mode) {
+        // A descriptor that only names its file cannot be written through, but its name can.
+        Err(Errno::BADF) => rustix::fs::chmod(format!("/proc/self/fd/{}", fd.as_raw_fd()), mode),
+        other => other,
+    }
+}
+
+/// [`faults::before`] in the kernel's own words.
+fn faulty() -> rustix::io::Result<()> {
+    faults::before().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
+}
+
+/// Renames to a name that must be free.
+fn rename_to_free(
+    from: BorrowedFd<'_>,
+    name: &[u8],
+    to: BorrowedFd<'_>,
+    new_name: &[u8],
+) -> rustix::io::Result<()> {
+    let (name, new_name) = (OsStr::from_bytes(name), OsStr::from_bytes(new_name));
+    let renamed = faulty()
+        .and_then(|()| rustix::fs::renameat_with(from, name, to, new_name, RenameFlags::NOREPLACE));
+    match renamed {
+        // A file system without this flag: look first.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            match root::lstat_at(to, new_name.as_bytes()) {
+                Err(Errno::NOENT) => rustix::fs::renameat(from, name, to, new_name),
+                Ok(_) => Err(Errno::EXIST),
+                Err(errno) => Err(errno),
+            }
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,311 @@
+//! The private directory of a restore: what it has staged, and what it displaced.
+//!
+//! It lies outside of the workspace and on the same mount, since entries are only ever renamed
+//! between the two: in the store, or else beside the workspace.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
+
+use crate::backend::StoreError;
+use crate::error::PathError;
+use crate::path::RelPath;
+use crate::snapshot::SnapshotId;
+use crate::worktree::journal::{OperationId, Staging};
+use crate::worktree::root::Root;
+use crate::worktree::{durable, faults};
+
+/// The prefix of a private directory beside the workspace.
+const BESIDE_PREFIX: &str = ".stillframe-";
+/// The prefix of a private directory in the store.
+const STORE_PREFIX: &str = "restore-";
+/// In the store: which private directory holds the trash of which guard.
+const TRASH_INDEX: &str = "trash";
+/// The index of the user's repository, staged beside the entries.
+const INDEX: &str = "index";
+
+/// Removes what a restore staged without having touched the workspace.
+pub(crate) fn discard(staging: &Staging, store: &Path) -> Result<(), PathError> {
+    remove_area(&staging.path())?;
+    forget_trash(store, &staging.guard)
+}
+
+/// Removes what a finished restore leaves behind, but for what it displaced.
+pub(crate) fn reap(staging: &Staging, store: &Path) -> Result<(), PathError> {
+    let directory = staging.path();
+    let is_trash_empty = match fs::read_dir(directory.join("trash")) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => true,
+        Err(e) => return Err(PathError::at("list the trash in", directory)(e)),
+    };
+    if is_trash_empty {
+        return discard(staging, store);
+    }
+    remove_tree(&directory.join("staged"))?;
+    remove_file(&directory.join(INDEX))
+}
+
+/// Removes what the restore with this guard displaced. With none it does nothing.
+///
+/// To be called when a guard is forgotten: until then the trash is a second copy of what the guard
+/// holds, with the owners, times and attributes that no snapshot has.
+pub(crate) fn purge_trashes(store: &Path, guards: &[SnapshotId]) -> Result<(), StoreError> {
+    for guard in guards {
+        purge_trash(store, guard)?;
+    }
+    Ok(())
+}
+
+/// See [`purge_trashes`].
+fn purge_trash(store: &Path, guard: &SnapshotId) -> Result<(), PathError> {
+    if let Some(directory) = trash_of(store, guard)? {
+        remove_area(&directory)?;
+    }
+    forget_trash(store, guard)
+}
+
+/// The bytes that displaced files of all restores of this workspace occupy, wherever they lie.
+pub(crate) fn trash_bytes(store: &Path) -> Result<u64, PathError> {
+    let pointers = store.join(TRASH_INDEX);
+    let list = |path: &Path| match fs::read_dir(path) {
+        Ok(entries) => entries
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(PathError::at("list", path)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(PathError::at("list", path)(e)),
+    };
+    let mut bytes = 0;
+    for pointer in list(&pointers)? {
+        let name = pointer.file_name();
+        let Some(guard) = name.to_str().and_then(|n| n.parse::<SnapshotId>().ok()) else {
+            continue;
+        };
+        let Some(directory) = trash_of(store, &guard)? else {
+            continue;
+        };
+        for entry in list(&directory.join("trash"))? {
+            match fs::symlink_metadata(entry.path()) {
+                Ok(meta) => bytes += meta.blocks() * 512,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(PathError::at("look at", entry.path())(e)),
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+/// The private directory of a restore, held open.
+#[derive(Debug)]
+pub(crate) struct Area {
+    staging: Staging,
+    /// `None` if it was gone when a recovery looked for it.
+    staged: Option<OwnedFd>,
+    trash: Option<OwnedFd>,
+}
+
+impl Area {
+    /// Chooses where to stage; `None` if no directory outside of the workspace is on its mount
+    /// and can be written to.
+    pub(crate) fn place(
+        root: &Root,
+        store: &Path,
+        operation: OperationId,
+    ) -> Result<Option<PathBuf>, PathError> {
+        let workspace = root.disk_path(&RelPath::root());
+        let home = Mount::of(root.as_fd()).map_err(PathError::at("look at", &workspace))?;
+        if Mount::at(store).is_some_and(|m| m == home) {
+            return Ok(Some(store.join(format!("{STORE_PREFIX}{operation}"))));
+        }
+        let Some(parent) = workspace.parent() else {
+            return Ok(None);
+        };
+        let is_open = Mount::at(parent).is_some_and(|m| m == home)
+            && rustix::fs::accessat(
+                rustix::fs::CWD,
+                parent,
+                Access::WRITE_OK | Access::EXEC_OK,
+                AtFlags::EACCESS,
+            )
+            .is_ok();
+        Ok(is_open.then(|| parent.join(format!("{BESIDE_PREFIX}{operation}"))))
+    }
+
+    /// Makes the directory, and notes whose trash it will hold.
+    pub(crate) fn make(staging: &Staging, store: &Path) -> Result<Self, PathError> {
+        let path = staging.path();
+        let make = |path: &Path| {
+            faults::before()
+                .and_then(|()| fs::DirBuilder::new().mode(0o700).create(path))
+                .map_err(PathError::at("make the directory", path))
+        };
+        make(&path)?;
+        for name in ["staged", "trash"] {
+            make(&path.join(name))?;
+        }
+        let pointers = store.join(TRASH_INDEX);
+        if !pointers.is_dir() {
+            make(&pointers)?;
+        }
+        faults::before().map_err(PathError::at("write", &pointers))?;
+        durable::replace(&pointers.join(staging.guard.as_str()), &staging.directory)?;
+        durable::sync_directory(&path)?;
+        if let Some(parent) = path.parent() {
+            durable::sync_directory(parent)?;
+        }
+        let open = |name: &str| {
+            let path = path.join(name);
+            open_private(&path).map_err(PathError::at("open", path))
+        };
+        Ok(Self {
+            staged: Some(open("staged")?),
+            trash: Some(open("trash")?),
+            staging: staging.clone(),
+        })
+    }
+
+    /// Opens the directory of a restore that was interrupted, as far as it is there.
+    pub(crate) fn reopen(staging: Staging) -> Self {
+        let path = staging.path();
+        Self {
+            staged: open_private(&path.join("staged")).ok(),
+            trash: open_private(&path.join("trash")).ok(),
+            staging,
+        }
+    }
+
+    pub(crate) fn staging(&self) -> &Staging {
+        &self.staging
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.staging.path()
+    }
+
+    /// Where the index of the user's repository is staged.
+    pub(crate) fn index_path(&self) -> PathBuf {
+        self.path().join(INDEX)
+    }
+
+    /// The directory of what waits to be placed.
+    pub(crate) fn staged(&self) -> rustix::io::Result<BorrowedFd<'_>> {
+        self.staged.as_ref().map(AsFd::as_fd).ok_or(Errno::NOENT)
+    }
+
+    /// The directory of what was displaced.
+    pub(crate) fn trash(&self) -> rustix::io::Result<BorrowedFd<'_>> {
+        self.trash.as_ref().map(AsFd::as_fd).ok_or(Errno::NOENT)
+    }
+}
+
+/// What decides whether a rename between two directories is possible at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mount {
+    device: (u32, u32),
+    /// Zero where the kernel does not tell.
+    id: u64,
+}
+
+impl Mount {
+    fn of(fd: BorrowedFd<'_>) -> rustix::io::Result<Self> {
+        let flags = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+        let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, flags)?;
+        let tells = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::MNT_ID);
+        Ok(Self {
+            device: (stat.stx_dev_major, stat.stx_dev_minor),
+            id: if tells { stat.stx_mnt_id } else { 0 },
+        })
+    }
+
+    fn at(path: &Path) -> Option<Self> {
+        let fd = open_private(path).ok()?;
+        Self::of(fd.as_fd()).ok()
+    }
+}
+
+fn open_private(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty())
+}
+
+fn trash_of(store: &Path, guard: &SnapshotId) -> Result<Option<PathBuf>, PathError> {
+    let pointer = store.join(TRASH_INDEX).join(guard.as_str());
+    let Some(bytes) = durable::read(&pointer)? else {
+        return Ok(None);
+    };
+    Ok(Some(PathBuf::from(OsString::from_vec(bytes))))
+}
+
+fn forget_trash(store: &Path, guard: &SnapshotId) -> Result<(), PathError> {
+    remove_file(&store.join(TRASH_INDEX).join(guard.as_str()))
+}
+
+/// Removes a private directory of ours; anything else at the path is left alone.
+fn remove_area(path: &Path) -> Result<(), PathError> {
+    let is_ours = path.file_name().is_some_and(|name| {
+        let name = name.as_bytes();
+        name.starts_with(BESIDE_PREFIX.as_bytes()) || name.starts_with(STORE_PREFIX.as_bytes())
+    });
+    if !is_ours {
+        return Ok(());
+    }
+    remove_tree(path)
+}
+
+fn remove_tree(path: &Path) -> Result<(), PathError> {
+    match faults::before().and_then(|()| fs::remove_dir_all(path)) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(PathError::at("remove", path)(e)),
+        _ => Ok(()),
+    }
+}
+
+fn remove_file(path: &Path) -> Result<(), PathError> {
+    match faults::before().and_then(|()| fs::remove_file(path)) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(PathError::at("remove", path)(e)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::{StateDir, Workspace};
+
+    #[test]
+    fn a_workspace_that_is_a_mount_of_its_own_has_no_place_for_staging() {
+        let (shared, above) = (Path::new("/dev/shm"), Path::new("/dev"));
+        let elsewhere = tempfile::tempdir().unwrap();
+        let mounts = [shared, above, elsewhere.path()].map(Mount::at);
+        if mounts[0].is_none() || mounts[0] == mounts[1] || mounts[0] == mounts[2] {
+            return;
+        }
+        let state = StateDir::open(elsewhere.path()).unwrap();
+        let workspace = Workspace::open(shared, &state).unwrap();
+        let root = Root::open(&workspace).unwrap();
+        let place = Area::place(&root, elsewhere.path(), OperationId::random()).unwrap();
+        assert_eq!(place, None);
+        let place = Area::place(&root, shared, OperationId::random()).unwrap();
+        assert!(place.unwrap().starts_with(shared), "a store there would do");
+    }
+
+    #[test]
+    fn only_directories_of_ours_are_purged() {
+        let base = tempfile::tempdir().unwrap();
+        let (store, precious) = (base.path().join("store"), base.path().join("precious"));
+        for path in [&store.join(TRASH_INDEX), &precious] {
+            fs::create_dir_all(path).unwrap();
+        }
+        let guard = SnapshotId::random();
+        let pointer = store.join(TRASH_INDEX).join(guard.as_str());
+        fs::write(&pointer, precious.as_os_str().as_bytes()).unwrap();
+        purge_trash(&store, &guard).unwrap();
+        assert!(precious.exists() && !pointer.exists());
+        purge_trash(&store, &SnapshotId::random()).unwrap();
+    }
+}

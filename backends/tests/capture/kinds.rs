@@ -1,0 +1,421 @@
+//! Everything that can lie in a worktree: what is captured of it, and what is said of the rest.
+
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use stillframe_backends::{ErrorKind, IgnoreOptions, Owner, RelPath, SnapshotOptions};
+
+use crate::facts::changed;
+use crate::ground::{Ground, omissions, options};
+
+#[test]
+fn files_directories_and_links_take_each_others_place() {
+    let ground = Ground::repository();
+    ground.write("outside/x", "x\n");
+    let git = ground.taker("git-state");
+    let hash = ground.hash_taker("hash-state");
+    let kinds = [
+        "file",
+        "directory",
+        "link",
+        "executable",
+        "nothing",
+        "empty",
+    ];
+    for from in kinds {
+        for to in kinds {
+            for kind in [from, to] {
+                if fs::symlink_metadata(ground.path("it")).is_ok() {
+                    ground.remove("it");
+                }
+                match kind {
+                    "file" => ground.write("it", "f\n"),
+                    "directory" => ground.write("it/a/b", "d\n"),
+                    "link" => ground.symlink("it", "outside"),
+                    "executable" => {
+                        ground.write("it", "f\n");
+                        ground.chmod("it", 0o755);
+                    }
+                    "empty" => ground.mkdir("it"),
+                    _ => {}
+                }
+                assert_eq!(git.tree(), ground.oracle(), "{from} to {to}");
+                let fresh = ground.hash_taker(&format!("{from}-{to}-{kind}"));
+                assert!(
+                    hash.snapshot().same_content(&fresh.snapshot()),
+                    "{from} to {to}"
+                );
+            }
+        }
+    }
+    ground.fsck(&git);
+}
+
+#[test]
+fn names_are_bytes() {
+    let ground = Ground::repository();
+    let long = "n".repeat(255);
+    let names: [&[u8]; 12] = [
+        b"new\nline",
+        b"tab\t",
+        b"\"quoted\"",
+        b"-dash",
+        b" blank ",
+        b"odd\xff\xfename",
+        b"\x1b[31m",
+        b"back\\slash",
+        b"star*[a]?",
+        "ünï/cödé/🙂".as_bytes(),
+        b"CON",
+        long.as_bytes(),
+    ];
+    for name in names {
+        ground.write(name, name);
+    }
+    ground.symlink(b"link\xff", b"to \xff\n");
+    let taker = ground.taker("state");
+    let snapshot = taker.snapshot();
+    assert_eq!(snapshot.tree, Some(ground.oracle()));
+    let hash = ground.hash_taker("hash-state").snapshot();
+    assert_eq!(hash.metadata.files, snapshot.metadata.files);
+    ground.fsck(&taker);
+}
+
+#[test]
+fn fifos_and_sockets_are_named_and_never_opened() {
+    let ground = Ground::repository();
+    ground.mkfifo("fifo");
+    ground.mkfifo("src/.gitignore");
+    ground.mkfifo("src/.gitattributes");
+    ground.mkfifo("src/deep/.git");
+    let _listener = UnixListener::bind(ground.path("socket")).unwrap();
+    ground.write("src/new", "x\n");
+    let expected = [
+        "fifo special",
+        "socket special",
+        "src/.gitattributes special",
+        "src/.gitignore special",
+        "src/deep/.git git_dir",
+    ];
+    let taker = ground.taker("state");
+    let snapshot = taker.snapshot();
+    assert_eq!(omissions(&snapshot), expected);
+    assert!(ground.listing(&taker, &snapshot).contains("src/new"));
+    let hash = ground.hash_taker("hash-state").snapshot();
+    assert_eq!(
+        hash.omissions().len(),
+        expected.len() + 1,
+        "and .git itself"
+    );
+}
+
+#[test]
+fn nested_repositories_are_files_like_any_others() {
+    let ground = Ground::repository();
+    for (directory, commits) in [("nested", true), ("unborn", false)] {
+        ground.write(format!("{directory}/file"), "x\n");
+        let path = ground.path(directory);
+        ground.git_in(&path, ["init", "-q"], b"");
+        if commits {
+            ground.git_in(&path, ["add", "-A"], b"");
+            ground.git_in(&path, ["commit", "-qm", "nested"], b"");
+        }
+        ground.write(format!("{directory}/dirty"), "y\n");
+    }
+    ground.write("pointer/.git", "gitdir: ../elsewhere\n");
+    ground.write("pointer/file", "z\n");
+    let before = ground.view(&ground.root);
+    let taker = ground.taker("state");
+    let snapshot = taker.snapshot();
+    assert_eq!(
+        omissions(&snapshot),
+        [
+            "nested/.git git_dir",
+            "pointer/.git git_dir 21",
+            "unborn/.git git_dir"
+        ]
+    );
+    assert_eq!(ground.view(&ground.root), before);
+    // git takes the same files once nobody tells it that they are repositories.
+    for path in ["nested/.git", "unborn/.git", "pointer/.git"] {
+        ground.remove(path);
+    }
+    assert_eq!(snapshot.tree, Some(ground.oracle()));
+    ground.fsck(&taker);
+}
+
+#[test]
+fn a_submodule_is_captured_as_its_files() {
+    let library = Ground::repository();
+    let ground = Ground::repository();
+    let url = library.root.to_str().unwrap();
+    ground.git(["submodule", "--quiet", "add", url, "module"]);
+    ground.commit("module");
+    ground.write("module/README", "dirty\n");
+    let taker = ground.taker("state");
+    let snapshot = taker.snapshot();
+    let listing = ground.listing(&taker, &snapshot);
+    assert!(
+        !listing.contains("160000"),
+        "no submodule in place of content: {listing}"
+    );
+    assert!(listing.contains("module/README"), "{listing}");
+    let text = fs::metadata(ground.path("module/.git")).unwrap().len();
+    assert_eq!(
+        omissions(&snapshot),
+        [format!("module/.git git_dir {text}")]
+    );
+    ground.fsck(&taker);
+
+    // The submodule is a workspace of its own, too.
+    let inner = ground.taker_at(&ground.path("module"), "inner", Default::default());
+    let snapshot = inner.snapshot();
+    assert_eq!(snapshot.backend.as_str(), "git");
+    assert_eq!(snapshot.metadata.dirty, Some(true));
+    assert!(omissions(&snapshot).is_empty());
+}
+
+#[test]
+fn names_that_git_takes_for_its_own_are_named() {
+    let ground = Ground::repository();
+    for name in [
+        ".GIT",
+        ".Git/config",
+        "a/.git./x",
+        "git~1",
+        "a/.g\u{200c}it",
+    ] {
+        ground.write(name, "x\n");
+    }
+    let taker = ground.taker("state");
+    let snapshot = taker.snapshot();
+    let names: Vec<_> = snapshot
+        .omissions()
+        .iter()
+        .map(|o| o.path.to_string())
+        .collect();
+    assert_eq!(names.len(), 5, "{names:?}");
+    assert!(
+        omissions(&snapshot)
+            .iter()
+            .all(|o| o.contains("unrepresentable"))
+    );
+    ground.fsck(&taker);
+}
+
+#[test]
+fn the_cap_is_exact_and_tracked_files_are_below_any() {
+    let ground = Ground::repository();
+    let mut capped = options();
+    capped.max_untracked_file_bytes = 10;
+    ground.write("at", [b'x'; 10]);
+    ground.write("over", [b'x'; 11]);
+    ground.symlink("link", "a-target-of-more-than-ten-bytes");
+    ground.write("tracked", [b'x'; 12]);
+    ground.git(["add", "tracked"]);
+    ground.write("tracked", [b'x'; 13]);
+    let taker = ground.taker("state");
+    let snapshot = taker.snapshot_with(&capped);
+    assert_eq!(omissions(&snapshot), ["over too_large 11"]);
+    let listing = ground.listing(&taker, &snapshot);
+    for name in ["at", "link", "tracked"] {
+        assert!(
+            listing.contains(&format!("\t{name}\n")),
+            "{name} in {listing}"
+        );
+    }
+    let capped_at = |bytes| {
+        let mut capped = options();
+        capped.max_untracked_file_bytes = bytes;
+        capped
+    };
+    let hash = ground
+        .hash_taker("hash-state")
+        .snapshot_with(&capped_at(12));
+    assert_eq!(omissions(&hash), [".git excluded", "tracked too_large 13"]);
+    let unlimited = capped_at(0);
+    assert!(omissions(&taker.snapshot_with(&unlimited)).is_empty());
+}
+
+#[test]
+fn what_the_host_excludes_stays_out_though_its_directory_is_entered() {
+    let ground = Ground::repository();
+    ground.write("build/tracked", "x\n");
+    ground.commit("build");
+    ground.write("build/made", "x\n");
+    ground.write("build/deep/made", "x\n");
+    ground.write("node_modules/a/wanted", "x\n");
+    ground.write("node_modules/a/other", "x\n");
+    ground.write("node_modules/b", "x\n");
+    let mut excluding = options();
+    excluding.ignore = IgnoreOptions {
+        paths: vec!["build".to_owned(), "node_modules".to_owned()],
+        globs: Vec::new(),
+    };
+    excluding.include = vec![RelPath::new("node_modules/a/wanted").unwrap()];
+    for taker in [ground.taker("git-state"), ground.hash_taker("hash-state")] {
+        let snapshot = taker.snapshot_with(&with_own_id(&excluding));
+        let mut expected = vec![
+            "node_modules/a/other excluded 2",
+            "node_modules/b excluded 2",
+        ];
+        if snapshot.backend.as_str() == "git" {
+            expected.splice(0..0, ["build/deep excluded", "build/made excluded 2"]);
+        } else {
+            expected.splice(0..0, [".git excluded", "build excluded"]);
+        }
+        assert_eq!(omissions(&snapshot), expected);
+    }
+}
+
+#[test]
+fn no_option_asks_for_a_repositorys_own() {
+    let ground = Ground::repository();
+    let mut asking = options();
+    asking.include = vec![
+        RelPath::new(".git/config").unwrap(),
+        RelPath::new(".git").unwrap(),
+    ];
+    let snapshot = ground.hash_taker("hash-state").snapshot_with(&asking);
+    assert_eq!(omissions(&snapshot), [".git excluded"]);
+    let taker = ground.taker("state");
+    let snapshot = taker.snapshot_with(&with_own_id(&asking));
+    assert_eq!(snapshot.tree, Some(ground.oracle()));
+}
+
+#[test]
+fn an_ignored_path_is_captured_when_the_host_asks_for_it() {
+    let ground = Ground::repository();
+    ground.write(".gitignore", "/out\n*.log\n");
+    ground.write("out/wanted/deep", "x\n");
+    ground.write("out/other", "x\n");
+    ground.write("a.log", "x\n");
+    let mut asking = options();
+    asking.include = vec![
+        RelPath::new("out/wanted").unwrap(),
+        RelPath::new("a.log").unwrap(),
+    ];
+    let taker = ground.taker("state");
+    let snapshot = taker.snapshot_with(&asking);
+    assert_eq!(omissions(&snapshot), ["out/other ignored 2"]);
+    let listing = ground.listing(&taker, &snapshot);
+    assert!(
+        listing.contains("out/wanted/deep") && listing.contains("a.log"),
+        "{listing}"
+    );
+}
+
+#[test]
+fn within_a_session_a_new_rule_hides_nothing_that_was_captured() {
+    let ground = Ground::repository();
+    ground.write("notes/old", "old\n");
+    ground.write("other", "other\n");
+    let taker = ground.taker("state");
+    let session = |name: &str| {
+        let mut options = options();
+        options.owner = Owner {
+            session_id: name.to_owned(),
+            run_id: None,
+        };
+        options
+    };
+    let before = taker.snapshot_with(&session("one"));
+    ground.write(".gitignore", "*\n");
+    ground.write("notes/old", "edited\n");
+    ground.write("notes/new", "new\n");
+    ground.remove("other");
+    let after = taker.snapshot_with(&session("one"));
+    assert_eq!(
+        changed(&taker, &before, &after),
+        ["notes/old", "other"],
+        "the edit and the deletion are seen"
+    );
+    assert_eq!(
+        omissions(&after),
+        [".gitignore ignored 2", "notes/new ignored 4"],
+        "a new file is named"
+    );
+    let elsewhere = taker.snapshot_with(&session("two"));
+    assert_eq!(
+        omissions(&elsewhere),
+        [".gitignore ignored 2", "notes ignored"],
+        "another session has not captured it"
+    );
+}
+
+#[test]
+fn a_workspace_below_the_top_is_all_that_is_looked_at() {
+    let ground = Ground::repository();
+    ground.write(".gitignore", "*.log\n/src/made\n");
+    ground.write("src/.gitignore", "!kept.log\n");
+    ground.write("src/a.log", "x\n");
+    ground.write("src/kept.log", "x\n");
+    ground.write("src/made", "x\n");
+    ground.mkfifo("fifo");
+    let taker = ground.taker_at(&ground.root.join("src"), "state", Default::default());
+    let snapshot = taker.snapshot();
+    assert_eq!(omissions(&snapshot), ["a.log ignored 2", "made ignored 2"]);
+    ground.git(["add", "-A"]);
+    let tree = ground.git(["write-tree"]);
+    assert_eq!(
+        snapshot.tree,
+        Some(ground.git(["rev-parse", &format!("{tree}:src")]))
+    );
+}
+
+#[test]
+fn deep_directories_are_captured_and_bottomless_ones_refused() {
+    let ground = Ground::repository();
+    // Step by step, as the path is longer than the kernel takes at once.
+    let make = |depth: usize| {
+        let mut at = OwnedFd::from(File::open(&ground.root).unwrap());
+        for _ in 0..depth {
+            match rustix::fs::mkdirat(&at, "dd", Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => panic!("{errno}"),
+            }
+            at = rustix::fs::openat(&at, "dd", OFlags::DIRECTORY, Mode::empty()).unwrap();
+        }
+        let flags = OFlags::CREATE | OFlags::WRONLY;
+        let leaf = rustix::fs::openat(at, "leaf", flags, Mode::RUSR).unwrap();
+        rustix::io::write(leaf, b"x\n").unwrap();
+    };
+    make(1500);
+    for taker in [ground.taker("git-state"), ground.hash_taker("hash-state")] {
+        let snapshot = taker.snapshot();
+        assert_eq!(snapshot.metadata.files, 4);
+        assert_eq!(taker.snapshot().metadata.files_hashed, 0);
+    }
+    make(4200);
+    for taker in [ground.taker("git-state"), ground.hash_taker("hash-state")] {
+        let error = taker.try_snapshot(&options()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::LimitExceeded, "{error}");
+    }
+}
+
+#[test]
+fn rules_reach_down_to_the_deepest_file_that_git_can_track() {
+    let ground = Ground::repository();
+    let deep = "d/".repeat(2000);
+    ground.write(format!("{deep}tracked"), "x\n");
+    ground.write(".gitignore", "*.log\n");
+    ground.write(".gitattributes", "*.txt text\n");
+    ground.commit("deep");
+    ground.settle();
+    ground.write(format!("{deep}a.log"), "x\n");
+    ground.write(format!("{deep}untracked"), "x\n");
+    let taker = ground.taker("state");
+    let snapshot = taker.snapshot();
+    assert_eq!(snapshot.metadata.files_hashed, 1, "only the new one");
+    assert_eq!(omissions(&snapshot), [format!("{deep}a.log ignored 2")]);
+    assert_eq!(snapshot.metadata.files, 7);
+}
+
+fn with_own_id(options: &SnapshotOptions) -> SnapshotOptions {
+    let mut own = options.clone();
+    own.id = stillframe_backends::SnapshotId::random();
+    own
+}
