@@ -1,1 +1,105 @@
 //! Workspace snapshot engine for agent runs.
+//!
+//! A host hands it a directory and some work to do there. The engine records the directory before
+//! and after, tells exactly what changed, can put it back, keeps large patches as artifacts and
+//! what happened in a durable log, and settles what a crash left when it is started again.
+//!
+//! ```no_run
+//! use stillframe::{
+//!     CommandAdapter, Cursor, Engine, EngineOptions, RunOptions, Strategy, WorkspaceOptions,
+//! };
+//!
+//! # async fn host() -> Result<(), stillframe::Error> {
+//! let engine = Engine::start(EngineOptions::default()).await?;
+//! let session = engine.session("ticket-42").await?;
+//! let mut events = session.events(Cursor::start());
+//!
+//! let outcome = session
+//!     .execute_run(
+//!         RunOptions::new("fix the build").workspace(
+//!             WorkspaceOptions::at("/src/app")
+//!                 .strategy(Strategy::Auto)
+//!                 .rollback_on_failure(true),
+//!         ),
+//!         CommandAdapter::new("make").arg("test"),
+//!     )
+//!     .await?;
+//! if let Some(diff) = &outcome.workspace.diff {
+//!     println!("{} files changed", diff.files_changed);
+//! }
+//! while let Some(event) = events.next().await {
+//!     println!("{}", event?.event_type);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Several engines, of several processes, may use one state directory at once. What is not here:
+//! the captures themselves, which are in [`backends`] and need no runtime; and a sandbox, since the
+//! work of a run may do whatever its user may do.
+
+mod actors;
+mod adapter;
+mod blocking;
+mod command;
+mod engine;
+mod error;
+mod event;
+mod execute;
+mod gc;
+mod id;
+mod liveness;
+mod options;
+mod outcome;
+mod recovery;
+mod run;
+mod run_lock;
+mod session;
+mod session_manager;
+mod state;
+mod stream;
+mod workspaces;
+
+// The tests here use the backend of an example, which knows this crate by its name.
+#[cfg(test)]
+extern crate self as stillframe;
+#[cfg(test)]
+#[path = "../examples/custom_backend/copying.rs"]
+mod copying;
+
+pub use engine::Engine;
+pub use options::{
+    DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, DiffEnd, DiffRequest, EngineOptions,
+    GcOptions, RestoreRequest, RunOptions, RunQuery, UndoTarget, WorkspaceOptions,
+};
+pub use session_manager::SessionManager;
+
+pub use adapter::{Adapter, AdapterError, AdapterOutput, BoxAdapter, Ending, RunContext};
+pub use command::{
+    CommandAdapter, CommandInput, CommandOutput, CommandResult, DEFAULT_MAX_OUTPUT_BYTES,
+    OutputPiece,
+};
+pub use tokio_util::sync::CancellationToken;
+
+pub use outcome::{
+    ArtifactRecord, ArtifactVerdict, DiffOutcome, Failure, GcOutcome, OperationKind,
+    RestoreDocument, RestoreStatus, RunDocument, RunOutcome, RunRecord, RunResult, SessionRecord,
+    SessionStats, SnapshotVerdict, UndoOutcome, Undone, VerifyOutcome, WorkspaceDocument,
+    WorkspaceOutcome,
+};
+pub use run::RunStatus;
+pub use session::SessionStatus;
+
+pub use event::{Cursor, EVENT_SCHEMA_VERSION, Event, EventQuery, EventType};
+pub use stream::EventStream;
+
+pub use error::{Error, ErrorDocument};
+pub use id::{ArtifactId, EventId, InvalidId, RunId, SessionId};
+
+/// The synchronous part: what a custom backend implements, and the values it works with.
+pub use stillframe_backends as backends;
+pub use stillframe_backends::{
+    BackendKind, BorrowMode, Diff, DiffOptions, ErrorKind, IgnoreOptions, Label, Omission,
+    OmissionReason, PatchText, PlanId, Progress, RelPath, RestorePlan, Skipped, Snapshot,
+    SnapshotId, SnapshotMetadata, Strategy, Why,
+};

@@ -1,0 +1,307 @@
+//! The actors, and what they share.
+//!
+//! ```text
+//! supervisor ─┬─ state writer      lost: nobody may act, the tree stops
+//!             ├─ artifact store    restarted
+//!             ├─ session manager   one for each session; restarted, reloads from the log
+//!             └─ workspace         one for each directory, by device and inode; restarted
+//! ```
+//!
+//! An actor checks, logs, applies and starts work; the work itself runs outside, owns what it
+//! locked, and answers to whoever asked. So a restart loses a queue, never work, and whoever has
+//! something in the queue puts it there again.
+
+pub(crate) mod artifact_store;
+pub(crate) mod session_manager;
+pub(crate) mod state_writer;
+pub(crate) mod supervisor;
+pub(crate) mod workspace;
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use jiff::Timestamp;
+use serde_json::Value;
+use stillframe_artifact_store::{ArtifactStore, FileStore};
+use stillframe_backends::StateDir;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::adapter::EventLog;
+use crate::blocking::Blocking;
+use crate::error::Error;
+use crate::event::{Event, EventType};
+use crate::id::{EngineId, RunId, SessionId};
+use crate::liveness::EngineLock;
+use crate::options::EngineOptions;
+use crate::state::{Change, NewEvent, StateError, StateStore};
+
+use self::state_writer::StateWriter;
+
+/// What every part of an engine needs. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Parts {
+    pub(crate) options: Arc<EngineOptions>,
+    pub(crate) engine_id: EngineId,
+    pub(crate) state_dir: StateDir,
+    pub(crate) writer: StateWriter,
+    pub(crate) reader: StateReader,
+    /// For work on workspaces and artifacts.
+    pub(crate) blocking: Blocking,
+    pub(crate) artifacts: Artifacts,
+    pub(crate) live_runs: LiveRuns,
+    pub(crate) lock: Arc<EngineLock>,
+    /// Cancelled once the tree of actors has stopped.
+    pub(crate) stopped: CancellationToken,
+}
+
+impl Parts {
+    /// The time, by the clock of the options.
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.options.clock)()
+    }
+
+    /// Fails once the tree has stopped.
+    pub(crate) fn check_available(&self) -> Result<(), Error> {
+        if self.stopped.is_cancelled() {
+            return Err(stopped());
+        }
+        Ok(())
+    }
+}
+
+impl EventLog for Parts {
+    fn append(
+        &self,
+        session_id: SessionId,
+        run_id: RunId,
+        event_type: EventType,
+        data: Value,
+    ) -> Pin<Box<dyn Future<Output = Result<Event, Error>> + Send>> {
+        let parts = self.clone();
+        Box::pin(async move {
+            if event_type.is_reserved() {
+                return Err(Error::invalid_options(format!(
+                    "events of the type {event_type} are the engine's"
+                )));
+            }
+            if !event_type.is_well_formed() {
+                return Err(Error::invalid_options(format!(
+                    "{:?} is no type of events: 1 to 64 lower-case letters, digits or \"_\", the first a letter",
+                    event_type.as_str()
+                )));
+            }
+            let at = parts.now();
+            let event = NewEvent::new(event_type, &session_id, Some(&run_id), at, data);
+            let mut stored = parts.writer.commit(vec![Change::Append(event)]).await?;
+            Ok(stored.pop().expect("an append answers with its event"))
+        })
+    }
+}
+
+/// The error of a call on an engine that is gone.
+pub(crate) fn stopped() -> Error {
+    Error::unavailable("the engine has stopped")
+}
+
+/// Reads the state beside the writer. Clones share one connection.
+#[derive(Clone)]
+pub(crate) struct StateReader {
+    store: Arc<Mutex<Box<dyn StateStore>>>,
+    threads: Blocking,
+}
+
+impl StateReader {
+    /// Reads with `store`.
+    pub(crate) fn new(store: Box<dyn StateStore>) -> Self {
+        Self {
+            store: Arc::new(Mutex::new(store)),
+            // One connection: a second reader would only wait on another thread.
+            threads: Blocking::new(1),
+        }
+    }
+
+    /// Reads what is committed. Does not wait for work on workspaces.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&dyn StateStore) -> Result<T, StateError> + Send + 'static,
+    ) -> Result<T, Error> {
+        let reader = self.clone();
+        self.threads.run(move || reader.read_blocking(read)).await?
+    }
+
+    /// As [`StateReader::read`], for questions that have errors of their own.
+    pub(crate) async fn read_with<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&dyn StateStore) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let reader = self.clone();
+        self.threads
+            .run(move || reader.read_blocking_with(read))
+            .await?
+    }
+
+    /// As [`StateReader::read`], for work that may block anyway.
+    pub(crate) fn read_blocking<T>(
+        &self,
+        read: impl FnOnce(&dyn StateStore) -> Result<T, StateError>,
+    ) -> Result<T, Error> {
+        self.read_blocking_with(|store| Ok(read(store)?))
+    }
+
+    /// As [`StateReader::read_with`], for work that may block anyway.
+    pub(crate) fn read_blocking_with<T>(
+        &self,
+        read: impl FnOnce(&dyn StateStore) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        // A reader keeps nothing that a panic could leave half-way.
+        let store = self.store.lock().unwrap_or_else(|e| e.into_inner());
+        read(store.as_ref())
+    }
+}
+
+/// Where artifacts are kept.
+#[derive(Clone)]
+pub(crate) struct Artifacts {
+    pub(crate) store: Arc<dyn ArtifactStore>,
+    /// The same, if it is the engine's own on disk: it can clean up after itself.
+    pub(crate) files: Option<Arc<FileStore>>,
+}
+
+impl Artifacts {
+    /// What the registry calls this kind of store.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.files {
+            Some(_) => "file",
+            None => "custom",
+        }
+    }
+}
+
+/// The runs of this engine that are under way, and how to stop them.
+///
+/// It is no actor's own, so that a restart does not cut a run off from whoever wants to stop it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LiveRuns {
+    runs: Arc<Mutex<HashMap<RunId, LiveRun>>>,
+}
+
+#[derive(Debug)]
+struct LiveRun {
+    session_id: SessionId,
+    cancellation: CancellationToken,
+}
+
+impl LiveRuns {
+    fn runs(&self) -> MutexGuard<'_, HashMap<RunId, LiveRun>> {
+        // The map is changed by single calls, so a panic elsewhere cannot leave it half-way.
+        self.runs.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Notes a run; `false`: there is one of that id already.
+    pub(crate) fn insert(
+        &self,
+        run_id: RunId,
+        session_id: SessionId,
+        cancellation: CancellationToken,
+    ) -> bool {
+        use std::collections::hash_map::Entry;
+        match self.runs().entry(run_id) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(entry) => {
+                entry.insert(LiveRun {
+                    session_id,
+                    cancellation,
+                });
+                true
+            }
+        }
+    }
+
+    /// The run is over.
+    pub(crate) fn remove(&self, run_id: &RunId) {
+        self.runs().remove(run_id);
+    }
+
+    /// Asks a run to stop; `false`: there is none of that id.
+    pub(crate) fn cancel(&self, run_id: &RunId) -> bool {
+        let runs = self.runs();
+        let run = runs.get(run_id);
+        if let Some(run) = run {
+            run.cancellation.cancel();
+        }
+        run.is_some()
+    }
+
+    /// Asks the runs of a session to stop.
+    pub(crate) fn cancel_session(&self, session_id: &SessionId) {
+        for run in self.runs().values() {
+            if run.session_id == *session_id {
+                run.cancellation.cancel();
+            }
+        }
+    }
+
+    /// Asks every run to stop.
+    pub(crate) fn cancel_all(&self) {
+        for run in self.runs().values() {
+            run.cancellation.cancel();
+        }
+    }
+}
+
+/// Where an answer goes. The asker may have left, which is no error.
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
+
+/// Work that waits in the queue of an actor, and can be taken back until it is begun.
+///
+/// Whoever asked keeps a [`Claim`] on it: when the queue is lost with its actor, the claim hears of
+/// it and still has the work.
+pub(crate) struct Ticket<J> {
+    job: Arc<Mutex<Option<J>>>,
+    // Dropped with the ticket, which the claim hears of.
+    _held: oneshot::Sender<()>,
+}
+
+/// The other half of a [`Ticket`].
+pub(crate) struct Claim<J> {
+    job: Arc<Mutex<Option<J>>>,
+    lost: oneshot::Receiver<()>,
+}
+
+fn take<J>(job: &Mutex<Option<J>>) -> Option<J> {
+    job.lock().unwrap_or_else(|e| e.into_inner()).take()
+}
+
+impl<J> Ticket<J> {
+    /// A ticket for `job`, and the claim on it.
+    pub(crate) fn new(job: J) -> (Self, Claim<J>) {
+        let job = Arc::new(Mutex::new(Some(job)));
+        let (held, lost) = oneshot::channel();
+        let ticket = Self {
+            job: Arc::clone(&job),
+            _held: held,
+        };
+        (ticket, Claim { job, lost })
+    }
+
+    /// The job, to be begun; `None`: it was taken back.
+    pub(crate) fn begin(&self) -> Option<J> {
+        take(&self.job)
+    }
+}
+
+impl<J> Claim<J> {
+    /// Comes back once the ticket is gone: because the job was begun, or because it never will be.
+    pub(crate) async fn settled(&mut self) {
+        // Nothing is ever sent: the end of the sender is the news.
+        let _ = (&mut self.lost).await;
+    }
+
+    /// The job, if it was not begun.
+    pub(crate) fn take_back(&self) -> Option<J> {
+        take(&self.job)
+    }
+}

@@ -1,0 +1,589 @@
+//! The root of the actors: starts them, finds them, and starts them again.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::time::{Duration, Instant};
+
+use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, ActorStatus, SupervisionEvent};
+use stillframe_backends::Identity;
+use tokio::sync::{oneshot, watch};
+
+use super::artifact_store::{ArtifactStoreActor, ArtifactStoreArguments, ArtifactStoreMessage};
+use super::session_manager::{OVER, SessionManagerActor, SessionMessage};
+use super::state_writer::{StateWriter, StateWriterActor, StateWriterArguments};
+use super::workspace::{WorkspaceActor, WorkspaceMessage};
+use super::{Parts, Reply};
+use crate::error::Error;
+use crate::id::SessionId;
+use crate::state::StateStore;
+
+/// How often a child may be started again within [`RESTART_WINDOW`]. One that fails at once would
+/// otherwise keep a processor busy for ever; it is started when it is next asked for instead.
+const MAX_RESTARTS: usize = 5;
+
+/// See [`MAX_RESTARTS`].
+const RESTART_WINDOW: Duration = Duration::from_secs(10);
+
+/// How long the children may take to stop.
+const STOP_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The root supervisor.
+pub(crate) struct SupervisorActor;
+
+/// What the supervisor is asked for.
+pub(crate) enum SupervisorMessage {
+    /// The actor of a session.
+    Session {
+        id: SessionId,
+        reply: Reply<ActorRef<SessionMessage>>,
+    },
+    /// The actor of a workspace.
+    Workspace {
+        identity: Identity,
+        reply: Reply<ActorRef<WorkspaceMessage>>,
+    },
+    /// The actor of the artifact store.
+    ArtifactStore {
+        reply: Reply<ActorRef<ArtifactStoreMessage>>,
+    },
+}
+
+/// What the supervisor starts with.
+pub(crate) struct SupervisorArguments {
+    pub(crate) store: Box<dyn StateStore>,
+    pub(crate) doorbell: watch::Sender<u64>,
+    /// Makes the parts once the state writer is there.
+    pub(crate) parts: Box<dyn FnOnce(StateWriter) -> Parts + Send>,
+    /// Gets a copy of them.
+    pub(crate) started: oneshot::Sender<Parts>,
+}
+
+pub(crate) struct SupervisorState {
+    parts: Parts,
+    sessions: Children<SessionId, SessionMessage>,
+    workspaces: Children<Identity, WorkspaceMessage>,
+    artifact_store: Children<(), ArtifactStoreMessage>,
+}
+
+/// Children of one kind, by what they are for.
+struct Children<K, M> {
+    actors: HashMap<K, ActorRef<M>>,
+    restarts: HashMap<K, VecDeque<Instant>>,
+}
+
+impl<K, M> Default for Children<K, M> {
+    fn default() -> Self {
+        Self {
+            actors: HashMap::new(),
+            restarts: HashMap::new(),
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash, M: ractor::Message> Children<K, M> {
+    /// The child for `key`, if it is alive.
+    fn alive(&self, key: &K) -> Option<ActorRef<M>> {
+        self.actors
+            .get(key)
+            .filter(|actor| actor.get_status() <= ActorStatus::Running)
+            .cloned()
+    }
+
+    /// Forgets the child that `cell` is; `None`: it is none of these, or an earlier incarnation.
+    fn remove(&mut self, cell: &ActorCell) -> Option<K> {
+        let (key, _) = self
+            .actors
+            .iter()
+            .find(|(_, actor)| actor.get_id() == cell.get_id())?;
+        let key = key.clone();
+        self.actors.remove(&key);
+        Some(key)
+    }
+
+    /// Notes a restart at `now`; `false`: there were too many.
+    fn may_restart(&mut self, key: &K, now: Instant) -> bool {
+        let restarts = self.restarts.entry(key.clone()).or_default();
+        while restarts
+            .front()
+            .is_some_and(|at| now.duration_since(*at) > RESTART_WINDOW)
+        {
+            restarts.pop_front();
+        }
+        if restarts.len() >= MAX_RESTARTS {
+            return false;
+        }
+        restarts.push_back(now);
+        true
+    }
+}
+
+impl SupervisorActor {
+    async fn session(
+        &self,
+        myself: &ActorRef<SupervisorMessage>,
+        state: &mut SupervisorState,
+        id: SessionId,
+    ) -> Result<ActorRef<SessionMessage>, Error> {
+        if let Some(actor) = state.sessions.alive(&id) {
+            return Ok(actor);
+        }
+        let arguments = (id.clone(), state.parts.clone());
+        let actor = spawn(SessionManagerActor, arguments, myself).await?;
+        state.sessions.actors.insert(id, actor.clone());
+        Ok(actor)
+    }
+
+    async fn workspace(
+        &self,
+        myself: &ActorRef<SupervisorMessage>,
+        state: &mut SupervisorState,
+        identity: Identity,
+    ) -> Result<ActorRef<WorkspaceMessage>, Error> {
+        if let Some(actor) = state.workspaces.alive(&identity) {
+            return Ok(actor);
+        }
+        let actor = spawn(WorkspaceActor, state.parts.blocking.clone(), myself).await?;
+        state.workspaces.actors.insert(identity, actor.clone());
+        Ok(actor)
+    }
+
+    async fn artifact_store(
+        &self,
+        myself: &ActorRef<SupervisorMessage>,
+        state: &mut SupervisorState,
+    ) -> Result<ActorRef<ArtifactStoreMessage>, Error> {
+        if let Some(actor) = state.artifact_store.alive(&()) {
+            return Ok(actor);
+        }
+        let arguments = ArtifactStoreArguments {
+            artifacts: state.parts.artifacts.clone(),
+            blocking: state.parts.blocking.clone(),
+        };
+        let actor = spawn(ArtifactStoreActor, arguments, myself).await?;
+        state.artifact_store.actors.insert((), actor.clone());
+        Ok(actor)
+    }
+
+    /// Starts a child again that ended although it was needed, by what it is for.
+    async fn restart(
+        &self,
+        myself: &ActorRef<SupervisorMessage>,
+        state: &mut SupervisorState,
+        ended: &ActorCell,
+    ) {
+        let now = Instant::now();
+        // A child that fails to start is started when it is next asked for, and whoever asks is
+        // told why not.
+        if let Some(id) = state.sessions.remove(ended) {
+            if state.sessions.may_restart(&id, now) {
+                let _ = self.session(myself, state, id).await;
+            }
+        } else if let Some(identity) = state.workspaces.remove(ended) {
+            if state.workspaces.may_restart(&identity, now) {
+                let _ = self.workspace(myself, state, identity).await;
+            }
+        } else if state.artifact_store.remove(ended).is_some()
+            && state.artifact_store.may_restart(&(), now)
+        {
+            let _ = self.artifact_store(myself, state).await;
+        }
+    }
+}
+
+async fn spawn<A: Actor>(
+    actor: A,
+    arguments: A::Arguments,
+    supervisor: &ActorRef<SupervisorMessage>,
+) -> Result<ActorRef<A::Msg>, Error> {
+    // Without a name: names are global to the process, and two engines may live in it.
+    let (actor, _) = Actor::spawn_linked(None, actor, arguments, supervisor.get_cell())
+        .await
+        .map_err(|e| Error::unavailable(format!("a part of the engine cannot be started: {e}")))?;
+    Ok(actor)
+}
+
+impl Actor for SupervisorActor {
+    type Msg = SupervisorMessage;
+    type State = SupervisorState;
+    type Arguments = SupervisorArguments;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        arguments: Self::Arguments,
+    ) -> Result<Self::State, ActorProcessingErr> {
+        let writer_arguments = StateWriterArguments {
+            store: arguments.store,
+            doorbell: arguments.doorbell.clone(),
+        };
+        let writer = spawn(StateWriterActor, writer_arguments, &myself).await?;
+        let writer = StateWriter::new(writer, arguments.doorbell);
+        let parts = (arguments.parts)(writer);
+        // Whoever starts an engine waits for them.
+        let _ = arguments.started.send(parts.clone());
+        let mut state = SupervisorState {
+            parts,
+            sessions: Children::default(),
+            workspaces: Children::default(),
+            artifact_store: Children::default(),
+        };
+        self.artifact_store(&myself, &mut state).await?;
+        Ok(state)
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        message: Self::Msg,
+        state: &mut Self::State,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            SupervisorMessage::Session { id, reply } => {
+                let _ = reply.send(self.session(&myself, state, id).await);
+            }
+            SupervisorMessage::Workspace { identity, reply } => {
+                let _ = reply.send(self.workspace(&myself, state, identity).await);
+            }
+            SupervisorMessage::ArtifactStore { reply } => {
+                let _ = reply.send(self.artifact_store(&myself, state).await);
+            }
+        }
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        event: SupervisionEvent,
+        state: &mut Self::State,
+    ) -> Result<(), ActorProcessingErr> {
+        let ended = match event {
+            SupervisionEvent::ActorFailed(cell, _) => cell,
+            SupervisionEvent::ActorTerminated(cell, _, reason) => {
+                if reason.as_deref() == Some(OVER) {
+                    state.sessions.remove(&cell);
+                    return Ok(());
+                }
+                cell
+            }
+            _ => return Ok(()),
+        };
+        if ended.get_id() == state.parts.writer.actor().get_id() {
+            // Without the log nobody may act. Something may be in a store that has no row.
+            state.parts.lock.leave_work();
+            state.parts.stopped.cancel();
+            state.parts.live_runs.cancel_all();
+            myself.stop(Some("the state writer is lost".to_owned()));
+            return Ok(());
+        }
+        self.restart(&myself, state, &ended).await;
+        Ok(())
+    }
+
+    async fn post_stop(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        state: &mut Self::State,
+    ) -> Result<(), ActorProcessingErr> {
+        // A stopping supervisor would kill its children, and the state writer has a queue.
+        myself.drain_children_and_wait(Some(STOP_PATIENCE)).await;
+        state.parts.stopped.cancel();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use stillframe_backends::{ErrorKind, Label, Workspace};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::actors::workspace::Job;
+    use crate::actors::{Claim, Ticket};
+    use crate::adapter::{Adapter, AdapterError, AdapterOutput, RunContext};
+    use crate::copying::CopyingBackend;
+    use crate::engine::{Core, Engine};
+    use crate::event::EventQuery;
+    use crate::options::{EngineOptions, RunOptions, WorkspaceOptions};
+    use crate::run::RunStatus;
+    use crate::session_manager::SessionManager;
+    use crate::workspaces;
+
+    struct Host {
+        scratch: tempfile::TempDir,
+        engine: Engine,
+        session: SessionManager,
+    }
+
+    impl Host {
+        async fn new() -> Self {
+            let scratch = tempfile::tempdir().unwrap();
+            std::fs::create_dir(scratch.path().join("workspace")).unwrap();
+            let options = EngineOptions::default()
+                .state_dir(scratch.path().join("state"))
+                .lock_patience(Duration::from_secs(30))
+                .backend(Arc::new(CopyingBackend));
+            let engine = Engine::start(options).await.unwrap();
+            let session = engine.session("s").await.unwrap();
+            Self {
+                scratch,
+                engine,
+                session,
+            }
+        }
+
+        fn workspace(&self) -> WorkspaceOptions {
+            WorkspaceOptions::at(self.scratch.path().join("workspace"))
+        }
+
+        fn core(&self) -> &Core {
+            &self.engine.core
+        }
+
+        async fn session_actor(&self) -> ActorRef<SessionMessage> {
+            let id = self.session.id().clone();
+            let ask = |reply| SupervisorMessage::Session {
+                id: id.clone(),
+                reply,
+            };
+            self.core().ask(ask).await.unwrap()
+        }
+
+        async fn opened(&self) -> Workspace {
+            let opened = self.core().open(&self.workspace()).await.unwrap();
+            opened.workspace
+        }
+
+        async fn sequences(&self) -> Vec<u64> {
+            let query = EventQuery::session(self.session.id().clone());
+            let events = self.engine.events(query).await.unwrap();
+            events.iter().map(|e| e.sequence).collect()
+        }
+    }
+
+    async fn kill<M: ractor::Message>(actor: &ActorRef<M>) {
+        actor.get_cell().kill_and_wait(None).await.unwrap();
+    }
+
+    /// Work that says that it has begun, and goes on when it is told to.
+    struct Held {
+        begun: mpsc::UnboundedSender<()>,
+        go_on: tokio::sync::Mutex<mpsc::UnboundedReceiver<()>>,
+    }
+
+    impl Held {
+        fn new() -> (Self, mpsc::UnboundedReceiver<()>, mpsc::UnboundedSender<()>) {
+            let (begun, has_begun) = mpsc::unbounded_channel();
+            let (go, go_on) = mpsc::unbounded_channel();
+            let go_on = tokio::sync::Mutex::new(go_on);
+            (Self { begun, go_on }, has_begun, go)
+        }
+    }
+
+    impl Adapter for Held {
+        async fn run(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
+            self.begun.send(()).unwrap();
+            let mut go_on = self.go_on.lock().await;
+            tokio::select! {
+                _ = go_on.recv() => Ok(AdapterOutput::empty()),
+                () = context.cancellation.cancelled() => Err(AdapterError::cancelled("asked")),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_session_manager_that_is_killed_is_replaced_and_its_run_comes_to_its_end() {
+        let host = Host::new().await;
+        let (work, mut has_begun, go) = Held::new();
+        let options = RunOptions::new("x").workspace(host.workspace());
+        let session = host.session.clone();
+        let run = tokio::spawn(async move { session.execute_run(options, work).await });
+        has_begun.recv().await.unwrap();
+
+        let killed = host.session_actor().await;
+        kill(&killed).await;
+        let successor = host.session_actor().await;
+        assert_ne!(killed.get_id(), successor.get_id());
+
+        go.send(()).unwrap();
+        let outcome = run.await.unwrap().unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Completed);
+        assert!(outcome.workspace.diff.is_some());
+        let run = host.engine.find_run(outcome.run_id.as_str()).await.unwrap();
+        assert_eq!(run.status, RunStatus::Completed);
+        assert_eq!(host.sequences().await, [1, 2, 3, 4, 5, 6, 7]);
+        host.engine.shutdown().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn killing_session_managers_between_all_steps_of_runs_loses_none() {
+        let host = Host::new().await;
+        let mut runs = tokio::task::JoinSet::new();
+        for _ in 0..4 {
+            let (work, _begun, go) = Held::new();
+            go.send(()).unwrap();
+            let (session, workspace) = (host.session.clone(), host.workspace());
+            runs.spawn(async move {
+                let _begun = _begun;
+                let options = RunOptions::new("x").workspace(workspace);
+                session.execute_run(options, work).await
+            });
+        }
+        // Fewer than the retries of one question, so that none of them can run out.
+        for _ in 0..6 {
+            kill(&host.session_actor().await).await;
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+        }
+        for outcome in runs.join_all().await {
+            assert_eq!(outcome.unwrap().run.status, RunStatus::Completed);
+        }
+        let expected: Vec<u64> = (1..=2 + 4 * 5).collect();
+        assert_eq!(host.sequences().await, expected, "nothing is there twice");
+    }
+
+    #[tokio::test]
+    async fn work_in_the_queue_of_a_killed_workspace_is_done_by_its_successor() {
+        let host = Host::new().await;
+        let workspace = host.opened().await;
+        let (begun, has_begun) = std::sync::mpsc::channel::<()>();
+        let (go, go_on) = std::sync::mpsc::channel::<()>();
+        let work = |job: Job| {
+            let (core, workspace) = (host.core().clone(), workspace.clone());
+            tokio::spawn(async move {
+                let patience = Duration::from_secs(30);
+                workspaces::work(&core, &workspace, "a test", patience, move |_| {
+                    job();
+                    Ok(())
+                })
+                .await
+            })
+        };
+        let first = work(Box::new(move || {
+            begun.send(()).unwrap();
+            go_on.recv().unwrap();
+        }));
+        while has_begun.try_recv().is_err() {
+            tokio::task::yield_now().await;
+        }
+        let (done, is_done) = std::sync::mpsc::channel();
+        let second = work(Box::new(move || done.send("done").unwrap()));
+        // The question comes after the work in the queue, so the answer says that it is there.
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        let actor = host
+            .core()
+            .workspace_actor(workspace.identity())
+            .await
+            .unwrap();
+        let (reply, holder) = oneshot::channel();
+        actor
+            .send_message(WorkspaceMessage::Holder { reply })
+            .unwrap();
+        assert_eq!(holder.await.unwrap(), Some("a test"));
+
+        kill(&actor).await;
+        go.send(()).unwrap();
+        first.await.unwrap().unwrap();
+        second.await.unwrap().unwrap();
+        assert_eq!(is_done.recv().unwrap(), "done");
+        let successor = host
+            .core()
+            .workspace_actor(workspace.identity())
+            .await
+            .unwrap();
+        assert_ne!(actor.get_id(), successor.get_id());
+    }
+
+    #[tokio::test]
+    async fn a_ticket_that_is_lost_leaves_the_work_with_whoever_claims_it() {
+        let (ticket, mut claim): (Ticket<u8>, Claim<u8>) = Ticket::new(7);
+        drop(ticket);
+        claim.settled().await;
+        assert_eq!(claim.take_back(), Some(7));
+
+        let (ticket, claim) = Ticket::new(8);
+        assert_eq!(ticket.begin(), Some(8));
+        assert_eq!(claim.take_back(), None, "it is begun");
+    }
+
+    #[tokio::test]
+    async fn an_artifact_store_that_is_killed_is_replaced() {
+        let host = Host::new().await;
+        let ask = |reply| SupervisorMessage::ArtifactStore { reply };
+        let killed = host.core().ask(ask).await.unwrap();
+        kill(&killed).await;
+        let content = Box::new(&b"content"[..]);
+        host.session
+            .put_artifact("key", "text/plain", content)
+            .await
+            .unwrap();
+        let successor = host.core().ask(ask).await.unwrap();
+        assert_ne!(killed.get_id(), successor.get_id());
+    }
+
+    #[tokio::test]
+    async fn without_the_state_writer_nobody_may_act() {
+        let host = Host::new().await;
+        let (work, mut has_begun, _go) = Held::new();
+        let options = RunOptions::new("x").workspace(host.workspace());
+        let session = host.session.clone();
+        let run = tokio::spawn(async move { session.execute_run(options, work).await });
+        has_begun.recv().await.unwrap();
+
+        kill(host.core().parts.writer.actor()).await;
+        host.core().parts.stopped.cancelled().await;
+        for error in [
+            host.engine.sessions().await.map(|_| ()),
+            host.engine.session("t").await.map(|_| ()),
+            host.session.pause("").await.map(|_| ()),
+            host.session.record().await.map(|_| ()),
+            host.engine.snapshots(&host.workspace()).await.map(|_| ()),
+            host.session
+                .snapshot(&host.workspace(), Label::MANUAL)
+                .await
+                .map(|_| ()),
+        ] {
+            assert_eq!(error.unwrap_err().kind(), ErrorKind::Unavailable);
+        }
+        // The run was stopped, and its own result is told beside the failure of the engine.
+        let error = run.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.touched());
+        let outcome = error.outcome().expect("the work was done");
+        assert_eq!(outcome.run.status, RunStatus::Cancelled);
+        host.engine.shutdown().await.unwrap();
+
+        let options = host.core().parts.options.as_ref().clone();
+        let next = Engine::start(options).await.unwrap();
+        let run = next.find_run(outcome.run_id.as_str()).await.unwrap();
+        assert_eq!(run.status, RunStatus::Failed, "the next engine settled it");
+    }
+
+    #[tokio::test]
+    async fn a_child_that_keeps_dying_is_not_started_again_and_again() {
+        let mut children = Children::<u8, WorkspaceMessage>::default();
+        let now = Instant::now();
+        let allowed = (0..10).filter(|_| children.may_restart(&1, now)).count();
+        assert_eq!(allowed, MAX_RESTARTS);
+        assert!(children.may_restart(&2, now), "each has a count of its own");
+        let later = now + RESTART_WINDOW + Duration::from_secs(1);
+        assert!(children.may_restart(&1, later));
+    }
+
+    #[tokio::test]
+    async fn two_engines_live_in_one_process() {
+        let (one, other) = (Host::new().await, Host::new().await);
+        one.engine.shutdown().await.unwrap();
+        let label = Label::MANUAL;
+        other
+            .session
+            .snapshot(&other.workspace(), label)
+            .await
+            .unwrap();
+    }
+}

@@ -1,0 +1,98 @@
+//! The actor of a workspace: one piece of work after the other.
+
+use std::collections::VecDeque;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::sync::oneshot;
+
+use super::Ticket;
+use crate::blocking::Blocking;
+
+/// Lets the work of this engine on one directory take turns, in the order of asking.
+///
+/// The lock that keeps other processes out is taken by the work itself, which owns it: the work
+/// goes on, locked, when this actor is killed.
+pub(crate) struct WorkspaceActor;
+
+/// Work on a workspace. It answers to whoever asked by itself.
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
+
+/// What a workspace is asked for.
+pub(crate) enum WorkspaceMessage {
+    /// Do this when its turn comes. `what` is a noun, for those who wait.
+    Work {
+        ticket: Ticket<Job>,
+        what: &'static str,
+    },
+    /// The work that was begun has ended.
+    Done,
+    /// What is being done; `None`: nothing.
+    Holder {
+        reply: oneshot::Sender<Option<&'static str>>,
+    },
+}
+
+#[derive(Default)]
+pub(crate) struct WorkspaceState {
+    queue: VecDeque<(Ticket<Job>, &'static str)>,
+    holder: Option<&'static str>,
+}
+
+impl WorkspaceActor {
+    /// Begins the next piece of work, if there is one and nothing is being done.
+    fn begin_next(
+        &self,
+        myself: &ActorRef<WorkspaceMessage>,
+        blocking: &Blocking,
+        state: &mut WorkspaceState,
+    ) {
+        if state.holder.is_some() {
+            return;
+        }
+        while let Some((ticket, what)) = state.queue.pop_front() {
+            let Some(job) = ticket.begin() else {
+                continue;
+            };
+            state.holder = Some(what);
+            let blocking = blocking.clone();
+            let myself = myself.clone();
+            tokio::spawn(async move {
+                // A job that panics has answered by itself.
+                let _ = blocking.run(job).await;
+                let _ = myself.send_message(WorkspaceMessage::Done);
+            });
+            return;
+        }
+    }
+}
+
+impl Actor for WorkspaceActor {
+    type Msg = WorkspaceMessage;
+    type State = (Blocking, WorkspaceState);
+    type Arguments = Blocking;
+
+    async fn pre_start(
+        &self,
+        _myself: ActorRef<Self::Msg>,
+        blocking: Self::Arguments,
+    ) -> Result<Self::State, ActorProcessingErr> {
+        Ok((blocking, WorkspaceState::default()))
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        message: Self::Msg,
+        (blocking, state): &mut Self::State,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            WorkspaceMessage::Work { ticket, what } => state.queue.push_back((ticket, what)),
+            WorkspaceMessage::Done => state.holder = None,
+            WorkspaceMessage::Holder { reply } => {
+                let _ = reply.send(state.holder);
+            }
+        }
+        self.begin_next(&myself, blocking, state);
+        Ok(())
+    }
+}

@@ -1,0 +1,241 @@
+//! The host's work: what runs between the before- and the after-snapshot.
+
+use std::fmt;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use crate::command::CommandResult;
+use crate::error::Error;
+use crate::event::{Event, EventType};
+use crate::id::{RunId, SessionId};
+use crate::outcome::Failure;
+
+/// Does the work of a run.
+///
+/// The engine calls [`Adapter::run`] once for each run, after the before-snapshot is durable. The
+/// work is over when the future is: whatever it started must have ended by then, because the
+/// after-snapshot, and possibly a rollback, follow at once. A panic is a failed run.
+pub trait Adapter: Send + Sync + 'static {
+    /// Refuses options that cannot be right, before anything is done.
+    fn check(&self, workspace: Option<&Path>) -> Result<(), Error> {
+        let _ = workspace;
+        Ok(())
+    }
+
+    /// Does the work, until it is done or [`RunContext::cancellation`] is cancelled.
+    ///
+    /// A future that does not end within five seconds after the cancellation is dropped.
+    fn run(
+        &self,
+        context: RunContext,
+    ) -> impl Future<Output = Result<AdapterOutput, AdapterError>> + Send;
+}
+
+impl<A: Adapter> Adapter for Arc<A> {
+    fn check(&self, workspace: Option<&Path>) -> Result<(), Error> {
+        A::check(self, workspace)
+    }
+
+    fn run(
+        &self,
+        context: RunContext,
+    ) -> impl Future<Output = Result<AdapterOutput, AdapterError>> + Send {
+        A::run(self, context)
+    }
+}
+
+/// An adapter whose type was forgotten, for hosts that choose one while they run.
+pub struct BoxAdapter(Box<dyn ErasedAdapter>);
+
+type AdapterFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<AdapterOutput, AdapterError>> + Send + 'a>>;
+
+/// [`Adapter`] in a form that can be a trait object.
+trait ErasedAdapter: Send + Sync + 'static {
+    fn check(&self, workspace: Option<&Path>) -> Result<(), Error>;
+    fn run(&self, context: RunContext) -> AdapterFuture<'_>;
+}
+
+impl<A: Adapter> ErasedAdapter for A {
+    fn check(&self, workspace: Option<&Path>) -> Result<(), Error> {
+        Adapter::check(self, workspace)
+    }
+
+    fn run(&self, context: RunContext) -> AdapterFuture<'_> {
+        Box::pin(Adapter::run(self, context))
+    }
+}
+
+impl BoxAdapter {
+    /// Forgets the type of `adapter`.
+    pub fn new(adapter: impl Adapter) -> Self {
+        Self(Box::new(adapter))
+    }
+}
+
+impl fmt::Debug for BoxAdapter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BoxAdapter")
+    }
+}
+
+impl Adapter for BoxAdapter {
+    fn check(&self, workspace: Option<&Path>) -> Result<(), Error> {
+        self.0.check(workspace)
+    }
+
+    fn run(
+        &self,
+        context: RunContext,
+    ) -> impl Future<Output = Result<AdapterOutput, AdapterError>> + Send {
+        self.0.run(context)
+    }
+}
+
+/// What an adapter knows of the run that it works for.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct RunContext {
+    /// The session.
+    pub session_id: SessionId,
+    /// The run.
+    pub run_id: RunId,
+    /// What the run is for, in the host's words.
+    pub input: String,
+    /// The directory of the workspace: absolute, without links; `None`: the run has none.
+    pub workspace: Option<PathBuf>,
+    /// Cancelled when the work should stop.
+    pub cancellation: CancellationToken,
+    pub(crate) log: Arc<dyn EventLog>,
+}
+
+/// Where an adapter's events go.
+pub(crate) trait EventLog: Send + Sync {
+    fn append(
+        &self,
+        session_id: SessionId,
+        run_id: RunId,
+        event_type: EventType,
+        data: serde_json::Value,
+    ) -> Pin<Box<dyn Future<Output = Result<Event, Error>> + Send>>;
+}
+
+impl RunContext {
+    /// Appends an event to the log of the session; it is durable on `Ok`.
+    ///
+    /// The types that the engine writes are refused. `data` should have ids, counts, states and
+    /// paths: never the content of files, never credentials.
+    pub async fn emit(
+        &self,
+        event_type: EventType,
+        data: serde_json::Value,
+    ) -> Result<Event, Error> {
+        self.log
+            .append(
+                self.session_id.clone(),
+                self.run_id.clone(),
+                event_type,
+                data,
+            )
+            .await
+    }
+}
+
+impl fmt::Debug for RunContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunContext")
+            .field("session_id", &self.session_id)
+            .field("run_id", &self.run_id)
+            .field("workspace", &self.workspace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What an adapter returns when its work ended well; a failed one may have some too.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct AdapterOutput {
+    /// An exit code, if the work has one.
+    pub exit_code: Option<i32>,
+    /// What the command printed, and how it ended, if the work was one.
+    pub command: Option<CommandResult>,
+    /// The adapter's own.
+    pub data: serde_json::Value,
+}
+
+impl AdapterOutput {
+    /// Nothing to say.
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// The adapter's own data.
+    pub fn with_data(data: serde_json::Value) -> Self {
+        Self {
+            data,
+            ..Self::default()
+        }
+    }
+}
+
+/// Why the work of a run did not end well.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}", failure.message)]
+#[non_exhaustive]
+pub struct AdapterError {
+    /// How it ended.
+    pub ending: Ending,
+    /// Why, for people and for the log.
+    pub failure: Failure,
+    /// What there was of an output.
+    pub output: Option<AdapterOutput>,
+}
+
+/// How work that did not end well ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ending {
+    /// It failed.
+    Failed,
+    /// Its time was up.
+    TimedOut,
+    /// It stopped because it was asked to.
+    Cancelled,
+}
+
+impl AdapterError {
+    /// The work failed.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new(Ending::Failed, Failure::new(Failure::FAILED, message))
+    }
+
+    /// The work was stopped because its time was up.
+    pub fn timed_out(message: impl Into<String>) -> Self {
+        Self::new(Ending::TimedOut, Failure::new("Timeout", message))
+    }
+
+    /// The work stopped because it was asked to.
+    pub fn cancelled(message: impl Into<String>) -> Self {
+        Self::new(Ending::Cancelled, Failure::new("Cancelled", message))
+    }
+
+    /// The work ended like this, for this reason.
+    pub fn new(ending: Ending, failure: Failure) -> Self {
+        Self {
+            ending,
+            failure,
+            output: None,
+        }
+    }
+
+    /// Keeps what there was of an output.
+    pub fn output(mut self, output: AdapterOutput) -> Self {
+        self.output = Some(output);
+        self
+    }
+}

@@ -1,0 +1,550 @@
+//! The adapter for a command of the operating system.
+
+use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+use serde::{Deserialize, Serialize};
+use stillframe_backends::printable;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::adapter::{Adapter, AdapterError, AdapterOutput, Ending, RunContext};
+use crate::error::Error;
+use crate::outcome::Failure;
+
+/// How much of each of a command's streams is kept when nothing else is said, in bytes.
+pub const DEFAULT_MAX_OUTPUT_BYTES: usize = 1_048_576;
+
+/// Runs a command as the work of a run.
+///
+/// The command leads a process group of its own, and nothing of that group outlives the run: what
+/// the command left in the background is killed when the command ends. A process that made itself
+/// a session of its own is no part of the group.
+#[derive(Clone, Debug)]
+pub struct CommandAdapter {
+    program: OsString,
+    args: Vec<OsString>,
+    env: Vec<(OsString, Option<OsString>)>,
+    cwd: Option<PathBuf>,
+    timeout: Option<Duration>,
+    max_output_bytes: usize,
+    output: CommandOutput,
+    stdin: CommandInput,
+}
+
+/// Where a command's output goes.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub enum CommandOutput {
+    /// Kept, up to the cap. The default.
+    #[default]
+    Capture,
+    /// The host's own stdout and stderr, as they are; nothing is kept.
+    Inherit,
+    /// Both to the host's stderr; nothing is kept.
+    Stderr,
+    /// Kept, up to the cap, and every piece sent as it comes. Pieces are dropped when nobody
+    /// receives; a receiver that is slow makes the command wait.
+    Stream(mpsc::Sender<OutputPiece>),
+}
+
+/// Where a command reads from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CommandInput {
+    /// Nothing: end of file at once. The default.
+    #[default]
+    Nothing,
+    /// The host's stdin, unless it is a terminal: a command in a process group of its own would be
+    /// stopped by the terminal for reading, so it gets nothing then.
+    Inherit,
+}
+
+/// A piece of a command's output, or its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OutputPiece {
+    /// Bytes of stdout.
+    Stdout(Vec<u8>),
+    /// Bytes of stderr.
+    Stderr(Vec<u8>),
+    /// The exit code; the last piece, sent exactly once.
+    Exit(i32),
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct CommandResult {
+    /// The program, printable.
+    pub command: String,
+    /// Its arguments, printable.
+    pub args: Vec<String>,
+    /// Where it ran, printable.
+    pub cwd: String,
+    /// Its exit code; 124 when its time was up, 126 when it is not executable, 127 when there is
+    /// no such command, 128 and the signal's number when a signal ended it.
+    pub exit_code: i32,
+    /// What it wrote to stdout, up to the cap. Bytes that are not UTF-8 are replaced.
+    pub stdout: String,
+    /// What it wrote to stderr, up to the cap.
+    pub stderr: String,
+    /// Whether there was more on stdout than was kept.
+    pub stdout_truncated: bool,
+    /// Whether there was more on stderr than was kept.
+    pub stderr_truncated: bool,
+    /// How long it ran, on a monotonic clock.
+    pub duration_ms: u64,
+    /// Whether it was ended because its time was up.
+    pub timed_out: bool,
+}
+
+impl CommandAdapter {
+    /// Runs `program`, looked up in `PATH` unless it has a slash.
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        Self {
+            program: program.as_ref().to_owned(),
+            args: Vec::new(),
+            env: Vec::new(),
+            cwd: None,
+            timeout: None,
+            max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
+            output: CommandOutput::Capture,
+            stdin: CommandInput::Nothing,
+        }
+    }
+
+    /// Adds an argument.
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.args.push(arg.as_ref().to_owned());
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args
+            .extend(args.into_iter().map(|a| a.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets an environment variable, beside those of the host.
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        let value = Some(value.as_ref().to_owned());
+        self.env.push((name.as_ref().to_owned(), value));
+        self
+    }
+
+    /// Takes away an environment variable of the host.
+    pub fn env_remove(mut self, name: impl AsRef<OsStr>) -> Self {
+        self.env.push((name.as_ref().to_owned(), None));
+        self
+    }
+
+    /// Where it runs. Default: the workspace, else the host's current directory.
+    pub fn cwd(mut self, path: impl AsRef<Path>) -> Self {
+        self.cwd = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// How long it may take. Default: as long as it wants.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
+        self
+    }
+
+    /// How much of each stream is kept, in bytes. Default: 1 048 576.
+    pub fn max_output_bytes(mut self, bytes: usize) -> Self {
+        self.max_output_bytes = bytes;
+        self
+    }
+
+    /// Where its output goes. Default: kept.
+    pub fn output(mut self, output: CommandOutput) -> Self {
+        self.output = output;
+        self
+    }
+
+    /// Where it reads from. Default: nothing.
+    pub fn stdin(mut self, input: CommandInput) -> Self {
+        self.stdin = input;
+        self
+    }
+}
+
+impl Adapter for CommandAdapter {
+    fn check(&self, workspace: Option<&Path>) -> Result<(), Error> {
+        let cwd = self.working_directory(workspace);
+        let is_directory = cwd
+            .as_deref()
+            .is_none_or(|path| std::fs::metadata(path).is_ok_and(|m| m.is_dir()));
+        if is_directory {
+            return Ok(());
+        }
+        let cwd = cwd.expect("only one that was given can be wrong");
+        Err(Error::invalid_options(format!(
+            "the working directory of the command is not a directory: {}",
+            printable(&cwd)
+        )))
+    }
+
+    async fn run(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
+        let cwd = self.working_directory(context.workspace.as_deref());
+        let began = Instant::now();
+        let mut command = match self.command(cwd.as_deref()) {
+            Ok(command) => command,
+            Err(e) => return Err(AdapterError::failed(format!("cannot pass on stderr: {e}"))),
+        };
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(e) => return Err(self.not_started(&e, cwd.as_deref(), began).await),
+        };
+        // From here on nothing of the group outlives this future, however it ends.
+        let group = Group::of(&child);
+        let stdout = Stream::read(child.stdout.take(), self, OutputPiece::Stdout);
+        let stderr = Stream::read(child.stderr.take(), self, OutputPiece::Stderr);
+
+        let (status, ending) = self.wait(&mut child, &group, &context).await;
+        group.end().await;
+        let mut result = self.result(cwd.as_deref(), began);
+        result.timed_out = ending == Some(Ending::TimedOut);
+        result.exit_code = match (&status, ending) {
+            (_, Some(Ending::TimedOut)) => EXIT_TIMED_OUT,
+            (Ok(status), _) => exit_code(*status),
+            (Err(_), _) => EXIT_NOT_EXECUTABLE,
+        };
+        (result.stdout, result.stdout_truncated) = stdout.finish().await;
+        (result.stderr, result.stderr_truncated) = stderr.finish().await;
+        self.send_exit(result.exit_code);
+
+        let error = match (status, ending) {
+            (_, Some(Ending::TimedOut)) => Some(AdapterError::timed_out(format!(
+                "the command was not done within {} ms and was ended",
+                self.timeout.unwrap_or_default().as_millis()
+            ))),
+            (_, Some(_)) => Some(AdapterError::cancelled("the command was ended on request")),
+            (Err(e), None) => Some(AdapterError::failed(format!(
+                "the end of the command could not be seen: {e}"
+            ))),
+            (Ok(status), None) if !status.success() => {
+                Some(AdapterError::failed(match status.signal() {
+                    Some(signal) => format!("the command was ended by signal {signal}"),
+                    None => format!("the command exited with code {}", result.exit_code),
+                }))
+            }
+            (Ok(_), None) => None,
+        };
+        let output = AdapterOutput {
+            exit_code: Some(result.exit_code),
+            command: Some(result),
+            ..AdapterOutput::default()
+        };
+        match error {
+            None => Ok(output),
+            Some(error) => Err(error.output(output)),
+        }
+    }
+}
+
+/// As timeout(1) has it.
+const EXIT_TIMED_OUT: i32 = 124;
+/// As the shell has it: found, but not to be executed.
+const EXIT_NOT_EXECUTABLE: i32 = 126;
+/// As the shell has it: not found.
+const EXIT_NOT_FOUND: i32 = 127;
+
+/// How long a command may take to clean up after SIGTERM, before SIGKILL. Less than what the
+/// engine grants an adapter after a cancellation, so that the output is kept.
+const TERM_GRACE: Duration = Duration::from_secs(2);
+
+/// How long to go on reading a stream once every process of the group is gone: only one that left
+/// the group can hold it open.
+const DRAIN_GRACE: Duration = Duration::from_millis(500);
+
+impl CommandAdapter {
+    fn working_directory(&self, workspace: Option<&Path>) -> Option<PathBuf> {
+        self.cwd.clone().or_else(|| workspace.map(Path::to_owned))
+    }
+
+    fn command(&self, cwd: Option<&Path>) -> std::io::Result<Command> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).process_group(0);
+        // It names the run that the host is to start, not one that this command is to start.
+        command.env_remove("STILLFRAME_RUN_ID");
+        for (name, value) in &self.env {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        if let Some(cwd) = cwd {
+            command.current_dir(cwd);
+        }
+        let is_terminal = std::io::stdin().is_terminal();
+        command.stdin(match self.stdin {
+            CommandInput::Inherit if !is_terminal => Stdio::inherit(),
+            _ => Stdio::null(),
+        });
+        match &self.output {
+            CommandOutput::Capture | CommandOutput::Stream(_) => {
+                command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            }
+            CommandOutput::Inherit => {
+                command.stdout(Stdio::inherit()).stderr(Stdio::inherit());
+            }
+            CommandOutput::Stderr => {
+                let stderr = std::io::stderr().as_fd().try_clone_to_owned()?;
+                command.stdout(stderr).stderr(Stdio::inherit());
+            }
+        }
+        Ok(command)
+    }
+
+    /// Waits until the command itself has ended, and ends it when its time is up or it is
+    /// cancelled.
+    async fn wait(
+        &self,
+        child: &mut Child,
+        group: &Group,
+        context: &RunContext,
+    ) -> (std::io::Result<ExitStatus>, Option<Ending>) {
+        let time_is_up = async {
+            match self.timeout {
+                Some(limit) => tokio::time::sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        let ending = tokio::select! {
+            biased;
+            status = child.wait() => return (status, None),
+            () = context.cancellation.cancelled() => Ending::Cancelled,
+            () = time_is_up => Ending::TimedOut,
+        };
+        group.signal(Signal::TERM);
+        let status = match tokio::time::timeout(TERM_GRACE, child.wait()).await {
+            Ok(status) => status,
+            Err(_) => {
+                group.signal(Signal::KILL);
+                child.wait().await
+            }
+        };
+        (status, Some(ending))
+    }
+
+    async fn not_started(
+        &self,
+        error: &std::io::Error,
+        cwd: Option<&Path>,
+        began: Instant,
+    ) -> AdapterError {
+        let (kind, exit_code) = match error.kind() {
+            std::io::ErrorKind::NotFound => ("NotFound", EXIT_NOT_FOUND),
+            _ => ("NotExecutable", EXIT_NOT_EXECUTABLE),
+        };
+        let mut result = self.result(cwd, began);
+        result.exit_code = exit_code;
+        self.send_exit(exit_code);
+        let message = format!(
+            "the command {} cannot be started: {error}",
+            printable(Path::new(&self.program))
+        );
+        AdapterError::new(Ending::Failed, Failure::new(kind, message)).output(AdapterOutput {
+            exit_code: Some(exit_code),
+            command: Some(result),
+            ..AdapterOutput::default()
+        })
+    }
+
+    fn result(&self, cwd: Option<&Path>, began: Instant) -> CommandResult {
+        let cwd = cwd
+            .map(Path::to_owned)
+            .or_else(|| std::env::current_dir().ok());
+        CommandResult {
+            command: printable(Path::new(&self.program)),
+            args: self.args.iter().map(|a| printable(Path::new(a))).collect(),
+            cwd: cwd.as_deref().map(printable).unwrap_or_default(),
+            exit_code: 0,
+            stdout: String::new(),
+            stderr: String::new(),
+            stdout_truncated: false,
+            stderr_truncated: false,
+            duration_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            timed_out: false,
+        }
+    }
+
+    /// Sends the last piece. It waits for a slow receiver, the run does not.
+    fn send_exit(&self, exit_code: i32) {
+        if let CommandOutput::Stream(sender) = &self.output {
+            let sender = sender.clone();
+            tokio::spawn(async move { sender.send(OutputPiece::Exit(exit_code)).await });
+        }
+    }
+}
+
+fn exit_code(status: ExitStatus) -> i32 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => code,
+        (None, Some(signal)) => 128 + signal,
+        (None, None) => EXIT_NOT_EXECUTABLE,
+    }
+}
+
+/// The process group of a command. What is left of it is killed when this is dropped.
+struct Group {
+    id: Option<Pid>,
+}
+
+impl Group {
+    fn of(child: &Child) -> Self {
+        // The command leads its group, so the group has its id.
+        let id = child.id().and_then(|id| i32::try_from(id).ok());
+        Self {
+            id: id.and_then(Pid::from_raw),
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(id) = self.id {
+            // A group that is gone already is what is wanted.
+            let _ = rustix::process::kill_process_group(id, signal);
+        }
+    }
+
+    /// Kills what is left of the group, and comes back once nothing of it runs any more.
+    async fn end(&self) {
+        let Some(id) = self.id else { return };
+        let mut pause = Duration::from_millis(1);
+        loop {
+            self.signal(Signal::KILL);
+            if rustix::process::test_kill_process_group(id).is_err() || !has_running_process(id) {
+                return;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if self
+            .id
+            .is_some_and(|id| rustix::process::test_kill_process_group(id).is_ok())
+        {
+            self.signal(Signal::KILL);
+        }
+    }
+}
+
+/// Whether a process of the group can still do something. One that only waits to be reaped by its
+/// parent, which need not be us, cannot.
+fn has_running_process(group: Pid) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else {
+        return true;
+    };
+    let group = group.as_raw_nonzero().to_string();
+    processes
+        .flatten()
+        .filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit())
+        .filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok())
+        .any(|stat| {
+            // proc(5): pid (name) state parent group …; the name may hold anything.
+            let Some((_, rest)) = stat.rsplit_once(") ") else {
+                return false;
+            };
+            let mut fields = rest.split(' ');
+            let state = fields.next();
+            fields.nth(1) == Some(group.as_str()) && !matches!(state, Some("Z" | "X"))
+        })
+}
+
+/// One of the two streams of a command, being read until its end.
+struct Stream {
+    kept: Arc<Mutex<Kept>>,
+    task: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Kept {
+    bytes: Vec<u8>,
+    truncated: bool,
+}
+
+impl Stream {
+    fn read(
+        pipe: Option<impl AsyncRead + Send + Unpin + 'static>,
+        adapter: &CommandAdapter,
+        piece: fn(Vec<u8>) -> OutputPiece,
+    ) -> Self {
+        let kept = Arc::<Mutex<Kept>>::default();
+        let sender = match &adapter.output {
+            CommandOutput::Stream(sender) => Some(sender.clone()),
+            _ => None,
+        };
+        let max_bytes = adapter.max_output_bytes;
+        let task = pipe.map(|pipe| {
+            let kept = Arc::clone(&kept);
+            tokio::spawn(drain(pipe, kept, max_bytes, sender, piece))
+        });
+        Self { kept, task }
+    }
+
+    /// What was read, and whether there was more of it.
+    async fn finish(mut self) -> (String, bool) {
+        if let Some(task) = &mut self.task
+            && tokio::time::timeout(DRAIN_GRACE, &mut *task).await.is_err()
+        {
+            task.abort();
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(|e| e.into_inner());
+        let bytes = std::mem::take(&mut kept.bytes);
+        let text = String::from_utf8(bytes)
+            .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
+        (text, kept.truncated)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// Reads a pipe to its end, so that the command never waits for room in it, and keeps the
+/// beginning.
+async fn drain(
+    mut pipe: impl AsyncRead + Unpin,
+    kept: Arc<Mutex<Kept>>,
+    max_bytes: usize,
+    mut sender: Option<mpsc::Sender<OutputPiece>>,
+    piece: fn(Vec<u8>) -> OutputPiece,
+) {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let read = match pipe.read(&mut buffer).await {
+            Ok(0) | Err(_) => return,
+            Ok(read) => &buffer[..read],
+        };
+        {
+            let mut kept = kept.lock().unwrap_or_else(|e| e.into_inner());
+            let room = max_bytes - kept.bytes.len().min(max_bytes);
+            kept.bytes.extend_from_slice(&read[..read.len().min(room)]);
+            kept.truncated |= read.len() > room;
+        }
+        if let Some(to) = &sender
+            && to.send(piece(read.to_vec())).await.is_err()
+        {
+            sender = None;
+        }
+    }
+}

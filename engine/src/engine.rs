@@ -1,0 +1,837 @@
+//! Starting and stopping an engine, and what it answers beyond any one session.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::future::Future;
+use std::io::Read;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ractor::{Actor, ActorRef};
+use stillframe_artifact_store::{ArtifactKey, ArtifactMeta, ArtifactStore, FileStore};
+use stillframe_backends::{
+    ErrorKind, Identity, Interrupt, Problem, RelPath, Snapshot, SnapshotId, StateDir, Why,
+    Workspace,
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::actors::artifact_store::ArtifactStoreMessage;
+use crate::actors::session_manager::SessionMessage;
+use crate::actors::supervisor::{SupervisorActor, SupervisorArguments, SupervisorMessage};
+use crate::actors::workspace::WorkspaceMessage;
+use crate::actors::{Artifacts, LiveRuns, Parts, Reply, StateReader, stopped};
+use crate::adapter::{Adapter, BoxAdapter};
+use crate::blocking::Blocking;
+use crate::error::Error;
+use crate::event::{Event, EventQuery};
+use crate::gc;
+use crate::id::{EngineId, RunId, SessionId};
+use crate::liveness::EngineLock;
+use crate::options::{EngineOptions, GcOptions, RunOptions, RunQuery, WorkspaceOptions};
+use crate::outcome::{
+    ArtifactRecord, ArtifactVerdict, Failure, GcOutcome, RunOutcome, RunRecord, SessionRecord,
+    SessionStats, SnapshotVerdict, VerifyOutcome,
+};
+use crate::run::RunStatus;
+use crate::session_manager::SessionManager;
+use crate::state::sqlite::SqliteStore;
+use crate::state::{RunFilter, RunRow, SessionRow};
+use crate::stream::EventStream;
+use crate::workspaces::{self, Opened};
+use crate::{recovery, session};
+
+/// How long to wait, at a shutdown, for what was cancelled.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often an actor that was lost is asked for again before the engine counts as gone.
+const MAX_ASKS: usize = 8;
+
+/// An engine: everything that is needed to run work between snapshots. Cheap to clone.
+///
+/// It has to be started in a tokio runtime. Dropping the last handle stops it once nothing is
+/// under way; [`Engine::shutdown`] waits for that.
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) core: Core,
+}
+
+/// What the handles share.
+#[derive(Clone)]
+pub(crate) struct Core {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) parts: Parts,
+    supervisor: ActorRef<SupervisorMessage>,
+    runtime: tokio::runtime::Handle,
+    admission: Arc<Semaphore>,
+    tasks: TaskTracker,
+    is_closing: AtomicBool,
+    /// Stops captures that belong to no run.
+    pub(crate) interrupt: Interrupt,
+}
+
+impl Deref for Core {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The state writer has a queue, so the tree stops by itself and in its order.
+        self.supervisor.stop(None);
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("id", &self.core.parts.engine_id)
+            .field("state_dir", &self.core.parts.state_dir.path())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    /// Room for one more operation or run; `Busy` if there is none.
+    pub(crate) fn admit(&self) -> Result<OwnedSemaphorePermit, Error> {
+        self.parts.check_available()?;
+        if self.is_closing.load(Ordering::Acquire) {
+            return Err(Error::unavailable("the engine is shutting down"));
+        }
+        Arc::clone(&self.admission)
+            .try_acquire_owned()
+            .map_err(|_| {
+                Error::new(
+                    ErrorKind::Busy,
+                    format!(
+                        "{} operations are under way, which is the limit of this engine; nothing was touched",
+                        self.parts.options.max_operations
+                    ),
+                )
+            })
+    }
+
+    /// Starts a task that a shutdown waits for.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn_on(task, &self.runtime);
+    }
+
+    /// Does something that goes on though the caller is dropped, and that a shutdown waits for.
+    pub(crate) async fn operation<T: Send + 'static>(
+        &self,
+        operation: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let permit = self.admit()?;
+        let (answer, answered) = oneshot::channel();
+        self.spawn(async move {
+            let _permit = permit;
+            let result = match tokio::spawn(operation).await {
+                Ok(result) => result,
+                Err(e) => Err(Error::new(ErrorKind::Storage, e)),
+            };
+            // The asker may have left; what is done is done.
+            let _ = answer.send(result);
+        });
+        answered.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Asks the supervisor.
+    pub(crate) async fn ask<T>(
+        &self,
+        ask: impl Fn(Reply<T>) -> SupervisorMessage,
+    ) -> Result<T, Error> {
+        self.parts.check_available()?;
+        let (reply, answer) = oneshot::channel();
+        // A message that cannot be sent takes its reply along, which the receiver hears of.
+        let _ = self.supervisor.send_message(ask(reply));
+        answer.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// The actor of a workspace.
+    pub(crate) async fn workspace_actor(
+        &self,
+        identity: Identity,
+    ) -> Result<ActorRef<WorkspaceMessage>, Error> {
+        self.ask(|reply| SupervisorMessage::Workspace { identity, reply })
+            .await
+    }
+
+    /// Asks the actor of a session. When it is lost with its answer, its successor is asked again,
+    /// which answers as the first would have.
+    pub(crate) async fn ask_session<T>(
+        &self,
+        id: &SessionId,
+        message: impl Fn(Reply<T>) -> SessionMessage,
+    ) -> Result<T, Error> {
+        for _ in 0..MAX_ASKS {
+            let actor = self
+                .ask(|reply| SupervisorMessage::Session {
+                    id: id.clone(),
+                    reply,
+                })
+                .await?;
+            let (reply, answer) = oneshot::channel();
+            let _ = actor.send_message(message(reply));
+            if let Ok(result) = answer.await {
+                return result;
+            }
+        }
+        self.parts.check_available()?;
+        Err(Error::unavailable(format!("session {id} keeps failing")))
+    }
+
+    /// Keeps content under `key`. It is not registered.
+    pub(crate) async fn put(
+        &self,
+        key: ArtifactKey,
+        content: Box<dyn Read + Send>,
+    ) -> Result<ArtifactMeta, Error> {
+        let actor = self
+            .ask(|reply| SupervisorMessage::ArtifactStore { reply })
+            .await?;
+        let (reply, answer) = oneshot::channel();
+        let _ = actor.send_message(ArtifactStoreMessage::Put {
+            key,
+            content,
+            reply,
+        });
+        answer.await.unwrap_or_else(|_| Err(artifact_store_lost()))
+    }
+
+    async fn get(&self, key: ArtifactKey) -> Result<Box<dyn Read + Send>, Error> {
+        let actor = self
+            .ask(|reply| SupervisorMessage::ArtifactStore { reply })
+            .await?;
+        let (reply, answer) = oneshot::channel();
+        let _ = actor.send_message(ArtifactStoreMessage::Get { key, reply });
+        answer.await.unwrap_or_else(|_| Err(artifact_store_lost()))
+    }
+
+    pub(crate) async fn delete(&self, key: ArtifactKey) -> Result<(), Error> {
+        let actor = self
+            .ask(|reply| SupervisorMessage::ArtifactStore { reply })
+            .await?;
+        let (reply, answer) = oneshot::channel();
+        let _ = actor.send_message(ArtifactStoreMessage::Delete { key, reply });
+        answer.await.unwrap_or_else(|_| Err(artifact_store_lost()))
+    }
+
+    /// The session of this id, made and started if it is new.
+    pub(crate) async fn ensure_session(&self, id: &SessionId) -> Result<SessionRow, Error> {
+        self.parts.check_available()?;
+        for _ in 0..MAX_ASKS {
+            let asked = id.clone();
+            let found = self
+                .parts
+                .reader
+                .read(move |store| store.session(&asked))
+                .await?;
+            if let Some(row) = found {
+                return Ok(row);
+            }
+            let changes = session::creation(id, self.parts.now());
+            match self.parts.writer.commit(changes).await {
+                Ok(_) => {}
+                // Another engine was faster: its session is the session.
+                Err(e) if e.kind() == ErrorKind::Conflict => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Error::unavailable(format!("session {id} cannot be made")))
+    }
+
+    /// Opens a workspace. Reads alone.
+    pub(crate) async fn open(&self, options: &WorkspaceOptions) -> Result<Opened, Error> {
+        self.parts.check_available()?;
+        let (parts, options) = (self.parts.clone(), options.clone());
+        self.parts
+            .blocking
+            .run(move || Opened::open(&parts, options))
+            .await?
+    }
+
+    /// The events that match, from the query's cursor on.
+    pub(crate) fn watch(&self, query: EventQuery) -> EventStream {
+        EventStream::start(self.parts.clone(), &self.runtime, query)
+    }
+}
+
+fn artifact_store_lost() -> Error {
+    Error::unavailable("the artifact store was lost while it worked; try again")
+}
+
+impl Engine {
+    /// Starts an engine: opens the state directory, recovers what a dead engine left, and takes
+    /// work from then on.
+    pub async fn start(options: EngineOptions) -> Result<Self, Error> {
+        options.check()?;
+        let blocking = Blocking::new(options.max_blocking);
+        let engine_id = EngineId::random();
+        let (asked, id) = (options.clone(), engine_id.clone());
+        let opened = blocking.run(move || open_state(&asked, &id)).await??;
+
+        let (doorbell, _) = watch::channel(0);
+        let (started, parts) = oneshot::channel();
+        let make_parts = {
+            let (options, blocking) = (Arc::new(options.clone()), blocking.clone());
+            let (state_dir, lock) = (opened.state_dir, Arc::new(opened.lock));
+            let (reader, artifacts) = (opened.reader, opened.artifacts);
+            move |writer| Parts {
+                options,
+                engine_id,
+                state_dir,
+                writer,
+                reader,
+                blocking,
+                artifacts,
+                live_runs: LiveRuns::default(),
+                lock,
+                stopped: CancellationToken::new(),
+            }
+        };
+        let arguments = SupervisorArguments {
+            store: Box::new(opened.writer),
+            doorbell,
+            parts: Box::new(make_parts),
+            started,
+        };
+        let (supervisor, ended) = Actor::spawn(None, SupervisorActor, arguments)
+            .await
+            .map_err(|e| Error::unavailable(format!("the engine cannot be started: {e}")))?;
+        let parts = parts
+            .await
+            .map_err(|_| Error::unavailable("the engine cannot be started"))?;
+        let tasks = TaskTracker::new();
+        tokio::spawn(after_the_tree(ended, parts.clone(), tasks.clone()));
+        let core = Core {
+            shared: Arc::new(Shared {
+                parts,
+                supervisor,
+                runtime: tokio::runtime::Handle::current(),
+                admission: Arc::new(Semaphore::new(options.max_operations)),
+                tasks,
+                is_closing: AtomicBool::new(false),
+                interrupt: Interrupt::never(),
+            }),
+        };
+        recovery::recover(&core).await?;
+        Ok(Self { core })
+    }
+
+    /// Takes no more work, waits for what is under way, cancels what takes longer than the grace,
+    /// and stops. Safe to repeat.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout`: something did not end within a minute of being cancelled. The engine has stopped
+    /// all the same, and the next one settles what that left.
+    pub async fn shutdown(&self) -> Result<(), Error> {
+        let core = &self.core;
+        core.is_closing.store(true, Ordering::Release);
+        core.tasks.close();
+        let grace = core.parts.options.shutdown_grace;
+        let mut is_done = tokio::time::timeout(grace, core.tasks.wait()).await.is_ok();
+        if !is_done {
+            core.parts.live_runs.cancel_all();
+            core.interrupt.cancel();
+            let patience = tokio::time::timeout(CANCEL_PATIENCE, core.tasks.wait());
+            is_done = patience.await.is_ok();
+        }
+        core.supervisor.stop(None);
+        core.parts.stopped.cancelled().await;
+        if !is_done {
+            return Err(Error::new(
+                ErrorKind::Timeout,
+                "not everything ended after it was cancelled; the next engine settles it",
+            )
+            .touched_if(true));
+        }
+        let lock = Arc::clone(&core.parts.lock);
+        core.parts.blocking.run(move || lock.retire()).await?;
+        Ok(())
+    }
+
+    /// The session of this id, made and started if it is new.
+    ///
+    /// An id is 1 to 200 letters, digits, `.`, `_` or `-`, the first a letter or digit. A session
+    /// that has ended is given out as well: what it has can be read, and it takes no runs.
+    pub async fn session(&self, id: impl Into<String>) -> Result<SessionManager, Error> {
+        let id = SessionId::try_from(id.into())?;
+        self.session_of(id).await
+    }
+
+    /// A new session with an id of its own, started.
+    pub async fn new_session(&self) -> Result<SessionManager, Error> {
+        self.session_of(SessionId::random()).await
+    }
+
+    /// The session of what is done to a workspace outside of any other session; always the same
+    /// for the same directory.
+    pub async fn workspace_session(&self, path: impl AsRef<Path>) -> Result<SessionManager, Error> {
+        let opened = self.core.open(&WorkspaceOptions::at(path)).await?;
+        let id = SessionId::of_workspace(opened.workspace.id());
+        self.session_of(id).await
+    }
+
+    async fn session_of(&self, id: SessionId) -> Result<SessionManager, Error> {
+        self.core.ensure_session(&id).await?;
+        Ok(SessionManager::new(self.core.clone(), id))
+    }
+
+    /// Every session, oldest first.
+    pub async fn sessions(&self) -> Result<Vec<SessionRecord>, Error> {
+        let rows = self.read(|store| store.sessions()).await?;
+        Ok(rows.into_iter().map(SessionRecord::from).collect())
+    }
+
+    /// Makes a session, runs in it, and completes or fails it as the run ends.
+    ///
+    /// A run that was cancelled cancels the session; one that was refused fails it.
+    pub async fn run_once(
+        &self,
+        options: RunOptions,
+        adapter: impl Adapter,
+    ) -> Result<RunOutcome, Error> {
+        let session = self.new_session().await?;
+        let closing = session.clone();
+        let adapter = BoxAdapter::new(adapter);
+        // On a task of its own, so that the session ends with its run though nobody waits.
+        let task = self.core.runtime.spawn(async move {
+            let result = closing.execute_run(options, adapter).await;
+            let ended = match &result {
+                Ok(outcome) => match outcome.run.status {
+                    RunStatus::Completed => closing.complete("").await,
+                    RunStatus::Cancelled => closing.cancel("").await,
+                    _ => closing.fail("").await,
+                },
+                Err(_) => closing.fail("").await,
+            };
+            match (result, ended) {
+                (Ok(outcome), Err(e)) => Err(e.touched_if(true).with_outcome(outcome)),
+                (result, _) => result,
+            }
+        });
+        task.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Asks a run of this engine to stop. `NotFound` if it has no such run under way.
+    pub async fn cancel_run(&self, run_id: &RunId) -> Result<(), Error> {
+        match self.core.parts.live_runs.cancel(run_id) {
+            true => Ok(()),
+            false => Err(Error::not_found(format!(
+                "run {run_id} is not under way in this engine"
+            ))),
+        }
+    }
+
+    /// The snapshots of a workspace, newest first.
+    pub async fn snapshots(&self, workspace: &WorkspaceOptions) -> Result<Vec<Snapshot>, Error> {
+        let opened = self.core.open(workspace).await?;
+        let id = opened.workspace.id().to_owned();
+        let asked = id.clone();
+        let mut rows = self.read(move |store| store.snapshots(&asked)).await?;
+        if rows.is_empty() && opened.workspace.store_path().exists() {
+            // The log was lost, and the store still has what it told of. Whoever is at work there
+            // tells of its own snapshots itself.
+            match adopt(&self.core, &opened, Duration::ZERO).await {
+                Err(e) if e.kind() == ErrorKind::Busy => {}
+                adopted => adopted?,
+            }
+            rows = self.read(move |store| store.snapshots(&id)).await?;
+        }
+        Ok(rows.into_iter().map(|row| row.snapshot).collect())
+    }
+
+    /// The snapshot of this id, or the only one whose id begins so, of any workspace.
+    ///
+    /// A beginning has at least four hexadecimal digits, with or without `snap_`. Several that
+    /// begin so are `InvalidOptions`, none is `NotFound`.
+    pub async fn find_snapshot(&self, id: &str) -> Result<Snapshot, Error> {
+        let id = id.to_owned();
+        self.core.parts.check_available()?;
+        let row = self
+            .core
+            .parts
+            .reader
+            .read_with(move |store| workspaces::find_snapshot(store, &id, None))
+            .await?;
+        Ok(row.snapshot)
+    }
+
+    /// Runs, newest first.
+    pub async fn runs(&self, query: RunQuery) -> Result<Vec<RunRecord>, Error> {
+        let workspace_id = match &query.workspace {
+            None => None,
+            Some(path) => {
+                let opened = self.core.open(&WorkspaceOptions::at(path)).await?;
+                Some(opened.workspace.id().to_owned())
+            }
+        };
+        let filter = RunFilter {
+            session_id: query.session_id,
+            workspace_id,
+            limit: query.limit,
+        };
+        let rows = self.read(move |store| store.runs(&filter)).await?;
+        Ok(rows.into_iter().map(RunRecord::from).collect())
+    }
+
+    /// The run of this id, or the only one whose id begins so, with or without `run_`.
+    ///
+    /// A beginning has at least four characters. Several that begin so are `InvalidOptions`, none
+    /// is `NotFound`.
+    pub async fn find_run(&self, id: &str) -> Result<RunRecord, Error> {
+        let id = id.to_owned();
+        self.core.parts.check_available()?;
+        let row = self
+            .core
+            .parts
+            .reader
+            .read_with(move |store| find_run(store, &id))
+            .await?;
+        Ok(RunRecord::from(row))
+    }
+
+    /// Events that are in the log, in the order in which they were written.
+    pub async fn events(&self, query: EventQuery) -> Result<Vec<Event>, Error> {
+        query.check()?;
+        let events = self.read(move |store| store.events(&query, 0)).await?;
+        Ok(events.into_iter().map(|(_, event)| event).collect())
+    }
+
+    /// The events that match `query`, then every one that follows, of this engine or another.
+    pub fn watch(&self, query: EventQuery) -> Result<EventStream, Error> {
+        self.core.parts.check_available()?;
+        query.check()?;
+        Ok(self.core.watch(query))
+    }
+
+    /// The artifacts that are not deleted, oldest first; of one session or of all.
+    pub async fn artifacts(
+        &self,
+        session_id: Option<&SessionId>,
+    ) -> Result<Vec<ArtifactRecord>, Error> {
+        let session_id = session_id.cloned();
+        self.read(move |store| store.artifacts(session_id.as_ref()))
+            .await
+    }
+
+    /// What the artifacts of a session amount to.
+    pub async fn session_stats(&self, session_id: &SessionId) -> Result<SessionStats, Error> {
+        let session_id = session_id.clone();
+        self.read(move |store| store.session_stats(&session_id))
+            .await
+    }
+
+    /// The bytes of an artifact. The reader blocks; bytes that were damaged are never handed out.
+    pub async fn open_artifact(&self, key: &str) -> Result<Box<dyn Read + Send>, Error> {
+        self.artifact(key).await?;
+        self.core.get(ArtifactKey::new(key)?).await
+    }
+
+    /// Deletes an artifact; the key may be used again. `NotFound` if there is none.
+    pub async fn remove_artifact(&self, key: &str) -> Result<(), Error> {
+        self.artifact(key).await?;
+        let core = self.core.clone();
+        let key = ArtifactKey::new(key)?;
+        self.core
+            .operation(async move { gc::remove_artifact(&core, key).await })
+            .await
+    }
+
+    async fn artifact(&self, key: &str) -> Result<ArtifactRecord, Error> {
+        let asked = key.to_owned();
+        let found = self.read(move |store| store.artifact(&asked)).await?;
+        found.ok_or_else(|| Error::not_found(format!("there is no artifact {key:?}")))
+    }
+
+    /// Proves every snapshot of a workspace restorable, and every artifact whole.
+    ///
+    /// It reads everything that they need. A snapshot that the log did not know of gets its row.
+    pub async fn verify(&self, workspace: &WorkspaceOptions) -> Result<VerifyOutcome, Error> {
+        let opened = self.core.open(workspace).await?;
+        let core = self.core.clone();
+        self.core
+            .operation(async move {
+                adopt(&core, &opened, core.parts.options.lock_patience).await?;
+                let parts = core.parts.clone();
+                let snapshots = core
+                    .parts
+                    .blocking
+                    .run(move || verify_snapshots(&parts, &opened.workspace))
+                    .await??;
+                let artifacts = verify_artifacts(&core).await?;
+                Ok(VerifyOutcome {
+                    snapshots,
+                    artifacts,
+                })
+            })
+            .await
+    }
+
+    /// Forgets what need not be kept, and frees its space.
+    ///
+    /// # Errors
+    ///
+    /// `LimitExceeded`: what has to be kept is larger than the quota. Everything else is gone.
+    pub async fn gc(
+        &self,
+        workspace: &WorkspaceOptions,
+        options: GcOptions,
+    ) -> Result<GcOutcome, Error> {
+        let opened = self.core.open(workspace).await?;
+        let core = self.core.clone();
+        self.core
+            .operation(async move { gc::collect(&core, opened, options).await })
+            .await
+    }
+
+    /// Whether `path` would be captured now, or is part of `snapshot`, and why or why not.
+    pub async fn why(
+        &self,
+        workspace: &WorkspaceOptions,
+        path: RelPath,
+        snapshot: Option<&str>,
+    ) -> Result<Why, Error> {
+        let opened = self.core.open(workspace).await?;
+        let core = self.core.clone();
+        let snapshot = snapshot.map(str::to_owned);
+        self.core
+            .operation(async move { why(&core, opened, path, snapshot).await })
+            .await
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&dyn crate::state::StateStore) -> Result<T, crate::state::StateError>
+        + Send
+        + 'static,
+    ) -> Result<T, Error> {
+        self.core.parts.check_available()?;
+        self.core.parts.reader.read(read).await
+    }
+}
+
+/// Ends what is left of an engine once its tree of actors has ended, however it did.
+async fn after_the_tree(
+    ended: impl Future<Output = Result<(), tokio::task::JoinError>>,
+    parts: Parts,
+    tasks: TaskTracker,
+) {
+    // A root that panicked is as gone as one that was stopped.
+    let _ = ended.await;
+    parts.stopped.cancel();
+    parts.live_runs.cancel_all();
+    tasks.close();
+    tasks.wait().await;
+    // Only now is nothing of this engine at work any more, so that another may settle its runs.
+    let lock = Arc::clone(&parts.lock);
+    let _ = parts.blocking.run(move || lock.retire()).await;
+}
+
+/// What an engine opens before it has actors.
+struct OpenedState {
+    state_dir: StateDir,
+    writer: SqliteStore,
+    reader: StateReader,
+    artifacts: Artifacts,
+    lock: EngineLock,
+}
+
+fn open_state(options: &EngineOptions, id: &EngineId) -> Result<OpenedState, Error> {
+    let path = options
+        .state_dir
+        .clone()
+        .or_else(|| StateDir::default_path(|name| std::env::var_os(name)))
+        .ok_or_else(|| Error::invalid_options("there is no home directory; set STILLFRAME_HOME"))?;
+    let state_dir = StateDir::open(path)?;
+    let writer = SqliteStore::open(state_dir.path())?;
+    let reader = SqliteStore::open_reader(state_dir.path())?;
+    let artifacts = match &options.artifact_store {
+        Some(store) => Artifacts {
+            store: Arc::clone(store),
+            files: None,
+        },
+        None => {
+            let files = Arc::new(FileStore::open(state_dir.path().join("artifacts"))?);
+            Artifacts {
+                store: Arc::clone(&files) as Arc<dyn ArtifactStore>,
+                files: Some(files),
+            }
+        }
+    };
+    let lock = EngineLock::acquire(state_dir.path(), id)?;
+    Ok(OpenedState {
+        state_dir,
+        writer,
+        reader: StateReader::new(Box::new(reader)),
+        artifacts,
+        lock,
+    })
+}
+
+/// Finds the one run whose id is `text` or begins so.
+pub(crate) fn find_run(store: &dyn crate::state::StateStore, text: &str) -> Result<RunRow, Error> {
+    let unknown = || Error::not_found(format!("there is no run {text:?}"));
+    if let Ok(id) = text.parse()
+        && let Some(row) = store.run(&id)?
+    {
+        return Ok(row);
+    }
+    if text.strip_prefix("run_").unwrap_or(text).len() < 4 {
+        return Err(unknown());
+    }
+    let found = store.runs_that_begin(&[text.to_owned(), format!("run_{text}")])?;
+    match found.as_slice() {
+        [] => Err(unknown()),
+        [id] => store.run(id)?.ok_or_else(unknown),
+        several => Err(workspaces::ambiguous(
+            text,
+            several.iter().map(RunId::as_str),
+        )),
+    }
+}
+
+fn verify_snapshots(parts: &Parts, workspace: &Workspace) -> Result<Vec<SnapshotVerdict>, Error> {
+    let rows = parts
+        .reader
+        .read_blocking(|store| store.snapshots(workspace.id()))?;
+    let mut listed = BTreeMap::<&'static str, HashSet<SnapshotId>>::new();
+    let mut verdicts = Vec::new();
+    for row in rows {
+        let snapshot = row.snapshot;
+        let verdict = |problems| SnapshotVerdict {
+            id: snapshot.id.clone(),
+            backend: snapshot.backend,
+            problems,
+        };
+        let backend = match workspaces::backend_of(parts, snapshot.backend) {
+            Ok(backend) => backend,
+            Err(e) => {
+                let what = snapshot.id.to_string();
+                verdicts.push(verdict(vec![Problem::new(what, e.chain())]));
+                continue;
+            }
+        };
+        let kind = snapshot.backend.as_str();
+        if !listed.contains_key(kind) {
+            let ids = backend.list(workspace)?.into_iter().map(|s| s.id).collect();
+            listed.insert(kind, ids);
+        }
+        // A row is believed only with what the store has.
+        if !listed[kind].contains(&snapshot.id) {
+            let problem = Problem::new(snapshot.id.to_string(), "the store does not have it");
+            verdicts.push(verdict(vec![problem]));
+            continue;
+        }
+        verdicts.push(verdict(backend.verify(workspace, &snapshot)?));
+    }
+    Ok(verdicts)
+}
+
+async fn verify_artifacts(core: &Core) -> Result<Vec<ArtifactVerdict>, Error> {
+    let rows = core
+        .parts
+        .reader
+        .read(|store| store.artifacts(None))
+        .await?;
+    let mut verdicts = Vec::new();
+    for row in rows {
+        // Opening reads all of it and compares.
+        let opened = match ArtifactKey::new(row.key.clone()) {
+            Ok(key) => core.get(key).await,
+            Err(e) => Err(e.into()),
+        };
+        if let Err(e) = opened {
+            verdicts.push(ArtifactVerdict {
+                key: row.key,
+                error: Failure::from(&e),
+            });
+        }
+    }
+    Ok(verdicts)
+}
+
+async fn why(
+    core: &Core,
+    opened: Opened,
+    path: RelPath,
+    snapshot: Option<String>,
+) -> Result<Why, Error> {
+    let parts = core.parts.clone();
+    let workspace = opened.workspace.clone();
+    let Some(text) = snapshot else {
+        let patience = parts.options.lock_patience;
+        return workspaces::work(core, &workspace, "a question", patience, move |locked| {
+            let backend = opened.detect(&parts)?;
+            let session_id = SessionId::of_workspace(locked.id());
+            let label = stillframe_backends::Label::MANUAL;
+            let interrupt = Interrupt::never();
+            let options = opened.snapshot_options(&parts, label, &session_id, None, interrupt);
+            Ok(backend.why(locked, &path, &options)?)
+        })
+        .await;
+    };
+    core.parts
+        .blocking
+        .run(move || {
+            let row = parts
+                .reader
+                .read_blocking_with(|s| workspaces::find_snapshot(s, &text, Some(&workspace)))?;
+            let backend = workspaces::backend_of(&parts, row.snapshot.backend)?;
+            Ok(backend.why_in(&workspace, &row.snapshot, &path)?)
+        })
+        .await?
+}
+
+impl From<SessionRow> for SessionRecord {
+    fn from(row: SessionRow) -> Self {
+        Self {
+            id: row.id,
+            status: row.status,
+            created_at: row.created_at,
+            ended_at: row.ended_at,
+        }
+    }
+}
+
+impl From<RunRow> for RunRecord {
+    fn from(row: RunRow) -> Self {
+        Self {
+            id: row.id,
+            session_id: row.session_id,
+            status: row.status,
+            input: row.input,
+            workspace_path: row
+                .workspace
+                .as_ref()
+                .map(|workspace| stillframe_backends::printable(&workspace.path)),
+            created_at: row.created_at,
+            started_at: row.started_at,
+            ended_at: row.ended_at,
+            exit_code: row.exit_code,
+            error: row.error,
+            options: row.options,
+            output: row.output,
+            workspace: row.summary,
+        }
+    }
+}
+
+/// Gives a row to every snapshot of a workspace that the log does not know of.
+async fn adopt(core: &Core, opened: &Opened, patience: Duration) -> Result<(), Error> {
+    let parts = core.parts.clone();
+    let work =
+        move |locked: &mut stillframe_backends::LockedWorkspace| recovery::adopt(&parts, locked);
+    workspaces::work(core, &opened.workspace, "recovery", patience, work).await
+}

@@ -1,0 +1,221 @@
+//! The one error of the API: a kind that a host can act on, and the chain below it.
+
+use std::fmt;
+
+use serde::Serialize;
+use stillframe_backends::{
+    DiffError, ErrorKind, LockError, RestoreError, SnapshotError, StoreError, WorkspaceError,
+};
+
+use crate::id::RunId;
+use crate::outcome::RunOutcome;
+
+/// Why the engine could not do its part.
+///
+/// The message is one line, lower case, and says what was and was not touched; the chain of
+/// sources says why.
+#[derive(Debug)]
+pub struct Error {
+    inner: Box<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    kind: ErrorKind,
+    touched: bool,
+    run_id: Option<RunId>,
+    outcome: Option<RunOutcome>,
+    source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+/// An [`Error`] as a JSON document: `{kind, message, touched}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ErrorDocument {
+    /// The name of the [`ErrorKind`].
+    pub kind: String,
+    /// The message with its sources, in one line.
+    pub message: String,
+    /// Whether the workspace may have been changed.
+    pub touched: bool,
+}
+
+impl Error {
+    /// Wraps `source`; nothing was touched.
+    pub(crate) fn new(
+        kind: ErrorKind,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self {
+            inner: Box::new(Inner {
+                kind,
+                touched: false,
+                run_id: None,
+                outcome: None,
+                source: source.into(),
+            }),
+        }
+    }
+
+    /// For adapters that refuse their options before the run begins.
+    pub fn invalid_options(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidOptions, message.into())
+    }
+
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unavailable, message.into())
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::NotFound, message.into())
+    }
+
+    /// Notes that the workspace may have been changed.
+    pub(crate) fn touched_if(mut self, touched: bool) -> Self {
+        self.inner.touched |= touched;
+        self
+    }
+
+    /// Notes the run in which it happened.
+    pub(crate) fn in_run(mut self, run_id: RunId) -> Self {
+        self.inner.run_id = Some(run_id);
+        self
+    }
+
+    /// Keeps what became of the run beside the error, so that neither hides the other.
+    pub(crate) fn with_outcome(mut self, outcome: RunOutcome) -> Self {
+        self.inner.run_id = Some(outcome.run_id.clone());
+        self.inner.outcome = Some(outcome);
+        self
+    }
+
+    /// What a host can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.inner.kind
+    }
+
+    /// Whether the workspace may have been changed. `false`: nothing was touched.
+    pub fn touched(&self) -> bool {
+        self.inner.touched
+    }
+
+    /// The run that was refused or could not be recorded, if one was accepted at all.
+    pub fn run_id(&self) -> Option<&RunId> {
+        self.inner.run_id.as_ref()
+    }
+
+    /// What became of a run whose end could not be recorded. Its work was done.
+    pub fn outcome(&self) -> Option<&RunOutcome> {
+        self.inner.outcome.as_ref()
+    }
+
+    /// The message and its sources, in one line.
+    pub fn chain(&self) -> String {
+        chain(self)
+    }
+
+    /// The JSON document of this error.
+    pub fn document(&self) -> ErrorDocument {
+        ErrorDocument {
+            kind: self.kind().as_str().to_owned(),
+            message: self.chain(),
+            touched: self.touched(),
+        }
+    }
+}
+
+/// The messages of `error` and its sources, joined by `: `.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.source.fmt(f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        // Display already prints the wrapped error itself.
+        self.inner.source.source()
+    }
+}
+
+macro_rules! from_leaf {
+    ($($leaf:ty),+ $(,)?) => {$(
+        impl From<$leaf> for Error {
+            fn from(source: $leaf) -> Self {
+                Self::new(source.kind(), source)
+            }
+        }
+    )+};
+}
+
+from_leaf!(
+    SnapshotError,
+    StoreError,
+    DiffError,
+    LockError,
+    WorkspaceError
+);
+
+macro_rules! from_artifact_store {
+    ($($leaf:ty),+ $(,)?) => {$(
+        impl From<$leaf> for Error {
+            fn from(source: $leaf) -> Self {
+                Self::new(of_artifact_store(source.kind()), source)
+            }
+        }
+    )+};
+}
+
+from_artifact_store!(
+    stillframe_artifact_store::InvalidKey,
+    stillframe_artifact_store::OpenError,
+    stillframe_artifact_store::PutError,
+    stillframe_artifact_store::GetError,
+    stillframe_artifact_store::DeleteError,
+    stillframe_artifact_store::StoreError,
+);
+
+/// The same kind, of this API.
+fn of_artifact_store(kind: stillframe_artifact_store::ErrorKind) -> ErrorKind {
+    use stillframe_artifact_store::ErrorKind as Kind;
+    match kind {
+        Kind::InvalidOptions => ErrorKind::InvalidOptions,
+        Kind::NotFound => ErrorKind::NotFound,
+        Kind::Busy => ErrorKind::Busy,
+        Kind::Unsupported => ErrorKind::Unsupported,
+        Kind::Unreadable => ErrorKind::Unreadable,
+        Kind::LimitExceeded => ErrorKind::LimitExceeded,
+        Kind::NoSpace => ErrorKind::NoSpace,
+        Kind::Corrupt => ErrorKind::Corrupt,
+        _ => ErrorKind::Storage,
+    }
+}
+
+impl From<stillframe_backends::PathError> for Error {
+    fn from(source: stillframe_backends::PathError) -> Self {
+        Self::new(source.storage_kind(), source)
+    }
+}
+
+impl From<RestoreError> for Error {
+    fn from(source: RestoreError) -> Self {
+        let touched = source.touched();
+        Self::new(source.kind(), source).touched_if(touched)
+    }
+}
+
+impl From<crate::id::InvalidId> for Error {
+    fn from(source: crate::id::InvalidId) -> Self {
+        Self::new(ErrorKind::InvalidOptions, source)
+    }
+}

@@ -1,0 +1,229 @@
+//! What a host may watch: durable, ordered, with a sequence number in each session.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::id::{EventId, RunId, SessionId};
+
+/// The version of the envelope that this version writes.
+pub const EVENT_SCHEMA_VERSION: u32 = 1;
+
+/// Something that happened, as it is kept in the log.
+///
+/// Its data has ids, counts, states and paths: never the content of a file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Event {
+    /// Names this event for ever.
+    pub id: EventId,
+    /// What happened.
+    #[serde(rename = "type")]
+    pub event_type: EventType,
+    /// When; for information only, since clocks go backwards. Order by `sequence`.
+    pub timestamp: Timestamp,
+    /// The session it belongs to.
+    pub session_id: SessionId,
+    /// The run it belongs to, if any.
+    pub run_id: Option<RunId>,
+    /// Its place in the session: 1, 2, 3 and so on without a gap.
+    pub sequence: u64,
+    /// The version of this envelope: [`EVENT_SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// What there is to say about it, by type.
+    pub data: serde_json::Value,
+}
+
+/// What happened. Written in snake case.
+///
+/// The engine writes those that have a constant here; an adapter may add its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct EventType(std::borrow::Cow<'static, str>);
+
+macro_rules! event_types {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)+) => {
+        impl EventType {
+            $($(#[$doc])* pub const $name: Self = Self(std::borrow::Cow::Borrowed($text));)+
+
+            /// Those that only the engine writes.
+            const OF_THE_ENGINE: &'static [Self] = &[$(Self::$name),+];
+        }
+    };
+}
+
+event_types! {
+    /// A session was made.
+    SESSION_CREATED = "session_created";
+    /// A session takes runs.
+    SESSION_STARTED = "session_started";
+    /// A session takes no runs until it is resumed.
+    SESSION_PAUSED = "session_paused";
+    /// A session takes runs again.
+    SESSION_RESUMED = "session_resumed";
+    /// A session ended well.
+    SESSION_COMPLETED = "session_completed";
+    /// A session ended badly.
+    SESSION_FAILED = "session_failed";
+    /// A session was given up.
+    SESSION_CANCELLED = "session_cancelled";
+    /// A run's work begins.
+    RUN_STARTED = "run_started";
+    /// A run ended well.
+    RUN_COMPLETED = "run_completed";
+    /// A run ended badly, or was refused.
+    RUN_FAILED = "run_failed";
+    /// A run was cancelled.
+    RUN_CANCELLED = "run_cancelled";
+    /// A run's time was up.
+    RUN_TIMEOUT = "run_timeout";
+    /// A snapshot is durable. Data: `label`, `backend`, `ref`, `snapshot_id`.
+    WORKSPACE_SNAPSHOT_TAKEN = "workspace_snapshot_taken";
+    /// Two snapshots were compared. Data: `files_changed`, `insertions`, `deletions`, `has_patch`.
+    WORKSPACE_DIFF_COMPUTED = "workspace_diff_computed";
+    /// A workspace was put back. Data: `to`, `guard`, `leftover_ignored`, `operation`.
+    WORKSPACE_ROLLED_BACK = "workspace_rolled_back";
+    /// The engine failed beside the work of a run. Data: `kind`, `message`.
+    ERROR_OCCURRED = "error_occurred";
+}
+
+impl EventType {
+    /// A type of the host's own.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(std::borrow::Cow::Owned(text.into()))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether only the engine may write it.
+    pub(crate) fn is_reserved(&self) -> bool {
+        Self::OF_THE_ENGINE.contains(self)
+    }
+
+    /// Whether it is 1 to 64 lower-case letters, digits or `_`, the first a letter.
+    pub(crate) fn is_well_formed(&self) -> bool {
+        let text = self.as_str().as_bytes();
+        (1..=64).contains(&text.len())
+            && text[0].is_ascii_lowercase()
+            && text
+                .iter()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'_')
+    }
+}
+
+impl fmt::Display for EventType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A place in the log of a session: everything up to and including `after` was seen.
+///
+/// It is a number, so a host can keep it and go on after a restart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Cursor {
+    after: u64,
+}
+
+impl Cursor {
+    /// Before the first event.
+    pub fn start() -> Self {
+        Self::default()
+    }
+
+    /// Just after the event with this sequence number.
+    pub fn after(sequence: u64) -> Self {
+        Self { after: sequence }
+    }
+
+    /// The sequence number of the last event that was seen; zero: none.
+    pub fn sequence(self) -> u64 {
+        self.after
+    }
+}
+
+/// Which events to read.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct EventQuery {
+    /// Only this session's. Default: every session's, in the order in which they were written.
+    pub session_id: Option<SessionId>,
+    /// Only this run's. Default: any.
+    pub run_id: Option<RunId>,
+    /// Only of this type. Default: any.
+    pub event_type: Option<EventType>,
+    /// Only those with a larger sequence number. Needs a session. Default: from the first.
+    pub after: Option<u64>,
+    /// Only those with a smaller sequence number. Needs a session. Default: to the last.
+    pub before: Option<u64>,
+    /// Only those that were written at or after this time. Default: any.
+    pub since: Option<Timestamp>,
+    /// At most this many. Default: all.
+    pub limit: Option<u64>,
+}
+
+impl EventQuery {
+    /// Every event.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// The events of one session.
+    pub fn session(id: SessionId) -> Self {
+        Self {
+            session_id: Some(id),
+            ..Self::default()
+        }
+    }
+
+    /// Sets [`EventQuery::run_id`].
+    pub fn run(mut self, id: RunId) -> Self {
+        self.run_id = Some(id);
+        self
+    }
+
+    /// Sets [`EventQuery::event_type`].
+    pub fn of_type(mut self, event_type: EventType) -> Self {
+        self.event_type = Some(event_type);
+        self
+    }
+
+    /// Sets [`EventQuery::after`].
+    pub fn after(mut self, sequence: u64) -> Self {
+        self.after = Some(sequence);
+        self
+    }
+
+    /// Sets [`EventQuery::before`].
+    pub fn before(mut self, sequence: u64) -> Self {
+        self.before = Some(sequence);
+        self
+    }
+
+    /// Sets [`EventQuery::since`].
+    pub fn since(mut self, time: Timestamp) -> Self {
+        self.since = Some(time);
+        self
+    }
+
+    /// Sets [`EventQuery::limit`].
+    pub fn limit(mut self, limit: u64) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.session_id.is_none() && (self.after.is_some() || self.before.is_some()) {
+            return Err(Error::invalid_options(
+                "sequence numbers are counted in each session; name the session",
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,988 @@
+//! A run from its acceptance to its end.
+//!
+//! The task of a run owns everything that the run needs: the lock, the adapter, the way to answer.
+//! It asks the actor of the session for every transition, so a restart of that actor does not end
+//! a run, and neither does whoever asked for it by leaving.
+
+use std::fs::File;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use std::sync::Arc;
+use stillframe_artifact_store::ArtifactKey;
+use stillframe_backends::{
+    Backend, BackendKind, Diff, DiffOptions, ErrorKind, Interrupt, Label, RepositoryRestore,
+    RestoreGoal, RestoreOptions, RestoreOutcome, Snapshot, SnapshotId,
+};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::actors::session_manager::{SessionMessage, Step};
+use crate::actors::{Parts, stopped};
+use crate::adapter::{Adapter, AdapterError, AdapterOutput, BoxAdapter, Ending, RunContext};
+use crate::blocking::panic_text;
+use crate::engine::Core;
+use crate::error::Error;
+use crate::event::EventType;
+use crate::id::{ArtifactId, EventId, OperationId, RunId, SessionId};
+use crate::options::RunOptions;
+use crate::outcome::{
+    ArtifactRecord, Failure, OperationKind, RestoreDocument, RestoreStatus, RunOutcome, RunResult,
+    WorkspaceOutcome,
+};
+use crate::run::{RunEvent, RunStatus};
+use crate::run_lock::RunLock;
+use crate::state::{Change, NewEvent, NewRun, OperationRow, RunEnding, RunWorkspace};
+use crate::workspaces::{self, Opened};
+
+/// How long an adapter may take to end after it was cancelled, before its future is dropped.
+const ADAPTER_GRACE: Duration = Duration::from_secs(5);
+
+/// How long the captures after the work of a run wait for their turn. Much longer than any
+/// operation by hand: without them nobody knows what the run did.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(600);
+
+/// The most characters of a reason that an event has.
+const MAX_REASON_CHARS: usize = 240;
+
+/// A run that is to be done.
+pub(crate) struct RunTask {
+    core: Core,
+    session_id: SessionId,
+    run_id: RunId,
+    options: RunOptions,
+    adapter: BoxAdapter,
+    workspace: Option<RunPlace>,
+    cancellation: CancellationToken,
+    // Given back when the run is over: how many there may be at once is limited.
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Where a run works, and with what it is captured.
+#[derive(Clone)]
+struct RunPlace {
+    opened: Opened,
+    /// Or why it cannot be captured as asked.
+    backend: Result<Arc<dyn Backend>, Arc<Error>>,
+    before: SnapshotId,
+    after: SnapshotId,
+}
+
+/// What the engine saw after the work of a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Closing {
+    pub(crate) backend: Option<BackendKind>,
+    pub(crate) before: Option<Snapshot>,
+    pub(crate) after: Option<Snapshot>,
+    pub(crate) diff: Option<Diff>,
+    pub(crate) error: Option<Failure>,
+}
+
+/// How the part before the work ended, if it did not lead to the work.
+enum NotStarted {
+    Refused(Error),
+    Cancelled,
+}
+
+/// Runs `adapter`; comes back when everything about the run is durable.
+pub(crate) async fn execute(
+    core: &Core,
+    session_id: &SessionId,
+    options: RunOptions,
+    adapter: BoxAdapter,
+) -> Result<RunOutcome, Error> {
+    let permit = core.admit()?;
+    if let Some(workspace) = &options.workspace {
+        workspace.check()?;
+    }
+    let parts = core.parts.clone();
+    let (options, adapter, workspace) = core
+        .parts
+        .blocking
+        .run(move || {
+            let workspace = place(&parts, &options)?;
+            let directory = workspace.as_ref().map(|p| p.opened.workspace.disk_path());
+            adapter.check(directory)?;
+            Ok::<_, Error>((options, adapter, workspace))
+        })
+        .await??;
+    let run_id = options.run_id.clone().unwrap_or_else(RunId::random);
+    // The host's token stops this run; stopping this run does not touch the host's token.
+    let cancellation = options.cancellation.child_token();
+    let task = RunTask {
+        core: core.clone(),
+        session_id: session_id.clone(),
+        run_id,
+        options,
+        adapter,
+        workspace,
+        cancellation,
+        _permit: permit,
+    };
+    task.start().await.unwrap_or_else(|_| Err(stopped()))
+}
+
+/// Opens the workspace of a run, and finds out what it can be captured with. Reads alone; blocks.
+fn place(parts: &Parts, options: &RunOptions) -> Result<Option<RunPlace>, Error> {
+    let Some(workspace) = &options.workspace else {
+        return Ok(None);
+    };
+    let opened = Opened::open(parts, workspace.clone())?;
+    let backend = opened.detect(parts).and_then(|backend| {
+        let cannot = opened.options.rollback_on_failure
+            && backend.kind() == BackendKind::Hash
+            && !opened.options.retain_content;
+        match cannot {
+            false => Ok(backend),
+            true => Err(Error::new(
+                ErrorKind::Unsupported,
+                "rollback_on_failure needs retain_content with the hash backend; the run was not started and nothing was touched",
+            )),
+        }
+    });
+    Ok(Some(RunPlace {
+        opened,
+        backend: backend.map_err(Arc::new),
+        before: SnapshotId::random(),
+        after: SnapshotId::random(),
+    }))
+}
+
+impl RunTask {
+    /// Starts the run on a task of its own, which goes on though nobody waits for it.
+    fn start(self) -> oneshot::Receiver<Result<RunOutcome, Error>> {
+        let (answer, answered) = oneshot::channel();
+        let core = self.core.clone();
+        let (session_id, run_id) = (self.session_id.clone(), self.run_id.clone());
+        core.clone().spawn(async move {
+            let live = core.parts.live_runs.clone();
+            if !live.insert(
+                run_id.clone(),
+                session_id.clone(),
+                self.cancellation.clone(),
+            ) {
+                let _ = answer.send(Err(Error::new(
+                    ErrorKind::Conflict,
+                    format!("run {run_id} is under way already"),
+                )));
+                return;
+            }
+            let result = match tokio::spawn(self.run()).await {
+                Ok(result) => result,
+                Err(e) => Err(abandon(&core, &session_id, &run_id, e).await),
+            };
+            live.remove(&run_id);
+            let _ = answer.send(result);
+        });
+        answered
+    }
+
+    async fn run(mut self) -> Result<RunOutcome, Error> {
+        self.begin().await?;
+        let (lock, before) = match self.prepare().await {
+            Ok(ready) => ready,
+            Err(NotStarted::Refused(e)) => return Err(self.refuse(e).await),
+            Err(NotStarted::Cancelled) => return self.cancelled_before_start().await,
+        };
+        self.step(RunEvent::Started, json!({}), None, Vec::new())
+            .await
+            .map_err(|e| e.in_run(self.run_id.clone()))?;
+
+        let result = self.work().await;
+        let closing = match before {
+            Some(before) => self.close(before, result.status).await,
+            None => Closing::default(),
+        };
+        let rollback = self.roll_back(&closing, result.status).await;
+        let outcome = self.end(result, closing, rollback).await;
+        drop(lock);
+        outcome
+    }
+
+    /// Has the run accepted by its session, which has to be active.
+    async fn begin(&self) -> Result<(), Error> {
+        let run = NewRun {
+            id: self.run_id.clone(),
+            session_id: self.session_id.clone(),
+            engine_id: self.core.parts.engine_id.clone(),
+            input: self.options.input.clone(),
+            options: document(&self.options),
+            workspace: self.workspace.as_ref().map(|place| RunWorkspace {
+                workspace_id: place.opened.workspace.id().to_owned(),
+                path: place.opened.workspace.disk_path().to_owned(),
+                before: place.before.clone(),
+                after: place.after.clone(),
+            }),
+            at: self.core.parts.now(),
+        };
+        self.core
+            .ask_session(&self.session_id, |reply| SessionMessage::Begin {
+                run: Box::new(run.clone()),
+                reply,
+            })
+            .await
+    }
+
+    /// Takes the workspace, and captures it before the work.
+    async fn prepare(&self) -> Result<(Option<RunLock>, Option<Snapshot>), NotStarted> {
+        if self.cancellation.is_cancelled() {
+            return Err(NotStarted::Cancelled);
+        }
+        let Some(place) = self.workspace.clone() else {
+            return Ok((None, None));
+        };
+        let backend = place
+            .backend
+            .map_err(|e| NotStarted::Refused(Error::new(e.kind(), SharedError(e))))?;
+        let parts = &self.core.parts;
+        let patience = parts.options.lock_patience;
+        let holder = format!("run {} of session {}", self.run_id, self.session_id);
+        let lock = RunLock::acquire(&place.opened.workspace, &holder, patience, &parts.blocking);
+        let lock = tokio::select! {
+            biased;
+            () = self.cancellation.cancelled() => return Err(NotStarted::Cancelled),
+            lock = lock => lock.map_err(NotStarted::Refused)?,
+        };
+        let interrupt = Interrupt::never();
+        let capture = self.capture(
+            place.opened,
+            backend,
+            Label::BEFORE,
+            place.before,
+            interrupt.clone(),
+            patience,
+        );
+        tokio::pin!(capture);
+        let before = tokio::select! {
+            biased;
+            before = &mut capture => before,
+            () = self.cancellation.cancelled() => {
+                interrupt.cancel();
+                capture.await
+            }
+        };
+        match before {
+            // Also when the capture was faster than the wish to stop.
+            _ if self.cancellation.is_cancelled() => Err(NotStarted::Cancelled),
+            Ok(before) => Ok((Some(lock), Some(before))),
+            Err(e) => Err(NotStarted::Refused(e)),
+        }
+    }
+
+    async fn capture(
+        &self,
+        opened: Opened,
+        backend: Arc<dyn Backend>,
+        label: Label,
+        id: SnapshotId,
+        interrupt: Interrupt,
+        patience: Duration,
+    ) -> Result<Snapshot, Error> {
+        let (session_id, run_id) = (self.session_id.clone(), self.run_id.clone());
+        let parts = self.core.parts.clone();
+        let workspace = opened.workspace.clone();
+        let what = "the capture of a run";
+        workspaces::work(&self.core, &workspace, what, patience, move |locked| {
+            let mut options =
+                opened.snapshot_options(&parts, label, &session_id, Some(&run_id), interrupt);
+            options.id = id;
+            workspaces::capture(
+                &parts,
+                locked,
+                &*backend,
+                &options,
+                &session_id,
+                Some(&run_id),
+            )
+        })
+        .await
+    }
+
+    /// Lets the adapter work, until it has ended and that is certain.
+    async fn work(&mut self) -> RunResult {
+        let work = CancellationToken::new();
+        let context = RunContext {
+            session_id: self.session_id.clone(),
+            run_id: self.run_id.clone(),
+            input: self.options.input.clone(),
+            workspace: self
+                .workspace
+                .as_ref()
+                .map(|place| place.opened.workspace.disk_path().to_owned()),
+            cancellation: work.clone(),
+            log: Arc::new(self.core.parts.clone()),
+        };
+        let adapter = std::mem::replace(&mut self.adapter, BoxAdapter::new(NoWork));
+        let mut task = tokio::spawn(async move { adapter.run(context).await });
+        let time_is_up = async {
+            match self.options.timeout {
+                Some(limit) => tokio::time::sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        let asked = tokio::select! {
+            biased;
+            ended = &mut task => return result(ended, None),
+            () = self.cancellation.cancelled() => Ending::Cancelled,
+            () = time_is_up => Ending::TimedOut,
+        };
+        work.cancel();
+        let ended = match tokio::time::timeout(ADAPTER_GRACE, &mut task).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                task.abort();
+                // Only now is it certain that nothing of it is at work any more.
+                task.await
+            }
+        };
+        result(ended, Some(asked))
+    }
+
+    /// Captures the workspace after the work and compares.
+    async fn close(&self, before: Snapshot, status: RunStatus) -> Closing {
+        let place = self.workspace.clone().expect("there is a before-snapshot");
+        let mut closing = Closing {
+            backend: Some(before.backend),
+            before: Some(before.clone()),
+            ..Closing::default()
+        };
+        let Ok(backend) = place.backend else {
+            return closing;
+        };
+        let after = self
+            .capture(
+                place.opened.clone(),
+                backend,
+                status.closing_label(),
+                place.after,
+                Interrupt::never(),
+                CLOSING_PATIENCE,
+            )
+            .await;
+        let after = match after {
+            Ok(after) => after,
+            Err(e) => {
+                closing.error = Some(Failure::from(&e));
+                return closing;
+            }
+        };
+        closing.after = Some(after.clone());
+        let (session_id, run_id) = (self.session_id.clone(), self.run_id.clone());
+        let parts = self.core.parts.clone();
+        let compared = self
+            .core
+            .parts
+            .blocking
+            .run(move || diff(&parts, &place.opened, &before, &after, &session_id, &run_id))
+            .await
+            .map_err(Error::from)
+            .flatten();
+        let (mut diff, patch) = match compared {
+            Ok(compared) => compared,
+            Err(e) => {
+                closing.error = Some(Failure::from(&e));
+                return closing;
+            }
+        };
+        if let Err(e) = self.offload(&mut diff, patch).await {
+            closing.error = Some(Failure::from(&e));
+        }
+        closing.diff = Some(diff);
+        closing
+    }
+
+    /// Keeps the whole patch as an artifact, if it is too large to be embedded or the host wants
+    /// it so.
+    async fn offload(&self, diff: &mut Diff, patch: Option<File>) -> Result<(), Error> {
+        let offload = self
+            .options
+            .workspace
+            .as_ref()
+            .is_some_and(|w| w.offload_patches);
+        let Some(patch) = patch.filter(|_| diff.has_patch && (diff.patch_truncated || offload))
+        else {
+            return Ok(());
+        };
+        let digits = uuid::Uuid::new_v4().simple();
+        let key = format!("patch_{}_{}_{digits}", diff.from_ref, diff.to_ref);
+        let record = put_artifact(
+            &self.core,
+            &self.session_id,
+            Some(&self.run_id),
+            &key,
+            "text/x-patch",
+            Box::new(patch),
+        )
+        .await?;
+        diff.patch = None;
+        diff.patch_ref = Some(record.key);
+        Ok(())
+    }
+
+    /// Puts the workspace back after a failure, if the host asked for it.
+    async fn roll_back(&self, closing: &Closing, status: RunStatus) -> Option<RestoreDocument> {
+        let place = self.workspace.clone()?;
+        if status == RunStatus::Completed || !place.opened.options.rollback_on_failure {
+            return None;
+        }
+        let (Some(before), Some(after)) = (closing.before.clone(), closing.after.clone()) else {
+            let failure = closing.error.clone().unwrap_or_else(|| {
+                Failure::new(ErrorKind::Unreadable.as_str(), "there is no after-snapshot")
+            });
+            return Some(not_restored(
+                RestoreStatus::Refused,
+                Failure {
+                    message: format!(
+                        "what the run left could not be captured, so nothing was touched: {}",
+                        failure.message
+                    ),
+                    ..failure
+                },
+            ));
+        };
+        let backend = place.backend.ok()?;
+        let (session_id, run_id) = (self.session_id.clone(), self.run_id.clone());
+        let parts = self.core.parts.clone();
+        let opened = place.opened;
+        let workspace = opened.workspace.clone();
+        let what = "a rollback";
+        let restored = workspaces::work(
+            &self.core,
+            &workspace,
+            what,
+            CLOSING_PATIENCE,
+            move |locked| {
+                let guard = opened.snapshot_options(
+                    &parts,
+                    Label::GUARD,
+                    &session_id,
+                    Some(&run_id),
+                    Interrupt::never(),
+                );
+                let to = before.id.clone();
+                let goal = RestoreGoal::Snapshot {
+                    snapshot: before.clone(),
+                    paths: Vec::new(),
+                };
+                let options = RestoreOptions::new(guard).repository(RepositoryRestore::Rollback {
+                    before,
+                    after,
+                    run_id: run_id.to_string(),
+                });
+                restore(
+                    &parts,
+                    locked,
+                    &*backend,
+                    &goal,
+                    &options,
+                    &Restoring {
+                        session_id,
+                        run_id: Some(run_id),
+                        to: Some(to),
+                        what: "rollback",
+                        operation: None,
+                    },
+                )
+            },
+        )
+        .await;
+        Some(match restored {
+            Ok(outcome) => RestoreDocument {
+                plan_id: None,
+                ..restored_document(&outcome)
+            },
+            Err(e) => not_restored(
+                match e.touched() {
+                    true => RestoreStatus::Failed,
+                    false => RestoreStatus::Refused,
+                },
+                Failure::from(&e),
+            ),
+        })
+    }
+
+    /// Writes down how the run ended, and answers.
+    async fn end(
+        &self,
+        result: RunResult,
+        closing: Closing,
+        rollback: Option<RestoreDocument>,
+    ) -> Result<RunOutcome, Error> {
+        let event = match result.status {
+            RunStatus::Completed => RunEvent::Done,
+            RunStatus::Timeout => RunEvent::TimedOut,
+            RunStatus::Cancelled => RunEvent::Cancelled,
+            _ => RunEvent::Failed,
+        };
+        let ending = RunEnding {
+            exit_code: result.exit_code,
+            error: result.error.clone(),
+            output: result.output.as_ref().map_or(Value::Null, recorded),
+            workspace: summary(&closing, rollback.as_ref()),
+        };
+        let mut changes = self.operation(&closing).into_iter().collect::<Vec<_>>();
+        let failures = [
+            closing.error.as_ref(),
+            rollback.as_ref().and_then(|r| r.error.as_ref()),
+        ];
+        for failure in failures.into_iter().flatten() {
+            changes.push(self.event(EventType::ERROR_OCCURRED, data_of(failure)));
+        }
+        let data = match &result.error {
+            None => json!({ "exit_code": result.exit_code }),
+            Some(failure) => {
+                let mut data = data_of(failure);
+                data["reason"] = data["message"].take();
+                data["exit_code"] = json!(result.exit_code);
+                data
+            }
+        };
+        let logged = self
+            .step(event, data, Some(Box::new(ending)), changes)
+            .await;
+        let outcome = RunOutcome {
+            session_id: self.session_id.clone(),
+            run_id: self.run_id.clone(),
+            run: result,
+            workspace: WorkspaceOutcome {
+                backend: closing.backend,
+                before_snapshot: closing.before,
+                after_snapshot: closing.after,
+                diff: closing.diff,
+                rollback,
+                error: closing.error,
+            },
+        };
+        match logged {
+            Ok(()) => Ok(outcome),
+            Err(e) => Err(e.touched_if(true).with_outcome(outcome)),
+        }
+    }
+
+    /// The record of what the run changed, for an undo.
+    fn operation(&self, closing: &Closing) -> Option<Change> {
+        let place = self.workspace.as_ref()?;
+        let (before, after) = closing.before.as_ref().zip(closing.after.as_ref())?;
+        Some(Change::AddOperation(Box::new(OperationRow {
+            id: OperationId::random(),
+            workspace_id: place.opened.workspace.id().to_owned(),
+            session_id: self.session_id.clone(),
+            run_id: Some(self.run_id.clone()),
+            kind: OperationKind::Run,
+            before: before.id.clone(),
+            after: after.id.clone(),
+            paths: None,
+            repository: true,
+            at: self.core.parts.now(),
+        })))
+    }
+
+    fn event(&self, event_type: EventType, data: Value) -> Change {
+        let at = self.core.parts.now();
+        let (session, run) = (&self.session_id, Some(&self.run_id));
+        Change::Append(NewEvent::new(event_type, session, run, at, data))
+    }
+
+    async fn refuse(&self, error: Error) -> Error {
+        let failure = Failure::from(&error);
+        let mut data = data_of(&failure);
+        data["reason"] = data["message"].take();
+        let ending = Box::new(RunEnding {
+            error: Some(failure),
+            ..RunEnding::default()
+        });
+        // The refusal is what the caller has to know. Where it could not be written down, the
+        // next engine writes that the run was given up.
+        let _ = self
+            .step(RunEvent::Refused, data, Some(ending), Vec::new())
+            .await;
+        error.in_run(self.run_id.clone())
+    }
+
+    async fn cancelled_before_start(&self) -> Result<RunOutcome, Error> {
+        let failure = Failure::new("Cancelled", "cancelled before its work began");
+        let mut data = data_of(&failure);
+        data["reason"] = data["message"].take();
+        let ending = Box::new(RunEnding {
+            error: Some(failure.clone()),
+            ..RunEnding::default()
+        });
+        self.step(RunEvent::Cancelled, data, Some(ending), Vec::new())
+            .await
+            .map_err(|e| e.in_run(self.run_id.clone()))?;
+        let backend = self
+            .workspace
+            .as_ref()
+            .and_then(|p| p.backend.as_ref().ok());
+        Ok(RunOutcome {
+            session_id: self.session_id.clone(),
+            run_id: self.run_id.clone(),
+            run: RunResult {
+                status: RunStatus::Cancelled,
+                exit_code: None,
+                output: None,
+                error: Some(failure),
+            },
+            workspace: WorkspaceOutcome {
+                backend: backend.map(|b| b.kind()),
+                ..WorkspaceOutcome::default()
+            },
+        })
+    }
+
+    async fn step(
+        &self,
+        event: RunEvent,
+        data: Value,
+        ending: Option<Box<RunEnding>>,
+        changes: Vec<Change>,
+    ) -> Result<(), Error> {
+        let step = Step {
+            run_id: self.run_id.clone(),
+            event,
+            event_id: EventId::random(),
+            data,
+            ending,
+            changes,
+        };
+        step_of(&self.core, &self.session_id, step).await
+    }
+}
+
+async fn step_of(core: &Core, session_id: &SessionId, step: Step) -> Result<(), Error> {
+    core.ask_session(session_id, |reply| SessionMessage::Step {
+        step: Box::new(step.clone()),
+        reply,
+    })
+    .await
+}
+
+/// Ends a run whose own task is lost, which takes a defect of the engine.
+async fn abandon(
+    core: &Core,
+    session_id: &SessionId,
+    run_id: &RunId,
+    lost: tokio::task::JoinError,
+) -> Error {
+    let message = match lost.try_into_panic() {
+        Ok(payload) => format!("the engine panicked: {}", panic_text(&*payload)),
+        Err(_) => "the runtime is shutting down".to_owned(),
+    };
+    let failure = Failure::new(ErrorKind::Storage.as_str(), message);
+    let step = Step {
+        run_id: run_id.clone(),
+        event: RunEvent::Stranded,
+        event_id: EventId::random(),
+        data: json!({ "reason": failure.message }),
+        ending: Some(Box::new(RunEnding {
+            error: Some(failure.clone()),
+            ..RunEnding::default()
+        })),
+        changes: Vec::new(),
+    };
+    // The first failure is the one to tell.
+    let _ = step_of(core, session_id, step).await;
+    Error::new(ErrorKind::Storage, failure.message)
+        .touched_if(true)
+        .in_run(run_id.clone())
+}
+
+/// An error that several may hold.
+#[derive(Debug)]
+struct SharedError(Arc<Error>);
+
+impl std::fmt::Display for SharedError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for SharedError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// Stands where an adapter was that has been taken to its work.
+struct NoWork;
+
+impl Adapter for NoWork {
+    async fn run(&self, _context: RunContext) -> Result<AdapterOutput, AdapterError> {
+        Ok(AdapterOutput::empty())
+    }
+}
+
+/// What the end of the adapter's task means for the run. `asked`: what it was asked to end for.
+///
+/// Work that was asked to end did not do what it was there for, whatever it answers.
+fn result(
+    ended: Result<Result<AdapterOutput, AdapterError>, tokio::task::JoinError>,
+    asked: Option<Ending>,
+) -> RunResult {
+    let (ending, failure, output) = match ended {
+        Ok(Ok(output)) => match asked {
+            None => {
+                return RunResult {
+                    status: RunStatus::Completed,
+                    exit_code: output.exit_code,
+                    output: Some(output),
+                    error: None,
+                };
+            }
+            Some(asked) => (asked, None, Some(output)),
+        },
+        Ok(Err(e)) => match asked {
+            None => (e.ending, Some(e.failure), e.output),
+            Some(asked) => (asked, None, e.output),
+        },
+        Err(e) => match e.try_into_panic() {
+            Ok(payload) => {
+                let message = format!("the adapter panicked: {}", panic_text(&*payload));
+                let failure = Failure::new("Panicked", message);
+                (asked.unwrap_or(Ending::Failed), Some(failure), None)
+            }
+            Err(_) => (asked.unwrap_or(Ending::Failed), None, None),
+        },
+    };
+    let status = match ending {
+        Ending::Failed => RunStatus::Failed,
+        Ending::TimedOut => RunStatus::Timeout,
+        Ending::Cancelled => RunStatus::Cancelled,
+    };
+    let failure = failure.unwrap_or_else(|| match ending {
+        Ending::Failed => Failure::new(Failure::FAILED, "the adapter vanished"),
+        Ending::TimedOut => Failure::new("Timeout", "its time was up, and it was ended"),
+        Ending::Cancelled => Failure::new("Cancelled", "it was cancelled, and has ended"),
+    });
+    let exit_code = output.as_ref().and_then(|o| o.exit_code);
+    RunResult {
+        status,
+        // As timeout(1) has it, whatever the signal was.
+        exit_code: match (ending, exit_code) {
+            (Ending::TimedOut, Some(_)) => Some(124),
+            (_, code) => code,
+        },
+        output,
+        error: Some(failure),
+    }
+}
+
+/// The data of an event about a failure: one line of at most 240 characters.
+fn data_of(failure: &Failure) -> Value {
+    let message: String = failure
+        .message
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(MAX_REASON_CHARS)
+        .collect();
+    json!({ "kind": failure.kind, "message": message })
+}
+
+/// What a run's row says of the options.
+fn document(options: &RunOptions) -> Value {
+    json!({
+        "workspace": options.workspace,
+        "timeout_ms": options.timeout.map(|t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX)),
+    })
+}
+
+/// What a run's row says of the output: all but the streams of a command, which are the caller's.
+fn recorded(output: &AdapterOutput) -> Value {
+    json!({
+        "data": output.data,
+        "command": output.command.as_ref().map(|command| json!({
+            "command": command.command,
+            "args": command.args,
+            "cwd": command.cwd,
+            "duration_ms": command.duration_ms,
+            "timed_out": command.timed_out,
+            "stdout_bytes": command.stdout.len(),
+            "stderr_bytes": command.stderr.len(),
+        })),
+    })
+}
+
+/// What a run's row says of the workspace.
+pub(crate) fn summary(closing: &Closing, rollback: Option<&RestoreDocument>) -> Value {
+    if closing.backend.is_none() && closing.error.is_none() {
+        return Value::Null;
+    }
+    let diff = closing.diff.as_ref();
+    let mut summary = json!({
+        "backend": closing.backend,
+        "before_ref": closing.before.as_ref().map(|s| &s.reference),
+        "after_ref": closing.after.as_ref().map(|s| &s.reference),
+        "before_snapshot": closing.before.as_ref().map(|s| &s.id),
+        "after_snapshot": closing.after.as_ref().map(|s| &s.id),
+        "diff": diff.map(|diff| json!({
+            "files_changed": diff.files_changed,
+            "insertions": diff.insertions,
+            "deletions": diff.deletions,
+            "changed_paths": diff.changed_paths,
+        })),
+        "rollback": rollback,
+        "error": closing.error,
+    });
+    if let Some(diff) = diff {
+        if let Some(patch) = &diff.patch {
+            summary["patch"] = json!(patch);
+        }
+        if let Some(key) = &diff.patch_ref {
+            summary["patch_ref"] = json!(key);
+        }
+        if let Some(bytes) = diff.patch_bytes {
+            summary["patch_bytes"] = json!(bytes);
+        }
+    }
+    summary
+}
+
+/// Compares what was before a run with what was after it, and logs the event. Blocks.
+pub(crate) fn diff(
+    parts: &Parts,
+    opened: &Opened,
+    before: &Snapshot,
+    after: &Snapshot,
+    session_id: &SessionId,
+    run_id: &RunId,
+) -> Result<(Diff, Option<File>), Error> {
+    let mut options = DiffOptions::default().max_patch_bytes(opened.options.max_patch_bytes);
+    options.capture_patch = opened.options.capture_patch;
+    let (diff, patch) = workspaces::compare(parts, &opened.workspace, before, after, &options)?;
+    let data = json!({
+        "files_changed": diff.files_changed,
+        "insertions": diff.insertions,
+        "deletions": diff.deletions,
+        "has_patch": diff.has_patch,
+    });
+    let event_type = EventType::WORKSPACE_DIFF_COMPUTED;
+    let event = NewEvent::new(event_type, session_id, Some(run_id), parts.now(), data);
+    parts.writer.commit_blocking(vec![Change::Append(event)])?;
+    Ok((diff, patch))
+}
+
+/// What a restore is part of.
+pub(crate) struct Restoring {
+    pub(crate) session_id: SessionId,
+    pub(crate) run_id: Option<RunId>,
+    /// What is gone back to, for the event.
+    pub(crate) to: Option<SnapshotId>,
+    /// What it is, for the event: `rollback`, `restore` or `undo`.
+    pub(crate) what: &'static str,
+    /// How an undo takes it back; `None`: the run does.
+    pub(crate) operation: Option<(OperationKind, bool)>,
+}
+
+/// Restores, and returns once what was done is durable and on record. Blocks.
+pub(crate) fn restore(
+    parts: &Parts,
+    locked: &mut stillframe_backends::LockedWorkspace,
+    backend: &dyn Backend,
+    goal: &RestoreGoal,
+    options: &RestoreOptions,
+    restoring: &Restoring,
+) -> Result<RestoreOutcome, Error> {
+    let outcome = match backend.restore(locked, goal, options) {
+        Ok(outcome) => outcome,
+        Err(e) => {
+            // The guard may be in the store. The error of the restore is the one to tell.
+            if crate::recovery::adopt(parts, locked).is_err() {
+                parts.lock.leave_work();
+            }
+            return Err(e.into());
+        }
+    };
+    let (session, run) = (&restoring.session_id, restoring.run_id.as_ref());
+    let mut changes: Vec<Change> = [&outcome.guard, &outcome.result]
+        .into_iter()
+        .map(|snapshot| workspaces::row_of(locked, snapshot, Some(session), run))
+        .collect();
+    let data = json!({
+        "to": restoring.to,
+        "guard": outcome.guard.id,
+        "leftover_ignored": outcome.leftover_ignored,
+        "operation": restoring.what,
+        "restored": outcome.restored.len(),
+        "skipped": outcome.skipped.len(),
+    });
+    let at = parts.now();
+    let event_type = EventType::WORKSPACE_ROLLED_BACK;
+    changes.push(Change::Append(NewEvent::new(
+        event_type, session, run, at, data,
+    )));
+    if let Some((kind, repository)) = restoring.operation {
+        changes.push(Change::AddOperation(Box::new(OperationRow {
+            id: OperationId::random(),
+            workspace_id: locked.id().to_owned(),
+            session_id: session.clone(),
+            run_id: None,
+            kind,
+            before: outcome.guard.id.clone(),
+            after: outcome.result.id.clone(),
+            paths: Some(outcome.restored.clone()),
+            repository,
+            at,
+        })));
+    }
+    workspaces::keep(parts, changes).map_err(|e| e.touched_if(true))?;
+    Ok(outcome)
+}
+
+/// The document of a restore that was done.
+pub(crate) fn restored_document(outcome: &RestoreOutcome) -> RestoreDocument {
+    RestoreDocument {
+        status: RestoreStatus::Completed,
+        plan_id: Some(outcome.plan.id.clone()),
+        guard_snapshot: Some(outcome.guard.id.clone()),
+        safety_tag: outcome.safety_tag.clone(),
+        restored: outcome.restored.clone(),
+        leftover_ignored: outcome.leftover_ignored.clone(),
+        skipped: outcome.skipped.clone(),
+        error: outcome
+            .repository_error
+            .as_ref()
+            .map(|message| Failure::new(ErrorKind::Unsupported.as_str(), message)),
+    }
+}
+
+fn not_restored(status: RestoreStatus, failure: Failure) -> RestoreDocument {
+    RestoreDocument {
+        status,
+        plan_id: None,
+        guard_snapshot: None,
+        safety_tag: None,
+        restored: Vec::new(),
+        leftover_ignored: Vec::new(),
+        skipped: Vec::new(),
+        error: Some(failure),
+    }
+}
+
+/// Keeps content under `key`, and registers it.
+pub(crate) async fn put_artifact(
+    core: &Core,
+    session_id: &SessionId,
+    run_id: Option<&RunId>,
+    key: &str,
+    content_type: &str,
+    content: Box<dyn std::io::Read + Send>,
+) -> Result<ArtifactRecord, Error> {
+    let meta = core.put(ArtifactKey::new(key)?, content).await?;
+    let record = ArtifactRecord {
+        id: ArtifactId::random(),
+        session_id: session_id.clone(),
+        run_id: run_id.cloned(),
+        key: key.to_owned(),
+        content_type: content_type.to_owned(),
+        byte_size: meta.bytes,
+        checksum: meta.blake3.to_string(),
+        storage_backend: core.parts.artifacts.kind().to_owned(),
+        storage_ref: meta.blake3.to_string(),
+        metadata: json!({}),
+        created_at: core.parts.now(),
+        deleted_at: None,
+    };
+    let change = Change::RegisterArtifact(Box::new(record.clone()));
+    core.parts.writer.commit(vec![change]).await?;
+    Ok(record)
+}

@@ -1,0 +1,242 @@
+//! Which engines are alive: each holds a lock that the kernel frees when its process dies.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{FlockOperation, OFlags};
+use stillframe_backends::PathError;
+
+use crate::id::EngineId;
+
+/// The sign of life of this engine, and a note of the workspaces that it has worked on.
+///
+/// While it lives, the kernel holds a lock on `engines/<id>.lock` in the state directory.
+#[derive(Debug)]
+pub(crate) struct EngineLock {
+    file: File,
+    path: PathBuf,
+    noted: Mutex<HashSet<PathBuf>>,
+    leaves_work: AtomicBool,
+}
+
+/// An engine that died, with what it left. Nobody else can claim it while this value lives.
+#[derive(Debug)]
+pub(crate) struct DeadEngine {
+    /// The directories of the workspaces that it had worked on.
+    pub(crate) workspaces: Vec<PathBuf>,
+    path: PathBuf,
+    _file: File,
+}
+
+fn directory(state_dir: &Path) -> PathBuf {
+    state_dir.join("engines")
+}
+
+fn lock_path(state_dir: &Path, id: &EngineId) -> PathBuf {
+    directory(state_dir).join(format!("{id}.lock"))
+}
+
+fn open(path: &Path, create: bool) -> io::Result<File> {
+    fs::OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create_new(create)
+        .mode(0o600)
+        .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+        .open(path)
+}
+
+/// Whether the lock is this process's now; `false`: somebody else holds it.
+fn try_lock(file: &File) -> io::Result<bool> {
+    loop {
+        match rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+impl EngineLock {
+    /// Makes the sign of life of the engine `id`.
+    pub(crate) fn acquire(state_dir: &Path, id: &EngineId) -> Result<Self, PathError> {
+        let directory = directory(state_dir);
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&directory)
+            .map_err(PathError::at("make the directory", &directory))?;
+        // Locked under a name that nobody looks for, and then renamed: whoever sees the file
+        // would take it for a dead engine's until it is locked.
+        let staged = directory.join(format!(".{id}"));
+        let path = lock_path(state_dir, id);
+        let file = open(&staged, true).map_err(PathError::at("make", &staged))?;
+        if !try_lock(&file).map_err(PathError::at("lock", &staged))? {
+            let source = io::Error::from(io::ErrorKind::WouldBlock);
+            return Err(PathError::at("lock", &staged)(source));
+        }
+        fs::rename(&staged, &path).map_err(PathError::at("rename into", &path))?;
+        Ok(Self {
+            file,
+            path,
+            noted: Mutex::default(),
+            leaves_work: AtomicBool::new(false),
+        })
+    }
+
+    /// Notes, once and durably, that this engine works on the workspace at `disk_path`.
+    pub(crate) fn note_workspace(&self, disk_path: &Path) -> Result<(), PathError> {
+        let mut noted = self.noted.lock().unwrap_or_else(|e| e.into_inner());
+        if noted.contains(disk_path) {
+            return Ok(());
+        }
+        let mut line = disk_path.as_os_str().as_bytes().to_vec();
+        // The one byte that no path has.
+        line.push(0);
+        (&self.file)
+            .write_all(&line)
+            .and_then(|()| self.file.sync_all())
+            .map_err(PathError::at("write", &self.path))?;
+        noted.insert(disk_path.to_owned());
+        Ok(())
+    }
+
+    /// Something that a store has may lack its row: the next engine has to look.
+    pub(crate) fn leave_work(&self) {
+        self.leaves_work.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the sign of life: from here on this engine counts as dead. What it leaves for the next
+    /// one to look at stays on record. Safe to repeat.
+    pub(crate) fn retire(&self) {
+        // Best effort, both: a file that stays is looked at by the next engine, which finds
+        // nothing, and the lock ends with the process at the latest.
+        if !self.leaves_work.load(Ordering::Relaxed) {
+            let _ = fs::remove_file(&self.path);
+        }
+        let _ = rustix::fs::flock(self.file.as_fd(), FlockOperation::Unlock);
+    }
+}
+
+impl DeadEngine {
+    /// Everything was looked after.
+    pub(crate) fn bury(self) -> Result<(), PathError> {
+        fs::remove_file(&self.path).map_err(PathError::at("remove", &self.path))
+    }
+}
+
+/// Claims the engines that died. Those that another engine has claimed are left out.
+pub(crate) fn dead_engines(state_dir: &Path) -> Result<Vec<DeadEngine>, PathError> {
+    let directory = directory(state_dir);
+    let entries = match fs::read_dir(&directory) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(PathError::at("list", &directory)(e)),
+    };
+    let mut dead = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(PathError::at("list", &directory))?.path();
+        if path.extension().is_none_or(|e| e != "lock") {
+            continue;
+        }
+        let mut file = match open(&path, false) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(PathError::at("open", &path)(e)),
+        };
+        if !try_lock(&file).map_err(PathError::at("lock", &path))? {
+            continue;
+        }
+        // Somebody may have buried it between the two calls.
+        if file.metadata().map(|m| m.nlink()).unwrap_or(0) == 0 {
+            continue;
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)
+            .map_err(PathError::at("read", &path))?;
+        // What a torn write left has no NUL at its end.
+        let mut workspaces: Vec<PathBuf> = bytes
+            .split_inclusive(|b| *b == 0)
+            .filter_map(|line| line.strip_suffix(&[0]))
+            .map(|line| PathBuf::from(OsString::from_vec(line.to_vec())))
+            .collect();
+        workspaces.dedup();
+        dead.push(DeadEngine {
+            workspaces,
+            path,
+            _file: file,
+        });
+    }
+    Ok(dead)
+}
+
+/// Whether the engine `id` is alive. One whose lock is only being claimed counts as alive.
+pub(crate) fn is_alive(state_dir: &Path, id: &EngineId) -> Result<bool, PathError> {
+    let path = lock_path(state_dir, id);
+    match open(&path, false) {
+        Ok(file) => Ok(!try_lock(&file).map_err(PathError::at("lock", &path))?),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(PathError::at("open", &path)(e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_is_alive_exactly_as_long_as_it_holds_its_lock() {
+        let state = tempfile::tempdir().unwrap();
+        let id = EngineId::random();
+        assert!(!is_alive(state.path(), &id).unwrap(), "it was never there");
+        let lock = EngineLock::acquire(state.path(), &id).unwrap();
+        assert!(is_alive(state.path(), &id).unwrap());
+        assert!(dead_engines(state.path()).unwrap().is_empty());
+        drop(lock);
+        assert!(!is_alive(state.path(), &id).unwrap());
+    }
+
+    #[test]
+    fn what_a_dead_engine_worked_on_is_known_to_exactly_one_heir() {
+        let state = tempfile::tempdir().unwrap();
+        let lock = EngineLock::acquire(state.path(), &EngineId::random()).unwrap();
+        let odd = PathBuf::from(OsString::from_vec(b"/a\n\xff b".to_vec()));
+        lock.note_workspace(&odd).unwrap();
+        lock.note_workspace(Path::new("/c")).unwrap();
+        lock.note_workspace(&odd).unwrap();
+        drop(lock);
+
+        let mut dead = dead_engines(state.path()).unwrap();
+        assert_eq!(dead.len(), 1);
+        assert_eq!(dead[0].workspaces, [odd, PathBuf::from("/c")]);
+        assert!(
+            dead_engines(state.path()).unwrap().is_empty(),
+            "it is claimed"
+        );
+        dead.pop().expect("there is one").bury().unwrap();
+        assert!(dead_engines(state.path()).unwrap().is_empty(), "it is gone");
+    }
+
+    #[test]
+    fn an_engine_that_retires_leaves_nothing_unless_it_has_to() {
+        let state = tempfile::tempdir().unwrap();
+        let lock = EngineLock::acquire(state.path(), &EngineId::random()).unwrap();
+        lock.retire();
+        drop(lock);
+        assert!(dead_engines(state.path()).unwrap().is_empty());
+
+        let lock = EngineLock::acquire(state.path(), &EngineId::random()).unwrap();
+        lock.leave_work();
+        lock.retire();
+        assert_eq!(dead_engines(state.path()).unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,517 @@
+//! What a host may choose: for the engine, for a run, for a workspace, for a restore.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use stillframe_artifact_store::ArtifactStore;
+use stillframe_backends::{
+    Backend, BorrowMode, DiffOptions, IgnoreOptions, PlanId, Progress, RelPath, Strategy,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Error;
+use crate::id::RunId;
+
+/// The largest patch that is embedded when nothing else is said, in bytes: a megabyte shows any
+/// change that a person reads, and keeps a document quick to parse.
+pub const DEFAULT_MAX_PATCH_BYTES: u64 = 1_048_576;
+
+/// The largest untracked file that is captured when nothing else is said, in bytes: what a forge
+/// refuses to take in one file.
+pub const DEFAULT_MAX_UNTRACKED_FILE_BYTES: u64 = 104_857_600;
+
+/// How to run an engine. Every option has a default.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct EngineOptions {
+    /// Where everything is kept. Default: `$STILLFRAME_HOME`, else `$XDG_STATE_HOME/stillframe`,
+    /// else `~/.local/state/stillframe`.
+    pub state_dir: Option<PathBuf>,
+    /// The backend of every workspace, in place of the built-in ones. Default: none.
+    pub backend: Option<Arc<dyn Backend>>,
+    /// Where artifacts are kept. Default: files in the state directory.
+    pub artifact_store: Option<Arc<dyn ArtifactStore>>,
+    /// Told how far a capture has come. Default: nobody.
+    pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
+    /// Where the time comes from. Default: the system's clock.
+    pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    /// How many operations and runs may be under way at once; one more is `Busy`. Default: 64.
+    pub max_operations: usize,
+    /// How many of them may occupy a thread at once; others wait. Default: 8.
+    pub max_blocking: usize,
+    /// How long to wait for a workspace that somebody else uses, before `Busy`. Default: 10 s.
+    pub lock_patience: Duration,
+    /// How long [`Engine::shutdown`](crate::Engine::shutdown) waits for what is under way before
+    /// it cancels it. Default: 10 s.
+    pub shutdown_grace: Duration,
+    /// How objects of the user's repository come into the store. Default: hard links.
+    pub borrow: BorrowMode,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            state_dir: None,
+            backend: None,
+            artifact_store: None,
+            progress: None,
+            clock: Arc::new(Timestamp::now),
+            max_operations: 64,
+            max_blocking: 8,
+            lock_patience: Duration::from_secs(10),
+            shutdown_grace: Duration::from_secs(10),
+            borrow: BorrowMode::HardLink,
+        }
+    }
+}
+
+impl fmt::Debug for EngineOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EngineOptions")
+            .field("state_dir", &self.state_dir)
+            .field("backend", &self.backend.as_ref().map(|b| b.kind()))
+            .field("max_operations", &self.max_operations)
+            .field("max_blocking", &self.max_blocking)
+            .field("lock_patience", &self.lock_patience)
+            .field("shutdown_grace", &self.shutdown_grace)
+            .field("borrow", &self.borrow)
+            .finish_non_exhaustive()
+    }
+}
+
+impl EngineOptions {
+    /// Sets [`EngineOptions::state_dir`].
+    pub fn state_dir(mut self, path: impl Into<PathBuf>) -> Self {
+        self.state_dir = Some(path.into());
+        self
+    }
+
+    /// Sets [`EngineOptions::backend`].
+    pub fn backend(mut self, backend: Arc<dyn Backend>) -> Self {
+        self.backend = Some(backend);
+        self
+    }
+
+    /// Sets [`EngineOptions::artifact_store`].
+    pub fn artifact_store(mut self, store: Arc<dyn ArtifactStore>) -> Self {
+        self.artifact_store = Some(store);
+        self
+    }
+
+    /// Sets [`EngineOptions::progress`]. It is called on the thread that captures, often.
+    pub fn progress(mut self, report: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Arc::new(report));
+        self
+    }
+
+    /// Sets [`EngineOptions::clock`].
+    pub fn clock(mut self, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Sets [`EngineOptions::max_operations`].
+    pub fn max_operations(mut self, count: usize) -> Self {
+        self.max_operations = count;
+        self
+    }
+
+    /// Sets [`EngineOptions::max_blocking`].
+    pub fn max_blocking(mut self, count: usize) -> Self {
+        self.max_blocking = count;
+        self
+    }
+
+    /// Sets [`EngineOptions::lock_patience`].
+    pub fn lock_patience(mut self, patience: Duration) -> Self {
+        self.lock_patience = patience;
+        self
+    }
+
+    /// Sets [`EngineOptions::shutdown_grace`].
+    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
+        self.shutdown_grace = grace;
+        self
+    }
+
+    /// Sets [`EngineOptions::borrow`].
+    pub fn borrow(mut self, mode: BorrowMode) -> Self {
+        self.borrow = mode;
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.max_operations == 0 {
+            return Err(Error::invalid_options("max_operations must not be zero"));
+        }
+        if self.max_blocking == 0 {
+            return Err(Error::invalid_options("max_blocking must not be zero"));
+        }
+        Ok(())
+    }
+}
+
+/// A workspace, and how to capture it.
+///
+/// Serialised, it is what is kept with a run; the path is kept beside it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct WorkspaceOptions {
+    /// The directory.
+    #[serde(skip)]
+    pub path: PathBuf,
+    /// How the backend is chosen. Default: [`Strategy::Auto`].
+    pub strategy: Strategy,
+    /// Whether a run's diff has a patch. Default: true.
+    pub capture_patch: bool,
+    /// The largest patch, in bytes, that is embedded in a run's diff; a larger one is kept as an
+    /// artifact. Must not be zero. Default: 1 048 576.
+    pub max_patch_bytes: u64,
+    /// Whether a run's patch is kept as an artifact whatever its size, and never embedded.
+    /// Default: false.
+    pub offload_patches: bool,
+    /// Whether a run that failed, timed out or was cancelled is followed by a restore of its
+    /// before-snapshot. Default: false.
+    pub rollback_on_failure: bool,
+    /// Hash backend: keep the content, so that it can be put back. Default: false.
+    pub retain_content: bool,
+    /// What to leave out, beyond git's rules or the default names. Default: nothing.
+    pub ignore: IgnoreOptions,
+    /// Paths to capture although a rule ignores them. Default: none.
+    pub include: Vec<RelPath>,
+    /// Untracked files larger than this, in bytes, are omitted; zero: no limit. Default:
+    /// 104 857 600.
+    pub max_untracked_file_bytes: u64,
+}
+
+impl WorkspaceOptions {
+    /// The directory at `path`, with every option at its default.
+    pub fn at(path: impl AsRef<Path>) -> Self {
+        Self {
+            path: path.as_ref().to_owned(),
+            strategy: Strategy::Auto,
+            capture_patch: true,
+            max_patch_bytes: DEFAULT_MAX_PATCH_BYTES,
+            offload_patches: false,
+            rollback_on_failure: false,
+            retain_content: false,
+            ignore: IgnoreOptions::default(),
+            include: Vec::new(),
+            max_untracked_file_bytes: DEFAULT_MAX_UNTRACKED_FILE_BYTES,
+        }
+    }
+
+    /// Sets [`WorkspaceOptions::strategy`].
+    pub fn strategy(mut self, strategy: Strategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
+    /// Sets [`WorkspaceOptions::capture_patch`].
+    pub fn capture_patch(mut self, capture: bool) -> Self {
+        self.capture_patch = capture;
+        self
+    }
+
+    /// Sets [`WorkspaceOptions::max_patch_bytes`].
+    pub fn max_patch_bytes(mut self, bytes: u64) -> Self {
+        self.max_patch_bytes = bytes;
+        self
+    }
+
+    /// Sets [`WorkspaceOptions::offload_patches`].
+    pub fn offload_patches(mut self, offload: bool) -> Self {
+        self.offload_patches = offload;
+        self
+    }
+
+    /// Sets [`WorkspaceOptions::rollback_on_failure`].
+    pub fn rollback_on_failure(mut self, rollback: bool) -> Self {
+        self.rollback_on_failure = rollback;
+        self
+    }
+
+    /// Sets [`WorkspaceOptions::retain_content`].
+    pub fn retain_content(mut self, retain: bool) -> Self {
+        self.retain_content = retain;
+        self
+    }
+
+    /// Sets [`WorkspaceOptions::ignore`].
+    pub fn ignore(mut self, ignore: IgnoreOptions) -> Self {
+        self.ignore = ignore;
+        self
+    }
+
+    /// Sets [`WorkspaceOptions::include`].
+    pub fn include(mut self, paths: Vec<RelPath>) -> Self {
+        self.include = paths;
+        self
+    }
+
+    /// Sets [`WorkspaceOptions::max_untracked_file_bytes`].
+    pub fn max_untracked_file_bytes(mut self, bytes: u64) -> Self {
+        self.max_untracked_file_bytes = bytes;
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.max_patch_bytes == 0 {
+            return Err(Error::invalid_options(
+                "max_patch_bytes must not be zero; switch the patch off instead",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A run, and what to do around its work.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RunOptions {
+    /// What the run is for, in the host's words; it is kept with the run.
+    pub input: String,
+    /// The id of the run. Default: a random one.
+    pub run_id: Option<RunId>,
+    /// The workspace around the work. Default: none; no snapshots are taken then.
+    pub workspace: Option<WorkspaceOptions>,
+    /// Cancelling it ends the work, and the run is `cancelled`. Default: nobody can.
+    pub cancellation: CancellationToken,
+    /// How long the work may take; after that it is ended, and the run is `timeout`. Default: as
+    /// long as it wants.
+    pub timeout: Option<Duration>,
+}
+
+impl RunOptions {
+    /// A run for `input`, with every option at its default.
+    pub fn new(input: impl Into<String>) -> Self {
+        Self {
+            input: input.into(),
+            run_id: None,
+            workspace: None,
+            cancellation: CancellationToken::new(),
+            timeout: None,
+        }
+    }
+
+    /// Sets [`RunOptions::run_id`].
+    pub fn run_id(mut self, id: RunId) -> Self {
+        self.run_id = Some(id);
+        self
+    }
+
+    /// Sets [`RunOptions::workspace`].
+    pub fn workspace(mut self, workspace: WorkspaceOptions) -> Self {
+        self.workspace = Some(workspace);
+        self
+    }
+
+    /// Sets [`RunOptions::cancellation`].
+    pub fn cancellation(mut self, token: CancellationToken) -> Self {
+        self.cancellation = token;
+        self
+    }
+
+    /// Sets [`RunOptions::timeout`].
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
+        self
+    }
+}
+
+/// One end of a comparison.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DiffEnd {
+    /// The snapshot with this id, or the only one whose id begins so.
+    Snapshot(String),
+    /// The workspace as it is. It is captured for the comparison and not kept.
+    Now,
+}
+
+impl From<&str> for DiffEnd {
+    /// `now` is the workspace as it is; anything else a snapshot.
+    fn from(text: &str) -> Self {
+        match text {
+            "now" => Self::Now,
+            _ => Self::Snapshot(text.to_owned()),
+        }
+    }
+}
+
+impl From<&stillframe_backends::Snapshot> for DiffEnd {
+    fn from(snapshot: &stillframe_backends::Snapshot) -> Self {
+        Self::Snapshot(snapshot.id.to_string())
+    }
+}
+
+/// What to compare, and how.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DiffRequest {
+    /// The earlier side.
+    pub from: DiffEnd,
+    /// The later side. Default: the workspace as it is.
+    pub to: DiffEnd,
+    /// Whether to make the patch, and how much of it to embed. Default: no patch.
+    pub options: DiffOptions,
+}
+
+impl DiffRequest {
+    /// What changed since `from`.
+    pub fn since(from: impl Into<DiffEnd>) -> Self {
+        Self {
+            from: from.into(),
+            to: DiffEnd::Now,
+            options: DiffOptions::default(),
+        }
+    }
+
+    /// What changed from `from` to `to`.
+    pub fn between(from: impl Into<DiffEnd>, to: impl Into<DiffEnd>) -> Self {
+        Self {
+            from: from.into(),
+            to: to.into(),
+            options: DiffOptions::default(),
+        }
+    }
+
+    /// Sets [`DiffRequest::options`].
+    pub fn options(mut self, options: DiffOptions) -> Self {
+        self.options = options;
+        self
+    }
+}
+
+/// What to put back, and how.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RestoreRequest {
+    /// The id of the snapshot to go back to, or a beginning of it that no other one has.
+    pub snapshot: String,
+    /// Literal paths, files or directories. Default: everything.
+    pub paths: Vec<RelPath>,
+    /// Refuse unless the plan is still this one. Default: any plan is carried out.
+    pub expected_plan: Option<PlanId>,
+    /// Whether the user's index and the branch tip go back too. Default: files only.
+    pub repository: bool,
+}
+
+impl RestoreRequest {
+    /// Every captured path as the snapshot has it.
+    pub fn to(snapshot: impl Into<String>) -> Self {
+        Self {
+            snapshot: snapshot.into(),
+            paths: Vec::new(),
+            expected_plan: None,
+            repository: false,
+        }
+    }
+
+    /// Sets [`RestoreRequest::paths`].
+    pub fn paths(mut self, paths: Vec<RelPath>) -> Self {
+        self.paths = paths;
+        self
+    }
+
+    /// Sets [`RestoreRequest::expected_plan`].
+    pub fn expected_plan(mut self, id: PlanId) -> Self {
+        self.expected_plan = Some(id);
+        self
+    }
+
+    /// Sets [`RestoreRequest::repository`].
+    pub fn repository(mut self, restore: bool) -> Self {
+        self.repository = restore;
+        self
+    }
+}
+
+/// Which operation to take back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum UndoTarget {
+    /// The latest run, restore or undo of the workspace; so a second undo is a redo.
+    #[default]
+    Latest,
+    /// The run with this id, or the only one whose id begins so.
+    Run(String),
+}
+
+/// What to keep, when a workspace is cleaned up. What a live run names is always kept, and so is
+/// the newest snapshot.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct GcOptions {
+    /// Keep this many snapshots, whatever their labels. Default: all.
+    pub keep: Option<u64>,
+    /// Forget snapshots that are older than this. Default: none.
+    pub older_than: Option<Duration>,
+    /// Forget the oldest until the store and the artifacts of the workspace's runs together are no
+    /// larger, in bytes. An artifact goes after the snapshots of its run; those that the host has
+    /// put by hand neither count nor go. Default: no limit.
+    pub max_bytes: Option<u64>,
+}
+
+impl GcOptions {
+    /// Sets [`GcOptions::keep`].
+    pub fn keep(mut self, count: u64) -> Self {
+        self.keep = Some(count);
+        self
+    }
+
+    /// Sets [`GcOptions::older_than`].
+    pub fn older_than(mut self, age: Duration) -> Self {
+        self.older_than = Some(age);
+        self
+    }
+
+    /// Sets [`GcOptions::max_bytes`].
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.max_bytes = Some(bytes);
+        self
+    }
+}
+
+/// Which runs to list.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct RunQuery {
+    /// Only those of this session. Default: any.
+    pub session_id: Option<crate::id::SessionId>,
+    /// Only those in this workspace. Default: any.
+    pub workspace: Option<PathBuf>,
+    /// At most this many. Default: all.
+    pub limit: Option<u64>,
+}
+
+impl RunQuery {
+    /// Every run.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// The runs in the workspace at `path`.
+    pub fn workspace(path: impl Into<PathBuf>) -> Self {
+        Self {
+            workspace: Some(path.into()),
+            ..Self::default()
+        }
+    }
+
+    /// The runs of a session.
+    pub fn session(id: crate::id::SessionId) -> Self {
+        Self {
+            session_id: Some(id),
+            ..Self::default()
+        }
+    }
+
+    /// Sets [`RunQuery::limit`].
+    pub fn limit(mut self, limit: u64) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+}

@@ -1,0 +1,344 @@
+//! What an engine does about what a dead one left, before it takes work of its own.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use serde_json::json;
+use stillframe_backends::{
+    Backend, Interrupt, Label, LockedWorkspace, Owner, Snapshot, SnapshotId, SnapshotOptions,
+    Workspace,
+};
+
+use crate::actors::Parts;
+use crate::engine::Core;
+use crate::error::Error;
+use crate::event::EventType;
+use crate::execute::{self, Closing};
+use crate::id::{EventId, OperationId, SessionId};
+use crate::liveness;
+use crate::options::WorkspaceOptions;
+use crate::outcome::{Failure, OperationKind};
+use crate::run::{RunEvent, RunStatus};
+use crate::session;
+use crate::state::{Change, NewEvent, OperationRow, RunEnding, RunRow};
+use crate::workspaces::{self, NOW, Opened};
+
+/// Why a run that a dead engine left is failed.
+const STRANDED: &str = "stranded_in_progress";
+
+/// Looks after everything that dead engines left. What cannot be looked after, because its
+/// directory is gone or in use, is left as it is.
+pub(crate) async fn recover(core: &Core) -> Result<(), Error> {
+    let parts = core.parts.clone();
+    let directory = parts.state_dir.path().to_owned();
+    let dead = parts
+        .blocking
+        .run(move || liveness::dead_engines(&directory))
+        .await??;
+    for engine in dead {
+        for path in &engine.workspaces {
+            // A workspace that was removed has nothing that could be finished.
+            if let Err(e) = adopt_at(core, path.clone()).await {
+                tracing::warn!(path = %path.display(), error = %e.chain(), "not recovered");
+            }
+        }
+        parts.blocking.run(move || engine.bury()).await??;
+    }
+    settle_runs(core).await
+}
+
+async fn adopt_at(core: &Core, path: std::path::PathBuf) -> Result<(), Error> {
+    let parts = core.parts.clone();
+    let opened = core
+        .parts
+        .blocking
+        .run(move || Opened::open(&parts, WorkspaceOptions::at(path)))
+        .await??;
+    let parts = core.parts.clone();
+    let patience = core.parts.options.lock_patience;
+    workspaces::work(
+        core,
+        &opened.workspace,
+        "recovery",
+        patience,
+        move |locked| adopt(&parts, locked),
+    )
+    .await
+}
+
+/// Gives a row to every snapshot that the store has and the log does not know of.
+pub(crate) fn adopt(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), Error> {
+    let workspace_id = locked.id().to_owned();
+    let known: HashSet<SnapshotId> = parts
+        .reader
+        .read_blocking(|store| store.snapshots(&workspace_id))?
+        .into_iter()
+        .map(|row| row.snapshot.id)
+        .collect();
+    let mut found = Vec::new();
+    for backend in workspaces::backends(parts) {
+        let unknown: Vec<Snapshot> = backend
+            .list(locked)?
+            .into_iter()
+            .filter(|snapshot| !known.contains(&snapshot.id))
+            .collect();
+        // One that was only made to be compared with has served.
+        let (served, kept): (Vec<_>, Vec<_>) =
+            unknown.into_iter().partition(|s| s.label.as_str() == NOW);
+        if !served.is_empty() {
+            let ids: Vec<SnapshotId> = served.into_iter().map(|s| s.id).collect();
+            backend.forget(locked, &ids)?;
+        }
+        found.extend(kept);
+    }
+    if found.is_empty() {
+        return Ok(());
+    }
+    // Rows are in the order of writing, which here is the best guess at that of capturing.
+    found.sort_by_key(|snapshot| snapshot.captured_at);
+    let mut rows: Vec<Change> = found
+        .iter()
+        .map(|snapshot| workspaces::row_of(locked, snapshot, None, None))
+        .collect();
+    // A guard without a row is that of a restore whose engine died before it could tell. What it did
+    // stands, so it can be undone like any other.
+    if let Some(guard) = found.iter().rfind(|s| s.label == Label::GUARD) {
+        rows.extend(untold_restore(parts, locked, guard)?);
+    }
+    workspaces::keep(parts, rows)
+}
+
+/// The operation that `guard` was taken for, with the workspace as it is now for its outcome.
+fn untold_restore(
+    parts: &Parts,
+    locked: &LockedWorkspace,
+    guard: &Snapshot,
+) -> Result<Vec<Change>, Error> {
+    let session_id = SessionId::of_workspace(locked.id());
+    let owner = Owner {
+        session_id: session_id.to_string(),
+        run_id: None,
+    };
+    let options = SnapshotOptions::new(Label::AFTER, parts.now())
+        .owner(owner)
+        .retain_content(true);
+    let backend = workspaces::backend_of(parts, guard.backend)?;
+    let after = backend.snapshot(locked, &options)?;
+    let mut changes = of_new_session(parts, &session_id)?;
+    changes.push(workspaces::row_of(locked, &after, Some(&session_id), None));
+    changes.push(Change::AddOperation(Box::new(OperationRow {
+        id: OperationId::random(),
+        workspace_id: locked.id().to_owned(),
+        session_id,
+        run_id: None,
+        kind: OperationKind::Restore,
+        before: guard.id.clone(),
+        after: after.id.clone(),
+        paths: None,
+        repository: false,
+        at: parts.now(),
+    })));
+    Ok(changes)
+}
+
+/// What makes the session, if there is none yet.
+fn of_new_session(parts: &Parts, session_id: &SessionId) -> Result<Vec<Change>, Error> {
+    let asked = session_id.clone();
+    let known = parts
+        .reader
+        .read_blocking(move |store| store.session(&asked))?;
+    Ok(match known {
+        Some(_) => Vec::new(),
+        None => session::creation(session_id, parts.now()),
+    })
+}
+
+/// Finishes the restores that a crash interrupted in this workspace. Most often there are none.
+pub(crate) fn finish_restores(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), Error> {
+    let mut guards = Vec::new();
+    for backend in workspaces::backends(parts) {
+        guards.extend(backend.recover(locked)?.rolled_forward);
+    }
+    if guards.is_empty() {
+        return Ok(());
+    }
+    adopt(parts, locked)?;
+    let session_id = SessionId::of_workspace(locked.id());
+    let at = parts.now();
+    let mut changes = of_new_session(parts, &session_id)?;
+    for guard in guards {
+        let data = json!({ "to": null, "guard": guard, "leftover_ignored": [], "recovered": true });
+        let event_type = EventType::WORKSPACE_ROLLED_BACK;
+        changes.push(Change::Append(NewEvent::new(
+            event_type,
+            &session_id,
+            None,
+            at,
+            data,
+        )));
+    }
+    workspaces::keep(parts, changes)
+}
+
+/// Ends the runs that dead engines left.
+async fn settle_runs(core: &Core) -> Result<(), Error> {
+    let parts = &core.parts;
+    let under_way = parts.reader.read(|store| store.runs_under_way()).await?;
+    for run in under_way {
+        if run.engine_id == parts.engine_id {
+            continue;
+        }
+        let (directory, engine_id) = (parts.state_dir.path().to_owned(), run.engine_id.clone());
+        let is_alive = parts
+            .blocking
+            .run(move || liveness::is_alive(&directory, &engine_id))
+            .await??;
+        if !is_alive {
+            settle_run(core, run).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Ends one run as failed, with what it left in the workspace on record.
+///
+/// Nothing is rolled back: nobody can prove that what the run had started has ended.
+async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
+    let parts = &core.parts;
+    let closing = match (&run.workspace, run.status) {
+        (Some(_), RunStatus::Running) => match close(core, &run).await {
+            Ok(closing) => Some(closing),
+            Err(e) => Some(Closing {
+                error: Some(Failure::from(&e)),
+                ..Closing::default()
+            }),
+        },
+        _ => None,
+    };
+    let failure = Failure::new(
+        Failure::FAILED,
+        format!("{STRANDED}: the engine that had the run is gone"),
+    );
+    let transition = run
+        .status
+        .next(RunEvent::Stranded)
+        .map_err(|e| Error::new(stillframe_backends::ErrorKind::Conflict, e))?;
+    let at = parts.now();
+    let mut changes = Vec::new();
+    if let (Some(workspace), Some((before, after))) = (
+        &run.workspace,
+        closing
+            .as_ref()
+            .and_then(|c| c.before.as_ref().zip(c.after.as_ref())),
+    ) {
+        changes.push(Change::AddOperation(Box::new(OperationRow {
+            id: OperationId::random(),
+            workspace_id: workspace.workspace_id.clone(),
+            session_id: run.session_id.clone(),
+            run_id: Some(run.id.clone()),
+            kind: OperationKind::Run,
+            before: before.id.clone(),
+            after: after.id.clone(),
+            paths: None,
+            repository: true,
+            at,
+        })));
+    }
+    changes.push(Change::MoveRun {
+        id: run.id.clone(),
+        from: run.status,
+        to: transition.to,
+        at,
+        ending: Some(Box::new(RunEnding {
+            error: Some(failure),
+            workspace: closing
+                .as_ref()
+                .map_or(serde_json::Value::Null, |c| execute::summary(c, None)),
+            ..RunEnding::default()
+        })),
+    });
+    changes.push(Change::Append(NewEvent {
+        id: EventId::random(),
+        event_type: transition.logged,
+        session_id: run.session_id.clone(),
+        run_id: Some(run.id.clone()),
+        at,
+        data: json!({ "reason": STRANDED, "recovered": true }),
+    }));
+    match parts.writer.commit(changes).await {
+        // Another engine was faster.
+        Err(e) if e.kind() == stillframe_backends::ErrorKind::Conflict => Ok(()),
+        result => result.map(|_| ()),
+    }
+}
+
+/// Captures what a stranded run left, and compares it with what was there before.
+async fn close(core: &Core, run: &RunRow) -> Result<Closing, Error> {
+    let recorded = run.workspace.clone().expect("asked for runs that have one");
+    let mut options: WorkspaceOptions = serde_json::from_value(run.options["workspace"].clone())
+        .map_err(|e| {
+            Error::new(
+                stillframe_backends::ErrorKind::Corrupt,
+                format!("the options of run {} cannot be read: {e}", run.id),
+            )
+        })?;
+    options.path = recorded.path.clone();
+    // The whole patch belongs to a run that came to its end; it can still be asked for.
+    options.capture_patch = false;
+    let parts = core.parts.clone();
+    let opened = core
+        .parts
+        .blocking
+        .run(move || Opened::open(&parts, options))
+        .await??;
+    let (session_id, run_id) = (run.session_id.clone(), run.id.clone());
+    let parts = core.parts.clone();
+    let patience = core.parts.options.lock_patience;
+    let workspace: Workspace = opened.workspace.clone();
+    workspaces::work(core, &workspace, "recovery", patience, move |locked| {
+        adopt(&parts, locked)?;
+        let before = parts.reader.read_blocking_with(|store| {
+            workspaces::known_snapshot(store, &recorded.before, &opened.workspace)
+        })?;
+        let backend: Arc<dyn Backend> = workspaces::backend_of(&parts, before.backend)?;
+        let known = parts
+            .reader
+            .read_blocking(|store| store.snapshot(&recorded.after))?;
+        let after = match known {
+            // The engine died after it had captured the end.
+            Some(row) => row.snapshot,
+            None => {
+                let mut options = opened.snapshot_options(
+                    &parts,
+                    Label::AFTER_FAILURE,
+                    &session_id,
+                    Some(&run_id),
+                    Interrupt::never(),
+                );
+                options.id = recorded.after.clone();
+                workspaces::capture(
+                    &parts,
+                    locked,
+                    &*backend,
+                    &options,
+                    &session_id,
+                    Some(&run_id),
+                )?
+            }
+        };
+        let diff = execute::diff(&parts, &opened, &before, &after, &session_id, &run_id)
+            .map(|(diff, _)| diff);
+        let (diff, error) = match diff {
+            Ok(diff) => (Some(diff), None),
+            Err(e) => (None, Some(Failure::from(&e))),
+        };
+        Ok(Closing {
+            backend: Some(before.backend),
+            before: Some(before),
+            after: Some(after),
+            diff,
+            error,
+        })
+    })
+    .await
+}

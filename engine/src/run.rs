@@ -1,0 +1,221 @@
+//! The lifecycle of a run: a table, and the decisions that follow from it. Pure.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use stillframe_backends::Label;
+
+use crate::event::EventType;
+
+/// Where a run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum RunStatus {
+    /// Accepted; its work has not begun.
+    Pending,
+    /// Its work has begun, and what follows the work is not done yet.
+    Running,
+    /// The work ended well.
+    Completed,
+    /// The work ended badly, or was refused.
+    Failed,
+    /// It was cancelled.
+    Cancelled,
+    /// Its time was up.
+    Timeout,
+}
+
+/// What happens to a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum RunEvent {
+    /// The options are right, the workspace is taken, the before-snapshot is durable.
+    Started,
+    /// The run cannot begin: the workspace is in use, an option cannot be had, the before-snapshot
+    /// failed.
+    Refused,
+    /// The work ended well.
+    Done,
+    /// The work ended badly.
+    Failed,
+    /// The work's time was up, and it has ended.
+    TimedOut,
+    /// Cancelled; the work, if it had begun, has ended.
+    Cancelled,
+    /// The engine that had the run is dead.
+    Stranded,
+}
+
+/// Where an event leads, and what it leaves in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Transition {
+    /// The status to move to.
+    pub(crate) to: RunStatus,
+    /// The event that reports it.
+    pub(crate) logged: EventType,
+}
+
+/// An event that the lifecycle has no row for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a run that is {from} cannot be {event}")]
+pub(crate) struct IllegalEvent {
+    from: RunStatus,
+    event: RunEvent,
+}
+
+impl RunStatus {
+    /// The name that JSON documents use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Timeout => "timeout",
+        }
+    }
+
+    /// The status of this name.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "pending" => Self::Pending,
+            "running" => Self::Running,
+            "completed" => Self::Completed,
+            "failed" => Self::Failed,
+            "cancelled" => Self::Cancelled,
+            "timeout" => Self::Timeout,
+            _ => return None,
+        })
+    }
+
+    /// Whether no event leads away from here.
+    pub fn is_terminal(self) -> bool {
+        !matches!(self, Self::Pending | Self::Running)
+    }
+
+    /// What the snapshot after the work is taken for, when the work left the run here.
+    pub(crate) fn closing_label(self) -> Label {
+        match self {
+            Self::Completed => Label::AFTER,
+            _ => Label::AFTER_FAILURE,
+        }
+    }
+
+    /// Where `event` leads from here.
+    ///
+    /// Recovery comes through here like live traffic, so it reads no clock and does no I/O. Rows
+    /// of further states are further arms.
+    pub(crate) fn next(self, event: RunEvent) -> Result<Transition, IllegalEvent> {
+        let to = match (self, event) {
+            (Self::Pending, RunEvent::Started) => Self::Running,
+            (Self::Pending, RunEvent::Refused | RunEvent::Stranded) => Self::Failed,
+            (Self::Pending | Self::Running, RunEvent::Cancelled) => Self::Cancelled,
+            (Self::Running, RunEvent::Done) => Self::Completed,
+            // The work may have written anything before its engine died, so it counts as failed.
+            (Self::Running, RunEvent::Failed | RunEvent::Stranded) => Self::Failed,
+            (Self::Running, RunEvent::TimedOut) => Self::Timeout,
+            (from, event) => return Err(IllegalEvent { from, event }),
+        };
+        let logged = match to {
+            Self::Pending => unreachable!("no row leads to pending"),
+            Self::Running => EventType::RUN_STARTED,
+            Self::Completed => EventType::RUN_COMPLETED,
+            Self::Failed => EventType::RUN_FAILED,
+            Self::Cancelled => EventType::RUN_CANCELLED,
+            Self::Timeout => EventType::RUN_TIMEOUT,
+        };
+        Ok(Transition { to, logged })
+    }
+}
+
+impl fmt::Display for RunStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for RunEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Started => "started",
+            Self::Refused => "refused",
+            Self::Done => "completed",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed out",
+            Self::Cancelled => "cancelled",
+            Self::Stranded => "given up as stranded",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATES: [RunStatus; 6] = [
+        RunStatus::Pending,
+        RunStatus::Running,
+        RunStatus::Completed,
+        RunStatus::Failed,
+        RunStatus::Cancelled,
+        RunStatus::Timeout,
+    ];
+    const EVENTS: [RunEvent; 7] = [
+        RunEvent::Started,
+        RunEvent::Refused,
+        RunEvent::Done,
+        RunEvent::Failed,
+        RunEvent::TimedOut,
+        RunEvent::Cancelled,
+        RunEvent::Stranded,
+    ];
+
+    #[test]
+    fn every_pair_is_a_row_of_the_table_or_a_conflict() {
+        let table = [
+            (RunStatus::Pending, RunEvent::Started, RunStatus::Running),
+            (RunStatus::Pending, RunEvent::Refused, RunStatus::Failed),
+            (
+                RunStatus::Pending,
+                RunEvent::Cancelled,
+                RunStatus::Cancelled,
+            ),
+            (RunStatus::Pending, RunEvent::Stranded, RunStatus::Failed),
+            (RunStatus::Running, RunEvent::Done, RunStatus::Completed),
+            (RunStatus::Running, RunEvent::Failed, RunStatus::Failed),
+            (RunStatus::Running, RunEvent::TimedOut, RunStatus::Timeout),
+            (
+                RunStatus::Running,
+                RunEvent::Cancelled,
+                RunStatus::Cancelled,
+            ),
+            (RunStatus::Running, RunEvent::Stranded, RunStatus::Failed),
+        ];
+        for from in STATES {
+            for event in EVENTS {
+                let row = table.iter().find(|(f, e, _)| (*f, *e) == (from, event));
+                assert_eq!(
+                    from.next(event).map(|t| t.to).ok(),
+                    row.map(|(_, _, to)| *to),
+                    "{from:?} and {event:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_terminal_status_takes_no_event_at_all() {
+        for from in STATES.into_iter().filter(|s| s.is_terminal()) {
+            assert!(EVENTS.iter().all(|e| from.next(*e).is_err()), "{from}");
+        }
+        assert_eq!(STATES.iter().filter(|s| s.is_terminal()).count(), 4);
+    }
+
+    #[test]
+    fn every_status_is_read_back_from_its_name() {
+        for status in STATES {
+            assert_eq!(RunStatus::parse(status.as_str()), Some(status));
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! One run, restore or undo at a time in a workspace, over all processes.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, OFlags};
+use stillframe_backends::{ErrorKind, PathError, Workspace, printable};
+use tokio::time::Instant;
+
+use crate::blocking::Blocking;
+use crate::error::Error;
+use crate::workspaces::MAX_PATIENCE;
+
+/// How long between two looks at a lock that somebody holds: flock has no form that waits for a
+/// while, and a fiftieth of a second is below what a person sees.
+const POLL: Duration = Duration::from_millis(20);
+
+/// The right to change a workspace. The kernel takes it back when the process dies.
+///
+/// It is not the lock that captures take turns by: that one is held for each step, so that a
+/// snapshot can be taken while a run is at work.
+#[derive(Debug)]
+pub(crate) struct RunLock {
+    _file: File,
+}
+
+enum Attempt {
+    Taken(RunLock),
+    /// By whom, in the holder's words.
+    Held(String),
+}
+
+impl RunLock {
+    /// Waits for the right to change `workspace`, at most for `patience`; after that it is `Busy`,
+    /// and the message names the holder. `holder` is what others will read.
+    pub(crate) async fn acquire(
+        workspace: &Workspace,
+        holder: &str,
+        patience: Duration,
+        blocking: &Blocking,
+    ) -> Result<Self, Error> {
+        let deadline = Instant::now() + patience.min(MAX_PATIENCE);
+        loop {
+            let (place, text) = (workspace.clone(), holder.to_owned());
+            let attempt = blocking.run(move || attempt(&place, &text)).await;
+            let held_by = match attempt?? {
+                Attempt::Taken(lock) => return Ok(lock),
+                Attempt::Held(by) => by,
+            };
+            if Instant::now() >= deadline {
+                return Err(Error::new(
+                    ErrorKind::Busy,
+                    format!(
+                        "the workspace {} is in use by {held_by}; nothing was touched",
+                        printable(workspace.disk_path())
+                    ),
+                ));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}
+
+fn attempt(workspace: &Workspace, holder: &str) -> Result<Attempt, PathError> {
+    let directory = workspace.state().path().join("locks");
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory)
+        .map_err(PathError::at("make the directory", &directory))?;
+    let path = directory.join(format!("{}.run", workspace.id()));
+    let mut file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+        .open(&path)
+        .map_err(PathError::at("open the lock file", &path))?;
+    match rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {
+            return Ok(Attempt::Held(read_holder(&mut file)));
+        }
+        Err(errno) => return Err(PathError::at("lock", &path)(errno)),
+    }
+    // Best effort: the lock is the kernel's, the text is for whoever has to wait.
+    let _ = write_holder(&mut file, holder);
+    Ok(Attempt::Taken(RunLock { _file: file }))
+}
+
+fn write_holder(file: &mut File, holder: &str) -> io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    writeln!(file, "{holder} (process {})", std::process::id())
+}
+
+fn read_holder(file: &mut File) -> String {
+    let mut text = Vec::new();
+    let _ = file.take(1024).read_to_end(&mut text);
+    match stillframe_backends::printable_bytes(text.trim_ascii()) {
+        text if text.is_empty() => "another process".to_owned(),
+        text => text,
+    }
+}

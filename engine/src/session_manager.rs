@@ -1,0 +1,572 @@
+//! The handle of a session.
+
+use std::fmt;
+use std::io::Read;
+use std::sync::Arc;
+
+use stillframe_backends::{
+    Backend, BackendKind, ErrorKind, Label, LockedWorkspace, RepositoryRestore, RestoreGoal,
+    RestoreOptions, RestorePlan, Snapshot,
+};
+
+use crate::actors::session_manager::SessionMessage;
+use crate::adapter::{Adapter, BoxAdapter};
+use crate::engine::{Core, find_run};
+use crate::error::Error;
+use crate::event::{Cursor, EventQuery};
+use crate::execute::{self, Restoring};
+use crate::id::{EventId, SessionId};
+use crate::options::{
+    DiffEnd, DiffRequest, RestoreRequest, RunOptions, UndoTarget, WorkspaceOptions,
+};
+use crate::outcome::{
+    ArtifactRecord, DiffOutcome, OperationKind, RestoreDocument, RunOutcome, SessionRecord,
+    UndoOutcome, Undone,
+};
+use crate::run_lock::RunLock;
+use crate::session::SessionEvent;
+use crate::state::{OperationRow, RunFilter, RunRow, StateStore};
+use crate::stream::EventStream;
+use crate::workspaces::{self, NOW, Opened};
+
+/// The most bytes of a label that the host chooses: a line, not a document.
+const MAX_LABEL_BYTES: usize = 1_000;
+
+/// A session: where a host runs its work. Cheap to clone.
+///
+/// What is begun through it goes on though the future is dropped.
+#[derive(Clone)]
+pub struct SessionManager {
+    core: Core,
+    id: SessionId,
+}
+
+impl fmt::Debug for SessionManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionManager")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SessionManager {
+    /// The handle of a session that there is.
+    pub(crate) fn new(core: Core, id: SessionId) -> Self {
+        Self { core, id }
+    }
+
+    /// The id of the session.
+    pub fn id(&self) -> &SessionId {
+        &self.id
+    }
+
+    /// The session as it is kept.
+    pub async fn record(&self) -> Result<SessionRecord, Error> {
+        self.core.parts.check_available()?;
+        let id = self.id.clone();
+        let row = self
+            .core
+            .parts
+            .reader
+            .read(move |store| store.session(&id))
+            .await?;
+        row.map(SessionRecord::from)
+            .ok_or_else(|| Error::not_found(format!("there is no session {}", self.id)))
+    }
+
+    /// Runs `adapter` between two snapshots.
+    ///
+    /// Dropping the future does not stop the run; [`RunOptions::cancellation`] does.
+    ///
+    /// # Errors
+    ///
+    /// The engine could not do its part. [`Error::touched`] is false if the adapter was not called.
+    /// `InvalidOptions`, and `Conflict` of a session that takes no runs: there is no run. Any other
+    /// refusal is a failed run, and [`Error::run_id`] names it. A run whose end could not be
+    /// recorded is in [`Error::outcome`].
+    pub async fn execute_run(
+        &self,
+        options: RunOptions,
+        adapter: impl Adapter,
+    ) -> Result<RunOutcome, Error> {
+        execute::execute(&self.core, &self.id, options, BoxAdapter::new(adapter)).await
+    }
+
+    /// Takes a snapshot.
+    ///
+    /// The label is the host's: 1 to 1000 bytes, and any text but `now`, which stands for the
+    /// workspace as it is wherever a snapshot can be named.
+    pub async fn snapshot(
+        &self,
+        workspace: &WorkspaceOptions,
+        label: Label,
+    ) -> Result<Snapshot, Error> {
+        check_label(&label)?;
+        self.check_open().await?;
+        let opened = self.core.open(workspace).await?;
+        let (core, session_id) = (self.core.clone(), self.id.clone());
+        self.core
+            .operation(async move {
+                let parts = core.parts.clone();
+                let patience = parts.options.lock_patience;
+                let interrupt = core.interrupt.clone();
+                let workspace = opened.workspace.clone();
+                let backend = detect(&core, &opened).await?;
+                workspaces::work(&core, &workspace, "a snapshot", patience, move |locked| {
+                    let options =
+                        opened.snapshot_options(&parts, label, &session_id, None, interrupt);
+                    workspaces::capture(&parts, locked, &*backend, &options, &session_id, None)
+                })
+                .await
+            })
+            .await
+    }
+
+    /// Compares two snapshots, or one with the workspace as it is.
+    ///
+    /// An end is the id of a snapshot of this workspace, or a beginning of it that no other one
+    /// has; with the hash backend also of another workspace.
+    pub async fn diff(
+        &self,
+        workspace: &WorkspaceOptions,
+        request: DiffRequest,
+    ) -> Result<DiffOutcome, Error> {
+        if request.options.max_patch_bytes == 0 {
+            return Err(Error::invalid_options("max_patch_bytes must not be zero"));
+        }
+        let opened = self.core.open(workspace).await?;
+        let (core, session_id) = (self.core.clone(), self.id.clone());
+        self.core
+            .operation(async move { diff(&core, opened, session_id, request).await })
+            .await
+    }
+
+    /// Says what a restore would do. Nothing is touched.
+    pub async fn plan_restore(
+        &self,
+        workspace: &WorkspaceOptions,
+        request: RestoreRequest,
+    ) -> Result<RestorePlan, Error> {
+        let opened = self.core.open(workspace).await?;
+        let (core, session_id) = (self.core.clone(), self.id.clone());
+        self.core
+            .operation(async move {
+                let parts = core.parts.clone();
+                let patience = parts.options.lock_patience;
+                let interrupt = core.interrupt.clone();
+                let workspace = opened.workspace.clone();
+                let what = "a plan";
+                workspaces::work(&core, &workspace, what, patience, move |locked| {
+                    let (target, backend) = target(&parts, locked, &request.snapshot)?;
+                    let guard =
+                        opened.snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt);
+                    let goal = RestoreGoal::Snapshot {
+                        snapshot: target,
+                        paths: request.paths,
+                    };
+                    Ok(backend.plan(locked, &goal, &guard)?)
+                })
+                .await
+            })
+            .await
+    }
+
+    /// Puts back what a snapshot has. What is there is captured first, as the guard.
+    ///
+    /// It waits for a run that is at work in the workspace, and is `Busy` after a while.
+    pub async fn restore(
+        &self,
+        workspace: &WorkspaceOptions,
+        request: RestoreRequest,
+    ) -> Result<RestoreDocument, Error> {
+        self.check_open().await?;
+        let opened = self.core.open(workspace).await?;
+        let (core, session_id) = (self.core.clone(), self.id.clone());
+        self.core
+            .operation(async move { restore(&core, opened, session_id, request).await })
+            .await
+    }
+
+    /// Takes back what an operation changed, and keeps what was changed since.
+    ///
+    /// It waits for a run that is at work in the workspace, and is `Busy` after a while. `NotFound`
+    /// if there is nothing to take back.
+    pub async fn undo(
+        &self,
+        workspace: &WorkspaceOptions,
+        target: UndoTarget,
+    ) -> Result<UndoOutcome, Error> {
+        self.check_open().await?;
+        let opened = self.core.open(workspace).await?;
+        let (core, session_id) = (self.core.clone(), self.id.clone());
+        self.core
+            .operation(async move { undo(&core, opened, session_id, target).await })
+            .await
+    }
+
+    /// The events of this session from `cursor` on, those that are still to come included.
+    pub fn events(&self, cursor: Cursor) -> EventStream {
+        self.core
+            .watch(EventQuery::session(self.id.clone()).after(cursor.sequence()))
+    }
+
+    /// Keeps what `content` has under `key`, in place of what was there.
+    pub async fn put_artifact(
+        &self,
+        key: &str,
+        content_type: &str,
+        content: Box<dyn Read + Send>,
+    ) -> Result<ArtifactRecord, Error> {
+        let (core, session_id) = (self.core.clone(), self.id.clone());
+        let (key, content_type) = (key.to_owned(), content_type.to_owned());
+        self.core
+            .operation(async move {
+                execute::put_artifact(&core, &session_id, None, &key, &content_type, content).await
+            })
+            .await
+    }
+
+    /// Takes no runs until it is resumed. Runs that are under way go on.
+    pub async fn pause(&self, reason: &str) -> Result<SessionRecord, Error> {
+        self.step(SessionEvent::Pause, reason).await
+    }
+
+    /// Takes runs again.
+    pub async fn resume(&self, reason: &str) -> Result<SessionRecord, Error> {
+        self.step(SessionEvent::Resume, reason).await
+    }
+
+    /// Ends the session well. Runs that are under way go on.
+    pub async fn complete(&self, reason: &str) -> Result<SessionRecord, Error> {
+        self.step(SessionEvent::Complete, reason).await
+    }
+
+    /// Ends the session badly. Runs that are under way go on.
+    pub async fn fail(&self, reason: &str) -> Result<SessionRecord, Error> {
+        self.step(SessionEvent::Fail, reason).await
+    }
+
+    /// Gives the session up; the runs that this engine has in it are cancelled.
+    pub async fn cancel(&self, reason: &str) -> Result<SessionRecord, Error> {
+        self.step(SessionEvent::Cancel, reason).await
+    }
+
+    async fn step(&self, event: SessionEvent, reason: &str) -> Result<SessionRecord, Error> {
+        let event_id = EventId::random();
+        let row = self
+            .core
+            .ask_session(&self.id, |reply| SessionMessage::Move {
+                event,
+                reason: reason.to_owned(),
+                event_id: event_id.clone(),
+                reply,
+            })
+            .await?;
+        Ok(SessionRecord::from(row))
+    }
+
+    /// Fails on a session that has ended.
+    async fn check_open(&self) -> Result<(), Error> {
+        let status = self.record().await?.status;
+        if status.is_terminal() {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!("session {} is {status}; nothing was touched", self.id),
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn check_label(label: &Label) -> Result<(), Error> {
+    let text = label.as_str();
+    if text == NOW {
+        return Err(Error::invalid_options(
+            "the label \"now\" stands for the workspace as it is; choose another",
+        ));
+    }
+    if text.is_empty() || text.len() > MAX_LABEL_BYTES {
+        return Err(Error::invalid_options(format!(
+            "a label has 1 to {MAX_LABEL_BYTES} bytes, this one has {}",
+            text.len()
+        )));
+    }
+    Ok(())
+}
+
+/// The backend for a new capture, found before anything is made for the workspace.
+async fn detect(core: &Core, opened: &Opened) -> Result<Arc<dyn Backend>, Error> {
+    let (parts, opened) = (core.parts.clone(), opened.clone());
+    core.parts
+        .blocking
+        .run(move || opened.detect(&parts))
+        .await?
+}
+
+/// The snapshot that is named, and the backend that understands it.
+fn target(
+    parts: &crate::actors::Parts,
+    locked: &LockedWorkspace,
+    text: &str,
+) -> Result<(Snapshot, Arc<dyn Backend>), Error> {
+    let row = parts
+        .reader
+        .read_blocking_with(|store| workspaces::find_snapshot(store, text, Some(locked)))?;
+    let backend = workspaces::backend_of(parts, row.snapshot.backend)?;
+    Ok((row.snapshot, backend))
+}
+
+async fn diff(
+    core: &Core,
+    opened: Opened,
+    session_id: SessionId,
+    request: DiffRequest,
+) -> Result<DiffOutcome, Error> {
+    let parts = core.parts.clone();
+    let workspace = opened.workspace.clone();
+    let stored = {
+        let (parts, workspace) = (parts.clone(), workspace.clone());
+        let ends = [request.from, request.to];
+        core.parts
+            .blocking
+            .run(move || {
+                let find = |end: DiffEnd| match end {
+                    DiffEnd::Now => Ok(None),
+                    DiffEnd::Snapshot(text) => parts
+                        .reader
+                        .read_blocking_with(|store| {
+                            workspaces::find_for_diff(store, &text, &workspace)
+                        })
+                        .map(|row| Some(row.snapshot)),
+                };
+                let [from, to] = ends;
+                Ok::<_, Error>((find(from)?, find(to)?))
+            })
+            .await??
+    };
+    let options = request.options;
+    if let (Some(from), Some(to)) = &stored {
+        let (from, to) = (from.clone(), to.clone());
+        let compared = core
+            .parts
+            .blocking
+            .run(move || workspaces::compare(&parts, &workspace, &from, &to, &options))
+            .await??;
+        let (diff, patch) = compared;
+        return Ok(DiffOutcome { diff, patch });
+    }
+    let (from, to) = stored;
+    let kind: Option<BackendKind> = from.as_ref().or(to.as_ref()).map(|s| s.backend);
+    let patience = parts.options.lock_patience;
+    let interrupt = core.interrupt.clone();
+    let now_workspace = workspace.clone();
+    workspaces::work(core, &workspace, "a comparison", patience, move |locked| {
+        let backend = match kind {
+            Some(kind) => workspaces::backend_of(&parts, kind)?,
+            None => opened.detect(&parts)?,
+        };
+        let label = Label::new(NOW);
+        let capture = opened.snapshot_options(&parts, label, &session_id, None, interrupt);
+        let now = backend.snapshot(locked, &capture)?;
+        let compared = workspaces::compare(
+            &parts,
+            &now_workspace,
+            from.as_ref().unwrap_or(&now),
+            to.as_ref().unwrap_or(&now),
+            &options,
+        );
+        // It has served whatever became of the comparison, whose error is the one to tell.
+        let forgotten = backend.forget(locked, std::slice::from_ref(&now.id));
+        let (diff, patch) = compared?;
+        if forgotten.is_err() {
+            parts.lock.leave_work();
+        }
+        Ok(DiffOutcome { diff, patch })
+    })
+    .await
+}
+
+async fn restore(
+    core: &Core,
+    opened: Opened,
+    session_id: SessionId,
+    request: RestoreRequest,
+) -> Result<RestoreDocument, Error> {
+    let parts = core.parts.clone();
+    let patience = parts.options.lock_patience;
+    let workspace = opened.workspace.clone();
+    {
+        // An id that is wrong is told at once, whoever is at work.
+        let (text, workspace) = (request.snapshot.clone(), workspace.clone());
+        core.parts
+            .reader
+            .read_with(move |store| workspaces::find_snapshot(store, &text, Some(&workspace)))
+            .await?;
+    }
+    let lock = RunLock::acquire(&workspace, "a restore", patience, &parts.blocking).await?;
+    let interrupt = core.interrupt.clone();
+    workspaces::work(core, &workspace, "a restore", patience, move |locked| {
+        let _lock = lock;
+        let (target, backend) = target(&parts, locked, &request.snapshot)?;
+        let guard =
+            opened.snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt.clone());
+        let mut options = RestoreOptions::new(guard);
+        options.expected_plan = request.expected_plan;
+        if request.repository {
+            // What is there stands for what a run left: anything else would be a guess at what
+            // the index and the branch may lose.
+            let present =
+                opened.snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt);
+            let present = backend.snapshot(locked, &present)?;
+            let row = workspaces::row_of(locked, &present, Some(&session_id), None);
+            workspaces::keep(&parts, vec![row])?;
+            options = options.repository(RepositoryRestore::Rollback {
+                before: target.clone(),
+                after: present,
+                run_id: target.id.to_string(),
+            });
+        }
+        let to = target.id.clone();
+        let goal = RestoreGoal::Snapshot {
+            snapshot: target,
+            paths: request.paths,
+        };
+        let restoring = Restoring {
+            session_id,
+            run_id: None,
+            to: Some(to),
+            what: "restore",
+            operation: Some((OperationKind::Restore, request.repository)),
+        };
+        let outcome = execute::restore(&parts, locked, &*backend, &goal, &options, &restoring)?;
+        Ok(execute::restored_document(&outcome))
+    })
+    .await
+}
+
+async fn undo(
+    core: &Core,
+    opened: Opened,
+    session_id: SessionId,
+    target: UndoTarget,
+) -> Result<UndoOutcome, Error> {
+    let parts = core.parts.clone();
+    let patience = parts.options.lock_patience;
+    let workspace = opened.workspace.clone();
+    let lock = RunLock::acquire(&workspace, "an undo", patience, &parts.blocking).await?;
+    let interrupt = core.interrupt.clone();
+    workspaces::work(core, &workspace, "an undo", patience, move |locked| {
+        let _lock = lock;
+        let operation = operation(&parts, locked, &target)?;
+        let known = |id: &_| {
+            parts
+                .reader
+                .read_blocking_with(|store| workspaces::known_snapshot(store, id, locked))
+        };
+        let (before, after) = (known(&operation.before)?, known(&operation.after)?);
+        let backend = workspaces::backend_of(&parts, before.backend)?;
+        let guard = opened.snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt);
+        let mut options = RestoreOptions::new(guard);
+        if operation.repository {
+            options = options.repository(RepositoryRestore::Undo {
+                before: before.clone(),
+                after: after.clone(),
+                run_id: match &operation.run_id {
+                    Some(run_id) => run_id.to_string(),
+                    None => operation.id.to_string(),
+                },
+            });
+        }
+        let undone = Undone {
+            operation: operation.kind,
+            run_id: operation.run_id.clone(),
+            before: before.id.clone(),
+            after: after.id.clone(),
+        };
+        let to = before.id.clone();
+        let goal = RestoreGoal::Undo {
+            before,
+            after,
+            paths: operation.paths,
+        };
+        let restoring = Restoring {
+            session_id,
+            run_id: None,
+            to: Some(to),
+            what: "undo",
+            operation: Some((OperationKind::Undo, operation.repository)),
+        };
+        let outcome = execute::restore(&parts, locked, &*backend, &goal, &options, &restoring)?;
+        Ok(UndoOutcome {
+            undone,
+            restore: execute::restored_document(&outcome),
+        })
+    })
+    .await
+}
+
+/// Fails if a run came after `latest` of which nobody knows what it changed: taking back what was
+/// done before it would not be taking back the latest.
+fn refuse_a_run_in_between(
+    store: &dyn StateStore,
+    locked: &LockedWorkspace,
+    latest: Option<&OperationRow>,
+) -> Result<(), Error> {
+    let filter = RunFilter {
+        workspace_id: Some(locked.id().to_owned()),
+        limit: Some(1),
+        ..RunFilter::default()
+    };
+    for run in store.runs(&filter)? {
+        let is_later = latest.is_none_or(|operation| run.created_at > operation.at);
+        let has_worked = run.started_at.is_some() && run.ended_at.is_some();
+        if is_later && has_worked && store.operation_of_run(&run.id)?.is_none() {
+            return Err(changes_unknown(&run));
+        }
+    }
+    Ok(())
+}
+
+fn changes_unknown(run: &RunRow) -> Error {
+    let before = run.workspace.as_ref().map(|w| w.before.to_string());
+    let way = before.map_or(String::new(), |id| {
+        format!("; if it took its snapshot before, \"stillframe restore {id}\" goes back to that")
+    });
+    Error::not_found(format!(
+        "it is not known what run {} changed, because it has no snapshot after its work; nothing was touched{way}",
+        run.id
+    ))
+}
+
+/// The operation that an undo is to take back.
+fn operation(
+    parts: &crate::actors::Parts,
+    locked: &LockedWorkspace,
+    target: &UndoTarget,
+) -> Result<OperationRow, Error> {
+    parts.reader.read_blocking_with(|store| match target {
+        UndoTarget::Latest => {
+            let latest = store.latest_operation(locked.id())?;
+            refuse_a_run_in_between(store, locked, latest.as_ref())?;
+            latest.ok_or_else(|| {
+                Error::not_found("nothing was done in this workspace that could be undone")
+            })
+        }
+        UndoTarget::Run(text) => {
+            let run = find_run(store, text)?;
+            let is_here = run
+                .workspace
+                .as_ref()
+                .is_some_and(|w| w.workspace_id == locked.id());
+            if !is_here {
+                return Err(Error::invalid_options(format!(
+                    "run {} was not in this workspace; nothing was touched",
+                    run.id
+                )));
+            }
+            store
+                .operation_of_run(&run.id)?
+                .ok_or_else(|| changes_unknown(&run))
+        }
+    })
+}

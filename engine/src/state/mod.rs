@@ -1,0 +1,312 @@
+//! What must survive the engine: the port that keeps it. `sqlite.rs` implements it.
+
+pub(crate) mod sqlite;
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use stillframe_backends::{ErrorKind, PathError, RelPath, Snapshot, SnapshotId};
+
+use crate::event::{Event, EventQuery, EventType};
+use crate::id::{EngineId, EventId, OperationId, RunId, SessionId};
+use crate::outcome::{ArtifactRecord, Failure, OperationKind, SessionStats};
+use crate::run::RunStatus;
+use crate::session::SessionStatus;
+
+/// Keeps sessions, runs, events, snapshots, operations and artifacts. Every method blocks.
+///
+/// Several processes may have the same state open; only [`StateStore::commit`] writes.
+pub(crate) trait StateStore: Send {
+    /// Applies all of `changes`, in order, or none. On `Ok` they survive a power cut.
+    ///
+    /// Answers with the events among them as they are kept. A transition whose row is not in the
+    /// state that it starts from is [`StateError::Conflict`].
+    fn commit(&mut self, changes: &[Change]) -> Result<Vec<Event>, StateError>;
+
+    /// A session; `None`: unknown.
+    fn session(&self, id: &SessionId) -> Result<Option<SessionRow>, StateError>;
+
+    /// Every session, oldest first.
+    fn sessions(&self) -> Result<Vec<SessionRow>, StateError>;
+
+    /// A run; `None`: unknown.
+    fn run(&self, id: &RunId) -> Result<Option<RunRow>, StateError>;
+
+    /// Runs that match, newest first.
+    fn runs(&self, filter: &RunFilter) -> Result<Vec<RunRow>, StateError>;
+
+    /// The ids of at most three runs whose id begins with one of the texts.
+    fn runs_that_begin(&self, prefixes: &[String]) -> Result<Vec<RunId>, StateError>;
+
+    /// The runs that have not ended, oldest first.
+    fn runs_under_way(&self) -> Result<Vec<RunRow>, StateError>;
+
+    /// Events that match, in the order in which they were written, each with its position in the
+    /// whole log; only those at a position after `after_position`.
+    fn events(
+        &self,
+        query: &EventQuery,
+        after_position: u64,
+    ) -> Result<Vec<(u64, Event)>, StateError>;
+
+    /// The event of this id; `None`: unknown.
+    fn event(&self, id: &EventId) -> Result<Option<Event>, StateError>;
+
+    /// The snapshots of a workspace, newest first.
+    fn snapshots(&self, workspace_id: &str) -> Result<Vec<SnapshotRow>, StateError>;
+
+    /// A snapshot; `None`: unknown.
+    fn snapshot(&self, id: &SnapshotId) -> Result<Option<SnapshotRow>, StateError>;
+
+    /// At most three snapshots whose id begins so, of one workspace or of any.
+    fn snapshots_that_begin(
+        &self,
+        prefix: &str,
+        workspace_id: Option<&str>,
+    ) -> Result<Vec<SnapshotRow>, StateError>;
+
+    /// The latest operation of a workspace that an undo can take back.
+    fn latest_operation(&self, workspace_id: &str) -> Result<Option<OperationRow>, StateError>;
+
+    /// The operation that records what a run changed.
+    fn operation_of_run(&self, id: &RunId) -> Result<Option<OperationRow>, StateError>;
+
+    /// Artifacts that are not deleted, oldest first.
+    fn artifacts(&self, session_id: Option<&SessionId>) -> Result<Vec<ArtifactRecord>, StateError>;
+
+    /// The artifact of this key that is not deleted.
+    fn artifact(&self, key: &str) -> Result<Option<ArtifactRecord>, StateError>;
+
+    /// What the artifacts of a session amount to.
+    fn session_stats(&self, session_id: &SessionId) -> Result<SessionStats, StateError>;
+}
+
+/// One thing to be written. Several are written together or not at all.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    /// A session that is `pending`. One that exists is left as it is, which is no error.
+    CreateSession { id: SessionId, at: Timestamp },
+    /// A session's transition; only from this status and version.
+    MoveSession {
+        id: SessionId,
+        from: SessionStatus,
+        version: u64,
+        to: SessionStatus,
+        at: Timestamp,
+    },
+    /// A run that is `pending`. Its session must be active.
+    CreateRun(Box<NewRun>),
+    /// A run's transition; only from this status.
+    MoveRun {
+        id: RunId,
+        from: RunStatus,
+        to: RunStatus,
+        at: Timestamp,
+        ending: Option<Box<RunEnding>>,
+    },
+    /// An event. One whose id exists is answered as it is kept.
+    Append(NewEvent),
+    /// A snapshot. One that exists gets the owner that is given here.
+    AddSnapshot(Box<SnapshotRow>),
+    /// Snapshots that the store no longer has.
+    ForgetSnapshots(Vec<SnapshotId>),
+    /// An operation that an undo can take back.
+    AddOperation(Box<OperationRow>),
+    /// An artifact. The row that has its key is marked as deleted.
+    RegisterArtifact(Box<ArtifactRecord>),
+    /// Marks the artifact of this key as deleted; `NotFound` if there is none.
+    DeleteArtifact { key: String, at: Timestamp },
+}
+
+/// A session as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SessionRow {
+    pub(crate) id: SessionId,
+    pub(crate) status: SessionStatus,
+    pub(crate) version: u64,
+    pub(crate) created_at: Timestamp,
+    pub(crate) ended_at: Option<Timestamp>,
+}
+
+/// A run that is accepted.
+#[derive(Clone, Debug)]
+pub(crate) struct NewRun {
+    pub(crate) id: RunId,
+    pub(crate) session_id: SessionId,
+    pub(crate) engine_id: EngineId,
+    pub(crate) input: String,
+    pub(crate) options: Value,
+    pub(crate) workspace: Option<RunWorkspace>,
+    pub(crate) at: Timestamp,
+}
+
+/// The workspace of a run, and the ids that its snapshots will have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RunWorkspace {
+    pub(crate) workspace_id: String,
+    pub(crate) path: PathBuf,
+    pub(crate) before: SnapshotId,
+    pub(crate) after: SnapshotId,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunEnding {
+    pub(crate) exit_code: Option<i32>,
+    pub(crate) error: Option<Failure>,
+    pub(crate) output: Value,
+    pub(crate) workspace: Value,
+}
+
+/// A run as it is kept.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RunRow {
+    pub(crate) id: RunId,
+    pub(crate) session_id: SessionId,
+    pub(crate) engine_id: EngineId,
+    pub(crate) status: RunStatus,
+    pub(crate) input: String,
+    pub(crate) options: Value,
+    pub(crate) workspace: Option<RunWorkspace>,
+    pub(crate) created_at: Timestamp,
+    pub(crate) started_at: Option<Timestamp>,
+    pub(crate) ended_at: Option<Timestamp>,
+    pub(crate) exit_code: Option<i32>,
+    pub(crate) error: Option<Failure>,
+    pub(crate) output: Value,
+    pub(crate) summary: Value,
+}
+
+/// Which runs to list.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunFilter {
+    pub(crate) session_id: Option<SessionId>,
+    pub(crate) workspace_id: Option<String>,
+    pub(crate) limit: Option<u64>,
+}
+
+/// An event that is not written yet; its sequence number is found when it is.
+#[derive(Clone, Debug)]
+pub(crate) struct NewEvent {
+    pub(crate) id: EventId,
+    pub(crate) event_type: EventType,
+    pub(crate) session_id: SessionId,
+    pub(crate) run_id: Option<RunId>,
+    pub(crate) at: Timestamp,
+    pub(crate) data: Value,
+}
+
+impl NewEvent {
+    /// An event with a random id.
+    pub(crate) fn new(
+        event_type: EventType,
+        session_id: &SessionId,
+        run_id: Option<&RunId>,
+        at: Timestamp,
+        data: Value,
+    ) -> Self {
+        Self {
+            id: EventId::random(),
+            event_type,
+            session_id: session_id.clone(),
+            run_id: run_id.cloned(),
+            at,
+            data,
+        }
+    }
+}
+
+/// A snapshot as it is kept: the description, and whose it is. The content is in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SnapshotRow {
+    pub(crate) workspace_id: String,
+    /// `None`: found in the store without a row, so that its owner is not known.
+    pub(crate) session_id: Option<SessionId>,
+    pub(crate) run_id: Option<RunId>,
+    pub(crate) snapshot: Snapshot,
+}
+
+/// An operation that an undo can take back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OperationRow {
+    pub(crate) id: OperationId,
+    pub(crate) workspace_id: String,
+    pub(crate) session_id: SessionId,
+    pub(crate) run_id: Option<RunId>,
+    pub(crate) kind: OperationKind,
+    pub(crate) before: SnapshotId,
+    pub(crate) after: SnapshotId,
+    /// The paths that it changed; `None`: all that differ between the two snapshots.
+    pub(crate) paths: Option<Vec<RelPath>>,
+    /// Whether it concerned the user's index and branch too.
+    pub(crate) repository: bool,
+    pub(crate) at: Timestamp,
+}
+
+/// Why the state could not be read or written. Nothing of the changes was kept.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum StateError {
+    /// A row is not in the state that a transition starts from.
+    #[error("{what} is {found}, not {expected}; nothing was changed")]
+    Conflict {
+        what: String,
+        expected: String,
+        found: String,
+    },
+    /// There is no such row.
+    #[error("there is no {what}")]
+    NotFound { what: String },
+    /// A row of that id is there already.
+    #[error("{what} exists already; nothing was changed")]
+    Exists { what: String },
+    /// What is kept cannot be what was written.
+    #[error("the state database is corrupt: {detail}")]
+    Corrupt { detail: String },
+    /// Written by a version that this one does not read.
+    #[error(
+        "the state database {} has version {found}, this Stillframe reads up to {supported}; nothing was changed",
+        path.display()
+    )]
+    VersionTooNew {
+        path: PathBuf,
+        found: i64,
+        supported: i64,
+    },
+    /// The place for the database cannot be used for one.
+    #[error("{0}; nothing was changed")]
+    Unsupported(String),
+    /// A file of the state could not be made or read.
+    #[error("the state cannot be kept")]
+    Io(#[from] PathError),
+    /// SQLite refused.
+    #[error("the state database failed")]
+    Sqlite(#[from] rusqlite::Error),
+}
+
+impl StateError {
+    /// What a caller can do about it.
+    pub(crate) fn kind(&self) -> ErrorKind {
+        use rusqlite::ErrorCode as Code;
+        match self {
+            Self::Conflict { .. } | Self::Exists { .. } => ErrorKind::Conflict,
+            Self::NotFound { .. } => ErrorKind::NotFound,
+            Self::Corrupt { .. } => ErrorKind::Corrupt,
+            Self::VersionTooNew { .. } | Self::Unsupported(_) => ErrorKind::Unsupported,
+            Self::Io(source) => source.storage_kind(),
+            Self::Sqlite(source) => match source.sqlite_error_code() {
+                Some(Code::DatabaseBusy | Code::DatabaseLocked) => ErrorKind::Busy,
+                Some(Code::DiskFull) => ErrorKind::NoSpace,
+                Some(Code::DatabaseCorrupt | Code::NotADatabase) => ErrorKind::Corrupt,
+                _ => ErrorKind::Storage,
+            },
+        }
+    }
+}
+
+impl From<StateError> for crate::error::Error {
+    fn from(source: StateError) -> Self {
+        Self::new(source.kind(), source)
+    }
+}

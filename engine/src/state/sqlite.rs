@@ -1,0 +1,1292 @@
+//! The state in SQLite: write-ahead log, every commit synced.
+
+use std::fs;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use stillframe_backends::{PathError, SnapshotId};
+
+use super::{
+    Change, NewEvent, NewRun, OperationRow, RunEnding, RunFilter, RunRow, RunWorkspace, SessionRow,
+    SnapshotRow, StateError, StateStore,
+};
+use crate::event::{EVENT_SCHEMA_VERSION, Event, EventQuery, EventType};
+use crate::id::{EventId, RunId, SessionId};
+use crate::outcome::{ArtifactRecord, Failure, OperationKind, SessionStats};
+use crate::run::RunStatus;
+use crate::session::SessionStatus;
+
+/// The name of the database in the state directory.
+pub(crate) const DATABASE: &str = "stillframe.db";
+/// Held while a database is made or brought up to date.
+const OPENING_LOCK: &str = "opening.lock";
+
+/// Older ones may damage a database whose log is reset while another process reads it
+/// (<https://www.sqlite.org/releaselog/3_51_3.html>).
+const OLDEST_SQLITE: i32 = 3_051_003;
+
+/// Says in the file's header whose database it is: "Stil".
+const APPLICATION_ID: i64 = 0x5374_696c;
+
+/// What takes version n to n + 1, from 0 on. Only ever appended to.
+const MIGRATIONS: &[&str] = &[include_str!("migrations/0001.sql")];
+
+/// How long a statement waits for another process before it is busy.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(5_000);
+
+/// The state in one SQLite database. One connection; open another to read beside a writer.
+#[derive(Debug)]
+pub(crate) struct SqliteStore {
+    connection: Connection,
+}
+
+impl SqliteStore {
+    /// Opens the database in `state_dir`, making or migrating it if need be.
+    ///
+    /// A database of a newer version is left as it is. One of an older version is copied to
+    /// `stillframe.db.v<version>.bak` before anything of it is changed.
+    pub(crate) fn open(state_dir: &Path) -> Result<Self, StateError> {
+        Self::open_with(state_dir, MIGRATIONS)
+    }
+
+    fn open_with(state_dir: &Path, migrations: &[&str]) -> Result<Self, StateError> {
+        if rusqlite::version_number() < OLDEST_SQLITE {
+            return Err(StateError::Unsupported(format!(
+                "SQLite {} is older than 3.51.3",
+                rusqlite::version()
+            )));
+        }
+        refuse_network_file_system(state_dir)?;
+        let path = state_dir.join(DATABASE);
+        // SQLite would make it readable by everybody that the umask lets in; its companions take
+        // over the permissions of the database.
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+            .open(&path)
+            .map_err(PathError::at("open", &path))?;
+        let meta = file.metadata().map_err(PathError::at("look at", &path))?;
+        if meta.permissions().mode() & 0o077 != 0 {
+            file.set_permissions(fs::Permissions::from_mode(0o600))
+                .map_err(PathError::at("make private", &path))?;
+        }
+        drop(file);
+        // Two processes that make one database new at once would find it locked, and SQLite does not
+        // wait for that: the switch to a write-ahead log knows no busy handler.
+        // The lock lies in a file of its own, because closing the database's would drop SQLite's.
+        let lock_path = state_dir.join(OPENING_LOCK);
+        let opening = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+            .open(&lock_path)
+            .map_err(PathError::at("open", &lock_path))?;
+        lock_within(&opening, BUSY_TIMEOUT).map_err(PathError::at("lock", &lock_path))?;
+        let mut connection = connect(&path)?;
+        refuse_other_databases(&mut connection, &path, migrations.len() as i64)?;
+        // Only after the check: it changes the header of the file.
+        let mode: String =
+            connection.query_row("PRAGMA journal_mode = WAL", (), |row| row.get(0))?;
+        if !mode.eq_ignore_ascii_case("wal") {
+            return Err(StateError::Unsupported(format!(
+                "{} is on a file system that cannot hold a write-ahead log",
+                path.display()
+            )));
+        }
+        migrate(&mut connection, &path, migrations)?;
+        Ok(Self { connection })
+    }
+
+    /// Opens a database that [`SqliteStore::open`] has opened before, for reading alone.
+    pub(crate) fn open_reader(state_dir: &Path) -> Result<Self, StateError> {
+        let connection = connect(&state_dir.join(DATABASE))?;
+        connection.execute_batch("PRAGMA query_only = ON")?;
+        Ok(Self { connection })
+    }
+}
+
+/// Waits at most `patience` for the lock on `file`.
+fn lock_within(file: &fs::File, patience: Duration) -> rustix::io::Result<()> {
+    use rustix::fs::FlockOperation::NonBlockingLockExclusive;
+    let deadline = Instant::now() + patience;
+    loop {
+        match rustix::fs::flock(file, NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
+                // flock has no timed form; nobody sees a hundredth of a second.
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+fn connect(path: &Path) -> Result<Connection, StateError> {
+    use rusqlite::OpenFlags;
+    let connection = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_NOFOLLOW,
+    )?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.execute_batch(
+        "PRAGMA synchronous = FULL;
+         PRAGMA foreign_keys = ON;
+         PRAGMA trusted_schema = OFF;",
+    )?;
+    Ok(connection)
+}
+
+/// The processes of a write-ahead log share memory, which no network file system gives them.
+fn refuse_network_file_system(directory: &Path) -> Result<(), StateError> {
+    // The magic numbers of statfs(2).
+    const NETWORK: &[(u64, &str)] = &[
+        (0x6969, "NFS"),
+        (0xff53_4d42, "CIFS"),
+        (0xfe53_4d42, "SMB"),
+        (0x517b, "SMB"),
+        (0x7375_7245, "Coda"),
+        (0x5346_414f, "AFS"),
+        (0x00c3_6400, "Ceph"),
+        (0x0bd0_0bd0, "Lustre"),
+    ];
+    let stat = rustix::fs::statfs(directory).map_err(PathError::at("look at", directory))?;
+    // The type of the field differs between platforms; the numbers have 32 bits.
+    let magic = stat.f_type as u64 & 0xffff_ffff;
+    match NETWORK.iter().find(|(number, _)| *number == magic) {
+        Some((_, name)) => Err(StateError::Unsupported(format!(
+            "the state directory {} is on a network file system ({name}), which a database cannot be kept on; choose another with STILLFRAME_HOME",
+            directory.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn pragma(connection: &Connection, name: &str) -> Result<i64, rusqlite::Error> {
+    connection.query_row(&format!("PRAGMA {name}"), (), |row| row.get(0))
+}
+
+/// Fails on what is not ours, or newer than we are; an empty file is neither. Changes nothing.
+fn refuse_other_databases(
+    connection: &mut Connection,
+    path: &Path,
+    supported: i64,
+) -> Result<(), StateError> {
+    // In one transaction, because another process may be making the database at this moment.
+    let transaction = connection.transaction()?;
+    let found = pragma(&transaction, "user_version")?;
+    let owner = pragma(&transaction, "application_id")?;
+    let tables: i64 =
+        transaction.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
+    drop(transaction);
+    if tables == 0 && found == 0 && owner == 0 {
+        return Ok(());
+    }
+    if owner != APPLICATION_ID {
+        return Err(StateError::Corrupt {
+            detail: format!("{} is the database of another program", path.display()),
+        });
+    }
+    if found > supported {
+        return Err(StateError::VersionTooNew {
+            path: path.to_owned(),
+            found,
+            supported,
+        });
+    }
+    Ok(())
+}
+
+/// Takes the database to the newest version, in one transaction.
+fn migrate(
+    connection: &mut Connection,
+    path: &Path,
+    migrations: &[&str],
+) -> Result<(), StateError> {
+    let newest = migrations.len() as i64;
+    let found = pragma(connection, "user_version")?;
+    if found == newest {
+        return Ok(());
+    }
+    if found > 0 {
+        let backup = PathBuf::from(format!("{}.v{found}.bak", path.display()));
+        back_up(connection, &backup)?;
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Another process may have been faster.
+    let found = pragma(&transaction, "user_version")?;
+    let done = usize::try_from(found).unwrap_or(usize::MAX);
+    for sql in migrations.iter().skip(done) {
+        transaction.execute_batch(sql)?;
+    }
+    if found < newest {
+        transaction.execute_batch(&format!(
+            "PRAGMA user_version = {newest}; PRAGMA application_id = {APPLICATION_ID};"
+        ))?;
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Copies the database to `backup`, whole or not at all.
+fn back_up(connection: &Connection, backup: &Path) -> Result<(), StateError> {
+    let directory = backup.parent().expect("the database lies in a directory");
+    let staged = tempfile::Builder::new()
+        .prefix(".tmp-")
+        .tempfile_in(directory)
+        .map_err(PathError::at("make a temporary file in", directory))?;
+    let mut copy = Connection::open(staged.path())?;
+    rusqlite::backup::Backup::new(connection, &mut copy)?.run_to_completion(
+        1_000,
+        Duration::ZERO,
+        None,
+    )?;
+    copy.close().map_err(|(_, e)| e)?;
+    let file = staged
+        .persist(backup)
+        .map_err(|e| PathError::at("rename into", backup)(e.error))?;
+    file.sync_all().map_err(PathError::at("sync", backup))?;
+    fs::File::open(directory)
+        .and_then(|d| d.sync_all())
+        .map_err(PathError::at("sync the directory", directory))?;
+    Ok(())
+}
+
+impl StateStore for SqliteStore {
+    fn commit(&mut self, changes: &[Change]) -> Result<Vec<Event>, StateError> {
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut events = Vec::new();
+        for change in changes {
+            apply(&transaction, change, &mut events)?;
+        }
+        transaction.commit()?;
+        Ok(events)
+    }
+
+    fn session(&self, id: &SessionId) -> Result<Option<SessionRow>, StateError> {
+        self.one(
+            &format!("{SELECT_SESSION} WHERE id = ?1"),
+            params![id.as_str()],
+            read_session,
+        )
+    }
+
+    fn sessions(&self) -> Result<Vec<SessionRow>, StateError> {
+        self.all(
+            &format!("{SELECT_SESSION} ORDER BY rowid"),
+            (),
+            read_session,
+        )
+    }
+
+    fn run(&self, id: &RunId) -> Result<Option<RunRow>, StateError> {
+        self.one(
+            &format!("{SELECT_RUN} WHERE id = ?1"),
+            params![id.as_str()],
+            read_run,
+        )
+    }
+
+    fn runs(&self, filter: &RunFilter) -> Result<Vec<RunRow>, StateError> {
+        self.all(
+            &format!(
+                "{SELECT_RUN} WHERE (?1 IS NULL OR session_id = ?1)
+                   AND (?2 IS NULL OR workspace_id = ?2)
+                 ORDER BY position DESC LIMIT ?3"
+            ),
+            params![
+                filter.session_id.as_ref().map(SessionId::as_str),
+                filter.workspace_id,
+                limit(filter.limit),
+            ],
+            read_run,
+        )
+    }
+
+    fn runs_that_begin(&self, prefixes: &[String]) -> Result<Vec<RunId>, StateError> {
+        let mut found = Vec::new();
+        for prefix in prefixes {
+            found.extend(self.all(
+                "SELECT id FROM runs WHERE substr(id, 1, length(?1)) = ?1 LIMIT 3",
+                params![prefix],
+                |row| id(row.get(0)?),
+            )?);
+        }
+        found.sort();
+        found.dedup();
+        Ok(found)
+    }
+
+    fn runs_under_way(&self) -> Result<Vec<RunRow>, StateError> {
+        self.all(
+            &format!("{SELECT_RUN} WHERE status IN ('pending', 'running') ORDER BY position"),
+            (),
+            read_run,
+        )
+    }
+
+    fn events(
+        &self,
+        query: &EventQuery,
+        after_position: u64,
+    ) -> Result<Vec<(u64, Event)>, StateError> {
+        self.all(
+            "SELECT position, id, type, timestamp, session_id, run_id, sequence, schema_version, data
+               FROM events
+              WHERE position > ?1
+                AND (?2 IS NULL OR session_id = ?2)
+                AND (?3 IS NULL OR run_id = ?3)
+                AND (?4 IS NULL OR type = ?4)
+                AND (?5 IS NULL OR sequence > ?5)
+                AND (?6 IS NULL OR sequence < ?6)
+                AND (?7 IS NULL OR timestamp >= ?7)
+              ORDER BY position LIMIT ?8",
+            params![
+                count(after_position),
+                query.session_id.as_ref().map(SessionId::as_str),
+                query.run_id.as_ref().map(RunId::as_str),
+                query.event_type.as_ref().map(EventType::as_str),
+                query.after.map(count),
+                query.before.map(count),
+                query.since.map(nanoseconds),
+                limit(query.limit),
+            ],
+            read_event,
+        )
+    }
+
+    fn event(&self, id: &EventId) -> Result<Option<Event>, StateError> {
+        find_event(&self.connection, id)
+    }
+
+    fn snapshots(&self, workspace_id: &str) -> Result<Vec<SnapshotRow>, StateError> {
+        self.all(
+            // By the order of writing: a clock may go backwards.
+            &format!("{SELECT_SNAPSHOT} WHERE workspace_id = ?1 ORDER BY position DESC"),
+            params![workspace_id],
+            read_snapshot,
+        )
+    }
+
+    fn snapshot(&self, id: &SnapshotId) -> Result<Option<SnapshotRow>, StateError> {
+        self.one(
+            &format!("{SELECT_SNAPSHOT} WHERE id = ?1"),
+            params![id.as_str()],
+            read_snapshot,
+        )
+    }
+
+    fn snapshots_that_begin(
+        &self,
+        prefix: &str,
+        workspace_id: Option<&str>,
+    ) -> Result<Vec<SnapshotRow>, StateError> {
+        self.all(
+            &format!(
+                "{SELECT_SNAPSHOT} WHERE id >= ?1 AND substr(id, 1, length(?1)) = ?1
+                   AND (?2 IS NULL OR workspace_id = ?2)
+                 ORDER BY id LIMIT 3"
+            ),
+            params![prefix, workspace_id],
+            read_snapshot,
+        )
+    }
+
+    fn latest_operation(&self, workspace_id: &str) -> Result<Option<OperationRow>, StateError> {
+        self.one(
+            &format!("{SELECT_OPERATION} WHERE workspace_id = ?1 ORDER BY position DESC LIMIT 1"),
+            params![workspace_id],
+            read_operation,
+        )
+    }
+
+    fn operation_of_run(&self, id: &RunId) -> Result<Option<OperationRow>, StateError> {
+        self.one(
+            &format!("{SELECT_OPERATION} WHERE run_id = ?1 ORDER BY position DESC LIMIT 1"),
+            params![id.as_str()],
+            read_operation,
+        )
+    }
+
+    fn artifacts(&self, session_id: Option<&SessionId>) -> Result<Vec<ArtifactRecord>, StateError> {
+        self.all(
+            &format!(
+                "{SELECT_ARTIFACT} WHERE deleted_at IS NULL AND (?1 IS NULL OR session_id = ?1)
+                 ORDER BY position"
+            ),
+            params![session_id.map(SessionId::as_str)],
+            read_artifact,
+        )
+    }
+
+    fn artifact(&self, key: &str) -> Result<Option<ArtifactRecord>, StateError> {
+        self.one(
+            &format!("{SELECT_ARTIFACT} WHERE deleted_at IS NULL AND key = ?1"),
+            params![key],
+            read_artifact,
+        )
+    }
+
+    fn session_stats(&self, session_id: &SessionId) -> Result<SessionStats, StateError> {
+        let stats = self.connection.query_row(
+            "SELECT count(*), coalesce(sum(byte_size), 0) FROM artifacts
+              WHERE deleted_at IS NULL AND session_id = ?1",
+            params![session_id.as_str()],
+            |row| {
+                Ok(SessionStats {
+                    artifact_count: row.get::<_, i64>(0)?.unsigned_abs(),
+                    total_bytes: row.get::<_, i64>(1)?.unsigned_abs(),
+                })
+            },
+        )?;
+        Ok(stats)
+    }
+}
+
+impl SqliteStore {
+    fn one<T>(
+        &self,
+        sql: &str,
+        params: impl rusqlite::Params,
+        read: fn(&Row<'_>) -> Result<T, StateError>,
+    ) -> Result<Option<T>, StateError> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params)?;
+        rows.next()?.map(read).transpose()
+    }
+
+    fn all<T>(
+        &self,
+        sql: &str,
+        params: impl rusqlite::Params,
+        read: fn(&Row<'_>) -> Result<T, StateError>,
+    ) -> Result<Vec<T>, StateError> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params)?;
+        let mut all = Vec::new();
+        while let Some(row) = rows.next()? {
+            all.push(read(row)?);
+        }
+        Ok(all)
+    }
+}
+
+/// Writes one change as part of `transaction`.
+fn apply(
+    transaction: &Transaction<'_>,
+    change: &Change,
+    events: &mut Vec<Event>,
+) -> Result<(), StateError> {
+    match change {
+        Change::CreateSession { id, at } => {
+            transaction.execute(
+                "INSERT INTO sessions (id, status, version, last_sequence, created_at)
+                 VALUES (?1, 'pending', 1, 0, ?2) ON CONFLICT (id) DO NOTHING",
+                params![id.as_str(), nanoseconds(*at)],
+            )?;
+        }
+        Change::MoveSession {
+            id,
+            from,
+            version,
+            to,
+            at,
+        } => {
+            let ended = to.is_terminal().then(|| nanoseconds(*at));
+            let moved = transaction.execute(
+                "UPDATE sessions SET status = ?1, version = version + 1, ended_at = ?2
+                  WHERE id = ?3 AND status = ?4 AND version = ?5",
+                params![
+                    to.as_str(),
+                    ended,
+                    id.as_str(),
+                    from.as_str(),
+                    count(*version)
+                ],
+            )?;
+            if moved == 0 {
+                return Err(lost(
+                    transaction,
+                    "sessions",
+                    "session",
+                    id.as_str(),
+                    from.as_str(),
+                ));
+            }
+        }
+        Change::CreateRun(run) => create_run(transaction, run)?,
+        Change::MoveRun {
+            id,
+            from,
+            to,
+            at,
+            ending,
+        } => move_run(transaction, id, *from, *to, *at, ending.as_deref())?,
+        Change::Append(event) => events.push(append(transaction, event)?),
+        Change::AddSnapshot(row) => {
+            transaction.execute(
+                "INSERT INTO snapshots (id, workspace_id, session_id, run_id, captured_at, document)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                 ON CONFLICT (id) DO UPDATE SET
+                     session_id = coalesce(excluded.session_id, session_id),
+                     run_id = coalesce(excluded.run_id, run_id)",
+                params![
+                    row.snapshot.id.as_str(),
+                    row.workspace_id,
+                    row.session_id.as_ref().map(SessionId::as_str),
+                    row.run_id.as_ref().map(RunId::as_str),
+                    nanoseconds(row.snapshot.captured_at),
+                    json(&row.snapshot),
+                ],
+            )?;
+        }
+        Change::ForgetSnapshots(ids) => {
+            let mut statement =
+                transaction.prepare_cached("DELETE FROM snapshots WHERE id = ?1")?;
+            for id in ids {
+                statement.execute(params![id.as_str()])?;
+            }
+        }
+        Change::AddOperation(row) => {
+            transaction.execute(
+                "INSERT INTO operations (id, workspace_id, session_id, run_id, kind,
+                     before_snapshot, after_snapshot, paths, repository, created_at)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                params![
+                    row.id.as_str(),
+                    row.workspace_id,
+                    row.session_id.as_str(),
+                    row.run_id.as_ref().map(RunId::as_str),
+                    row.kind.as_str(),
+                    row.before.as_str(),
+                    row.after.as_str(),
+                    row.paths.as_ref().map(json),
+                    row.repository,
+                    nanoseconds(row.at),
+                ],
+            )?;
+        }
+        Change::RegisterArtifact(artifact) => {
+            delete_artifact(transaction, &artifact.key, artifact.created_at)?;
+            transaction.execute(
+                "INSERT INTO artifacts (id, session_id, run_id, key, content_type, byte_size,
+                     checksum, storage_backend, storage_ref, metadata, created_at)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+                params![
+                    artifact.id.as_str(),
+                    artifact.session_id.as_str(),
+                    artifact.run_id.as_ref().map(RunId::as_str),
+                    artifact.key,
+                    artifact.content_type,
+                    count(artifact.byte_size),
+                    artifact.checksum,
+                    artifact.storage_backend,
+                    artifact.storage_ref,
+                    json(&artifact.metadata),
+                    nanoseconds(artifact.created_at),
+                ],
+            )?;
+        }
+        Change::DeleteArtifact { key, at } => {
+            if delete_artifact(transaction, key, *at)? == 0 {
+                let what = format!("artifact {key:?}");
+                return Err(StateError::NotFound { what });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn create_run(transaction: &Transaction<'_>, run: &NewRun) -> Result<(), StateError> {
+    let exists: bool = transaction.query_row(
+        "SELECT EXISTS (SELECT 1 FROM runs WHERE id = ?1)",
+        params![run.id.as_str()],
+        |row| row.get(0),
+    )?;
+    if exists {
+        let what = format!("run {}", run.id);
+        return Err(StateError::Exists { what });
+    }
+    let active: bool = transaction.query_row(
+        "SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ?1 AND status = 'active')",
+        params![run.session_id.as_str()],
+        |row| row.get(0),
+    )?;
+    if !active {
+        let id = run.session_id.as_str();
+        return Err(lost(transaction, "sessions", "session", id, "active"));
+    }
+    let workspace = run.workspace.as_ref();
+    transaction.execute(
+        "INSERT INTO runs (id, session_id, engine_id, status, version, input, options,
+             workspace_id, workspace_path, before_snapshot, after_snapshot, created_at)
+         VALUES (?1, ?2, ?3, 'pending', 1, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        params![
+            run.id.as_str(),
+            run.session_id.as_str(),
+            run.engine_id.as_str(),
+            run.input,
+            json(&run.options),
+            workspace.map(|w| w.workspace_id.as_str()),
+            workspace.map(|w| w.path.as_os_str().as_bytes()),
+            workspace.map(|w| w.before.as_str()),
+            workspace.map(|w| w.after.as_str()),
+            nanoseconds(run.at),
+        ],
+    )?;
+    Ok(())
+}
+
+fn move_run(
+    transaction: &Transaction<'_>,
+    id: &RunId,
+    from: RunStatus,
+    to: RunStatus,
+    at: Timestamp,
+    ending: Option<&RunEnding>,
+) -> Result<(), StateError> {
+    let at = nanoseconds(at);
+    let moved = transaction.execute(
+        "UPDATE runs SET status = ?1, version = version + 1,
+             started_at = coalesce(started_at, ?2), ended_at = ?3,
+             exit_code = ?4, error = ?5, output = ?6, workspace = ?7
+          WHERE id = ?8 AND status = ?9",
+        params![
+            to.as_str(),
+            (to == RunStatus::Running).then_some(at),
+            to.is_terminal().then_some(at),
+            ending.and_then(|e| e.exit_code),
+            ending.and_then(|e| e.error.as_ref()).map(json),
+            ending.map(|e| json(&e.output)),
+            ending.map(|e| json(&e.workspace)),
+            id.as_str(),
+            from.as_str(),
+        ],
+    )?;
+    if moved == 0 {
+        return Err(lost(transaction, "runs", "run", id.as_str(), from.as_str()));
+    }
+    Ok(())
+}
+
+/// Why a transition found no row: it is elsewhere, or not there.
+fn lost(
+    transaction: &Transaction<'_>,
+    table: &'static str,
+    noun: &str,
+    id: &str,
+    expected: &str,
+) -> StateError {
+    let what = format!("{noun} {id}");
+    let found = transaction
+        .query_row(
+            &format!("SELECT status FROM {table} WHERE id = ?1"),
+            params![id],
+            |row| row.get::<_, String>(0),
+        )
+        .optional();
+    match found {
+        Ok(Some(found)) => StateError::Conflict {
+            what,
+            expected: expected.to_owned(),
+            found,
+        },
+        Ok(None) => StateError::NotFound { what },
+        Err(e) => e.into(),
+    }
+}
+
+/// Appends an event at the next place of its session; the stored one, if its id is there already.
+fn append(transaction: &Transaction<'_>, event: &NewEvent) -> Result<Event, StateError> {
+    if let Some(stored) = find_event(transaction, &event.id)? {
+        return Ok(stored);
+    }
+    let sequence: Option<i64> = transaction
+        .query_row(
+            "UPDATE sessions SET last_sequence = last_sequence + 1 WHERE id = ?1
+             RETURNING last_sequence",
+            params![event.session_id.as_str()],
+            |row| row.get(0),
+        )
+        .optional()?;
+    let Some(sequence) = sequence else {
+        let what = format!("session {}", event.session_id);
+        return Err(StateError::NotFound { what });
+    };
+    transaction
+        .prepare_cached(
+            "INSERT INTO events (id, session_id, sequence, run_id, type, timestamp, schema_version, data)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?
+        .execute(params![
+            event.id.as_str(),
+            event.session_id.as_str(),
+            sequence,
+            event.run_id.as_ref().map(RunId::as_str),
+            event.event_type.as_str(),
+            nanoseconds(event.at),
+            EVENT_SCHEMA_VERSION,
+            json(&event.data),
+        ])?;
+    Ok(Event {
+        id: event.id.clone(),
+        event_type: event.event_type.clone(),
+        timestamp: event.at,
+        session_id: event.session_id.clone(),
+        run_id: event.run_id.clone(),
+        sequence: sequence.unsigned_abs(),
+        schema_version: EVENT_SCHEMA_VERSION,
+        data: event.data.clone(),
+    })
+}
+
+fn find_event(connection: &Connection, id: &EventId) -> Result<Option<Event>, StateError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT position, id, type, timestamp, session_id, run_id, sequence, schema_version, data
+           FROM events WHERE id = ?1",
+    )?;
+    let mut rows = statement.query(params![id.as_str()])?;
+    let found = rows.next()?.map(read_event).transpose()?;
+    Ok(found.map(|(_, event)| event))
+}
+
+fn delete_artifact(
+    transaction: &Transaction<'_>,
+    key: &str,
+    at: Timestamp,
+) -> Result<usize, StateError> {
+    Ok(transaction.execute(
+        "UPDATE artifacts SET deleted_at = ?1 WHERE key = ?2 AND deleted_at IS NULL",
+        params![nanoseconds(at), key],
+    )?)
+}
+
+const SELECT_SESSION: &str = "SELECT id, status, version, created_at, ended_at FROM sessions";
+
+fn read_session(row: &Row<'_>) -> Result<SessionRow, StateError> {
+    Ok(SessionRow {
+        id: id(row.get(0)?)?,
+        status: word(row.get(1)?, SessionStatus::parse)?,
+        version: row.get::<_, i64>(2)?.unsigned_abs(),
+        created_at: time(row.get(3)?)?,
+        ended_at: row.get::<_, Option<i64>>(4)?.map(time).transpose()?,
+    })
+}
+
+const SELECT_RUN: &str = "SELECT id, session_id, engine_id, status, input, options, workspace_id, \
+     workspace_path, before_snapshot, after_snapshot, created_at, started_at, ended_at, exit_code, \
+     error, output, workspace FROM runs";
+
+fn read_run(row: &Row<'_>) -> Result<RunRow, StateError> {
+    let workspace = match row.get::<_, Option<String>>(6)? {
+        None => None,
+        Some(workspace_id) => {
+            let bytes: Vec<u8> = row.get(7)?;
+            Some(RunWorkspace {
+                workspace_id,
+                path: PathBuf::from(std::ffi::OsString::from_vec(bytes)),
+                before: id(row.get(8)?)?,
+                after: id(row.get(9)?)?,
+            })
+        }
+    };
+    let optional_time = |at: usize| -> Result<Option<Timestamp>, StateError> {
+        row.get::<_, Option<i64>>(at)?.map(time).transpose()
+    };
+    let document = |at: usize| -> Result<Value, StateError> {
+        row.get::<_, Option<String>>(at)?
+            .map_or(Ok(Value::Null), |text| parse(&text))
+    };
+    Ok(RunRow {
+        id: id(row.get(0)?)?,
+        session_id: id(row.get(1)?)?,
+        engine_id: id(row.get(2)?)?,
+        status: word(row.get(3)?, RunStatus::parse)?,
+        input: row.get(4)?,
+        options: document(5)?,
+        workspace,
+        created_at: time(row.get(10)?)?,
+        started_at: optional_time(11)?,
+        ended_at: optional_time(12)?,
+        exit_code: row.get(13)?,
+        error: row
+            .get::<_, Option<String>>(14)?
+            .map(|text| parse::<Failure>(&text))
+            .transpose()?,
+        output: document(15)?,
+        summary: document(16)?,
+    })
+}
+
+fn read_event(row: &Row<'_>) -> Result<(u64, Event), StateError> {
+    let event = Event {
+        id: id(row.get(1)?)?,
+        event_type: EventType::new(row.get::<_, String>(2)?),
+        timestamp: time(row.get(3)?)?,
+        session_id: id(row.get(4)?)?,
+        run_id: row.get::<_, Option<String>>(5)?.map(id).transpose()?,
+        sequence: row.get::<_, i64>(6)?.unsigned_abs(),
+        schema_version: row.get(7)?,
+        data: parse(&row.get::<_, String>(8)?)?,
+    };
+    Ok((row.get::<_, i64>(0)?.unsigned_abs(), event))
+}
+
+const SELECT_SNAPSHOT: &str = "SELECT workspace_id, session_id, run_id, document FROM snapshots";
+
+fn read_snapshot(row: &Row<'_>) -> Result<SnapshotRow, StateError> {
+    Ok(SnapshotRow {
+        workspace_id: row.get(0)?,
+        session_id: row.get::<_, Option<String>>(1)?.map(id).transpose()?,
+        run_id: row.get::<_, Option<String>>(2)?.map(id).transpose()?,
+        snapshot: parse(&row.get::<_, String>(3)?)?,
+    })
+}
+
+const SELECT_OPERATION: &str = "SELECT id, workspace_id, session_id, run_id, kind, before_snapshot, \
+     after_snapshot, paths, repository, created_at FROM operations";
+
+fn read_operation(row: &Row<'_>) -> Result<OperationRow, StateError> {
+    let kind = |text: &str| match text {
+        "run" => Some(OperationKind::Run),
+        "restore" => Some(OperationKind::Restore),
+        "undo" => Some(OperationKind::Undo),
+        _ => None,
+    };
+    Ok(OperationRow {
+        id: id(row.get(0)?)?,
+        workspace_id: row.get(1)?,
+        session_id: id(row.get(2)?)?,
+        run_id: row.get::<_, Option<String>>(3)?.map(id).transpose()?,
+        kind: word(row.get(4)?, kind)?,
+        before: id(row.get(5)?)?,
+        after: id(row.get(6)?)?,
+        paths: row
+            .get::<_, Option<String>>(7)?
+            .map(|text| parse(&text))
+            .transpose()?,
+        repository: row.get(8)?,
+        at: time(row.get(9)?)?,
+    })
+}
+
+const SELECT_ARTIFACT: &str = "SELECT id, session_id, run_id, key, content_type, byte_size, checksum, \
+     storage_backend, storage_ref, metadata, created_at, deleted_at FROM artifacts";
+
+fn read_artifact(row: &Row<'_>) -> Result<ArtifactRecord, StateError> {
+    Ok(ArtifactRecord {
+        id: id(row.get(0)?)?,
+        session_id: id(row.get(1)?)?,
+        run_id: row.get::<_, Option<String>>(2)?.map(id).transpose()?,
+        key: row.get(3)?,
+        content_type: row.get(4)?,
+        byte_size: row.get::<_, i64>(5)?.unsigned_abs(),
+        checksum: row.get(6)?,
+        storage_backend: row.get(7)?,
+        storage_ref: row.get(8)?,
+        metadata: parse(&row.get::<_, String>(9)?)?,
+        created_at: time(row.get(10)?)?,
+        deleted_at: row.get::<_, Option<i64>>(11)?.map(time).transpose()?,
+    })
+}
+
+/// Nanoseconds since the Unix epoch, which fit until the year 2262; beyond, the last that fits.
+fn nanoseconds(at: Timestamp) -> i64 {
+    let bounded = at
+        .as_nanosecond()
+        .clamp(i128::from(i64::MIN), i128::from(i64::MAX));
+    i64::try_from(bounded).expect("it was clamped")
+}
+
+fn time(nanoseconds: i64) -> Result<Timestamp, StateError> {
+    Timestamp::from_nanosecond(i128::from(nanoseconds)).map_err(|e| StateError::Corrupt {
+        detail: format!("a row has the time {nanoseconds}: {e}"),
+    })
+}
+
+/// SQLite's integers are signed; what does not fit is larger than any count there is.
+fn count(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// SQLite takes a negative limit for none.
+fn limit(limit: Option<u64>) -> i64 {
+    limit.map_or(-1, count)
+}
+
+fn id<T: std::str::FromStr>(text: String) -> Result<T, StateError>
+where
+    T::Err: std::fmt::Display,
+{
+    text.parse().map_err(|e: T::Err| StateError::Corrupt {
+        detail: format!("a row has a bad id: {e}"),
+    })
+}
+
+fn word<T>(text: String, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, StateError> {
+    parse(&text).ok_or_else(|| StateError::Corrupt {
+        detail: format!("a row has the unknown state {text:?}"),
+    })
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("a document is plain data")
+}
+
+fn parse<T: DeserializeOwned>(text: &str) -> Result<T, StateError> {
+    serde_json::from_str(text).map_err(|e| StateError::Corrupt {
+        detail: format!("a row has a bad document: {e}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::id::{EngineId, OperationId};
+    use crate::session;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn started(directory: &Path, id: &str) -> (SqliteStore, SessionId) {
+        let mut store = SqliteStore::open(directory).unwrap();
+        let id: SessionId = id.parse().unwrap();
+        store.commit(&session::creation(&id, at(1))).unwrap();
+        (store, id)
+    }
+
+    fn note(session: &SessionId, data: Value) -> NewEvent {
+        NewEvent::new(EventType::new("noted"), session, None, at(2), data)
+    }
+
+    fn run(session: &SessionId, id: &str) -> Change {
+        Change::CreateRun(Box::new(NewRun {
+            id: id.parse().unwrap(),
+            session_id: session.clone(),
+            engine_id: EngineId::random(),
+            input: "work".to_owned(),
+            options: json!({}),
+            workspace: None,
+            at: at(2),
+        }))
+    }
+
+    fn sequences(store: &SqliteStore, session: &SessionId) -> Vec<u64> {
+        let events = store.events(&EventQuery::session(session.clone()), 0);
+        events.unwrap().iter().map(|(_, e)| e.sequence).collect()
+    }
+
+    #[test]
+    fn an_event_id_that_is_there_already_is_answered_as_it_is_stored() {
+        let state = tempfile::tempdir().unwrap();
+        let (mut store, session) = started(state.path(), "s");
+        let event = note(&session, json!({ "first": true }));
+        let again = NewEvent {
+            data: json!({ "first": false }),
+            ..event.clone()
+        };
+        let first = store.commit(&[Change::Append(event)]).unwrap();
+        let second = store.commit(&[Change::Append(again)]).unwrap();
+        assert_eq!(first, second, "the stored event comes back");
+        assert_eq!(sequences(&store, &session), [1, 2, 3], "one row");
+    }
+
+    #[test]
+    fn a_batch_with_one_bad_change_leaves_nothing() {
+        let state = tempfile::tempdir().unwrap();
+        let (mut store, session) = started(state.path(), "s");
+        let nowhere: SessionId = "nowhere".parse().unwrap();
+        let batch = [
+            Change::Append(note(&session, json!({}))),
+            Change::Append(note(&nowhere, json!({}))),
+        ];
+        let refused = store.commit(&batch).unwrap_err();
+        assert!(matches!(refused, StateError::NotFound { .. }), "{refused}");
+        assert_eq!(sequences(&store, &session), [1, 2]);
+    }
+
+    #[test]
+    fn concurrent_appends_of_several_connections_leave_no_gap() {
+        let state = tempfile::tempdir().unwrap();
+        let (store, session) = started(state.path(), "s");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let session = session.clone();
+                scope.spawn(|| {
+                    let session = session;
+                    let mut store = SqliteStore::open(state.path()).unwrap();
+                    for _ in 0..25 {
+                        let event = note(&session, json!({}));
+                        store.commit(&[Change::Append(event)]).unwrap();
+                    }
+                });
+            }
+        });
+        let expected: Vec<u64> = (1..=102).collect();
+        assert_eq!(sequences(&store, &session), expected);
+    }
+
+    #[test]
+    fn of_two_transitions_from_one_state_exactly_one_succeeds() {
+        let state = tempfile::tempdir().unwrap();
+        let (mut one, session) = started(state.path(), "s");
+        let mut other = SqliteStore::open(state.path()).unwrap();
+        one.commit(&[run(&session, "r")]).unwrap();
+        let id: RunId = "r".parse().unwrap();
+        let step = |to| Change::MoveRun {
+            id: id.clone(),
+            from: RunStatus::Pending,
+            to,
+            at: at(3),
+            ending: None,
+        };
+        one.commit(&[step(RunStatus::Running)]).unwrap();
+        let lost = other.commit(&[step(RunStatus::Cancelled)]).unwrap_err();
+        assert_eq!(lost.kind(), stillframe_backends::ErrorKind::Conflict);
+        assert!(
+            lost.to_string().contains("run r is running, not pending"),
+            "{lost}"
+        );
+        let row = one.run(&id).unwrap().expect("it is there");
+        assert_eq!(row.status, RunStatus::Running);
+        assert_eq!(row.started_at, Some(at(3)));
+        assert_eq!(row.ended_at, None);
+    }
+
+    #[test]
+    fn a_run_starts_only_in_an_active_session_and_only_once() {
+        let state = tempfile::tempdir().unwrap();
+        let (mut store, session) = started(state.path(), "s");
+        store.commit(&[run(&session, "r")]).unwrap();
+        let twice = store.commit(&[run(&session, "r")]).unwrap_err();
+        assert!(matches!(twice, StateError::Exists { .. }), "{twice}");
+        let row = store.session(&session).unwrap().expect("it is there");
+        store
+            .commit(&[Change::MoveSession {
+                id: session.clone(),
+                from: row.status,
+                version: row.version,
+                to: SessionStatus::Paused,
+                at: at(3),
+            }])
+            .unwrap();
+        let paused = store.commit(&[run(&session, "q")]).unwrap_err();
+        assert!(
+            paused.to_string().contains("is paused, not active"),
+            "{paused}"
+        );
+        let begin: Vec<_> = store
+            .runs_that_begin(&["r".to_owned(), "q".to_owned()])
+            .unwrap();
+        assert_eq!(begin, ["r".parse().unwrap()]);
+    }
+
+    #[test]
+    fn a_key_that_was_deleted_can_be_registered_again() {
+        let state = tempfile::tempdir().unwrap();
+        let (mut store, session) = started(state.path(), "s");
+        let artifact = |bytes| {
+            Change::RegisterArtifact(Box::new(ArtifactRecord {
+                id: crate::id::ArtifactId::random(),
+                session_id: session.clone(),
+                run_id: None,
+                key: "k".to_owned(),
+                content_type: "text/plain".to_owned(),
+                byte_size: bytes,
+                checksum: "00".to_owned(),
+                storage_backend: "file".to_owned(),
+                storage_ref: "00".to_owned(),
+                metadata: json!({}),
+                created_at: at(4),
+                deleted_at: None,
+            }))
+        };
+        let delete = || Change::DeleteArtifact {
+            key: "k".to_owned(),
+            at: at(5),
+        };
+        store.commit(&[artifact(1)]).unwrap();
+        store.commit(&[artifact(2)]).unwrap();
+        store.commit(&[delete(), artifact(3)]).unwrap();
+        let stats = store.session_stats(&session).unwrap();
+        assert_eq!((stats.artifact_count, stats.total_bytes), (1, 3));
+        assert_eq!(
+            store.artifact("k").unwrap().expect("it is there").byte_size,
+            3
+        );
+        store.commit(&[delete()]).unwrap();
+        let gone = store.commit(&[delete()]).unwrap_err();
+        assert!(matches!(gone, StateError::NotFound { .. }), "{gone}");
+    }
+
+    #[test]
+    fn an_operation_comes_back_as_it_was_written() {
+        let state = tempfile::tempdir().unwrap();
+        let (mut store, session) = started(state.path(), "s");
+        let path = stillframe_backends::RelPath::new(b"odd\xffname".to_vec()).unwrap();
+        let row = OperationRow {
+            id: OperationId::random(),
+            workspace_id: "w".to_owned(),
+            session_id: session,
+            run_id: None,
+            kind: OperationKind::Restore,
+            before: SnapshotId::random(),
+            after: SnapshotId::random(),
+            paths: Some(vec![path]),
+            repository: true,
+            at: at(7),
+        };
+        store
+            .commit(&[Change::AddOperation(Box::new(row.clone()))])
+            .unwrap();
+        assert_eq!(store.latest_operation("w").unwrap(), Some(row));
+        assert_eq!(store.latest_operation("v").unwrap(), None);
+    }
+
+    #[test]
+    fn the_database_is_private_and_written_ahead() {
+        let state = tempfile::tempdir().unwrap();
+        let (store, _) = started(state.path(), "s");
+        for name in ["stillframe.db", "stillframe.db-wal", "stillframe.db-shm"] {
+            let meta = fs::metadata(state.path().join(name)).unwrap();
+            assert_eq!(meta.permissions().mode() & 0o777, 0o600, "{name}");
+        }
+        for (name, expected) in [
+            ("synchronous", 2),
+            ("foreign_keys", 1),
+            ("trusted_schema", 0),
+        ] {
+            assert_eq!(pragma(&store.connection, name).unwrap(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn many_that_make_the_database_at_once_all_get_it() {
+        for _ in 0..10 {
+            let state = tempfile::tempdir().unwrap();
+            std::thread::scope(|scope| {
+                let opened: Vec<_> = (0..8)
+                    .map(|_| scope.spawn(|| SqliteStore::open(state.path()).map(|_| ())))
+                    .collect();
+                for thread in opened {
+                    thread.join().unwrap().unwrap();
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_reader_cannot_write() {
+        let state = tempfile::tempdir().unwrap();
+        let (_, session) = started(state.path(), "s");
+        let mut reader = SqliteStore::open_reader(state.path()).unwrap();
+        let refused = reader.commit(&[Change::Append(note(&session, json!({})))]);
+        assert!(refused.is_err());
+        assert_eq!(sequences(&reader, &session), [1, 2]);
+    }
+
+    #[test]
+    fn a_database_of_a_newer_version_is_left_as_it_is() {
+        let state = tempfile::tempdir().unwrap();
+        let (store, _) = started(state.path(), "s");
+        store
+            .connection
+            .execute_batch("PRAGMA user_version = 999")
+            .unwrap();
+        drop(store);
+        let path = state.path().join(DATABASE);
+        let before = fs::read(&path).unwrap();
+        let refused = SqliteStore::open(state.path()).unwrap_err();
+        assert_eq!(refused.kind(), stillframe_backends::ErrorKind::Unsupported);
+        assert!(refused.to_string().contains("999"), "{refused}");
+        assert_eq!(fs::read(&path).unwrap(), before, "byte for byte");
+    }
+
+    #[test]
+    fn a_file_that_is_no_database_of_ours_is_corrupt_and_left_as_it_is() {
+        let state = tempfile::tempdir().unwrap();
+        let path = state.path().join(DATABASE);
+        let garbage = vec![b'x'; 4096];
+        fs::write(&path, &garbage).unwrap();
+        let refused = SqliteStore::open(state.path()).unwrap_err();
+        assert_eq!(refused.kind(), stillframe_backends::ErrorKind::Corrupt);
+        assert_eq!(fs::read(&path).unwrap(), garbage);
+
+        fs::remove_file(&path).unwrap();
+        let foreign = Connection::open(&path).unwrap();
+        foreign.execute_batch("CREATE TABLE notes (text)").unwrap();
+        drop(foreign);
+        let refused = SqliteStore::open(state.path()).unwrap_err();
+        assert_eq!(refused.kind(), stillframe_backends::ErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn an_older_database_is_copied_before_it_is_migrated() {
+        let state = tempfile::tempdir().unwrap();
+        let (store, session) = started(state.path(), "s");
+        drop(store);
+        let two = [MIGRATIONS[0], "ALTER TABLE sessions ADD COLUMN note TEXT;"];
+        let migrated = SqliteStore::open_with(state.path(), &two).unwrap();
+        assert_eq!(pragma(&migrated.connection, "user_version").unwrap(), 2);
+        migrated
+            .connection
+            .query_row("SELECT note FROM sessions", (), |row| {
+                row.get::<_, Option<String>>(0)
+            })
+            .expect("the column is there");
+        assert_eq!(
+            sequences(&migrated, &session),
+            [1, 2],
+            "and so is what was kept"
+        );
+        drop(migrated);
+
+        let backup = state.path().join("stillframe.db.v1.bak");
+        let copy = Connection::open(&backup).unwrap();
+        assert_eq!(pragma(&copy, "user_version").unwrap(), 1);
+        assert!(
+            copy.prepare("SELECT note FROM sessions").is_err(),
+            "as it was"
+        );
+
+        let refused = SqliteStore::open(state.path()).unwrap_err();
+        assert!(matches!(
+            refused,
+            StateError::VersionTooNew { found: 2, .. }
+        ));
+    }
+
+    #[test]
+    fn a_migration_that_fails_changes_nothing() {
+        let state = tempfile::tempdir().unwrap();
+        let (store, session) = started(state.path(), "s");
+        drop(store);
+        let bad = [
+            MIGRATIONS[0],
+            "CREATE TABLE half (a); SELECT no_such_function();",
+        ];
+        assert!(SqliteStore::open_with(state.path(), &bad).is_err());
+        let store = SqliteStore::open(state.path()).unwrap();
+        assert_eq!(sequences(&store, &session), [1, 2]);
+        assert!(store.connection.prepare("SELECT a FROM half").is_err());
+    }
+}

@@ -1,0 +1,362 @@
+//! Work on a workspace, as the actors and the runs ask for it: open, take turns, capture, compare.
+//!
+//! What has `Locked` in its arguments blocks, and runs where blocking is allowed.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Seek as _, Write as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use stillframe_backends::{
+    Backend, BackendKind, Diff, DiffOptions, ErrorKind, Interrupt, Label, LockedWorkspace, Owner,
+    PathError, Snapshot, SnapshotId, SnapshotOptions, Strategy, Workspace, printable,
+};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::actors::workspace::{Job, WorkspaceMessage};
+use crate::actors::{Parts, Ticket, stopped};
+use crate::blocking::StepLost;
+use crate::engine::Core;
+use crate::error::Error;
+use crate::event::EventType;
+use crate::id::{RunId, SessionId};
+use crate::options::WorkspaceOptions;
+use crate::state::{Change, NewEvent, SnapshotRow, StateStore};
+
+/// The label of a capture that is only made to be compared with, and forgotten at once.
+pub(crate) const NOW: &str = "now";
+
+/// A workspace that is known to be one, and how to capture it.
+#[derive(Clone)]
+pub(crate) struct Opened {
+    pub(crate) workspace: Workspace,
+    pub(crate) options: WorkspaceOptions,
+}
+
+impl Opened {
+    /// Opens the directory of `options`. Reads alone; blocks.
+    pub(crate) fn open(parts: &Parts, options: WorkspaceOptions) -> Result<Self, Error> {
+        let workspace = Workspace::open(&options.path, &parts.state_dir)?;
+        Ok(Self { workspace, options })
+    }
+
+    /// The backend for a new capture. Reads alone; blocks.
+    pub(crate) fn detect(&self, parts: &Parts) -> Result<Arc<dyn Backend>, Error> {
+        match &parts.options.backend {
+            None => {
+                Ok(stillframe_backends::detect(&self.workspace, self.options.strategy)?.backend)
+            }
+            Some(backend) => match (self.options.strategy, backend.kind()) {
+                (Strategy::Git, BackendKind::Hash) | (Strategy::Hash, BackendKind::Git) => {
+                    Err(Error::new(
+                        ErrorKind::Unsupported,
+                        format!(
+                            "the backend of this engine is of the kind {}; nothing was captured",
+                            backend.kind()
+                        ),
+                    ))
+                }
+                _ => Ok(Arc::clone(backend)),
+            },
+        }
+    }
+
+    /// How to capture this workspace for `label`, as `session_id`'s.
+    pub(crate) fn snapshot_options(
+        &self,
+        parts: &Parts,
+        label: Label,
+        session_id: &SessionId,
+        run_id: Option<&RunId>,
+        interrupt: Interrupt,
+    ) -> SnapshotOptions {
+        let mut options = SnapshotOptions::new(label, parts.now())
+            .owner(Owner {
+                session_id: session_id.to_string(),
+                run_id: run_id.map(ToString::to_string),
+            })
+            .ignore(self.options.ignore.clone())
+            .retain_content(self.options.retain_content)
+            .interrupt(interrupt);
+        options.include = self.options.include.clone();
+        options.max_untracked_file_bytes = self.options.max_untracked_file_bytes;
+        options.borrow = parts.options.borrow;
+        options.progress = parts.options.progress.clone();
+        options
+    }
+}
+
+/// The longest that anybody waits for a lock. A patience without end has no deadline that a clock could
+/// show; a year is as good.
+pub(crate) const MAX_PATIENCE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// The backend that understands snapshots of `kind`, wherever the workspace lies by now.
+pub(crate) fn backend_of(parts: &Parts, kind: BackendKind) -> Result<Arc<dyn Backend>, Error> {
+    match &parts.options.backend {
+        Some(backend) if backend.kind() == kind => Ok(Arc::clone(backend)),
+        Some(_) => Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("this engine has no backend of the kind {kind}"),
+        )),
+        None => Ok(stillframe_backends::backend_of(kind)),
+    }
+}
+
+/// The backends that may have something in the store of a workspace.
+pub(crate) fn backends(parts: &Parts) -> Vec<Arc<dyn Backend>> {
+    [BackendKind::Git, BackendKind::Hash]
+        .into_iter()
+        .filter_map(|kind| backend_of(parts, kind).ok())
+        .collect()
+}
+
+/// Does `work` on a workspace when its turn comes, with the workspace locked and recovered.
+///
+/// It waits at most for `patience`; after that it is `Busy`, and the message says by whom. Once
+/// begun, the work goes on though the caller is dropped.
+pub(crate) async fn work<T: Send + 'static>(
+    core: &Core,
+    workspace: &Workspace,
+    what: &'static str,
+    patience: Duration,
+    work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let (answer, mut answered) = oneshot::channel();
+    let deadline = Instant::now() + patience.min(MAX_PATIENCE);
+    let job: Job = {
+        let (parts, workspace) = (core.parts.clone(), workspace.clone());
+        Box::new(move || {
+            let patience = deadline.saturating_duration_since(Instant::now());
+            let step = AssertUnwindSafe(|| locked(&parts, workspace, patience, work));
+            let result = catch_unwind(step)
+                .unwrap_or_else(|payload| Err(StepLost::panicked(&*payload).into()));
+            // The asker may have left; the work is done all the same.
+            let _ = answer.send(result);
+        })
+    };
+    let (mut ticket, mut claim) = Ticket::new(job);
+    loop {
+        let actor = core.workspace_actor(workspace.identity()).await?;
+        // A message that cannot be sent takes its ticket along, which the claim hears of.
+        let _ = actor.send_message(WorkspaceMessage::Work { ticket, what });
+        tokio::select! {
+            biased;
+            result = &mut answered => return result.unwrap_or_else(|_| Err(stopped())),
+            () = claim.settled() => {}
+            () = tokio::time::sleep_until(deadline) => {
+                if claim.take_back().is_some() {
+                    let holder = holder(core, workspace).await;
+                    return Err(Error::new(ErrorKind::Busy, format!(
+                        "the workspace {} is in use by {holder} of this engine; nothing was touched",
+                        printable(workspace.disk_path())
+                    )));
+                }
+            }
+        }
+        match claim.take_back() {
+            // The actor ended with the ticket in its queue.
+            Some(job) => (ticket, claim) = Ticket::new(job),
+            None => return answered.await.unwrap_or_else(|_| Err(stopped())),
+        }
+    }
+}
+
+async fn holder(core: &Core, workspace: &Workspace) -> &'static str {
+    let (reply, answer) = oneshot::channel();
+    if let Ok(actor) = core.workspace_actor(workspace.identity()).await {
+        let _ = actor.send_message(WorkspaceMessage::Holder { reply });
+    }
+    answer.await.ok().flatten().unwrap_or("an operation")
+}
+
+/// Locks the workspace, finishes what a crash interrupted there, and does `work`.
+fn locked<T>(
+    parts: &Parts,
+    workspace: Workspace,
+    patience: Duration,
+    work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error>,
+) -> Result<T, Error> {
+    parts.lock.note_workspace(workspace.disk_path())?;
+    let mut locked = workspace.lock(patience)?;
+    crate::recovery::finish_restores(parts, &mut locked)?;
+    work(&mut locked)
+}
+
+/// Takes a snapshot, and returns once it, its row and its event are durable.
+pub(crate) fn capture(
+    parts: &Parts,
+    locked: &LockedWorkspace,
+    backend: &dyn Backend,
+    options: &SnapshotOptions,
+    session_id: &SessionId,
+    run_id: Option<&RunId>,
+) -> Result<Snapshot, Error> {
+    let snapshot = backend.snapshot(locked, options)?;
+    let row = row_of(locked, &snapshot, Some(session_id), run_id);
+    let event = taken(parts, &snapshot, session_id, run_id);
+    keep(parts, vec![row, Change::Append(event)])?;
+    Ok(snapshot)
+}
+
+/// Writes what the store already has; where that fails the next engine has to look.
+pub(crate) fn keep(parts: &Parts, changes: Vec<Change>) -> Result<(), Error> {
+    match parts.writer.commit_blocking(changes) {
+        Ok(_) => Ok(()),
+        Err(e) => {
+            parts.lock.leave_work();
+            Err(e)
+        }
+    }
+}
+
+/// The row of a snapshot.
+pub(crate) fn row_of(
+    workspace: &Workspace,
+    snapshot: &Snapshot,
+    session_id: Option<&SessionId>,
+    run_id: Option<&RunId>,
+) -> Change {
+    Change::AddSnapshot(Box::new(SnapshotRow {
+        workspace_id: workspace.id().to_owned(),
+        session_id: session_id.cloned(),
+        run_id: run_id.cloned(),
+        snapshot: snapshot.clone(),
+    }))
+}
+
+fn taken(
+    parts: &Parts,
+    snapshot: &Snapshot,
+    session_id: &SessionId,
+    run_id: Option<&RunId>,
+) -> NewEvent {
+    let metadata = &snapshot.metadata;
+    let data = json!({
+        "label": snapshot.label,
+        "backend": snapshot.backend,
+        "ref": snapshot.reference,
+        "snapshot_id": snapshot.id,
+        "files": metadata.files,
+        "files_hashed": metadata.files_hashed,
+        "bytes_read": metadata.bytes_read,
+        "duration_ms": metadata.duration_ms,
+        "omissions": snapshot.omissions().len(),
+    });
+    let event_type = EventType::WORKSPACE_SNAPSHOT_TAKEN;
+    NewEvent::new(event_type, session_id, run_id, parts.now(), data)
+}
+
+/// Compares two snapshots. The whole patch, if one is asked for, is in a file without a name, which
+/// is at its start.
+pub(crate) fn compare(
+    parts: &Parts,
+    workspace: &Workspace,
+    from: &Snapshot,
+    to: &Snapshot,
+    options: &DiffOptions,
+) -> Result<(Diff, Option<File>), Error> {
+    if options.max_patch_bytes == 0 {
+        return Err(Error::invalid_options("max_patch_bytes must not be zero"));
+    }
+    if from.backend != to.backend {
+        return Err(stillframe_backends::DiffError::DifferentBackends.into());
+    }
+    let backend = backend_of(parts, from.backend)?;
+    if !options.capture_patch {
+        let diff = backend.diff(workspace, from, to, options, &mut io::sink())?;
+        return Ok((diff, None));
+    }
+    let directory = parts.state_dir.path();
+    let spool = tempfile::tempfile_in(directory)
+        .map_err(PathError::at("make a temporary file in", directory))?;
+    let mut writer = BufWriter::new(spool);
+    let diff = backend.diff(workspace, from, to, options, &mut writer)?;
+    let spooled = writer.flush().and_then(|()| {
+        let mut file = writer
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)?;
+        file.rewind()?;
+        Ok(file)
+    });
+    let file = spooled.map_err(PathError::at("write a temporary file in", directory))?;
+    Ok((diff, Some(file)))
+}
+
+/// Finds the one snapshot whose id is `text` or begins so; in this workspace, if one is given.
+pub(crate) fn find_snapshot(
+    store: &dyn StateStore,
+    text: &str,
+    workspace: Option<&Workspace>,
+) -> Result<SnapshotRow, Error> {
+    let digits = text.strip_prefix("snap_").unwrap_or(text);
+    let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    let unknown = || Error::not_found(format!("there is no snapshot {text:?}"));
+    // Fewer than four digits name nothing: a stray letter must not pick a snapshot.
+    if !(4..=32).contains(&digits.len()) || !digits.bytes().all(is_hex) {
+        return Err(unknown());
+    }
+    let prefix = format!("snap_{digits}");
+    let mut found = store.snapshots_that_begin(&prefix, workspace.map(Workspace::id))?;
+    match (found.pop(), found.is_empty()) {
+        (Some(row), true) => Ok(row),
+        (Some(row), false) => {
+            found.push(row);
+            Err(ambiguous(
+                text,
+                found.iter().map(|row| row.snapshot.id.as_str()),
+            ))
+        }
+        (None, _) => {
+            let elsewhere = store.snapshots_that_begin(&prefix, None)?;
+            match (elsewhere.first(), workspace) {
+                (Some(row), Some(workspace)) => Err(Error::invalid_options(format!(
+                    "snapshot {} is of the workspace {}, not of {}",
+                    row.snapshot.id,
+                    printable(&row.snapshot.path),
+                    printable(workspace.disk_path())
+                ))),
+                _ => Err(unknown()),
+            }
+        }
+    }
+}
+
+/// As [`find_snapshot`], for a comparison: hash snapshots of two directories may be compared.
+pub(crate) fn find_for_diff(
+    store: &dyn StateStore,
+    text: &str,
+    workspace: &Workspace,
+) -> Result<SnapshotRow, Error> {
+    find_snapshot(store, text, Some(workspace)).or_else(|e| {
+        match find_snapshot(store, text, None) {
+            Ok(row) if row.snapshot.backend == BackendKind::Hash => Ok(row),
+            _ => Err(e),
+        }
+    })
+}
+
+/// The error of a beginning that several ids have.
+pub(crate) fn ambiguous<'a>(text: &str, ids: impl Iterator<Item = &'a str>) -> Error {
+    let ids: Vec<&str> = ids.collect();
+    Error::invalid_options(format!(
+        "{text:?} is the beginning of several ids, such as {}; give more of it",
+        ids.join(", ")
+    ))
+}
+
+/// The snapshot of this id in this workspace, which the log names; its loss is `NotFound`.
+pub(crate) fn known_snapshot(
+    store: &dyn StateStore,
+    id: &SnapshotId,
+    workspace: &Workspace,
+) -> Result<Snapshot, Error> {
+    match store.snapshot(id)? {
+        Some(row) if row.workspace_id == workspace.id() => Ok(row.snapshot),
+        _ => Err(Error::not_found(format!(
+            "snapshot {id} is not kept any more; nothing was touched"
+        ))),
+    }
+}

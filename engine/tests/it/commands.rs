@@ -1,0 +1,273 @@
+//! Commands as the work of a run.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, Instant};
+
+use stillframe::{
+    CancellationToken, CommandAdapter, CommandInput, CommandOutput, CommandResult, ErrorKind,
+    OutputPiece, RunOptions, RunOutcome, RunStatus,
+};
+use tokio::sync::mpsc;
+
+use crate::support::Host;
+
+fn shell(script: &str) -> CommandAdapter {
+    CommandAdapter::new("sh").arg("-c").arg(script)
+}
+
+async fn run(host: &Host, command: CommandAdapter) -> RunOutcome {
+    let (engine, session) = host.session().await;
+    let options = RunOptions::new("command").workspace(host.workspace());
+    let outcome = session.execute_run(options, command).await.unwrap();
+    engine.shutdown().await.unwrap();
+    outcome
+}
+
+fn result(outcome: &RunOutcome) -> CommandResult {
+    outcome.run.output.clone().unwrap().command.unwrap()
+}
+
+/// Whether a process with this argument is there, one that only waits to be reaped aside.
+fn is_running(argument: &str) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter_map(|p| fs::read(p.path().join("cmdline")).ok())
+        .any(|line| line.split(|b| *b == 0).any(|a| a == argument.as_bytes()))
+}
+
+#[tokio::test]
+async fn a_command_runs_in_the_workspace_with_both_streams_apart() {
+    let host = Host::new();
+    let command = shell("echo out; echo err >&2; echo $GREETING >made").env("GREETING", "hello");
+    let outcome = run(&host, command).await;
+    assert_eq!(outcome.run.status, RunStatus::Completed);
+    assert_eq!(outcome.run.exit_code, Some(0));
+    let result = result(&outcome);
+    assert_eq!(
+        (result.stdout.as_str(), result.stderr.as_str()),
+        ("out\n", "err\n")
+    );
+    assert_eq!(
+        (result.command.as_str(), result.args[0].as_str()),
+        ("sh", "-c")
+    );
+    assert!(!result.timed_out && !result.stdout_truncated);
+    assert_eq!(host.read("made").as_deref(), Some("hello\n"));
+    assert_eq!(outcome.workspace.diff.unwrap().files_changed, 1);
+}
+
+#[tokio::test]
+async fn an_exit_code_is_an_outcome_and_not_an_error() {
+    let host = Host::new();
+    let outcome = run(&host, shell("echo done >made; exit 42")).await;
+    assert_eq!(outcome.run.status, RunStatus::Failed);
+    assert_eq!(outcome.run.exit_code, Some(42));
+    assert!(outcome.run.error.as_ref().unwrap().message.contains("42"));
+    let after = outcome.workspace.after_snapshot.unwrap();
+    assert_eq!(after.label.as_str(), "after_failure");
+}
+
+#[tokio::test]
+async fn an_exit_code_and_a_failure_of_the_engine_are_both_told() {
+    let host = Host::new();
+    host.backend.fail("after_failure");
+    let outcome = run(&host, shell("exit 7")).await;
+    let document = outcome.document();
+    assert_eq!(document.exit_code, Some(7));
+    assert_eq!(document.error.unwrap().kind, "LimitExceeded");
+    assert_eq!(outcome.run.error.as_ref().unwrap().kind, "Failed");
+
+    let outcome = run(&host, CommandAdapter::new("no-such-command-at-all")).await;
+    let document = outcome.document();
+    assert_eq!(document.error.unwrap().kind, "NotFound");
+    let engine = document.workspace.unwrap().error.unwrap();
+    assert_eq!(
+        engine.kind, "LimitExceeded",
+        "no code says it, so both errors do"
+    );
+}
+
+#[tokio::test]
+async fn a_signal_is_128_and_its_number() {
+    let host = Host::new();
+    let outcome = run(&host, shell("kill -9 $$")).await;
+    assert_eq!(outcome.run.exit_code, Some(137));
+    assert_eq!(outcome.run.status, RunStatus::Failed);
+}
+
+#[tokio::test]
+async fn a_command_that_is_not_there_or_not_executable_is_a_failed_run() {
+    let host = Host::new();
+    let outcome = run(&host, CommandAdapter::new("no-such-command-at-all")).await;
+    assert_eq!(outcome.run.exit_code, Some(127));
+    assert_eq!(outcome.run.error.as_ref().unwrap().kind, "NotFound");
+    assert!(outcome.workspace.before_snapshot.is_some());
+    assert!(outcome.workspace.after_snapshot.is_some(), "both are taken");
+
+    host.write("script", "#!/bin/sh\n");
+    let mode = fs::Permissions::from_mode(0o644);
+    fs::set_permissions(host.path().join("script"), mode).unwrap();
+    let outcome = run(&host, CommandAdapter::new("./script")).await;
+    assert_eq!(outcome.run.exit_code, Some(126));
+    assert_eq!(outcome.run.error.as_ref().unwrap().kind, "NotExecutable");
+}
+
+#[tokio::test]
+async fn a_working_directory_that_does_not_exist_is_refused() {
+    let host = Host::new();
+    let (engine, session) = host.session().await;
+    let command = shell("echo never >made").cwd(host.path().join("missing"));
+    let options = RunOptions::new("command").workspace(host.workspace());
+    let refused = session.execute_run(options, command).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidOptions);
+    let runs = engine.runs(stillframe::RunQuery::all()).await.unwrap();
+    assert!(runs.is_empty());
+}
+
+#[tokio::test]
+async fn a_command_whose_time_is_up_is_ended_with_its_children() {
+    let host = Host::new();
+    let began = Instant::now();
+    let script = "echo begun; sleep 98761.1 & sleep 98761.1";
+    let outcome = run(&host, shell(script).timeout(Duration::from_secs(1))).await;
+    assert_eq!(outcome.run.status, RunStatus::Timeout);
+    assert_eq!(outcome.run.exit_code, Some(124));
+    let result = result(&outcome);
+    assert!(result.timed_out);
+    assert_eq!(result.stdout, "begun\n", "what was read before is kept");
+    assert!(
+        (1_000..20_000).contains(&result.duration_ms),
+        "{}",
+        result.duration_ms
+    );
+    assert!(began.elapsed() < Duration::from_secs(60));
+    assert!(!is_running("98761.1"), "the whole group is gone");
+}
+
+#[tokio::test]
+async fn a_command_that_ignores_the_request_to_end_is_killed() {
+    let host = Host::new();
+    let script = "trap '' TERM; echo begun; while :; do sleep 98762.1; done";
+    let outcome = run(&host, shell(script).timeout(Duration::from_secs(1))).await;
+    assert_eq!(outcome.run.exit_code, Some(124));
+    assert!(!is_running("98762.1"));
+}
+
+#[tokio::test]
+async fn what_a_command_leaves_in_the_background_is_ended_before_the_closing_capture() {
+    let host = Host::new();
+    let outcome = run(&host, shell("sleep 98763.1 & echo done")).await;
+    assert_eq!(outcome.run.status, RunStatus::Completed);
+    assert_eq!(result(&outcome).stdout, "done\n");
+    assert!(!is_running("98763.1"));
+}
+
+#[tokio::test]
+async fn endless_output_is_cut_off_and_the_pipe_still_drained() {
+    let host = Host::new();
+    let command = CommandAdapter::new("yes")
+        .max_output_bytes(1024)
+        .timeout(Duration::from_secs(1));
+    let outcome = run(&host, command).await;
+    let result = result(&outcome);
+    assert!(result.timed_out, "it was not stuck in a full pipe");
+    assert_eq!(result.stdout.len(), 1024);
+    assert!(result.stdout_truncated && !result.stderr_truncated);
+}
+
+#[tokio::test]
+async fn a_cancelled_command_is_ended() {
+    let host = Host::new();
+    let (_engine, session) = host.session().await;
+    let token = CancellationToken::new();
+    let (sender, mut pieces) = mpsc::channel(16);
+    let options = RunOptions::new("command").cancellation(token.clone());
+    let command = shell("echo begun; sleep 98764.1").output(CommandOutput::Stream(sender));
+    let run = tokio::spawn(async move { session.execute_run(options, command).await });
+    assert_eq!(
+        pieces.recv().await,
+        Some(OutputPiece::Stdout(b"begun\n".to_vec()))
+    );
+    token.cancel();
+    let outcome = run.await.unwrap().unwrap();
+    assert_eq!(outcome.run.status, RunStatus::Cancelled);
+    assert_eq!(result(&outcome).stdout, "begun\n");
+    assert!(!is_running("98764.1"));
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_the_exit_exactly_once_also_after_a_timeout() {
+    for (script, code, seconds) in [
+        ("echo one; echo two >&2", 0, 60),
+        ("echo one; sleep 98765.1", 124, 1),
+    ] {
+        let host = Host::new();
+        let (sender, mut pieces) = mpsc::channel(16);
+        let command = shell(script)
+            .output(CommandOutput::Stream(sender))
+            .timeout(Duration::from_secs(seconds));
+        let outcome = run(&host, command).await;
+        assert_eq!(outcome.run.exit_code, Some(code));
+        let mut all = Vec::new();
+        while let Some(piece) = pieces.recv().await {
+            all.push(piece);
+        }
+        assert_eq!(all.pop(), Some(OutputPiece::Exit(code)), "the last one");
+        assert!(!all.iter().any(|p| matches!(p, OutputPiece::Exit(_))));
+        assert!(all.contains(&OutputPiece::Stdout(b"one\n".to_vec())));
+        assert_eq!(result(&outcome).stdout, "one\n");
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_reads_finds_the_end_of_its_input() {
+    let host = Host::new();
+    let outcome = run(
+        &host,
+        CommandAdapter::new("cat").stdin(CommandInput::Nothing),
+    )
+    .await;
+    assert_eq!(outcome.run.status, RunStatus::Completed);
+}
+
+#[tokio::test]
+async fn the_id_of_the_run_to_start_is_not_handed_down() {
+    let host = Host::new();
+    let script = "echo ${STILLFRAME_RUN_ID-none}";
+    let outcome = run(&host, shell(script)).await;
+    assert_eq!(result(&outcome).stdout, "none\n");
+    let given = shell(script).env("STILLFRAME_RUN_ID", "inner");
+    let outcome = run(&host, given).await;
+    assert_eq!(result(&outcome).stdout, "inner\n", "what is given counts");
+}
+
+#[tokio::test]
+async fn a_command_of_an_adapter_that_is_dropped_does_not_outlive_it() {
+    let host = Host::new();
+    let (_engine, session) = host.session().await;
+    let (sender, mut pieces) = mpsc::channel(16);
+    let command = shell("echo begun; sleep 98766.1").output(CommandOutput::Stream(sender));
+    let adapter = crate::support::Work(move |context: stillframe::RunContext| {
+        let command = command.clone();
+        async move {
+            tokio::select! {
+                result = stillframe::Adapter::run(&command, context.clone()) => result,
+                () = context.cancellation.cancelled() => Ok(stillframe::AdapterOutput::empty()),
+            }
+        }
+    });
+    let token = CancellationToken::new();
+    let options = RunOptions::new("command").cancellation(token.clone());
+    let run = tokio::spawn(async move { session.execute_run(options, adapter).await });
+    pieces.recv().await.unwrap();
+    token.cancel();
+    let outcome = run.await.unwrap().unwrap();
+    assert_eq!(outcome.run.status, RunStatus::Cancelled);
+    let gone = tokio::time::timeout(Duration::from_secs(20), async {
+        while is_running("98766.1") {
+            tokio::task::yield_now().await;
+        }
+    });
+    gone.await.expect("it was killed with the future");
+}

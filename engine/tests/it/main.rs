@@ -1,0 +1,17 @@
+//! The engine through its public API, over a backend that copies files.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[path = "../../examples/custom_backend/copying.rs"]
+mod copying;
+mod support;
+
+mod artifacts;
+mod commands;
+mod events;
+mod lifecycle;
+mod recovery;
+mod restores;
+mod runs;
+mod sessions;
+mod upkeep;

@@ -1,0 +1,194 @@
+//! What an engine does about what a dead one left.
+//!
+//! A dead engine is one whose runtime was dropped in the middle: its tasks are gone, its lock is
+//! free, and nobody wrote down how its work ended.
+
+use std::time::Duration;
+
+use stillframe::{
+    Engine, EventType, Label, RunOptions, RunQuery, RunStatus, SessionManager, UndoTarget,
+};
+
+use crate::support::{Gate, Host, Work, all};
+
+/// Runs `story` on a runtime of its own, which is then dropped with all that is on it.
+fn die_in_the_middle_of<R: Send>(story: impl Future<Output = R> + Send) -> R {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let result = runtime.block_on(story);
+    runtime.shutdown_timeout(Duration::from_secs(10));
+    result
+}
+
+async fn leave_a_run_at_work(host: &Host) {
+    let (engine, session) = host.session().await;
+    let (started, has_started) = tokio::sync::oneshot::channel();
+    let started = std::sync::Mutex::new(Some(started));
+    let work = Work(move |context: stillframe::RunContext| {
+        let started = started.lock().unwrap().take().unwrap();
+        async move {
+            std::fs::write(context.workspace.unwrap().join("half"), "done\n").unwrap();
+            started.send(()).unwrap();
+            std::future::pending().await
+        }
+    });
+    let options = RunOptions::new("x")
+        .workspace(host.workspace().rollback_on_failure(true))
+        .run_id("stranded".parse().unwrap());
+    tokio::spawn(async move {
+        let _engine = engine;
+        session.execute_run(options, work).await
+    });
+    has_started.await.unwrap();
+}
+
+fn on_a_runtime<R>(story: impl Future<Output = R>) -> R {
+    tokio::runtime::Runtime::new().unwrap().block_on(story)
+}
+
+#[test]
+fn a_run_that_a_dead_engine_left_is_failed_with_what_it_left_on_record() {
+    let host = Host::new();
+    die_in_the_middle_of(leave_a_run_at_work(&host));
+    on_a_runtime(async {
+        let (engine, session) = host.session().await;
+        let run = engine.find_run("stranded").await.unwrap();
+        assert_eq!(run.status, RunStatus::Failed);
+        let error = run.error.unwrap();
+        assert!(error.message.contains("stranded_in_progress"), "{error:?}");
+        assert_eq!(run.workspace["diff"]["files_changed"], 1);
+        let last = all(&engine, &session).await.pop().unwrap();
+        assert_eq!(last.event_type, EventType::RUN_FAILED);
+        assert_eq!(last.data["reason"], "stranded_in_progress");
+        assert_eq!(last.data["recovered"], true);
+
+        let snapshots = engine.snapshots(&host.workspace()).await.unwrap();
+        let labels: Vec<_> = snapshots.iter().map(|s| s.label.as_str()).collect();
+        assert_eq!(labels, ["after_failure", "before"]);
+        assert_eq!(
+            host.read("half").as_deref(),
+            Some("done\n"),
+            "not rolled back"
+        );
+        session
+            .undo(&host.workspace(), UndoTarget::Latest)
+            .await
+            .unwrap();
+        assert_eq!(host.read("half"), None, "but it can be undone");
+        engine.shutdown().await.unwrap();
+    });
+}
+
+#[test]
+fn a_run_of_an_engine_that_is_alive_is_left_alone() {
+    let host = Host::new();
+    on_a_runtime(async {
+        leave_a_run_at_work(&host).await;
+        let other = host.engine().await;
+        let run = other.find_run("stranded").await.unwrap();
+        assert_eq!(run.status, RunStatus::Running);
+        let sessions: SessionManager = other.session("s").await.unwrap();
+        sessions.cancel("the test is over").await.unwrap();
+    });
+}
+
+#[test]
+fn two_engines_that_find_a_stranded_run_settle_it_once() {
+    let host = Host::new();
+    die_in_the_middle_of(leave_a_run_at_work(&host));
+    on_a_runtime(async {
+        let (one, other) =
+            tokio::join!(Engine::start(host.options()), Engine::start(host.options()));
+        let (one, _other) = (one.unwrap(), other.unwrap());
+        let session = one.session("s").await.unwrap();
+        let events = all(&one, &session).await;
+        let failed = events
+            .iter()
+            .filter(|e| e.event_type == EventType::RUN_FAILED);
+        assert_eq!(failed.count(), 1);
+    });
+}
+
+#[test]
+fn a_workspace_that_is_gone_does_not_keep_an_engine_from_starting() {
+    let host = Host::new();
+    die_in_the_middle_of(leave_a_run_at_work(&host));
+    std::fs::remove_dir_all(host.path()).unwrap();
+    on_a_runtime(async {
+        let engine = host.engine().await;
+        let runs = engine.runs(RunQuery::all()).await.unwrap();
+        assert_eq!(runs[0].status, RunStatus::Failed);
+        assert!(runs[0].workspace["error"]["message"].is_string());
+    });
+}
+
+#[test]
+fn a_snapshot_that_the_store_has_and_the_log_has_not_is_adopted() {
+    let host = Host::new();
+    // The engine dies between the store and the log: its runtime goes while the capture is held up,
+    // and the capture then comes to its end with nobody to write it down.
+    let (gate, is_there, open) = Gate::new();
+    host.backend.hold("manual", gate);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let (engine, session) = host.session().await;
+        let workspace = host.workspace();
+        tokio::spawn(async move {
+            let _engine = engine;
+            session.snapshot(&workspace, Label::MANUAL).await
+        });
+        crate::support::wait_for(is_there).await;
+    });
+    runtime.shutdown_background();
+    open.send(()).unwrap();
+    on_a_runtime(async {
+        let found = tokio::time::timeout(Duration::from_secs(20), async {
+            loop {
+                let engine = host.engine().await;
+                let found = engine.snapshots(&host.workspace()).await.unwrap();
+                engine.shutdown().await.unwrap();
+                if !found.is_empty() {
+                    return found;
+                }
+            }
+        });
+        assert_eq!(found.await.expect("it is adopted").len(), 1);
+    });
+}
+
+#[test]
+fn a_restore_that_was_finished_by_recovery_is_in_the_log() {
+    let host = Host::new();
+    on_a_runtime(async {
+        let engine = host.engine().await;
+        let session = engine.workspace_session(host.path()).await.unwrap();
+        let guard = session
+            .snapshot(&host.workspace(), Label::MANUAL)
+            .await
+            .unwrap();
+        host.backend
+            .rolled_forward
+            .lock()
+            .unwrap()
+            .push(guard.id.clone());
+        session
+            .snapshot(&host.workspace(), Label::MANUAL)
+            .await
+            .unwrap();
+        let events = all(&engine, &session).await;
+        let types: Vec<_> = events.iter().map(|e| e.event_type.as_str()).collect();
+        assert_eq!(
+            types[2..],
+            [
+                "workspace_snapshot_taken",
+                "workspace_rolled_back",
+                "workspace_snapshot_taken"
+            ]
+        );
+        assert_eq!(events[3].data["recovered"], true);
+        assert_eq!(events[3].data["guard"], guard.id.as_str());
+    });
+}

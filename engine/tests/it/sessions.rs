@@ -1,0 +1,221 @@
+//! The life of a session.
+
+use stillframe::{
+    Adapter, AdapterError, AdapterOutput, ErrorKind, EventType, RunContext, RunOptions, RunStatus,
+    SessionStatus,
+};
+
+use crate::support::{Host, Work, all, ruins, types, writes};
+
+fn nothing() -> impl Adapter {
+    Work(|_| async { Ok(AdapterOutput::empty()) })
+}
+
+#[tokio::test]
+async fn a_session_takes_runs_only_while_it_is_active() {
+    let host = Host::new();
+    let (engine, session) = host.session().await;
+    assert_eq!(
+        session.record().await.unwrap().status,
+        SessionStatus::Active
+    );
+    session.pause("lunch").await.unwrap();
+    let refused = session.execute_run(RunOptions::new("x"), nothing()).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Conflict);
+    session.resume("").await.unwrap();
+    session
+        .execute_run(RunOptions::new("x"), nothing())
+        .await
+        .unwrap();
+    let record = session.complete("done").await.unwrap();
+    assert_eq!(record.status, SessionStatus::Completed);
+    assert!(record.ended_at.is_some());
+    let refused = session.execute_run(RunOptions::new("x"), nothing()).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Conflict);
+
+    let events = all(&engine, &session).await;
+    let paused = events
+        .iter()
+        .find(|e| e.event_type == EventType::SESSION_PAUSED)
+        .unwrap();
+    assert_eq!(paused.data["reason"], "lunch");
+    assert_eq!(
+        types(&engine, &session).await,
+        [
+            "session_created",
+            "session_started",
+            "session_paused",
+            "session_resumed",
+            "run_started",
+            "run_completed",
+            "session_completed",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn an_ended_session_takes_no_transition_and_its_row_is_unchanged() {
+    let host = Host::new();
+    let (_engine, session) = host.session().await;
+    session.fail("no").await.unwrap();
+    let before = session.record().await.unwrap();
+    for refused in [
+        session.pause("").await,
+        session.resume("").await,
+        session.complete("").await,
+        session.cancel("").await,
+    ] {
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Conflict);
+    }
+    assert_eq!(session.record().await.unwrap(), before);
+    let refused = session
+        .snapshot(&host.workspace(), stillframe::Label::MANUAL)
+        .await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Conflict);
+}
+
+#[tokio::test]
+async fn of_two_endings_at_once_exactly_one_wins() {
+    let host = Host::new();
+    let (_engine, session) = host.session().await;
+    let (one, other) = tokio::join!(session.complete("one"), session.fail("other"));
+    assert_eq!(
+        [one.is_ok(), other.is_ok()]
+            .iter()
+            .filter(|ok| **ok)
+            .count(),
+        1
+    );
+}
+
+#[tokio::test]
+async fn the_same_id_is_the_same_session_also_in_another_engine() {
+    let host = Host::new();
+    let (engine, session) = host.session().await;
+    let other = host.engine().await;
+    let same = other.session("s").await.unwrap();
+    session.pause("").await.unwrap();
+    assert_eq!(same.record().await.unwrap().status, SessionStatus::Paused);
+    same.resume("").await.unwrap();
+    session.complete("").await.unwrap();
+    assert_eq!(engine.sessions().await.unwrap().len(), 1);
+    let again = other.session("s").await.unwrap();
+    assert_eq!(
+        again.record().await.unwrap().status,
+        SessionStatus::Completed
+    );
+    assert_eq!(types(&engine, &session).await.len(), 5);
+}
+
+#[tokio::test]
+async fn many_engines_that_want_a_session_at_once_make_one() {
+    let host = Host::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..6 {
+        let options = host.options();
+        tasks.spawn(async move {
+            let engine = stillframe::Engine::start(options).await.unwrap();
+            engine.session("shared").await.unwrap();
+            engine
+        });
+    }
+    let engines = tasks.join_all().await;
+    let session = engines[0].session("shared").await.unwrap();
+    assert_eq!(
+        types(&engines[0], &session).await,
+        ["session_created", "session_started"]
+    );
+}
+
+#[tokio::test]
+async fn a_name_that_is_no_id_is_refused() {
+    let host = Host::new();
+    let engine = host.engine().await;
+    for name in ["", "a/b", "-x", "x".repeat(201).as_str()] {
+        let refused = engine.session(name).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidOptions, "{name:?}");
+    }
+    assert!(engine.sessions().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_workspace_has_a_session_of_its_own() {
+    let host = Host::new();
+    let engine = host.engine().await;
+    let one = engine.workspace_session(host.path()).await.unwrap();
+    let again = engine.workspace_session(host.path()).await.unwrap();
+    assert_eq!(one.id(), again.id());
+    let digits = one.id().as_str().strip_prefix("ses_").unwrap();
+    assert_eq!(digits.len(), 32);
+
+    for _ in 0..2 {
+        let label = stillframe::Label::MANUAL;
+        one.snapshot(&host.workspace(), label).await.unwrap();
+    }
+    let taken: Vec<u64> = all(&engine, &one)
+        .await
+        .iter()
+        .filter(|e| e.event_type == EventType::WORKSPACE_SNAPSHOT_TAKEN)
+        .map(|e| e.sequence)
+        .collect();
+    assert_eq!(taken, [3, 4], "consecutive");
+}
+
+#[tokio::test]
+async fn run_once_ends_its_session_as_the_run_ended() {
+    let host = Host::new();
+    let engine = host.engine().await;
+    let options = || RunOptions::new("x").workspace(host.workspace());
+    let good = engine
+        .run_once(options(), writes("a", "x\n"))
+        .await
+        .unwrap();
+    let bad = engine.run_once(options(), ruins("a", "y\n")).await.unwrap();
+    assert!(good.workspace.diff.is_some() && bad.workspace.diff.is_some());
+    assert_eq!(bad.run.status, RunStatus::Failed);
+    let status = |id: &stillframe::SessionId| {
+        let (engine, id) = (engine.clone(), id.to_string());
+        async move {
+            engine
+                .session(id)
+                .await
+                .unwrap()
+                .record()
+                .await
+                .unwrap()
+                .status
+        }
+    };
+    assert_eq!(status(&good.session_id).await, SessionStatus::Completed);
+    assert_eq!(status(&bad.session_id).await, SessionStatus::Failed);
+    let refused = engine.run_once(
+        RunOptions::new("x").workspace(host.workspace().max_patch_bytes(0)),
+        nothing(),
+    );
+    assert_eq!(refused.await.unwrap_err().kind(), ErrorKind::InvalidOptions);
+    let sessions = engine.sessions().await.unwrap();
+    assert_eq!(sessions.len(), 3);
+    assert_eq!(sessions[2].status, SessionStatus::Failed);
+}
+
+#[tokio::test]
+async fn cancelling_a_session_cancels_its_runs() {
+    let host = Host::new();
+    let (_engine, session) = host.session().await;
+    let cancelling = session.clone();
+    let work = Work(move |context: RunContext| {
+        let session = cancelling.clone();
+        async move {
+            session.cancel("enough").await.unwrap();
+            context.cancellation.cancelled().await;
+            Err(AdapterError::cancelled("so be it"))
+        }
+    });
+    let outcome = session
+        .execute_run(RunOptions::new("x"), work)
+        .await
+        .unwrap();
+    assert_eq!(outcome.run.status, RunStatus::Cancelled);
+    let status = session.record().await.unwrap().status;
+    assert_eq!(status, SessionStatus::Cancelled);
+}

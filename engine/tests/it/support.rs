@@ -1,0 +1,343 @@
+//! A host with an engine, a workspace, and a backend that can be made to fail.
+
+use std::collections::HashSet;
+use std::fs;
+use std::future::Future;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use stillframe::backends::{
+    Backend, DiffError, LockedWorkspace, Problem, Recovery, RestoreError, RestoreGoal,
+    RestoreOptions, RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Why, Workspace,
+};
+use stillframe::{
+    Adapter, AdapterError, AdapterOutput, BackendKind, Diff, DiffOptions, Engine, EngineOptions,
+    Event, EventQuery, RelPath, RestorePlan, RunContext, SessionManager, Snapshot, SnapshotId,
+    WorkspaceOptions,
+};
+
+use crate::copying::CopyingBackend;
+
+/// A scratch directory with a workspace and a state directory in it.
+pub(crate) struct Host {
+    scratch: tempfile::TempDir,
+    ticks: Arc<AtomicU64>,
+    patience: Duration,
+    pub(crate) backend: Arc<Double>,
+}
+
+impl Host {
+    pub(crate) fn new() -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        fs::create_dir(scratch.path().join("workspace")).unwrap();
+        Self {
+            scratch,
+            ticks: Arc::default(),
+            patience: Duration::from_secs(60),
+            backend: Arc::default(),
+        }
+    }
+
+    /// A host that does not wait long for what somebody else uses.
+    pub(crate) fn impatient() -> Self {
+        Self {
+            patience: Duration::from_secs(1),
+            ..Self::new()
+        }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.scratch.path().join("workspace")
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.scratch.path().join("state")
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        fs::write(self.path().join(name), text).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.path().join(name)).ok()
+    }
+
+    /// The options of an engine on this host: a clock that ticks once per look.
+    pub(crate) fn options(&self) -> EngineOptions {
+        let ticks = self.ticks.clone();
+        EngineOptions::default()
+            .state_dir(self.state())
+            .backend(self.backend.clone())
+            .lock_patience(self.patience)
+            .clock(move || {
+                let tick = 1_700_000_000 + ticks.fetch_add(1, Ordering::Relaxed);
+                Timestamp::from_second(i64::try_from(tick).unwrap()).unwrap()
+            })
+    }
+
+    pub(crate) async fn engine(&self) -> Engine {
+        Engine::start(self.options()).await.unwrap()
+    }
+
+    /// An engine, and a session of it.
+    pub(crate) async fn session(&self) -> (Engine, SessionManager) {
+        let engine = self.engine().await;
+        let session = engine.session("s").await.unwrap();
+        (engine, session)
+    }
+
+    /// The workspace, with everything kept, so that it can be put back.
+    pub(crate) fn workspace(&self) -> WorkspaceOptions {
+        WorkspaceOptions::at(self.path()).retain_content(true)
+    }
+}
+
+/// The types of the events of a session, in order.
+pub(crate) async fn types(engine: &Engine, session: &SessionManager) -> Vec<String> {
+    let events = all(engine, session).await;
+    events.iter().map(|e| e.event_type.to_string()).collect()
+}
+
+pub(crate) async fn all(engine: &Engine, session: &SessionManager) -> Vec<Event> {
+    let query = EventQuery::session(session.id().clone());
+    engine.events(query).await.unwrap()
+}
+
+/// An adapter made of a function.
+pub(crate) struct Work<F>(pub(crate) F);
+
+impl<F, R> Adapter for Work<F>
+where
+    F: Fn(RunContext) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<AdapterOutput, AdapterError>> + Send,
+{
+    fn run(
+        &self,
+        context: RunContext,
+    ) -> impl Future<Output = Result<AdapterOutput, AdapterError>> + Send {
+        (self.0)(context)
+    }
+}
+
+/// Work that writes one file of the workspace and succeeds.
+pub(crate) fn writes(name: &'static str, text: &'static str) -> impl Adapter {
+    Work(move |context: RunContext| async move {
+        let path = context.workspace.expect("a workspace").join(name);
+        fs::write(path, text).map_err(|e| AdapterError::failed(e.to_string()))?;
+        Ok(AdapterOutput::empty())
+    })
+}
+
+/// Work that writes one file of the workspace and fails.
+pub(crate) fn ruins(name: &'static str, text: &'static str) -> impl Adapter {
+    Work(move |context: RunContext| async move {
+        let path = context.workspace.expect("a workspace").join(name);
+        fs::write(path, text).map_err(|e| AdapterError::failed(e.to_string()))?;
+        Err(AdapterError::failed("it came to nothing"))
+    })
+}
+
+/// A way to hold something up, and to let it go.
+pub(crate) struct Gate {
+    entered: mpsc::Sender<()>,
+    leave: mpsc::Receiver<()>,
+}
+
+impl Gate {
+    /// The gate; then what says that somebody stands before it; then what opens it.
+    pub(crate) fn new() -> (Self, mpsc::Receiver<()>, mpsc::Sender<()>) {
+        let (entered, is_there) = mpsc::channel();
+        let (open, leave) = mpsc::channel();
+        (Self { entered, leave }, is_there, open)
+    }
+}
+
+/// Waits without holding up the runtime.
+pub(crate) async fn wait_for(is_there: mpsc::Receiver<()>) {
+    let waited = tokio::time::timeout(Duration::from_secs(20), async {
+        while is_there.try_recv().is_err() {
+            tokio::task::yield_now().await;
+        }
+    });
+    waited.await.expect("somebody comes to the gate");
+}
+
+/// The copying backend, made to fail and to wait where a test wants it, and stricter: it panics
+/// when the engine works on a workspace that it has not recovered.
+#[derive(Default)]
+pub(crate) struct Double {
+    inner: CopyingBackend,
+    failing: Mutex<HashSet<String>>,
+    gates: Mutex<Vec<(String, Gate)>>,
+    recoveries: AtomicU64,
+    pub(crate) rolled_forward: Mutex<Vec<SnapshotId>>,
+}
+
+impl Double {
+    /// Makes what is called `name` fail: a label of a capture, `diff`,
+    /// `restore`, or the `guard` or `closing` capture of a restore.
+    pub(crate) fn fail(&self, name: &str) {
+        self.failing.lock().unwrap().insert(name.to_owned());
+    }
+
+    /// Makes the next capture with this label wait.
+    pub(crate) fn hold(&self, label: &str, gate: Gate) {
+        self.gates.lock().unwrap().push((label.to_owned(), gate));
+    }
+
+    fn is_failing(&self, name: &str) -> bool {
+        self.failing.lock().unwrap().contains(name)
+    }
+
+    fn check_recovered(&self) {
+        let recoveries = self.recoveries.load(Ordering::Relaxed);
+        assert!(recoveries > 0, "the workspace was not recovered first");
+    }
+}
+
+impl Backend for Double {
+    fn kind(&self) -> BackendKind {
+        self.inner.kind()
+    }
+
+    fn snapshot(
+        &self,
+        workspace: &LockedWorkspace,
+        options: &SnapshotOptions,
+    ) -> Result<Snapshot, SnapshotError> {
+        self.check_recovered();
+        let label = options.label.as_str();
+        let gate = {
+            let mut gates = self.gates.lock().unwrap();
+            let at = gates.iter().position(|(name, _)| name == label);
+            at.map(|at| gates.remove(at).1)
+        };
+        if let Some(gate) = gate {
+            gate.entered.send(()).unwrap();
+            // A test that has ended lets go of everything.
+            let _ = gate.leave.recv();
+        }
+        options.interrupt.check()?;
+        if label == "panic" {
+            panic!("the backend is broken");
+        }
+        if self.is_failing(label) {
+            return Err(SnapshotError::LimitExceeded {
+                what: "what the test allows".to_owned(),
+                limit: 0,
+                actual: 1,
+            });
+        }
+        self.inner.snapshot(workspace, options)
+    }
+
+    fn list(&self, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError> {
+        self.inner.list(workspace)
+    }
+
+    fn diff(
+        &self,
+        workspace: &Workspace,
+        from: &Snapshot,
+        to: &Snapshot,
+        options: &DiffOptions,
+        patch: &mut dyn Write,
+    ) -> Result<Diff, DiffError> {
+        if self.is_failing("diff") {
+            return Err(DiffError::InvalidOptions("the test wants it".to_owned()));
+        }
+        self.inner.diff(workspace, from, to, options, patch)
+    }
+
+    fn plan(
+        &self,
+        workspace: &LockedWorkspace,
+        goal: &RestoreGoal,
+        options: &SnapshotOptions,
+    ) -> Result<RestorePlan, RestoreError> {
+        self.check_recovered();
+        self.inner.plan(workspace, goal, options)
+    }
+
+    fn restore(
+        &self,
+        workspace: &mut LockedWorkspace,
+        goal: &RestoreGoal,
+        options: &RestoreOptions,
+    ) -> Result<RestoreOutcome, RestoreError> {
+        self.check_recovered();
+        if self.is_failing("restore") {
+            return Err(RestoreError::HeadMoved {
+                what: "HEAD".to_owned(),
+                expected: "1".to_owned(),
+                found: "2".to_owned(),
+            });
+        }
+        let failure = || SnapshotError::LimitExceeded {
+            what: "what the test allows".to_owned(),
+            limit: 0,
+            actual: 1,
+        };
+        if self.is_failing("guard") {
+            return Err(RestoreError::Guard(failure()));
+        }
+        let outcome = self.inner.restore(workspace, goal, options)?;
+        if self.is_failing("closing") {
+            return Err(RestoreError::Closing(failure()));
+        }
+        Ok(outcome)
+    }
+
+    fn recover(&self, workspace: &mut LockedWorkspace) -> Result<Recovery, RestoreError> {
+        self.recoveries.fetch_add(1, Ordering::Relaxed);
+        let mut recovery = self.inner.recover(workspace)?;
+        recovery.rolled_forward = std::mem::take(&mut self.rolled_forward.lock().unwrap());
+        Ok(recovery)
+    }
+
+    fn why(
+        &self,
+        workspace: &LockedWorkspace,
+        path: &RelPath,
+        options: &SnapshotOptions,
+    ) -> Result<Why, SnapshotError> {
+        self.inner.why(workspace, path, options)
+    }
+
+    fn why_in(
+        &self,
+        workspace: &Workspace,
+        snapshot: &Snapshot,
+        path: &RelPath,
+    ) -> Result<Why, StoreError> {
+        self.inner.why_in(workspace, snapshot, path)
+    }
+
+    fn verify(
+        &self,
+        workspace: &Workspace,
+        snapshot: &Snapshot,
+    ) -> Result<Vec<Problem>, StoreError> {
+        self.inner.verify(workspace, snapshot)
+    }
+
+    fn forget(
+        &self,
+        workspace: &mut LockedWorkspace,
+        ids: &[SnapshotId],
+    ) -> Result<(), StoreError> {
+        self.inner.forget(workspace, ids)
+    }
+
+    fn collect(&self, workspace: &mut LockedWorkspace) -> Result<u64, StoreError> {
+        self.inner.collect(workspace)
+    }
+
+    fn store_bytes(&self, workspace: &Workspace) -> Result<u64, StoreError> {
+        self.inner.store_bytes(workspace)
+    }
+}
