@@ -1,2 +1,241 @@
-//! The stillframe command.
-fn main() {}
+//! The `stillframe` command: a host of the engine like any other.
+//!
+//! `args.rs` is what can be typed, `request.rs` what it means, `commands/` what is done about it,
+//! `output.rs` the only place that writes. This file calls them in order and has the exit codes.
+
+mod args;
+mod commands;
+mod failure;
+mod output;
+mod progress;
+mod request;
+mod signals;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use clap::error::ErrorKind as UsageErrorKind;
+use stillframe::backends::{StateDir, WorkspaceError};
+use stillframe::{Engine, EngineOptions, ErrorKind};
+
+use crate::args::{Args, Command};
+use crate::commands::Tools;
+use crate::failure::Failure;
+use crate::output::{Console, Reply};
+use crate::progress::ProgressLine;
+use crate::request::{Request, Surroundings};
+
+fn main() -> ExitCode {
+    let typed: Vec<OsString> = std::env::args_os().collect();
+    let args = match Args::try_parse_from(&typed) {
+        Ok(args) => args,
+        Err(e) => return explain(&e, &typed),
+    };
+    let console = Console::new(args.json);
+    let is_run = matches!(args.command, Command::Run(_));
+    let code = answer(args, console)
+        .and_then(|reply| console.deliver(reply))
+        .unwrap_or_else(|failure| {
+            console.fail(&failure);
+            Failure::exit_code(is_run)
+        });
+    ExitCode::from(code)
+}
+
+/// Finds out what is meant, and does it.
+fn answer(args: Args, console: Console) -> Result<Reply, Failure> {
+    let request = Request::lower(args.command, args.workspace, args.json, &surroundings())?;
+    if let Request::Completions(shell) = request {
+        return Ok(commands::completions(shell));
+    }
+    let state_dir = state_dir()?;
+    if let Some(workspace) = request.workspace() {
+        refuse_state_inside(&state_dir, workspace)?;
+    }
+    let progress = ProgressLine::on_terminal();
+    let options = engine_options(state_dir, progress.clone());
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::new(ErrorKind::Storage, format!("cannot start threads: {e}")))?;
+    runtime.block_on(async {
+        let engine = Engine::start(options).await?;
+        let tools = Tools {
+            engine: engine.clone(),
+            json: args.json,
+            console,
+            progress: progress.clone(),
+        };
+        let reply = Box::pin(commands::carry_out(&tools, request)).await;
+        if let Some(progress) = progress {
+            progress.clear();
+        }
+        // What was done is durable already, so an engine that stops badly takes nothing of it back.
+        if let Err(e) = engine.shutdown().await {
+            console.note(&Failure::from(e).line());
+        }
+        reply
+    })
+}
+
+fn engine_options(state_dir: PathBuf, progress: Option<ProgressLine>) -> EngineOptions {
+    let options = EngineOptions::default().state_dir(state_dir);
+    match progress {
+        Some(line) => options.progress(move |progress| line.report(progress)),
+        None => options,
+    }
+}
+
+fn state_dir() -> Result<PathBuf, Failure> {
+    StateDir::default_path(|name| std::env::var_os(name)).ok_or_else(|| {
+        Failure::invalid(
+            "there is no place to keep anything: set STILLFRAME_HOME to a directory, or HOME",
+        )
+    })
+}
+
+/// Fails if the state directory lies inside the workspace. The engine refuses that too, but it
+/// has to make its state directory first, and a refused command leaves nothing behind.
+fn refuse_state_inside(state_dir: &Path, workspace: &Path) -> Result<(), Failure> {
+    let Ok(workspace) = std::fs::canonicalize(workspace) else {
+        // What is wrong with it, the engine says better.
+        return Ok(());
+    };
+    match resolved(state_dir) {
+        Some(state) if state.starts_with(&workspace) => {
+            let refusal = WorkspaceError::StateInside { state, workspace };
+            Err(Failure::new(refusal.kind(), refusal.to_string()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where `path` is, or will be once it is made: without links in the part that exists.
+fn resolved(path: &Path) -> Option<PathBuf> {
+    let path = std::path::absolute(path).ok()?;
+    path.ancestors().find_map(|ancestor| {
+        let real = std::fs::canonicalize(ancestor).ok()?;
+        let rest = path
+            .strip_prefix(ancestor)
+            .expect("an ancestor begins the path");
+        Some(real.join(rest))
+    })
+}
+
+fn surroundings() -> Surroundings {
+    let real = |path: PathBuf| std::fs::canonicalize(path).ok();
+    Surroundings {
+        current_dir: std::env::current_dir().ok().and_then(real),
+        home: std::env::home_dir().and_then(real),
+        run_id: std::env::var_os("STILLFRAME_RUN_ID"),
+    }
+}
+
+/// Prints what clap has to say: help and version on stdout, what is wrong on stderr, or as a
+/// document if one is wanted.
+fn explain(error: &clap::Error, typed: &[OsString]) -> ExitCode {
+    let code = u8::try_from(error.exit_code()).unwrap_or(2);
+    if error.use_stderr() && wants_json(typed) {
+        Console::new(true).fail(&Failure::invalid(usage_message(error)));
+    } else {
+        // A stream that is gone cannot be told so.
+        let _ = error.print();
+    }
+    ExitCode::from(code)
+}
+
+/// Whether `--json` is among what was typed for Stillframe itself.
+fn wants_json(typed: &[OsString]) -> bool {
+    typed
+        .iter()
+        .take_while(|arg| *arg != "--")
+        .any(|arg| arg == "--json")
+}
+
+/// The first paragraph of what clap says, in one line.
+fn usage_message(error: &clap::Error) -> String {
+    if error.kind() == UsageErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "a command is missing; \"stillframe --help\" lists them".to_owned();
+    }
+    let text = error.to_string();
+    let paragraph = text.split("\n\n").next().unwrap_or_default();
+    let words: Vec<&str> = paragraph.split_whitespace().collect();
+    let message = words.join(" ");
+    message
+        .strip_prefix("error: ")
+        .unwrap_or(&message)
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(args: &[&str]) -> Vec<OsString> {
+        args.iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn json_counts_before_the_dashes_alone() {
+        assert!(wants_json(&typed(&["stillframe", "list", "--json"])));
+        assert!(!wants_json(&typed(&[
+            "stillframe",
+            "run",
+            "--",
+            "x",
+            "--json"
+        ])));
+    }
+
+    #[test]
+    fn a_state_directory_is_found_inside_before_it_is_made() {
+        let base = tempfile::tempdir().expect("a directory can be made");
+        let base = std::fs::canonicalize(base.path()).expect("it was made");
+        let workspace = base.join("workspace");
+        std::fs::create_dir(&workspace).expect("it can be made");
+        std::os::unix::fs::symlink(&workspace, base.join("link")).expect("it can be made");
+        for inside in [
+            "workspace",
+            "workspace/state",
+            "workspace/not/there/yet",
+            "link/state",
+        ] {
+            let failure = refuse_state_inside(&base.join(inside), &base.join("link"))
+                .expect_err("it is refused");
+            assert_eq!(failure.kind(), ErrorKind::InvalidOptions, "{inside}");
+        }
+        for beside in ["", "state", "workspace-state", "not/there/yet"] {
+            assert!(
+                refuse_state_inside(&base.join(beside), &workspace).is_ok(),
+                "{beside}"
+            );
+        }
+        assert_eq!(
+            std::fs::read_dir(&workspace).expect("it is there").count(),
+            0
+        );
+    }
+
+    #[test]
+    fn a_usage_error_fits_in_one_line() {
+        for (args, expected) in [
+            (
+                &["stillframe", "list", "--wrong"][..],
+                "unexpected argument '--wrong' found",
+            ),
+            (
+                &["stillframe"],
+                "a command is missing; \"stillframe --help\" lists them",
+            ),
+            (
+                &["stillframe", "run", "--json"],
+                "the following required arguments were not provided: <CMD>...",
+            ),
+        ] {
+            let error = Args::try_parse_from(args).expect_err("it is refused");
+            assert_eq!(usage_message(&error), expected);
+        }
+    }
+}

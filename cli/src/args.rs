@@ -1,0 +1,648 @@
+//! What can be typed, and the help that explains it. What it means is in `request.rs`.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{ArgGroup, Args as ArgsOf, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+use stillframe::{SessionId, Strategy};
+
+/// Snapshots of a directory around the work that happens in it.
+///
+/// Stillframe records a directory before and after a command, says exactly what changed, and puts
+/// it back. It works in git repositories and in plain directories. Taking a snapshot writes nothing
+/// into your repository: everything that is kept lies in a directory of Stillframe's own.
+#[derive(Debug, Parser)]
+#[command(
+    name = "stillframe",
+    version,
+    propagate_version = false,
+    arg_required_else_help = true,
+    after_help = TOP_HELP
+)]
+pub(crate) struct Args {
+    /// Work on this directory instead of the current one.
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        value_hint = ValueHint::DirPath,
+        help_heading = "Everywhere"
+    )]
+    pub(crate) workspace: Option<OsString>,
+
+    /// Print one JSON document on stdout, and nothing else there.
+    #[arg(long, global = true, help_heading = "Everywhere")]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const TOP_HELP: &str = "\
+Examples:
+  stillframe run -- make test                   run a command between two snapshots
+  stillframe run --rollback-on-failure -- ./fix put everything back if it fails
+  stillframe undo                               take back what the last run changed
+  stillframe snapshot --label \"before lunch\"    keep the present state
+  stillframe list                               see what is kept
+  stillframe diff snap_3f2a91                   what changed since then
+  stillframe restore snap_3f2a91 src/main.rs    get one file back
+
+Exit codes:
+  0    done
+  1    it could not be done; one line on stderr says why and what to do
+  2    the command line is wrong
+  \"run\" exits with the command's own code, 124 when its time was up, 125 when Stillframe itself
+  failed, 126 and 127 when the command cannot be executed or found, 128+N when signal N ended it.
+
+Environment:
+  STILLFRAME_HOME    where everything is kept (default: ~/.local/state/stillframe)";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command between two snapshots.
+    ///
+    /// The command runs in the workspace; its input, output and exit code are its own. Afterwards
+    /// stderr says what changed. With --json its output goes to stderr, and stdout has one document
+    /// with the outcome.
+    #[command(after_help = RUN_HELP)]
+    Run(RunArgs),
+
+    /// Take a snapshot.
+    ///
+    /// Captures every file as it is: tracked, modified, untracked. What is left out, such as
+    /// ignored files, is listed by "stillframe show". Prints the id.
+    #[command(after_help = SNAPSHOT_HELP)]
+    Snapshot(SnapshotArgs),
+
+    /// List the snapshots of this workspace, newest first.
+    #[command(after_help = "\
+Example:
+  stillframe list --json
+
+Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
+    List,
+
+    /// Show what changed between two snapshots, or since one.
+    #[command(after_help = DIFF_HELP)]
+    Diff(DiffArgs),
+
+    /// Put back what a snapshot has.
+    ///
+    /// Files that are in the snapshot are made as they were, files that it knows were not there are
+    /// removed; ignored files are left alone. What is there is captured first, so "stillframe undo"
+    /// takes any restore back.
+    #[command(after_help = RESTORE_HELP)]
+    Restore(RestoreArgs),
+
+    /// Take back what the last run or restore changed.
+    ///
+    /// Only what that operation changed goes back, and only where nobody changed it since: later
+    /// edits are kept and named. An undo can be undone, so a second one is a redo. Works from any
+    /// directory below the workspace.
+    #[command(after_help = "\
+Examples:
+  stillframe undo
+  stillframe undo run_5d41402a
+
+Exit codes: 0 done (also if later edits were kept), 1 it could not be done, 2 the command line is
+wrong.")]
+    Undo {
+        /// The run to take back: its id, or the beginning of it. Default: whatever came last.
+        run: Option<String>,
+    },
+
+    /// List the runs in this workspace, newest first.
+    #[command(after_help = "\
+Example:
+  stillframe runs
+
+Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
+    Runs,
+
+    /// Show one run or snapshot in full, with what was left out of it.
+    #[command(after_help = "\
+Examples:
+  stillframe show snap_3f2a91
+  stillframe show run_5d41402a --json
+
+Exit codes: 0 done, 1 there is no such id or it is ambiguous, 2 the command line is wrong.")]
+    Show {
+        /// The id, or the beginning of it.
+        id: String,
+    },
+
+    /// Say whether a path is captured, and why or why not.
+    #[command(after_help = "\
+Examples:
+  stillframe why target/debug
+  stillframe why notes.txt --snapshot snap_3f2a91
+
+Exit codes: 0 answered, whatever the answer, 1 it could not be found out, 2 the command line is
+wrong.")]
+    Why {
+        /// A path, relative to the workspace.
+        #[arg(value_hint = ValueHint::AnyPath)]
+        path: OsString,
+        /// Whether this snapshot has it; default: whether one taken now would.
+        #[arg(long, value_name = "ID")]
+        snapshot: Option<String>,
+    },
+
+    /// Print what happened, one JSON document for each line.
+    #[command(after_help = "\
+Examples:
+  stillframe events --follow
+  stillframe events --session ticket-42 --after 7
+
+Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
+    Events {
+        /// Only the events of this session.
+        #[arg(long, value_name = "ID")]
+        session: Option<SessionId>,
+        /// Only those with a larger sequence number; it counts from 1 in each session.
+        #[arg(long, value_name = "N", requires = "session")]
+        after: Option<u64>,
+        /// Go on with what happens next, until interrupted.
+        #[arg(long)]
+        follow: bool,
+    },
+
+    /// List, read or remove artifacts, such as large patches of runs.
+    #[command(arg_required_else_help = true)]
+    Artifact {
+        #[command(subcommand)]
+        command: ArtifactCommand,
+    },
+
+    /// Prove that every snapshot of this workspace can be restored, or name those that cannot.
+    ///
+    /// Reads everything that the snapshots need, and the artifacts.
+    #[command(after_help = "\
+Exit codes: 0 everything is whole, 1 something is not or could not be read, 2 the command line is
+wrong.")]
+    Verify,
+
+    /// Forget old snapshots of this workspace, and free their space.
+    ///
+    /// Without options nothing is forgotten, and only what nothing needs is removed. The newest
+    /// snapshot always stays, and so does what a run under way needs.
+    #[command(after_help = GC_HELP)]
+    Gc(GcArgs),
+
+    /// Print a script that completes commands and options in a shell.
+    #[command(after_help = "\
+Example:
+  stillframe completions bash > ~/.local/share/bash-completion/completions/stillframe")]
+    Completions {
+        /// Which shell.
+        shell: Shell,
+    },
+}
+
+/// What `artifact` can do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ArtifactCommand {
+    /// List the artifacts, oldest first.
+    #[command(after_help = "\
+Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
+    List,
+    /// Write the bytes of an artifact to stdout.
+    #[command(after_help = "\
+Example:
+  stillframe artifact get patch_… | git apply
+
+With --json the document is {\"key\", \"bytes\", \"content\"}; content that is not UTF-8 is
+{\"base64\": \"…\"}.
+
+Exit codes: 0 done, 1 there is no such key or its bytes are damaged, 2 the command line is wrong.")]
+    Get {
+        /// Its key.
+        key: String,
+    },
+    /// Remove an artifact.
+    #[command(after_help = "\
+Exit codes: 0 done, 1 there is no such key, 2 the command line is wrong.")]
+    Rm {
+        /// Its key.
+        key: String,
+    },
+}
+
+/// What to capture, and with what.
+#[derive(Clone, Debug, Default, ArgsOf)]
+#[command(next_help_heading = "Capturing")]
+pub(crate) struct CaptureArgs {
+    /// How to capture: git in a git work tree, hash in a plain directory; auto chooses.
+    #[arg(
+        long,
+        value_name = "auto|git|hash",
+        default_value = "auto",
+        hide_default_value = true,
+        hide_possible_values = true,
+        value_parser = PossibleValuesParser::new(["auto", "git", "hash"])
+            .map(|name| name.parse::<Strategy>().expect("it is one of those three"))
+    )]
+    pub(crate) strategy: Strategy,
+
+    /// Leave out untracked directories of this name, or with a slash this very path.
+    #[arg(long, value_name = "P")]
+    pub(crate) ignore_path: Vec<String>,
+
+    /// Leave out untracked paths that match: * and ? stay within a name, **/ is any directories.
+    #[arg(long, value_name = "G")]
+    pub(crate) ignore_glob: Vec<String>,
+
+    /// Keep the content of files also in plain directories, so that they can be put back.
+    #[arg(long)]
+    pub(crate) retain_content: bool,
+
+    /// Leave out untracked files larger than this; 0: none. Default: 104857600.
+    #[arg(long, value_name = "N", value_parser = bytes)]
+    pub(crate) max_untracked_file_bytes: Option<u64>,
+}
+
+const RUN_HELP: &str = "\
+Examples:
+  stillframe run -- make test
+  stillframe run --rollback-on-failure --timeout 15m -- ./migrate.sh
+  stillframe run --json -- npm update > outcome.json
+
+Exit codes: the command's own; 124 when its time was up; 125 when Stillframe failed, before or after
+the command; 126 not executable; 127 not found; 128+N when signal N ended it; 2 the command line is
+wrong.";
+
+/// What `run` takes.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct RunArgs {
+    /// The command and its arguments, after "--".
+    #[arg(
+        last = true,
+        required = true,
+        value_name = "CMD",
+        value_hint = ValueHint::CommandWithArguments
+    )]
+    pub(crate) command: Vec<OsString>,
+
+    /// Run in this session, which is made if it is new. Default: a session of its own.
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<SessionId>,
+
+    /// Put everything back if the command fails, is interrupted or takes too long.
+    #[arg(long)]
+    pub(crate) rollback_on_failure: bool,
+
+    /// Make no patch of the changes.
+    #[arg(long)]
+    pub(crate) no_patch: bool,
+
+    /// The largest patch that the outcome holds; a larger one becomes an artifact.
+    /// Default: 1048576.
+    #[arg(long, value_name = "N", value_parser = bytes)]
+    pub(crate) max_patch_bytes: Option<u64>,
+
+    /// End the command after this long, such as 90s, 15m or 2h.
+    #[arg(long, value_name = "DURATION", value_parser = time_limit)]
+    pub(crate) timeout: Option<Duration>,
+
+    #[command(flatten)]
+    pub(crate) capture: CaptureArgs,
+}
+
+const SNAPSHOT_HELP: &str = "\
+Examples:
+  stillframe snapshot
+  stillframe snapshot --label \"before the big rename\"
+  id=$(stillframe snapshot)
+
+Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.";
+
+/// What `snapshot` takes.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct SnapshotArgs {
+    /// What it is taken for, in your words.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) capture: CaptureArgs,
+}
+
+const DIFF_HELP: &str = "\
+Examples:
+  stillframe diff snap_3f2a91                 what changed since then
+  stillframe diff snap_3f2a91 snap_77c0de     what changed between the two
+  stillframe diff snap_3f2a91 --patch | git apply -R --binary
+
+Exit codes: 0 done, whether something changed or not, 1 it could not be done, 2 the command line is
+wrong.";
+
+/// What `diff` takes.
+#[derive(Debug, ArgsOf)]
+#[command(group(ArgGroup::new("view").multiple(false)))]
+pub(crate) struct DiffArgs {
+    /// The earlier side: a snapshot's id, the beginning of one, or "now".
+    pub(crate) from: String,
+
+    /// The later side. Default: now, the workspace as it is.
+    pub(crate) to: Option<String>,
+
+    /// The whole change as a patch that git applies.
+    #[arg(long, group = "view")]
+    pub(crate) patch: bool,
+
+    /// How many lines changed in each file.
+    #[arg(long, group = "view")]
+    pub(crate) stat: bool,
+
+    /// The paths alone.
+    #[arg(long, group = "view")]
+    pub(crate) name_only: bool,
+
+    /// The paths, each after A (added), M (modified) or D (deleted).
+    #[arg(long, group = "view")]
+    pub(crate) name_status: bool,
+
+    /// The largest patch that a document of --json --patch holds. Default: 1048576.
+    #[arg(long, value_name = "N", value_parser = bytes, requires = "patch")]
+    pub(crate) max_patch_bytes: Option<u64>,
+}
+
+const RESTORE_HELP: &str = "\
+Examples:
+  stillframe restore snap_3f2a91 --plan       what would be done
+  stillframe restore snap_3f2a91              do it
+  stillframe restore snap_3f2a91 src README   only these, and what lies below them
+  stillframe undo                             take it back
+
+Exit codes: 0 done, 1 it could not be done (the message says whether anything was touched), 2 the
+command line is wrong.";
+
+/// What `restore` takes.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct RestoreArgs {
+    /// The snapshot's id, or the beginning of it.
+    pub(crate) snapshot: String,
+
+    /// Files or directories, relative to the workspace; no patterns. Default: everything.
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub(crate) paths: Vec<OsString>,
+
+    /// Say what would be done, and do nothing.
+    #[arg(long, conflicts_with = "apply")]
+    pub(crate) plan: bool,
+
+    /// Do it only if the plan still is this one, which --plan showed.
+    #[arg(long, value_name = "PLAN_ID")]
+    pub(crate) apply: Option<String>,
+
+    /// Put back git's index and branch as well, not only files.
+    #[arg(long, conflicts_with = "paths")]
+    pub(crate) repository: bool,
+}
+
+const GC_HELP: &str = "\
+Examples:
+  stillframe gc --keep 20
+  stillframe gc --older-than 30d
+  stillframe gc --max-bytes 2G
+
+Exit codes: 0 done, 1 it could not be done (a limit that even the newest snapshot exceeds is not
+met), 2 the command line is wrong.";
+
+/// What `gc` takes.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct GcArgs {
+    /// Keep this many snapshots, the newest, whatever their labels.
+    #[arg(long, value_name = "N")]
+    pub(crate) keep: Option<u64>,
+
+    /// Forget snapshots that are older than this, such as 30d or 12h.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) older_than: Option<Duration>,
+
+    /// Forget the oldest until snapshots and artifacts occupy no more than this.
+    #[arg(long, value_name = "N", value_parser = bytes)]
+    pub(crate) max_bytes: Option<u64>,
+}
+
+/// A whole number with a unit: `500ms`, `90s`, `15m`, `2h`, `30d`, `4w`.
+///
+/// A number alone is refused, because people mean seconds by one and days by the other.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let millis: u64 = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        "w" => 604_800_000,
+        _ => return Err("give a whole number and a unit: 500ms, 90s, 15m, 2h, 30d, 4w".to_owned()),
+    };
+    let number: u64 = match number {
+        "" => return Err("give a number before the unit, such as 90s".to_owned()),
+        number => number.parse().map_err(|_| "that is too long".to_owned())?,
+    };
+    number
+        .checked_mul(millis)
+        .map(Duration::from_millis)
+        .ok_or_else(|| "that is too long".to_owned())
+}
+
+/// A duration in which something can be done.
+fn time_limit(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("no command ends in no time".to_owned()),
+        limit => Ok(limit),
+    }
+}
+
+/// A number of bytes: digits, and `K`, `M`, `G` or `T` for powers of 1024.
+fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit {
+        "" => 0,
+        "K" | "k" | "KiB" => 10,
+        "M" | "MiB" => 20,
+        "G" | "GiB" => 30,
+        "T" | "TiB" => 40,
+        _ => return Err("give a number of bytes, such as 65536, 64K, 10M or 2G".to_owned()),
+    };
+    let number: u64 = match number {
+        "" => return Err("give a number of bytes, such as 65536, 64K, 10M or 2G".to_owned()),
+        number => number.parse().map_err(|_| "that is too much".to_owned())?,
+    };
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| "that is too much".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<Args, clap::Error> {
+        Args::try_parse_from([&["stillframe"], args].concat())
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn json_and_workspace_are_taken_before_and_after_the_subcommand() {
+        for args in [
+            &["--json", "--workspace", "/w", "list"][..],
+            &["list", "--json", "--workspace", "/w"],
+            &["--json", "list", "--workspace=/w"],
+            &["--workspace", "/w", "artifact", "list", "--json"],
+            &["--workspace", "/w", "artifact", "--json", "list"],
+        ] {
+            let args = parse(args).expect("it parses");
+            assert!(args.json);
+            assert_eq!(args.workspace, Some("/w".into()));
+        }
+    }
+
+    #[test]
+    fn what_comes_after_the_dashes_is_the_commands_own() {
+        let args = parse(&["run", "--", "make", "--json", "--", "-x"]).expect("it parses");
+        assert!(!args.json);
+        let Command::Run(run) = args.command else {
+            panic!("it is a run");
+        };
+        assert_eq!(run.command, ["make", "--json", "--", "-x"]);
+    }
+
+    #[test]
+    fn a_run_without_dashes_or_without_a_command_is_a_usage_error() {
+        for args in [
+            &["run"][..],
+            &["run", "--"],
+            &["run", "make"],
+            &["run", "--json", "make", "test"],
+        ] {
+            let error = parse(args).expect_err("it is refused");
+            assert_eq!(error.exit_code(), 2, "{args:?}");
+        }
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_a_usage_error() {
+        for args in [
+            &["diff", "a", "--patch", "--stat"][..],
+            &["diff", "a", "--name-only", "--name-status"],
+            &["diff", "a", "--max-patch-bytes", "5"],
+            &["restore", "a", "--plan", "--apply", "plan_0"],
+            &["restore", "a", "path", "--repository"],
+            &["events", "--after", "3"],
+            &["run", "--strategy", "fast", "--", "true"],
+            &["run", "--session", "a b", "--", "true"],
+            &["run", "--timeout", "0s", "--", "true"],
+            &["gc", "--older-than", "30"],
+            &["show"],
+            &["nonsense"],
+            &["list", "--nonsense"],
+        ] {
+            let error = parse(args).expect_err("it is refused");
+            assert_eq!(error.exit_code(), 2, "{args:?}");
+        }
+    }
+
+    #[test]
+    fn durations_have_a_unit() {
+        for (text, millis) in [
+            ("500ms", 500),
+            ("90s", 90_000),
+            ("15m", 900_000),
+            ("2h", 7_200_000),
+            ("30d", 2_592_000_000),
+            ("1w", 604_800_000),
+            ("0d", 0),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in [
+            "",
+            "s",
+            "30",
+            "1.5h",
+            "-1s",
+            "1 s",
+            "1h30m",
+            "1S",
+            "99999999999999999999s",
+            "18446744073709551615w",
+            "1é",
+        ] {
+            assert!(duration(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_bytes_or_powers_of_1024() {
+        for (text, expected) in [
+            ("0", 0),
+            ("65536", 65536),
+            ("64K", 65536),
+            ("10M", 10 << 20),
+            ("2GiB", 2 << 30),
+            ("1T", 1 << 40),
+        ] {
+            assert_eq!(bytes(text), Ok(expected), "{text}");
+        }
+        for text in [
+            "",
+            "M",
+            "10MB",
+            "-1",
+            "1.5G",
+            "99999999999999999999",
+            "18446744073709551615K",
+        ] {
+            assert!(bytes(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn paths_and_arguments_are_bytes() {
+        use std::os::unix::ffi::OsStringExt as _;
+        let odd = OsString::from_vec(b"odd\xffname".to_vec());
+        let typed: Vec<OsString> = vec![
+            "stillframe".into(),
+            "restore".into(),
+            "snap_1234".into(),
+            odd.clone(),
+        ];
+        let Command::Restore(restore) = Args::try_parse_from(typed).expect("it parses").command
+        else {
+            panic!("it is a restore");
+        };
+        assert_eq!(restore.paths, [odd]);
+    }
+
+    #[test]
+    fn every_command_explains_itself() {
+        let mut command = Args::command();
+        command.build();
+        let mut names = Vec::new();
+        for sub in command.get_subcommands().filter(|s| s.get_name() != "help") {
+            assert!(
+                sub.get_about().is_some(),
+                "{} says what it does",
+                sub.get_name()
+            );
+            names.push(sub.get_name().to_owned());
+        }
+        assert_eq!(names.len(), 14, "{names:?}");
+    }
+}

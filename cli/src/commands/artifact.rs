@@ -1,0 +1,74 @@
+//! `artifact`: what is kept for the host, such as large patches.
+
+use std::io::Read as _;
+
+use serde::Serialize;
+use serde_json::json;
+use stillframe::{ArtifactRecord, ErrorKind, PatchText};
+
+use super::Tools;
+use crate::failure::Failure;
+use crate::output::{self, Answer, Reply};
+
+/// Lists the artifacts.
+pub(super) async fn list(tools: &Tools) -> Result<Reply, Failure> {
+    let artifacts = tools.engine.artifacts(None).await?;
+    let reply = Reply::new(tools.json, &artifacts, || listing(&artifacts));
+    Ok(match artifacts.is_empty() {
+        true => reply.note("there are no artifacts"),
+        false => reply,
+    })
+}
+
+/// An artifact in a document.
+#[derive(Serialize)]
+struct Content<'a> {
+    key: &'a str,
+    bytes: usize,
+    content: PatchText,
+}
+
+/// Writes the bytes of an artifact.
+pub(super) async fn get(tools: &Tools, key: &str) -> Result<Reply, Failure> {
+    let mut reader = tools.engine.open_artifact(key).await?;
+    if !tools.json {
+        return Ok(Reply {
+            answer: Answer::Bytes(reader),
+            ..Reply::default()
+        });
+    }
+    let mut content = Vec::new();
+    reader.read_to_end(&mut content).map_err(|e| {
+        let kind = ErrorKind::of_storage(&e);
+        Failure::new(kind, format!("the artifact {key:?} cannot be read: {e}"))
+    })?;
+    let document = Content {
+        key,
+        bytes: content.len(),
+        content: PatchText(content),
+    };
+    Ok(Reply::new(true, &document, String::new))
+}
+
+/// Removes an artifact.
+pub(super) async fn remove(tools: &Tools, key: &str) -> Result<Reply, Failure> {
+    tools.engine.remove_artifact(key).await?;
+    Ok(Reply::new(tools.json, &json!({"removed": key}), || {
+        format!("removed {}\n", output::printable(key))
+    }))
+}
+
+fn listing(artifacts: &[ArtifactRecord]) -> String {
+    let rows: Vec<Vec<String>> = artifacts
+        .iter()
+        .map(|artifact| {
+            vec![
+                output::printable(&artifact.key),
+                format!("{:.0}", artifact.created_at),
+                output::size(artifact.byte_size),
+                output::printable(&artifact.content_type),
+            ]
+        })
+        .collect();
+    output::table(&rows)
+}

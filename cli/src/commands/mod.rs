@@ -1,0 +1,87 @@
+//! What each command does with an engine: one file for each family.
+//!
+//! Every one asks the engine and turns what it says into a [`Reply`]; what
+//! to say is decided by functions over values.
+
+mod artifact;
+mod completions;
+mod diff;
+mod diffstat;
+mod events;
+mod restore;
+mod run;
+mod runs;
+mod snapshot;
+mod undo;
+mod upkeep;
+mod why;
+
+use std::future::Future;
+
+use stillframe::Engine;
+
+pub(crate) use completions::completions;
+
+use crate::failure::Failure;
+use crate::output::{Console, Reply};
+use crate::progress::ProgressLine;
+use crate::request::Request;
+use crate::signals::Signals;
+
+/// What a command works with.
+pub(crate) struct Tools {
+    /// The engine.
+    pub(crate) engine: Engine,
+    /// Whether a document is wanted.
+    pub(crate) json: bool,
+    /// For what has to be said before the end.
+    pub(crate) console: Console,
+    /// The line that says how far a capture has come, if there is one.
+    pub(crate) progress: Option<ProgressLine>,
+}
+
+/// Does what was asked for.
+pub(crate) async fn carry_out(tools: &Tools, request: Request) -> Result<Reply, Failure> {
+    match request {
+        Request::Run(request) => run::run(tools, *request).await,
+        Request::Snapshot(workspace, label) => snapshot::snapshot(tools, workspace, label).await,
+        Request::List(workspace) => snapshot::list(tools, workspace).await,
+        Request::Diff(workspace, request, view) => {
+            diff::diff(tools, workspace, request, view).await
+        }
+        Request::PlanRestore(workspace, request) => restore::plan(tools, workspace, request).await,
+        Request::Restore(workspace, request) => {
+            to_the_end(tools, restore::restore(tools, workspace, request)).await
+        }
+        Request::Undo(request) => to_the_end(tools, undo::undo(tools, request)).await,
+        Request::Runs(query) => runs::runs(tools, query).await,
+        Request::Show(id) => runs::show(tools, &id).await,
+        Request::Why(workspace, path, snapshot) => {
+            why::why(tools, workspace, path, snapshot.as_deref()).await
+        }
+        Request::Events(query) => events::events(tools, query).await,
+        Request::FollowEvents(query) => events::follow(tools, query).await,
+        Request::Artifacts => artifact::list(tools).await,
+        Request::GetArtifact(key) => artifact::get(tools, &key).await,
+        Request::RemoveArtifact(key) => artifact::remove(tools, &key).await,
+        Request::Verify(workspace) => upkeep::verify(tools, workspace).await,
+        Request::Gc(workspace, options) => upkeep::gc(tools, workspace, options).await,
+        Request::Completions(shell) => Ok(completions(shell)),
+    }
+}
+
+/// Does `work`, whoever interrupts. A restore that is killed half-way is finished by the next
+/// command, but nobody who presses Ctrl-C wants to look at half a restore until then.
+async fn to_the_end(
+    tools: &Tools,
+    work: impl Future<Output = Result<Reply, Failure>>,
+) -> Result<Reply, Failure> {
+    let mut signals = Signals::listen()?;
+    let mut work = Box::pin(work);
+    loop {
+        tokio::select! {
+            reply = &mut work => return reply,
+            _ = signals.next() => tools.console.note("finishing what was begun"),
+        }
+    }
+}

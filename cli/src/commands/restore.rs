@@ -1,0 +1,401 @@
+//! `restore`, and what is said about a restore, a rollback or an undo.
+
+use serde::Serialize;
+use stillframe::backends::{EntryKind, ModeChange, SkipReason};
+use stillframe::{
+    PlanId, RelPath, RestoreDocument, RestorePlan, RestoreRequest, RestoreStatus, Skipped,
+    SnapshotId, WorkspaceOptions,
+};
+
+use super::Tools;
+use crate::failure::Failure;
+use crate::output::{self, Reply};
+
+/// How many kept paths the lines after a run name one by one.
+const MAX_NAMED: usize = 10;
+
+/// Says what a restore would do.
+pub(super) async fn plan(
+    tools: &Tools,
+    workspace: WorkspaceOptions,
+    request: RestoreRequest,
+) -> Result<Reply, Failure> {
+    let session = tools.engine.workspace_session(&workspace.path).await?;
+    let plan = session.plan_restore(&workspace, request).await?;
+    let document = PlanDocument::of(&plan);
+    let reply = Reply::new(tools.json, &document, || preview(&plan));
+    Ok(match plan.is_empty() {
+        true => reply,
+        false => reply.note(format!(
+            "nothing was touched; add \"--apply {}\" in place of --plan to do exactly this",
+            plan.id
+        )),
+    })
+}
+
+/// Restores.
+pub(super) async fn restore(
+    tools: &Tools,
+    workspace: WorkspaceOptions,
+    request: RestoreRequest,
+) -> Result<Reply, Failure> {
+    let session = tools.engine.workspace_session(&workspace.path).await?;
+    let document = session.restore(&workspace, request).await?;
+    let reply = Reply::new(tools.json, &document, || report(&document));
+    Ok(reply.exit_code(exit_code(&document)))
+}
+
+/// The exit code of a restore or an undo. Paths that were left as they are do not count: they are
+/// named.
+pub(super) fn exit_code(document: &RestoreDocument) -> u8 {
+    match document.status {
+        RestoreStatus::Completed => 0,
+        _ => Failure::exit_code(false),
+    }
+}
+
+/// A plan as a JSON document: the keys of a restore, of which nothing was done, and the plan's.
+#[derive(Serialize)]
+struct PlanDocument<'a> {
+    status: &'static str,
+    plan_id: &'a PlanId,
+    guard_snapshot: Option<SnapshotId>,
+    safety_tag: Option<String>,
+    restored: [RelPath; 0],
+    leftover_ignored: [RelPath; 0],
+    skipped: &'a [Skipped],
+    error: Option<String>,
+    target: &'a SnapshotId,
+    writes: Vec<PlannedWrite<'a>>,
+    removals: Vec<&'a RelPath>,
+    displaced: &'a [RelPath],
+    make_directories: Vec<Directory<'a>>,
+    remove_directories: &'a [RelPath],
+    modes: &'a [ModeChange],
+}
+
+#[derive(Serialize)]
+struct PlannedWrite<'a> {
+    path: &'a RelPath,
+    /// Whether something that was captured is there.
+    replaces: bool,
+    kind: &'static str,
+    /// The id of the content, in hexadecimal.
+    content: String,
+    mode: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct Directory<'a> {
+    path: &'a RelPath,
+    mode: u32,
+}
+
+impl<'a> PlanDocument<'a> {
+    fn of(plan: &'a RestorePlan) -> Self {
+        Self {
+            status: "planned",
+            plan_id: &plan.id,
+            guard_snapshot: None,
+            safety_tag: None,
+            restored: [],
+            leftover_ignored: [],
+            skipped: &plan.skipped,
+            error: None,
+            target: &plan.target,
+            writes: plan
+                .writes
+                .iter()
+                .map(|write| PlannedWrite {
+                    path: &write.path,
+                    replaces: write.current.is_some(),
+                    kind: match write.entry.kind {
+                        EntryKind::File => "file",
+                        EntryKind::Executable => "executable",
+                        EntryKind::Symlink => "symlink",
+                    },
+                    content: write.entry.id.to_string(),
+                    mode: write.mode,
+                })
+                .collect(),
+            removals: plan.removals.iter().map(|removal| &removal.path).collect(),
+            displaced: &plan.displaced,
+            make_directories: plan
+                .make_directories
+                .iter()
+                .map(|(path, mode)| Directory { path, mode: *mode })
+                .collect(),
+            remove_directories: &plan.remove_directories,
+            modes: &plan.modes,
+        }
+    }
+}
+
+/// A plan for people.
+fn preview(plan: &RestorePlan) -> String {
+    let mut lines = Vec::new();
+    for write in &plan.writes {
+        let verb = if write.current.is_some() {
+            "replace"
+        } else {
+            "create"
+        };
+        lines.push(format!("{verb:8} {}", write.path));
+    }
+    for removal in &plan.removals {
+        lines.push(format!("remove   {}", removal.path));
+    }
+    for path in &plan.displaced {
+        lines.push(format!(
+            "displace {path} (a FIFO, socket or device in the way)"
+        ));
+    }
+    for (path, _) in &plan.make_directories {
+        lines.push(format!("create   {path}/"));
+    }
+    for path in &plan.remove_directories {
+        lines.push(format!("remove   {path}/"));
+    }
+    for change in &plan.modes {
+        let (from, to) = (change.from, change.to);
+        lines.push(format!("chmod    {} ({from:04o} to {to:04o})", change.path));
+    }
+    lines.extend(plan.skipped.iter().map(kept));
+    match plan.is_empty() {
+        true => lines.push(format!("nothing to do: all is as {} has it", plan.target)),
+        false => lines.push(format!("plan {}", plan.id)),
+    }
+    lines.join("\n") + "\n"
+}
+
+/// What a restore or an undo did, for people.
+pub(super) fn report(document: &RestoreDocument) -> String {
+    let mut lines: Vec<String> = document
+        .restored
+        .iter()
+        .map(|path| format!("restored {path}"))
+        .collect();
+    lines.extend(document.skipped.iter().map(kept));
+    lines.extend(
+        document
+            .leftover_ignored
+            .iter()
+            .map(|path| format!("kept     {path} (ignored; it came after the snapshot)")),
+    );
+    lines.push(upshot(document));
+    if let Some(tag) = &document.safety_tag {
+        lines.push(format!(
+            "the branch was moved; its old tip is {}",
+            output::printable(tag)
+        ));
+    }
+    lines.join("\n") + "\n"
+}
+
+/// What a rollback did, for people: a few lines.
+pub(super) fn rollback_story(document: &RestoreDocument) -> Vec<String> {
+    let mut lines = vec![match document.status {
+        RestoreStatus::Completed => format!("rolled back: {}", upshot(document)),
+        _ => upshot(document),
+    }];
+    lines.extend(document.skipped.iter().take(MAX_NAMED).map(kept));
+    if document.skipped.len() > MAX_NAMED {
+        lines.push(format!(
+            "kept     {} more",
+            output::count((document.skipped.len() - MAX_NAMED) as u64, "path")
+        ));
+    }
+    if let Some(tag) = &document.safety_tag {
+        lines.push(format!(
+            "the branch was moved back; its old tip is {}",
+            output::printable(tag)
+        ));
+    }
+    lines
+}
+
+/// One line that says how a restore ended.
+fn upshot(document: &RestoreDocument) -> String {
+    let error = document
+        .error
+        .as_ref()
+        .map(|error| format!(": {}", output::printable(&error.message)))
+        .unwrap_or_default();
+    let restored = output::count(document.restored.len() as u64, "path");
+    let guard = document
+        .guard_snapshot
+        .as_ref()
+        .map(|guard| format!("; what was there is kept as {guard}"))
+        .unwrap_or_default();
+    match document.status {
+        RestoreStatus::Completed if !error.is_empty() => {
+            format!("{restored} restored, but not everything of the repository{error}{guard}")
+        }
+        RestoreStatus::Completed if document.restored.is_empty() => {
+            format!("nothing had to be restored{guard}")
+        }
+        RestoreStatus::Completed => format!("{restored} restored{guard}"),
+        RestoreStatus::Refused => format!("refused, and nothing was touched{error}"),
+        _ => format!("not finished, recovery will finish it{error}{guard}"),
+    }
+}
+
+fn kept(skipped: &Skipped) -> String {
+    let why = match skipped.reason {
+        SkipReason::EditedSince => "edited since",
+        SkipReason::ChangedMeanwhile => "changed meanwhile",
+        SkipReason::DirectoryNotEmpty => "something in it is in no snapshot",
+        SkipReason::NestedRepository => "a nested repository",
+        SkipReason::Refused => "the system refused it",
+        SkipReason::Omitted(reason) => {
+            return format!("kept     {} (not captured: {reason})", skipped.path);
+        }
+        _ => "left as it is",
+    };
+    format!("kept     {} ({why})", skipped.path)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn guard() -> String {
+        format!("snap_{}", "c".repeat(32))
+    }
+
+    fn document(changes: Value) -> RestoreDocument {
+        let mut document = json!({
+            "status": "completed", "plan_id": "plan_1", "guard_snapshot": guard(),
+            "safety_tag": null, "restored": ["a", "b"], "leftover_ignored": [], "skipped": [],
+            "error": null,
+        });
+        for (key, value) in changes.as_object().expect("an object") {
+            document[key] = value.clone();
+        }
+        serde_json::from_value(document).expect("it is the document of a restore")
+    }
+
+    fn plan(changes: Value) -> RestorePlan {
+        let mut plan = json!({
+            "id": "plan_1", "target": guard(), "writes": [], "removals": [], "displaced": [],
+            "make_directories": [], "remove_directories": [], "modes": [], "skipped": [],
+        });
+        for (key, value) in changes.as_object().expect("an object") {
+            plan[key] = value.clone();
+        }
+        serde_json::from_value(plan).expect("it is a plan")
+    }
+
+    #[test]
+    fn what_was_kept_is_named_with_its_reason_and_is_no_failure() {
+        let document = document(json!({
+            "restored": ["a"],
+            "skipped": [{"path": "b", "reason": "edited_since"}, {"path": "c", "reason": "too_large"}],
+            "leftover_ignored": ["out"],
+        }));
+        assert_eq!(
+            report(&document),
+            format!(
+                "restored a\n\
+                 kept     b (edited since)\n\
+                 kept     c (not captured: too_large)\n\
+                 kept     out (ignored; it came after the snapshot)\n\
+                 1 path restored; what was there is kept as {}\n",
+                guard()
+            )
+        );
+        assert_eq!(exit_code(&document), 0);
+    }
+
+    #[test]
+    fn a_restore_that_was_not_done_is_exit_code_1_and_says_whether_anything_was_touched() {
+        let error = json!({"kind": "HeadMoved", "message": "HEAD is elsewhere"});
+        for (status, expected) in [
+            (
+                "refused",
+                "refused, and nothing was touched: HEAD is elsewhere",
+            ),
+            (
+                "failed",
+                "not finished, recovery will finish it: HEAD is elsewhere",
+            ),
+        ] {
+            let document = document(json!({
+                "status": status, "error": error, "restored": [], "guard_snapshot": null,
+            }));
+            assert_eq!(report(&document), format!("{expected}\n"));
+            assert_eq!(rollback_story(&document), [expected]);
+            assert_eq!(exit_code(&document), 1);
+        }
+    }
+
+    #[test]
+    fn a_restore_without_the_repository_says_so() {
+        let document = document(json!({
+            "error": {"kind": "NotFound", "message": ".git is gone"}, "guard_snapshot": null,
+        }));
+        let line = "2 paths restored, but not everything of the repository: .git is gone";
+        assert_eq!(report(&document).lines().last(), Some(line));
+        assert_eq!(exit_code(&document), 0);
+    }
+
+    #[test]
+    fn the_story_of_a_rollback_stays_short() {
+        let skipped: Vec<Value> = (10..30)
+            .map(|n| json!({"path": format!("f{n}"), "reason": "changed_meanwhile"}))
+            .collect();
+        let lines = rollback_story(&document(json!({"skipped": skipped})));
+        assert_eq!(lines.len(), 12);
+        assert_eq!(lines[11], "kept     10 paths more");
+    }
+
+    #[test]
+    fn a_plan_names_every_path_and_its_id() {
+        let entry = stillframe::backends::Entry {
+            kind: EntryKind::Executable,
+            id: stillframe::backends::ContentId::Sha1([0xab; 20]),
+        };
+        let plan = plan(json!({
+            "writes": [
+                {"path": "new", "current": null, "entry": entry, "mode": 0o644},
+                {"path": "old", "current": entry, "entry": entry, "mode": 0o644},
+            ],
+            "removals": [{"path": "gone", "current": entry}],
+            "displaced": ["pipe"],
+            "make_directories": [["empty", 0o755]],
+            "remove_directories": ["d"],
+            "modes": [{"path": "m", "from": 0o600, "to": 0o644}],
+            "skipped": [{"path": "k", "reason": "edited_since"}],
+        }));
+        assert_eq!(
+            preview(&plan),
+            "create   new\nreplace  old\nremove   gone\n\
+             displace pipe (a FIFO, socket or device in the way)\ncreate   empty/\nremove   d/\n\
+             chmod    m (0600 to 0644)\nkept     k (edited since)\nplan plan_1\n"
+        );
+        let document = serde_json::to_value(PlanDocument::of(&plan)).expect("plain data");
+        assert_eq!(document["plan_id"], "plan_1");
+        assert_eq!(document["status"], "planned");
+        assert_eq!(document["restored"], json!([]), "nothing was");
+        assert_eq!(
+            document["writes"][0],
+            json!({
+                "path": "new", "replaces": false, "kind": "executable", "content": "ab".repeat(20),
+                "mode": 0o644,
+            })
+        );
+        assert_eq!(document["removals"], json!(["gone"]));
+        assert_eq!(
+            document["make_directories"][0],
+            json!({"path": "empty", "mode": 0o755})
+        );
+    }
+
+    #[test]
+    fn a_plan_with_nothing_to_do_says_so() {
+        let text = format!("nothing to do: all is as {} has it\n", guard());
+        assert_eq!(preview(&plan(json!({}))), text);
+    }
+}

@@ -1,0 +1,423 @@
+//! `run`: a command between two snapshots.
+
+use std::future::Future;
+use std::path::Path;
+
+use stillframe::{
+    Adapter, AdapterError, AdapterOutput, BackendKind, CancellationToken, CommandAdapter, Error,
+    Failure as FailureRecord, RestoreStatus, RunContext, RunDocument, RunStatus, WorkspaceDocument,
+};
+
+use super::{Tools, restore, snapshot};
+use crate::failure::Failure;
+use crate::output::{self, Reply};
+use crate::progress::ProgressLine;
+use crate::request::RunRequest;
+use crate::signals::{self, Signals};
+
+/// The engine could not do its part before or after the command.
+const EXIT_ENGINE_FAILED: u8 = 125;
+/// As timeout(1) has it.
+const EXIT_TIMED_OUT: u8 = 124;
+
+/// Runs the command; a signal ends it, and what follows the command is done all the same.
+pub(super) async fn run(tools: &Tools, request: RunRequest) -> Result<Reply, Failure> {
+    let mut signals = Signals::listen()?;
+    let cancellation = CancellationToken::new();
+    let keeps_content = request
+        .options
+        .workspace
+        .as_ref()
+        .is_some_and(|workspace| workspace.retain_content);
+    let options = request.options.cancellation(cancellation.clone());
+    let adapter = Foreground {
+        command: request.adapter,
+        progress: tools.progress.clone(),
+    };
+    let execution = async {
+        match request.session {
+            Some(id) => {
+                let session = tools.engine.session(id).await?;
+                session.execute_run(options, adapter).await
+            }
+            None => tools.engine.run_once(options, adapter).await,
+        }
+    };
+    let mut execution = Box::pin(execution);
+    let mut signal = None;
+    let outcome = loop {
+        tokio::select! {
+            outcome = &mut execution => break outcome?,
+            number = signals.next() => {
+                if signal.is_none() {
+                    signal = Some(number);
+                    cancellation.cancel();
+                    tools.console.note("ending the command; then the workspace is captured");
+                }
+            }
+        }
+    };
+    if let Some(progress) = &tools.progress {
+        progress.clear();
+    }
+    let document = outcome.document();
+    let ended = Ended {
+        document: &document,
+        run_error: outcome.run.error.as_ref(),
+        engine_error: outcome.workspace.error.as_ref(),
+    };
+    let mut reply = match tools.json {
+        true => Reply::new(true, &document, String::new),
+        // stdout is the command's alone.
+        false => Reply::default(),
+    };
+    reply.notes = story(&ended, keeps_content, &request.elsewhere);
+    if let Some(workspace) = &document.workspace {
+        let captured = [&workspace.before_snapshot, &workspace.after_snapshot];
+        reply.warnings = snapshot::warnings(captured.into_iter().flatten());
+    }
+    Ok(reply.exit_code(exit_code(&ended, signal)))
+}
+
+/// A run that is over, and whose fault what is: two failures are two fields.
+#[derive(Clone, Copy)]
+struct Ended<'a> {
+    document: &'a RunDocument,
+    /// Why the work did not complete.
+    run_error: Option<&'a FailureRecord>,
+    /// What the engine could not do after the work.
+    engine_error: Option<&'a FailureRecord>,
+}
+
+/// A command that has the terminal to itself while it runs.
+struct Foreground {
+    command: CommandAdapter,
+    progress: Option<ProgressLine>,
+}
+
+impl Adapter for Foreground {
+    fn check(&self, workspace: Option<&Path>) -> Result<(), Error> {
+        self.command.check(workspace)
+    }
+
+    fn run(
+        &self,
+        context: RunContext,
+    ) -> impl Future<Output = Result<AdapterOutput, AdapterError>> + Send {
+        if let Some(progress) = &self.progress {
+            progress.clear();
+        }
+        self.command.run(context)
+    }
+}
+
+/// The exit code of `run`: the command's own, unless its time was up, it was stopped by `signal`
+/// (whose number this is), or the engine could not see or put right what it did: that is an error
+/// of its own.
+fn exit_code(ended: &Ended<'_>, signal: Option<u8>) -> u8 {
+    let document = ended.document;
+    if ended.engine_error.is_some() || document.workspace.as_ref().is_some_and(is_unfinished) {
+        return EXIT_ENGINE_FAILED;
+    }
+    let own = document.exit_code.and_then(|code| u8::try_from(code).ok());
+    match document.status {
+        RunStatus::Completed => own.unwrap_or(0),
+        RunStatus::Timeout => EXIT_TIMED_OUT,
+        RunStatus::Cancelled => signal
+            .map(signals::exit_code)
+            .or(own.filter(|code| *code != 0))
+            .unwrap_or(EXIT_ENGINE_FAILED),
+        _ => own.filter(|code| *code != 0).unwrap_or(EXIT_ENGINE_FAILED),
+    }
+}
+
+/// Whether the engine left its part undone. A rollback that was refused touched nothing and says
+/// why, so it does not hide the command's own code.
+fn is_unfinished(workspace: &WorkspaceDocument) -> bool {
+    let rollback_failed = workspace
+        .rollback
+        .as_ref()
+        .is_some_and(|rollback| rollback.status == RestoreStatus::Failed);
+    let is_incomplete = workspace.before_snapshot.is_some() && workspace.after_snapshot.is_none();
+    is_incomplete || rollback_failed
+}
+
+/// What became of a run, for people: a few lines. `elsewhere` is added to command lines so that
+/// they are about this workspace.
+fn story(ended: &Ended<'_>, keeps_content: bool, elsewhere: &str) -> Vec<String> {
+    let document = ended.document;
+    let mut lines = vec![ending(ended)];
+    if let Some(error) = ended.engine_error {
+        lines.push(format!(
+            "what the command changed is not fully known: {}",
+            output::printable(&error.message)
+        ));
+    }
+    let Some(workspace) = &document.workspace else {
+        return lines;
+    };
+    if let Some(diff) = &workspace.diff {
+        lines.push(super::diff::totals(diff));
+        if let Some(key) = &diff.patch_ref {
+            lines.push(format!(
+                "the patch ({}): \"stillframe artifact get {}\"",
+                output::size(diff.patch_bytes.unwrap_or(0)),
+                output::printable(key)
+            ));
+        }
+    }
+    if let (Some(before), Some(after)) = (&workspace.before_snapshot, &workspace.after_snapshot) {
+        lines.push(format!("before {}, after {}", before.id, after.id));
+    }
+    match &workspace.rollback {
+        Some(rollback) => lines.extend(restore::rollback_story(rollback)),
+        None => lines.extend(way_back(document, workspace, keeps_content, elsewhere)),
+    }
+    if let Some((rollback, after)) = workspace
+        .rollback
+        .as_ref()
+        .zip(workspace.after_snapshot.as_ref())
+        && rollback.status == RestoreStatus::Completed
+        && !rollback.restored.is_empty()
+    {
+        lines.push(format!(
+            "what the run left is kept: \"stillframe restore {}{elsewhere}\" brings it back",
+            after.id
+        ));
+    }
+    lines
+}
+
+fn ending(ended: &Ended<'_>) -> String {
+    let document = ended.document;
+    let id = &document.run_id;
+    let how = match document.status {
+        RunStatus::Completed => "completed",
+        RunStatus::Failed => "failed",
+        RunStatus::Timeout => "timed out",
+        RunStatus::Cancelled => "was cancelled",
+        RunStatus::Pending | RunStatus::Running => "is under way",
+        _ => document.status.as_str(),
+    };
+    match ended.run_error {
+        // That it was asked to stop is all there is to say.
+        Some(_) if document.status == RunStatus::Cancelled => format!("run {id} {how}"),
+        Some(error) => format!("run {id} {how}: {}", output::printable(&error.message)),
+        None => format!("run {id} {how}"),
+    }
+}
+
+/// How to take back what a run changed, if it changed anything.
+fn way_back(
+    document: &RunDocument,
+    workspace: &WorkspaceDocument,
+    keeps_content: bool,
+    elsewhere: &str,
+) -> Option<String> {
+    let diff = workspace
+        .diff
+        .as_ref()
+        .filter(|diff| diff.files_changed > 0)?;
+    Some(match (diff.backend, keeps_content) {
+        (BackendKind::Hash, false) => {
+            "no content was kept, so it cannot be taken back; --retain-content keeps it".to_owned()
+        }
+        _ => format!(
+            "\"stillframe undo {}{elsewhere}\" takes it back",
+            document.run_id
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::commands::snapshot::tests::snapshot_json;
+
+    fn document(status: &str, exit_code: Option<i32>, workspace: Value) -> RunDocument {
+        let error = (status != "completed")
+            .then(|| json!({"kind": "Failed", "message": "the command did\nsomething"}));
+        serde_json::from_value(json!({
+            "run_id": "run_1", "session_id": "ses_1", "status": status, "exit_code": exit_code,
+            "error": error, "workspace": workspace,
+        }))
+        .expect("it is the document of a run")
+    }
+
+    fn ended(document: &RunDocument) -> Ended<'_> {
+        Ended {
+            document,
+            run_error: document.error.as_ref(),
+            engine_error: None,
+        }
+    }
+
+    fn workspace(changed: &[&str]) -> Value {
+        json!({
+            "backend": "git",
+            "before_snapshot": snapshot_json('a', &[]),
+            "after_snapshot": snapshot_json('b', &[]),
+            "diff": {
+                "backend": "git", "from_ref": "a", "to_ref": "b", "files_changed": changed.len(),
+                "insertions": 2, "deletions": 1, "changed_paths": changed, "added": [],
+                "modified": changed, "deleted": [], "has_patch": true, "patch": "x",
+                "patch_ref": null, "patch_bytes": 1, "patch_truncated": false,
+            },
+            "rollback": null,
+            "error": null,
+        })
+    }
+
+    fn rollback(status: &str) -> Value {
+        json!({
+            "status": status, "guard_snapshot": format!("snap_{}", "c".repeat(32)),
+            "safety_tag": null, "restored": ["a"], "leftover_ignored": [], "skipped": [],
+            "error": null,
+        })
+    }
+
+    #[test]
+    fn the_exit_code_is_the_commands_own() {
+        for (status, own, expected) in [
+            ("completed", Some(0), 0),
+            ("completed", None, 0),
+            ("failed", Some(42), 42),
+            ("failed", Some(127), 127),
+            ("failed", Some(137), 137),
+            ("timeout", Some(124), 124),
+            ("timeout", None, 124),
+            ("failed", None, 125),
+        ] {
+            let document = document(status, own, workspace(&[]));
+            assert_eq!(
+                exit_code(&ended(&document), None),
+                expected,
+                "{status} {own:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_cancelled_run_exits_by_the_signal_that_asked_for_it() {
+        for (own, signal, expected) in [
+            (Some(143), Some(2), 130),
+            (Some(0), Some(15), 143),
+            (None, Some(1), 129),
+            (Some(143), None, 143),
+            (Some(0), None, 125),
+        ] {
+            let document = document("cancelled", own, Value::Null);
+            assert_eq!(
+                exit_code(&ended(&document), signal),
+                expected,
+                "{own:?} {signal:?}"
+            );
+        }
+        let finished = document("completed", Some(0), workspace(&[]));
+        assert_eq!(
+            exit_code(&ended(&finished), Some(2)),
+            0,
+            "it was done before the signal counted"
+        );
+    }
+
+    #[test]
+    fn a_failure_of_the_engine_after_the_command_is_125() {
+        let mut uncaptured = workspace(&[]);
+        uncaptured["after_snapshot"] = Value::Null;
+        let mut half_way = workspace(&[]);
+        half_way["rollback"] = rollback("failed");
+        for workspace in [uncaptured, half_way] {
+            let document = document("failed", Some(3), workspace);
+            assert_eq!(exit_code(&ended(&document), None), 125);
+            assert_eq!(
+                document.exit_code,
+                Some(3),
+                "the document has the command's own"
+            );
+        }
+        let document_of_failed = document("failed", Some(3), workspace(&[]));
+        let full = FailureRecord::new("NoSpace", "the disk is full");
+        let uncompared = Ended {
+            engine_error: Some(&full),
+            ..ended(&document_of_failed)
+        };
+        assert_eq!(exit_code(&uncompared, None), 125);
+        let lines = story(&uncompared, false, "");
+        let line = "what the command changed is not fully known: the disk is full";
+        assert_eq!(lines[1], line, "beside the command's own: {lines:?}");
+        let mut refused = workspace(&[]);
+        refused["rollback"] = rollback("refused");
+        assert_eq!(
+            exit_code(&ended(&document("failed", Some(3), refused)), None),
+            3
+        );
+    }
+
+    #[test]
+    fn a_completed_run_says_what_changed_and_how_to_take_it_back() {
+        let document = document("completed", Some(0), workspace(&["a", "b"]));
+        let (a, b) = ("a".repeat(32), "b".repeat(32));
+        assert_eq!(
+            story(&ended(&document), false, " --workspace /w"),
+            [
+                "run run_1 completed".to_owned(),
+                "2 files changed, 2 insertions(+), 1 deletion(-)".to_owned(),
+                format!("before snap_{a}, after snap_{b}"),
+                "\"stillframe undo run_1 --workspace /w\" takes it back".to_owned(),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_run_that_changed_nothing_has_nothing_to_take_back() {
+        let lines = story(
+            &ended(&document("failed", Some(2), workspace(&[]))),
+            false,
+            "",
+        );
+        assert_eq!(lines[0], "run run_1 failed: the command did\\nsomething");
+        assert_eq!(lines[1], "no file changed");
+        assert_eq!(lines.len(), 3, "{lines:?}");
+    }
+
+    #[test]
+    fn a_cancelled_run_is_said_to_be_that_and_no_more() {
+        let lines = story(
+            &ended(&document("cancelled", Some(143), Value::Null)),
+            false,
+            "",
+        );
+        assert_eq!(lines, ["run run_1 was cancelled"]);
+    }
+
+    #[test]
+    fn a_rollback_says_where_the_work_is_kept() {
+        let mut rolled_back = workspace(&["a"]);
+        rolled_back["rollback"] = rollback("completed");
+        let lines = story(&ended(&document("failed", Some(2), rolled_back)), false, "");
+        let restore = format!("stillframe restore snap_{}", "b".repeat(32));
+        assert!(
+            lines.last().is_some_and(|line| line.contains(&restore)),
+            "{lines:?}"
+        );
+        assert!(!lines.iter().any(|line| line.contains("undo")), "{lines:?}");
+    }
+
+    #[test]
+    fn an_undo_that_cannot_work_is_not_suggested() {
+        let mut hashed = workspace(&["a"]);
+        hashed["diff"]["backend"] = json!("hash");
+        for (keeps_content, expected) in [(false, "--retain-content"), (true, "stillframe undo")] {
+            let lines = story(
+                &ended(&document("failed", Some(2), hashed.clone())),
+                keeps_content,
+                "",
+            );
+            let last = lines.last().expect("there are lines");
+            assert!(last.contains(expected), "{last}");
+        }
+    }
+}

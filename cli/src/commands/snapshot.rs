@@ -1,0 +1,249 @@
+//! `snapshot`, `list`, and what is said about a snapshot.
+
+use std::collections::BTreeMap;
+
+use stillframe::{Label, Omission, OmissionReason, Snapshot, WorkspaceOptions};
+
+use super::Tools;
+use crate::failure::Failure;
+use crate::output::{self, Reply};
+
+/// How many omissions are named one by one; a person who wants more asks for all of them.
+const MAX_NAMED: usize = 10;
+
+/// Takes a snapshot.
+pub(super) async fn snapshot(
+    tools: &Tools,
+    workspace: WorkspaceOptions,
+    label: Label,
+) -> Result<Reply, Failure> {
+    let session = tools.engine.workspace_session(&workspace.path).await?;
+    let snapshot = session.snapshot(&workspace, label).await?;
+    let text = || format!("{}\n", snapshot.id);
+    Ok(Reply::new(tools.json, &snapshot, text)
+        .note(cost(&snapshot))
+        .warnings(warnings([&snapshot])))
+}
+
+/// Lists the snapshots of a workspace.
+pub(super) async fn list(tools: &Tools, workspace: WorkspaceOptions) -> Result<Reply, Failure> {
+    let snapshots = tools.engine.snapshots(&workspace).await?;
+    let reply = Reply::new(tools.json, &snapshots, || listing(&snapshots));
+    Ok(match snapshots.is_empty() {
+        true => reply.note("there are no snapshots of this workspace yet"),
+        false => reply,
+    })
+}
+
+/// What a capture saw and cost.
+fn cost(snapshot: &Snapshot) -> String {
+    let metadata = &snapshot.metadata;
+    format!(
+        "{} captured with {} in {} ms; {} hashed, {} read",
+        output::count(metadata.files, "file"),
+        snapshot.backend,
+        metadata.duration_ms,
+        output::count(metadata.files_hashed, "file"),
+        output::size(metadata.bytes_read)
+    )
+}
+
+fn listing(snapshots: &[Snapshot]) -> String {
+    let rows: Vec<Vec<String>> = snapshots
+        .iter()
+        .map(|snapshot| {
+            vec![
+                snapshot.id.to_string(),
+                format!("{:.0}", snapshot.captured_at),
+                snapshot.backend.to_string(),
+                output::count(snapshot.metadata.files, "file"),
+                output::printable(snapshot.label.as_str()),
+            ]
+        })
+        .collect();
+    output::table(&rows)
+}
+
+/// A snapshot in full.
+pub(super) fn description(snapshot: &Snapshot) -> String {
+    let metadata = &snapshot.metadata;
+    let mut rows = vec![
+        ("snapshot", snapshot.id.to_string()),
+        ("label", output::printable(snapshot.label.as_str())),
+        ("taken", snapshot.captured_at.to_string()),
+        ("workspace", stillframe::backends::printable(&snapshot.path)),
+        ("backend", snapshot.backend.to_string()),
+        ("ref", output::printable(&snapshot.reference)),
+    ];
+    let mut optional = |name, value: &Option<String>| {
+        rows.extend(value.as_deref().map(|v| (name, output::printable(v))));
+    };
+    optional("tree", &snapshot.tree);
+    optional("HEAD", &metadata.head_ref);
+    optional("branch", &metadata.branch);
+    if let Some(dirty) = metadata.dirty {
+        let text = if dirty { "yes" } else { "no, it is as HEAD" };
+        rows.push(("dirty", text.to_owned()));
+    }
+    rows.push(("captured", cost(snapshot)));
+    rows.push((
+        "left out",
+        match snapshot.omissions().len() {
+            0 => "nothing".to_owned(),
+            number => output::count(number as u64, "path"),
+        },
+    ));
+    let rows: Vec<Vec<String>> = rows
+        .into_iter()
+        .map(|(name, value)| vec![name.to_owned(), value])
+        .collect();
+    let mut text = output::table(&rows);
+    for omission in snapshot.omissions() {
+        text.push_str(&format!("  {}\n", named(omission)));
+    }
+    text
+}
+
+/// What a person should know was not captured: each path once, the first [`MAX_NAMED`] by name.
+pub(super) fn warnings<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> Vec<String> {
+    let mut omissions = BTreeMap::new();
+    let mut lister = None;
+    for snapshot in snapshots {
+        for omission in snapshot.omissions() {
+            if is_surprising(omission.reason) {
+                omissions.entry(&omission.path).or_insert(omission);
+                lister = Some(&snapshot.id);
+            }
+        }
+    }
+    let mut lines: Vec<String> = omissions
+        .values()
+        .take(MAX_NAMED)
+        .map(|omission| format!("not captured: {}", named(omission)))
+        .collect();
+    if let (Some(id), true) = (lister, omissions.len() > MAX_NAMED) {
+        lines.push(format!(
+            "not captured: {} more; \"stillframe show {id}\" lists them",
+            output::count((omissions.len() - MAX_NAMED) as u64, "path")
+        ));
+    }
+    lines
+}
+
+fn named(omission: &Omission) -> String {
+    match omission.bytes {
+        Some(bytes) => format!("{} ({}, {bytes} bytes)", omission.path, omission.reason),
+        None => format!("{} ({})", omission.path, omission.reason),
+    }
+}
+
+/// Whether leaving it out is not what was asked for, by rules, by options or by git's nature.
+fn is_surprising(reason: OmissionReason) -> bool {
+    !matches!(
+        reason,
+        OmissionReason::Ignored
+            | OmissionReason::Excluded
+            | OmissionReason::GitDir
+            | OmissionReason::Sparse
+    )
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A snapshot with these omissions: path, reason, bytes.
+    pub(in crate::commands) fn snapshot_json(digit: char, omissions: &[(&str, &str)]) -> Value {
+        let omissions: Vec<Value> = omissions
+            .iter()
+            .map(|(path, reason)| {
+                let bytes = (*reason == "too_large").then_some(200_000_000);
+                json!({"path": path, "reason": reason, "bytes": bytes})
+            })
+            .collect();
+        json!({
+            "id": format!("snap_{}", digit.to_string().repeat(32)),
+            "backend": "git", "path": "/w", "ref": "c0ffee", "tree": "7ree", "label": "before",
+            "captured_at": "2026-02-03T04:05:06.789Z",
+            "metadata": {
+                "head_ref": null, "branch": "main", "dirty": true, "includes_untracked": true,
+                "files": 3, "files_hashed": 1, "bytes_read": 2048, "duration_ms": 12,
+            },
+            "omissions": omissions,
+        })
+    }
+
+    fn snapshot(digit: char, omissions: &[(&str, &str)]) -> Snapshot {
+        serde_json::from_value(snapshot_json(digit, omissions)).expect("it is a snapshot")
+    }
+
+    #[test]
+    fn only_surprises_are_warned_of_and_each_once() {
+        let before = snapshot(
+            'a',
+            &[
+                ("big", "too_large"),
+                ("fifo", "special"),
+                ("ignored", "ignored"),
+                ("m", "git_dir"),
+                ("node_modules", "excluded"),
+                ("s", "sparse"),
+            ],
+        );
+        let after = snapshot('b', &[("big", "too_large"), ("secret\u{1b}", "unreadable")]);
+        assert_eq!(
+            warnings([&before, &after]),
+            [
+                "not captured: big (too_large, 200000000 bytes)",
+                "not captured: fifo (special)",
+                "not captured: secret\\u{1b} (unreadable)",
+            ]
+        );
+    }
+
+    #[test]
+    fn after_ten_warnings_there_is_a_count() {
+        let names: Vec<String> = (10..25).map(|n| format!("f{n}")).collect();
+        let omissions: Vec<(&str, &str)> = names
+            .iter()
+            .map(|name| (name.as_str(), "unstable"))
+            .collect();
+        let many = snapshot('a', &omissions);
+        let lines = warnings([&many]);
+        assert_eq!(lines.len(), 11);
+        assert_eq!(lines[9], "not captured: f19 (unstable)");
+        let rest = format!(
+            "not captured: 5 paths more; \"stillframe show {}\" lists them",
+            many.id
+        );
+        assert_eq!(lines[10], rest);
+        assert_eq!(
+            warnings([&snapshot('a', &omissions[..10])]).len(),
+            10,
+            "ten need no count"
+        );
+    }
+
+    #[test]
+    fn a_listing_has_a_line_for_each_snapshot() {
+        assert_eq!(
+            listing(&[snapshot('a', &[]), snapshot('b', &[])]),
+            "snap_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa  2026-02-03T04:05:06Z  git  3 files  before\n\
+             snap_bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb  2026-02-03T04:05:06Z  git  3 files  before\n"
+        );
+    }
+
+    #[test]
+    fn a_description_names_everything_that_was_left_out() {
+        let text = description(&snapshot('a', &[("big", "too_large"), ("out", "ignored")]));
+        assert!(text.contains("left out   2 paths\n"), "{text}");
+        assert!(
+            text.ends_with("  big (too_large, 200000000 bytes)\n  out (ignored)\n"),
+            "{text}"
+        );
+        assert!(text.contains("branch     main\n"), "{text}");
+        assert!(!text.contains("HEAD  "), "unborn: {text}");
+    }
+}

@@ -1,0 +1,97 @@
+//! `undo`: takes back what an operation changed.
+
+use stillframe::{ErrorKind, UndoOutcome, UndoTarget, WorkspaceOptions};
+
+use super::{Tools, restore};
+use crate::failure::Failure;
+use crate::output::Reply;
+use crate::request::UndoRequest;
+
+/// Takes back an operation of the first candidate that knows of one.
+///
+/// A directory below a workspace is no workspace of its own by being stood in, so where nothing
+/// was captured the search goes on above.
+pub(super) async fn undo(tools: &Tools, request: UndoRequest) -> Result<Reply, Failure> {
+    let mut unknown = None;
+    for (at, candidate) in request.candidates.iter().enumerate() {
+        let workspace = WorkspaceOptions::at(candidate);
+        match tools.engine.snapshots(&workspace).await {
+            Ok(snapshots) if snapshots.is_empty() => continue,
+            Ok(_) => {}
+            Err(e) if at == 0 => return Err(e.into()),
+            // Some directory above that is no workspace, such as one that holds the state.
+            Err(_) => continue,
+        }
+        let session = tools.engine.workspace_session(candidate).await?;
+        match session.undo(&workspace, request.target.clone()).await {
+            Ok(outcome) => return Ok(told(tools.json, &outcome)),
+            Err(e) if e.touched() || !is_elsewhere(e.kind(), &request.target) => {
+                return Err(e.into());
+            }
+            Err(e) => {
+                unknown.get_or_insert(e);
+            }
+        }
+    }
+    match (unknown, request.target) {
+        (Some(error), _) => Err(error.into()),
+        (None, UndoTarget::Run(id)) => Err(somewhere_else(tools, &id).await),
+        (None, UndoTarget::Latest) => Err(Failure::not_found(
+            "nothing was done to this workspace that could be taken back",
+        )),
+    }
+}
+
+/// Whether this refusal may only mean that another directory was meant.
+fn is_elsewhere(kind: ErrorKind, target: &UndoTarget) -> bool {
+    match target {
+        UndoTarget::Latest => kind == ErrorKind::NotFound,
+        // A run of another workspace is known, and not one of this workspace.
+        UndoTarget::Run(_) => matches!(kind, ErrorKind::NotFound | ErrorKind::InvalidOptions),
+    }
+}
+
+/// Why a run cannot be taken back where no workspace is known.
+async fn somewhere_else(tools: &Tools, id: &str) -> Failure {
+    match tools.engine.find_run(id).await {
+        Err(e) => e.into(),
+        Ok(run) => match run.workspace_path {
+            Some(path) => Failure::invalid(format!(
+                "run {} is of another workspace and nothing was touched; add --workspace {path}",
+                run.id
+            )),
+            None => Failure::not_found(format!("run {} had no workspace", run.id)),
+        },
+    }
+}
+
+fn told(json: bool, outcome: &UndoOutcome) -> Reply {
+    let what = match &outcome.undone.run_id {
+        Some(run_id) => format!("took back run {run_id}"),
+        None => format!("took back the last {}", outcome.undone.operation.as_str()),
+    };
+    Reply::new(json, outcome, || restore::report(&outcome.restore))
+        .note(what)
+        .exit_code(restore::exit_code(&outcome.restore))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_be_meant_for_another_directory_goes_on_above() {
+        let latest = UndoTarget::Latest;
+        let run = UndoTarget::Run("run_1".to_owned());
+        for (kind, target, expected) in [
+            (ErrorKind::NotFound, &latest, true),
+            (ErrorKind::NotFound, &run, true),
+            (ErrorKind::InvalidOptions, &run, true),
+            (ErrorKind::InvalidOptions, &latest, false),
+            (ErrorKind::Busy, &latest, false),
+            (ErrorKind::Conflict, &run, false),
+        ] {
+            assert_eq!(is_elsewhere(kind, target), expected, "{kind} {target:?}");
+        }
+    }
+}

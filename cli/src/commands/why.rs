@@ -1,0 +1,36 @@
+//! `why`: whether a path is captured, and why or why not.
+
+use stillframe::{RelPath, Why, WorkspaceOptions};
+
+use super::Tools;
+use crate::failure::Failure;
+use crate::output::{self, Reply};
+
+/// Asks about `path`, now or in a snapshot.
+pub(super) async fn why(
+    tools: &Tools,
+    workspace: WorkspaceOptions,
+    path: RelPath,
+    snapshot: Option<&str>,
+) -> Result<Reply, Failure> {
+    let why = tools.engine.why(&workspace, path, snapshot).await?;
+    Ok(Reply::new(tools.json, &why, || sentence(&why)))
+}
+
+fn sentence(why: &Why) -> String {
+    let verdict = if why.captured {
+        "captured"
+    } else {
+        "not captured"
+    };
+    let rule = why
+        .rule
+        .as_deref()
+        .map(|rule| format!(", by {}", output::printable(rule)))
+        .unwrap_or_default();
+    format!(
+        "{}: {verdict} ({}{rule})\n",
+        why.path,
+        output::printable(&why.reason)
+    )
+}

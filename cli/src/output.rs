@@ -1,0 +1,279 @@
+//! What a command answers, and the one place that writes it.
+//!
+//! stdout has the answer: one JSON document with `--json`, text for people without. stderr has
+//! everything else that is for people, and with `--json` on a pipe warnings alone.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _, Read, Write};
+
+use serde::Serialize;
+use stillframe::ErrorKind;
+use stillframe::backends::printable_bytes;
+
+use crate::failure::Failure;
+
+/// What a command answers.
+#[derive(Default)]
+pub(crate) struct Reply {
+    /// For stdout.
+    pub(crate) answer: Answer,
+    /// For people, on stderr; one line each.
+    pub(crate) notes: Vec<String>,
+    /// For people, on stderr, also where notes are not wanted; one line each.
+    pub(crate) warnings: Vec<String>,
+    /// The exit code.
+    pub(crate) exit_code: u8,
+}
+
+/// What goes to stdout.
+#[derive(Default)]
+pub(crate) enum Answer {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Text, with its last newline.
+    Text(String),
+    /// Bytes as they are.
+    Bytes(Box<dyn Read>),
+}
+
+impl Reply {
+    /// The document, if one is wanted, else the text.
+    pub(crate) fn new(
+        json: bool,
+        document: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> Self {
+        let text = match json {
+            true => json_line(document),
+            false => text(),
+        };
+        Self {
+            answer: Answer::Text(text),
+            ..Self::default()
+        }
+    }
+
+    /// Adds a note.
+    pub(crate) fn note(mut self, line: impl Into<String>) -> Self {
+        self.notes.push(line.into());
+        self
+    }
+
+    /// Adds warnings.
+    pub(crate) fn warnings(mut self, lines: Vec<String>) -> Self {
+        self.warnings.extend(lines);
+        self
+    }
+
+    /// Sets the exit code.
+    pub(crate) fn exit_code(mut self, code: u8) -> Self {
+        self.exit_code = code;
+        self
+    }
+}
+
+/// A document on a line of its own.
+pub(crate) fn json_line(document: &impl Serialize) -> String {
+    let mut line = serde_json::to_string(document).expect("a document is plain data");
+    line.push('\n');
+    line
+}
+
+/// stdout and stderr.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Console {
+    json: bool,
+    shows_notes: bool,
+}
+
+impl Console {
+    /// `json`: whether stdout gets documents alone.
+    pub(crate) fn new(json: bool) -> Self {
+        Self {
+            json,
+            shows_notes: !json || io::stderr().is_terminal(),
+        }
+    }
+
+    /// Writes everything; answers with the exit code.
+    pub(crate) fn deliver(self, reply: Reply) -> Result<u8, Failure> {
+        for line in &reply.warnings {
+            self.warn(line);
+        }
+        // Before the answer, so that a person who looks at both reads the answer last.
+        for line in &reply.notes {
+            self.note(line);
+        }
+        let written = match reply.answer {
+            Answer::Nothing => Ok(()),
+            Answer::Text(text) => write_stdout(&mut text.as_bytes()),
+            Answer::Bytes(mut bytes) => write_stdout(&mut bytes),
+        };
+        written.map(|()| reply.exit_code)
+    }
+
+    /// Writes a piece of the answer at once. `false`: nobody reads it any more.
+    pub(crate) fn line(self, line: &str) -> Result<bool, Failure> {
+        let mut stdout = io::stdout().lock();
+        let written = stdout
+            .write_all(line.as_bytes())
+            .and_then(|()| stdout.flush());
+        match written {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            Err(e) => Err(stdout_failed(&e)),
+        }
+    }
+
+    /// Says why the command failed: in the document, if one is wanted, and to people.
+    pub(crate) fn fail(self, failure: &Failure) {
+        if self.json {
+            // A stdout that is gone cannot be told so.
+            let _ = self.line(&(failure.document() + "\n"));
+        }
+        self.note(&failure.line());
+    }
+
+    /// A line for people.
+    pub(crate) fn note(self, line: &str) {
+        if self.shows_notes {
+            to_stderr(line);
+        }
+    }
+
+    /// A line for people that is also shown where notes are not wanted.
+    pub(crate) fn warn(self, line: &str) {
+        to_stderr(&format!("warning: {line}"));
+    }
+}
+
+/// Everything that `bytes` has. A reader that left has what it wants: `head` ends many a pipeline.
+fn write_stdout(bytes: &mut dyn Read) -> Result<(), Failure> {
+    let mut buffer = vec![0; 64 * 1024];
+    let mut stdout = io::stdout().lock();
+    loop {
+        let filled = match bytes.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(filled) => filled,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => {
+                return Err(Failure::new(
+                    ErrorKind::of_storage(&e),
+                    format!("what was to be printed cannot be read: {e}"),
+                ));
+            }
+        };
+        match stdout.write_all(&buffer[..filled]) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            Err(e) => return Err(stdout_failed(&e)),
+        }
+    }
+    match stdout.flush() {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(stdout_failed(&e)),
+        _ => Ok(()),
+    }
+}
+
+fn stdout_failed(error: &io::Error) -> Failure {
+    Failure::new(
+        ErrorKind::Storage,
+        format!("the command did its work, but stdout cannot be written: {error}"),
+    )
+}
+
+fn to_stderr(line: &str) {
+    // A stderr that is gone cannot be told so.
+    let _ = writeln!(io::stderr().lock(), "stillframe: {line}");
+}
+
+/// Text from outside, on one line and harmless for a terminal.
+pub(crate) fn printable(text: &str) -> String {
+    printable_bytes(text.as_bytes())
+}
+
+/// `1 file`, `2 files`.
+pub(crate) fn count(number: u64, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        _ => format!("{number} {noun}s"),
+    }
+}
+
+/// A size for people: `512 bytes`, `1.5 MiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return count(bytes, "byte");
+    }
+    let mut tenths = u128::from(bytes) * 10 / 1024;
+    let mut unit = 0;
+    while tenths >= 10 * 1024 {
+        tenths /= 1024;
+        unit += 1;
+    }
+    format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
+}
+
+/// Rows whose columns stand one below the other, two spaces apart; each row on a line.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns)
+        .map(|at| {
+            let cells = rows.iter().filter_map(|row| row.get(at));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        })
+        .collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            let _ = write!(line, "{cell:width$}  ");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_is_a_document_or_text_and_never_both() {
+        let document = serde_json::json!({"a": [1, "x\ny"]});
+        for (json, expected) in [(true, "{\"a\":[1,\"x\\ny\"]}\n"), (false, "text\n")] {
+            let Answer::Text(text) = Reply::new(json, &document, || "text\n".to_owned()).answer
+            else {
+                panic!("it is text");
+            };
+            assert_eq!(text, expected);
+        }
+    }
+
+    #[test]
+    fn sizes_are_rounded_down_to_a_tenth() {
+        for (bytes, expected) in [
+            (0, "0 bytes"),
+            (1, "1 byte"),
+            (1023, "1023 bytes"),
+            (1024, "1.0 KiB"),
+            (1536, "1.5 KiB"),
+            (104_857_600, "100.0 MiB"),
+            (1024 * 1024 - 1, "1023.9 KiB"),
+            (u64::MAX, "15.9 EiB"),
+        ] {
+            assert_eq!(size(bytes), expected);
+        }
+    }
+
+    #[test]
+    fn columns_stand_one_below_the_other() {
+        let row = |cells: &[&str]| cells.iter().map(ToString::to_string).collect();
+        let text = table(&[row(&["a", "bb", "c"]), row(&["äää", "b", ""]), row(&["x"])]);
+        assert_eq!(text, "a    bb  c\näää  b\nx\n");
+        assert_eq!(table(&[]), "");
+    }
+}

@@ -1,0 +1,674 @@
+//! What the arguments mean: every choice made, every default filled in. Pure.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use clap_complete::Shell;
+use stillframe::backends::{printable, printable_bytes};
+use stillframe::{
+    CommandAdapter, CommandInput, CommandOutput, DiffEnd, DiffOptions, DiffRequest, EventQuery,
+    GcOptions, IgnoreOptions, Label, PlanId, RelPath, RestoreRequest, RunId, RunOptions, RunQuery,
+    SessionId, UndoTarget, WorkspaceOptions,
+};
+
+use crate::args::{
+    ArtifactCommand, CaptureArgs, Command, DiffArgs, GcArgs, RestoreArgs, RunArgs, SnapshotArgs,
+};
+use crate::failure::Failure;
+
+/// What the process was started in.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Surroundings {
+    /// The current directory, without links; `None`: it is gone or cannot be looked at.
+    pub(crate) current_dir: Option<PathBuf>,
+    /// The home directory, without links.
+    pub(crate) home: Option<PathBuf>,
+    /// The id of the run to start, from `STILLFRAME_RUN_ID`.
+    pub(crate) run_id: Option<OsString>,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// Run a command between two snapshots.
+    Run(Box<RunRequest>),
+    /// Take a snapshot.
+    Snapshot(WorkspaceOptions, Label),
+    /// List snapshots.
+    List(WorkspaceOptions),
+    /// Compare.
+    Diff(WorkspaceOptions, DiffRequest, DiffView),
+    /// Say what a restore would do.
+    PlanRestore(WorkspaceOptions, RestoreRequest),
+    /// Restore.
+    Restore(WorkspaceOptions, RestoreRequest),
+    /// Take back an operation.
+    Undo(UndoRequest),
+    /// List runs.
+    Runs(RunQuery),
+    /// Show a run or a snapshot.
+    Show(String),
+    /// Whether a path is captured.
+    Why(WorkspaceOptions, RelPath, Option<String>),
+    /// Print events.
+    Events(EventQuery),
+    /// Print events, and go on with those to come.
+    FollowEvents(EventQuery),
+    /// List artifacts.
+    Artifacts,
+    /// Read an artifact.
+    GetArtifact(String),
+    /// Remove an artifact.
+    RemoveArtifact(String),
+    /// Prove that everything can be restored.
+    Verify(WorkspaceOptions),
+    /// Forget, and free space.
+    Gc(WorkspaceOptions, GcOptions),
+    /// Print a completion script.
+    Completions(Shell),
+}
+
+/// A command to be run.
+#[derive(Debug)]
+pub(crate) struct RunRequest {
+    /// `None`: in a session of its own, which ends with the run.
+    pub(crate) session: Option<SessionId>,
+    /// Without a cancellation; whoever carries it out adds one.
+    pub(crate) options: RunOptions,
+    /// The command.
+    pub(crate) adapter: CommandAdapter,
+    /// What to add to a suggested command line so that it is about this workspace; may be empty.
+    pub(crate) elsewhere: String,
+}
+
+/// An operation to be taken back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UndoRequest {
+    /// Where to look for it: the workspace that was named, or the current directory and then every
+    /// directory above it.
+    pub(crate) candidates: Vec<PathBuf>,
+    /// Which one.
+    pub(crate) target: UndoTarget,
+}
+
+/// How a diff is shown to people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DiffView {
+    /// The paths with their status, and the totals.
+    Summary,
+    /// The patch.
+    Patch,
+    /// Lines per file, and the totals.
+    Stat,
+    /// The paths.
+    NameOnly,
+    /// The paths with their status.
+    NameStatus,
+}
+
+/// Which workspace a command is about.
+struct Chooser<'a> {
+    named: Option<OsString>,
+    surroundings: &'a Surroundings,
+}
+
+impl Request {
+    /// What `command` means, typed in these surroundings. `json`: whether a document is wanted.
+    pub(crate) fn lower(
+        command: Command,
+        named_workspace: Option<OsString>,
+        json: bool,
+        surroundings: &Surroundings,
+    ) -> Result<Self, Failure> {
+        let chooser = Chooser {
+            named: named_workspace,
+            surroundings,
+        };
+        Ok(match command {
+            Command::Run(args) => Self::Run(Box::new(run(args, json, &chooser)?)),
+            Command::Snapshot(args) => snapshot(args, &chooser)?,
+            Command::List => Self::List(chooser.plain()?),
+            Command::Diff(args) => diff(args, json, &chooser)?,
+            Command::Restore(args) => restore(args, &chooser)?,
+            Command::Undo { run } => Self::Undo(UndoRequest {
+                candidates: chooser.candidates()?,
+                target: run.map_or(UndoTarget::Latest, UndoTarget::Run),
+            }),
+            Command::Runs => Self::Runs(RunQuery::workspace(chooser.choose()?)),
+            Command::Show { id } => Self::Show(id),
+            Command::Why { path, snapshot } => {
+                Self::Why(chooser.plain()?, rel_path(&path)?, snapshot)
+            }
+            Command::Events {
+                session,
+                after,
+                follow,
+            } => {
+                let mut query = session.map_or_else(EventQuery::all, EventQuery::session);
+                query.after = after;
+                match follow {
+                    false => Self::Events(query),
+                    true => Self::FollowEvents(query),
+                }
+            }
+            Command::Artifact { command } => match command {
+                ArtifactCommand::List => Self::Artifacts,
+                ArtifactCommand::Get { key } => Self::GetArtifact(key),
+                ArtifactCommand::Rm { key } => Self::RemoveArtifact(key),
+            },
+            Command::Verify => Self::Verify(chooser.plain()?),
+            Command::Gc(args) => Self::Gc(chooser.plain()?, gc(&args)),
+            Command::Completions { shell } => Self::Completions(shell),
+        })
+    }
+
+    /// The directory that it is about, if it is about one.
+    pub(crate) fn workspace(&self) -> Option<&Path> {
+        match self {
+            Self::Run(request) => request.options.workspace.as_ref().map(|w| w.path.as_path()),
+            Self::Snapshot(workspace, _)
+            | Self::List(workspace)
+            | Self::Diff(workspace, ..)
+            | Self::PlanRestore(workspace, _)
+            | Self::Restore(workspace, _)
+            | Self::Why(workspace, ..)
+            | Self::Verify(workspace)
+            | Self::Gc(workspace, _) => Some(&workspace.path),
+            Self::Undo(request) => request.candidates.first().map(PathBuf::as_path),
+            Self::Runs(query) => query.workspace.as_deref(),
+            Self::Show(_)
+            | Self::Events(_)
+            | Self::FollowEvents(_)
+            | Self::Artifacts
+            | Self::GetArtifact(_)
+            | Self::RemoveArtifact(_)
+            | Self::Completions(_) => None,
+        }
+    }
+}
+
+impl Chooser<'_> {
+    /// The directory that was named, else the current one.
+    ///
+    /// `/` and the home directory hold far more than anybody means to capture by the way, so they
+    /// have to be named.
+    fn choose(&self) -> Result<PathBuf, Failure> {
+        if let Some(named) = &self.named {
+            return Ok(PathBuf::from(named));
+        }
+        let current = self.current()?;
+        let what = if current.parent().is_none() {
+            "the root directory"
+        } else if self.surroundings.home.as_deref() == Some(current) {
+            "the home directory"
+        } else {
+            return Ok(current.to_owned());
+        };
+        Err(Failure::invalid(format!(
+            "{what} is a workspace only if it is named, and nothing was done; if you mean it, add --workspace {}, and if snapshots are kept below it, name another place for them with STILLFRAME_HOME",
+            quoted(current.as_os_str())
+        )))
+    }
+
+    fn plain(&self) -> Result<WorkspaceOptions, Failure> {
+        Ok(WorkspaceOptions::at(self.choose()?))
+    }
+
+    fn capturing(&self, args: CaptureArgs) -> Result<WorkspaceOptions, Failure> {
+        let mut options = self
+            .plain()?
+            .strategy(args.strategy)
+            .ignore(IgnoreOptions {
+                paths: args.ignore_path,
+                globs: args.ignore_glob,
+            })
+            .retain_content(args.retain_content);
+        if let Some(bytes) = args.max_untracked_file_bytes {
+            options = options.max_untracked_file_bytes(bytes);
+        }
+        Ok(options)
+    }
+
+    fn candidates(&self) -> Result<Vec<PathBuf>, Failure> {
+        let first = self.choose()?;
+        Ok(match self.named {
+            Some(_) => vec![first],
+            None => first.ancestors().map(Path::to_owned).collect(),
+        })
+    }
+
+    fn current(&self) -> Result<&Path, Failure> {
+        self.surroundings.current_dir.as_deref().ok_or_else(|| {
+            Failure::invalid(
+                "the current directory is gone or cannot be read; name one with --workspace DIR",
+            )
+        })
+    }
+}
+
+fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<RunRequest, Failure> {
+    let mut workspace = chooser
+        .capturing(args.capture)?
+        .rollback_on_failure(args.rollback_on_failure)
+        .capture_patch(!args.no_patch);
+    if let Some(bytes) = args.max_patch_bytes {
+        workspace = workspace.max_patch_bytes(bytes);
+    }
+    let mut options = RunOptions::new(command_line(&args.command)).workspace(workspace);
+    if let Some(id) = run_id(chooser.surroundings)? {
+        options = options.run_id(id);
+    }
+    let (program, rest) = args.command.split_first().expect("clap requires a command");
+    let mut adapter = CommandAdapter::new(program)
+        .args(rest)
+        .stdin(CommandInput::Inherit)
+        .output(match json {
+            true => CommandOutput::Stderr,
+            false => CommandOutput::Inherit,
+        });
+    if let Some(limit) = args.timeout {
+        adapter = adapter.timeout(limit);
+    }
+    Ok(RunRequest {
+        session: args.session,
+        options,
+        adapter,
+        elsewhere: chooser
+            .named
+            .as_deref()
+            .map(|dir| format!(" --workspace {}", quoted(dir)))
+            .unwrap_or_default(),
+    })
+}
+
+fn run_id(surroundings: &Surroundings) -> Result<Option<RunId>, Failure> {
+    let Some(text) = surroundings.run_id.as_deref().filter(|t| !t.is_empty()) else {
+        return Ok(None);
+    };
+    match text.to_string_lossy().parse() {
+        Ok(id) => Ok(Some(id)),
+        Err(e) => Err(Failure::invalid(format!("STILLFRAME_RUN_ID: {e}"))),
+    }
+}
+
+fn snapshot(args: SnapshotArgs, chooser: &Chooser<'_>) -> Result<Request, Failure> {
+    let label = args.label.map_or(Label::MANUAL, Label::new);
+    Ok(Request::Snapshot(chooser.capturing(args.capture)?, label))
+}
+
+fn diff(args: DiffArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Failure> {
+    let view = match (args.patch, args.stat, args.name_only, args.name_status) {
+        (true, ..) => DiffView::Patch,
+        (_, true, ..) => DiffView::Stat,
+        (_, _, true, _) => DiffView::NameOnly,
+        (.., true) => DiffView::NameStatus,
+        _ => DiffView::Summary,
+    };
+    let mut options = DiffOptions::default();
+    // The lines of each file are counted in the patch; a document has no place for them.
+    options.capture_patch = view == DiffView::Patch || (view == DiffView::Stat && !json);
+    if let Some(bytes) = args.max_patch_bytes {
+        options = options.max_patch_bytes(bytes);
+    }
+    let to = args.to.as_deref().map_or(DiffEnd::Now, DiffEnd::from);
+    let request = DiffRequest::between(args.from.as_str(), to).options(options);
+    Ok(Request::Diff(chooser.plain()?, request, view))
+}
+
+fn restore(args: RestoreArgs, chooser: &Chooser<'_>) -> Result<Request, Failure> {
+    let mut paths = Vec::with_capacity(args.paths.len());
+    for path in &args.paths {
+        paths.push(rel_path(path)?);
+    }
+    if paths.iter().any(RelPath::is_root) {
+        // "." beside others asks for everything.
+        paths.clear();
+    }
+    let mut request = RestoreRequest::to(args.snapshot)
+        .paths(paths)
+        .repository(args.repository);
+    if let Some(text) = args.apply {
+        let id: PlanId = text.parse().expect("any text is taken for a plan's id");
+        request = request.expected_plan(id);
+    }
+    let workspace = chooser.plain()?;
+    Ok(match args.plan {
+        true => Request::PlanRestore(workspace, request),
+        false => Request::Restore(workspace, request),
+    })
+}
+
+fn gc(args: &GcArgs) -> GcOptions {
+    let mut options = GcOptions::default();
+    options.keep = args.keep;
+    options.older_than = args.older_than;
+    options.max_bytes = args.max_bytes;
+    options
+}
+
+/// A path that a person typed. The empty one is refused: it is a variable that a script forgot to
+/// set, and not a wish for everything.
+fn rel_path(text: &OsStr) -> Result<RelPath, Failure> {
+    if text.is_empty() {
+        return Err(Failure::invalid(
+            "a path is empty; \".\" means the whole workspace",
+        ));
+    }
+    RelPath::from_user(text)
+        .map_err(|e| Failure::invalid(format!("{e}; give it relative to the workspace")))
+}
+
+/// The command as a person would type it, printable.
+fn command_line(command: &[OsString]) -> String {
+    let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
+    words.join(" ")
+}
+
+/// A word as a shell would take it, as far as it can be printed.
+fn quoted(word: &OsStr) -> String {
+    let is_plain = |b: &u8| b.is_ascii_alphanumeric() || b"%+,-./:=@_".contains(b);
+    let bytes = word.as_encoded_bytes();
+    if !bytes.is_empty() && bytes.iter().all(is_plain) {
+        return printable(Path::new(word));
+    }
+    format!("'{}'", printable_bytes(bytes).replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clap::Parser as _;
+    use stillframe::{ErrorKind, Strategy};
+
+    use super::*;
+    use crate::args::Args;
+
+    fn surroundings() -> Surroundings {
+        Surroundings {
+            current_dir: Some("/home/jo/src/app".into()),
+            home: Some("/home/jo".into()),
+            run_id: None,
+        }
+    }
+
+    fn lower_in(surroundings: &Surroundings, args: &[&str]) -> Result<Request, Failure> {
+        let args = Args::try_parse_from([&["stillframe"], args].concat()).expect("it parses");
+        Request::lower(args.command, args.workspace, args.json, surroundings)
+    }
+
+    fn lower(args: &[&str]) -> Request {
+        lower_in(&surroundings(), args).expect("it means something")
+    }
+
+    fn run(args: &[&str]) -> RunRequest {
+        match lower(args) {
+            Request::Run(request) => *request,
+            other => panic!("not a run: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_run_with_nothing_said_has_the_defaults() {
+        let request = run(&["run", "--", "make", "the test"]);
+        let workspace = request.options.workspace.expect("there is one");
+        assert_eq!(workspace.path, Path::new("/home/jo/src/app"));
+        assert_eq!(workspace.strategy, Strategy::Auto);
+        assert!(workspace.capture_patch);
+        assert_eq!(workspace.max_patch_bytes, 1_048_576);
+        assert_eq!(workspace.max_untracked_file_bytes, 104_857_600);
+        assert!(!workspace.rollback_on_failure);
+        assert!(!workspace.retain_content);
+        assert_eq!(workspace.ignore, IgnoreOptions::default());
+        assert_eq!(request.options.input, "make 'the test'");
+        assert_eq!(request.session, None);
+        assert_eq!(request.elsewhere, "");
+        let adapter = format!("{:?}", request.adapter);
+        assert!(
+            adapter.contains("Inherit"),
+            "stdout is the command's: {adapter}"
+        );
+    }
+
+    #[test]
+    fn a_run_hands_on_everything_that_was_said() {
+        let request = run(&[
+            "run",
+            "--json",
+            "--session",
+            "ticket-42",
+            "--strategy",
+            "hash",
+            "--ignore-path",
+            "a",
+            "--ignore-path",
+            "b/c",
+            "--ignore-glob",
+            "*.log",
+            "--retain-content",
+            "--rollback-on-failure",
+            "--no-patch",
+            "--max-patch-bytes",
+            "10K",
+            "--timeout",
+            "90s",
+            "--max-untracked-file-bytes",
+            "0",
+            "--workspace",
+            "/some dir",
+            "--",
+            "true",
+        ]);
+        let workspace = request.options.workspace.expect("there is one");
+        assert_eq!(workspace.path, Path::new("/some dir"));
+        assert_eq!(workspace.strategy, Strategy::Hash);
+        assert_eq!(workspace.ignore.paths, ["a", "b/c"]);
+        assert_eq!(workspace.ignore.globs, ["*.log"]);
+        assert!(workspace.retain_content && workspace.rollback_on_failure);
+        assert!(!workspace.capture_patch);
+        assert_eq!(workspace.max_patch_bytes, 10_240);
+        assert_eq!(workspace.max_untracked_file_bytes, 0);
+        assert_eq!(request.session.expect("it was named").as_str(), "ticket-42");
+        assert_eq!(request.elsewhere, " --workspace '/some dir'");
+        let adapter = format!("{:?}", request.adapter);
+        assert!(
+            adapter.contains("output: Stderr"),
+            "stdout is the document's: {adapter}"
+        );
+        assert!(
+            adapter.contains(&format!("{:?}", Some(Duration::from_secs(90)))),
+            "{adapter}"
+        );
+    }
+
+    #[test]
+    fn the_environment_names_the_run() {
+        let mut surroundings = surroundings();
+        for (text, expected) in [("", None), ("run_7", Some("run_7"))] {
+            surroundings.run_id = Some(text.into());
+            let Ok(Request::Run(request)) = lower_in(&surroundings, &["run", "--", "x"]) else {
+                panic!("it is a run");
+            };
+            assert_eq!(request.options.run_id.as_ref().map(RunId::as_str), expected);
+        }
+        surroundings.run_id = Some("../x".into());
+        let failure = lower_in(&surroundings, &["run", "--", "x"]).expect_err("no id");
+        assert_eq!(failure.kind(), ErrorKind::InvalidOptions);
+    }
+
+    #[test]
+    fn the_root_and_the_home_directory_have_to_be_named() {
+        for (directory, what) in [("/", "root"), ("/home/jo", "home")] {
+            let mut surroundings = surroundings();
+            surroundings.current_dir = Some(directory.into());
+            for command in [
+                &["snapshot"][..],
+                &["run", "--", "true"],
+                &["list"],
+                &["undo"],
+                &["gc", "--keep", "1"],
+            ] {
+                let failure = lower_in(&surroundings, command).expect_err("it is refused");
+                assert_eq!(failure.kind(), ErrorKind::InvalidOptions);
+                let line = failure.line();
+                assert!(line.contains(what), "{line}");
+                let way = format!("--workspace {directory}, ");
+                assert!(
+                    line.contains(&way) && line.contains("STILLFRAME_HOME"),
+                    "{line}"
+                );
+            }
+            let Ok(Request::Snapshot(options, _)) =
+                lower_in(&surroundings, &["snapshot", "--workspace", directory])
+            else {
+                panic!("it was meant");
+            };
+            assert_eq!(options.path, Path::new(directory));
+            assert!(
+                lower_in(&surroundings, &["show", "x"]).is_ok(),
+                "it needs no workspace"
+            );
+        }
+    }
+
+    #[test]
+    fn without_a_current_directory_one_has_to_be_named() {
+        let nowhere = Surroundings::default();
+        let failure = lower_in(&nowhere, &["list"]).expect_err("it is refused");
+        assert!(failure.line().contains("--workspace"), "{}", failure.line());
+        assert!(lower_in(&nowhere, &["list", "--workspace", "x"]).is_ok());
+        assert!(lower_in(&nowhere, &["events"]).is_ok());
+    }
+
+    #[test]
+    fn a_diff_goes_up_to_now_unless_a_second_end_is_named() {
+        let Request::Diff(_, request, view) = lower(&["diff", "3f2a"]) else {
+            panic!("it is a diff");
+        };
+        assert_eq!(request.from, DiffEnd::Snapshot("3f2a".to_owned()));
+        assert_eq!(request.to, DiffEnd::Now);
+        assert_eq!(view, DiffView::Summary);
+        assert!(!request.options.capture_patch);
+
+        let Request::Diff(_, request, view) = lower(&["diff", "now", "3f2a", "--patch"]) else {
+            panic!("it is a diff");
+        };
+        assert_eq!(request.from, DiffEnd::Now);
+        assert_eq!(request.to, DiffEnd::Snapshot("3f2a".to_owned()));
+        assert_eq!(view, DiffView::Patch);
+        assert!(request.options.capture_patch);
+    }
+
+    #[test]
+    fn a_patch_is_made_only_where_it_is_used() {
+        for (args, expected) in [
+            (&["diff", "3f2a", "--patch"][..], true),
+            (&["diff", "3f2a", "--patch", "--json"], true),
+            (&["diff", "3f2a", "--stat"], true),
+            (&["diff", "3f2a", "--stat", "--json"], false),
+            (&["diff", "3f2a", "--name-status"], false),
+        ] {
+            let Request::Diff(_, request, _) = lower(args) else {
+                panic!("it is a diff");
+            };
+            assert_eq!(request.options.capture_patch, expected, "{args:?}");
+        }
+    }
+
+    #[test]
+    fn restore_does_it_and_plan_previews() {
+        let Request::Restore(_, request) = lower(&["restore", "3f2a", "./a//b", "*.c"]) else {
+            panic!("it is a restore");
+        };
+        let paths: Vec<&[u8]> = request.paths.iter().map(RelPath::as_bytes).collect();
+        assert_eq!(paths, [&b"a/b"[..], b"*.c"], "literal");
+        assert!(!request.repository);
+        assert_eq!(request.expected_plan, None);
+
+        assert!(matches!(
+            lower(&["restore", "3f2a", "--plan"]),
+            Request::PlanRestore(..)
+        ));
+        let Request::Restore(_, request) = lower(&["restore", "3f2a", "--apply", "plan_1"]) else {
+            panic!("it is a restore");
+        };
+        assert_eq!(
+            request.expected_plan.expect("it was given").as_str(),
+            "plan_1"
+        );
+    }
+
+    #[test]
+    fn the_whole_workspace_is_a_dot_and_never_an_empty_word() {
+        let Request::Restore(_, request) = lower(&["restore", "3f2a", "a", "."]) else {
+            panic!("it is a restore");
+        };
+        assert!(request.paths.is_empty());
+        for path in ["", "../x", "/etc/passwd", "a/../b"] {
+            let failure =
+                lower_in(&surroundings(), &["restore", "3f2a", path]).expect_err("it is refused");
+            assert_eq!(failure.kind(), ErrorKind::InvalidOptions, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn undo_looks_above_the_current_directory_but_not_above_a_named_one() {
+        let Request::Undo(request) = lower(&["undo"]) else {
+            panic!("it is an undo");
+        };
+        let above = ["/home/jo/src/app", "/home/jo/src", "/home/jo", "/home", "/"];
+        assert_eq!(request.candidates, above.map(PathBuf::from));
+        assert_eq!(request.target, UndoTarget::Latest);
+
+        let Request::Undo(request) = lower(&["undo", "run_1", "--workspace", "a/b"]) else {
+            panic!("it is an undo");
+        };
+        assert_eq!(request.candidates, [PathBuf::from("a/b")]);
+        assert_eq!(request.target, UndoTarget::Run("run_1".to_owned()));
+    }
+
+    #[test]
+    fn what_works_in_a_workspace_says_in_which() {
+        for args in [
+            &["run", "--", "true"][..],
+            &["snapshot"],
+            &["list"],
+            &["diff", "3f2a"],
+            &["restore", "3f2a"],
+            &["restore", "3f2a", "--plan"],
+            &["undo"],
+            &["runs"],
+            &["why", "a"],
+            &["verify"],
+            &["gc"],
+        ] {
+            let request = lower(args);
+            assert_eq!(
+                request.workspace(),
+                Some(Path::new("/home/jo/src/app")),
+                "{args:?}"
+            );
+        }
+        for args in [
+            &["show", "3f2a"][..],
+            &["events"],
+            &["artifact", "get", "k"],
+        ] {
+            assert_eq!(lower(args).workspace(), None, "{args:?}");
+        }
+    }
+
+    #[test]
+    fn words_are_quoted_as_a_shell_wants_them_and_can_be_printed() {
+        for (word, expected) in [
+            ("plain/word-1.2", "plain/word-1.2"),
+            ("two words", "'two words'"),
+            ("", "''"),
+            ("it's", "'it'\\''s'"),
+            ("$HOME", "'$HOME'"),
+            ("esc\u{1b}", "'esc\\u{1b}'"),
+        ] {
+            assert_eq!(quoted(OsStr::new(word)), expected);
+        }
+    }
+}
