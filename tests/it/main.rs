@@ -1,1 +1,46 @@
-//! Acceptance tests.
+//! Acceptance tests, from the outside: the built program, its JSON documents, its exit codes, and
+//! what it does to files. Names in comments such as S001 are those of the project's scenarios.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on has failed, and says where"
+)]
+
+mod artifact_store;
+mod artifacts;
+mod bad_input;
+mod capture;
+mod cli;
+mod concurrency;
+mod contracts;
+mod crash;
+mod diff;
+mod disk;
+mod documents;
+mod events;
+mod hash;
+mod hostile;
+mod library;
+mod names_types;
+mod properties;
+mod real_repositories;
+mod restore;
+mod rollback;
+mod run;
+mod shapes;
+mod undo;
+mod untracked_ignored;
+
+#[test]
+fn every_file_of_tests_is_declared() {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("it");
+    let declared = include_str!("main.rs");
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let module = name.trim_end_matches(".rs");
+        assert!(
+            module == "main" || declared.contains(&format!("\nmod {module};\n")),
+            "{name} is not declared in main.rs, so its tests never run"
+        );
+    }
+}

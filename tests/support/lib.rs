@@ -1,1 +1,36 @@
-//! Support for the acceptance tests.
+//! Support for the acceptance tests: workspaces, hermetic git, views of a whole state, and oracles
+//! that are not Stillframe.
+//!
+//! A test makes a [`TestWorkspace`], changes files in it, calls the built program and looks:
+//!
+//! ```no_run
+//! use stillframe_tests::{TestWorkspace, view};
+//!
+//! let ws = TestWorkspace::repository();
+//! ws.write("kept", "one\n");
+//! let snapshot = ws.snapshot();
+//! let before = view::worktree(ws.root());
+//!
+//! ws.write("kept", "changed\n");
+//! ws.restore(&snapshot);
+//! view::same(&before, &view::worktree(ws.root()), "every byte, mode and link");
+//! ```
+//!
+//! Nothing is shared between two tests: each has its own directories, HOME and state directory.
+
+pub mod binary;
+pub mod call;
+pub mod canary;
+pub mod capability;
+pub mod contract;
+pub mod git;
+pub mod json;
+pub mod mutate;
+pub mod oracle;
+pub mod shapes;
+pub mod view;
+mod workspace;
+
+pub use call::{Call, Output, Running};
+pub use json::Snap;
+pub use workspace::TestWorkspace;

@@ -1,0 +1,392 @@
+//! The command line itself: forms, streams, exit codes, help.
+
+use stillframe_tests::{Snap, TestWorkspace, json};
+
+const COMMANDS: [&str; 14] = [
+    "run",
+    "snapshot",
+    "list",
+    "diff",
+    "restore",
+    "undo",
+    "runs",
+    "show",
+    "why",
+    "events",
+    "artifact",
+    "verify",
+    "gc",
+    "completions",
+];
+
+#[test]
+fn help_names_every_command() {
+    let ws = TestWorkspace::plain();
+    let help = ws.stillframe(["--help"]).ok().stdout_text();
+    for command in COMMANDS {
+        assert!(help.contains(command), "{command} is in:\n{help}");
+        let own = ws.stillframe([command, "--help"]).ok().stdout_text();
+        assert!(own.contains("Usage:"), "{own}");
+    }
+    assert!(!ws.state().exists(), "help writes nothing");
+}
+
+#[test]
+fn the_version_is_one_line() {
+    let ws = TestWorkspace::plain();
+    let version = ws.stillframe(["--version"]).ok().stdout_text();
+    assert!(version.starts_with("stillframe "), "{version}");
+    assert_eq!(version.lines().count(), 1);
+}
+
+#[test]
+fn completions_are_made_for_every_shell() {
+    let ws = TestWorkspace::plain();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = ws.stillframe(["completions", shell]).ok().stdout_text();
+        assert!(script.contains("snapshot"), "{shell}");
+    }
+    ws.stillframe(["completions", "no-such-shell"]).exits(2);
+}
+
+// DESIGN 6: exit code 2
+#[test]
+fn errors_of_usage_are_2_and_write_nothing() {
+    let ws = TestWorkspace::repository();
+    for args in [
+        &[][..],
+        &["no-such-command"],
+        &["snapshot", "--no-such-option"],
+        &["diff"],
+        &["restore"],
+        &["show"],
+        &["why"],
+        &["artifact"],
+        &["gc", "--keep", "many"],
+        &["gc", "--older-than", "a while"],
+        &["events", "--after", "x", "--session", "s"],
+    ] {
+        let output = ws.untouched(|| ws.stillframe(args).exits(2));
+        assert!(!output.stderr.is_empty(), "{output}");
+        assert!(output.stdout.is_empty(), "stdout is for answers: {output}");
+    }
+    assert!(!ws.state().join("workspaces").exists(), "nothing was made");
+}
+
+// DESIGN 6: one line on stderr that says what and what to do
+#[test]
+fn a_failure_is_one_line_on_stderr() {
+    let ws = TestWorkspace::repository();
+    ws.snapshot();
+    for args in [
+        &["show", "snap_00000000000000000000000000000000"][..],
+        &["restore", "ffffffff"],
+        &["diff", "ffffffff"],
+        &["undo"],
+        &["artifact", "get", "nothing"],
+    ] {
+        let output = ws.stillframe(args).exits(1);
+        let text = output.stderr_text();
+        assert_eq!(text.lines().count(), 1, "{output}");
+        assert!(text.starts_with("stillframe: "), "{output}");
+        assert!(output.stdout.is_empty(), "{output}");
+    }
+}
+
+// DESIGN 6: a failure with --json
+#[test]
+fn a_failure_with_json_is_a_document_and_keeps_its_exit_code() {
+    let ws = TestWorkspace::repository();
+    let output = ws
+        .try_json(["show", "snap_00000000000000000000000000000000"])
+        .exits(1);
+    let document = output.json();
+    assert_eq!(json::keys(&document), ["error"]);
+    assert_eq!(
+        json::keys(&document["error"]),
+        ["kind", "message", "touched"]
+    );
+    assert_eq!(document["error"]["kind"], "NotFound");
+    assert_eq!(document["error"]["touched"], false);
+    let message = document["error"]["message"].as_str().unwrap();
+    assert!(message.contains("snap_0000"), "it names the id: {message}");
+    assert!(!message.ends_with('.'), "{message}");
+}
+
+// DESIGN 6: before and after the subcommand
+#[test]
+fn json_and_workspace_work_before_and_after_the_subcommand() {
+    let ws = TestWorkspace::repository();
+    let root = ws.root().to_str().unwrap();
+    for args in [
+        &["--json", "--workspace", root, "snapshot"][..],
+        &["snapshot", "--json", "--workspace", root],
+        &["--json", "snapshot", "--workspace", root],
+        &["--workspace", root, "snapshot", "--json"],
+    ] {
+        let output = ws.call(args).cwd(ws.outside()).run().ok();
+        assert_eq!(Snap::of(&output.json()).json["path"], root, "{args:?}");
+    }
+    let output = ws
+        .call(["--workspace", root, "artifact", "list", "--json"])
+        .cwd("/")
+        .run()
+        .ok();
+    assert_eq!(output.json(), serde_json::json!([]));
+}
+
+// DESIGN 6: list, runs and artifact list print an array
+#[test]
+fn lists_are_arrays_also_when_empty() {
+    let ws = TestWorkspace::repository();
+    for args in [&["list"][..], &["runs"], &["artifact", "list"]] {
+        assert_eq!(ws.json(args), serde_json::json!([]), "{args:?}");
+    }
+    assert!(ws.events::<&str>([]).is_empty());
+}
+
+#[test]
+fn the_list_is_newest_first() {
+    let ws = TestWorkspace::repository();
+    let ids: Vec<String> = (0..4).map(|_| ws.snapshot().id().to_owned()).collect();
+    let listed = ws.json(["list"]);
+    let listed: Vec<&str> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s["id"].as_str().unwrap())
+        .collect();
+    let newest_first: Vec<&str> = ids.iter().rev().map(String::as_str).collect();
+    assert_eq!(listed, newest_first);
+}
+
+#[test]
+fn a_list_has_the_documents_of_the_snapshots() {
+    let ws = TestWorkspace::repository();
+    let snapshot = ws.snapshot();
+    let listed = ws.json(["list"]);
+    assert_eq!(listed[0]["id"], snapshot.id());
+    assert_eq!(listed[0]["tree"], snapshot.tree());
+    assert_eq!(ws.show(snapshot.id()), snapshot.json);
+}
+
+#[test]
+fn answers_for_people_go_to_stdout() {
+    let ws = TestWorkspace::repository();
+    let snapshot = ws.snapshot();
+    let run = ws.run::<&str>([], "echo x > new").ok().json();
+    let run_id = run["run_id"].as_str().unwrap();
+    for args in [
+        &["list"][..],
+        &["runs"],
+        &["show", snapshot.id()],
+        &["show", run_id],
+        &["diff", snapshot.id()],
+        &["why", "README"],
+        &["events"],
+    ] {
+        let output = ws.stillframe(args).ok();
+        assert!(!output.stdout.is_empty(), "{output}");
+    }
+    let listed = ws.stillframe(["list"]).ok().stdout_text();
+    assert!(
+        listed.contains(&snapshot.id()[..9]),
+        "an id that can be used: {listed}"
+    );
+}
+
+// DESIGN 6: on a pipe
+#[test]
+fn stderr_of_a_json_command_on_a_pipe_is_empty() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "*.log\n");
+    ws.write("a.log", "an ignored file is no warning\n");
+    let snapshot = ws.snapshot();
+    ws.write("README", "edited\n");
+    for args in [
+        &["snapshot"][..],
+        &["list"],
+        &["runs"],
+        &["diff", snapshot.id(), "now"],
+        &["show", snapshot.id()],
+        &["why", "a.log"],
+        &["restore", snapshot.id(), "--plan"],
+        &["restore", snapshot.id()],
+        &["undo"],
+        &["events"],
+        &["artifact", "list"],
+        &["verify"],
+        &["run", "--", "true"],
+        &["gc", "--keep", "100"],
+    ] {
+        let output = ws.try_json(args).ok();
+        assert_eq!(output.stderr_text(), "", "{output}");
+    }
+}
+
+#[test]
+fn an_omission_that_is_not_ignored_is_a_warning() {
+    let ws = TestWorkspace::repository();
+    ws.mkfifo("pipe");
+    let output = ws.try_json(["snapshot"]).ok();
+    assert!(output.stderr_text().contains("pipe"), "{output}");
+    let output = ws.stillframe(["snapshot"]).ok();
+    assert!(output.stderr_text().contains("pipe"), "{output}");
+}
+
+// S115; DESIGN 6: on a pipe silence, on a terminal the same result
+#[test]
+fn a_snapshot_without_json_says_its_id_and_no_progress_on_a_pipe() {
+    let ws = TestWorkspace::repository();
+    let output = ws.stillframe(["snapshot"]).ok();
+    assert!(output.stdout_text().contains("snap_"), "{output}");
+    assert!(
+        !output.stdout.contains(&0x1b) && !output.stderr.contains(&0x1b),
+        "{output}"
+    );
+    assert!(!output.stderr.contains(&b'\r'), "{output}");
+}
+
+#[test]
+fn on_a_terminal_the_result_is_the_same() {
+    let ws = TestWorkspace::repository();
+    let program = stillframe_tests::binary::stillframe();
+    let command = format!("{} --json snapshot", program.display());
+    let output = pty(&ws, &command);
+    let Some(output) = output else { return };
+    let text = output.stdout_text();
+    let start = text
+        .find("{\"")
+        .or_else(|| text.find('{'))
+        .expect("a document");
+    let end = text.rfind('}').expect("a document");
+    let snapshot = Snap::of(&serde_json::from_str(&text[start..=end]).unwrap());
+    assert_eq!(snapshot.tree(), ws.snapshot().tree());
+}
+
+fn pty(ws: &TestWorkspace, command: &str) -> Option<stillframe_tests::Output> {
+    if std::process::Command::new("script")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        stillframe_tests::capability::skipped("there is no script(1)");
+        return None;
+    }
+    let mut call = stillframe_tests::Call::new("script", ws.root())
+        .args(["-q", "-e", "-c", command, "/dev/null"])
+        .env("HOME", ws.home())
+        .env("STILLFRAME_HOME", ws.state())
+        .env("TERM", "xterm")
+        .env("SHELL", "/bin/sh");
+    if let Some(path) = std::env::var_os("PATH") {
+        call = call.env("PATH", path);
+    }
+    Some(call.run().ok())
+}
+
+#[test]
+fn why_has_an_answer_for_every_kind_of_path() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "ignored*\n");
+    ws.write("ignored-1", "x\n");
+    ws.mkfifo("pipe");
+    ws.write("inner/.git/x", "x\n");
+    ws.write("untracked", "x\n");
+    for (path, captured, reason) in [
+        ("README", true, "tracked"),
+        ("untracked", true, "untracked"),
+        ("ignored-1", false, "ignored"),
+        ("pipe", false, "special"),
+        ("inner/.git", false, "git_dir"),
+        ("nowhere", false, "absent"),
+    ] {
+        let why = ws.json(["why", path]);
+        assert_eq!(why["path"], path, "{why}");
+        assert_eq!(why["captured"], captured, "{why}");
+        assert_eq!(why["reason"], reason, "{why}");
+        let text = ws.stillframe(["why", path]).ok().stdout_text();
+        assert!(text.contains(path), "{text}");
+    }
+    let rule = ws.json(["why", "ignored-1"])["rule"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        rule.contains(".gitignore:1") && rule.contains("ignored*"),
+        "{rule}"
+    );
+    ws.try_json(["why", "../outside"]).refused("InvalidOptions");
+}
+
+// DESIGN D9
+#[test]
+fn why_says_that_a_path_is_kept_in_the_session() {
+    let ws = TestWorkspace::repository();
+    ws.write("file", "x\n");
+    ws.snapshot();
+    ws.write(".gitignore", "file\n");
+    let why = ws.json(["why", "file"]);
+    assert_eq!(why["captured"], true, "{why}");
+    assert_eq!(why["reason"], "kept_in_session", "{why}");
+}
+
+#[test]
+fn paths_that_are_no_text_can_be_given_and_come_back() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let ws = TestWorkspace::repository();
+    ws.write(b"odd\xff", "1\n");
+    let snapshot = ws.snapshot();
+    ws.write(b"odd\xff", "2\n");
+    let odd = std::ffi::OsStr::from_bytes(b"odd\xff");
+    let why = ws.call(["--json", "why"]).args([odd]).run().ok().json();
+    assert_eq!(json::path_bytes(&why["path"]), b"odd\xff");
+    let outcome = ws
+        .call(["--json", "restore", snapshot.id()])
+        .args([odd])
+        .run()
+        .ok()
+        .json();
+    assert_eq!(json::path_bytes(&outcome["restored"][0]), b"odd\xff");
+    assert_eq!(ws.read(b"odd\xff"), b"1\n");
+}
+
+#[test]
+fn a_workspace_whose_own_name_is_odd_works() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let mut ws = TestWorkspace::plain();
+    for name in [&b"with space"[..], b"[wild]*?", b"new\nline", b"\xff\xfe"] {
+        let dir = ws.base().join(std::ffi::OsStr::from_bytes(name));
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(dir.join("file"), "x\n").unwrap();
+        let output = ws.call(["--json", "snapshot"]).cwd(&dir).run().ok();
+        let snapshot = Snap::of(&output.json());
+        assert_eq!(snapshot.count("files"), 1);
+        assert_eq!(
+            json::path_bytes(&snapshot.json["path"]),
+            dir.as_os_str().as_bytes()
+        );
+    }
+    ws.set_root("with space");
+    assert_eq!(ws.json(["list"]).as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_panic() {
+    let ws = TestWorkspace::repository();
+    for i in 0..30 {
+        ws.write(format!("f{i}"), "x\n".repeat(4000));
+    }
+    let snapshot = ws.snapshot();
+    for i in 0..30 {
+        ws.write(format!("f{i}"), "y\n".repeat(4000));
+    }
+    let program = stillframe_tests::binary::stillframe().display().to_string();
+    let script = format!("'{program}' diff {} --patch | head -c 10", snapshot.id());
+    let output = ws
+        .call::<&str>([])
+        .through("/bin/sh", ["-c", script.as_str()])
+        .run()
+        .ok();
+    assert!(!output.stderr_text().contains("panic"), "{output}");
+}

@@ -1,0 +1,283 @@
+//! Several at once in one workspace.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::process::Signal;
+use stillframe_tests::{Snap, TestWorkspace, oracle, view};
+
+/// Tells the other thread to stop, also when this one panics.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+// S088
+#[test]
+fn eight_processes_take_a_snapshot_each_at_once() {
+    let ws = TestWorkspace::repository();
+    ws.write("untracked", "x\n");
+    let expected = oracle::raw_tree(&ws);
+    let running: Vec<_> = (0..8)
+        .map(|_| ws.call(["--json", "snapshot"]).start())
+        .collect();
+    let mut ids = BTreeSet::new();
+    for one in running {
+        let snapshot = Snap::of(&one.wait().ok().json());
+        assert_eq!(snapshot.tree(), expected);
+        ids.insert(snapshot.id().to_owned());
+    }
+    assert_eq!(ids.len(), 8);
+    let before = view::worktree(ws.root());
+    ws.stillframe(["verify"]).ok();
+    for id in ids {
+        ws.write("README", format!("{id}\n"));
+        ws.restore_id(&id);
+        view::same(&before, &view::worktree(ws.root()), "each is restorable");
+    }
+}
+
+#[test]
+fn processes_with_one_new_state_directory_and_several_workspaces_all_succeed() {
+    let ws = TestWorkspace::repository();
+    let mut running = Vec::new();
+    for i in 0..6 {
+        let dir = ws.base().join(format!("w{i}"));
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("file"), format!("{i}\n")).unwrap();
+        running.push(ws.call(["--json", "snapshot"]).cwd(dir).start());
+    }
+    for one in running {
+        Snap::of(&one.wait().ok().json());
+    }
+}
+
+// The issue: twice at once, both succeed or one says Busy and by whom; behaviour 5.5
+#[test]
+fn of_two_runs_at_once_the_second_waits_or_names_the_first() {
+    let ws = TestWorkspace::repository();
+    let started = ws.outside().join("started");
+    let script = format!("touch '{}'; sleep 30", started.display());
+    let mut first = ws.run_call::<&str>([], &script).start();
+    first.until("the first is at work", |_| started.exists());
+    let mark = ws.outside().join("second-ran");
+    let second = ws
+        .run::<&str>([], &format!("touch '{}'", mark.display()))
+        .exits(125);
+    let message = second.error("Busy");
+    assert!(
+        message.contains("run_") || message.contains(&first.pid().to_string()),
+        "it names the holder: {message}"
+    );
+    assert!(!mark.exists(), "its command was not run");
+    first.signal(Signal::INT);
+    first.wait();
+    ws.run::<&str>([], "true").ok();
+}
+
+#[test]
+fn two_short_runs_at_once_do_not_mix() {
+    let ws = TestWorkspace::repository();
+    let running: Vec<_> = (0..2)
+        .map(|i| ws.run_call::<&str>([], &format!("echo x > by-{i}")).start())
+        .collect();
+    for (i, one) in running.into_iter().enumerate() {
+        let output = one.wait();
+        if output.code == 125 {
+            output.error("Busy");
+            continue;
+        }
+        let run = output.ok().json();
+        let changed = stillframe_tests::json::names(&run["workspace"]["diff"]["changed_paths"]);
+        assert_eq!(
+            changed,
+            [format!("by-{i}")],
+            "a diff has one run's work only"
+        );
+    }
+}
+
+// S090; faults C10
+#[test]
+fn a_lock_whose_holder_died_is_free() {
+    let ws = TestWorkspace::repository();
+    let started = ws.outside().join("started");
+    let script = format!("touch '{}'; sleep 60", started.display());
+    let mut holder = ws.run_call::<&str>([], &script).start();
+    holder.until("the lock is held", |_| started.exists());
+    holder.signal(Signal::KILL);
+    holder.kill();
+    drop(holder);
+    let output = ws.stillframe(["snapshot"]).ok();
+    assert!(
+        output.took.as_secs() < 20,
+        "nobody waits for the dead: {:?}",
+        output.took
+    );
+}
+
+// S091
+#[test]
+fn a_lock_of_gits_own_does_not_matter_to_a_capture() {
+    let ws = TestWorkspace::repository();
+    for lock in [
+        "index.lock",
+        "HEAD.lock",
+        "config.lock",
+        "packed-refs.lock",
+        "refs/heads/main.lock",
+    ] {
+        ws.write(format!(".git/{lock}"), "");
+    }
+    ws.untouched(|| ws.snapshot());
+}
+
+// S095
+#[test]
+fn two_restores_at_once_come_one_after_the_other() {
+    let ws = TestWorkspace::repository();
+    for i in 0..50 {
+        ws.write(format!("f{i}"), "one\n");
+    }
+    let one = ws.snapshot();
+    let one_view = view::worktree(ws.root());
+    for i in 0..50 {
+        ws.write(format!("f{i}"), "two\n");
+    }
+    let two = ws.snapshot();
+    let two_view = view::worktree(ws.root());
+    for _ in 0..3 {
+        ws.write("f7", "three\n");
+        let running = [&one, &two].map(|s| ws.call(["--json", "restore", s.id()]).start());
+        for output in running.map(|r| r.wait()) {
+            if output.code != 0 {
+                output.refused("Busy");
+            }
+        }
+        let now = view::worktree(ws.root());
+        assert!(
+            now == one_view || now == two_view,
+            "one of the two, and no mixture: {now:?}"
+        );
+    }
+}
+
+// S095: a plan that the first makes stale
+#[test]
+fn a_plan_that_another_restore_made_stale_is_a_conflict() {
+    let ws = TestWorkspace::repository();
+    let first = ws.snapshot();
+    ws.write("README", "edited\n");
+    let second = ws.snapshot();
+    ws.write("README", "edited again\n");
+    let plan = ws.json(["restore", first.id(), "--plan"]);
+    ws.restore(&second);
+    let id = plan["plan_id"].as_str().unwrap();
+    ws.try_json(["restore", first.id(), "--apply", id])
+        .refused("Conflict");
+    assert_eq!(ws.text("README"), "edited\n");
+}
+
+// S089
+#[test]
+fn a_capture_ends_while_files_come_and_go() {
+    let ws = TestWorkspace::repository();
+    ws.write("calm", "x\n");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut i = 0_u64;
+            while !stop.load(Ordering::Relaxed) {
+                i += 1;
+                let name = format!("busy/{}", i % 50);
+                ws.write(&name, format!("{i}\n").repeat(20));
+                if i.is_multiple_of(3) {
+                    ws.remove(&name);
+                }
+                if i.is_multiple_of(40) {
+                    ws.remove("busy");
+                }
+            }
+        });
+        let _stop = Stop(&stop);
+        for _ in 0..5 {
+            let snapshot = ws.snapshot();
+            let listing = oracle::stored_listing(&ws, snapshot.tree());
+            assert!(listing.entries.iter().any(|e| e.path == b"calm"));
+            let store = ws.stores()[0].join("git");
+            for entry in listing
+                .entries
+                .iter()
+                .filter(|e| e.path.starts_with(b"busy/"))
+            {
+                let home = ws.home();
+                let blob =
+                    stillframe_tests::git::run(&home, &store, ["cat-file", "blob", &entry.id]);
+                let text = blob.stdout_text();
+                let lines: BTreeSet<&str> = text.lines().collect();
+                assert!(lines.len() <= 1, "a file is a state that it had: {lines:?}");
+            }
+        }
+    });
+}
+
+// Faults C09
+#[test]
+fn everything_at_once_leaves_a_whole_store_and_a_log_without_gaps() {
+    let ws = TestWorkspace::repository();
+    let first = ws.snapshot();
+    let mut running = Vec::new();
+    for i in 0..3 {
+        running.push(ws.call(["--json", "snapshot"]).start());
+        running.push(ws.call(["--json", "list"]).start());
+        running.push(ws.call(["--json", "diff", first.id(), "now"]).start());
+        running.push(
+            ws.run_call(["--session", "s"], &format!("echo {i} > f{i}"))
+                .start(),
+        );
+        running.push(ws.call(["verify"]).start());
+    }
+    for one in running {
+        let output = one.wait();
+        if output.code != 0 {
+            output.error("Busy");
+        }
+    }
+    let events = ws.events(["--session", "s"]);
+    let numbers: Vec<u64> = events
+        .iter()
+        .map(|e| e["sequence"].as_u64().unwrap())
+        .collect();
+    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+    ws.stillframe(["verify"]).ok();
+}
+
+// Faults F11, in small: the user's git goes on while snapshots are taken
+#[test]
+fn the_users_git_never_fails_because_of_a_capture() {
+    let ws = TestWorkspace::repository();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                ws.snapshot();
+            }
+        });
+        let _stop = Stop(&stop);
+        for i in 0..10 {
+            ws.write("file", format!("{i}\n"));
+            ws.git(["add", "-A"]);
+            ws.git(["commit", "-q", "-m", "more"]);
+            ws.git(["status", "--porcelain"]);
+            if i % 4 == 3 {
+                ws.git(["gc", "-q", "--prune=now"]);
+            }
+        }
+    });
+    ws.git(["fsck", "--strict"]);
+    ws.stillframe(["verify"]).ok();
+}

@@ -1,0 +1,380 @@
+//! `kill -9` at every step, and races: before, or after, or finished by the next call.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use stillframe_tests::{Call, Output, TestWorkspace, capability, json, oracle, view};
+
+/// Calls that change something on disk. One that this machine's kernel does not have is no error.
+const MUTATING: &str = "?rename,?renameat,?renameat2,?unlink,?unlinkat,?mkdir,?mkdirat,?rmdir,\
+    ?link,?linkat,?symlinkat,?fsync,?fdatasync,?syncfs";
+
+/// The same call, killed when it is about to make its `nth` call of `calls` in one thread.
+fn killed_at(call: Call, calls: &str, nth: usize) -> Output {
+    let trace = format!("trace={calls}");
+    let inject = format!("inject={calls}:signal=KILL:when={nth}");
+    call.through(
+        "strace",
+        ["-f", "-o", "/dev/null", "-e", &trace, "-e", &inject],
+    )
+    .run()
+}
+
+// S075, S073, S074; promise 3; faults K02
+#[test]
+fn a_restore_killed_at_any_step_ends_before_or_after() {
+    if !capability::can_inject() {
+        return;
+    }
+    let mut endings = BTreeSet::new();
+    for nth in 1..80 {
+        let ws = TestWorkspace::repository();
+        ws.write("dir/inside", "x\n");
+        ws.write_executable("tool", "one\n");
+        let snapshot = ws.snapshot();
+        let target = view::worktree(ws.root());
+        ws.write("README", "edited\n");
+        ws.remove("dir");
+        ws.symlink("dir", "tool");
+        ws.remove("tool");
+        ws.write("new/deep", "x\n");
+        let edited = view::worktree(ws.root());
+
+        let call = ws.call(["--json", "restore", snapshot.id()]);
+        let output = killed_at(call, MUTATING, nth);
+        if output.code == 0 {
+            view::same(&target, &view::worktree(ws.root()), "it was not killed");
+            endings.insert("not killed");
+            break;
+        }
+        // Recovery comes with the next call, whatever it is, and takes no person.
+        let after = ws.snapshot();
+        let now = view::worktree(ws.root());
+        if now == edited {
+            endings.insert("before");
+        } else {
+            view::same(
+                &target,
+                &now,
+                &format!("killed at call {nth}: before or after"),
+            );
+            endings.insert("after");
+        }
+        ws.restore(&after);
+        ws.restore(&snapshot);
+        view::same(&target, &view::worktree(ws.root()), "and it works again");
+    }
+    assert_eq!(
+        endings,
+        BTreeSet::from(["after", "before", "not killed"]),
+        "the loop crossed the point of no return and came to the end"
+    );
+}
+
+// Faults K01; promise 9; DESIGN D6
+#[test]
+fn a_capture_killed_at_any_step_leaves_a_whole_store() {
+    if !capability::can_inject() {
+        return;
+    }
+    let ws = TestWorkspace::repository();
+    let mut acknowledged: Vec<String> = vec![ws.snapshot().id().to_owned()];
+    let mut came_to_the_end = false;
+    for nth in 1..80 {
+        ws.write("README", format!("{nth}\n"));
+        ws.write(format!("new/{nth}"), "x\n");
+        let call = ws.call(["--json", "snapshot"]);
+        let output = ws.untouched(|| killed_at(call, MUTATING, nth));
+        if output.code == 0 {
+            acknowledged.push(output.json()["id"].as_str().unwrap().to_owned());
+            came_to_the_end = true;
+            break;
+        }
+        oracle::fsck(&ws.state());
+        let listed = ws.json(["list"]);
+        let ids: Vec<&str> = listed
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|s| s["id"].as_str().unwrap())
+            .collect();
+        for id in &acknowledged {
+            assert!(
+                ids.contains(&id.as_str()),
+                "killed at call {nth}: {id} is lost"
+            );
+        }
+        ws.stillframe(["verify"]).ok();
+    }
+    assert!(came_to_the_end);
+    assert_eq!(ws.snapshot().tree(), oracle::raw_tree(&ws));
+}
+
+// Faults K03; invariant 11
+#[test]
+fn a_rollback_killed_at_any_step_leaves_files_index_and_branch_together() {
+    if !capability::can_inject() {
+        return;
+    }
+    let mut endings = BTreeSet::new();
+    for nth in (1..120).step_by(2) {
+        let ws = TestWorkspace::repository();
+        ws.write("other", "x\n");
+        ws.git(["add", "other"]);
+        let tip = ws.git(["rev-parse", "HEAD"]);
+        let second = ws.git([
+            "commit-tree",
+            "HEAD^{tree}",
+            "-p",
+            "HEAD",
+            "-m",
+            "by the run",
+        ]);
+        ws.write("new-index", "");
+        ws.remove("new-index");
+        ws.git_call(["add", "-A"])
+            .env("GIT_INDEX_FILE", ws.base().join("new-index"))
+            .run()
+            .ok();
+        let state = |ws: &TestWorkspace| {
+            (
+                view::worktree(ws.root()),
+                fs::read(ws.path(".git/index")).unwrap(),
+                ws.text(".git/refs/heads/main").trim().to_owned(),
+            )
+        };
+        let before = state(&ws);
+        // Nothing here but the shell and cat, which make none of the calls that are counted.
+        let script = format!(
+            "echo x > README; echo x > made; echo {second} > .git/refs/heads/main; \
+             cat ../new-index > .git/index; exit 1"
+        );
+        let call = ws.run_call(["--rollback-on-failure"], &script);
+        let output = killed_at(call, MUTATING, nth);
+        if output.code == 1 {
+            assert_eq!(state(&ws), before, "it was not killed");
+            endings.insert("not killed");
+            break;
+        }
+        ws.snapshot();
+        let now = state(&ws);
+        if now == before {
+            // Before the run, or after the rollback: the safety tag tells which.
+            let tags = ws.git([
+                "for-each-ref",
+                "--format=%(objectname)",
+                "refs/tags/stillframe",
+            ]);
+            endings.insert(if tags == second {
+                "rolled back"
+            } else {
+                "before"
+            });
+        } else {
+            assert_eq!(
+                ws.text("README"),
+                "x\n",
+                "killed at call {nth}: as the run left it"
+            );
+            assert_eq!(ws.text("made"), "x\n", "killed at call {nth}");
+            assert_eq!(now.2, second, "killed at call {nth}: the branch too");
+            assert_ne!(now.2, tip);
+            endings.insert("as the run left it");
+        }
+    }
+    assert!(endings.contains("not killed"), "{endings:?}");
+    assert!(endings.contains("as the run left it"), "{endings:?}");
+    assert!(endings.contains("rolled back"), "{endings:?}");
+}
+
+// S080; faults R10; DESIGN D7
+#[test]
+fn a_path_that_changes_while_a_restore_applies_is_kept_and_named() {
+    if !capability::can_inject() {
+        return;
+    }
+    let ws = TestWorkspace::repository();
+    for i in 0..6 {
+        ws.write(format!("f{i}"), "captured\n");
+    }
+    let snapshot = ws.snapshot();
+    for i in 0..6 {
+        ws.write(format!("f{i}"), "edited\n");
+    }
+    let call = ws.call(["--json", "restore", snapshot.id()]);
+    let calls = "?rename,?renameat,?renameat2";
+    let trace = format!("trace={calls}");
+    let inject = format!("inject={calls}:delay_enter=200ms");
+    let mut running = call
+        .through(
+            "strace",
+            ["-f", "-o", "/dev/null", "-e", &trace, "-e", &inject],
+        )
+        .start();
+    let is_captured =
+        |i: usize| ws.exists(format!("f{i}")) && ws.text(format!("f{i}")) == "captured\n";
+    let mut changed = None;
+    running.until("the restore applies", |_| {
+        // As soon as one is done, one that is not done yet is written by somebody else.
+        if (0..6).any(is_captured)
+            && let Some(i) = (0..6)
+                .rev()
+                .find(|i| ws.exists(format!("f{i}")) && !is_captured(*i))
+        {
+            ws.write(format!("f{i}"), "by somebody else, meanwhile\n");
+            changed = Some(i);
+        }
+        changed.is_some() || (0..6).all(is_captured)
+    });
+    let outcome = running.wait().ok().json();
+    let Some(i) = changed else {
+        return capability::skipped("the restore was done before anybody could write");
+    };
+    let name = format!("f{i}");
+    assert_eq!(ws.text(&name), "by somebody else, meanwhile\n", "{outcome}");
+    assert_eq!(json::names_in(&outcome["skipped"]), [name], "{outcome}");
+}
+
+/// Tells the other thread to stop, also when this one panics.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Lets `dir` be a directory and a link to the outside, in turns, while `work` is done.
+fn while_a_directory_flickers(ws: &TestWorkspace, work: impl FnOnce()) {
+    ws.write("dir/file", "ours\n");
+    fs::write(ws.outside().join("file"), "canary\n").unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (dir, aside) = (ws.path("dir"), ws.base().join("aside"));
+            while !stop.load(Ordering::Relaxed) {
+                let _ = fs::rename(&dir, &aside);
+                let _ = std::os::unix::fs::symlink("../outside", &dir);
+                let _ = fs::remove_file(&dir);
+                let _ = fs::rename(&aside, &dir);
+            }
+        });
+        let _stop = Stop(&stop);
+        work();
+    });
+}
+
+// Faults R02, R03; invariant 12
+#[test]
+fn a_directory_that_flickers_into_a_link_is_never_read_through() {
+    let ws = TestWorkspace::repository();
+    while_a_directory_flickers(&ws, || {
+        for _ in 0..15 {
+            let output = ws.try_json(["snapshot"]);
+            if output.code != 0 {
+                continue;
+            }
+            let snapshot = stillframe_tests::Snap::of(&output.json());
+            let canary = ws
+                .git_call(["hash-object", "--stdin"])
+                .stdin("canary\n")
+                .run()
+                .stdout_text();
+            let listing = oracle::stored_listing(&ws, snapshot.tree());
+            assert!(
+                listing.entries.iter().all(|e| e.id != canary.trim()),
+                "nothing outside is ever read"
+            );
+        }
+    });
+}
+
+// Faults W05, R03; invariant 12
+#[test]
+fn a_directory_that_flickers_into_a_link_is_never_written_through() {
+    let ws = TestWorkspace::repository();
+    ws.write("dir/file", "captured\n");
+    ws.write("dir/other", "captured\n");
+    let snapshot = ws.snapshot();
+    let outside = || {
+        let names = fs::read_dir(ws.outside()).unwrap().flatten();
+        let names: Vec<_> = names.map(|e| e.file_name()).collect();
+        (names, fs::read(ws.outside().join("file")).unwrap())
+    };
+    while_a_directory_flickers(&ws, || {
+        for i in 0..8 {
+            ws.write("README", format!("{i}\n"));
+            // It may be refused, and it may leave paths alone; it may not leave the workspace.
+            let _ = ws.try_json(["restore", snapshot.id()]);
+            assert_eq!(outside(), (vec!["file".into()], b"canary\n".to_vec()));
+        }
+    });
+    let _ = fs::remove_dir_all(ws.base().join("aside"));
+}
+
+// S051, S052; faults G17, G18: a store that somebody has tampered with
+#[test]
+fn a_tree_with_names_that_lead_elsewhere_writes_nothing() {
+    for name in ["..", ".git", ".GIT", "a/../../x", "", "."] {
+        let mut ws = TestWorkspace::repository();
+        let snapshot = ws.snapshot();
+        ws.write("README", "edited\n");
+        ws.damages_the_store();
+        let store = ws.stores()[0].join("git");
+        let home = ws.home();
+        let blob = stillframe_tests::git::call(&home, &store, ["hash-object", "-w", "--stdin"])
+            .stdin("evil\n")
+            .run()
+            .ok()
+            .stdout_text();
+        let raw: Vec<u8> = (0..20)
+            .map(|i| u8::from_str_radix(&blob[2 * i..2 * i + 2], 16).unwrap())
+            .collect();
+        let mut tree = format!("100644 {name}\0").into_bytes();
+        tree.extend(raw);
+        let args = ["hash-object", "-w", "-t", "tree", "--literally", "--stdin"];
+        let tree = stillframe_tests::git::call(&home, &store, args)
+            .stdin(tree)
+            .run()
+            .ok();
+        let commit = stillframe_tests::git::text(
+            &home,
+            &store,
+            ["cat-file", "commit", snapshot.reference()],
+        );
+        let forged = commit.replacen(snapshot.tree(), tree.stdout_text().trim(), 1);
+        let args = ["hash-object", "-w", "-t", "commit", "--stdin"];
+        let forged = stillframe_tests::git::call(&home, &store, args)
+            .stdin(forged + "\n")
+            .run()
+            .ok()
+            .stdout_text();
+        let refs = stillframe_tests::git::text(
+            &home,
+            &store,
+            ["for-each-ref", "--format=%(refname)", "refs/snapshots"],
+        );
+        for name in refs.lines() {
+            let args = ["update-ref", name, forged.trim()];
+            stillframe_tests::git::run(&home, &store, args);
+        }
+        let config = ws.read(".git/config");
+        let output = ws.try_json(["restore", snapshot.id()]);
+        if output.code != 0 {
+            output.error("Corrupt");
+            assert_eq!(ws.text("README"), "edited\n", "nothing was touched");
+        }
+        assert_eq!(ws.read(".git/config"), config);
+        let names: BTreeSet<_> = fs::read_dir(ws.base())
+            .unwrap()
+            .flatten()
+            .map(|e| e.file_name())
+            .collect();
+        assert_eq!(
+            names.len(),
+            4,
+            "nothing was written beside the workspace: {names:?}"
+        );
+    }
+}

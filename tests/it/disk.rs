@@ -1,0 +1,237 @@
+//! A disk that is full or cannot be written.
+
+use std::fs;
+use std::path::PathBuf;
+
+use stillframe_tests::capability::Mounts;
+use stillframe_tests::{Output, Snap, TestWorkspace, view};
+
+/// Bytes that no compression makes smaller.
+fn noise(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut bytes = Vec::with_capacity(length);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes
+}
+
+struct SmallState {
+    ws: TestWorkspace,
+    mounts: Mounts,
+}
+
+impl SmallState {
+    /// A workspace whose state directory is a file system of this size.
+    fn new(size: &str) -> Option<Self> {
+        let mounts = Mounts::new()?;
+        let mut ws = TestWorkspace::repository();
+        fs::create_dir(ws.state()).unwrap();
+        mounts.tmpfs(&ws.state(), size);
+        mounts.shell(&format!("chmod 700 '{}'", ws.state().display()));
+        // What is in there is checked below, by the program itself.
+        ws.damages_the_store();
+        Some(Self { ws, mounts })
+    }
+
+    fn call(&self, args: &[&str]) -> Output {
+        let call = self.ws.call(["--json"]).args(args);
+        self.mounts.inside(call, self.ws.root()).run()
+    }
+
+    fn state(&self) -> PathBuf {
+        self.mounts.path(&self.ws.state())
+    }
+}
+
+// The issue: a full disk; faults E01; DESIGN D6
+#[test]
+fn a_full_disk_is_no_space_and_publishes_nothing() {
+    let Some(small) = SmallState::new("8m") else {
+        return;
+    };
+    let first = Snap::of(&small.call(&["snapshot"]).ok().json());
+    small.ws.write("big", noise(16 << 20, 1));
+    small.ws.untouched(|| {
+        let message = small.call(&["snapshot"]).refused("NoSpace");
+        assert!(!message.is_empty());
+    });
+    let listed = small.call(&["list"]).ok().json();
+    assert_eq!(
+        listed.as_array().unwrap().len(),
+        1,
+        "nothing half-published"
+    );
+    assert_eq!(
+        listed[0]["id"],
+        first.id(),
+        "and never an older one instead"
+    );
+    small.call(&["verify"]).ok();
+    fs::remove_file(small.ws.path("big")).unwrap();
+    small.ws.write("little", "x\n");
+    small.call(&["snapshot"]).ok();
+    small.call(&["verify"]).ok();
+}
+
+// S072: the guard cannot be taken
+#[test]
+fn without_room_for_the_guard_nothing_is_restored() {
+    let Some(small) = SmallState::new("8m") else {
+        return;
+    };
+    let first = Snap::of(&small.call(&["snapshot"]).ok().json());
+    small.ws.write("README", "edited\n");
+    small.ws.write("work", noise(16 << 20, 2));
+    small
+        .ws
+        .untouched(|| small.call(&["restore", first.id()]).refused("NoSpace"));
+    fs::remove_file(small.ws.path("work")).unwrap();
+    small.call(&["restore", first.id()]).ok();
+    assert_eq!(small.ws.text("README"), "hello\n");
+}
+
+// Promise 8
+#[test]
+fn a_disk_that_fills_up_during_a_run_does_not_hide_its_result() {
+    let Some(small) = SmallState::new("8m") else {
+        return;
+    };
+    let call = small
+        .ws
+        .run_call::<&str>([], "head -c 16777216 /dev/urandom > big; exit 7");
+    let output = small.mounts.inside(call, small.ws.root()).run().exits(125);
+    let run = output.json();
+    assert_eq!(run["exit_code"], 7, "{run}");
+    assert_eq!(run["workspace"]["error"]["kind"], "NoSpace", "{run}");
+}
+
+// The issue: a read-only state directory
+#[test]
+fn a_read_only_state_directory_is_a_typed_error() {
+    let Some(small) = SmallState::new("8m") else {
+        return;
+    };
+    let snapshot = Snap::of(&small.call(&["snapshot"]).ok().json());
+    let state = small.ws.state().display().to_string();
+    small
+        .mounts
+        .shell(&format!("mount -o remount,ro '{state}'"));
+    small.ws.write("README", "edited\n");
+    for args in [&["snapshot"][..], &["restore", snapshot.id()]] {
+        let output = small.ws.untouched(|| small.call(args));
+        let message = output.refused("Storage");
+        assert!(
+            message.contains("read-only") || message.contains(&state),
+            "{message}"
+        );
+    }
+    small
+        .mounts
+        .shell(&format!("mount -o remount,rw '{state}'"));
+    small.call(&["restore", snapshot.id()]).ok();
+    assert_eq!(small.ws.text("README"), "hello\n");
+    assert!(small.state().is_dir());
+}
+
+/// A workspace on a file system of four megabytes, in the directory `inner` of it.
+struct SmallWorkspace {
+    ws: TestWorkspace,
+    mounts: Mounts,
+}
+
+impl SmallWorkspace {
+    fn new() -> Option<Self> {
+        let mounts = Mounts::new()?;
+        let ws = TestWorkspace::plain();
+        mounts.tmpfs(ws.root(), "4m");
+        fs::create_dir(mounts.path(&ws.path("inner"))).unwrap();
+        Some(Self { ws, mounts })
+    }
+
+    /// The directory as this process sees it.
+    fn dir(&self) -> PathBuf {
+        self.mounts.path(&self.ws.path("inner"))
+    }
+
+    fn call_in(&self, dir: &str, args: &[&str]) -> Output {
+        let call = self.ws.call(["--json"]).args(args);
+        self.mounts.inside(call, &self.ws.path(dir)).run()
+    }
+}
+
+// Faults E03, E14: the workspace's own disk is full before the point of no return
+#[test]
+fn a_full_workspace_is_found_before_anything_is_replaced() {
+    let Some(small) = SmallWorkspace::new() else {
+        return;
+    };
+    let dir = small.dir();
+    fs::write(dir.join("big"), noise(2 << 20, 3)).unwrap();
+    fs::write(dir.join("small"), "one\n").unwrap();
+    let output = small
+        .call_in("inner", &["snapshot", "--retain-content"])
+        .ok();
+    let snapshot = Snap::of(&output.json());
+    fs::remove_file(dir.join("big")).unwrap();
+    fs::write(dir.join("small"), "two\n").unwrap();
+    fs::write(dir.join("filler"), noise(3 << 20, 4)).unwrap();
+    let before = view::worktree(&dir);
+    small
+        .call_in("inner", &["restore", snapshot.id()])
+        .refused("NoSpace");
+    view::same(&before, &view::worktree(&dir), "nothing was touched");
+    fs::remove_file(dir.join("filler")).unwrap();
+    small.call_in("inner", &["restore", snapshot.id()]).ok();
+    assert_eq!(fs::read(dir.join("small")).unwrap(), b"one\n");
+    assert_eq!(fs::read(dir.join("big")).unwrap().len(), 2 << 20);
+}
+
+// Faults E14: no place outside of the workspace is on its file system
+#[test]
+fn a_workspace_that_is_a_mount_of_its_own_is_restored_or_refused_untouched() {
+    let Some(small) = SmallWorkspace::new() else {
+        return;
+    };
+    let root = small.mounts.path(small.ws.root());
+    fs::write(root.join("file"), "one\n").unwrap();
+    let output = small.call_in(".", &["snapshot", "--retain-content"]).ok();
+    let snapshot = Snap::of(&output.json());
+    fs::write(root.join("file"), "two\n").unwrap();
+    let output = small.call_in(".", &["restore", snapshot.id()]);
+    if output.code == 0 {
+        assert_eq!(fs::read(root.join("file")).unwrap(), b"one\n");
+    } else {
+        output.refused("Unsupported");
+        assert_eq!(fs::read(root.join("file")).unwrap(), b"two\n");
+    }
+    let names: Vec<_> = fs::read_dir(&root)
+        .unwrap()
+        .flatten()
+        .map(|e| e.file_name())
+        .collect();
+    assert_eq!(names.len(), 2, "nothing is left in it: {names:?}");
+}
+
+// Faults E11 for the workspace: a capture of what cannot be written works
+#[test]
+fn a_read_only_workspace_is_captured() {
+    let Some(mounts) = Mounts::new() else { return };
+    let ws = TestWorkspace::repository();
+    let root = ws.root().display().to_string();
+    mounts.shell(&format!(
+        "mount --bind '{root}' '{root}' && mount -o remount,bind,ro '{root}'"
+    ));
+    let call = ws.call(["--json", "snapshot"]);
+    let output = mounts.inside(call, ws.root()).run().ok();
+    let snapshot = Snap::of(&output.json());
+    assert_eq!(snapshot.tree(), ws.git(["rev-parse", "HEAD^{tree}"]));
+    ws.write("README", "edited\n");
+    let call = ws.call(["--json", "restore", snapshot.id()]);
+    let output = ws.untouched(|| mounts.inside(call, ws.root()).run());
+    assert_eq!(output.code, 1, "{output}");
+    assert_eq!(output.json()["error"]["touched"], false, "{output}");
+}

@@ -1,0 +1,292 @@
+//! The durable log, as `stillframe events` shows it.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use stillframe_tests::{TestWorkspace, json};
+
+fn types(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|e| e["type"].as_str().unwrap()).collect()
+}
+
+fn of_type<'a>(events: &'a [Value], wanted: &str) -> Vec<&'a Value> {
+    events.iter().filter(|e| e["type"] == wanted).collect()
+}
+
+// DESIGN 5, 6; behaviour 6.2, 5.2, 5.5
+#[test]
+fn a_run_writes_two_snapshots_and_one_diff() {
+    let ws = TestWorkspace::repository();
+    let run = ws.run(["--session", "s"], "echo x > new").ok().json();
+    let events = ws.events(["--session", "s"]);
+    for event in &events {
+        assert_eq!(
+            json::keys(event),
+            [
+                "data",
+                "id",
+                "run_id",
+                "schema_version",
+                "sequence",
+                "session_id",
+                "timestamp",
+                "type"
+            ]
+        );
+        assert_eq!(event["schema_version"], 1);
+        assert_eq!(event["session_id"], "s");
+        let at = event["timestamp"].as_str().unwrap();
+        at.parse::<jiff::Timestamp>().expect("RFC 3339");
+        assert!(at.ends_with('Z'), "{at}");
+    }
+    let snapshots = of_type(&events, "workspace_snapshot_taken");
+    assert_eq!(snapshots.len(), 2, "{:?}", types(&events));
+    for (event, (label, document)) in snapshots
+        .iter()
+        .zip([("before", "before_snapshot"), ("after", "after_snapshot")])
+    {
+        assert_eq!(event["data"]["label"], label);
+        assert_eq!(event["data"]["backend"], "git");
+        assert_eq!(event["data"]["ref"], run["workspace"][document]["ref"]);
+        assert_eq!(event["run_id"], run["run_id"]);
+    }
+    let diffs = of_type(&events, "workspace_diff_computed");
+    assert_eq!(diffs.len(), 1);
+    let data = &diffs[0]["data"];
+    assert_eq!(data["files_changed"], 1);
+    assert_eq!(data["insertions"], 1);
+    assert_eq!(data["deletions"], 0);
+    assert_eq!(data["has_patch"], true);
+    assert!(of_type(&events, "workspace_rolled_back").is_empty());
+    let order: Vec<&str> = types(&events)
+        .into_iter()
+        .filter(|t| t.starts_with("run_") || t.starts_with("workspace_"))
+        .collect();
+    assert_eq!(order.last(), Some(&"run_completed"), "{order:?}");
+    assert!(order.contains(&"run_started"), "{order:?}");
+}
+
+#[test]
+fn a_rollback_is_an_event_that_names_its_guard() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "*.log\n");
+    let script = "echo x > README; echo x > a.log; exit 1";
+    let run = ws
+        .run(["--session", "s", "--rollback-on-failure"], script)
+        .exits(1)
+        .json();
+    let events = ws.events(["--session", "s"]);
+    let rolled_back = of_type(&events, "workspace_rolled_back");
+    assert_eq!(rolled_back.len(), 1, "{:?}", types(&events));
+    let data = &rolled_back[0]["data"];
+    assert_eq!(
+        data["guard"], run["workspace"]["rollback"]["guard_snapshot"],
+        "{data}"
+    );
+    assert_eq!(json::names(&data["leftover_ignored"]), ["a.log"]);
+    let to = data["to"].as_str().unwrap();
+    let before = &run["workspace"]["before_snapshot"];
+    assert!(
+        before["id"] == to || before["ref"] == to,
+        "{data} leads to {before}"
+    );
+    assert_eq!(
+        of_type(&events, "workspace_snapshot_taken").len(),
+        2,
+        "a guard has no event"
+    );
+    let labels: Vec<&Value> = of_type(&events, "workspace_snapshot_taken")
+        .iter()
+        .map(|e| &e["data"]["label"])
+        .collect();
+    assert_eq!(labels, ["before", "after_failure"]);
+    assert_eq!(of_type(&events, "run_failed").len(), 1);
+}
+
+// S010
+#[test]
+fn two_snapshots_without_a_change_are_two_events_in_a_row() {
+    let ws = TestWorkspace::repository();
+    ws.snapshot();
+    ws.snapshot();
+    let events = ws.events::<&str>([]);
+    let snapshots = of_type(&events, "workspace_snapshot_taken");
+    assert_eq!(snapshots.len(), 2, "{:?}", types(&events));
+    assert_eq!(snapshots[0]["session_id"], snapshots[1]["session_id"]);
+    let [a, b] = [snapshots[0], snapshots[1]].map(|e| e["sequence"].as_u64().unwrap());
+    assert_eq!(b, a + 1, "consecutive");
+}
+
+// DESIGN 6: numbers start at 1 in each session; behaviour 6.2
+#[test]
+fn sequence_numbers_start_at_one_in_each_session_and_have_no_gap() {
+    let ws = TestWorkspace::repository();
+    for session in ["a", "b", "a"] {
+        ws.run(["--session", session], "true").ok();
+    }
+    for session in ["a", "b"] {
+        let events = ws.events(["--session", session]);
+        let numbers: Vec<u64> = events
+            .iter()
+            .map(|e| e["sequence"].as_u64().unwrap())
+            .collect();
+        let expected: Vec<u64> = (1..=numbers.len() as u64).collect();
+        assert_eq!(numbers, expected, "{session}");
+        let ids: BTreeSet<&str> = events.iter().map(|e| e["id"].as_str().unwrap()).collect();
+        assert_eq!(ids.len(), events.len(), "ids are unique");
+    }
+    assert!(ws.events(["--session", "a"]).len() > ws.events(["--session", "b"]).len());
+}
+
+// DESIGN 6: --after N needs --session
+#[test]
+fn a_reader_goes_on_where_it_stopped() {
+    let ws = TestWorkspace::repository();
+    ws.run(["--session", "s"], "true").ok();
+    let all = ws.events(["--session", "s"]);
+    let half = (all.len() / 2).to_string();
+    let rest = ws.events(["--session", "s", "--after", &half]);
+    assert_eq!(rest, all[all.len() / 2..]);
+    let none = ws.events(["--session", "s", "--after", &all.len().to_string()]);
+    assert!(none.is_empty());
+    let without_session = ws.try_json(["events", "--after", "1"]);
+    assert_ne!(without_session.code, 0, "{without_session}");
+}
+
+#[test]
+fn the_log_is_the_same_however_often_it_is_read() {
+    let ws = TestWorkspace::repository();
+    ws.run(["--session", "s"], "echo x > a").ok();
+    let first = ws.events(["--session", "s"]);
+    assert!(!first.is_empty(), "a run is in the log");
+    assert_eq!(ws.events(["--session", "s"]), first);
+    let all = ws.events::<&str>([]);
+    for event in &first {
+        assert!(
+            all.contains(event),
+            "without --session, events of all sessions are shown"
+        );
+    }
+}
+
+#[test]
+fn a_follower_sees_what_comes() {
+    let ws = TestWorkspace::repository();
+    ws.run(["--session", "s"], "true").ok();
+    let known = ws.events(["--session", "s"]).len();
+    assert!(known > 0, "a run is in the log");
+    let call = ws.call(["--json", "events", "--session", "s", "--follow"]);
+    let mut follower = call.start();
+    follower.until("what is there is shown", |f| {
+        f.stdout_so_far().lines().count() >= known
+    });
+    ws.run(["--session", "s"], "echo x > new").ok();
+    let total = ws.events(["--session", "s"]).len();
+    follower.until("what came is shown", |f| {
+        f.stdout_so_far().lines().count() >= total
+    });
+    let numbers: Vec<u64> = follower
+        .stdout_so_far()
+        .lines()
+        .map(|line| {
+            serde_json::from_str::<Value>(line).unwrap()["sequence"]
+                .as_u64()
+                .unwrap()
+        })
+        .collect();
+    assert_eq!(numbers, (1..=total as u64).collect::<Vec<_>>());
+    follower.kill();
+}
+
+// S114; behaviour 6.2
+#[test]
+fn events_tell_of_start_outcome_and_counts_and_of_no_content() {
+    let ws = TestWorkspace::repository();
+    ws.write("secret", "canary-content-before\n");
+    ws.run(
+        ["--session", "s"],
+        "echo canary-content-after > secret; echo canary-output",
+    )
+    .ok();
+    let events = ws.events(["--session", "s"]);
+    let all = serde_json::to_string(&events).unwrap();
+    assert!(!all.contains("canary-content"), "{all}");
+    let types: BTreeSet<&str> = types(&events).into_iter().collect();
+    for wanted in [
+        "session_created",
+        "run_started",
+        "workspace_snapshot_taken",
+        "workspace_diff_computed",
+        "run_completed",
+    ] {
+        assert!(types.contains(wanted), "{wanted} is in {types:?}");
+    }
+}
+
+#[test]
+fn restores_and_undos_are_in_the_log() {
+    let ws = TestWorkspace::repository();
+    let snapshot = ws.snapshot();
+    ws.write("README", "edited\n");
+    let before = ws.events::<&str>([]).len();
+    ws.restore(&snapshot);
+    let after_restore = ws.events::<&str>([]).len();
+    assert!(after_restore > before, "a restore is an event");
+    ws.undo();
+    assert!(
+        ws.events::<&str>([]).len() > after_restore,
+        "an undo is an event"
+    );
+}
+
+#[test]
+fn an_unknown_session_has_no_events_or_is_not_found() {
+    let ws = TestWorkspace::repository();
+    ws.snapshot();
+    let output = ws.try_json(["events", "--session", "nobody"]);
+    match output.code {
+        0 => assert!(output.stdout.is_empty(), "{output}"),
+        _ => drop(output.refused("NotFound")),
+    }
+}
+
+// Behaviour 0.2; faults I03
+#[test]
+fn a_session_id_is_letters_digits_and_three_signs() {
+    let ws = TestWorkspace::repository();
+    let long = "x".repeat(201);
+    for id in [
+        "",
+        "-dash",
+        ".hidden",
+        "_x",
+        "a/b",
+        "a b",
+        "a\nb",
+        "ünïcode",
+        "a..b/../c",
+        "@{-1}",
+        "~",
+        "a:b",
+        "\u{202e}",
+        "*",
+        &long,
+    ] {
+        let mark = ws.outside().join("ran");
+        let option = format!("--session={id}");
+        let output = ws.run([&option], &format!("touch '{}'", mark.display()));
+        assert!([2, 125].contains(&output.code), "{id:?}: {output}");
+        assert!(!mark.exists(), "{id:?}: the command was not run");
+    }
+    for id in [
+        "a",
+        "7",
+        "A.b_c-d",
+        "x..y",
+        "a.lock",
+        "HEAD",
+        &"x".repeat(200),
+    ] {
+        ws.run(["--session", id], "true").ok();
+    }
+}

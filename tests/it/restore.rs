@@ -1,0 +1,586 @@
+//! Restoring: exactly what the plan says, through a guard, and never more.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+use stillframe_tests::{Snap, TestWorkspace, json, shapes, view};
+
+const NOTHING: [&str; 0] = [];
+
+// S059, S060; DESIGN D8: a manual restore restores files only
+#[test]
+fn a_restore_leaves_index_head_refs_reflogs_and_stash_alone() {
+    let ws = TestWorkspace::repository();
+    ws.write("stashed", "x\n");
+    ws.git(["add", "stashed"]);
+    ws.git(["stash", "-q"]);
+    let snapshot = ws.snapshot();
+    ws.write("README", "committed since\n");
+    ws.commit("since");
+    ws.write("README", "staged\n");
+    ws.write("new", "staged\n");
+    ws.git(["add", "-A"]);
+    ws.settle();
+    let before = view::git_dir(ws.root());
+    ws.restore(&snapshot);
+    assert_eq!(ws.text("README"), "hello\n");
+    assert!(!ws.exists("new"));
+    view::same(
+        &before,
+        &view::git_dir(ws.root()),
+        "nothing in .git is touched",
+    );
+}
+
+// S062; faults I05
+#[test]
+fn an_id_that_names_nothing_is_refused_before_anything_is_touched() {
+    let ws = TestWorkspace::repository();
+    ws.snapshot();
+    ws.write("README", "edited\n");
+    for id in [
+        "snap_00000000000000000000000000000000",
+        "00000000",
+        "HEAD",
+        "HEAD~1",
+        "main",
+        ":/x",
+        "@{-1}",
+        "^{/x}",
+        "../x",
+        "-",
+        "snap_",
+        "latest",
+        "",
+        "ffff\n",
+        "refs/snapshots/manual",
+    ] {
+        let output = ws.untouched(|| ws.try_json(["restore", "--", id]));
+        assert_eq!(output.code, 1, "{id:?}: {output}");
+        let kind = output.json()["error"]["kind"].as_str().unwrap().to_owned();
+        assert!(
+            kind == "NotFound" || kind == "InvalidOptions",
+            "{id:?}: {output}"
+        );
+    }
+}
+
+#[test]
+fn a_unique_prefix_is_enough_and_an_ambiguous_one_is_refused() {
+    let ws = TestWorkspace::repository();
+    let first = ws.snapshot();
+    let short = &first.id()[.."snap_".len() + 8];
+    assert_eq!(ws.show(short)["id"], first.id());
+    assert_eq!(ws.json(["diff", short, "now"])["files_changed"], 0);
+    ws.snapshot();
+    ws.snapshot();
+    let output = ws.untouched(|| ws.try_json(["restore", "snap_"]));
+    assert_eq!(output.code, 1, "a prefix of them all: {output}");
+}
+
+// S063; promise 4
+#[test]
+fn a_snapshot_whose_content_is_gone_is_corrupt_and_deletes_nothing() {
+    let mut ws = TestWorkspace::repository();
+    ws.write("only-here", "not in the repository\n");
+    let snapshot = ws.snapshot();
+    ws.write("only-here", "edited\n");
+    ws.write("new", "x\n");
+    ws.damages_the_store();
+    remove_packs(&ws);
+    let message = ws.untouched(|| ws.try_json(["restore", snapshot.id()]).refused("Corrupt"));
+    assert!(!message.is_empty());
+    let output = ws.stillframe(["verify"]);
+    assert_ne!(output.code, 0, "verify finds it: {output}");
+    let said = output.stdout_text() + &output.stderr_text();
+    assert!(
+        said.contains(snapshot.id()),
+        "verify names the snapshot: {output}"
+    );
+}
+
+fn remove_packs(ws: &TestWorkspace) {
+    let mut removed = 0;
+    for entry in walkdir::WalkDir::new(ws.stores()[0].join("git/objects")) {
+        let entry = entry.unwrap();
+        if entry.file_type().is_file() {
+            fs::remove_file(entry.path()).unwrap();
+            removed += 1;
+        }
+    }
+    assert!(removed > 0, "the store has objects");
+}
+
+// Faults D01, G13; "proves every snapshot restorable, or names those that are not"
+#[test]
+fn a_flipped_bit_in_the_store_is_found() {
+    let mut ws = TestWorkspace::unborn();
+    ws.write(
+        "file",
+        "some content that compresses to a few dozen bytes, 0123456789\n",
+    );
+    let snapshot = ws.snapshot();
+    ws.stillframe(["verify"]).ok();
+    ws.damages_the_store();
+    let pack = walkdir::WalkDir::new(ws.stores()[0].join("git/objects"))
+        .into_iter()
+        .flatten()
+        .find(|e| e.file_name().to_string_lossy().ends_with(".pack"))
+        .expect("a snapshot makes one pack");
+    let mut bytes = fs::read(pack.path()).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    fs::remove_file(pack.path()).unwrap();
+    fs::write(pack.path(), bytes).unwrap();
+    let output = ws.stillframe(["verify"]);
+    assert_ne!(output.code, 0, "{output}");
+    let said = output.stdout_text() + &output.stderr_text();
+    assert!(said.contains(snapshot.id()), "{output}");
+    ws.write("file", "edited\n");
+    let output = ws.try_json(["restore", snapshot.id()]);
+    if output.code == 0 {
+        // The damage hit something that this restore does not need.
+        assert!(ws.text("file").starts_with("some content"));
+    } else {
+        output.refused("Corrupt");
+        assert_eq!(ws.text("file"), "edited\n");
+    }
+}
+
+// S064 is in capture.rs. S065
+#[test]
+fn a_file_deleted_and_made_again_gets_its_captured_content() {
+    let ws = TestWorkspace::repository();
+    ws.write("dir/file", "captured\n");
+    let snapshot = ws.snapshot();
+    ws.remove("dir");
+    ws.write("dir/file", "made again\n");
+    ws.restore(&snapshot);
+    assert_eq!(ws.text("dir/file"), "captured\n");
+}
+
+// S067; behaviour 4.3
+#[test]
+fn what_already_matches_is_not_written() {
+    let ws = TestWorkspace::repository();
+    for i in 0..200 {
+        ws.write(format!("d{}/f{i}", i % 7), format!("{i}\n"));
+    }
+    ws.commit("many");
+    ws.write("untracked", "x\n");
+    ws.write(".gitignore", "*.log\n");
+    ws.write("a.log", "x\n");
+    let snapshot = ws.snapshot();
+    ws.write("d3/f3", "edited\n");
+    ws.settle();
+    let before = view::times(ws.root());
+    let outcome = ws.restore(&snapshot);
+    assert_eq!(json::names(&outcome["restored"]), ["d3/f3"]);
+    let mut changed: Vec<String> = Vec::new();
+    for (path, times) in view::times(ws.root()) {
+        if before.get(&path) != Some(&times) {
+            changed.push(String::from_utf8(path).unwrap());
+        }
+    }
+    assert_eq!(
+        changed,
+        ["d3", "d3/f3"],
+        "every other mtime and inode is as it was"
+    );
+}
+
+// S071; promise 3; invariants 3 and 4
+#[test]
+fn the_guard_of_a_restore_leads_back_exactly() {
+    let ws = (shapes::named("dirty").make)();
+    let snapshot = ws.snapshot();
+    ws.write("src/main.rs", "later\n");
+    ws.remove("untracked");
+    ws.write_executable("tool", "x\n");
+    ws.symlink("new-link", "tool");
+    ws.mkdir("new-empty");
+    let later = view::worktree(ws.root());
+    let outcome = ws.restore(&snapshot);
+    let guard = outcome["guard_snapshot"].as_str().unwrap().to_owned();
+    assert_eq!(ws.show(&guard)["label"], "guard");
+    let back = ws.restore_id(&guard);
+    view::same(&later, &view::worktree(ws.root()), "as before the restore");
+    // And from there to the first state again, through the second guard.
+    ws.restore_id(back["guard_snapshot"].as_str().unwrap());
+    assert!(!ws.exists("tool"));
+}
+
+// Invariant 5
+#[test]
+fn a_second_restore_has_nothing_to_do() {
+    let ws = TestWorkspace::repository();
+    ws.mkdir("empty");
+    let snapshot = ws.snapshot();
+    ws.write("README", "edited\n");
+    ws.remove("empty");
+    ws.restore(&snapshot);
+    ws.untouched(|| {
+        let outcome = ws.restore(&snapshot);
+        assert_eq!(json::names(&outcome["restored"]), NOTHING);
+    });
+}
+
+// DESIGN 6: the keys of a restore
+#[test]
+fn a_restore_prints_the_keys_of_a_rollback_and_the_plan() {
+    let ws = TestWorkspace::repository();
+    let snapshot = ws.snapshot();
+    ws.write("README", "edited\n");
+    let outcome = ws.restore(&snapshot);
+    assert_eq!(
+        json::keys(&outcome),
+        [
+            "error",
+            "guard_snapshot",
+            "leftover_ignored",
+            "plan_id",
+            "restored",
+            "safety_tag",
+            "skipped",
+            "status"
+        ]
+    );
+    assert!(outcome["safety_tag"].is_null());
+    assert!(
+        outcome["guard_snapshot"]
+            .as_str()
+            .unwrap()
+            .starts_with("snap_")
+    );
+    assert!(outcome["plan_id"].as_str().unwrap().starts_with("plan_"));
+}
+
+// DESIGN 6: restore does it, --plan alone previews
+#[test]
+fn a_plan_says_what_would_be_done_and_does_nothing() {
+    let ws = TestWorkspace::repository();
+    let snapshot = ws.snapshot();
+    ws.write("README", "edited\n");
+    ws.write("new", "x\n");
+    let plan = ws.untouched(|| ws.json(["restore", snapshot.id(), "--plan"]));
+    assert!(plan["plan_id"].is_string(), "{plan}");
+    let text = ws.untouched(|| ws.stillframe(["restore", snapshot.id(), "--plan"]).ok());
+    for name in ["README", "new"] {
+        assert!(
+            text.stdout_text().contains(name),
+            "a person is told: {text}"
+        );
+    }
+    assert_eq!(
+        ws.json(["list"]).as_array().unwrap().len(),
+        1,
+        "a plan takes no guard"
+    );
+}
+
+// S076; behaviour 4.3; faults M01
+#[test]
+fn a_plan_is_carried_out_by_its_id_unless_the_tree_moved() {
+    let ws = TestWorkspace::repository();
+    let snapshot = ws.snapshot();
+    ws.write("README", "edited\n");
+    let plan = ws.json(["restore", snapshot.id(), "--plan"]);
+    let again = ws.json(["restore", snapshot.id(), "--plan"]);
+    assert_eq!(
+        plan["plan_id"], again["plan_id"],
+        "the same state gives the same plan"
+    );
+    let plan_id = plan["plan_id"].as_str().unwrap();
+
+    ws.write("README", "edited again\n");
+    ws.untouched(|| {
+        ws.try_json(["restore", snapshot.id(), "--apply", plan_id])
+            .refused("Conflict")
+    });
+    ws.write("README", "edited\n");
+    ws.write("since", "x\n");
+    ws.untouched(|| {
+        ws.try_json(["restore", snapshot.id(), "--apply", plan_id])
+            .refused("Conflict")
+    });
+    ws.remove("since");
+    let outcome = ws.json(["restore", snapshot.id(), "--apply", plan_id]);
+    assert_eq!(outcome["status"], "completed");
+    assert_eq!(outcome["plan_id"], plan["plan_id"]);
+    assert_eq!(ws.text("README"), "hello\n");
+}
+
+#[test]
+fn a_plan_of_somebody_elses_is_refused() {
+    let ws = TestWorkspace::repository();
+    let snapshot = ws.snapshot();
+    ws.write("README", "edited\n");
+    for id in ["plan_00000000000000000000000000000000", "nonsense", ""] {
+        let output = ws.untouched(|| ws.try_json(["restore", snapshot.id(), "--apply", id]));
+        assert_eq!(output.code, 1, "{id:?}: {output}");
+        let kind = output.json()["error"]["kind"].clone();
+        assert!(
+            kind == "Conflict" || kind == "InvalidOptions",
+            "{id:?}: {output}"
+        );
+    }
+}
+
+#[test]
+fn only_the_named_paths_are_restored() {
+    let ws = TestWorkspace::repository();
+    ws.write("a", "1\n");
+    ws.write("dir/b", "1\n");
+    ws.write("dir/c", "1\n");
+    ws.write("e", "1\n");
+    let snapshot = ws.snapshot();
+    for name in ["a", "dir/b", "e"] {
+        ws.write(name, "2\n");
+    }
+    ws.remove("dir/c");
+    ws.write("dir/new", "x\n");
+    ws.write("new", "x\n");
+    let outcome = ws.json(["restore", snapshot.id(), "a", "dir"]);
+    assert_eq!(
+        json::names(&outcome["restored"]),
+        ["a", "dir/b", "dir/c", "dir/new"]
+    );
+    assert_eq!(ws.text("a"), "1\n");
+    assert_eq!(ws.text("dir/b"), "1\n");
+    assert_eq!(ws.text("dir/c"), "1\n");
+    assert!(!ws.exists("dir/new"), "known to have been absent there");
+    assert_eq!(ws.text("e"), "2\n", "not asked for");
+    assert_eq!(ws.text("new"), "x\n", "not asked for");
+}
+
+// DESIGN 6: NotFound for a path that the snapshot does not know; PATH is literal
+#[test]
+fn a_path_is_literal_and_must_be_known() {
+    let ws = TestWorkspace::repository();
+    ws.write("*", "a star\n");
+    ws.write("[ab]", "brackets\n");
+    ws.write("a", "1\n");
+    let snapshot = ws.snapshot();
+    for name in ["*", "[ab]", "a"] {
+        ws.write(name, "2\n");
+    }
+    ws.json(["restore", snapshot.id(), "*"]);
+    ws.json(["restore", snapshot.id(), "[ab]"]);
+    assert_eq!(ws.text("*"), "a star\n");
+    assert_eq!(ws.text("[ab]"), "brackets\n");
+    assert_eq!(ws.text("a"), "2\n", "a star is a name and no pattern");
+    ws.write("since", "x\n");
+    for name in ["nowhere", "a/below", "?", ":(glob)*", "since"] {
+        let message = ws.untouched(|| {
+            ws.try_json(["restore", snapshot.id(), "--", name])
+                .refused("NotFound")
+        });
+        assert!(message.contains(name), "{message}");
+    }
+    for name in ["../outside", "/etc/passwd", "a/../../outside"] {
+        let message = ws.untouched(|| {
+            ws.try_json(["restore", snapshot.id(), "--", name])
+                .refused("InvalidOptions")
+        });
+        assert!(message.contains(name), "{message}");
+    }
+}
+
+// S078
+#[test]
+fn head_stays_detached_or_unborn() {
+    for shape in ["detached", "unborn"] {
+        let ws = (shapes::named(shape).make)();
+        let head = fs::read(ws.path(".git/HEAD")).unwrap();
+        let snapshot = ws.snapshot();
+        let before = view::worktree(ws.root());
+        ws.write("more", "x\n");
+        ws.restore(&snapshot);
+        view::same(&before, &view::worktree(ws.root()), shape);
+        let run = ws
+            .run(["--rollback-on-failure"], "echo x > more; exit 1")
+            .exits(1)
+            .json();
+        assert_eq!(run["workspace"]["rollback"]["status"], "completed", "{run}");
+        view::same(&before, &view::worktree(ws.root()), shape);
+        assert_eq!(fs::read(ws.path(".git/HEAD")).unwrap(), head, "{shape}");
+    }
+}
+
+// S079
+#[test]
+fn another_untracked_file_in_the_same_place_goes_into_the_guard_first() {
+    let ws = TestWorkspace::repository();
+    ws.write("notes", "theirs\n");
+    let snapshot = ws.snapshot();
+    ws.write("notes", "mine, from today\n");
+    let outcome = ws.restore(&snapshot);
+    assert_eq!(ws.text("notes"), "theirs\n");
+    ws.restore_id(outcome["guard_snapshot"].as_str().unwrap());
+    assert_eq!(ws.text("notes"), "mine, from today\n");
+}
+
+// Behaviour 4.2: a manual restore asks nothing of an operation of git's that is in progress
+#[test]
+fn captured_files_come_back_while_a_merge_is_in_progress() {
+    let ws = (shapes::named("merge_in_conflict").make)();
+    let snapshot = ws.snapshot();
+    let before = view::worktree(ws.root());
+    let repository = view::git_dir(ws.root());
+    ws.write("file", "resolved\n");
+    ws.restore(&snapshot);
+    view::same(
+        &before,
+        &view::worktree(ws.root()),
+        "the conflict as it was",
+    );
+    view::same(&repository, &view::git_dir(ws.root()), "the merge goes on");
+}
+
+// A snapshot of another workspace
+#[test]
+fn a_snapshot_of_another_workspace_is_refused() {
+    let mut ws = TestWorkspace::repository();
+    let snapshot = ws.snapshot();
+    fs::create_dir(ws.base().join("second")).unwrap();
+    ws.set_root("second");
+    ws.git(["init", "-q"]);
+    ws.write("README", "another workspace\n");
+    let output = ws.untouched(|| ws.try_json(["restore", snapshot.id()]));
+    assert_eq!(output.code, 1, "{output}");
+    let kind = output.json()["error"]["kind"].clone();
+    assert!(kind == "NotFound" || kind == "InvalidOptions", "{output}");
+    let second = ws.snapshot();
+    let output = ws.try_json(["diff", snapshot.id(), second.id()]);
+    assert_eq!(output.code, 1, "{output}");
+    assert_eq!(
+        ws.json(["list"]).as_array().unwrap().len(),
+        1,
+        "lists are of one workspace"
+    );
+}
+
+#[test]
+fn a_workspace_that_was_moved_keeps_its_snapshots() {
+    let mut ws = TestWorkspace::repository();
+    let snapshot = ws.snapshot();
+    fs::rename(ws.base().join("work"), ws.base().join("moved")).unwrap();
+    ws.set_root("moved");
+    ws.write("README", "edited\n");
+    ws.restore(&snapshot);
+    assert_eq!(ws.text("README"), "hello\n");
+}
+
+#[test]
+fn two_spellings_of_a_path_are_one_workspace() {
+    let ws = TestWorkspace::repository();
+    std::os::unix::fs::symlink(ws.root(), ws.base().join("link")).unwrap();
+    let root = ws.root().to_str().unwrap();
+    let base = ws.base().to_str().unwrap();
+    ws.snapshot();
+    for spelling in [
+        format!("{root}/"),
+        format!("{root}/."),
+        format!("{base}/./work"),
+        format!("{base}/home/../work"),
+        format!("{base}/link"),
+        "../work".to_owned(),
+        ".".to_owned(),
+    ] {
+        ws.json(["snapshot", "--workspace", &spelling]);
+    }
+    assert_eq!(ws.json(["list"]).as_array().unwrap().len(), 8);
+}
+
+// Invariant 2
+#[test]
+fn omitted_paths_are_the_same_before_and_after_any_restore() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "ignored/\n*.log\n");
+    ws.commit("rules");
+    ws.write("ignored/a", "x\n");
+    ws.write("b.log", "x\n");
+    ws.mkfifo("pipe");
+    ws.write("inner/file", "x\n");
+    ws.git_in("work/inner", ["init", "-q"]);
+    let snapshot = ws.snapshot();
+    let state = |ws: &TestWorkspace| {
+        [
+            "ignored/a",
+            "b.log",
+            "pipe",
+            "inner/.git/HEAD",
+            "inner/.git",
+        ]
+        .map(|name| {
+            let m = ws.stat(name);
+            (
+                m.ino(),
+                m.mode(),
+                m.mtime(),
+                m.mtime_nsec(),
+                m.ctime_nsec(),
+                m.len(),
+            )
+        })
+    };
+    let before = state(&ws);
+    ws.write("README", "edited\n");
+    ws.write("inner/file", "edited\n");
+    ws.remove("README");
+    ws.restore(&snapshot);
+    assert_eq!(state(&ws), before);
+    assert_eq!(ws.text("inner/file"), "x\n");
+}
+
+// S069, S071 and the like are in undo.rs. Invariant 16
+#[test]
+fn ids_are_unique_and_keep_their_meaning() {
+    let ws = TestWorkspace::repository();
+    let mut ids = BTreeSet::new();
+    let mut shown = Vec::new();
+    for i in 0..5 {
+        ws.write("file", format!("{i}\n"));
+        let snapshot = ws.snapshot();
+        assert!(ids.insert(snapshot.id().to_owned()));
+        shown.push((snapshot.id().to_owned(), ws.show(snapshot.id())));
+    }
+    ws.restore(&Snap::of(&shown[0].1));
+    for (id, document) in shown {
+        assert_eq!(ws.show(&id), document);
+    }
+}
+
+// What is left behind
+#[test]
+fn nothing_is_left_in_or_beside_the_workspace() {
+    let ws = TestWorkspace::repository();
+    let snapshot = ws.snapshot();
+    ws.write("README", "edited\n");
+    ws.write("new/file", "x\n");
+    ws.restore(&snapshot);
+    ws.undo();
+    let names = |dir: &std::path::Path| -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(dir)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(ws.root()), [".git", "README", "new"]);
+    assert_eq!(names(ws.base()), ["home", "outside", "state", "work"]);
+}
+
+// S067: hard-linked names of one file within the workspace
+#[test]
+fn inodes_of_what_matches_stay() {
+    let ws = TestWorkspace::repository();
+    ws.write("one", "x\n");
+    ws.hard_link("one", &ws.path("two"));
+    let snapshot = ws.snapshot();
+    ws.write("README", "edited\n");
+    ws.restore(&snapshot);
+    assert_eq!(ws.stat("one").ino(), ws.stat("two").ino(), "still one file");
+}

@@ -1,0 +1,651 @@
+//! The restore that ends a failed run: files, index and branch, or a refusal that says why.
+
+use std::fs;
+
+use stillframe_tests::{Output, TestWorkspace, json, oracle, shapes, view};
+
+const ROLLBACK: [&str; 1] = ["--rollback-on-failure"];
+
+/// The `rollback` of a run that failed with exit code 1, which must have completed.
+#[track_caller]
+fn completed(output: Output) -> serde_json::Value {
+    let run = output.exits(1).json();
+    let rollback = run["workspace"]["rollback"].clone();
+    assert_eq!(run["status"], "failed", "{run}");
+    assert_eq!(run["exit_code"], 1, "{run}");
+    assert_eq!(rollback["status"], "completed", "{run}");
+    assert!(rollback["error"].is_null(), "{run}");
+    rollback
+}
+
+/// The script that makes git usable inside of a run: without any configuration of this machine.
+const GIT: &str = "export GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org \
+    GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org; ";
+
+// Behaviour 5.5, 4.3
+#[test]
+fn a_failed_run_is_taken_back() {
+    let ws = TestWorkspace::repository();
+    ws.write("untracked", "mine\n");
+    ws.write("removed", "mine\n");
+    let before = view::worktree(ws.root());
+    let run = ws.run(
+        ROLLBACK,
+        "echo x > README; echo x > untracked; rm removed; mkdir d; echo x > d/new; chmod +x README; exit 1",
+    );
+    let rollback = completed(run);
+    view::same(&before, &view::worktree(ws.root()), "as before the run");
+    assert_eq!(
+        json::names(&rollback["restored"]),
+        ["README", "d/new", "removed", "untracked"]
+    );
+    assert_eq!(
+        ws.git(["status", "--porcelain"]),
+        "?? removed\n?? untracked"
+    );
+}
+
+#[test]
+fn a_run_that_succeeds_is_not_taken_back() {
+    let ws = TestWorkspace::repository();
+    let run = ws.run(ROLLBACK, "echo x > README").ok().json();
+    assert!(run["workspace"]["rollback"].is_null());
+    assert_eq!(ws.text("README"), "x\n");
+}
+
+#[test]
+fn without_the_option_a_failed_run_keeps_its_changes() {
+    let ws = TestWorkspace::repository();
+    let run = ws
+        .run::<&str>([], "echo x > README; exit 7")
+        .exits(7)
+        .json();
+    assert!(run["workspace"]["rollback"].is_null());
+    assert_eq!(run["workspace"]["after_snapshot"]["label"], "after_failure");
+    assert_eq!(ws.text("README"), "x\n");
+}
+
+// S015; behaviour 4.2; invariant 11
+#[test]
+fn the_index_comes_back_byte_for_byte() {
+    let ws = TestWorkspace::repository();
+    ws.write("edited", "1\n");
+    ws.write("gone", "1\n");
+    ws.commit("second");
+    ws.write("edited", "staged\n");
+    ws.write("added", "staged\n");
+    ws.git(["add", "edited", "added"]);
+    ws.git(["rm", "-q", "--cached", "gone"]);
+    ws.write("edited", "edited since\n");
+    ws.remove("added");
+    ws.git(["add", "-N", "README"]);
+    // Asking for the status may refresh the index, so the index is read after it.
+    let status = ws.git(["status", "--porcelain"]);
+    let index = fs::read(ws.path(".git/index")).unwrap();
+    let before = view::worktree(ws.root());
+    let script = format!("{GIT} echo x > edited; git add -A; git rm -q --cached README; exit 1");
+    completed(ws.run(ROLLBACK, &script));
+    assert_eq!(
+        fs::read(ws.path(".git/index")).unwrap(),
+        index,
+        "byte for byte"
+    );
+    view::same(&before, &view::worktree(ws.root()), "files as before");
+    assert_eq!(ws.git(["status", "--porcelain"]), status);
+    assert_eq!(
+        ws.git(["show", ":edited"]),
+        "staged",
+        "what is staged can be read"
+    );
+    assert_eq!(ws.git(["show", ":added"]), "staged");
+}
+
+// S015: what only the index names outlives the repository's housekeeping
+#[test]
+fn staged_content_that_is_nowhere_else_comes_back() {
+    let ws = TestWorkspace::repository();
+    ws.write("README", "only staged\n");
+    ws.git(["add", "README"]);
+    ws.write("README", "in the worktree\n");
+    let script = format!("{GIT} git reset -q --hard; git gc -q --prune=now; exit 1");
+    completed(ws.run(ROLLBACK, &script));
+    assert_eq!(ws.text("README"), "in the worktree\n");
+    assert_eq!(ws.git(["show", ":README"]), "only staged");
+    assert_eq!(ws.git(["status", "--porcelain"]), "MM README");
+    ws.git(["fsck", "--strict"]);
+}
+
+#[test]
+fn conflict_stages_come_back() {
+    let ws = (shapes::named("merge_in_conflict").make)();
+    let stages = ws.git(["ls-files", "-s", "-u"]);
+    let index = fs::read(ws.path(".git/index")).unwrap();
+    let before = view::worktree(ws.root());
+    let script = format!("{GIT} echo resolved > file; git add file; exit 1");
+    completed(ws.run(ROLLBACK, &script));
+    assert_eq!(fs::read(ws.path(".git/index")).unwrap(), index);
+    assert_eq!(ws.git(["ls-files", "-s", "-u"]), stages);
+    view::same(
+        &before,
+        &view::worktree(ws.root()),
+        "the conflict as it was",
+    );
+    assert!(
+        ws.exists(".git/MERGE_HEAD"),
+        "a merge that was there is left alone"
+    );
+}
+
+#[test]
+fn an_index_that_was_not_there_is_not_there_again() {
+    let ws = (shapes::named("unborn").make)();
+    assert!(!ws.exists(".git/index"));
+    completed(ws.run(ROLLBACK, &format!("{GIT} git add -A; exit 1")));
+    assert_eq!(ws.git(["ls-files", "-s"]), "", "nothing is staged");
+}
+
+// S102; behaviour 4.3; DESIGN D8
+#[test]
+fn a_branch_that_the_run_moved_goes_back_and_a_tag_keeps_the_old_tip() {
+    let ws = TestWorkspace::repository();
+    let tip = ws.git(["rev-parse", "HEAD"]);
+    let index = fs::read(ws.path(".git/index")).unwrap();
+    let before = view::worktree(ws.root());
+    let script = format!("{GIT} echo x > new; git add new; git commit -q -m 'by the run'; exit 1");
+    let rollback = completed(ws.run(ROLLBACK, &script));
+    assert_eq!(ws.git(["rev-parse", "refs/heads/main"]), tip);
+    assert_eq!(ws.git(["symbolic-ref", "HEAD"]), "refs/heads/main");
+    assert_eq!(fs::read(ws.path(".git/index")).unwrap(), index);
+    view::same(&before, &view::worktree(ws.root()), "files as before");
+    let tag = rollback["safety_tag"].as_str().unwrap();
+    assert!(tag.starts_with("refs/tags/stillframe/safety-run_"), "{tag}");
+    assert_eq!(ws.git(["log", "-1", "--format=%s", tag]), "by the run");
+    assert_eq!(
+        ws.git(["cat-file", "-t", tag]),
+        "commit",
+        "S116: a ref names a commit"
+    );
+    ws.git(["fsck", "--strict"]);
+}
+
+#[test]
+fn a_run_that_moves_no_branch_gets_no_tag() {
+    let ws = TestWorkspace::repository();
+    let refs = ws.git(["for-each-ref"]);
+    let rollback = completed(ws.run(ROLLBACK, "echo x > README; exit 1"));
+    assert!(rollback["safety_tag"].is_null());
+    assert_eq!(ws.git(["for-each-ref"]), refs);
+}
+
+// Behaviour 4.2
+#[test]
+fn head_goes_back_if_the_run_switched_or_detached_it() {
+    for command in [
+        "git checkout -q -b side",
+        "git checkout -q --detach",
+        "git checkout -q other",
+    ] {
+        let ws = TestWorkspace::repository();
+        ws.git(["branch", "other"]);
+        let tip = ws.git(["rev-parse", "HEAD"]);
+        let script =
+            format!("{GIT} {command}; echo x > new; git add new; git commit -q -m more; exit 1");
+        completed(ws.run(ROLLBACK, &script));
+        assert_eq!(
+            ws.git(["symbolic-ref", "HEAD"]),
+            "refs/heads/main",
+            "{command}"
+        );
+        assert_eq!(ws.git(["rev-parse", "HEAD"]), tip, "{command}");
+        assert!(!ws.exists("new"), "{command}");
+    }
+}
+
+#[test]
+fn other_refs_that_the_run_made_stay() {
+    let ws = TestWorkspace::repository();
+    let script = format!("{GIT} git branch made; git tag made-too; exit 1");
+    completed(ws.run(ROLLBACK, &script));
+    ws.git(["rev-parse", "--verify", "refs/heads/made"]);
+    ws.git(["rev-parse", "--verify", "refs/tags/made-too"]);
+}
+
+#[test]
+fn a_first_commit_on_an_unborn_branch_is_taken_back() {
+    let ws = (shapes::named("unborn").make)();
+    let before = view::worktree(ws.root());
+    let script = format!("{GIT} git add -A; git commit -q -m first; echo x > a; exit 1");
+    let rollback = completed(ws.run(ROLLBACK, &script));
+    view::same(&before, &view::worktree(ws.root()), "files as before");
+    assert_ne!(
+        ws.git_call(["rev-parse", "--verify", "-q", "HEAD"])
+            .run()
+            .code,
+        0,
+        "unborn again"
+    );
+    assert_eq!(ws.git(["symbolic-ref", "HEAD"]), "refs/heads/main");
+    let tag = rollback["safety_tag"].as_str().unwrap();
+    assert_eq!(ws.git(["log", "-1", "--format=%s", tag]), "first");
+}
+
+// S102 with a linked worktree; behaviour 14.1
+#[test]
+fn in_a_linked_worktree_only_that_worktree_goes_back() {
+    let ws = (shapes::named("linked_worktree").make)();
+    let main = ws.base().join("work");
+    let main_before = (
+        view::worktree(&main),
+        fs::read(main.join(".git/index")).unwrap(),
+    );
+    let tip = ws.git(["rev-parse", "side"]);
+    let before = view::worktree(ws.root());
+    let script = format!("{GIT} git commit -q -m more; echo x > README; exit 1");
+    completed(ws.run(ROLLBACK, &script));
+    view::same(&before, &view::worktree(ws.root()), "files as before");
+    assert_eq!(ws.git(["rev-parse", "side"]), tip);
+    assert_eq!(
+        (
+            view::worktree(&main),
+            fs::read(main.join(".git/index")).unwrap()
+        ),
+        main_before
+    );
+}
+
+// Behaviour 4.2: an operation that was not there at the target
+#[test]
+fn a_merge_that_the_run_left_in_progress_is_a_conflict_and_nothing_is_touched() {
+    let ws = TestWorkspace::repository();
+    ws.git(["checkout", "-q", "-b", "side"]);
+    ws.write("README", "side\n");
+    ws.commit("side");
+    ws.git(["checkout", "-q", "main"]);
+    ws.write("README", "main\n");
+    ws.commit("main");
+    let script = format!("{GIT} git merge -q side || exit 1");
+    let run = ws.run(ROLLBACK, &script).exits(1).json();
+    let rollback = &run["workspace"]["rollback"];
+    assert_eq!(rollback["status"], "refused", "{run}");
+    assert_eq!(rollback["error"]["kind"], "Conflict", "{run}");
+    let message = rollback["error"]["message"].as_str().unwrap();
+    assert!(message.contains("merge"), "{message}");
+    assert_eq!(run["exit_code"], 1, "the run's own result is not hidden");
+    assert!(ws.text("README").contains("<<<<<<<"), "nothing was touched");
+    assert!(ws.exists(".git/MERGE_HEAD"));
+}
+
+// S030; behaviour 4.3
+#[test]
+fn an_ignored_directory_that_the_run_made_stays_and_is_listed() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "build/\n");
+    let rollback = completed(ws.run(
+        ROLLBACK,
+        "mkdir build; echo x > build/out; echo x > README; exit 1",
+    ));
+    assert_eq!(ws.text("build/out"), "x\n");
+    assert_eq!(json::names(&rollback["leftover_ignored"]), ["build"]);
+    assert_eq!(ws.text("README"), "hello\n");
+}
+
+// S066
+#[test]
+fn a_rename_with_an_edit_is_taken_back() {
+    let ws = TestWorkspace::repository();
+    completed(ws.run(ROLLBACK, "mv README MOVED; echo more >> MOVED; exit 1"));
+    assert_eq!(ws.text("README"), "hello\n");
+    assert!(!ws.exists("MOVED"));
+}
+
+// S016
+#[test]
+fn a_run_that_fails_or_times_out_has_an_after_failure_snapshot_and_a_diff() {
+    let ws = TestWorkspace::repository();
+    for (options, script, code, status) in [
+        (&[][..], "echo 1 > f; exit 9", 9, "failed"),
+        (
+            &["--timeout", "1s"][..],
+            "echo 2 > f; sleep 60",
+            124,
+            "timeout",
+        ),
+        (&[][..], "echo 3 > f; kill -9 $$", 137, "failed"),
+    ] {
+        let run = ws.run(options, script).exits(code).json();
+        assert_eq!(run["status"], status, "{run}");
+        assert_eq!(run["exit_code"], code, "{run}");
+        let after = &run["workspace"]["after_snapshot"];
+        assert_eq!(after["label"], "after_failure", "{run}");
+        assert_eq!(
+            json::names(&run["workspace"]["diff"]["changed_paths"]),
+            ["f"],
+            "{run}"
+        );
+        let listed = ws.json(["list"]);
+        let ids = listed.as_array().unwrap().iter();
+        assert!(
+            ids.map(|s| &s["id"]).any(|id| id == &after["id"]),
+            "it is listed"
+        );
+    }
+}
+
+#[test]
+fn a_run_that_times_out_is_taken_back() {
+    let ws = TestWorkspace::repository();
+    let run = ws
+        .run(
+            ["--rollback-on-failure", "--timeout", "1s"],
+            "echo x > README; sleep 60",
+        )
+        .exits(124)
+        .json();
+    assert_eq!(run["workspace"]["rollback"]["status"], "completed", "{run}");
+    assert_eq!(ws.text("README"), "hello\n");
+}
+
+// DESIGN 6; faults G24
+#[test]
+fn a_run_that_removes_the_repository_gets_its_files_back_and_is_told() {
+    let ws = TestWorkspace::repository();
+    ws.write("untracked", "x\n");
+    let before = view::worktree(ws.root());
+    let run = ws
+        .run(ROLLBACK, "rm -rf .git README untracked; exit 1")
+        .exits(1)
+        .json();
+    let rollback = &run["workspace"]["rollback"];
+    view::same(&before, &view::worktree(ws.root()), "the files are back");
+    let said = rollback["error"].to_string();
+    assert!(
+        !rollback["error"].is_null(),
+        "what cannot be put back is said: {run}"
+    );
+    assert!(
+        said.contains("repository") || said.contains(".git"),
+        "{said}"
+    );
+    assert!(!ws.exists(".git"));
+}
+
+// S091; faults C01: capture does not need it, a rollback waits and then says so
+#[test]
+fn a_foreign_index_lock_does_not_stop_a_capture_and_is_never_deleted() {
+    let ws = TestWorkspace::repository();
+    ws.write(".git/index.lock", "");
+    ws.write("new", "x\n");
+    let snapshot = ws.untouched(|| ws.snapshot());
+    assert_eq!(snapshot.tree(), oracle::raw_tree(&ws));
+    ws.write("README", "edited\n");
+    ws.restore(&snapshot);
+    assert_eq!(ws.text("README"), "hello\n");
+
+    let script = "GIT_INDEX_FILE=.git/other git add README; echo x > README; cp .git/other .git/index; exit 1";
+    let run = ws.run(ROLLBACK, &format!("{GIT} {script}")).exits(1).json();
+    let rollback = &run["workspace"]["rollback"];
+    assert_eq!(rollback["status"], "refused", "{run}");
+    assert_eq!(rollback["error"]["kind"], "Busy", "{run}");
+    assert_eq!(ws.text("README"), "x\n", "nothing was touched");
+    assert_eq!(ws.read(".git/index.lock"), b"");
+}
+
+// Behaviour 4.2: nothing that the run started may write while it is taken back
+#[test]
+fn what_the_run_left_running_has_ended_before_the_rollback() {
+    let ws = TestWorkspace::repository();
+    let script = "(while :; do echo again > README; done) & sleep 0.2; exit 1";
+    completed(ws.run(ROLLBACK, script));
+    assert_eq!(ws.text("README"), "hello\n");
+    let before = ws.stat("README");
+    ws.settle();
+    let after = ws.stat("README");
+    assert_eq!(
+        before.modified().unwrap(),
+        after.modified().unwrap(),
+        "nobody writes any more"
+    );
+}
+
+// Behaviour 4.3: any restore can be undone
+#[test]
+fn the_guard_of_a_rollback_holds_what_the_run_did() {
+    let ws = TestWorkspace::repository();
+    let rollback = completed(ws.run(ROLLBACK, "echo 'hours of work' > result; exit 1"));
+    assert!(!ws.exists("result"));
+    ws.restore_id(rollback["guard_snapshot"].as_str().unwrap());
+    assert_eq!(ws.text("result"), "hours of work\n");
+}
+
+// DESIGN 6: the keys of a rollback
+#[test]
+fn a_rollback_has_exactly_the_keys_of_the_design() {
+    let ws = TestWorkspace::repository();
+    let rollback = completed(ws.run(ROLLBACK, "echo x > README; exit 1"));
+    assert_eq!(
+        json::keys(&rollback),
+        [
+            "error",
+            "guard_snapshot",
+            "leftover_ignored",
+            "restored",
+            "safety_tag",
+            "skipped",
+            "status"
+        ]
+    );
+}
+
+// Promise 8
+#[test]
+fn a_failed_rollback_does_not_hide_the_result_of_the_run() {
+    let ws = TestWorkspace::repository();
+    let script = format!("{GIT} git checkout -q --orphan other; git bisect start; exit 42");
+    let output = ws.run(ROLLBACK, &script).exits(42);
+    let run = output.json();
+    assert_eq!(run["exit_code"], 42, "{run}");
+    assert_eq!(run["status"], "failed", "{run}");
+    assert!(run["workspace"]["rollback"].is_object(), "{run}");
+}
+
+// S110; DESIGN D9: what the target captured is put back, whatever the index says of it today
+#[test]
+fn a_local_edit_behind_skip_worktree_comes_back() {
+    let ws = TestWorkspace::repository();
+    ws.write("settings", "committed\n");
+    ws.commit("second");
+    ws.git(["update-index", "--skip-worktree", "settings"]);
+    ws.write("settings", "local, and nowhere else\n");
+    let run = ws.run(ROLLBACK, "rm settings; exit 1").exits(1).json();
+    assert_eq!(
+        json::names(&run["workspace"]["diff"]["changed_paths"]),
+        ["settings"],
+        "its loss is reported: {run}"
+    );
+    let before = stillframe_tests::Snap::of(&run["workspace"]["before_snapshot"]);
+    let kept = stillframe_tests::oracle::stored_listing(&ws, before.tree());
+    assert!(
+        kept.entries.iter().any(|e| e.path == b"settings"),
+        "what it held is in the snapshot; a restore leaves such a path alone"
+    );
+}
+
+// DESIGN D8: no snapshot saw who moved a branch that HEAD did not name
+#[test]
+fn a_branch_that_the_run_left_and_then_moved_stays_and_is_named() {
+    let ws = TestWorkspace::repository();
+    ws.write("file", "x\n");
+    ws.commit("more");
+    let script = format!("{GIT} git checkout -q -b other; git branch -f main HEAD~1; exit 1");
+    let run = ws.run(ROLLBACK, &script).exits(1).json();
+    let rollback = &run["workspace"]["rollback"];
+    assert_eq!(rollback["status"], "completed", "{rollback}");
+    let told = rollback["error"]["message"].as_str().unwrap();
+    assert!(told.contains("refs/heads/main"), "{told}");
+    assert_eq!(ws.git(["symbolic-ref", "HEAD"]), "refs/heads/main");
+}
+
+/// A run of git that fails: afterwards branch, HEAD, index, files and status are as before.
+fn git_is_taken_back(commands: &str) {
+    let ws = TestWorkspace::repository();
+    ws.git(["checkout", "-q", "-b", "side"]);
+    ws.write("from-side", "x\n");
+    ws.commit("side");
+    ws.git(["checkout", "-q", "main"]);
+    for i in 0..2 {
+        ws.write("file", format!("{i}\n"));
+        ws.commit("more");
+    }
+    ws.write("file", "edited\n");
+    ws.write("staged", "x\n");
+    ws.git(["add", "staged"]);
+    ws.write("untracked", "x\n");
+    let status = ws.git(["status", "--porcelain", "-b"]);
+    let tip = ws.git(["rev-parse", "HEAD"]);
+    let index = fs::read(ws.path(".git/index")).unwrap();
+    let before = view::worktree(ws.root());
+    let script = format!("{GIT} {commands}; exit 1");
+    let run = ws.run(ROLLBACK, &script).exits(1).json();
+    let rollback = &run["workspace"]["rollback"];
+    assert_eq!(rollback["status"], "completed", "{rollback}");
+    assert!(rollback["error"].is_null(), "{rollback}");
+    view::same(&before, &view::worktree(ws.root()), "files as before");
+    assert_eq!(ws.git(["symbolic-ref", "HEAD"]), "refs/heads/main");
+    assert_eq!(ws.git(["rev-parse", "refs/heads/main"]), tip);
+    assert_eq!(fs::read(ws.path(".git/index")).unwrap(), index);
+    assert_eq!(ws.git(["status", "--porcelain", "-b"]), status);
+    ws.git(["fsck", "--strict", "--connectivity-only"]);
+}
+
+macro_rules! git_is_taken_back {
+    ($($name:ident: $commands:literal)*) => {
+        // S102; behaviour 4.2: whatever git did to the branch
+        mod git_is_taken_back {
+            $(
+                #[test]
+                fn $name() {
+                    super::git_is_taken_back($commands);
+                }
+            )*
+        }
+    };
+}
+
+git_is_taken_back! {
+    amend: "git commit -q --amend -m amended"
+    hard_reset: "git reset -q --hard HEAD~1"
+    soft_reset: "git reset -q --soft HEAD~2"
+    rebase: "git stash -q; git rebase -q side"
+    several_commits: "git commit -q -am more; git commit -q --allow-empty -m more"
+    branch_made_anew: "git checkout -q -B main HEAD~1"
+    branch_renamed: "git branch -m main renamed"
+    branch_deleted: "git checkout -q -b other; git branch -q -D main"
+    branch_reference_deleted: "git update-ref -d refs/heads/main"
+    orphan: "git checkout -q --orphan fresh; git commit -q -m orphan"
+    detached: "git checkout -q -f --detach HEAD~1"
+    stash: "git stash -q"
+    merge: "git merge -q --no-ff -m merged side"
+    cherry_pick: "git stash -q; git cherry-pick side"
+    emptied: "git rm -rqf .; git commit -q -m emptied"
+    renamed: "git mv README MOVED; git commit -q -m moved"
+    packed: "git pack-refs --all; git commit -q -am packed"
+    collected: "git commit -q -am collected; git gc -q --prune=now"
+    unstaged: "git reset -q"
+    everything_staged: "git add -A"
+    index_removed: "rm .git/index"
+    head_removed_and_made: "git symbolic-ref HEAD refs/heads/nowhere"
+}
+
+#[test]
+fn a_detached_head_that_the_run_moved_goes_back() {
+    let ws = (shapes::named("detached").make)();
+    let tip = ws.git(["rev-parse", "HEAD"]);
+    let script = format!("{GIT} git commit -q --allow-empty -m more; exit 1");
+    completed(ws.run(ROLLBACK, &script));
+    assert_eq!(ws.git(["rev-parse", "HEAD"]), tip);
+    assert_ne!(
+        ws.git_call(["symbolic-ref", "-q", "HEAD"]).run().code,
+        0,
+        "still detached"
+    );
+}
+
+#[test]
+fn a_branch_that_is_only_packed_goes_back() {
+    let ws = TestWorkspace::repository();
+    ws.git(["pack-refs", "--all"]);
+    assert!(!ws.exists(".git/refs/heads/main"));
+    let tip = ws.git(["rev-parse", "HEAD"]);
+    let script = format!("{GIT} git commit -q --allow-empty -m more; git pack-refs --all; exit 1");
+    completed(ws.run(ROLLBACK, &script));
+    assert_eq!(ws.git(["rev-parse", "refs/heads/main"]), tip);
+}
+
+#[test]
+fn a_rebase_that_the_run_left_in_progress_is_a_conflict() {
+    let ws = TestWorkspace::repository();
+    ws.git(["checkout", "-q", "-b", "side"]);
+    ws.write("README", "side\n");
+    ws.commit("side");
+    ws.git(["checkout", "-q", "main"]);
+    ws.write("README", "main\n");
+    ws.commit("main");
+    for (command, name) in [
+        ("git rebase -q side", "rebase"),
+        ("git cherry-pick side", "cherry-pick"),
+        ("git revert --no-edit HEAD~1", "revert"),
+        ("git bisect start HEAD HEAD~1", "bisect"),
+    ] {
+        let script = format!("{GIT} {command}; exit 1");
+        let run = ws.run(ROLLBACK, &script).exits(1).json();
+        let rollback = &run["workspace"]["rollback"];
+        assert_eq!(rollback["status"], "refused", "{command}: {rollback}");
+        assert_eq!(
+            rollback["error"]["kind"], "Conflict",
+            "{command}: {rollback}"
+        );
+        let message = rollback["error"]["message"].as_str().unwrap();
+        assert!(message.contains(name), "{command}: {message}");
+        let abort = match name {
+            "bisect" => vec!["bisect", "reset"],
+            other => vec![other, "--abort"],
+        };
+        ws.git(abort);
+    }
+}
+
+// DESIGN D9: the other way round, a rule that goes away
+#[test]
+fn a_run_that_removes_a_rule_exposes_nothing_to_deletion() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "data/\n*.env\n");
+    ws.commit("rules");
+    ws.write("data/results", "hours of work\n");
+    ws.write("secret.env", "x\n");
+    let run = ws
+        .run(ROLLBACK, "rm .gitignore; echo x > README; exit 1")
+        .exits(1)
+        .json();
+    let diff = &run["workspace"]["diff"];
+    assert_eq!(
+        json::names(&diff["added"]),
+        [] as [&str; 0],
+        "not seen before is not new: {diff}"
+    );
+    assert_eq!(ws.text("data/results"), "hours of work\n");
+    assert_eq!(ws.text("secret.env"), "x\n");
+    assert_eq!(ws.text(".gitignore"), "data/\n*.env\n");
+}
+
+#[test]
+fn paths_that_are_no_text_are_exact_in_a_rollback() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "*.log\n");
+    ws.write(b"kept\xff", "1\n");
+    let script = "for f in kept*; do echo 2 > \"$f\"; done; printf x > \"$(printf 'left\\376.log')\"; exit 1";
+    let rollback = completed(ws.run(ROLLBACK, script));
+    let of = |key: &str| json::path_bytes(&rollback[key][0]);
+    assert_eq!(of("restored"), b"kept\xff");
+    assert_eq!(of("leftover_ignored"), b"left\xfe.log");
+    assert_eq!(ws.read(b"kept\xff"), b"1\n");
+}

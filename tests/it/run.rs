@@ -1,0 +1,475 @@
+//! `stillframe run`: work between two snapshots.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use stillframe_tests::{Snap, TestWorkspace, json};
+
+// DESIGN 6
+#[test]
+fn a_document_of_a_run_has_exactly_the_keys_of_the_design() {
+    let ws = TestWorkspace::repository();
+    let run = ws.run::<&str>([], "echo x > new").ok().json();
+    assert_eq!(
+        json::keys(&run),
+        [
+            "error",
+            "exit_code",
+            "run_id",
+            "session_id",
+            "status",
+            "workspace"
+        ]
+    );
+    let workspace = &run["workspace"];
+    assert_eq!(
+        json::keys(workspace),
+        [
+            "after_snapshot",
+            "backend",
+            "before_snapshot",
+            "diff",
+            "rollback"
+        ]
+    );
+    assert_eq!(run["status"], "completed");
+    assert_eq!(run["exit_code"], 0);
+    assert!(run["error"].is_null());
+    assert_eq!(workspace["backend"], "git");
+    assert_eq!(workspace["before_snapshot"]["label"], "before");
+    assert_eq!(workspace["after_snapshot"]["label"], "after");
+    assert!(workspace["rollback"].is_null());
+    assert!(workspace["error"].is_null());
+    let before = Snap::of(&workspace["before_snapshot"]);
+    assert_eq!(
+        ws.show(before.id()),
+        before.json,
+        "whole snapshot documents"
+    );
+}
+
+// Behaviour 6.4
+#[test]
+fn generated_ids_have_their_form() {
+    let ws = TestWorkspace::repository();
+    let run = ws.run::<&str>([], "true").ok().json();
+    for (key, prefix) in [("run_id", "run_"), ("session_id", "ses_")] {
+        let id = run[key].as_str().unwrap();
+        let digits = id
+            .strip_prefix(prefix)
+            .unwrap_or_else(|| panic!("{key} is {id}"));
+        assert_eq!(digits.len(), 32, "{id}");
+        assert!(
+            digits
+                .bytes()
+                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)),
+            "{id}"
+        );
+    }
+    let id = run["workspace"]["before_snapshot"]["id"].as_str().unwrap();
+    assert_eq!(id.len(), "snap_".len() + 32, "{id}");
+}
+
+// Behaviour 5.5
+#[test]
+fn the_exit_code_is_that_of_the_command() {
+    let ws = TestWorkspace::repository();
+    for code in [0, 1, 2, 42, 125, 255] {
+        let output = ws.run::<&str>([], &format!("exit {code}")).exits(code);
+        let run = output.json();
+        assert_eq!(run["exit_code"], code);
+        let status = if code == 0 { "completed" } else { "failed" };
+        assert_eq!(run["status"], status);
+    }
+    ws.stillframe(["run", "--", "/bin/sh", "-c", "exit 42"])
+        .exits(42);
+}
+
+// DESIGN 6
+#[test]
+fn a_death_by_signal_is_128_and_its_number() {
+    let ws = TestWorkspace::repository();
+    for (signal, code) in [("TERM", 143), ("KILL", 137), ("SEGV", 139)] {
+        let run = ws
+            .run::<&str>([], &format!("kill -{signal} $$"))
+            .exits(code)
+            .json();
+        assert_eq!(run["exit_code"], code, "{run}");
+        assert_eq!(run["status"], "failed", "{run}");
+    }
+}
+
+// DESIGN 6; behaviour 5.4: a failed run, both snapshots taken
+#[test]
+fn an_unknown_command_is_127_and_one_that_may_not_be_executed_126() {
+    let ws = TestWorkspace::repository();
+    ws.write("no-program", "x\n");
+    for (command, code) in [
+        ("/nonexistent/program", 127),
+        ("surely-not-a-command", 127),
+        ("./no-program", 126),
+    ] {
+        let run = ws
+            .call(["run", "--json", "--", command])
+            .run()
+            .exits(code)
+            .json();
+        assert_eq!(run["status"], "failed", "{run}");
+        assert_eq!(run["exit_code"], code, "{run}");
+        Snap::of(&run["workspace"]["before_snapshot"]);
+        let after = Snap::of(&run["workspace"]["after_snapshot"]);
+        assert_eq!(after.json["label"], "after_failure", "{run}");
+        if code == 127 {
+            assert_eq!(run["error"]["kind"], "NotFound", "{run}");
+        }
+    }
+}
+
+// DESIGN 6: output passes through; with --json to stderr
+#[test]
+fn output_passes_through() {
+    let ws = TestWorkspace::repository();
+    let script = "echo to stdout; echo to stderr >&2";
+    let output = ws.stillframe(["run", "--", "/bin/sh", "-c", script]).ok();
+    assert_eq!(
+        output.stdout_text(),
+        "to stdout\n",
+        "stdout is the command's alone"
+    );
+    assert!(output.stderr_text().contains("to stderr\n"), "{output}");
+    let output = ws.run::<&str>([], script).ok();
+    output.json();
+    assert!(output.stderr_text().contains("to stdout\n"), "{output}");
+    assert!(output.stderr_text().contains("to stderr\n"), "{output}");
+}
+
+#[test]
+fn binary_output_passes_through_exactly() {
+    let ws = TestWorkspace::repository();
+    let script = "printf '\\377\\000\\n\\r'; head -c 3000000 /dev/zero";
+    let output = ws.stillframe(["run", "--", "/bin/sh", "-c", script]).ok();
+    assert_eq!(
+        output.stdout.len(),
+        3_000_004,
+        "no cap cuts what passes through"
+    );
+    assert_eq!(&output.stdout[..4], b"\xff\0\n\r");
+}
+
+// Behaviour 5.5
+#[test]
+fn a_timeout_ends_the_command_and_everything_it_started() {
+    let ws = TestWorkspace::repository();
+    let mark = ws.outside().join("mark");
+    let script = format!(
+        "echo early; (trap '' TERM; sleep 30; echo late > '{}') & sleep 30",
+        mark.display()
+    );
+    let output = ws.run(["--timeout", "1s"], &script).exits(124);
+    let run = output.json();
+    assert_eq!(run["status"], "timeout", "{run}");
+    assert_eq!(run["exit_code"], 124);
+    assert!(output.took < Duration::from_secs(25), "{:?}", output.took);
+    assert!(
+        output.stderr_text().contains("early"),
+        "what was written before is kept"
+    );
+    let survivors = std::process::Command::new("pgrep")
+        .args(["-f", mark.to_str().unwrap()])
+        .output();
+    if let Ok(found) = survivors {
+        assert!(found.stdout.is_empty(), "somebody is still running");
+    }
+}
+
+#[test]
+fn a_timeout_that_is_not_reached_changes_nothing() {
+    let ws = TestWorkspace::repository();
+    let run = ws.run(["--timeout", "90s"], "echo x > new").ok().json();
+    assert_eq!(run["status"], "completed");
+    ws.run(["--timeout", "5m"], "exit 3").exits(3);
+}
+
+// DESIGN 6: status cancelled
+#[test]
+fn an_interrupt_cancels_the_run_and_both_snapshots_are_there() {
+    let ws = TestWorkspace::repository();
+    let started = ws.outside().join("started");
+    let script = format!("echo x > new; touch '{}'; sleep 60", started.display());
+    let mut running = ws.run_call(["--rollback-on-failure"], &script).start();
+    running.until("the command is at work", |_| started.exists());
+    running.signal(Signal::INT);
+    let output = running.wait();
+    assert_ne!(output.code, 0, "{output}");
+    let run = output.json();
+    assert_eq!(run["status"], "cancelled", "{run}");
+    assert_eq!(
+        run["workspace"]["after_snapshot"]["label"], "after_failure",
+        "{run}"
+    );
+    assert_eq!(run["workspace"]["rollback"]["status"], "completed", "{run}");
+    assert!(!ws.exists("new"));
+}
+
+// Behaviour 5.3; promise 8; S098; DESIGN 6
+#[test]
+fn a_failing_after_snapshot_does_not_hide_the_result_of_the_command() {
+    let ws = TestWorkspace::repository();
+    let script = "rm .git/HEAD; mkfifo .git/HEAD; echo 'the result'; exit 7";
+    let output = ws.run::<&str>([], script).exits(125);
+    let run = output.json();
+    assert_eq!(run["exit_code"], 7, "the command's own: {run}");
+    assert_eq!(run["status"], "failed", "{run}");
+    assert!(
+        output.stderr_text().contains("the result"),
+        "its output is not lost"
+    );
+    assert!(run["workspace"]["after_snapshot"].is_null(), "{run}");
+    let engine = &run["workspace"]["error"];
+    assert_eq!(
+        engine["kind"], "HostileRepository",
+        "the engine's failure is a field of its own: {run}"
+    );
+    assert_eq!(
+        run["error"], *engine,
+        "a command that only exited has nothing to say that its exit code does not: {run}"
+    );
+    assert_eq!(ws.published(), 1, "only the one before");
+}
+
+#[test]
+fn a_failing_after_snapshot_of_a_command_that_succeeded_is_125() {
+    let ws = TestWorkspace::repository();
+    let run = ws
+        .run::<&str>([], "rm .git/HEAD; mkfifo .git/HEAD")
+        .exits(125)
+        .json();
+    assert_eq!(run["exit_code"], 0, "{run}");
+    assert_eq!(
+        run["status"], "completed",
+        "the command did its part: {run}"
+    );
+}
+
+// Behaviour 5.2: if the before-snapshot fails, the adapter is not called
+#[test]
+fn a_failing_before_snapshot_means_that_the_command_is_not_run() {
+    let ws = TestWorkspace::repository();
+    ws.remove(".git/HEAD");
+    ws.mkfifo(".git/HEAD");
+    let mark = ws.outside().join("ran");
+    let output = ws
+        .run::<&str>([], &format!("touch '{}'", mark.display()))
+        .exits(125);
+    output.error("HostileRepository");
+    assert!(!mark.exists(), "the command was not run");
+}
+
+// Behaviour 5.5; DESIGN 6
+#[test]
+fn a_rollback_that_hash_cannot_do_is_refused_before_the_command() {
+    let ws = TestWorkspace::plain();
+    let mark = ws.outside().join("ran");
+    let script = format!("touch '{}'", mark.display());
+    ws.run(["--rollback-on-failure"], &script)
+        .exits(125)
+        .error("Unsupported");
+    assert!(!mark.exists());
+    ws.run(["--rollback-on-failure", "--retain-content"], &script)
+        .ok();
+    assert!(mark.exists());
+}
+
+#[test]
+fn no_command_is_an_error_of_usage() {
+    let ws = TestWorkspace::repository();
+    ws.stillframe(["run"]).exits(2);
+    ws.stillframe(["run", "--"]).exits(2);
+    ws.stillframe(["run", "--nonsense", "--", "true"]).exits(2);
+    ws.stillframe(["run", "--timeout", "soon", "--", "true"])
+        .exits(2);
+}
+
+#[test]
+fn options_of_the_command_are_not_ours() {
+    let ws = TestWorkspace::repository();
+    let output = ws
+        .stillframe(["run", "--", "/bin/echo", "--json", "--help", "--", "-x"])
+        .ok();
+    assert_eq!(output.stdout_text(), "--json --help -- -x\n");
+}
+
+#[test]
+fn the_command_works_in_the_workspace_with_the_environment_of_the_caller() {
+    let ws = TestWorkspace::repository();
+    let script = "pwd; echo $MARK; cat";
+    let output = ws
+        .call(["run", "--", "/bin/sh", "-c", script])
+        .env("MARK", "of the caller")
+        .stdin("given\n")
+        .run()
+        .ok();
+    let text = output.stdout_text();
+    assert!(
+        text.starts_with(&format!("{}\nof the caller\n", ws.root().display())),
+        "{text}"
+    );
+    let elsewhere = ws
+        .call([
+            "run",
+            "--workspace",
+            ws.root().to_str().unwrap(),
+            "--",
+            "pwd",
+        ])
+        .cwd(ws.outside())
+        .run()
+        .ok();
+    assert_eq!(
+        elsewhere.stdout_text(),
+        format!("{}\n", ws.root().display())
+    );
+}
+
+#[test]
+fn a_patch_is_embedded_unless_it_is_not_wanted() {
+    let ws = TestWorkspace::repository();
+    let with = ws.run::<&str>([], "echo x > a").ok().json();
+    let diff = &with["workspace"]["diff"];
+    assert_eq!(diff["has_patch"], true);
+    assert!(diff["patch"].as_str().unwrap().contains("+x"), "{diff}");
+    assert!(diff["patch_ref"].is_null(), "small: nothing was stored");
+    let without = ws.run(["--no-patch"], "echo y > b").ok().json();
+    let diff = &without["workspace"]["diff"];
+    assert_eq!(diff["files_changed"], 1);
+    assert_eq!(diff["has_patch"], false);
+    assert!(diff["patch"].is_null());
+    assert!(diff["patch_bytes"].is_null());
+}
+
+#[test]
+fn the_session_can_be_named_and_is_used_again() {
+    let ws = TestWorkspace::repository();
+    let first = ws.run(["--session", "ticket-42"], "true").ok().json();
+    let second = ws.run(["--session", "ticket-42"], "true").ok().json();
+    assert_eq!(first["session_id"], "ticket-42");
+    assert_eq!(second["session_id"], "ticket-42");
+    assert_ne!(first["run_id"], second["run_id"]);
+    let events = ws.events(["--session", "ticket-42"]);
+    let sequences: Vec<u64> = events
+        .iter()
+        .map(|e| e["sequence"].as_u64().unwrap())
+        .collect();
+    let expected: Vec<u64> = (1..=events.len() as u64).collect();
+    assert_eq!(sequences, expected, "one log, without a gap");
+}
+
+#[test]
+fn runs_are_listed_and_shown() {
+    let ws = TestWorkspace::repository();
+    let first = ws.run::<&str>([], "true").ok().json();
+    let second = ws.run::<&str>([], "exit 5").exits(5).json();
+    let runs = ws.json(["runs"]);
+    let ids: Vec<&str> = runs
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| r["run_id"].as_str().unwrap())
+        .collect();
+    let of = |run: &serde_json::Value| run["run_id"].as_str().unwrap().to_owned();
+    assert!(
+        ids.contains(&of(&first).as_str()) && ids.contains(&of(&second).as_str()),
+        "{runs}"
+    );
+    let shown = ws.show(&of(&second));
+    assert_eq!(shown["run_id"], second["run_id"]);
+    assert_eq!(shown["status"], "failed");
+    assert_eq!(shown["exit_code"], 5);
+}
+
+// S103
+#[test]
+fn a_run_inside_a_run_is_refused_or_has_its_own_numbers() {
+    let ws = TestWorkspace::repository();
+    let program = stillframe_tests::binary::stillframe();
+    let script = format!("{} run --json -- true", program.display());
+    let output = ws.run::<&str>([], &script);
+    let outer = output.json();
+    assert!(
+        outer["run_id"].is_string(),
+        "the outer one is whole: {output}"
+    );
+    for name in ["before_snapshot", "after_snapshot"] {
+        Snap::of(&outer["workspace"][name]);
+    }
+}
+
+// Faults K01: nobody is there to end the run
+#[test]
+fn a_run_whose_engine_was_killed_does_not_stay_running() {
+    let ws = TestWorkspace::repository();
+    let started = ws.outside().join("started");
+    let script = format!("echo half > new; touch '{}'; sleep 5", started.display());
+    let mut running = ws.run_call::<&str>([], &script).start();
+    running.until("the command is at work", |_| started.exists());
+    running.signal(Signal::KILL);
+    running.kill();
+    drop(running);
+    ws.snapshot();
+    let runs = ws.json(["runs"]);
+    let status = runs[0]["status"].as_str().unwrap();
+    assert!(
+        ["failed", "cancelled", "interrupted"].contains(&status),
+        "what nobody owns is not running: {runs}"
+    );
+    ws.run::<&str>([], "true").ok();
+}
+
+#[test]
+fn a_command_that_changes_directory_and_leaves_is_seen() {
+    let ws = TestWorkspace::repository();
+    let run = ws
+        .run::<&str>([], "cd / && echo x > \"$OLDPWD/new\"")
+        .ok()
+        .json();
+    assert_eq!(json::names(&run["workspace"]["diff"]["added"]), ["new"]);
+    assert_eq!(fs::read_to_string(ws.path("new")).unwrap(), "x\n");
+}
+
+#[test]
+fn a_request_to_end_cancels_the_run_too() {
+    let ws = TestWorkspace::repository();
+    let started = ws.outside().join("started");
+    let script = format!("echo x > new; touch '{}'; sleep 60", started.display());
+    let mut running = ws.run_call(["--rollback-on-failure"], &script).start();
+    running.until("the command is at work", |_| started.exists());
+    running.signal(Signal::TERM);
+    let output = running.wait();
+    assert_ne!(output.code, 0, "{output}");
+    let run = output.json();
+    assert_eq!(run["status"], "cancelled", "{run}");
+    assert!(!ws.exists("new"), "taken back");
+    assert_eq!(ws.json(["runs"])[0]["status"], "cancelled");
+}
+
+#[test]
+fn a_reader_that_goes_away_does_not_lose_the_run() {
+    let ws = TestWorkspace::repository();
+    let program = stillframe_tests::binary::stillframe().display().to_string();
+    let script = format!("'{program}' run -- sh -c 'yes | head -200000; echo x > new' | head -1");
+    ws.call::<&str>([])
+        .through("/bin/sh", ["-c", script.as_str()])
+        .run()
+        .ok();
+    let runs = ws.json(["runs"]);
+    let shown = ws.show(runs[0]["run_id"].as_str().unwrap());
+    assert!(!shown["workspace"]["after_snapshot"].is_null(), "{shown}");
+}
+
+#[test]
+fn a_stopped_command_is_ended_by_the_timeout() {
+    let ws = TestWorkspace::repository();
+    let output = ws.run(["--timeout", "1s"], "kill -STOP $$").exits(124);
+    assert!(output.took < Duration::from_secs(25), "{:?}", output.took);
+}

@@ -1,0 +1,246 @@
+//! Taking back what a run or a restore did, and keeping what others did since.
+
+use stillframe_tests::{TestWorkspace, json, view};
+
+const NOTHING: [&str; 0] = [];
+
+#[test]
+fn undo_takes_back_the_latest_run() {
+    let ws = TestWorkspace::repository();
+    ws.write("removed", "mine\n");
+    let before = view::worktree(ws.root());
+    ws.run::<&str>(
+        [],
+        "echo x > README; rm removed; mkdir d; echo x > d/new; ln -s README l",
+    )
+    .ok();
+    let outcome = ws.undo();
+    view::same(&before, &view::worktree(ws.root()), "as before the run");
+    assert_eq!(
+        json::names(&outcome["restored"]),
+        ["README", "d/new", "l", "removed"]
+    );
+    assert_eq!(json::names_in(&outcome["skipped"]), NOTHING);
+}
+
+// S068, S069; behaviour 4.3; DESIGN 6: exit 0, and named
+#[test]
+fn later_edits_of_others_are_kept_and_named() {
+    let ws = TestWorkspace::repository();
+    for name in ["a", "b", "c"] {
+        ws.write(name, "before\n");
+    }
+    ws.run::<&str>([], "for f in a b c; do echo run > $f; done")
+        .ok();
+    ws.write("b", "edited by a person since\n");
+    ws.write("unrelated", "mine\n");
+    let outcome = ws.undo();
+    assert_eq!(ws.text("a"), "before\n");
+    assert_eq!(ws.text("c"), "before\n");
+    assert_eq!(ws.text("b"), "edited by a person since\n");
+    assert_eq!(
+        ws.text("unrelated"),
+        "mine\n",
+        "what the run did not touch is nobody's business"
+    );
+    assert_eq!(json::names(&outcome["restored"]), ["a", "c"]);
+    assert_eq!(json::names_in(&outcome["skipped"]), ["b"]);
+}
+
+// S068: a full restore takes the edit back, with the edit in the guard
+#[test]
+fn a_full_restore_takes_a_later_edit_back_through_the_guard() {
+    let ws = TestWorkspace::repository();
+    let run = ws.run::<&str>([], "echo run > README").ok().json();
+    ws.write("README", "edited since\n");
+    let before = run["workspace"]["before_snapshot"]["id"].as_str().unwrap();
+    let outcome = ws.restore_id(before);
+    assert_eq!(ws.text("README"), "hello\n");
+    ws.restore_id(outcome["guard_snapshot"].as_str().unwrap());
+    assert_eq!(ws.text("README"), "edited since\n");
+}
+
+#[test]
+fn a_file_of_the_run_that_was_edited_since_is_kept() {
+    let ws = TestWorkspace::repository();
+    ws.run::<&str>([], "echo made > new; echo made > other; rm README")
+        .ok();
+    ws.write("new", "continued by a person\n");
+    ws.write("README", "written anew by a person\n");
+    let outcome = ws.undo();
+    assert_eq!(ws.text("new"), "continued by a person\n");
+    assert_eq!(ws.text("README"), "written anew by a person\n");
+    assert!(!ws.exists("other"));
+    assert_eq!(json::names_in(&outcome["skipped"]), ["README", "new"]);
+}
+
+#[test]
+fn a_named_run_is_taken_back_though_others_came_since() {
+    let ws = TestWorkspace::repository();
+    let first = ws.run::<&str>([], "echo first > a").ok().json();
+    ws.run::<&str>([], "echo second > b").ok();
+    let outcome = ws.json(["undo", first["run_id"].as_str().unwrap()]);
+    assert!(!ws.exists("a"));
+    assert_eq!(ws.text("b"), "second\n");
+    assert_eq!(json::names(&outcome["restored"]), ["a"]);
+}
+
+#[test]
+fn a_failed_run_can_be_undone() {
+    let ws = TestWorkspace::repository();
+    ws.run::<&str>([], "echo x > README; exit 3").exits(3);
+    ws.undo();
+    assert_eq!(ws.text("README"), "hello\n");
+}
+
+// S071; behaviour 4.3
+#[test]
+fn undo_of_a_restore_gives_back_bytes_modes_and_links() {
+    let ws = TestWorkspace::repository();
+    let snapshot = ws.snapshot();
+    ws.write("README", "edited\n");
+    ws.write_executable("tool", "x\n");
+    ws.symlink("link", "tool");
+    ws.write("private", "x\n");
+    ws.chmod("private", 0o600);
+    ws.mkdir("empty");
+    let edited = view::worktree(ws.root());
+    ws.restore(&snapshot);
+    assert!(!ws.exists("tool"));
+    ws.undo();
+    view::same(&edited, &view::worktree(ws.root()), "exactly");
+}
+
+// DESIGN 6: a second undo is a redo
+#[test]
+fn a_second_undo_is_a_redo() {
+    let ws = TestWorkspace::repository();
+    let before = view::worktree(ws.root());
+    ws.run::<&str>([], "echo x > README; echo y > new").ok();
+    let after = view::worktree(ws.root());
+    ws.undo();
+    view::same(&before, &view::worktree(ws.root()), "undone");
+    ws.undo();
+    view::same(&after, &view::worktree(ws.root()), "redone");
+    ws.undo();
+    view::same(&before, &view::worktree(ws.root()), "and undone again");
+}
+
+#[test]
+fn undo_takes_the_latest_of_runs_and_restores() {
+    let ws = TestWorkspace::repository();
+    let snapshot = ws.snapshot();
+    ws.run::<&str>([], "echo run > README").ok();
+    ws.restore(&snapshot);
+    assert_eq!(ws.text("README"), "hello\n");
+    ws.undo();
+    assert_eq!(ws.text("README"), "run\n", "the restore was the latest");
+}
+
+// S070
+#[test]
+fn undo_works_from_a_directory_below_the_workspace() {
+    let ws = TestWorkspace::repository();
+    ws.write("deep/er/file", "x\n");
+    ws.run::<&str>([], "echo x > README; echo y > deep/er/file")
+        .ok();
+    assert_eq!(ws.text("deep/er/file"), "y\n");
+    let below = ws.path("deep/er");
+    ws.call(["--json", "undo"]).cwd(&below).run().ok();
+    assert_eq!(ws.text("README"), "hello\n");
+    assert_eq!(ws.text("deep/er/file"), "x\n");
+}
+
+#[test]
+fn with_nothing_to_undo_it_says_so() {
+    let ws = TestWorkspace::repository();
+    ws.untouched(|| ws.try_json(["undo"]).refused("NotFound"));
+    ws.snapshot();
+    ws.untouched(|| ws.try_json(["undo"]).refused("NotFound"));
+    ws.untouched(|| {
+        ws.try_json(["undo", "run_00000000000000000000000000000000"])
+            .refused("NotFound")
+    });
+}
+
+// Behaviour 4.1: index and branch as the operation undone
+#[test]
+fn undo_of_a_run_brings_index_and_branch_back() {
+    let ws = TestWorkspace::repository();
+    let git = "export GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org \
+        GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org; ";
+    let script = format!("{git} echo x > new; git add new; git commit -q -m work");
+    ws.run::<&str>([], &script).ok();
+    let tip = ws.git(["rev-parse", "HEAD"]);
+    let before_run = ws.git(["rev-parse", "HEAD~1"]);
+    ws.undo();
+    assert!(!ws.exists("new"));
+    assert_eq!(
+        ws.git(["rev-parse", "HEAD"]),
+        before_run,
+        "the branch as before the run"
+    );
+    assert_eq!(ws.git(["status", "--porcelain"]), "");
+    ws.undo();
+    assert_eq!(ws.text("new"), "x\n");
+    assert_eq!(ws.git(["rev-parse", "HEAD"]), tip);
+    assert_eq!(ws.git(["status", "--porcelain"]), "");
+}
+
+// Behaviour 4.3; faults M08: the branch only by compare-and-swap
+#[test]
+fn undo_does_not_move_a_branch_that_somebody_else_moved_since() {
+    let ws = TestWorkspace::repository();
+    let git = "export GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org \
+        GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org; ";
+    ws.run::<&str>(
+        [],
+        &format!("{git} echo x > new; git add new; git commit -q -m work"),
+    )
+    .ok();
+    assert_eq!(ws.git(["log", "-1", "--format=%s"]), "work");
+    ws.write("mine", "x\n");
+    ws.git(["add", "mine"]);
+    ws.git(["commit", "-q", "-m", "somebody else's"]);
+    let tip = ws.git(["rev-parse", "HEAD"]);
+    let output = ws.try_json(["undo"]);
+    assert_eq!(
+        ws.git(["rev-parse", "HEAD"]),
+        tip,
+        "their commit stays: {output}"
+    );
+    assert_eq!(ws.text("mine"), "x\n");
+}
+
+#[test]
+fn undo_never_touches_ignored_files() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "*.log\n");
+    ws.run::<&str>([], "echo x > a.log; echo x > README").ok();
+    ws.undo();
+    assert_eq!(ws.text("a.log"), "x\n");
+    assert_eq!(ws.text("README"), "hello\n");
+}
+
+#[test]
+fn an_undo_that_keeps_edits_tells_a_person() {
+    let ws = TestWorkspace::repository();
+    ws.run::<&str>([], "echo run > README").ok();
+    ws.write("README", "edited since\n");
+    let output = ws.stillframe(["undo"]).ok();
+    let said = output.stdout_text() + &output.stderr_text();
+    assert!(said.contains("README"), "{output}");
+}
+
+// The issue's last sentence
+#[test]
+fn somebody_new_runs_a_command_breaks_something_and_gets_it_back() {
+    let ws = TestWorkspace::repository();
+    ws.write("notes", "never committed\n");
+    ws.stillframe(["run", "--", "/bin/sh", "-c", "rm -rf notes README; exit 1"])
+        .exits(1);
+    assert!(!ws.exists("notes"));
+    ws.stillframe(["undo"]).ok();
+    assert_eq!(ws.text("notes"), "never committed\n");
+    assert_eq!(ws.text("README"), "hello\n");
+}

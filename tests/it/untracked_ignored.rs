@@ -1,0 +1,540 @@
+//! Untracked, ignored and large files: what is captured, and what is never touched.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+use stillframe_tests::{Snap, TestWorkspace, json, oracle, view};
+
+const NOTHING: [&str; 0] = [];
+
+// S027
+#[test]
+fn a_file_made_after_the_snapshot_is_removed_and_kept_in_the_guard() {
+    let ws = TestWorkspace::repository();
+    let snapshot = ws.snapshot();
+    ws.write("new", "content\n");
+    ws.write("dir/new", "content\n");
+    let outcome = ws.restore(&snapshot);
+    assert!(!ws.exists("new"));
+    assert!(
+        !ws.exists("dir"),
+        "a directory that came with it goes with it"
+    );
+    assert_eq!(json::names(&outcome["restored"]), ["dir/new", "new"]);
+    ws.restore_id(outcome["guard_snapshot"].as_str().unwrap());
+    assert_eq!(ws.text("new"), "content\n");
+    assert_eq!(ws.text("dir/new"), "content\n");
+}
+
+// S028
+#[test]
+fn an_untracked_file_comes_back_and_is_still_untracked() {
+    let ws = TestWorkspace::repository();
+    ws.write("untracked", "captured\n");
+    let snapshot = ws.snapshot();
+    let status = ws.git(["status", "--porcelain"]);
+    ws.write("untracked", "edited\n");
+    ws.restore(&snapshot);
+    assert_eq!(ws.text("untracked"), "captured\n");
+    assert_eq!(ws.git(["status", "--porcelain"]), status);
+    assert_eq!(status, "?? untracked");
+}
+
+// S029
+#[test]
+fn an_ignored_file_keeps_its_present_content() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "*.log\n");
+    ws.write("a.log", "then\n");
+    let snapshot = ws.snapshot();
+    ws.write("a.log", "now\n");
+    ws.write("README", "edited\n");
+    let kept = ws.stat("a.log");
+    ws.restore(&snapshot);
+    assert_eq!(ws.text("a.log"), "now\n");
+    let stat = ws.stat("a.log");
+    assert_eq!(
+        (stat.ino(), stat.mtime_nsec()),
+        (kept.ino(), kept.mtime_nsec())
+    );
+}
+
+// S030; DESIGN 6: those that were there before are not listed
+#[test]
+fn ignored_paths_that_came_since_stay_and_are_listed() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "*.log\nbuild/\n");
+    ws.write("old.log", "x\n");
+    let snapshot = ws.snapshot();
+    ws.write("new.log", "x\n");
+    ws.write("build/a", "x\n");
+    ws.write("build/deep/b", "x\n");
+    ws.write("src/other.log", "x\n");
+    let outcome = ws.restore(&snapshot);
+    for name in [
+        "old.log",
+        "new.log",
+        "build/a",
+        "build/deep/b",
+        "src/other.log",
+    ] {
+        assert_eq!(ws.text(name), "x\n", "{name} is untouched");
+    }
+    assert_eq!(
+        json::names(&outcome["leftover_ignored"]),
+        ["build", "new.log", "src/other.log"],
+        "a directory counts as one, and what was there before is not listed"
+    );
+}
+
+// S031
+#[test]
+fn rules_outside_of_the_tree_are_honoured_and_why_names_them() {
+    let ws = TestWorkspace::repository();
+    ws.write(".git/info/exclude", "# mine\nsecret\n");
+    fs::create_dir_all(ws.home().join(".config/git")).unwrap();
+    fs::write(ws.home().join(".config/git/ignore"), "*.swp\n").unwrap();
+    ws.write(".gitignore", "\n*.o\n");
+    for name in ["secret", "a.swp", "b.o", "plain"] {
+        ws.write(name, "x\n");
+    }
+    let snapshot = ws.snapshot();
+    for (name, rule) in [
+        ("secret", "exclude:2"),
+        ("a.swp", "ignore:1"),
+        ("b.o", ".gitignore:2"),
+    ] {
+        assert_eq!(snapshot.omitted(name).as_deref(), Some("ignored"), "{name}");
+        let why = ws.json(["why", name]);
+        assert_eq!(why["captured"], false, "{why}");
+        assert_eq!(why["reason"], "ignored", "{why}");
+        let named = why["rule"].as_str().unwrap();
+        assert!(named.contains(rule), "{named} names {rule}");
+    }
+    assert_eq!(ws.json(["why", "plain"])["captured"], true);
+    assert_eq!(ws.json(["why", "plain"])["reason"], "untracked");
+    assert_eq!(ws.json(["why", "README"])["reason"], "tracked");
+    assert_eq!(ws.json(["why", "nowhere"])["reason"], "absent");
+    let then = ws.json(["why", "secret", "--snapshot", snapshot.id()]);
+    assert_eq!(then["captured"], false);
+    assert_eq!(then["reason"], "ignored");
+}
+
+// S032; DESIGN D9
+#[test]
+fn data_that_an_uncommitted_rule_hides_survives_a_restore_to_before_the_rule() {
+    let ws = TestWorkspace::repository();
+    let snapshot = ws.snapshot();
+    ws.write(".gitignore", "data/\n");
+    ws.write("data/results", "hours of work\n");
+    let outcome = ws.restore(&snapshot);
+    assert!(!ws.exists(".gitignore"), "the rule came after the snapshot");
+    assert_eq!(ws.text("data/results"), "hours of work\n");
+    assert_eq!(json::names(&outcome["leftover_ignored"]), ["data"]);
+}
+
+// S033
+#[test]
+fn an_ignored_file_in_the_place_of_a_captured_one_is_kept_and_named() {
+    let ws = TestWorkspace::repository();
+    ws.write("place/file", "captured\n");
+    let snapshot = ws.snapshot();
+    ws.remove("place");
+    ws.write(".gitignore", "place\n");
+    ws.write("place", "an ignored file\n");
+    let outcome = ws.restore(&snapshot);
+    assert_eq!(ws.text("place"), "an ignored file\n");
+    let skipped = json::names_in(&outcome["skipped"]);
+    assert!(
+        skipped.iter().any(|p| p == "place" || p == "place/file"),
+        "what was left as it is is named: {outcome}"
+    );
+}
+
+// DESIGN D9: what the target captured is put back, its present bytes going into the guard
+#[test]
+fn a_captured_path_that_is_ignored_today_is_put_back_through_the_guard() {
+    let ws = TestWorkspace::repository();
+    ws.write("config", "captured\n");
+    let snapshot = ws.snapshot();
+    ws.write(".gitignore", "config\n");
+    ws.write("config", "edited since\n");
+    let outcome = ws.restore(&snapshot);
+    assert_eq!(ws.text("config"), "captured\n");
+    ws.restore_id(outcome["guard_snapshot"].as_str().unwrap());
+    assert_eq!(ws.text("config"), "edited since\n", "nothing was lost");
+}
+
+// DESIGN D9; faults W27
+#[test]
+fn a_new_rule_cannot_hide_an_edit() {
+    let ws = TestWorkspace::repository();
+    ws.write("tracked", "1\n");
+    ws.commit("second");
+    ws.write("untracked", "1\n");
+    let run = ws
+        .run::<&str>(
+            [],
+            "echo '*' > .gitignore; echo edited > untracked; echo edited > tracked; echo x > fresh",
+        )
+        .ok()
+        .json();
+    let diff = &run["workspace"]["diff"];
+    let modified = json::names(&diff["modified"]);
+    assert_eq!(modified, ["tracked", "untracked"], "{diff}");
+    let after = Snap::of(&run["workspace"]["after_snapshot"]);
+    let reported = json::names(&diff["added"]).contains(&"fresh".to_owned())
+        || after.covered("fresh").is_some();
+    assert!(reported, "a new file is captured or named: {run}");
+}
+
+// Faults W27; DESIGN D9
+#[test]
+fn a_failed_run_that_ignores_what_is_there_deletes_nothing_old() {
+    let ws = TestWorkspace::repository();
+    ws.write("untracked", "mine\n");
+    ws.write("other/untracked", "mine\n");
+    let before = view::worktree(ws.root());
+    let run = ws
+        .run(
+            ["--rollback-on-failure"],
+            "printf 'made\\nuntracked\\nother/\\n' > .gitignore; echo x > untracked; rm -r other; echo y > made; exit 1",
+        )
+        .exits(1)
+        .json();
+    assert_eq!(run["workspace"]["rollback"]["status"], "completed", "{run}");
+    view::same(
+        &before,
+        &view::worktree(ws.root()).without("made"),
+        "everything from before is as before",
+    );
+    assert_eq!(ws.text("made"), "y\n", "an ignored path is never deleted");
+    assert_eq!(
+        json::names(&run["workspace"]["rollback"]["leftover_ignored"]),
+        ["made"]
+    );
+}
+
+// S034; S040
+#[test]
+fn an_untracked_file_above_the_cap_is_named_and_never_touched() {
+    let ws = TestWorkspace::repository();
+    ws.sparse_file("big", 104_857_601);
+    ws.sparse_file("bigger/data", 300_000_000_000);
+    let output = ws.try_json(["snapshot"]).ok();
+    let snapshot = Snap::of(&output.json());
+    assert_eq!(snapshot.omitted("big").as_deref(), Some("too_large"));
+    assert_eq!(
+        snapshot.omitted("bigger/data").as_deref(),
+        Some("too_large")
+    );
+    let omissions = snapshot.json["omissions"].as_array().unwrap();
+    let big = omissions.iter().find(|o| o["path"] == "big").unwrap();
+    assert_eq!(big["bytes"], 104_857_601_u64);
+    assert!(
+        output.stderr_text().contains("big"),
+        "a person is told: {output}"
+    );
+    let before = ws.stat("big");
+    ws.write("README", "edited\n");
+    ws.restore(&snapshot);
+    let after = ws.stat("big");
+    assert_eq!(
+        (before.ino(), before.len(), before.mtime_nsec()),
+        (after.ino(), after.len(), after.mtime_nsec())
+    );
+}
+
+// S034: not seen is not known to be absent
+#[test]
+fn a_large_file_that_came_after_the_snapshot_is_not_deleted() {
+    let ws = TestWorkspace::repository();
+    let snapshot = ws.snapshot();
+    ws.sparse_file("big", 104_857_601);
+    let outcome = ws.restore(&snapshot);
+    assert!(ws.exists("big"), "its bytes are in no guard, so it stays");
+    assert_eq!(
+        json::reason_of(&outcome["skipped"], "big").as_deref(),
+        Some("too_large"),
+        "{outcome}"
+    );
+}
+
+// S038
+#[test]
+fn a_file_that_a_run_makes_too_large_is_kept_and_named() {
+    let ws = TestWorkspace::repository();
+    ws.write("log", "small\n");
+    let run = ws
+        .run(
+            ["--rollback-on-failure"],
+            "truncate -s 104857601 log; exit 1",
+        )
+        .exits(1)
+        .json();
+    let rollback = &run["workspace"]["rollback"];
+    assert_eq!(
+        ws.stat("log").len(),
+        104_857_601,
+        "no guard holds it, so it stays"
+    );
+    assert_eq!(
+        json::reason_of(&rollback["skipped"], "log").as_deref(),
+        Some("too_large"),
+        "{run}"
+    );
+}
+
+// S039
+#[test]
+fn a_large_file_is_the_same_through_capture_restore_and_undo() {
+    let ws = TestWorkspace::repository();
+    ws.sparse_file("big", 200_000_000);
+    let identity = |ws: &TestWorkspace| {
+        let m = ws.stat("big");
+        (m.ino(), m.len(), m.mtime(), m.mtime_nsec(), m.ctime_nsec())
+    };
+    let before = identity(&ws);
+    let snapshot = ws.snapshot();
+    ws.write("README", "edited\n");
+    ws.restore(&snapshot);
+    ws.undo();
+    assert_eq!(ws.text("README"), "edited\n");
+    assert_eq!(identity(&ws), before);
+}
+
+// S040
+#[test]
+fn a_tracked_file_is_captured_whatever_its_size() {
+    let ws = TestWorkspace::repository();
+    ws.write("model.bin", "small\n");
+    ws.git(["add", "model.bin"]);
+    ws.sparse_file("model.bin", 104_857_601);
+    let snapshot = ws.snapshot();
+    assert_eq!(snapshot.omitted("model.bin"), None);
+    let listing = oracle::stored_listing(&ws, snapshot.tree());
+    assert!(listing.entries.iter().any(|e| e.path == b"model.bin"));
+}
+
+// S041
+#[test]
+fn the_same_omission_is_in_every_snapshot_and_told_once_in_a_run() {
+    let ws = TestWorkspace::repository();
+    ws.sparse_file("big", 200_000_000);
+    let output = ws.run::<&str>([], "true").ok();
+    let run = output.json();
+    for name in ["before_snapshot", "after_snapshot"] {
+        let snapshot = Snap::of(&run["workspace"][name]);
+        assert_eq!(
+            snapshot.omitted("big").as_deref(),
+            Some("too_large"),
+            "{name}"
+        );
+    }
+    let told = output.stderr_text().matches("big").count();
+    assert_eq!(told, 1, "a person is told once: {output}");
+}
+
+// S042; DESIGN D4
+#[test]
+fn a_file_of_git_lfs_is_captured_without_git_lfs() {
+    let ws = TestWorkspace::unborn();
+    ws.git([
+        "config",
+        "filter.lfs.clean",
+        "/nonexistent/git-lfs clean -- %f",
+    ]);
+    ws.git(["config", "filter.lfs.required", "true"]);
+    let content = "the picture\n";
+    let sha = "9d9d40dd9a4f0ce2c3a0b1e2bd6a3b7d5e6c46fd3a4b0d42b8d1ce9ee9fdbf10";
+    ws.write(
+        "plain.psd",
+        format!("version https://git-lfs.github.com/spec/v1\noid sha256:{sha}\nsize 12\n"),
+    );
+    ws.commit("the pointer is committed");
+    ws.write(
+        ".gitattributes",
+        "*.psd filter=lfs diff=lfs merge=lfs -text\n",
+    );
+    ws.write("plain.psd", content);
+    let snapshot = ws.snapshot();
+    ws.write("plain.psd", "destroyed\n");
+    ws.restore(&snapshot);
+    assert_eq!(
+        ws.text("plain.psd"),
+        content,
+        "the bytes on disk are what counts"
+    );
+}
+
+#[test]
+fn what_a_negation_takes_back_is_captured() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "out/*\n!out/keep\n");
+    ws.write("out/keep", "x\n");
+    ws.write("out/drop", "x\n");
+    let snapshot = ws.snapshot();
+    assert_eq!(snapshot.omitted("out/drop").as_deref(), Some("ignored"));
+    assert_eq!(snapshot.covered("out/keep"), None);
+    ws.remove("out/keep");
+    ws.restore(&snapshot);
+    assert_eq!(ws.text("out/keep"), "x\n");
+}
+
+// Behaviour 1.3: an omitted directory is one omission
+#[test]
+fn an_ignored_directory_is_one_omission() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "target/\n");
+    for i in 0..30 {
+        ws.write(format!("target/{i}/object"), "x\n");
+    }
+    let snapshot = ws.snapshot();
+    assert_eq!(
+        snapshot.omissions(),
+        [("target".to_owned(), "ignored".to_owned())]
+    );
+}
+
+// Behaviour 1.6, 1.7
+#[test]
+fn a_tracked_file_that_a_rule_matches_is_captured_and_not_removed() {
+    let ws = TestWorkspace::repository();
+    ws.write("keys.env", "tracked\n");
+    ws.commit("before the rule");
+    ws.write(".gitignore", "*.env\n");
+    ws.commit("the rule");
+    let snapshot = ws.snapshot();
+    assert_eq!(snapshot.tree(), ws.git(["rev-parse", "HEAD^{tree}"]));
+    ws.write("keys.env", "edited\n");
+    ws.restore(&snapshot);
+    assert_eq!(ws.text("keys.env"), "tracked\n");
+    ws.restore(&snapshot);
+    assert!(ws.exists("keys.env"));
+}
+
+// Behaviour 1.4: both lists add to git's rules, for untracked paths only
+#[test]
+fn options_leave_out_untracked_paths_beyond_the_rules_of_git() {
+    let ws = TestWorkspace::repository();
+    ws.write("cache/tracked", "x\n");
+    ws.commit("second");
+    ws.write("cache/tracked", "edited\n");
+    ws.write("cache/untracked", "x\n");
+    ws.write("notes.bak", "x\n");
+    ws.write("deep/notes.bak", "x\n");
+    ws.write("plain", "x\n");
+    let snapshot = ws.snapshot_with(["--ignore-path", "cache", "--ignore-glob", "*.bak"]);
+    for name in ["cache/untracked", "notes.bak", "deep/notes.bak"] {
+        assert_eq!(
+            snapshot.covered(name).as_deref(),
+            Some("excluded"),
+            "{name}"
+        );
+    }
+    let listing = oracle::stored_listing(&ws, snapshot.tree());
+    let has = |path: &str| listing.entries.iter().any(|e| e.path == path.as_bytes());
+    assert!(has("cache/tracked") && has("plain"));
+    ws.write("cache/untracked", "later\n");
+    ws.write("cache/tracked", "later\n");
+    ws.restore(&snapshot);
+    assert_eq!(
+        ws.text("cache/untracked"),
+        "later\n",
+        "what was left out is not touched"
+    );
+    assert_eq!(ws.text("cache/tracked"), "edited\n");
+}
+
+#[test]
+fn a_run_forwards_what_to_leave_out() {
+    let ws = TestWorkspace::repository();
+    let run = ws
+        .run(
+            ["--ignore-path", "tmp", "--ignore-glob", "*.bak"],
+            "mkdir tmp; echo x > tmp/a; echo x > b.bak; echo x > c",
+        )
+        .ok()
+        .json();
+    assert_eq!(
+        json::names(&run["workspace"]["diff"]["changed_paths"]),
+        ["c"]
+    );
+}
+
+// Behaviour 2.1, evidence
+#[test]
+fn what_one_side_left_out_is_no_change() {
+    let ws = TestWorkspace::repository();
+    ws.write("cache/a", "x\n");
+    let without = ws.snapshot_with(["--ignore-path", "cache"]);
+    let with = ws.snapshot();
+    for (from, to) in [(&without, &with), (&with, &without)] {
+        let diff = ws.diff(from, to);
+        assert_eq!(json::names(&diff["changed_paths"]), NOTHING, "{diff}");
+    }
+}
+
+// Faults W02, W03; DESIGN 6
+#[test]
+fn a_fifo_named_gitignore_is_special_and_gives_no_rules() {
+    let ws = TestWorkspace::repository();
+    ws.mkfifo(".gitignore");
+    ws.mkdir("sub");
+    ws.mkfifo("sub/.gitignore");
+    ws.mkfifo("sub/.gitattributes");
+    ws.write("sub/file", "x\n");
+    let snapshot = ws.snapshot();
+    for name in [".gitignore", "sub/.gitignore", "sub/.gitattributes"] {
+        assert_eq!(snapshot.omitted(name).as_deref(), Some("special"), "{name}");
+    }
+    assert_eq!(snapshot.covered("sub/file"), None);
+    ws.remove("sub/file");
+    ws.restore(&snapshot);
+    assert!(ws.exists("sub/file"));
+}
+
+// Faults W03
+#[test]
+fn a_gitignore_that_is_a_link_is_never_followed() {
+    let ws = TestWorkspace::repository();
+    fs::write(ws.outside().join("rules"), "*\n").unwrap();
+    ws.symlink(".gitignore", "../outside/rules");
+    ws.symlink("sub/.gitignore", "/dev/zero");
+    ws.write("sub/file", "x\n");
+    ws.write("other", "x\n");
+    let snapshot = ws.snapshot();
+    let listing = oracle::stored_listing(&ws, snapshot.tree());
+    let paths: Vec<String> = listing
+        .entries
+        .iter()
+        .map(|e| e.path.escape_ascii().to_string())
+        .collect();
+    assert_eq!(
+        paths,
+        [
+            ".gitignore",
+            "README",
+            "other",
+            "sub/.gitignore",
+            "sub/file"
+        ],
+        "no rule was read, and the links are captured as links"
+    );
+}
+
+// Faults W36: secrets are captured, and stay local
+#[test]
+fn secrets_are_captured_and_in_no_event_or_message() {
+    let ws = TestWorkspace::repository();
+    ws.write(".env", "TOKEN=canary-3141592653\n");
+    let snapshot = ws.snapshot();
+    ws.write(".env", "TOKEN=canary-2718281828\n");
+    let run = ws.run(["--no-patch"], "echo x > other").ok();
+    let events = format!("{:?}", ws.events::<&str>([]));
+    for text in [run.stdout_text(), run.stderr_text(), events] {
+        assert!(!text.contains("canary-"), "{text}");
+    }
+    ws.restore(&snapshot);
+    assert_eq!(ws.text(".env"), "TOKEN=canary-3141592653\n");
+}

@@ -1,0 +1,115 @@
+//! Where the program under test is.
+
+use std::env;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+use rustix::fs::FlockOperation;
+
+/// The built `stillframe`: `$STILLFRAME_BIN`, else the one in the target directory that this test
+/// was built into.
+///
+/// If a source file is newer than the last build that was started from here, `cargo build -p
+/// stillframe-cli` runs first, once: other tests wait for it.
+pub fn stillframe() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| match env::var_os("STILLFRAME_BIN") {
+        Some(path) if !path.is_empty() => PathBuf::from(path),
+        _ => build(),
+    })
+}
+
+/// The root of the cargo workspace that these tests belong to.
+pub fn project() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the package lies in the workspace")
+}
+
+fn build() -> PathBuf {
+    let profile_dir = profile_dir();
+    let binary = profile_dir.join("stillframe");
+    let lock = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(profile_dir.join(".stillframe-build-lock"))
+        .expect("the target directory is writable");
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive).expect("flock works");
+    let stamp = profile_dir.join(".stillframe-build-stamp");
+    let newest = newest_source(project());
+    let built = modified(&stamp);
+    if !binary.exists() || built.is_none_or(|built| built < newest) {
+        // The stamp gets its time before the build, so that an edit during it counts as newer.
+        let fresh = stamp.with_extension("new");
+        fs::write(&fresh, "").expect("the target directory is writable");
+        let profile = match profile_dir.file_name().and_then(|n| n.to_str()) {
+            Some("debug") => "dev",
+            Some(other) => other,
+            None => unreachable!("a profile's directory has a name"),
+        };
+        let target = profile_dir.parent().expect("it lies in a target directory");
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let output = Command::new(cargo)
+            .args([
+                "build",
+                "--quiet",
+                "-p",
+                "stillframe-cli",
+                "--profile",
+                profile,
+            ])
+            .arg("--target-dir")
+            .arg(target)
+            .current_dir(project())
+            .output()
+            .expect("cargo can be started");
+        assert!(
+            output.status.success(),
+            "the program under test cannot be built:\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        fs::rename(&fresh, &stamp).expect("the target directory is writable");
+    }
+    binary
+}
+
+/// `target/debug`, or what another profile calls it: test executables lie in its `deps`.
+fn profile_dir() -> PathBuf {
+    let exe = env::current_exe().expect("a process knows its executable");
+    exe.ancestors()
+        .find(|dir| dir.file_name().is_some_and(|name| name == "deps"))
+        .and_then(Path::parent)
+        .unwrap_or_else(|| panic!("{} does not lie in a target directory", exe.display()))
+        .to_owned()
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).ok()?.modified().ok()
+}
+
+/// When the newest file that the program is built from was modified.
+fn newest_source(project: &Path) -> SystemTime {
+    let mut newest = SystemTime::UNIX_EPOCH;
+    for name in [
+        "Cargo.toml",
+        "Cargo.lock",
+        "cli",
+        "engine",
+        "backends",
+        "artifact-store",
+    ] {
+        for entry in walkdir::WalkDir::new(project.join(name))
+            .into_iter()
+            .flatten()
+        {
+            if let Some(time) = modified(entry.path()) {
+                newest = newest.max(time);
+            }
+        }
+    }
+    newest
+}

@@ -1,0 +1,427 @@
+//! Calling the program under test, and what came of it.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::io::{Read, Write as _};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
+
+/// A call that has not begun. Its environment holds only what is set here.
+#[must_use = "nothing happens before `run` or `start`"]
+pub struct Call {
+    program: PathBuf,
+    args: Vec<OsString>,
+    cwd: PathBuf,
+    env: Vec<(OsString, OsString)>,
+    uid: Option<u32>,
+    stdin: Vec<u8>,
+    deadline: Duration,
+}
+
+/// A call that goes on. Dropping it kills the process.
+pub struct Running {
+    pid: Pid,
+    status: Receiver<ExitStatus>,
+    ended: Option<ExitStatus>,
+    stdout: Stream,
+    stderr: Stream,
+    deadline: Instant,
+    what: String,
+}
+
+/// What came of a call.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// The exit code; 128 + N for a program that signal N ended.
+    pub code: i32,
+    /// Everything on standard output.
+    pub stdout: Vec<u8>,
+    /// Everything on standard error.
+    pub stderr: Vec<u8>,
+    /// How long it took.
+    pub took: Duration,
+    what: String,
+}
+
+struct Stream {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    closed: Receiver<()>,
+}
+
+impl Call {
+    /// A call of `program` in the directory `cwd` with an empty environment.
+    pub fn new(program: impl Into<PathBuf>, cwd: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            args: Vec::new(),
+            cwd: cwd.into(),
+            env: Vec::new(),
+            uid: None,
+            stdin: Vec::new(),
+            // Far above what anything here takes on a busy machine, far below "for ever".
+            deadline: Duration::from_secs(60),
+        }
+    }
+
+    /// Adds arguments.
+    pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.args
+            .extend(args.into_iter().map(|a| a.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets the directory to start in.
+    pub fn cwd(mut self, cwd: impl Into<PathBuf>) -> Self {
+        self.cwd = cwd.into();
+        self
+    }
+
+    /// Sets a variable of the environment.
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        let name = name.as_ref().to_owned();
+        self.env.retain(|(n, _)| *n != name);
+        self.env.push((name, value.as_ref().to_owned()));
+        self
+    }
+
+    /// Takes a variable out of the environment.
+    pub fn env_remove(mut self, name: impl AsRef<OsStr>) -> Self {
+        self.env.retain(|(n, _)| n != name.as_ref());
+        self
+    }
+
+    /// Runs as this user, with the group of the same number and no other group.
+    pub fn uid(mut self, uid: u32) -> Self {
+        self.uid = Some(uid);
+        self
+    }
+
+    /// Sets what the program reads on standard input. Default: nothing.
+    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = bytes.into();
+        self
+    }
+
+    /// Sets how long it may take before the test fails. Default: a minute.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Puts another program in front, which gets this call as its last arguments.
+    pub fn through<S: AsRef<OsStr>>(
+        mut self,
+        program: impl Into<PathBuf>,
+        args: impl IntoIterator<Item = S>,
+    ) -> Self {
+        let mut all: Vec<OsString> = args.into_iter().map(|a| a.as_ref().to_owned()).collect();
+        all.push(std::mem::replace(&mut self.program, program.into()).into());
+        all.append(&mut self.args);
+        self.args = all;
+        self
+    }
+
+    /// Starts it and waits for its end.
+    #[track_caller]
+    pub fn run(self) -> Output {
+        self.start().wait()
+    }
+
+    /// Starts it.
+    #[track_caller]
+    pub fn start(self) -> Running {
+        let mut what = self.program.display().to_string();
+        for arg in &self.args {
+            let _ = write!(what, " {}", arg.as_encoded_bytes().escape_ascii());
+        }
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.args)
+            .current_dir(&self.cwd)
+            .env_clear()
+            .envs(self.env)
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if let Some(uid) = self.uid {
+            command.uid(uid).gid(uid);
+        }
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|e| panic!("cannot start {what}: {e}"));
+        let pid = Pid::from_child(&child);
+        let mut stdin = child.stdin.take().expect("it is piped");
+        let input = self.stdin;
+        thread::spawn(move || {
+            // A program that does not read its input is free to do so.
+            let _ = stdin.write_all(&input);
+        });
+        let stdout = Stream::of(child.stdout.take().expect("it is piped"));
+        let stderr = Stream::of(child.stderr.take().expect("it is piped"));
+        let (sender, status) = mpsc::channel();
+        thread::spawn(move || {
+            let status = child.wait().expect("a child can be waited for");
+            let _ = sender.send(status);
+        });
+        Running {
+            pid,
+            status,
+            ended: None,
+            stdout,
+            stderr,
+            deadline: Instant::now() + self.deadline,
+            what,
+        }
+    }
+}
+
+impl Stream {
+    fn of(mut pipe: impl Read + Send + 'static) -> Self {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let (sender, closed) = mpsc::channel();
+        let target = Arc::clone(&bytes);
+        thread::spawn(move || {
+            let mut buffer = [0; 8192];
+            while let Ok(n @ 1..) = pipe.read(&mut buffer) {
+                target
+                    .lock()
+                    .expect("nobody panics with the lock")
+                    .extend_from_slice(&buffer[..n]);
+            }
+            let _ = sender.send(());
+        });
+        Self { bytes, closed }
+    }
+
+    fn so_far(&self) -> Vec<u8> {
+        self.bytes
+            .lock()
+            .expect("nobody panics with the lock")
+            .clone()
+    }
+}
+
+impl Running {
+    /// The process.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Sends `signal` to the process alone.
+    pub fn signal(&self, signal: Signal) {
+        // It may have ended already.
+        let _ = rustix::process::kill_process(self.pid, signal);
+    }
+
+    /// Everything that it has written to standard output so far.
+    pub fn stdout_so_far(&self) -> String {
+        String::from_utf8_lossy(&self.stdout.so_far()).into_owned()
+    }
+
+    /// Looks again and again until `done`, at most until the deadline.
+    #[track_caller]
+    pub fn until(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+        while !done(self) {
+            if Instant::now() > self.deadline {
+                self.kill();
+                panic!("{}: waited in vain until {what}", self.what);
+            }
+            // The program is watched mid-way, and nothing wakes us.
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Kills the process and what it started in its group.
+    pub fn kill(&mut self) {
+        if self.ended.is_none() {
+            let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
+        }
+    }
+
+    /// Waits for the end. Fails the test if that does not come within the deadline.
+    #[track_caller]
+    pub fn wait(mut self) -> Output {
+        let begin = Instant::now();
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+        let Ok(status) = self.status.recv_timeout(left(self.deadline)) else {
+            self.kill();
+            panic!("{} did not end in time", self.what);
+        };
+        self.ended = Some(status);
+        for stream in [&self.stdout, &self.stderr] {
+            assert!(
+                stream.closed.recv_timeout(left(self.deadline)).is_ok(),
+                "{} has ended, but somebody still holds its output open",
+                self.what
+            );
+        }
+        Output {
+            code: status
+                .code()
+                .unwrap_or_else(|| 128 + status.signal().expect("it ended somehow")),
+            stdout: self.stdout.so_far(),
+            stderr: self.stderr.so_far(),
+            took: begin.elapsed(),
+            what: std::mem::take(&mut self.what),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Output {
+    /// Asserts that the exit code is zero.
+    #[track_caller]
+    pub fn ok(self) -> Self {
+        self.exits(0)
+    }
+
+    /// Asserts the exit code.
+    #[track_caller]
+    pub fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "exit code of {self}");
+        self
+    }
+
+    /// The one JSON document on standard output.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.stdout)
+            .unwrap_or_else(|e| panic!("standard output is not one JSON document ({e}): {self}"))
+    }
+
+    /// The JSON documents on standard output, one for each line.
+    #[track_caller]
+    pub fn json_lines(&self) -> Vec<Value> {
+        self.stdout_text()
+            .lines()
+            .map(|line| {
+                serde_json::from_str(line)
+                    .unwrap_or_else(|e| panic!("not a JSON document ({e}): {line:?} of {self}"))
+            })
+            .collect()
+    }
+
+    /// Asserts exit code 1 and, on standard output, a JSON document that says so: an error of this
+    /// kind, which left everything untouched. Answers with its message.
+    #[track_caller]
+    pub fn refused(self, kind: &str) -> String {
+        let output = self.exits(1);
+        output.error(kind)
+    }
+
+    /// Asserts that the document on standard output is an error of this kind which left everything
+    /// untouched, whatever the exit code. Answers with its message.
+    #[track_caller]
+    pub fn error(&self, kind: &str) -> String {
+        let document = self.json();
+        let error = &document["error"];
+        assert_eq!(error["kind"], kind, "the kind of error of {self}");
+        assert_eq!(error["touched"], false, "nothing was touched by {self}");
+        let message = error["message"]
+            .as_str()
+            .unwrap_or_else(|| panic!("an error has a message: {self}"));
+        assert!(!message.is_empty(), "an error has a message: {self}");
+        assert!(!message.contains('\n'), "a message is one line: {self}");
+        message.to_owned()
+    }
+
+    /// Standard output as text.
+    pub fn stdout_text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// Standard error as text.
+    pub fn stderr_text(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+}
+
+impl std::fmt::Display for Output {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let cut = |text: String| -> String { text.chars().take(4000).collect() };
+        write!(
+            f,
+            "{}\nexit code: {}\nstdout: {}\nstderr: {}",
+            self.what,
+            self.code,
+            cut(self.stdout_text()),
+            cut(self.stderr_text())
+        )
+    }
+}
+
+/// The variables that every program of a test gets, beside those of the test.
+pub(crate) fn base_env(home: &Path) -> Vec<(OsString, OsString)> {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+    let mut env: Vec<(OsString, OsString)> = vec![
+        ("PATH".into(), path),
+        ("HOME".into(), home.into()),
+        ("LC_ALL".into(), "C.UTF-8".into()),
+        ("TERM".into(), "dumb".into()),
+    ];
+    // A build that measures coverage says with this where to.
+    if let Some(file) = std::env::var_os("LLVM_PROFILE_FILE") {
+        env.push(("LLVM_PROFILE_FILE".into(), file));
+    }
+    env
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Call {
+        Call::new("/bin/sh", "/").args(["-c", script])
+    }
+
+    #[test]
+    fn both_streams_and_the_exit_code_come_back() {
+        let output = shell("printf out; printf err >&2; exit 3").run();
+        assert_eq!(output.code, 3);
+        assert_eq!(output.stdout, b"out");
+        assert_eq!(output.stderr, b"err");
+    }
+
+    #[test]
+    fn a_death_by_signal_is_128_and_its_number() {
+        assert_eq!(shell("kill -TERM $$").run().code, 143);
+    }
+
+    #[test]
+    fn the_environment_holds_only_what_was_set() {
+        let output = Call::new("/usr/bin/env", "/").env("A", "1").run();
+        assert_eq!(output.stdout, b"A=1\n");
+    }
+
+    #[test]
+    fn a_program_that_never_ends_fails_the_test() {
+        let call = shell("sleep 100").deadline(Duration::from_millis(50));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| call.run()));
+        let message = outcome.expect_err("it has to fail");
+        let text = message.downcast_ref::<String>().expect("a message");
+        assert!(text.contains("did not end in time"), "{text}");
+    }
+
+    #[test]
+    fn a_program_put_in_front_gets_the_call_as_arguments() {
+        let output = Call::new("/bin/echo", "/")
+            .args(["a", "b"])
+            .through("/usr/bin/env", ["X=1"])
+            .run();
+        assert_eq!(output.stdout, b"a b\n");
+    }
+}

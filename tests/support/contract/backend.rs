@@ -1,0 +1,744 @@
+//! What every backend promises, through the public API of `stillframe-backends`.
+
+#![expect(missing_docs, reason = "a promise is named by what it says")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "only tests call this, and a panic is their failure"
+)]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use stillframe_backends::{
+    Backend, Diff, DiffOptions, ErrorKind, Interrupt, Label, LockedWorkspace, OmissionReason,
+    Recovery, RelPath, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, Snapshot,
+    SnapshotOptions, StateDir, Strategy, Workspace, backend_of, detect,
+};
+use tempfile::TempDir;
+
+use crate::view;
+
+/// Declares a module with one test for each promise, all over what `$new` makes.
+#[macro_export]
+macro_rules! backend_contract {
+    ($name:ident, $new:expr) => {
+        $crate::backend_contract! {
+            @promises $name, $new;
+            restore_gives_back_every_path
+            restore_gives_back_empty_directories_and_permission_bits
+            restore_of_a_path_leaves_the_others
+            restore_of_a_path_that_nobody_knows_touches_nothing
+            restore_can_be_undone_by_its_guard
+            a_second_restore_writes_nothing
+            a_plan_touches_nothing_and_is_refused_once_the_worktree_moved
+            undo_keeps_what_was_edited_since
+            restore_never_touches_what_was_left_out
+            what_was_ignored_since_is_put_back_with_its_present_bytes_in_the_guard
+            a_snapshot_is_invisible
+            a_snapshot_is_listed_as_it_was_returned
+            an_unchanged_tree_costs_nothing
+            an_edit_of_the_same_size_is_seen
+            an_id_names_one_snapshot_for_ever
+            diff_names_what_was_added_modified_and_deleted
+            diff_goes_in_both_directions
+            diff_of_a_snapshot_with_itself_is_empty
+            diff_takes_what_one_side_left_out_for_no_change
+            diff_with_a_limit_of_zero_is_refused
+            why_gives_the_reason_for_any_path
+            a_capture_that_is_stopped_publishes_nothing
+            a_forgotten_snapshot_is_gone_and_the_others_are_whole
+            collecting_frees_what_nobody_needs
+            a_snapshot_taken_by_one_instance_is_read_by_another
+            recovery_with_nothing_to_do_does_nothing
+            two_workspaces_know_nothing_of_each_other
+            of_two_who_want_the_lock_one_is_told_who_has_it
+        }
+    };
+    (@promises $name:ident, $new:expr; $($promise:ident)*) => {
+        mod $name {
+            use super::*;
+            $(
+                #[test]
+                fn $promise() {
+                    $crate::contract::backend::$promise(&mut $new);
+                }
+            )*
+        }
+    };
+}
+
+pub use crate::backend_contract as contract;
+
+/// A workspace that a backend is at work in, with a few files.
+pub struct TestBackend {
+    directory: TempDir,
+    workspace: Option<LockedWorkspace>,
+    backend: Arc<dyn Backend>,
+}
+
+impl TestBackend {
+    /// The git backend, in a repository with a commit.
+    pub fn git() -> Self {
+        Self::new(Strategy::Git)
+    }
+
+    /// The hash backend, in a plain directory; it keeps content.
+    pub fn hash() -> Self {
+        Self::new(Strategy::Hash)
+    }
+
+    fn new(strategy: Strategy) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("work");
+        fs::create_dir(&root).unwrap();
+        fs::write(root.join("kept"), "one\n").unwrap();
+        fs::write(root.join("edited"), "two\n").unwrap();
+        if strategy == Strategy::Git {
+            for args in [
+                &["init", "-q", "-b", "main"][..],
+                &["add", "-A"],
+                &[
+                    "-c",
+                    "user.name=A",
+                    "-c",
+                    "user.email=a@e",
+                    "commit",
+                    "-qm",
+                    "first",
+                ],
+            ] {
+                let status = Command::new("git")
+                    .args(args)
+                    .current_dir(&root)
+                    .env("HOME", directory.path())
+                    .env("GIT_CONFIG_NOSYSTEM", "1")
+                    .env("GIT_CONFIG_GLOBAL", "/dev/null")
+                    .status();
+                assert!(status.unwrap().success());
+            }
+        }
+        let state = StateDir::open(directory.path().join("state")).unwrap();
+        let workspace = Workspace::open(&root, &state).unwrap();
+        let backend = detect(&workspace, strategy).unwrap().backend;
+        let workspace = Some(workspace.lock(Duration::ZERO).unwrap());
+        Self {
+            directory,
+            workspace,
+            backend,
+        }
+    }
+
+    fn workspace(&self) -> &LockedWorkspace {
+        self.workspace.as_ref().unwrap()
+    }
+
+    fn workspace_mut(&mut self) -> &mut LockedWorkspace {
+        self.workspace.as_mut().unwrap()
+    }
+
+    fn root(&self) -> PathBuf {
+        self.workspace().disk_path().to_owned()
+    }
+
+    fn path(&self, path: impl AsRef<[u8]>) -> PathBuf {
+        self.root().join(OsStr::from_bytes(path.as_ref()))
+    }
+
+    fn write(&self, path: impl AsRef<[u8]>, content: &str) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).unwrap()
+    }
+
+    fn remove(&self, path: &str) {
+        fs::remove_file(self.path(path)).unwrap();
+    }
+
+    fn options(&self, label: Label) -> SnapshotOptions {
+        let mut options = SnapshotOptions::new(label, Timestamp::UNIX_EPOCH).retain_content(true);
+        options.max_untracked_file_bytes = 1000;
+        options
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let options = self.options(Label::MANUAL);
+        self.backend.snapshot(self.workspace(), &options).unwrap()
+    }
+
+    fn try_restore(
+        &mut self,
+        goal: &RestoreGoal,
+        change: impl FnOnce(RestoreOptions) -> RestoreOptions,
+    ) -> Result<RestoreOutcome, RestoreError> {
+        let options = change(RestoreOptions::new(self.options(Label::GUARD)));
+        let backend = self.backend.clone();
+        backend.restore(self.workspace_mut(), goal, &options)
+    }
+
+    fn restore(&mut self, snapshot: &Snapshot) -> RestoreOutcome {
+        self.try_restore(&all_of(snapshot), |options| options)
+            .unwrap()
+    }
+
+    fn diff(&self, from: &Snapshot, to: &Snapshot) -> Diff {
+        let options = DiffOptions::default();
+        self.backend
+            .diff(self.workspace(), from, to, &options, &mut Vec::new())
+            .unwrap()
+    }
+
+    fn assert_whole(&self, snapshot: &Snapshot) {
+        let problems = self.backend.verify(self.workspace(), snapshot).unwrap();
+        assert!(problems.is_empty(), "{problems:?}");
+    }
+}
+
+fn all_of(snapshot: &Snapshot) -> RestoreGoal {
+    RestoreGoal::Snapshot {
+        snapshot: snapshot.clone(),
+        paths: Vec::new(),
+    }
+}
+
+fn path(text: &str) -> RelPath {
+    RelPath::new(text).unwrap()
+}
+
+fn text(paths: &[RelPath]) -> Vec<String> {
+    paths.iter().map(ToString::to_string).collect()
+}
+
+pub fn restore_gives_back_every_path(test: &mut TestBackend) {
+    test.write("run.sh", "#!/bin/sh\n");
+    fs::set_permissions(test.path("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    symlink("kept", test.path("link")).unwrap();
+    test.write(b"odd\xffname\n", "three\n");
+    test.write("to-file/a", "x\n");
+    test.write("to-directory", "x\n");
+    let snapshot = test.snapshot();
+    let before = view::worktree(&test.root());
+
+    test.write("kept", "changed\n");
+    test.remove("edited");
+    test.remove("link");
+    test.write("link/is/a/directory", "x\n");
+    fs::remove_dir_all(test.path("to-file")).unwrap();
+    test.write("to-file", "x\n");
+    test.remove("to-directory");
+    test.write("to-directory/a", "x\n");
+    fs::set_permissions(test.path("run.sh"), fs::Permissions::from_mode(0o644)).unwrap();
+    test.write("new", "x\n");
+    let outcome = test.restore(&snapshot);
+
+    view::same(
+        &before,
+        &view::worktree(&test.root()),
+        "every byte, mode and link",
+    );
+    assert!(outcome.skipped.is_empty(), "{:?}", outcome.skipped);
+    assert!(outcome.result.same_content(&snapshot));
+    assert_eq!(
+        test.diff(&outcome.guard, &outcome.result).files_changed,
+        test.diff(&outcome.guard, &snapshot).files_changed,
+    );
+}
+
+pub fn restore_gives_back_empty_directories_and_permission_bits(test: &mut TestBackend) {
+    fs::create_dir_all(test.path("empty/inner")).unwrap();
+    for (name, mode) in [("kept", 0o600), ("edited", 0o444), ("empty", 0o700)] {
+        fs::set_permissions(test.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let snapshot = test.snapshot();
+    let before = view::worktree(&test.root());
+    fs::remove_dir_all(test.path("empty")).unwrap();
+    for name in ["kept", "edited"] {
+        test.remove(name);
+        test.write(name, "again\n");
+    }
+    test.restore(&snapshot);
+    view::same(
+        &before,
+        &view::worktree(&test.root()),
+        "bits and empty directories",
+    );
+}
+
+pub fn restore_of_a_path_leaves_the_others(test: &mut TestBackend) {
+    test.write("d/a", "a\n");
+    test.write("d/b", "b\n");
+    let snapshot = test.snapshot();
+    test.write("d/a", "changed\n");
+    test.remove("d/b");
+    test.write("d/new", "new\n");
+    test.write("kept", "changed\n");
+    let goal = RestoreGoal::Snapshot {
+        snapshot,
+        paths: vec![path("d")],
+    };
+    let outcome = test.try_restore(&goal, |options| options).unwrap();
+    assert_eq!(text(&outcome.restored), ["d/a", "d/b", "d/new"]);
+    assert_eq!(
+        (test.read("d/a"), test.read("d/b")),
+        ("a\n".to_owned(), "b\n".to_owned())
+    );
+    assert!(
+        !test.path("d/new").exists(),
+        "the snapshot knows that it was not there"
+    );
+    assert_eq!(test.read("kept"), "changed\n");
+}
+
+pub fn restore_of_a_path_that_nobody_knows_touches_nothing(test: &mut TestBackend) {
+    let snapshot = test.snapshot();
+    test.write("kept", "changed\n");
+    let before = view::worktree(&test.root());
+    let goal = RestoreGoal::Snapshot {
+        snapshot,
+        paths: vec![path("kep*")],
+    };
+    let error = test.try_restore(&goal, |options| options).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    assert!(!error.touched());
+    view::same(
+        &before,
+        &view::worktree(&test.root()),
+        "a path is no pattern",
+    );
+}
+
+pub fn restore_can_be_undone_by_its_guard(test: &mut TestBackend) {
+    let snapshot = test.snapshot();
+    test.write("kept", "changed\n");
+    test.write("new/file", "new\n");
+    test.remove("edited");
+    let before = view::worktree(&test.root());
+    let guard = test.restore(&snapshot).guard;
+    assert_eq!(guard.label, Label::GUARD);
+    assert_eq!(test.read("kept"), "one\n");
+    test.restore(&guard);
+    view::same(
+        &before,
+        &view::worktree(&test.root()),
+        "what the restore replaced",
+    );
+}
+
+pub fn a_second_restore_writes_nothing(test: &mut TestBackend) {
+    let snapshot = test.snapshot();
+    test.write("kept", "changed\n");
+    test.restore(&snapshot);
+    let times = view::times(&test.root());
+    let again = test.restore(&snapshot);
+    assert!(again.restored.is_empty(), "{:?}", again.restored);
+    assert_eq!(view::times(&test.root()), times, "not even a time");
+}
+
+pub fn a_plan_touches_nothing_and_is_refused_once_the_worktree_moved(test: &mut TestBackend) {
+    let snapshot = test.snapshot();
+    test.write("kept", "changed\n");
+    let before = view::times(&test.root());
+    let goal = all_of(&snapshot);
+    let options = test.options(Label::GUARD);
+    let plan = |test: &TestBackend| {
+        test.backend
+            .plan(test.workspace(), &goal, &options)
+            .unwrap()
+    };
+    let first = plan(test);
+    assert_eq!(first.writes.len(), 1);
+    assert_eq!(plan(test).id, first.id, "nothing has moved");
+    assert_eq!(view::times(&test.root()), before);
+    assert_eq!(
+        test.backend.list(test.workspace()).unwrap().len(),
+        1,
+        "nothing was published"
+    );
+
+    test.write("edited", "changed too\n");
+    let error = test
+        .try_restore(&goal, |options| options.expected_plan(first.id.clone()))
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    assert_eq!(test.read("kept"), "changed\n");
+    let now = plan(test);
+    test.try_restore(&goal, |options| options.expected_plan(now.id))
+        .unwrap();
+    assert_eq!(test.read("kept"), "one\n");
+}
+
+pub fn undo_keeps_what_was_edited_since(test: &mut TestBackend) {
+    let before = test.snapshot();
+    test.write("kept", "run\n");
+    test.write("edited", "run\n");
+    test.write("new", "run\n");
+    let after = test.snapshot();
+    test.write("edited", "user\n");
+    test.write("later", "user\n");
+    let goal = RestoreGoal::Undo {
+        before,
+        after,
+        paths: None,
+    };
+    let outcome = test.try_restore(&goal, |options| options).unwrap();
+    assert_eq!(text(&outcome.restored), ["kept", "new"]);
+    let kept: Vec<_> = outcome.skipped.iter().map(|s| s.path.to_string()).collect();
+    assert_eq!(kept, ["edited"]);
+    assert_eq!(test.read("kept"), "one\n");
+    assert_eq!(
+        (test.read("edited"), test.read("later")),
+        ("user\n".into(), "user\n".into())
+    );
+}
+
+pub fn restore_never_touches_what_was_left_out(test: &mut TestBackend) {
+    test.write("large", &"x".repeat(1001));
+    let snapshot = test.snapshot();
+    let omission = snapshot.omissions.at(&path("large")).unwrap();
+    assert_eq!(omission.reason, OmissionReason::TooLarge);
+    assert_eq!(omission.bytes, Some(1001));
+    test.write("large", &"y".repeat(1002));
+    test.write("other-large", &"z".repeat(1002));
+    let times = view::times(&test.root());
+    let outcome = test.restore(&snapshot);
+    assert_eq!(view::times(&test.root()), times);
+    assert!(outcome.restored.is_empty(), "{:?}", outcome.restored);
+    test.remove("large");
+    test.restore(&snapshot);
+    assert!(!test.path("large").exists(), "nobody has its bytes");
+}
+
+pub fn what_was_ignored_since_is_put_back_with_its_present_bytes_in_the_guard(
+    test: &mut TestBackend,
+) {
+    test.write("notes", "old\n");
+    let snapshot = test.snapshot();
+    test.write("notes", "edited\n");
+    test.write(".gitignore", "notes\n");
+    let mut guard = test.options(Label::GUARD);
+    guard.ignore.globs = vec!["notes".to_owned()];
+    let options = RestoreOptions::new(guard);
+    let backend = test.backend.clone();
+    let outcome = backend
+        .restore(test.workspace_mut(), &all_of(&snapshot), &options)
+        .unwrap();
+    assert_eq!(test.read("notes"), "old\n");
+    test.restore(&outcome.guard);
+    assert_eq!(test.read("notes"), "edited\n", "nothing was lost");
+}
+
+pub fn a_snapshot_is_invisible(test: &mut TestBackend) {
+    test.write("untracked", "x\n");
+    let before = (view::worktree(&test.root()), view::times(&test.root()));
+    test.snapshot();
+    let after = (view::worktree(&test.root()), view::times(&test.root()));
+    assert_eq!(before, after);
+}
+
+pub fn a_snapshot_is_listed_as_it_was_returned(test: &mut TestBackend) {
+    let label = Label::new("before the \"big\" change\t\u{1f642}");
+    let options = test.options(label.clone());
+    let first = test.backend.snapshot(test.workspace(), &options).unwrap();
+    let mut options = test.options(Label::BEFORE);
+    options.captured_at = Timestamp::from_second(1).unwrap();
+    let second = test.backend.snapshot(test.workspace(), &options).unwrap();
+    assert_eq!(first.label, label);
+    assert_eq!(first.id.as_str().len(), 37);
+    assert_eq!(
+        test.backend.list(test.workspace()).unwrap(),
+        [first, second],
+        "oldest first"
+    );
+}
+
+pub fn an_unchanged_tree_costs_nothing(test: &mut TestBackend) {
+    let first = test.snapshot();
+    let again = test.snapshot();
+    assert!(again.same_content(&first));
+    assert_ne!(again.id, first.id);
+    assert_eq!(
+        (again.metadata.files_hashed, again.metadata.bytes_read),
+        (0, 0)
+    );
+    assert_eq!(again.metadata.files, 2);
+}
+
+pub fn an_edit_of_the_same_size_is_seen(test: &mut TestBackend) {
+    let first = test.snapshot();
+    test.write("kept", "ONE\n");
+    let second = test.snapshot();
+    assert_eq!(text(&test.diff(&first, &second).modified), ["kept"]);
+}
+
+pub fn an_id_names_one_snapshot_for_ever(test: &mut TestBackend) {
+    let options = test.options(Label::MANUAL);
+    test.backend.snapshot(test.workspace(), &options).unwrap();
+    test.write("kept", "changed\n");
+    let error = test
+        .backend
+        .snapshot(test.workspace(), &options)
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+}
+
+pub fn diff_names_what_was_added_modified_and_deleted(test: &mut TestBackend) {
+    test.write("z", "z\n");
+    test.write("mode", "m\n");
+    test.write("kind", "k\n");
+    let from = test.snapshot();
+    test.remove("z");
+    test.write("kept", "changed\n");
+    fs::set_permissions(test.path("mode"), fs::Permissions::from_mode(0o755)).unwrap();
+    test.remove("kind");
+    symlink("k", test.path("kind")).unwrap();
+    test.write("a/new", "new\n");
+    test.write(b"a\xff", "new\n");
+    let diff = test.diff(&from, &test.snapshot());
+    assert_eq!(text(&diff.added), ["a/new", "a\\xff"]);
+    assert_eq!(text(&diff.modified), ["kept", "kind", "mode"]);
+    assert_eq!(text(&diff.deleted), ["z"]);
+    assert_eq!(
+        text(&diff.changed_paths),
+        ["a/new", "a\\xff", "kept", "kind", "mode", "z"]
+    );
+    assert_eq!(diff.files_changed, 6);
+    assert!(diff.changed_paths.is_sorted());
+}
+
+pub fn diff_goes_in_both_directions(test: &mut TestBackend) {
+    let from = test.snapshot();
+    test.write("new", "new\n");
+    test.remove("edited");
+    let to = test.snapshot();
+    let (there, back) = (test.diff(&from, &to), test.diff(&to, &from));
+    assert_eq!(there.added, back.deleted);
+    assert_eq!(there.deleted, back.added);
+    assert_eq!(
+        (there.insertions, there.deletions),
+        (back.deletions, back.insertions)
+    );
+    assert_eq!(
+        (there.from_ref, there.to_ref),
+        (from.reference, to.reference)
+    );
+}
+
+pub fn diff_of_a_snapshot_with_itself_is_empty(test: &mut TestBackend) {
+    let snapshot = test.snapshot();
+    let mut patch = Vec::new();
+    let options = DiffOptions::with_patch();
+    let diff = test
+        .backend
+        .diff(test.workspace(), &snapshot, &snapshot, &options, &mut patch)
+        .unwrap();
+    assert_eq!(
+        (diff.files_changed, diff.has_patch, patch.len()),
+        (0, false, 0)
+    );
+}
+
+pub fn diff_takes_what_one_side_left_out_for_no_change(test: &mut TestBackend) {
+    test.write("growing", "small\n");
+    test.write("shrinking", &"x".repeat(2000));
+    let from = test.snapshot();
+    test.write("growing", &"x".repeat(2000));
+    test.write("shrinking", "small\n");
+    let to = test.snapshot();
+    assert_eq!(test.diff(&from, &to).files_changed, 0);
+}
+
+pub fn diff_with_a_limit_of_zero_is_refused(test: &mut TestBackend) {
+    let snapshot = test.snapshot();
+    let options = DiffOptions::default().max_patch_bytes(0);
+    let error = test
+        .backend
+        .diff(
+            test.workspace(),
+            &snapshot,
+            &snapshot,
+            &options,
+            &mut Vec::new(),
+        )
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+}
+
+pub fn why_gives_the_reason_for_any_path(test: &mut TestBackend) {
+    test.write("large", &"x".repeat(1001));
+    test.write("made/a", "x\n");
+    let mut options = test.options(Label::MANUAL);
+    options.ignore.paths = vec!["made".to_owned()];
+    let snapshot = test.backend.snapshot(test.workspace(), &options).unwrap();
+    for (name, captured, reason) in [
+        ("kept", true, None),
+        ("large", false, Some("too_large")),
+        ("made/a", false, Some("excluded")),
+        ("nothing", false, Some("absent")),
+    ] {
+        let now = test
+            .backend
+            .why(test.workspace(), &path(name), &options)
+            .unwrap();
+        let then = test
+            .backend
+            .why_in(test.workspace(), &snapshot, &path(name))
+            .unwrap();
+        for why in [now, then] {
+            assert_eq!(why.captured, captured, "{name}: {why:?}");
+            assert!(
+                reason.is_none_or(|reason| reason == why.reason),
+                "{name}: {why:?}"
+            );
+            if name == "made/a" {
+                assert!(
+                    why.rule.as_ref().is_some_and(|r| r.contains("made")),
+                    "{why:?}"
+                );
+            }
+        }
+    }
+    assert_eq!(
+        test.backend.list(test.workspace()).unwrap().len(),
+        1,
+        "asking publishes nothing"
+    );
+}
+
+pub fn a_capture_that_is_stopped_publishes_nothing(test: &mut TestBackend) {
+    let options = test
+        .options(Label::MANUAL)
+        .interrupt(Interrupt::after(Duration::ZERO));
+    let error = test
+        .backend
+        .snapshot(test.workspace(), &options)
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    let interrupt = Interrupt::never();
+    interrupt.cancel();
+    let options = test.options(Label::MANUAL).interrupt(interrupt);
+    let error = test
+        .backend
+        .snapshot(test.workspace(), &options)
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Cancelled, "{error}");
+    assert!(test.backend.list(test.workspace()).unwrap().is_empty());
+    test.snapshot();
+}
+
+pub fn a_forgotten_snapshot_is_gone_and_the_others_are_whole(test: &mut TestBackend) {
+    let first = test.snapshot();
+    test.write("kept", "changed\n");
+    let second = test.snapshot();
+    let backend = test.backend.clone();
+    for _ in 0..2 {
+        backend
+            .forget(test.workspace_mut(), std::slice::from_ref(&first.id))
+            .unwrap();
+    }
+    backend.collect(test.workspace_mut()).unwrap();
+    let listed = backend.list(test.workspace()).unwrap();
+    assert_eq!(listed, std::slice::from_ref(&second));
+    test.assert_whole(&second);
+    let error = test
+        .try_restore(&all_of(&first), |options| options)
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    assert!(!error.touched());
+    test.write("kept", "again\n");
+    test.restore(&second);
+    assert_eq!(test.read("kept"), "changed\n");
+}
+
+pub fn collecting_frees_what_nobody_needs(test: &mut TestBackend) {
+    let keep = test.snapshot();
+    let noise: String = (0..900_u32)
+        .map(|n| char::from(33 + (n.wrapping_mul(2_654_435_761) >> 13) as u8 % 90))
+        .collect();
+    test.write("noise", &noise);
+    let forget = test.snapshot();
+    test.remove("noise");
+    let backend = test.backend.clone();
+    backend.collect(test.workspace_mut()).unwrap();
+    let before = backend.store_bytes(test.workspace()).unwrap();
+    backend
+        .forget(test.workspace_mut(), std::slice::from_ref(&forget.id))
+        .unwrap();
+    assert!(
+        backend.collect(test.workspace_mut()).unwrap() > 0,
+        "bytes were freed"
+    );
+    let after = backend.store_bytes(test.workspace()).unwrap();
+    assert!(after < before, "{after} bytes of {before}");
+    test.assert_whole(&keep);
+    assert!(test.snapshot().same_content(&keep), "and captures go on");
+}
+
+pub fn a_snapshot_taken_by_one_instance_is_read_by_another(test: &mut TestBackend) {
+    let snapshot = test.snapshot();
+    test.write("kept", "changed\n");
+    let root = test.root();
+    test.workspace = None;
+    let state = StateDir::open(test.directory.path().join("state")).unwrap();
+    let workspace = Workspace::open(root, &state).unwrap();
+    test.workspace = Some(workspace.lock(Duration::ZERO).unwrap());
+    test.backend = backend_of(snapshot.backend);
+    test.restore(&snapshot);
+    assert_eq!(test.read("kept"), "one\n");
+}
+
+pub fn recovery_with_nothing_to_do_does_nothing(test: &mut TestBackend) {
+    let before = view::times(&test.root());
+    let backend = test.backend.clone();
+    for _ in 0..2 {
+        let recovery = backend.recover(test.workspace_mut()).unwrap();
+        assert_eq!(recovery, Recovery::default());
+    }
+    let snapshot = test.snapshot();
+    test.restore(&snapshot);
+    assert_eq!(
+        backend.recover(test.workspace_mut()).unwrap(),
+        Recovery::default()
+    );
+    assert_eq!(view::times(&test.root()), before);
+}
+
+pub fn two_workspaces_know_nothing_of_each_other(test: &mut TestBackend) {
+    let other = test.directory.path().join("other");
+    fs::create_dir(&other).unwrap();
+    let snapshot = test.snapshot();
+    let state = test.workspace().state().clone();
+    let mut other = Workspace::open(other, &state)
+        .unwrap()
+        .lock(Duration::ZERO)
+        .unwrap();
+    assert!(test.backend.list(&other).unwrap().is_empty());
+    let options = RestoreOptions::new(test.options(Label::GUARD));
+    let error = test
+        .backend
+        .restore(&mut other, &all_of(&snapshot), &options)
+        .unwrap_err();
+    assert!(!error.touched(), "{error}");
+    assert_eq!(view::worktree(other.disk_path()).paths().len(), 0);
+}
+
+pub fn of_two_who_want_the_lock_one_is_told_who_has_it(test: &mut TestBackend) {
+    let again = || {
+        Workspace::open(Path::new(&test.root()), test.workspace().state())
+            .unwrap()
+            .lock(Duration::ZERO)
+    };
+    let error = again().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    let own = format!("process {}", std::process::id());
+    assert!(error.to_string().contains(&own), "{error}");
+}
