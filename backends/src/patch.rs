@@ -735,6 +735,54 @@ mod tests {
         (patch, counts)
     }
 
+    #[test]
+    fn contents_that_are_streamed_make_the_same_trees() {
+        let binary = || file(b"\0\xff".repeat(100));
+        let (before, after) = trees([
+            (&b"changed"[..], file("one\n"), binary()),
+            (b"added", None, binary()),
+            (b"deleted", binary(), None),
+            (b"emptied", binary(), file("")),
+            (b"mode", binary(), script(b"\0\xff".repeat(100))),
+            (b"became-a-file", link("target"), binary()),
+        ]);
+        let mut patch = Vec::new();
+        let both: Tree = before.clone().into_iter().chain(after.clone()).collect();
+        for path in both.keys() {
+            let (old, new) = (before.get(path), after.get(path));
+            let copy = |node: Option<&Node>, out: &mut dyn Write| {
+                out.write_all(node.map_or(&b""[..], |n| &n.bytes))
+            };
+            let copy_old = |out: &mut dyn Write| copy(old, out);
+            let copy_new = |out: &mut dyn Write| copy(new, out);
+            let old = old.map(|node| streamed(node, &copy_old));
+            let new = new.map(|node| streamed(node, &copy_new));
+            write_streamed(&mut patch, &RelPath::new(&path[..]).unwrap(), old, new).unwrap();
+        }
+        let git = Git::new();
+        let plain = tempfile::tempdir().unwrap();
+        store(plain.path(), &before);
+        let mut apply = git.command(&["apply", "--binary"]);
+        apply
+            .current_dir(plain.path())
+            .env("GIT_DIR", git.path("none"));
+        finish(apply, &patch);
+        assert_eq!(load(plain.path()), after, "every byte, mode and link");
+    }
+
+    fn streamed<'a>(
+        node: &Node,
+        copy: &'a dyn Fn(&mut dyn Write) -> io::Result<()>,
+    ) -> Streamed<'a> {
+        let id = ObjectId::of(ObjectKind::Blob, &node.bytes).unwrap();
+        Streamed {
+            kind: node.kind,
+            id,
+            size: node.bytes.len() as u64,
+            copy,
+        }
+    }
+
     /// A repository that no setting of this machine reaches.
     struct Git {
         directory: TempDir,

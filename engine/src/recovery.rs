@@ -111,7 +111,7 @@ pub(crate) fn adopt(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), E
 /// The operation that `guard` was taken for, with the workspace as it is now for its outcome.
 fn untold_restore(
     parts: &Parts,
-    locked: &LockedWorkspace,
+    locked: &mut LockedWorkspace,
     guard: &Snapshot,
 ) -> Result<Vec<Change>, Error> {
     let session_id = SessionId::of_workspace(locked.id());
@@ -124,6 +124,11 @@ fn untold_restore(
         .retain_content(true);
     let backend = workspaces::backend_of(parts, guard.backend)?;
     let after = backend.snapshot(locked, &options)?;
+    if after.same_content(guard) {
+        // It ended before it changed anything: to take it back would be to take back nothing.
+        backend.forget(locked, &[after.id])?;
+        return Ok(Vec::new());
+    }
     let mut changes = of_new_session(parts, &session_id)?;
     changes.push(workspaces::row_of(locked, &after, Some(&session_id), None));
     changes.push(Change::AddOperation(Box::new(OperationRow {

@@ -72,6 +72,48 @@ fn a_restore_killed_at_any_step_ends_before_or_after() {
     );
 }
 
+// Promise 3; DESIGN 6: `undo` takes the latest run, restore or undo
+#[test]
+fn a_restore_that_was_killed_is_the_one_that_undo_takes_back() {
+    if !capability::can_inject() {
+        return;
+    }
+    let mut endings = BTreeSet::new();
+    for nth in (1..90).step_by(4) {
+        let ws = TestWorkspace::repository();
+        let snapshot = ws.snapshot();
+        let target = view::worktree(ws.root());
+        ws.run::<&str>([], "echo by the run > run").ok();
+        ws.write("README", "edited\n");
+        let edited = view::worktree(ws.root());
+
+        let call = ws.call(["--json", "restore", snapshot.id()]);
+        let was_killed = killed_at(call, MUTATING, nth).code != 0;
+        ws.call(["--json", "list"]).run().ok();
+        let is_done = view::worktree(ws.root()) == target;
+        ws.undo();
+        let now = view::worktree(ws.root());
+        if is_done {
+            view::same(&edited, &now, &format!("killed at call {nth}: the restore"));
+        } else {
+            view::same(
+                &edited.without("run"),
+                &now,
+                &format!("killed at call {nth}: the run"),
+            );
+        }
+        endings.insert((was_killed, is_done));
+        if !was_killed {
+            break;
+        }
+    }
+    assert_eq!(
+        endings,
+        BTreeSet::from([(true, false), (true, true), (false, true)]),
+        "the loop crossed the point of no return and came to the end"
+    );
+}
+
 // Faults K01; promise 9; DESIGN D6
 #[test]
 fn a_capture_killed_at_any_step_leaves_a_whole_store() {
