@@ -272,9 +272,31 @@ impl<'a> View<'a> {
             || !below(self.empty_directories, directory, |p| p).is_empty()
     }
 
-    /// Whether something strictly below `directory` was left out.
+    /// Whether something strictly below `directory` is, or may be, on disk and was left out.
     fn omits_below(&self, directory: &RelPath) -> bool {
-        self.coverage.below(directory).any(|o| o.path != *directory)
+        self.coverage
+            .below(directory)
+            .any(|o| o.path != *directory && o.reason != OmissionReason::Sparse)
+    }
+
+    /// Whether a sparse checkout leaves something strictly below `directory` out.
+    fn is_sparse_below(&self, directory: &RelPath) -> bool {
+        self.coverage
+            .below(directory)
+            .any(|o| o.path != *directory && o.reason == OmissionReason::Sparse)
+    }
+
+    /// The omission of `path` itself, if it stands for something on disk: what a sparse checkout
+    /// leaves out is known not to be there.
+    fn omitted_at(&self, path: &RelPath) -> Option<&'a Omission> {
+        let omission = self.coverage.at(path)?;
+        (omission.reason != OmissionReason::Sparse).then_some(omission)
+    }
+
+    /// As [`Self::omitted_at`], of `path` or the nearest directory above it.
+    fn omission_covering(&self, path: &RelPath) -> Option<&'a Omission> {
+        let omission = self.coverage.covers(path)?;
+        (omission.reason != OmissionReason::Sparse).then_some(omission)
     }
 }
 
@@ -285,7 +307,7 @@ pub(crate) struct Question<'a> {
     pub(crate) target: &'a SnapshotId,
     pub(crate) current: View<'a>,
     pub(crate) goal: View<'a>,
-    /// From `current` to `goal`: all differences, sorted by path.
+    /// From `current` to `goal`: all differences on disk ([`as_on_disk`]), sorted by path.
     pub(crate) changes: &'a [Change],
     /// Of [`directories_in_question`] those that `goal` has, because something captured lies in
     /// them or because they are listed as empty.
@@ -304,7 +326,7 @@ pub(crate) struct Question<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation<'a> {
     pub(crate) after: View<'a>,
-    /// From `after` to the goal: all differences, sorted by path.
+    /// From `after` to the goal: all differences on disk ([`as_on_disk`]), sorted by path.
     pub(crate) changes: &'a [Change],
 }
 
@@ -320,6 +342,45 @@ pub(crate) enum PlanError {
     /// No worktree can look like this.
     #[error("it holds {path} both as a file and as a directory")]
     FileAndDirectory { path: RelPath },
+}
+
+/// The paths that a sparse checkout leaves out of one side only, sorted. On disk the two differ
+/// there, though their trees may hold the same.
+pub(crate) fn left_out_by_one(from: View<'_>, to: View<'_>) -> Vec<RelPath> {
+    let left_out = |side: View<'_>, other: View<'_>| {
+        let sparse = |o: &&Omission| o.reason == OmissionReason::Sparse;
+        let omissions = side.coverage.omissions().iter().filter(sparse);
+        let only_here = omissions.filter(|o| !other.is_sparse(&o.path));
+        only_here.map(|o| o.path.clone()).collect::<Vec<_>>()
+    };
+    let mut paths = left_out(from, to);
+    paths.extend(left_out(to, from));
+    paths.sort();
+    paths
+}
+
+/// Turns the differences between two trees into those between two disks: what a sparse checkout
+/// leaves out of `from` is in its tree as the index has it, and is not there. `alike` is what both
+/// trees hold at paths of [`left_out_by_one`].
+pub(crate) fn as_on_disk(
+    mut changes: Vec<Change>,
+    alike: Vec<(RelPath, Entry)>,
+    from: View<'_>,
+) -> Vec<Change> {
+    if !alike.is_empty() {
+        changes.extend(alike.into_iter().map(|(path, entry)| Change {
+            path,
+            old: Some(entry),
+            new: Some(entry),
+        }));
+        changes.sort_by(|a, b| a.path.cmp(&b.path));
+    }
+    for change in &mut changes {
+        if from.is_sparse(&change.path) {
+            change.old = None;
+        }
+    }
+    changes
 }
 
 /// The directories of which a plan has to know whether the goal has them: a directory that it has
@@ -533,7 +594,7 @@ impl<'a> Planner<'a, '_> {
         };
         let current = self.question.current;
         if operation.old != change.old {
-            return match (&change.old, current.coverage.at(path)) {
+            return match (&change.old, current.omitted_at(path)) {
                 (None, Some(o)) => Judgement::Edited(SkipReason::Omitted(o.reason)),
                 _ => Judgement::Edited(SkipReason::EditedSince),
             };
@@ -547,7 +608,7 @@ impl<'a> Planner<'a, '_> {
             };
         }
         // Neither captured anything here. That is the same only if both know as much about it.
-        let reason = |view: View<'_>| view.coverage.covers(path).map(|o| o.reason);
+        let reason = |view: View<'_>| view.omission_covering(path).map(|o| o.reason);
         match (reason(current), reason(undo.after)) {
             (now, then) if now == then => Judgement::AsAfter,
             (Some(OmissionReason::Special) | None, _) => Judgement::Edited(SkipReason::EditedSince),
@@ -571,10 +632,14 @@ impl<'a> Planner<'a, '_> {
         } = *self.question;
         for change in wanted.iter().filter(|c| c.new.is_none()) {
             let path = &change.path;
-            let Some(entry) = change.old else { continue };
-            let protection = if current.is_sparse(path) {
-                Some(OmissionReason::Sparse)
-            } else if let Some(omission) = goal.coverage.covers(path) {
+            let Some(entry) = change.old else {
+                if current.is_sparse(path) {
+                    // Only the user's index has it, and a restore of files leaves that alone.
+                    self.skip(path, SkipReason::Omitted(OmissionReason::Sparse));
+                }
+                continue;
+            };
+            let protection = if let Some(omission) = goal.coverage.covers(path) {
                 Some(omission.reason)
             } else {
                 ignored.get(path).copied()
@@ -595,7 +660,7 @@ impl<'a> Planner<'a, '_> {
         for change in wanted {
             let path = &change.path;
             let Some(entry) = change.new else { continue };
-            if current.is_sparse(path) || goal.is_sparse(path) {
+            if goal.is_sparse(path) {
                 self.skip(path, SkipReason::Omitted(OmissionReason::Sparse));
                 self.keep(change, SkipReason::Omitted(OmissionReason::Sparse));
                 continue;
@@ -629,7 +694,7 @@ impl<'a> Planner<'a, '_> {
     fn make_room(&mut self, path: &RelPath) -> Result<(), SkipReason> {
         let current = self.question.current;
         let mut displaced = Vec::new();
-        if let Some(omission) = current.coverage.at(path) {
+        if let Some(omission) = current.omitted_at(path) {
             self.displace(omission, &mut displaced)?;
         }
         self.clear_way(path, &mut displaced)?;
@@ -676,7 +741,7 @@ impl<'a> Planner<'a, '_> {
             if let Some(reason) = self.kept.get(&above) {
                 return Err(*reason);
             }
-            let Some(omission) = self.question.current.coverage.at(&above) else {
+            let Some(omission) = self.question.current.omitted_at(&above) else {
                 continue;
             };
             match omission.reason {
@@ -744,7 +809,9 @@ impl<'a> Planner<'a, '_> {
         for path in goal.empty_directories {
             let is_there = current.has_empty_at_or_below(path)
                 || changes_below(changes, path).iter().any(|c| c.old.is_some())
-                || current.omits_below(path);
+                || current.omits_below(path)
+                // Whether a directory is there that only the index has paths in is in no snapshot.
+                || current.is_sparse_below(path);
             let is_kept_as_it_was = undo.is_some_and(|undo| Self::after_has_directory(undo, path));
             if is_there || !self.in_scope(path) || is_kept_as_it_was {
                 continue;
@@ -774,7 +841,7 @@ impl<'a> Planner<'a, '_> {
             return Err(Some(*reason));
         }
         let mut displaced = Vec::new();
-        if let Some(omission) = self.question.current.coverage.covers(path) {
+        if let Some(omission) = self.question.current.omission_covering(path) {
             match omission.reason {
                 OmissionReason::Ignored | OmissionReason::Excluded if omission.bytes.is_none() => {
                     return Err(None);
@@ -1220,8 +1287,21 @@ mod tests {
             old: from.entries.get(path).copied(),
             new: to.entries.get(path).copied(),
         };
-        let all = paths.into_iter().map(change);
-        all.filter(|c| c.old != c.new).collect()
+        let changes: Vec<Change> = paths.into_iter().map(change).collect();
+        let alike = left_out_by_one(from.view(), to.view())
+            .into_iter()
+            .filter_map(|path| {
+                Some((
+                    from.entries.get(&path)?,
+                    to.entries.get(&path)?,
+                    path.clone(),
+                ))
+            })
+            .filter(|(old, new, _)| old == new)
+            .map(|(entry, _, path)| (path, *entry))
+            .collect();
+        let differing = changes.into_iter().filter(|c| c.old != c.new).collect();
+        as_on_disk(differing, alike, from.view())
     }
 
     fn plan_between(current: &World, goal: &World, after: Option<&World>) -> RestorePlan {
@@ -1458,36 +1538,82 @@ mod tests {
         assert!(ask(&["a-b", "a/b"]).is_ok());
     }
 
+    /// A capture of files, each with its content; those of the second list are absent because of a
+    /// sparse checkout, and in the tree as the index has them.
+    fn checkout(files: &[(&str, u8)], left_out: &[(&str, u8)]) -> World {
+        let mut disk = Disk::new();
+        for (path, n) in files {
+            insert(&mut disk, &rel(path), Thing::File(*n, 0o644));
+        }
+        let mut world = capture(&disk);
+        let mut omissions = Vec::new();
+        for (path, n) in left_out {
+            let id = ContentId::Blake3([*n; 32]);
+            let kind = EntryKind::File;
+            world.entries.insert(rel(path), Entry { kind, id });
+            omissions.push(Omission {
+                path: rel(path),
+                reason: OmissionReason::Sparse,
+                bytes: None,
+            });
+        }
+        world.coverage = Coverage::new(omissions);
+        world
+    }
+
     #[test]
     fn what_a_sparse_checkout_leaves_out_is_neither_made_nor_removed() {
-        let tree = |n: Option<u8>, is_sparse: bool| {
-            let mut disk = Disk::new();
-            if let Some(n) = n {
-                insert(&mut disk, &rel("a"), Thing::File(n, 0o644));
-            }
-            let mut world = capture(&disk);
-            if is_sparse {
-                world.coverage = Coverage::new(vec![Omission {
-                    path: rel("a"),
-                    reason: OmissionReason::Sparse,
-                    bytes: None,
-                }]);
-            }
-            world
-        };
+        let here = |n| checkout(&[("a", n)], &[]);
+        let left_out = |n| checkout(&[], &[("a", n)]);
+        let nothing = || checkout(&[], &[]);
         let sparse = [Skipped {
             path: rel("a"),
             reason: SkipReason::Omitted(OmissionReason::Sparse),
         }];
         for (current, goal, named) in [
-            (tree(Some(1), true), tree(Some(1), false), false),
-            (tree(Some(1), true), tree(Some(2), false), true),
-            (tree(Some(1), false), tree(Some(2), true), true),
-            (tree(Some(1), true), tree(None, false), true),
+            (left_out(1), left_out(1), false),
+            (left_out(1), left_out(2), true),
+            (here(1), left_out(1), true),
+            (here(1), left_out(2), true),
+            (left_out(1), nothing(), true),
         ] {
             let plan = plan_between(&current, &goal, None);
             assert!(plan.is_empty(), "{plan:?}");
             assert_eq!(plan.skipped == sparse, named, "{plan:?}");
         }
+    }
+
+    #[test]
+    fn what_the_goal_read_from_disk_is_made_though_a_sparse_checkout_leaves_it_out_today() {
+        let plan_and_writes = |current: &World, goal: &World, after: Option<&World>| {
+            let plan = plan_between(current, goal, after);
+            let written = |w: &Write| (w.path.to_string(), w.entry.id.as_bytes()[0], w.current);
+            let writes: Vec<_> = plan.writes.iter().map(written).collect();
+            (plan, writes)
+        };
+        let left_out = checkout(&[], &[("a", 1)]);
+        for n in [1, 2] {
+            let goal = checkout(&[("a", n)], &[]);
+            for after in [None, Some(&left_out)] {
+                let (plan, writes) = plan_and_writes(&left_out, &goal, after);
+                assert_eq!(writes, [("a".to_owned(), n, None)], "{plan:?}");
+                assert_eq!(plan.skipped, []);
+            }
+            // The operation made or kept the file; who removed it since is not taken back.
+            let later = checkout(&[("a", 3)], &[]);
+            let (plan, writes) = plan_and_writes(&left_out, &goal, Some(&later));
+            assert_eq!(writes, []);
+            assert_eq!(plan.skipped[0].reason, SkipReason::EditedSince);
+        }
+        // Nothing is on disk at or below such a path, so nothing there is in the way.
+        let goal = checkout(&[("a/b", 2)], &[]);
+        let (_, writes) = plan_and_writes(&left_out, &goal, None);
+        assert_eq!(writes, [("a/b".to_owned(), 2, None)]);
+        let (_, writes) = plan_and_writes(
+            &checkout(&[("d/new", 4)], &[("d/x", 1)]),
+            &checkout(&[("d", 2)], &[]),
+            None,
+        );
+        assert_eq!(writes, [("d".to_owned(), 2, None)]);
     }
 }

@@ -152,6 +152,16 @@ impl<C> Clone for Side<'_, C> {
 
 impl<C> Copy for Side<'_, C> {}
 
+impl<'a, C: Captured> Side<'a, C> {
+    /// What was recorded of this side.
+    fn record(self) -> &'a Record {
+        match self {
+            Side::Stored(record) => record,
+            Side::Now(capture) => capture.record(),
+        }
+    }
+}
+
 /// Why some content could not be written where it was wanted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ContentError {
@@ -371,9 +381,9 @@ impl Goal {
         if self.is_undo_of_nothing {
             return Ok(RestorePlan::nothing(&self.record.snapshot.id));
         }
-        let changes = backend.changes(workspace, Side::Now(now), &self.record)?;
+        let changes = changes_on_disk(backend, workspace, Side::Now(now), &self.record)?;
         let operation = match &self.after {
-            Some(after) => backend.changes(workspace, Side::Stored(after), &self.record)?,
+            Some(after) => changes_on_disk(backend, workspace, Side::Stored(after), &self.record)?,
             None => Vec::new(),
         };
         let same = self.same(backend, workspace, now, &changes)?;
@@ -489,6 +499,25 @@ impl Goal {
     }
 }
 
+/// Every difference on disk between two sides, sorted by path.
+fn changes_on_disk<B: Restorable>(
+    backend: &B,
+    workspace: &Workspace,
+    from: Side<'_, B::Capture>,
+    to: &Record,
+) -> Result<Vec<Change>, StoreError> {
+    let changes = backend.changes(workspace, from, to)?;
+    let here = View::of(from.record());
+    let mut alike = Vec::new();
+    for path in restore::left_out_by_one(here, View::of(to)) {
+        let is_listed = changes.binary_search_by(|c| c.path.cmp(&path)).is_ok();
+        if !is_listed && let Some(Node::Entry(entry)) = backend.lookup(workspace, from, &path)? {
+            alike.push((path, entry));
+        }
+    }
+    Ok(restore::as_on_disk(changes, alike, here))
+}
+
 /// What a side holds at a path, empty directories included.
 fn node<B: Restorable>(
     backend: &B,
@@ -502,11 +531,7 @@ fn node<B: Restorable>(
     if let Some(node) = backend.lookup(workspace, side, path)? {
         return Ok(Some(node));
     }
-    let record = match side {
-        Side::Stored(record) => record,
-        Side::Now(capture) => capture.record(),
-    };
-    let is_there = View::of(record).has_empty_at_or_below(path);
+    let is_there = View::of(side.record()).has_empty_at_or_below(path);
     Ok(is_there.then_some(Node::Directory))
 }
 
@@ -616,8 +641,10 @@ fn carry_out<B: Restorable>(
         modes: &goal.record.modes,
         seen: &|path| guard.stat(path),
         hidden: &|path| match coverage.covers(path) {
-            Some(omission) => SkipReason::Omitted(omission.reason),
-            None => SkipReason::ChangedMeanwhile,
+            Some(omission) if omission.reason != OmissionReason::Sparse => {
+                SkipReason::Omitted(omission.reason)
+            }
+            _ => SkipReason::ChangedMeanwhile,
         },
         content: &|id, sink| backend.write_content(workspace, id, sink),
         index: repository.as_ref().and_then(|r| r.index.as_deref()),

@@ -448,26 +448,58 @@ fn a_failed_rollback_does_not_hide_the_result_of_the_run() {
     assert!(run["workspace"]["rollback"].is_object(), "{run}");
 }
 
-// S110; DESIGN D9: what the target captured is put back, whatever the index says of it today
-#[test]
-fn a_local_edit_behind_skip_worktree_comes_back() {
+/// A repository with a file that its index marks skip-worktree, and that holds `text`.
+fn behind_skip_worktree(text: &str) -> TestWorkspace {
     let ws = TestWorkspace::repository();
     ws.write("settings", "committed\n");
     ws.commit("second");
     ws.git(["update-index", "--skip-worktree", "settings"]);
-    ws.write("settings", "local, and nowhere else\n");
+    ws.write("settings", text);
+    ws
+}
+
+// S110; DESIGN D9: what the target captured is put back, whatever the index says of it today
+#[test]
+fn a_local_edit_behind_skip_worktree_comes_back() {
+    let ws = behind_skip_worktree("local, and nowhere else\n");
+    let before = view::worktree(ws.root());
     let run = ws.run(ROLLBACK, "rm settings; exit 1").exits(1).json();
     assert_eq!(
         json::names(&run["workspace"]["diff"]["changed_paths"]),
         ["settings"],
         "its loss is reported: {run}"
     );
-    let before = stillframe_tests::Snap::of(&run["workspace"]["before_snapshot"]);
-    let kept = stillframe_tests::oracle::stored_listing(&ws, before.tree());
-    assert!(
-        kept.entries.iter().any(|e| e.path == b"settings"),
-        "what it held is in the snapshot; a restore leaves such a path alone"
-    );
+    let rollback = &run["workspace"]["rollback"];
+    assert_eq!(json::names(&rollback["restored"]), ["settings"], "{run}");
+    assert_eq!(json::names_in(&rollback["skipped"]), [] as [&str; 0]);
+    view::same(&before, &view::worktree(ws.root()), "the edit is back");
+    assert_eq!(ws.git(["ls-files", "-t", "settings"]), "S settings");
+}
+
+// S110: the two trees hold the same entry, and only one of the two disks has the file
+#[test]
+fn an_unchanged_file_behind_skip_worktree_comes_back() {
+    let ws = behind_skip_worktree("committed\n");
+    let before = view::worktree(ws.root());
+    ws.run(ROLLBACK, "rm settings; exit 1").exits(1);
+    view::same(&before, &view::worktree(ws.root()), "the file is back");
+    let run = "rm settings; git sparse-checkout set --no-cone '/*' '!/README'; exit 1";
+    ws.run(ROLLBACK, &format!("{GIT} {run}")).exits(1);
+    view::same(&before, &view::worktree(ws.root()), "both files are back");
+}
+
+// S109, DESIGN 6: what was left out at the target is neither made nor removed, and that is said
+#[test]
+fn a_file_that_a_sparse_checkout_left_out_is_not_removed_by_a_rollback() {
+    let ws = behind_skip_worktree("committed\n");
+    ws.remove("settings");
+    let made = "echo made > settings; echo x > README; exit 1";
+    let run = ws.run(ROLLBACK, made).exits(1).json();
+    assert_eq!(ws.text("settings"), "made\n");
+    assert_eq!(ws.text("README"), "hello\n");
+    let rollback = &run["workspace"]["rollback"];
+    assert_eq!(json::names_in(&rollback["skipped"]), ["settings"], "{run}");
+    assert_eq!(rollback["skipped"][0]["reason"], "sparse", "{run}");
 }
 
 // DESIGN D8: no snapshot saw who moved a branch that HEAD did not name

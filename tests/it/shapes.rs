@@ -238,13 +238,6 @@ fn a_failed_run_is_taken_back(name: &str) {
     for path in &left {
         after = after.without(path);
     }
-    let mut before = before;
-    if name == "skip_worktree_present" {
-        // What the index leaves out of the work tree is neither made nor removed by a restore, also
-        // where it had been on disk: the snapshot keeps it.
-        before = before.without("README");
-        after = after.without("README");
-    }
     view::same(&before, &after, "files as before, but for what is ignored");
     assert!(state == git_state(), "index, HEAD and refs are as before");
 }
