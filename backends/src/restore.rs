@@ -861,15 +861,16 @@ impl<'a> Planner<'a, '_> {
             undo,
             ..
         } = *self.question;
-        let mut candidates = BTreeSet::new();
+        let mut empty = BTreeSet::new();
         for path in current.empty_directories {
-            insert_ancestors(&mut candidates, path);
-            candidates.insert(path.clone());
+            insert_ancestors(&mut empty, path);
+            empty.insert(path.clone());
         }
-        candidates.retain(|path| self.in_scope(path));
+        empty.retain(|path| self.in_scope(path));
         // What a removal leaves empty goes with it, whatever was asked for.
-        for path in self.removals.keys() {
-            candidates.extend(ancestors(path));
+        let mut candidates = empty.clone();
+        for path in self.removals.keys().chain(&empty) {
+            insert_ancestors(&mut candidates, path);
         }
         candidates.retain(|path| {
             !self.goal_has_directory(path)

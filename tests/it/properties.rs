@@ -183,6 +183,127 @@ fn comes_back(ws: &TestWorkspace, kind: BackendStrategy, before: &[Step], after:
     view::same(&changed, &view::worktree(ws.root()), "the guard leads back");
 }
 
+/// Nested directories, and now and then a file to fill one.
+fn directory_step() -> impl Strategy<Value = DirectoryStep> {
+    let name = proptest::sample::select(vec!["a", "b", "a-b"]);
+    let path = proptest::collection::vec(name, 1..5).prop_map(|names| names.join("/"));
+    prop_oneof![
+        4 => path.clone().prop_map(DirectoryStep::Make),
+        3 => path.clone().prop_map(DirectoryStep::RemoveUpwards),
+        1 => path.clone().prop_map(DirectoryStep::RemoveAll),
+        1 => path.clone().prop_map(DirectoryStep::Fill),
+        1 => (path, any::<bool>()).prop_map(|(p, open)| DirectoryStep::Mode(p, open)),
+    ]
+}
+
+#[derive(Clone, Debug)]
+enum DirectoryStep {
+    /// `mkdir -p`
+    Make(String),
+    /// `rmdir -p`: the directory, and those above it while they are empty.
+    RemoveUpwards(String),
+    RemoveAll(String),
+    Fill(String),
+    Mode(String, bool),
+}
+
+impl DirectoryStep {
+    /// Does it, as far as what is there lets it.
+    fn take(&self, root: &Path) {
+        match self {
+            Self::Make(path) => {
+                let _ = std::fs::create_dir_all(root.join(path));
+            }
+            Self::RemoveUpwards(path) => {
+                let above = Path::new(path).ancestors().filter(|p| *p != Path::new(""));
+                for path in above {
+                    if std::fs::remove_dir(root.join(path)).is_err() {
+                        break;
+                    }
+                }
+            }
+            Self::RemoveAll(path) => {
+                let _ = std::fs::remove_dir_all(root.join(path));
+            }
+            Self::Fill(path) => {
+                let file = root.join(path).join("file");
+                let _ = std::fs::create_dir_all(root.join(path));
+                let _ = std::fs::write(file, "x\n");
+            }
+            Self::Mode(path, open) => {
+                use std::os::unix::fs::PermissionsExt as _;
+                let mode = if *open { 0o755 } else { 0o700 };
+                let bits = std::fs::Permissions::from_mode(mode);
+                let _ = std::fs::set_permissions(root.join(path), bits);
+            }
+        }
+    }
+}
+
+/// Restore, undo, redo, and undo once more: every directory that was there is there, and no other.
+fn directories_come_back(
+    ws: &TestWorkspace,
+    kind: BackendStrategy,
+    before: &[DirectoryStep],
+    after: &[DirectoryStep],
+) {
+    for step in before {
+        step.take(ws.root());
+    }
+    let state = StateDir::open(ws.state()).unwrap();
+    let workspace = Workspace::open(ws.root(), &state).unwrap();
+    let backend = detect(&workspace, kind).unwrap().backend;
+    let mut locked = workspace.lock(Duration::from_secs(5)).unwrap();
+    let options =
+        || SnapshotOptions::new(Label::MANUAL, Timestamp::UNIX_EPOCH).retain_content(true);
+    let snapshot = backend.snapshot(&locked, &options()).unwrap();
+    let then = view::worktree(ws.root());
+    for step in after {
+        step.take(ws.root());
+    }
+    let now = view::worktree(ws.root());
+    let mut restore = |goal: &RestoreGoal| {
+        let outcome = backend
+            .restore(&mut locked, goal, &RestoreOptions::new(options()))
+            .unwrap();
+        assert_eq!(outcome.skipped, [], "nobody else was at work");
+        outcome
+    };
+    let mut last = restore(&RestoreGoal::Snapshot {
+        snapshot,
+        paths: Vec::new(),
+    });
+    view::same(&then, &view::worktree(ws.root()), "restored");
+    for (expected, what) in [(&now, "undone"), (&then, "redone"), (&now, "undone again")] {
+        // As an engine takes back what a restore did: by the paths it told.
+        last = restore(&RestoreGoal::Undo {
+            before: last.guard,
+            after: last.result,
+            paths: Some(last.restored),
+        });
+        view::same(expected, &view::worktree(ws.root()), what);
+    }
+}
+
+#[test]
+fn nested_empty_directories_come_and_go_as_they_were() {
+    for (kind, make) in [
+        (
+            BackendStrategy::Git,
+            TestWorkspace::repository as fn() -> TestWorkspace,
+        ),
+        (BackendStrategy::Hash, TestWorkspace::plain),
+    ] {
+        let steps = || proptest::collection::vec(directory_step(), 0..12);
+        runner(40)
+            .run(&(steps(), steps()), |(before, after)| {
+                directories_come_back(&make(), kind, &before, &after);
+                Ok(())
+            })
+            .unwrap();
+    }
+}
+
 /// What a worktree holds at every path that is a file or a link.
 fn contents(root: &Path) -> BTreeMap<Vec<u8>, (String, Vec<u8>)> {
     let mut contents = BTreeMap::new();

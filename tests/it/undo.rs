@@ -111,6 +111,21 @@ fn undo_of_a_restore_gives_back_bytes_modes_and_links() {
     view::same(&edited, &view::worktree(ws.root()), "exactly");
 }
 
+#[test]
+fn undo_takes_back_the_empty_directories_above_an_empty_directory_that_a_restore_made() {
+    let ws = TestWorkspace::repository();
+    ws.mkdir("zz/yy");
+    let snapshot = ws.snapshot();
+    ws.remove("zz");
+    let without = view::worktree(ws.root());
+    ws.restore(&snapshot);
+    assert!(ws.exists("zz/yy"));
+    ws.undo();
+    view::same(&without, &view::worktree(ws.root()), "neither is there");
+    ws.undo();
+    assert!(ws.exists("zz/yy"), "redone");
+}
+
 // DESIGN 6: a second undo is a redo
 #[test]
 fn a_second_undo_is_a_redo() {
