@@ -154,7 +154,8 @@ pub enum SkipReason {
     EditedSince,
     /// It changed between the guard and its turn.
     ChangedMeanwhile,
-    /// A directory that holds something which no snapshot has stands where a file would go.
+    /// A directory that holds something which no snapshot has stands where a file would go. What
+    /// else is in it stays for the same reason.
     DirectoryNotEmpty,
     /// A nested repository that came after the target was captured; it is kept whole.
     NestedRepository,
@@ -726,9 +727,17 @@ impl<'a> Planner<'a, '_> {
         Ok(())
     }
 
-    /// Leaves a directory as it is, with what could have been removed from it.
+    /// Leaves a directory as it is, with what could have been removed from it. Each path of that is
+    /// named, but for a repository's, which is one whole.
     fn close(&mut self, directory: &RelPath, reason: SkipReason) {
-        for path in range_below(&self.removals, directory) {
+        let removals = range_below(&self.removals, directory);
+        if reason != SkipReason::NestedRepository {
+            let empty = below(self.question.current.empty_directories, directory, |p| p);
+            for path in removals.iter().chain(empty) {
+                self.skip(path, reason);
+            }
+        }
+        for path in removals {
             self.removals.remove(&path);
             self.kept.insert(path, reason);
         }
@@ -1028,7 +1037,7 @@ fn below<'s, T>(sorted: &'s [T], directory: &RelPath, path: fn(&T) -> &RelPath) 
 }
 
 /// The keys strictly below `directory`.
-fn range_below<T>(map: &BTreeMap<RelPath, T>, directory: &RelPath) -> Vec<RelPath> {
+pub(crate) fn range_below<T>(map: &BTreeMap<RelPath, T>, directory: &RelPath) -> Vec<RelPath> {
     let prefix = prefix_of(directory);
     map.range::<[u8], _>((Bound::Included(&prefix[..]), Bound::Unbounded))
         .take_while(|(path, _)| path.as_bytes().starts_with(&prefix))

@@ -17,7 +17,8 @@ use crate::path::RelPath;
 use crate::record::Record;
 pub(crate) use crate::restore::Node;
 use crate::restore::{
-    self, Operation, PlanId, Question, RestoreGoal, RestorePlan, SkipReason, Skipped, View,
+    self, Operation, PlanError, PlanId, Question, RestoreGoal, RestorePlan, SkipReason, Skipped,
+    View,
 };
 use crate::snapshot::{Label, Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Entry};
@@ -185,6 +186,7 @@ pub(crate) fn plan_only<B: Restorable>(
         .capture(workspace, options, &goal.keep(), Publish::No)
         .map_err(RestoreError::Guard)?;
     goal.plan(backend, workspace, &now)
+        .map_err(|error| error.before_anything(&goal.record.snapshot.id))
 }
 
 /// Restores: see [`Backend::restore`](crate::Backend::restore).
@@ -208,7 +210,9 @@ pub(crate) fn restore<B: Restorable>(
             Publish::Yes,
         )
         .map_err(RestoreError::Guard)?;
-    let plan = goal.plan(backend, workspace, &guard)?;
+    let plan = goal
+        .plan(backend, workspace, &guard)
+        .map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
     refuse_another_plan(&plan, options.expected_plan.as_ref())?;
     check_content(backend, workspace, &plan, &goal)?;
 
@@ -235,7 +239,7 @@ pub(crate) fn restore<B: Restorable>(
         .map_err(RestoreError::Closing)?;
     let left = goal
         .plan(backend, workspace, &result)
-        .map_err(closing_error)?;
+        .map_err(|error| error.after_the_fact(&goal.record.snapshot.id))?;
     let skipped = all_skipped(&plan, &carried.skipped, &left, guard.record());
     Ok(RestoreOutcome {
         restored: restored(&plan, guard.record(), &skipped),
@@ -376,7 +380,7 @@ impl Goal {
         backend: &B,
         workspace: &Workspace,
         now: &B::Capture,
-    ) -> Result<RestorePlan, RestoreError> {
+    ) -> Result<RestorePlan, Unplanned> {
         let current = now.record();
         if self.is_undo_of_nothing {
             return Ok(RestorePlan::nothing(&self.record.snapshot.id));
@@ -409,10 +413,7 @@ impl Goal {
                 changes: &operation,
             }),
         })
-        .map_err(|error| RestoreError::TargetCorrupt {
-            snapshot: self.record.snapshot.id.clone(),
-            detail: error.to_string(),
-        })
+        .map_err(Unplanned::Impossible)
     }
 
     /// What both sides hold alike, and may have with other permission bits.
@@ -422,7 +423,7 @@ impl Goal {
         workspace: &Workspace,
         now: &B::Capture,
         changes: &[Change],
-    ) -> Result<Vec<(RelPath, Node)>, RestoreError> {
+    ) -> Result<Vec<(RelPath, Node)>, StoreError> {
         let current = now.record();
         let (here, there) = (&current.modes, &self.record.modes);
         let mut asked: BTreeSet<RelPath> = [here, there]
@@ -462,7 +463,7 @@ impl Goal {
         workspace: &Workspace,
         now: &B::Capture,
         changes: &[Change],
-    ) -> Result<BTreeMap<RelPath, OmissionReason>, RestoreError> {
+    ) -> Result<BTreeMap<RelPath, OmissionReason>, StoreError> {
         let removed: Vec<RelPath> = changes
             .iter()
             .filter(|change| change.new.is_none())
@@ -496,6 +497,45 @@ impl Goal {
             })
             .map(|o| o.path.clone())
             .collect()
+    }
+}
+
+/// Why there is no plan.
+#[derive(Debug)]
+enum Unplanned {
+    /// The store could not answer.
+    Store(StoreError),
+    /// The goal is nothing that a worktree can be.
+    Impossible(PlanError),
+}
+
+impl From<StoreError> for Unplanned {
+    fn from(source: StoreError) -> Self {
+        Self::Store(source)
+    }
+}
+
+impl Unplanned {
+    /// While nothing was touched.
+    fn before_anything(self, target: &SnapshotId) -> RestoreError {
+        match self {
+            Self::Store(source) => RestoreError::Store(source),
+            Self::Impossible(error) => RestoreError::TargetCorrupt {
+                snapshot: target.clone(),
+                detail: error.to_string(),
+            },
+        }
+    }
+
+    /// Once the files are restored, which must not be denied.
+    fn after_the_fact(self, target: &SnapshotId) -> RestoreError {
+        let source = match self {
+            Self::Store(source) => source,
+            Self::Impossible(error) => {
+                StoreError::corrupt(format!("snapshot {target}"), error.to_string())
+            }
+        };
+        RestoreError::Closing(SnapshotError::Store(source))
     }
 }
 
@@ -745,15 +785,6 @@ fn prepare_repository<B: Restorable>(
     .map(Some)
 }
 
-/// The closing comparison failed. The files are restored, and that must not be denied.
-fn closing_error(error: RestoreError) -> RestoreError {
-    let source = match error {
-        RestoreError::Store(source) => source,
-        other => StoreError::corrupt("the closing capture", other.to_string()),
-    };
-    RestoreError::Closing(SnapshotError::Store(source))
-}
-
 /// Everything that differs from the goal: what the plan left alone, what turned out to be out of
 /// reach, and what still differs now, because somebody else was at work.
 fn all_skipped(
@@ -779,6 +810,12 @@ fn all_skipped(
             .entry(path.clone())
             .or_insert(SkipReason::ChangedMeanwhile);
     }
+    // Children come first. A directory that stays for what is in it is named by that.
+    for path in left.remove_directories.iter().filter(|path| is_news(path)) {
+        if !has_at_or_below(&skipped, path) {
+            skipped.insert(path.clone(), SkipReason::ChangedMeanwhile);
+        }
+    }
     skipped
         .into_iter()
         .map(|(path, reason)| Skipped { path, reason })
@@ -788,15 +825,21 @@ fn all_skipped(
 /// Every path that was written or removed. Directories count only where they were captured as
 /// such, because nothing was in them.
 fn restored(plan: &RestorePlan, guard: &Record, skipped: &[Skipped]) -> Vec<RelPath> {
-    let left: BTreeSet<&RelPath> = skipped.iter().map(|s| &s.path).collect();
+    let left: BTreeMap<RelPath, SkipReason> =
+        skipped.iter().map(|s| (s.path.clone(), s.reason)).collect();
     let was_listed = |path: &&RelPath| guard.empty_directories.binary_search(path).is_ok();
+    let is_gone = |path: &&RelPath| was_listed(path) && !has_at_or_below(&left, path);
     let done: BTreeSet<RelPath> = plan
         .changed_paths()
-        .chain(plan.remove_directories.iter().filter(was_listed))
-        .filter(|path| !left.contains(path))
+        .filter(|path| !left.contains_key(*path))
+        .chain(plan.remove_directories.iter().filter(is_gone))
         .cloned()
         .collect();
     done.into_iter().collect()
+}
+
+fn has_at_or_below(skipped: &BTreeMap<RelPath, SkipReason>, directory: &RelPath) -> bool {
+    skipped.contains_key(directory) || !restore::range_below(skipped, directory).is_empty()
 }
 
 #[cfg(test)]
@@ -1203,6 +1246,8 @@ mod tests {
         stage.remove("place");
         stage.write("place/a.log", "in no snapshot\n");
         stage.write("place/b", "captured\n");
+        stage.write("place/sub/c", "captured\n");
+        std::fs::create_dir_all(stage.path("place/empty")).unwrap();
         let messed = stage.view();
 
         let outcome = stage.restore(&snapshot);
@@ -1210,8 +1255,29 @@ mod tests {
         assert_eq!(stage.view(), messed, "it stays as a whole");
         assert_eq!(
             outcome.skipped,
-            [skipped("place", SkipReason::DirectoryNotEmpty)]
+            ["place", "place/b", "place/empty", "place/sub/c"]
+                .map(|path| skipped(path, SkipReason::DirectoryNotEmpty))
         );
+        assert_eq!(outcome.leftover_ignored, [rel("place/a.log")]);
+        assert_eq!(outcome.restored, []);
+    }
+
+    #[test]
+    fn a_directory_that_was_filled_meanwhile_stays_and_is_named() {
+        let mut stage = Stage::new();
+        let snapshot = stage.snapshot();
+        for path in ["new/empty", "other"] {
+            std::fs::create_dir_all(stage.path(path)).unwrap();
+        }
+        let inner = stage.path("new/empty/inner");
+        stage.meanwhile(move || fs::create_dir(inner).unwrap());
+
+        let outcome = stage.restore(&snapshot);
+
+        assert!(stage.has("new/empty/inner"));
+        let left = skipped("new/empty/inner", SkipReason::ChangedMeanwhile);
+        assert_eq!(outcome.skipped, [left]);
+        assert_eq!(outcome.restored, [rel("other")]);
     }
 
     #[test]
@@ -1385,6 +1451,29 @@ mod tests {
         };
         let error = stage.try_restore(&unknown).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_comparison_that_fails_afterwards_keeps_its_kind_and_says_that_files_were_touched() {
+        let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let id = SnapshotId::random();
+        for (error, kind) in [
+            (
+                StoreError::Io(PathError::at("read", "/store")(full())).into(),
+                ErrorKind::NoSpace,
+            ),
+            (
+                StoreError::UnknownSnapshot { id: id.clone() }.into(),
+                ErrorKind::NotFound,
+            ),
+            (
+                Unplanned::Impossible(PlanError::Repeated { path: rel("a") }),
+                ErrorKind::Corrupt,
+            ),
+        ] {
+            let error: RestoreError = Unplanned::after_the_fact(error, &id);
+            assert_eq!((error.kind(), error.touched()), (kind, true), "{error:?}");
+        }
     }
 
     #[test]

@@ -33,6 +33,35 @@ fn a_restore_leaves_index_head_refs_reflogs_and_stash_alone() {
     );
 }
 
+// A file cannot take the place of a directory that holds what no snapshot has: nothing of it goes
+#[test]
+fn a_directory_that_stays_for_an_ignored_file_is_named_with_everything_else_in_it() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "*.log\n");
+    ws.write("build", "a file\n");
+    let snapshot = ws.snapshot();
+    ws.remove("build");
+    ws.write("build/x.log", "in no snapshot\n");
+    ws.write("build/a", "x\n");
+    ws.write("build/sub/b", "x\n");
+    ws.mkdir("build/empty");
+    let before = view::worktree(ws.root());
+    let kept = ["build", "build/a", "build/empty", "build/sub/b"];
+
+    let outcome = ws.restore(&snapshot);
+    view::same(&before, &view::worktree(ws.root()), "nothing was touched");
+    assert_eq!(json::names_in(&outcome["skipped"]), kept, "{outcome}");
+    assert_eq!(json::names(&outcome["restored"]), NOTHING);
+    assert_eq!(json::names(&outcome["leftover_ignored"]), ["build/x.log"]);
+
+    let told = ws.stillframe(["restore", snapshot.id()]).ok();
+    let told = told.stdout_text();
+    for path in kept {
+        assert!(told.contains(&format!("kept     {path} (")), "{told}");
+    }
+    assert!(!told.contains("nothing had to be restored"), "{told}");
+}
+
 // S062; faults I05
 #[test]
 fn an_id_that_names_nothing_is_refused_before_anything_is_touched() {

@@ -161,10 +161,11 @@ fn preview(plan: &RestorePlan) -> String {
         lines.push(format!("chmod    {} ({from:04o} to {to:04o})", change.path));
     }
     lines.extend(plan.skipped.iter().map(kept));
-    match plan.is_empty() {
-        true => lines.push(format!("nothing to do: all is as {} has it", plan.target)),
-        false => lines.push(format!("plan {}", plan.id)),
-    }
+    lines.push(match (plan.is_empty(), plan.skipped.is_empty()) {
+        (true, true) => format!("nothing to do: all is as {} has it", plan.target),
+        (true, false) => format!("nothing else differs from {}", plan.target),
+        (false, _) => format!("plan {}", plan.id),
+    });
     lines.join("\n") + "\n"
 }
 
@@ -231,6 +232,12 @@ fn upshot(document: &RestoreDocument) -> String {
         RestoreStatus::Completed if !error.is_empty() => {
             format!("{restored} restored, but not everything of the repository{error}{guard}")
         }
+        RestoreStatus::Completed
+            if document.restored.is_empty() && !document.skipped.is_empty() =>
+        {
+            let kept = output::count(document.skipped.len() as u64, "path");
+            format!("nothing was restored, {kept} kept as is{guard}")
+        }
         RestoreStatus::Completed if document.restored.is_empty() => {
             format!("nothing had to be restored{guard}")
         }
@@ -244,7 +251,7 @@ fn kept(skipped: &Skipped) -> String {
     let why = match skipped.reason {
         SkipReason::EditedSince => "edited since",
         SkipReason::ChangedMeanwhile => "changed meanwhile",
-        SkipReason::DirectoryNotEmpty => "something in it is in no snapshot",
+        SkipReason::DirectoryNotEmpty => "it stays with something that is in no snapshot",
         SkipReason::NestedRepository => "a nested repository",
         SkipReason::Refused => "the system refused it",
         SkipReason::Omitted(reason) => {
@@ -397,5 +404,22 @@ mod tests {
     fn a_plan_with_nothing_to_do_says_so() {
         let text = format!("nothing to do: all is as {} has it\n", guard());
         assert_eq!(preview(&plan(json!({}))), text);
+    }
+
+    #[test]
+    fn what_is_only_kept_is_neither_restored_nor_as_the_snapshot_has_it() {
+        let skipped = json!([{"path": "d", "reason": "directory_not_empty"}]);
+        let kept = "kept     d (it stays with something that is in no snapshot)\n";
+        assert_eq!(
+            preview(&plan(json!({"skipped": skipped}))),
+            format!("{kept}nothing else differs from {}\n", guard())
+        );
+        assert_eq!(
+            report(&document(json!({"restored": [], "skipped": skipped}))),
+            format!(
+                "{kept}nothing was restored, 1 path kept as is; what was there is kept as {}\n",
+                guard()
+            )
+        );
     }
 }
