@@ -10,7 +10,7 @@ use crate::backend::{
     SnapshotOptions, StoreError,
 };
 use crate::coverage::OmissionReason;
-use crate::error::PathError;
+use crate::error::{PathError, printable};
 use crate::git::ObjectId;
 use crate::git::rollback::{self, FoundRepository};
 use crate::path::RelPath;
@@ -196,10 +196,29 @@ pub(crate) fn restore<B: Restorable>(
     goal: &RestoreGoal,
     options: &RestoreOptions,
 ) -> Result<RestoreOutcome, RestoreError> {
+    let loaded = Goal::load(backend, workspace, goal)?;
+    if !workspace.is_gone() {
+        return restore_in_place(backend, workspace, &loaded, options);
+    }
+    loaded.refuse_undo_in_nothing(workspace)?;
+    workspace.make_again().map_err(RestoreError::Prepare)?;
+    let restored = restore_in_place(backend, workspace, &loaded, options);
+    if restored.as_ref().is_err_and(|e| !e.touched()) {
+        workspace.remove_again();
+    }
+    restored
+}
+
+/// Restores in a directory that is there.
+fn restore_in_place<B: Restorable>(
+    backend: &B,
+    workspace: &LockedWorkspace,
+    goal: &Goal,
+    options: &RestoreOptions,
+) -> Result<RestoreOutcome, RestoreError> {
     let started = Instant::now();
     // Two restores that are both half done could not be told apart.
     recover(workspace)?;
-    let goal = Goal::load(backend, workspace, goal)?;
     let repository = prepare_repository(backend, workspace, options)?;
 
     let guard = backend
@@ -214,7 +233,7 @@ pub(crate) fn restore<B: Restorable>(
         .plan(backend, workspace, &guard)
         .map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
     refuse_another_plan(&plan, options.expected_plan.as_ref())?;
-    check_content(backend, workspace, &plan, &goal)?;
+    check_content(backend, workspace, &plan, goal)?;
 
     let has_repository_work = repository.as_ref().is_some_and(|r| !r.plan.is_empty());
     if plan.is_empty() && !has_repository_work {
@@ -230,9 +249,7 @@ pub(crate) fn restore<B: Restorable>(
             repository_error: repository.and_then(|r| r.plan.notes()),
         });
     }
-    let carried = carry_out(
-        backend, workspace, &plan, &goal, &guard, options, repository,
-    )?;
+    let carried = carry_out(backend, workspace, &plan, goal, &guard, options, repository)?;
     let closing = closing_options(options, started);
     let result = backend
         .capture(workspace, &closing, &goal.keep(), Publish::Yes)
@@ -258,6 +275,10 @@ pub(crate) fn restore<B: Restorable>(
 /// It needs no backend: all content was staged before the intent.
 pub(crate) fn recover(workspace: &LockedWorkspace) -> Result<Recovery, RestoreError> {
     let mut recovery = Recovery::default();
+    if workspace.is_gone() {
+        // There is nothing to finish it in. The journal stays, for a directory that comes back.
+        return Ok(recovery);
+    }
     let store = workspace.store_path();
     let Some(found) = journal::find(store)? else {
         return Ok(recovery);
@@ -368,6 +389,20 @@ impl Goal {
             }
         }
         Ok(())
+    }
+
+    /// Refuses to take an operation back where everything that it left was removed since.
+    fn refuse_undo_in_nothing(&self, workspace: &Workspace) -> Result<(), RestoreError> {
+        match &self.after {
+            None => Ok(()),
+            Some(after) => Err(RestoreError::Unsupported(format!(
+                "{} is gone, and everything that was left there; \"stillframe restore {}\" makes it \
+                 again as it was before the operation, \"stillframe restore {}\" as it was after",
+                printable(workspace.disk_path()),
+                self.record.snapshot.id,
+                after.snapshot.id
+            ))),
+        }
     }
 
     /// What the captures around this restore have to look at, whatever today's rules say.
@@ -2186,6 +2221,72 @@ mod tests {
         assert_eq!(stage.view().len(), 1);
         assert_eq!(stage.read("edited"), "another directory's\n");
         assert_eq!(recover(&stage.workspace).unwrap(), Recovery::default());
+    }
+
+    #[test]
+    fn a_workspace_that_is_gone_is_made_again_and_a_refused_restore_leaves_nothing() {
+        let mut stage = Stage::new();
+        stage.write("sub/file", "one\n");
+        stage.chmod("", 0o750);
+        // The bits are those that the directory had when it was last locked.
+        stage = stage.reopen();
+        let before = stage.snapshot();
+        let view_before = stage.view();
+        stage.write("sub/file", "two\n");
+        let after = stage.snapshot();
+        fs::remove_dir_all(&stage.directory).unwrap();
+
+        let undo = RestoreGoal::Undo {
+            before: before.clone(),
+            after: after.clone(),
+            paths: None,
+        };
+        let error = stage
+            .restore_goal(&undo, RepositoryRestore::Nothing)
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        let said = error.to_string();
+        assert!(
+            said.contains(before.id.as_str()) && said.contains(after.id.as_str()),
+            "{said}"
+        );
+        let another = "plan_00000000000000000000000000000000".parse().unwrap();
+        let error = stage.restore_planned(&before, another).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        assert!(!stage.directory.exists(), "nothing was touched");
+
+        let outcome = stage.restore(&before);
+        assert_eq!(stage.view(), view_before);
+        assert_eq!(stage.mode(""), 0o750);
+        assert_eq!(outcome.restored, [rel("sub/file")]);
+        stage.restore(&after);
+        assert_eq!(stage.read("sub/file"), "two\n");
+    }
+
+    #[test]
+    fn a_restore_that_died_in_a_workspace_that_is_gone_since_stands_in_nobodys_way() {
+        let mut stage = Stage::new();
+        stage.write("file", "one\n");
+        let snapshot = stage.snapshot();
+        stage.write("file", "two\n");
+        // The first call at which it leaves a promise behind.
+        for call in 0.. {
+            let (result, _) =
+                faults::with(Fault::StopBefore(call), || stage.try_restore(&snapshot));
+            if result.is_err_and(|e| e.touched()) {
+                break;
+            }
+            recover(&stage.workspace).unwrap();
+        }
+        let journal = stage.workspace.store_path().join("restore.journal");
+        assert!(journal.exists());
+        fs::remove_dir_all(&stage.directory).unwrap();
+
+        assert_eq!(recover(&stage.workspace).unwrap(), Recovery::default());
+        assert!(journal.exists(), "the directory may come back");
+        stage.restore(&snapshot);
+        assert_eq!(stage.read("file"), "one\n");
+        assert!(!journal.exists());
     }
 
     #[test]

@@ -3,13 +3,14 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{CWD, FlockOperation, Gid, Mode, OFlags, ResolveFlags, Uid};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ErrorKind, PathError, printable};
@@ -65,6 +66,17 @@ pub enum WorkspaceError {
         /// The path as it was given.
         path: PathBuf,
     },
+    /// Nothing is at the path, where a workspace used to be.
+    #[error(
+        "workspace path is not a directory: {0} is gone, and its snapshots are kept: \
+         \"stillframe list --workspace {0}\" names them, and \"stillframe restore SNAPSHOT \
+         --workspace {0}\" makes it again",
+        printable(path)
+    )]
+    Gone {
+        /// The path: absolute, without links.
+        path: PathBuf,
+    },
     /// The path cannot be looked at.
     #[error("workspace cannot be opened")]
     Unreadable(#[source] PathError),
@@ -111,6 +123,7 @@ impl WorkspaceError {
         match self {
             Self::EmptyPath
             | Self::NotADirectory { .. }
+            | Self::Gone { .. }
             | Self::StateInside { .. }
             | Self::InsideState { .. } => ErrorKind::InvalidOptions,
             Self::Unreadable(_) => ErrorKind::Unreadable,
@@ -206,8 +219,41 @@ pub(crate) fn make_private(path: &Path) -> Result<(), PathError> {
 
 impl Workspace {
     /// Opens the directory at `path`. Writes nothing.
+    ///
+    /// [`WorkspaceError::Gone`] if there is none, and the state directory knows it.
     pub fn open(path: impl AsRef<Path>, state: &StateDir) -> Result<Self, WorkspaceError> {
         let path = path.as_ref();
+        match Self::open_directory(path, state) {
+            Err(WorkspaceError::NotADirectory { path }) => match registry::gone(state, &path) {
+                Some(gone) => Err(WorkspaceError::Gone {
+                    path: gone.disk_path,
+                }),
+                None => Err(WorkspaceError::NotADirectory { path }),
+            },
+            opened => opened,
+        }
+    }
+
+    /// As [`Workspace::open`]; a directory that is gone is the workspace that it was.
+    ///
+    /// Its snapshots can be listed and compared, and restoring one makes the directory again.
+    /// Whatever needs the directory fails and says so.
+    pub fn open_known(path: impl AsRef<Path>, state: &StateDir) -> Result<Self, WorkspaceError> {
+        let path = path.as_ref();
+        match Self::open_directory(path, state) {
+            Err(WorkspaceError::NotADirectory { path }) => {
+                registry::gone(state, &path).ok_or(WorkspaceError::NotADirectory { path })
+            }
+            opened => opened,
+        }
+    }
+
+    /// Whether nothing is at the workspace's path. What cannot be looked at is not gone.
+    pub fn is_gone(&self) -> bool {
+        is_nothing(&self.disk_path)
+    }
+
+    fn open_directory(path: &Path, state: &StateDir) -> Result<Self, WorkspaceError> {
         if path.as_os_str().is_empty() {
             return Err(WorkspaceError::EmptyPath);
         }
@@ -300,10 +346,79 @@ impl Workspace {
     }
 }
 
+fn is_nothing(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+}
+
 impl LockedWorkspace {
+    /// Makes the directory again, empty, if it is gone; answers with whether it was.
+    ///
+    /// It gets the permission bits that it had when it was last locked, and as root the owner of
+    /// the directory above. The store stays the workspace's, which is known by its path; device
+    /// and inode are the new directory's from then on. The directory above has to be there, without
+    /// a link on the way to it and on the file system that the workspace was on: where that is only
+    /// unmounted, nothing is gone. Nothing is made but the one directory.
+    pub fn make_again(&mut self) -> Result<bool, PathError> {
+        let path = &self.workspace.disk_path;
+        if !is_nothing(path) {
+            return Ok(false);
+        }
+        let at = |source: Errno| PathError::at("make the directory", path)(source);
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(at(Errno::NOENT));
+        };
+        let above = open_without_links(above).map_err(at)?;
+        let found = rustix::fs::fstat(&above).map_err(at)?;
+        if found.st_dev != self.workspace.identity.device {
+            let elsewhere = io::Error::other(
+                "the directory above is not on the file system that the workspace was on; \
+                 if that is as it should be, make the directory and try again",
+            );
+            return Err(PathError::at("make the directory", path)(elsewhere));
+        }
+        let mode = registry::mode(&self.workspace).unwrap_or(0o700);
+        rustix::fs::mkdirat(&above, name, Mode::RWXU).map_err(at)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = rustix::fs::openat(&above, name, flags, Mode::empty()).map_err(at)?;
+        if rustix::process::geteuid().is_root() {
+            let (user, group) = (Uid::from_raw(found.st_uid), Gid::from_raw(found.st_gid));
+            rustix::fs::fchown(&made, Some(user), Some(group)).map_err(at)?;
+        }
+        rustix::fs::fchmod(&made, Mode::from_raw_mode(mode)).map_err(at)?;
+        rustix::fs::fsync(&above).map_err(at)?;
+        let stat = rustix::fs::fstat(&made).map_err(at)?;
+        self.workspace.identity = Identity {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        };
+        registry::record(&self.workspace)?;
+        Ok(true)
+    }
+
+    /// Takes back [`Self::make_again`], if nothing was put into the directory since.
+    pub(crate) fn remove_again(&self) {
+        // Best effort beside the error that is the reason: an empty directory harms nobody.
+        let _ = fs::remove_dir(&self.workspace.disk_path);
+    }
+
     /// Gives the lock back and keeps the workspace.
     pub fn unlock(self) -> Workspace {
         self.workspace
+    }
+}
+
+/// Opens a directory by a path that had no link in it when it was resolved, and has none today.
+fn open_without_links(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    match rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve) {
+        // Kernels before 5.6, and sandboxes that forbid what they do not know.
+        Err(Errno::NOSYS | Errno::PERM) => match fs::canonicalize(path) {
+            Ok(resolved) if resolved == path => rustix::fs::open(path, flags, Mode::empty()),
+            Ok(_) => Err(Errno::LOOP),
+            Err(e) => Err(Errno::from_io_error(&e).unwrap_or(Errno::IO)),
+        },
+        opened => opened,
     }
 }
 
@@ -333,7 +448,7 @@ impl LockFile {
             .create(true)
             .truncate(false)
             .mode(0o600)
-            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
             .open(path)
             .map_err(PathError::at("open the lock file", path))?;
         // A patience without end has no deadline.
@@ -342,11 +457,11 @@ impl LockFile {
         loop {
             match rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
-                Err(rustix::io::Errno::WOULDBLOCK) if !is_over() => {
+                Err(Errno::WOULDBLOCK) if !is_over() => {
                     // flock has no timed form; a hundredth of a second is below what a person sees.
                     std::thread::sleep(Duration::from_millis(10));
                 }
-                Err(rustix::io::Errno::WOULDBLOCK) => {
+                Err(Errno::WOULDBLOCK) => {
                     let mut holder = String::new();
                     let _ = (&mut file).take(1024).read_to_string(&mut holder);
                     let holder = match holder.trim() {
@@ -358,7 +473,7 @@ impl LockFile {
                         holder,
                     });
                 }
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 Err(errno) => return Err(PathError::at("lock", path)(errno).into()),
             }
         }
@@ -389,16 +504,67 @@ fn command_name() -> String {
 mod registry {
     use super::*;
 
-    #[derive(Debug, Serialize, Deserialize)]
+    #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
     struct Record {
         #[serde(with = "hex_path")]
         path: PathBuf,
         #[serde(flatten)]
         identity: Identity,
         born_ns: Option<u128>,
+        /// Permission bits. Records of older versions have none.
+        #[serde(default)]
+        mode: Option<u32>,
     }
 
     const FILE: &str = "workspace.json";
+
+    /// In the state directory: the stores of all workspaces.
+    const DIRECTORY: &str = "workspaces";
+
+    /// The store of the directory at `path`, with its record; else where one would be made.
+    fn place_of(state: &StateDir, path: &Path) -> (PathBuf, Option<Record>) {
+        // A store keeps its name when its directory moves, so the name that a path would get may
+        // be taken by a directory that once was there: then the next one is tried.
+        let mut attempt = 0_u32;
+        loop {
+            let mut hasher = blake3::Hasher::new();
+            hasher
+                .update(path.as_os_str().as_bytes())
+                .update(&attempt.to_le_bytes());
+            let place = state
+                .path
+                .join(DIRECTORY)
+                .join(&hasher.finalize().to_hex()[..32]);
+            match read(&place.join(FILE)) {
+                Some(record) if record.path != path => attempt += 1,
+                found => return (place, found),
+            }
+        }
+    }
+
+    /// The workspace whose directory was at `path`, where nothing is today.
+    pub(super) fn gone(state: &StateDir, path: &Path) -> Option<Workspace> {
+        let above = match path.parent()? {
+            above if above.as_os_str().is_empty() => Path::new("."),
+            above => above,
+        };
+        let disk_path = fs::canonicalize(above).ok()?.join(path.file_name()?);
+        if !is_nothing(&disk_path) {
+            return None;
+        }
+        let (store_path, record) = place_of(state, &disk_path);
+        Some(Workspace {
+            disk_path,
+            identity: record?.identity,
+            store_path,
+            state: state.clone(),
+        })
+    }
+
+    /// The permission bits that the directory had when it was last locked.
+    pub(super) fn mode(workspace: &Workspace) -> Option<u32> {
+        read(&workspace.store_path.join(FILE))?.mode
+    }
 
     /// Finds the store of a directory; the place for one if there is none yet.
     ///
@@ -410,26 +576,11 @@ mod registry {
         identity: Identity,
         born_ns: Option<u128>,
     ) -> Result<PathBuf, WorkspaceError> {
-        let all = state.path.join("workspaces");
-        // A store keeps its name when its directory moves, so the name that a path would get may
-        // be taken by a directory that once was there: then the next one is tried.
-        let mut own = None;
-        for attempt in 0_u32.. {
-            let mut hasher = blake3::Hasher::new();
-            hasher
-                .update(path.as_os_str().as_bytes())
-                .update(&attempt.to_le_bytes());
-            let place = all.join(&hasher.finalize().to_hex()[..32]);
-            match read(&place.join(FILE)) {
-                Some(record) if record.path == path => return Ok(place),
-                Some(_) => {}
-                None => {
-                    own = Some(place);
-                    break;
-                }
-            }
-        }
-        let own = own.expect("some name is free");
+        let own = match place_of(state, path) {
+            (place, Some(_)) => return Ok(place),
+            (place, None) => place,
+        };
+        let all = state.path.join(DIRECTORY);
         let entries = match fs::read_dir(&all) {
             Ok(entries) => entries,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(own),
@@ -447,22 +598,28 @@ mod registry {
         Ok(own)
     }
 
-    /// Writes down which directory a store belongs to, if it is not written there already.
+    /// Writes down which directory a store belongs to, if it is not written there already. What was
+    /// written of a directory that is gone stays.
     pub(super) fn record(workspace: &Workspace) -> Result<(), PathError> {
         let file = workspace.store_path.join(FILE);
-        let born_ns = fs::symlink_metadata(&workspace.disk_path)
-            .and_then(|m| m.created())
+        let found = fs::symlink_metadata(&workspace.disk_path);
+        let known = read(&file);
+        if known.is_some() && workspace.is_gone() {
+            return Ok(());
+        }
+        let born_ns = found
+            .as_ref()
             .ok()
+            .and_then(|m| m.created().ok())
             .and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok())
             .map(|d| d.as_nanos());
         let now = Record {
             path: workspace.disk_path.clone(),
             identity: workspace.identity,
             born_ns,
+            mode: found.ok().map(|m| m.mode() & 0o777),
         };
-        if read(&file).is_some_and(|r| {
-            r.path == now.path && r.identity == now.identity && r.born_ns == now.born_ns
-        }) {
+        if known.is_some_and(|r| r == now) {
             return Ok(());
         }
         let text = serde_json::to_vec_pretty(&now).expect("a record is plain data");
@@ -490,5 +647,104 @@ mod registry {
         ) -> Result<PathBuf, D::Error> {
             crate::path::deserialize_lossless(d).map(|b| PathBuf::from(OsString::from_vec(b)))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    /// A state directory, and the path of a workspace that was locked once, with mode 0750, and
+    /// whose directory is gone.
+    fn gone() -> (tempfile::TempDir, StateDir, PathBuf, String) {
+        let base = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(base.path()).unwrap();
+        let state = StateDir::open(root.join("state")).unwrap();
+        let path = root.join("above/workspace");
+        fs::create_dir_all(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).unwrap();
+        let workspace = Workspace::open(&path, &state).unwrap();
+        let id = workspace.id().to_owned();
+        drop(workspace.lock(Duration::ZERO).unwrap());
+        fs::remove_dir(&path).unwrap();
+        (base, state, path, id)
+    }
+
+    #[test]
+    fn a_directory_that_is_gone_keeps_its_store_and_is_made_again_as_it_was() {
+        let (_base, state, path, id) = gone();
+        let refused = Workspace::open(&path, &state).unwrap_err();
+        assert!(
+            matches!(refused, WorkspaceError::Gone { .. }),
+            "{refused:?}"
+        );
+        let known = Workspace::open_known(&path, &state).unwrap();
+        assert_eq!(known.id(), id);
+        assert!(known.is_gone());
+        let mut locked = known.lock(Duration::ZERO).unwrap();
+        assert!(!path.exists(), "a lock makes nothing");
+        assert!(locked.make_again().unwrap());
+        let made = fs::symlink_metadata(&path).unwrap();
+        assert_eq!(made.mode() & 0o7777, 0o750);
+        assert_eq!(locked.identity().inode, made.ino());
+        assert!(!locked.make_again().unwrap(), "it is there");
+        drop(locked);
+        let opened = Workspace::open(&path, &state).unwrap();
+        assert_eq!((opened.id(), opened.is_gone()), (&*id, false));
+    }
+
+    #[test]
+    fn what_was_never_a_workspace_is_not_one_that_is_gone() {
+        let (_base, state, path, _) = gone();
+        for path in [
+            path.with_file_name("other"),
+            path.join("below"),
+            path.join(".."),
+        ] {
+            for opened in [
+                Workspace::open(&path, &state),
+                Workspace::open_known(&path, &state),
+            ] {
+                let refused = opened.unwrap_err();
+                assert!(
+                    matches!(refused, WorkspaceError::NotADirectory { .. }),
+                    "{refused:?}"
+                );
+            }
+        }
+        // Something else is in its place, be it a link that leads nowhere.
+        symlink("nowhere", &path).unwrap();
+        let refused = Workspace::open_known(&path, &state).unwrap_err();
+        assert!(
+            matches!(refused, WorkspaceError::NotADirectory { .. }),
+            "{refused:?}"
+        );
+    }
+
+    #[test]
+    fn a_directory_is_made_again_only_where_it_was() {
+        let (base, state, path, _) = gone();
+        let above = path.parent().unwrap();
+        let mut locked = Workspace::open_known(&path, &state)
+            .unwrap()
+            .lock(Duration::ZERO)
+            .unwrap();
+        let moved = base.path().join("moved");
+        fs::rename(above, &moved).unwrap();
+        let error = locked.make_again().unwrap_err();
+        assert_eq!(error.source.kind(), io::ErrorKind::NotFound);
+        symlink(&moved, above).unwrap();
+        locked
+            .make_again()
+            .expect_err("not through a link that has come since");
+        assert_eq!(fs::read_dir(&moved).unwrap().count(), 0);
+        // Another file system where the directory above was: that one is only unmounted.
+        fs::remove_file(above).unwrap();
+        fs::rename(&moved, above).unwrap();
+        locked.workspace.identity.device += 1;
+        locked.make_again().unwrap_err();
+        assert!(!path.exists());
     }
 }

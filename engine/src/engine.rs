@@ -260,6 +260,16 @@ impl Core {
             .await?
     }
 
+    /// As [`Core::open`], also where the directory is gone: it can be listed and restored.
+    pub(crate) async fn open_known(&self, options: &WorkspaceOptions) -> Result<Opened, Error> {
+        self.parts.check_available()?;
+        let (parts, options) = (self.parts.clone(), options.clone());
+        self.parts
+            .blocking
+            .run(move || Opened::open_known(&parts, options))
+            .await?
+    }
+
     /// The events that match, from the query's cursor on.
     pub(crate) fn watch(&self, query: EventQuery) -> EventStream {
         EventStream::start(self.parts.clone(), &self.runtime, query)
@@ -378,7 +388,7 @@ impl Engine {
     /// The session of what is done to a workspace outside of any other session; always the same
     /// for the same directory.
     pub async fn workspace_session(&self, path: impl AsRef<Path>) -> Result<SessionManager, Error> {
-        let opened = self.core.open(&WorkspaceOptions::at(path)).await?;
+        let opened = self.core.open_known(&WorkspaceOptions::at(path)).await?;
         let id = SessionId::of_workspace(opened.workspace.id());
         self.session_of(id).await
     }
@@ -436,7 +446,7 @@ impl Engine {
 
     /// The snapshots of a workspace, newest first.
     pub async fn snapshots(&self, workspace: &WorkspaceOptions) -> Result<Vec<Snapshot>, Error> {
-        let opened = self.core.open(workspace).await?;
+        let opened = self.core.open_known(workspace).await?;
         let id = opened.workspace.id().to_owned();
         let asked = id.clone();
         let mut rows = self.read(move |store| store.snapshots(&asked)).await?;
@@ -473,7 +483,7 @@ impl Engine {
         let workspace_id = match &query.workspace {
             None => None,
             Some(path) => {
-                let opened = self.core.open(&WorkspaceOptions::at(path)).await?;
+                let opened = self.core.open_known(&WorkspaceOptions::at(path)).await?;
                 Some(opened.workspace.id().to_owned())
             }
         };

@@ -189,6 +189,7 @@ impl RunTask {
             .map_err(|e| e.in_run(self.run_id.clone()))?;
 
         let result = self.work().await;
+        self.make_place_again(result.status).await;
         let closing = match before {
             Some(before) => self.close(before, result.status).await,
             None => Closing::default(),
@@ -338,6 +339,25 @@ impl RunTask {
         result(ended, Some(asked))
     }
 
+    /// Makes the directory of the workspace again, if the work has removed it and is to be taken
+    /// back: nothing could be captured or put back otherwise. A failure is the capture's to tell.
+    async fn make_place_again(&mut self, status: RunStatus) {
+        let Some(place) = &mut self.workspace else {
+            return;
+        };
+        if status == RunStatus::Completed || !place.opened.options.rollback_on_failure {
+            return;
+        }
+        let workspace = place.opened.workspace.clone();
+        let what = "a rollback";
+        let made = workspaces::work(&self.core, &workspace, what, CLOSING_PATIENCE, |locked| {
+            Ok(locked.make_again()?.then(|| (**locked).clone()))
+        });
+        if let Ok(Some(workspace)) = made.await {
+            place.opened.workspace = workspace;
+        }
+    }
+
     /// Captures the workspace after the work and compares.
     async fn close(&self, before: Snapshot, status: RunStatus) -> Closing {
         let place = self.workspace.clone().expect("there is a before-snapshot");
@@ -425,7 +445,8 @@ impl RunTask {
         if status == RunStatus::Completed || !place.opened.options.rollback_on_failure {
             return None;
         }
-        let (Some(before), Some(after)) = (closing.before.clone(), closing.after.clone()) else {
+        let before = closing.before.clone()?;
+        let Some(after) = closing.after.clone() else {
             let failure = closing.error.clone().unwrap_or_else(|| {
                 Failure::new(ErrorKind::Unreadable.as_str(), "there is no after-snapshot")
             });
@@ -433,8 +454,8 @@ impl RunTask {
                 RestoreStatus::Refused,
                 Failure {
                     message: format!(
-                        "what the run left could not be captured, so nothing was touched: {}",
-                        failure.message
+                        "what the run left could not be captured, so nothing was touched: {}; \"stillframe restore {}\" goes back to what was there before",
+                        failure.message, before.id
                     ),
                     ..failure
                 },

@@ -180,7 +180,7 @@ impl SessionManager {
         request: RestoreRequest,
     ) -> Result<RestoreDocument, Error> {
         self.check_open().await?;
-        let opened = self.core.open(workspace).await?;
+        let opened = self.core.open_known(workspace).await?;
         let (core, session_id) = (self.core.clone(), self.id.clone());
         self.core
             .operation(async move { restore(&core, opened, session_id, request).await })
@@ -197,7 +197,7 @@ impl SessionManager {
         target: UndoTarget,
     ) -> Result<UndoOutcome, Error> {
         self.check_open().await?;
-        let opened = self.core.open(workspace).await?;
+        let opened = self.core.open_known(workspace).await?;
         let (core, session_id) = (self.core.clone(), self.id.clone());
         self.core
             .operation(async move { undo(&core, opened, session_id, target).await })

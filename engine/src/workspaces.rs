@@ -43,6 +43,12 @@ impl Opened {
         Ok(Self { workspace, options })
     }
 
+    /// As [`Opened::open`], also where the directory is gone: it can be listed and restored.
+    pub(crate) fn open_known(parts: &Parts, options: WorkspaceOptions) -> Result<Self, Error> {
+        let workspace = Workspace::open_known(&options.path, &parts.state_dir)?;
+        Ok(Self { workspace, options })
+    }
+
     /// The backend for a new capture. Reads alone; blocks.
     pub(crate) fn detect(&self, parts: &Parts) -> Result<Arc<dyn Backend>, Error> {
         match &parts.options.backend {

@@ -33,6 +33,76 @@ fn a_restore_leaves_index_head_refs_reflogs_and_stash_alone() {
     );
 }
 
+// A directory that is gone is known by its path: nothing that was kept of it is out of reach
+#[test]
+fn a_workspace_that_was_removed_is_listed_and_restored() {
+    let ws = TestWorkspace::repository();
+    ws.write("sub/file", "x\n");
+    let root = ws.root().to_str().unwrap();
+    let before = view::worktree(ws.root());
+    let run = ws.run::<&str>([], "echo y > sub/file").ok().json();
+    let first = run["workspace"]["before_snapshot"]["id"].as_str().unwrap();
+    fs::remove_dir_all(root).unwrap();
+    let call = |args: &[&str]| {
+        let here = ["--workspace", root];
+        ws.call(here).args(args).cwd(ws.base()).run()
+    };
+
+    let refused = call(&["snapshot"]).exits(1).stderr_text();
+    for way in ["stillframe list --workspace", "stillframe restore SNAPSHOT"] {
+        assert!(refused.contains(way), "{refused}");
+    }
+    let refused = call(&["undo"]).exits(1).stderr_text();
+    assert!(
+        refused.contains(&format!("stillframe restore {first}")),
+        "{refused}"
+    );
+    call(&["restore", "snap_00000000"]).exits(1);
+    call(&["restore", first, "--plan"]).exits(1);
+    assert!(!ws.exists(""), "none of them made anything");
+    let listed = call(&["list"]).ok().stdout_text();
+    assert!(listed.contains(first), "{listed}");
+
+    call(&["restore", first]).ok();
+    view::same(&before, &view::worktree(ws.root()), "everything is back");
+    // What the directory of before was tracked by is gone for good, and nothing was made of it.
+    assert!(!ws.exists(".git"));
+    call(&["undo"]).ok();
+    assert!(ws.exists("") && !ws.exists("sub"));
+}
+
+#[test]
+fn what_has_taken_the_place_of_a_workspace_is_not_touched() {
+    let ws = TestWorkspace::plain();
+    ws.write("file", "x\n");
+    let snapshot = ws.snapshot_with(["--retain-content"]);
+    let outside = ws.base().join("elsewhere");
+    fs::create_dir(&outside).unwrap();
+    let root = ws.root().to_owned();
+    let restore = || {
+        let args = [
+            "restore",
+            snapshot.id(),
+            "--workspace",
+            root.to_str().unwrap(),
+        ];
+        ws.call(args).cwd(ws.base()).run()
+    };
+    fs::remove_dir_all(&root).unwrap();
+    fs::write(&root, "a file\n").unwrap();
+    restore().exits(1);
+    assert_eq!(fs::read_to_string(&root).unwrap(), "a file\n");
+    fs::remove_file(&root).unwrap();
+    std::os::unix::fs::symlink("elsewhere/none", &root).unwrap();
+    restore().exits(1);
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    // The way that messages name: a directory by hand, in which everything is put back.
+    fs::remove_file(&root).unwrap();
+    fs::create_dir(&root).unwrap();
+    restore().ok();
+    assert_eq!(ws.text("file"), "x\n");
+}
+
 // A file cannot take the place of a directory that holds what no snapshot has: nothing of it goes
 #[test]
 fn a_directory_that_stays_for_an_ignored_file_is_named_with_everything_else_in_it() {

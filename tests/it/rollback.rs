@@ -369,6 +369,94 @@ fn a_run_that_removes_the_repository_gets_its_files_back_and_is_told() {
     assert!(!ws.exists(".git"));
 }
 
+/// A script that removes the workspace, directory and all, and fails.
+fn removes_itself(ws: &TestWorkspace) -> String {
+    format!("rm -rf {}; exit 1", ws.root().display())
+}
+
+#[test]
+fn a_run_that_removes_the_workspace_itself_is_taken_back() {
+    for (ws, options) in [
+        (TestWorkspace::repository(), &ROLLBACK[..]),
+        (
+            TestWorkspace::plain(),
+            &["--rollback-on-failure", "--retain-content"],
+        ),
+    ] {
+        ws.write("sub/file", "x\n");
+        ws.mkdir("empty/inner");
+        ws.chmod("sub", 0o700);
+        ws.chmod("", 0o750);
+        let before = view::worktree(ws.root());
+        let output = ws.run(options.iter().copied(), &removes_itself(&ws));
+        let run = output.exits(1).json();
+        view::same(&before, &view::worktree(ws.root()), "everything is back");
+        assert_eq!(ws.mode("") & 0o7777, 0o750);
+        let workspace = &run["workspace"];
+        assert_eq!(workspace["rollback"]["status"], "completed", "{run}");
+        let skipped = json::names_in(&workspace["rollback"]["skipped"]);
+        assert_eq!(skipped, [] as [&str; 0], "{run}");
+        assert!(
+            json::names(&workspace["diff"]["deleted"]).contains(&"sub/file".to_owned()),
+            "what it removed is told: {run}"
+        );
+        // The directory was made anew, and it is the same workspace.
+        let options = ["--rollback-on-failure", "--retain-content"];
+        ws.run(options, "echo y > sub/file; exit 1").exits(1);
+        view::same(&before, &view::worktree(ws.root()), "and is one");
+        let first = workspace["before_snapshot"]["id"].as_str().unwrap();
+        let listed = ws.json(["list"]).to_string();
+        assert!(listed.contains(first), "{listed}");
+    }
+}
+
+#[test]
+fn a_run_that_removes_its_part_of_a_repository_gets_index_and_branch_back_too() {
+    let mut ws = TestWorkspace::repository();
+    ws.write("part/file", "x\n");
+    ws.commit("part");
+    ws.write("part/staged", "y\n");
+    ws.git(["add", "part/staged"]);
+    ws.set_root("work/part");
+    let top = ws.root().parent().unwrap().to_owned();
+    let state = || {
+        let git = |args: &[&str]| ws.git_in("work", args);
+        let index = fs::read(top.join(".git/index")).unwrap();
+        (view::worktree(&top), index, git(&["rev-parse", "main"]))
+    };
+    let before = state();
+    let commands = format!(
+        "git rm -q --cached file; git commit -qm gone; cd {}",
+        top.display()
+    );
+    let script = format!("{GIT} {commands}; {}", removes_itself(&ws));
+    let rollback = completed(ws.run(ROLLBACK, &script));
+    assert!(rollback["safety_tag"].is_string(), "{rollback}");
+    assert!(before == state(), "files, index and branch are as before");
+}
+
+#[test]
+fn a_workspace_that_the_run_replaced_is_left_and_the_way_back_is_named() {
+    let ws = TestWorkspace::repository();
+    ws.write("untracked", "x\n");
+    let before = view::worktree(ws.root());
+    let root = ws.root().display();
+    let script = format!("rm -rf {root}; mkdir {root}; echo other > {root}/other; exit 1");
+    let run = ws.run(ROLLBACK, &script).exits(125).json();
+    assert_eq!(run["exit_code"], 1, "the run's own result is told: {run}");
+    let rollback = &run["workspace"]["rollback"];
+    assert_eq!(rollback["status"], "refused", "{run}");
+    assert_eq!(ws.text("other"), "other\n", "nothing was touched");
+    let id = run["workspace"]["before_snapshot"]["id"].as_str().unwrap();
+    let told = rollback["error"]["message"].as_str().unwrap();
+    assert!(
+        told.contains(&format!("\"stillframe restore {id}\"")),
+        "{told}"
+    );
+    ws.restore_id(id);
+    view::same(&before, &view::worktree(ws.root()), "what it says is so");
+}
+
 // S091; faults C01: capture does not need it, a rollback waits and then says so
 #[test]
 fn a_foreign_index_lock_does_not_stop_a_capture_and_is_never_deleted() {
