@@ -55,7 +55,6 @@ mod path;
 mod path_pattern;
 mod record;
 mod restore;
-mod restoring;
 mod snapshot;
 mod tree;
 mod workspace;

@@ -23,8 +23,9 @@ use crate::ignore_rules::{HostRules, IgnoreStack, RuleFile};
 use crate::patch;
 use crate::path::RelPath;
 use crate::record::Record;
-use crate::restore::{RestoreGoal, RestorePlan};
-use crate::restoring::{self, Captured, ContentError, Node, Publish, Restorable, Side};
+use crate::restore::{
+    self, Captured, ContentError, Node, Publish, Restorable, RestoreGoal, RestorePlan, Side,
+};
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Entry, EntryKind};
 use crate::workspace::{LockedWorkspace, Workspace};
@@ -556,7 +557,7 @@ impl Backend for GitBackend {
         goal: &RestoreGoal,
         options: &SnapshotOptions,
     ) -> Result<RestorePlan, RestoreError> {
-        restoring::plan_only(self, workspace, goal, options)
+        restore::plan_only(self, workspace, goal, options)
     }
 
     fn restore(
@@ -565,11 +566,11 @@ impl Backend for GitBackend {
         goal: &RestoreGoal,
         options: &RestoreOptions,
     ) -> Result<RestoreOutcome, RestoreError> {
-        restoring::restore(self, workspace, goal, options)
+        restore::restore(self, workspace, goal, options)
     }
 
     fn recover(&self, workspace: &mut LockedWorkspace) -> Result<Recovery, RestoreError> {
-        restoring::recover(workspace)
+        restore::recover(workspace)
     }
 
     fn why(

@@ -1265,8 +1265,8 @@ mod tests {
     use crate::backend::{RepositoryRestore, RestoreOutcome};
     use crate::error::ErrorKind;
     use crate::restore::RestoreGoal;
-    use crate::restoring::naive::{Stage, view};
-    use crate::restoring::{Captured as _, Publish, Restorable as _, recover};
+    use crate::restore::naive::{Stage, view};
+    use crate::restore::{Captured as _, Publish, Restorable as _, recover};
     use crate::snapshot::Snapshot;
     use crate::worktree::faults::Fault;
 

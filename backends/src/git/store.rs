@@ -43,7 +43,7 @@ use crate::backend::{Owner, StoreError};
 use crate::error::{PathError, printable};
 use crate::path::RelPath;
 use crate::record::{RECORD_VERSION, Record};
-use crate::restoring::ContentError;
+use crate::restore::ContentError;
 use crate::snapshot::{Label, Snapshot, SnapshotId};
 use crate::tree::{Change, Entry, EntryKind};
 use crate::workspace::make_private;

@@ -11,7 +11,7 @@ use data_encoding::HEXLOWER;
 
 use crate::backend::{SnapshotError, StoreError};
 use crate::error::PathError;
-use crate::restoring::ContentError;
+use crate::restore::ContentError;
 use crate::tree::ContentId;
 use crate::workspace::make_private;
 use crate::worktree::durable;

@@ -24,8 +24,9 @@ use crate::hash::rules::HashRules;
 use crate::hash::store::HashStore;
 use crate::path::RelPath;
 use crate::record::{RECORD_VERSION, Record};
-use crate::restore::{RestoreGoal, RestorePlan};
-use crate::restoring::{self, Captured, ContentError, Node, Publish, Restorable, Side};
+use crate::restore::{
+    self, Captured, ContentError, Node, Publish, Restorable, RestoreGoal, RestorePlan, Side,
+};
 use crate::snapshot::{BackendKind, Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
@@ -374,7 +375,7 @@ impl Backend for HashBackend {
         goal: &RestoreGoal,
         options: &SnapshotOptions,
     ) -> Result<RestorePlan, RestoreError> {
-        restoring::plan_only(self, workspace, goal, options)
+        restore::plan_only(self, workspace, goal, options)
     }
 
     fn restore(
@@ -383,11 +384,11 @@ impl Backend for HashBackend {
         goal: &RestoreGoal,
         options: &RestoreOptions,
     ) -> Result<RestoreOutcome, RestoreError> {
-        restoring::restore(self, workspace, goal, options)
+        restore::restore(self, workspace, goal, options)
     }
 
     fn recover(&self, workspace: &mut LockedWorkspace) -> Result<Recovery, RestoreError> {
-        restoring::recover(workspace)
+        restore::recover(workspace)
     }
 
     fn why(

@@ -12,7 +12,7 @@ use crate::error::PathError;
 use crate::hash::content::{self, ContentStore};
 use crate::hash::manifest::Manifest;
 use crate::record::Record;
-use crate::restoring::ContentError;
+use crate::restore::ContentError;
 use crate::snapshot::SnapshotId;
 use crate::workspace::{Workspace, make_private};
 use crate::worktree::durable;

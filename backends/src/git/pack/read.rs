@@ -16,7 +16,7 @@ use crate::backend::StoreError;
 use crate::error::{PathError, printable};
 use crate::git::inflate::Inflate;
 use crate::git::{ObjectId, ObjectKind};
-use crate::restoring::ContentError;
+use crate::restore::ContentError;
 
 /// The largest object that takes part in a delta, in bytes. git stores what is larger than 512 MiB
 /// whole unless it is told otherwise, and a delta of a few bytes can claim any size.

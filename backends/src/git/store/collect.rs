@@ -13,7 +13,7 @@ use crate::error::PathError;
 use crate::git::pack::{CHECKSUM_BYTES, Pack, TEMPORARY_PREFIX};
 use crate::git::tree_object::{self, ItemKind, Trees};
 use crate::git::{ObjectId, ObjectKind};
-use crate::restoring::ContentError;
+use crate::restore::ContentError;
 use crate::worktree::durable;
 
 /// With more packs of our own than this they are merged: every lookup goes through all of them.

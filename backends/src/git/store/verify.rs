@@ -12,7 +12,7 @@ use crate::git::refs::SnapshotRef;
 use crate::git::tree_object::{self, ItemKind};
 use crate::path::RelPath;
 use crate::record::Record;
-use crate::restoring::ContentError;
+use crate::restore::ContentError;
 
 /// What was proven already, so that snapshots which share content are not read twice.
 #[derive(Debug, Default)]

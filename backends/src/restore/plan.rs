@@ -1,0 +1,285 @@
+//! Deciding what a restore does. Everything here is a function over values; the disk is touched
+//! in `worktree/apply.rs`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use crate::coverage::{Coverage, Omission, OmissionReason};
+use crate::git::tree_object;
+use crate::path::RelPath;
+use crate::record::Record;
+use crate::restore::RestorePlan;
+use crate::snapshot::SnapshotId;
+use crate::tree::{Change, Entry, Modes};
+
+mod planner;
+
+use planner::Planner;
+
+/// What a side of a restore holds at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Node {
+    Entry(Entry),
+    Directory,
+}
+
+/// What one side of a restore knows beside its entries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) coverage: &'a Coverage,
+    pub(crate) modes: &'a Modes,
+    /// Sorted.
+    pub(crate) empty_directories: &'a [RelPath],
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn of(record: &'a Record) -> Self {
+        Self {
+            coverage: &record.snapshot.omissions,
+            modes: &record.modes,
+            empty_directories: &record.empty_directories,
+        }
+    }
+
+    fn is_sparse(&self, path: &RelPath) -> bool {
+        self.coverage
+            .at(path)
+            .is_some_and(|o| o.reason == OmissionReason::Sparse)
+    }
+
+    /// Whether `directory` or something below it is listed as empty.
+    pub(crate) fn has_empty_at_or_below(&self, directory: &RelPath) -> bool {
+        self.empty_directories.binary_search(directory).is_ok()
+            || !below(self.empty_directories, directory, |p| p).is_empty()
+    }
+
+    /// Whether something strictly below `directory` is, or may be, on disk and was left out.
+    fn omits_below(&self, directory: &RelPath) -> bool {
+        self.coverage
+            .below(directory)
+            .any(|o| o.path != *directory && o.reason != OmissionReason::Sparse)
+    }
+
+    /// Whether a sparse checkout leaves something strictly below `directory` out.
+    fn is_sparse_below(&self, directory: &RelPath) -> bool {
+        self.coverage
+            .below(directory)
+            .any(|o| o.path != *directory && o.reason == OmissionReason::Sparse)
+    }
+
+    /// The omission of `path` itself, if it stands for something on disk: what a sparse checkout
+    /// leaves out is known not to be there.
+    fn omitted_at(&self, path: &RelPath) -> Option<&'a Omission> {
+        let omission = self.coverage.at(path)?;
+        (omission.reason != OmissionReason::Sparse).then_some(omission)
+    }
+
+    /// As [`Self::omitted_at`], of `path` or the nearest directory above it.
+    fn omission_covering(&self, path: &RelPath) -> Option<&'a Omission> {
+        let omission = self.coverage.covers(path)?;
+        (omission.reason != OmissionReason::Sparse).then_some(omission)
+    }
+}
+
+/// Everything that [`plan`] decides by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question<'a> {
+    /// Names the snapshot that is put back.
+    pub(crate) target: &'a SnapshotId,
+    pub(crate) current: View<'a>,
+    pub(crate) goal: View<'a>,
+    /// From `current` to `goal`: all differences on disk ([`as_on_disk`]), sorted by path.
+    pub(crate) changes: &'a [Change],
+    /// Of [`directories_in_question`] those that `goal` has, because something captured lies in
+    /// them or because they are listed as empty.
+    pub(crate) goal_directories: &'a BTreeSet<RelPath>,
+    /// What both sides hold alike, and may have with other permission bits. Sorted by path.
+    pub(crate) same: &'a [(RelPath, Node)],
+    /// Of the paths that only `current` has, those that the ignore rules of either side name.
+    pub(crate) ignored: &'a BTreeMap<RelPath, OmissionReason>,
+    /// Literal paths to stay at and below; empty: everything.
+    pub(crate) scope: &'a [RelPath],
+    /// Take back an operation only, and keep what happened since.
+    pub(crate) undo: Option<Operation<'a>>,
+}
+
+/// The operation that an undo takes back. It led from the goal to `after`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operation<'a> {
+    pub(crate) after: View<'a>,
+    /// From `after` to the goal: all differences on disk ([`as_on_disk`]), sorted by path.
+    pub(crate) changes: &'a [Change],
+}
+
+/// Why a snapshot must not be put back. Nothing was planned.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PlanError {
+    /// Some file system would take the path for a repository's own directory.
+    #[error("it holds {path}, which some file systems take for .git")]
+    GitAlias { path: RelPath },
+    /// No worktree can look like this.
+    #[error("it holds {path} more than once")]
+    Repeated { path: RelPath },
+    /// No worktree can look like this.
+    #[error("it holds {path} both as a file and as a directory")]
+    FileAndDirectory { path: RelPath },
+}
+
+/// The paths that a sparse checkout leaves out of one side only, sorted. On disk the two differ
+/// there, though their trees may hold the same.
+pub(crate) fn left_out_by_one(from: View<'_>, to: View<'_>) -> Vec<RelPath> {
+    let left_out = |side: View<'_>, other: View<'_>| {
+        let sparse = |o: &&Omission| o.reason == OmissionReason::Sparse;
+        let omissions = side.coverage.omissions().iter().filter(sparse);
+        let only_here = omissions.filter(|o| !other.is_sparse(&o.path));
+        only_here.map(|o| o.path.clone()).collect::<Vec<_>>()
+    };
+    let mut paths = left_out(from, to);
+    paths.extend(left_out(to, from));
+    paths.sort();
+    paths
+}
+
+/// Turns the differences between two trees into those between two disks: what a sparse checkout
+/// leaves out of `from` is in its tree as the index has it, and is not there. `alike` is what both
+/// trees hold at paths of [`left_out_by_one`].
+pub(crate) fn as_on_disk(
+    mut changes: Vec<Change>,
+    alike: Vec<(RelPath, Entry)>,
+    from: View<'_>,
+) -> Vec<Change> {
+    if !alike.is_empty() {
+        changes.extend(alike.into_iter().map(|(path, entry)| Change {
+            path,
+            old: Some(entry),
+            new: Some(entry),
+        }));
+        changes.sort_by(|a, b| a.path.cmp(&b.path));
+    }
+    for change in &mut changes {
+        if from.is_sparse(&change.path) {
+            change.old = None;
+        }
+    }
+    changes
+}
+
+/// The directories of which a plan has to know whether the goal has them: a directory that it has
+/// is not removed, whatever becomes of what is in it.
+pub(crate) fn directories_in_question(changes: &[Change], current: View<'_>) -> BTreeSet<RelPath> {
+    let mut asked = BTreeSet::new();
+    for change in changes.iter().filter(|c| c.new.is_none()) {
+        insert_ancestors(&mut asked, &change.path);
+    }
+    for path in current.empty_directories {
+        insert_ancestors(&mut asked, path);
+        asked.insert(path.clone());
+    }
+    for omission in current.coverage.omissions() {
+        match omission.reason {
+            OmissionReason::Ignored | OmissionReason::Excluded | OmissionReason::Sparse => {}
+            OmissionReason::GitDir => asked.extend(omission.path.parent()),
+            _ => {
+                asked.insert(omission.path.clone());
+            }
+        }
+    }
+    asked.remove(&RelPath::root());
+    asked
+}
+
+/// Lists what has to change on disk so that the current state becomes the goal.
+///
+/// A path is removed only if the goal positively knows that it was not there, and nothing is
+/// removed or replaced whose present content was not captured. What is left alone for such a
+/// reason is named in [`RestorePlan::skipped`].
+pub(crate) fn plan(question: &Question<'_>) -> Result<RestorePlan, PlanError> {
+    check(question)?;
+    Ok(Planner::new(question).decide())
+}
+
+/// Refuses a goal that no worktree can be, before anything is planned.
+fn check(question: &Question<'_>) -> Result<(), PlanError> {
+    let mut entry_above: Option<&RelPath> = None;
+    let mut before: Option<&RelPath> = None;
+    let wanted = question.changes.iter().filter(|c| c.new.is_some());
+    for change in wanted {
+        let path = &change.path;
+        if before.is_some_and(|b| b >= path) {
+            return Err(PlanError::Repeated { path: path.clone() });
+        }
+        before = Some(path);
+        if path.is_root() || path.names().any(tree_object::is_dot_git) {
+            return Err(PlanError::GitAlias { path: path.clone() });
+        }
+        // Names such as `a-b` sort between `a` and `a/b`, so the parents are looked up as well.
+        if entry_above.is_some_and(|above| path.starts_with(above))
+            || is_below_entry(question, path)
+        {
+            return Err(PlanError::FileAndDirectory { path: path.clone() });
+        }
+        entry_above = Some(path);
+    }
+    for path in question.goal.empty_directories {
+        if path.names().any(tree_object::is_dot_git) {
+            return Err(PlanError::GitAlias { path: path.clone() });
+        }
+    }
+    Ok(())
+}
+
+fn is_below_entry(question: &Question<'_>, path: &RelPath) -> bool {
+    ancestors(path)
+        .any(|above| change_at(question.changes, &above).is_some_and(|c| c.new.is_some()))
+}
+
+/// The directories above `path`, from the nearest up; the workspace itself is left out.
+fn ancestors(path: &RelPath) -> impl Iterator<Item = RelPath> {
+    std::iter::successors(path.parent(), RelPath::parent).filter(|p| !p.is_root())
+}
+
+fn insert_ancestors(into: &mut BTreeSet<RelPath>, path: &RelPath) {
+    for above in ancestors(path) {
+        if !into.insert(above) {
+            break;
+        }
+    }
+}
+
+fn change_at<'c>(changes: &'c [Change], path: &RelPath) -> Option<&'c Change> {
+    let at = changes.binary_search_by(|c| c.path.cmp(path)).ok()?;
+    Some(&changes[at])
+}
+
+fn changes_below<'c>(changes: &'c [Change], directory: &RelPath) -> &'c [Change] {
+    below(changes, directory, |c| &c.path)
+}
+
+/// The part of a slice sorted by path that lies strictly below `directory`.
+fn below<'s, T>(sorted: &'s [T], directory: &RelPath, path: fn(&T) -> &RelPath) -> &'s [T] {
+    if directory.is_root() {
+        return sorted;
+    }
+    let prefix = prefix_of(directory);
+    let start = sorted.partition_point(|t| path(t).as_bytes() < &prefix[..]);
+    let length = sorted[start..].partition_point(|t| path(t).as_bytes().starts_with(&prefix));
+    &sorted[start..start + length]
+}
+
+/// The keys strictly below `directory`.
+pub(crate) fn range_below<T>(map: &BTreeMap<RelPath, T>, directory: &RelPath) -> Vec<RelPath> {
+    let prefix = prefix_of(directory);
+    map.range::<[u8], _>((Bound::Included(&prefix[..]), Bound::Unbounded))
+        .take_while(|(path, _)| path.as_bytes().starts_with(&prefix))
+        .map(|(path, _)| path.clone())
+        .collect()
+}
+
+fn prefix_of(directory: &RelPath) -> Vec<u8> {
+    let mut prefix = directory.as_bytes().to_vec();
+    prefix.push(b'/');
+    prefix
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,571 @@
+//! Deciding about each path in turn.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    Node, Operation, Question, View, ancestors, below, change_at, changes_below, insert_ancestors,
+    range_below,
+};
+use crate::coverage::{Omission, OmissionReason};
+use crate::path::RelPath;
+use crate::restore::{
+    ModeChange, PlanId, Removal, RestorePlan, SkipReason, Skipped, Write, digest,
+};
+use crate::tree::{Change, Entry};
+
+/// Decides about each path in turn. What one decision leaves in place can be in the way of another.
+pub(super) struct Planner<'a, 'q> {
+    question: &'q Question<'a>,
+    /// What was asked for; empty: everything.
+    scope: BTreeMap<RelPath, ()>,
+    /// Captured paths that only the current state has, and that stay.
+    kept: BTreeMap<RelPath, SkipReason>,
+    /// Directories that are left alone with everything in them.
+    closed: BTreeSet<RelPath>,
+    removals: BTreeMap<RelPath, Entry>,
+    writes: Vec<Write>,
+    displaced: BTreeSet<RelPath>,
+    modes: Vec<ModeChange>,
+    skipped: BTreeMap<RelPath, SkipReason>,
+}
+
+impl<'a, 'q> Planner<'a, 'q> {
+    pub(super) fn new(question: &'q Question<'a>) -> Self {
+        Self {
+            question,
+            scope: question
+                .scope
+                .iter()
+                .map(|path| (path.clone(), ()))
+                .collect(),
+            kept: BTreeMap::new(),
+            closed: BTreeSet::new(),
+            removals: BTreeMap::new(),
+            writes: Vec::new(),
+            displaced: BTreeSet::new(),
+            modes: Vec::new(),
+            skipped: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn decide(mut self) -> RestorePlan {
+        self.find_nested_repositories();
+        let wanted = self.select();
+        self.decide_removals(&wanted);
+        self.decide_writes(&wanted);
+        let make_directories = self.directories_to_make();
+        let remove_directories = self.directories_to_remove();
+        self.decide_modes();
+        self.name_new_omissions();
+        self.finish(make_directories, remove_directories)
+    }
+
+    fn in_scope(&self, path: &RelPath) -> bool {
+        self.scope.is_empty()
+            || self.scope.contains_key(path)
+            || self.scope.contains_key(&RelPath::root())
+            || ancestors(path).any(|above| self.scope.contains_key(&above))
+    }
+
+    fn skip(&mut self, path: &RelPath, reason: SkipReason) {
+        self.skipped.entry(path.clone()).or_insert(reason);
+    }
+
+    /// Whether `path` is, or lies in, a directory that is left alone as a whole.
+    fn is_closed(&self, path: &RelPath) -> bool {
+        !self.closed.is_empty()
+            && (self.closed.contains(path) || ancestors(path).any(|p| self.closed.contains(&p)))
+    }
+
+    /// Repositories that came since the goal was captured are kept whole: their objects are in no
+    /// snapshot, and their files alone would be of little use.
+    fn find_nested_repositories(&mut self) {
+        let question = self.question;
+        let mut found = Vec::new();
+        for omission in question.current.coverage.omissions() {
+            if omission.reason != OmissionReason::GitDir || !self.is_new_omission(omission) {
+                continue;
+            }
+            let repository = omission
+                .path
+                .parent()
+                .expect("the workspace itself is never omitted");
+            if change_at(question.changes, &repository).is_some_and(|c| c.new.is_some()) {
+                // The file that belongs here is what cannot be put back, and is named for it.
+                continue;
+            }
+            if repository.is_root() || self.goal_has_directory(&repository) {
+                self.skip(&omission.path, SkipReason::Omitted(OmissionReason::GitDir));
+            } else {
+                found.push(repository);
+            }
+        }
+        self.closed.extend(found.iter().cloned());
+        for repository in found {
+            // One inside of another is part of it.
+            if !ancestors(&repository).any(|p| self.closed.contains(&p)) {
+                self.skip(&repository, SkipReason::NestedRepository);
+            }
+        }
+    }
+
+    /// Whether an omission of the current state is in scope, came since the goal was captured and,
+    /// for an undo, was there right after the operation.
+    fn is_new_omission(&self, omission: &Omission) -> bool {
+        let question = self.question;
+        self.in_scope(&omission.path)
+            && question.goal.coverage.covers(&omission.path).is_none()
+            && question
+                .undo
+                .is_none_or(|undo| undo.after.coverage.covers(&omission.path).is_some())
+    }
+
+    /// The changes to carry out, as far as scope and undo go. What else only the current state has
+    /// is kept.
+    fn select(&mut self) -> Vec<&'a Change> {
+        let mut wanted = Vec::new();
+        for change in self.question.changes {
+            if !self.is_asked_for(change) {
+                self.keep(change, SkipReason::EditedSince);
+                continue;
+            }
+            if let Some(undo) = self.question.undo {
+                match self.was_edited_since(change, undo) {
+                    Judgement::AsAfter => {}
+                    Judgement::Untouched => {
+                        self.keep(change, SkipReason::EditedSince);
+                        continue;
+                    }
+                    Judgement::Edited(reason) => {
+                        self.skip(&change.path, reason);
+                        self.keep(change, reason);
+                        continue;
+                    }
+                }
+            }
+            wanted.push(change);
+        }
+        wanted
+    }
+
+    /// Whether the caller named the path, a directory above it, or something below it that needs a
+    /// directory in its place.
+    fn is_asked_for(&self, change: &Change) -> bool {
+        self.in_scope(&change.path)
+            || (change.new.is_none() && !range_below(&self.scope, &change.path).is_empty())
+    }
+
+    fn was_edited_since(&self, change: &Change, undo: Operation<'_>) -> Judgement {
+        let path = &change.path;
+        let Some(operation) = change_at(undo.changes, path) else {
+            return Judgement::Untouched;
+        };
+        let current = self.question.current;
+        if operation.old != change.old {
+            return match (&change.old, current.omitted_at(path)) {
+                (None, Some(o)) => Judgement::Edited(SkipReason::Omitted(o.reason)),
+                _ => Judgement::Edited(SkipReason::EditedSince),
+            };
+        }
+        if let Some(entry) = change.old {
+            let bits = |view: View<'_>| view.modes.of(path, entry.kind);
+            return if bits(current) == bits(undo.after) {
+                Judgement::AsAfter
+            } else {
+                Judgement::Edited(SkipReason::EditedSince)
+            };
+        }
+        // Neither captured anything here. That is the same only if both know as much about it.
+        let reason = |view: View<'_>| view.omission_covering(path).map(|o| o.reason);
+        match (reason(current), reason(undo.after)) {
+            (now, then) if now == then => Judgement::AsAfter,
+            (Some(OmissionReason::Special) | None, _) => Judgement::Edited(SkipReason::EditedSince),
+            (Some(now), _) => Judgement::Edited(SkipReason::Omitted(now)),
+        }
+    }
+
+    /// Remembers that what the current state has at the path stays there.
+    fn keep(&mut self, change: &Change, reason: SkipReason) {
+        if change.old.is_some() {
+            self.kept.insert(change.path.clone(), reason);
+        }
+    }
+
+    fn decide_removals(&mut self, wanted: &[&Change]) {
+        let Question {
+            current,
+            goal,
+            ignored,
+            ..
+        } = *self.question;
+        for change in wanted.iter().filter(|c| c.new.is_none()) {
+            let path = &change.path;
+            let Some(entry) = change.old else {
+                if current.is_sparse(path) {
+                    // Only the user's index has it, and a restore of files leaves that alone.
+                    self.skip(path, SkipReason::Omitted(OmissionReason::Sparse));
+                }
+                continue;
+            };
+            let protection = if let Some(omission) = goal.coverage.covers(path) {
+                Some(omission.reason)
+            } else {
+                ignored.get(path).copied()
+            };
+            if let Some(reason) = protection {
+                self.skip(path, SkipReason::Omitted(reason));
+                self.keep(change, SkipReason::Omitted(reason));
+            } else if self.is_closed(path) {
+                self.keep(change, SkipReason::NestedRepository);
+            } else {
+                self.removals.insert(path.clone(), entry);
+            }
+        }
+    }
+
+    fn decide_writes(&mut self, wanted: &[&Change]) {
+        let Question { current, goal, .. } = *self.question;
+        for change in wanted {
+            let path = &change.path;
+            let Some(entry) = change.new else { continue };
+            if goal.is_sparse(path) {
+                self.skip(path, SkipReason::Omitted(OmissionReason::Sparse));
+                self.keep(change, SkipReason::Omitted(OmissionReason::Sparse));
+                continue;
+            }
+            let mode = goal.modes.of(path, entry.kind);
+            if let Some(old) = change.old
+                && old.id == entry.id
+                && let (Some(from), Some(to)) = (current.modes.of(path, old.kind), mode)
+            {
+                let path = path.clone();
+                self.modes.push(ModeChange { path, from, to });
+                continue;
+            }
+            if change.old.is_none()
+                && let Err(reason) = self.make_room(path)
+            {
+                self.skip(path, reason);
+                continue;
+            }
+            self.writes.push(Write {
+                path: path.clone(),
+                current: change.old,
+                entry,
+                mode,
+            });
+        }
+    }
+
+    /// Decides whether something can be put where nothing was captured, and closes the directory
+    /// that stands there if not.
+    fn make_room(&mut self, path: &RelPath) -> Result<(), SkipReason> {
+        let current = self.question.current;
+        let mut displaced = Vec::new();
+        if let Some(omission) = current.omitted_at(path) {
+            self.displace(omission, &mut displaced)?;
+        }
+        self.clear_way(path, &mut displaced)?;
+        if let Some(undo) = self.question.undo {
+            // A directory that somebody made since goes no more than a file would.
+            let at = current.empty_directories.binary_search(path).is_ok();
+            let is_newer = |p: &RelPath| !Self::after_has_directory(undo, p);
+            let all_below = below(current.empty_directories, path, |p| p);
+            if (at && is_newer(path)) || all_below.iter().any(is_newer) {
+                self.close(path, SkipReason::EditedSince);
+                return Err(SkipReason::EditedSince);
+            }
+        }
+        let is_kept_below = !range_below(&self.kept, path).is_empty();
+        if is_kept_below || current.omits_below(path) {
+            let reason = if current
+                .coverage
+                .at(&path.join(b".git"))
+                .is_some_and(|o| o.reason == OmissionReason::GitDir)
+            {
+                SkipReason::NestedRepository
+            } else {
+                SkipReason::DirectoryNotEmpty
+            };
+            self.close(path, reason);
+            return Err(reason);
+        }
+        self.displaced.extend(displaced);
+        Ok(())
+    }
+
+    /// Leaves a directory as it is, with what could have been removed from it. Each path of that is
+    /// named, but for a repository's, which is one whole.
+    fn close(&mut self, directory: &RelPath, reason: SkipReason) {
+        let removals = range_below(&self.removals, directory);
+        if reason != SkipReason::NestedRepository {
+            let empty = below(self.question.current.empty_directories, directory, |p| p);
+            for path in removals.iter().chain(empty) {
+                self.skip(path, reason);
+            }
+        }
+        for path in removals {
+            self.removals.remove(&path);
+            self.kept.insert(path, reason);
+        }
+        self.closed.insert(directory.clone());
+    }
+
+    /// Decides whether every directory above `path` is there, or can be.
+    fn clear_way(&self, path: &RelPath, displaced: &mut Vec<RelPath>) -> Result<(), SkipReason> {
+        for above in ancestors(path) {
+            if let Some(reason) = self.kept.get(&above) {
+                return Err(*reason);
+            }
+            let Some(omission) = self.question.current.omitted_at(&above) else {
+                continue;
+            };
+            match omission.reason {
+                // A rule hides the directory, but the goal captured what is in it, so the guard
+                // looked too. Whether it is a directory is looked at again before it is entered.
+                OmissionReason::Ignored | OmissionReason::Excluded if omission.bytes.is_none() => {}
+                _ => self.displace(omission, displaced)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn displace(
+        &self,
+        omission: &Omission,
+        displaced: &mut Vec<RelPath>,
+    ) -> Result<(), SkipReason> {
+        if omission.reason != OmissionReason::Special {
+            return Err(SkipReason::Omitted(omission.reason));
+        }
+        let was_special = |undo: Operation<'_>| {
+            undo.after
+                .coverage
+                .at(&omission.path)
+                .is_some_and(|o| o.reason == OmissionReason::Special)
+        };
+        if !self.question.undo.is_none_or(was_special) {
+            return Err(SkipReason::EditedSince);
+        }
+        displaced.push(omission.path.clone());
+        Ok(())
+    }
+
+    fn goal_has_directory(&self, directory: &RelPath) -> bool {
+        let Question {
+            goal,
+            changes,
+            goal_directories,
+            ..
+        } = self.question;
+        goal_directories.contains(directory)
+            || goal.has_empty_at_or_below(directory)
+            || changes_below(changes, directory)
+                .iter()
+                .any(|c| c.new.is_some())
+    }
+
+    /// Whether the operation that is taken back left `directory` there.
+    fn after_has_directory(undo: Operation<'_>, directory: &RelPath) -> bool {
+        undo.after.has_empty_at_or_below(directory)
+            || changes_below(undo.changes, directory)
+                .iter()
+                .any(|c| c.old.is_some())
+    }
+
+    fn directories_to_make(&mut self) -> Vec<(RelPath, u32)> {
+        let Question {
+            current,
+            goal,
+            changes,
+            undo,
+            ..
+        } = *self.question;
+        let mut made = Vec::new();
+        for path in goal.empty_directories {
+            let is_there = current.has_empty_at_or_below(path)
+                || changes_below(changes, path).iter().any(|c| c.old.is_some())
+                || current.omits_below(path)
+                // Whether a directory is there that only the index has paths in is in no snapshot.
+                || current.is_sparse_below(path);
+            let is_kept_as_it_was = undo.is_some_and(|undo| Self::after_has_directory(undo, path));
+            if is_there || !self.in_scope(path) || is_kept_as_it_was {
+                continue;
+            }
+            let was_file = |undo: Operation<'_>| {
+                change_at(undo.changes, path).is_some_and(|c| c.old.is_some())
+            };
+            if undo.is_some_and(was_file) && !self.removals.contains_key(path) {
+                self.skip(path, SkipReason::EditedSince);
+                continue;
+            }
+            if let Err(reason) = self.room_for_directory(path) {
+                if let Some(reason) = reason {
+                    self.skip(path, reason);
+                }
+                continue;
+            }
+            made.push((path.clone(), goal.modes.of_directory(path)));
+        }
+        made
+    }
+
+    /// `Err(None)` where nobody can tell whether the directory is there, since a rule hides the
+    /// place.
+    fn room_for_directory(&mut self, path: &RelPath) -> Result<(), Option<SkipReason>> {
+        if let Some(reason) = self.kept.get(path) {
+            return Err(Some(*reason));
+        }
+        let mut displaced = Vec::new();
+        if let Some(omission) = self.question.current.omission_covering(path) {
+            match omission.reason {
+                OmissionReason::Ignored | OmissionReason::Excluded if omission.bytes.is_none() => {
+                    return Err(None);
+                }
+                _ => self.displace(omission, &mut displaced).map_err(Some)?,
+            }
+        }
+        self.clear_way(path, &mut displaced).map_err(Some)?;
+        self.displaced.extend(displaced);
+        Ok(())
+    }
+
+    fn directories_to_remove(&self) -> Vec<RelPath> {
+        let Question {
+            current,
+            goal,
+            undo,
+            ..
+        } = *self.question;
+        let mut empty = BTreeSet::new();
+        for path in current.empty_directories {
+            insert_ancestors(&mut empty, path);
+            empty.insert(path.clone());
+        }
+        empty.retain(|path| self.in_scope(path));
+        // What a removal leaves empty goes with it, whatever was asked for.
+        let mut candidates = empty.clone();
+        for path in self.removals.keys().chain(&empty) {
+            insert_ancestors(&mut candidates, path);
+        }
+        candidates.retain(|path| {
+            !self.goal_has_directory(path)
+                && goal.coverage.covers(path).is_none()
+                && !goal.omits_below(path)
+                && current.coverage.at(path).is_none()
+                && !current.omits_below(path)
+                && range_below(&self.kept, path).is_empty()
+                && !self.is_closed(path)
+                && undo.is_none_or(|undo| Self::after_has_directory(undo, path))
+        });
+        let mut removed = BTreeSet::new();
+        for path in candidates.into_iter().rev() {
+            let left = below(current.empty_directories, &path, |p| p);
+            if left.iter().all(|p| removed.contains(p)) {
+                removed.insert(path);
+            }
+        }
+        removed.into_iter().rev().collect()
+    }
+
+    fn decide_modes(&mut self) {
+        let Question {
+            current,
+            goal,
+            same,
+            undo,
+            ..
+        } = *self.question;
+        for (path, node) in same {
+            let bits = |view: View<'_>| match node {
+                Node::Entry(entry) => view.modes.of(path, entry.kind),
+                Node::Directory => Some(view.modes.of_directory(path)),
+            };
+            let (Some(from), Some(to)) = (bits(current), bits(goal)) else {
+                continue;
+            };
+            let is_omitted = |view: View<'_>| view.coverage.at(path).is_some();
+            if from == to || !self.in_scope(path) || is_omitted(current) || is_omitted(goal) {
+                continue;
+            }
+            if let Some(undo) = undo {
+                let is_content_edited = change_at(undo.changes, path).is_some();
+                let then = bits(undo.after);
+                if then == Some(to) && !is_content_edited {
+                    continue;
+                }
+                if then != Some(from) || is_content_edited {
+                    self.skip(path, SkipReason::EditedSince);
+                    continue;
+                }
+            }
+            let path = path.clone();
+            self.modes.push(ModeChange { path, from, to });
+        }
+    }
+
+    /// Names what came since, cannot be captured, and is not there at the goal.
+    fn name_new_omissions(&mut self) {
+        let question = self.question;
+        for omission in question.current.coverage.omissions() {
+            let path = &omission.path;
+            let is_named_elsewhere = matches!(
+                omission.reason,
+                OmissionReason::Ignored
+                    | OmissionReason::Excluded
+                    | OmissionReason::Sparse
+                    | OmissionReason::GitDir
+            );
+            if is_named_elsewhere
+                || !self.is_new_omission(omission)
+                || self.displaced.contains(path)
+                || self.is_closed(path)
+                || change_at(question.changes, path).is_some_and(|c| c.new.is_some())
+                || self.goal_has_directory(path)
+                || question.goal.omits_below(path)
+            {
+                continue;
+            }
+            self.skip(path, SkipReason::Omitted(omission.reason));
+        }
+    }
+
+    fn finish(
+        mut self,
+        make_directories: Vec<(RelPath, u32)>,
+        remove_directories: Vec<RelPath>,
+    ) -> RestorePlan {
+        self.modes.sort_by(|a, b| a.path.cmp(&b.path));
+        let mut plan = RestorePlan {
+            id: PlanId(String::new()),
+            target: self.question.target.clone(),
+            writes: self.writes,
+            removals: self
+                .removals
+                .into_iter()
+                .map(|(path, current)| Removal { path, current })
+                .collect(),
+            displaced: self.displaced.into_iter().collect(),
+            make_directories,
+            remove_directories,
+            modes: self.modes,
+            skipped: self
+                .skipped
+                .into_iter()
+                .map(|(path, reason)| Skipped { path, reason })
+                .collect(),
+        };
+        plan.id = PlanId::of_digest(&digest(&plan));
+        plan
+    }
+}
+
+/// What became of a path after the operation that an undo takes back.
+enum Judgement {
+    /// It is as the operation left it.
+    AsAfter,
+    /// The operation did not change it.
+    Untouched,
+    /// Somebody changed it since.
+    Edited(SkipReason),
+}

@@ -1,0 +1,436 @@
+//! The order of a restore, shared by both backends: guard, plan, check, stage, intent, apply,
+//! compare.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use super::goal::Goal;
+use super::plan;
+use super::{
+    Captured as _, PlanId, Publish, Restorable, RestoreGoal, RestorePlan, SkipReason, Skipped,
+};
+use crate::backend::{
+    Recovery, RepositoryRestore, RestoreError, RestoreOptions, RestoreOutcome, SnapshotError,
+    SnapshotOptions, StoreError,
+};
+use crate::coverage::OmissionReason;
+use crate::error::PathError;
+use crate::git::rollback;
+use crate::path::RelPath;
+use crate::record::Record;
+use crate::snapshot::{Label, SnapshotId};
+use crate::tree::ContentId;
+use crate::workspace::{LockedWorkspace, Workspace};
+use crate::worktree::apply::Committed;
+use crate::worktree::area;
+use crate::worktree::journal::{self, State};
+use crate::worktree::root::Root;
+use crate::worktree::staging::{self, CommitError, StageError};
+
+/// Says what a restore would do. Nothing is written.
+pub(crate) fn plan_only<B: Restorable>(
+    backend: &B,
+    workspace: &LockedWorkspace,
+    goal: &RestoreGoal,
+    options: &SnapshotOptions,
+) -> Result<RestorePlan, RestoreError> {
+    let goal = Goal::load(backend, workspace, goal)?;
+    let now = backend
+        .capture(workspace, options, &goal.keep(), Publish::No)
+        .map_err(RestoreError::Guard)?;
+    goal.plan(backend, workspace, &now)
+        .map_err(|error| error.before_anything(&goal.record.snapshot.id))
+}
+
+/// Restores: see [`Backend::restore`](crate::Backend::restore).
+pub(crate) fn restore<B: Restorable>(
+    backend: &B,
+    workspace: &mut LockedWorkspace,
+    goal: &RestoreGoal,
+    options: &RestoreOptions,
+) -> Result<RestoreOutcome, RestoreError> {
+    let loaded = Goal::load(backend, workspace, goal)?;
+    if !workspace.is_gone() {
+        return restore_in_place(backend, workspace, &loaded, options);
+    }
+    loaded.refuse_undo_in_nothing(workspace)?;
+    workspace.make_again().map_err(RestoreError::Prepare)?;
+    let restored = restore_in_place(backend, workspace, &loaded, options);
+    if restored.as_ref().is_err_and(|e| !e.touched()) {
+        workspace.remove_again();
+    }
+    restored
+}
+
+/// Restores in a directory that is there.
+fn restore_in_place<B: Restorable>(
+    backend: &B,
+    workspace: &LockedWorkspace,
+    goal: &Goal,
+    options: &RestoreOptions,
+) -> Result<RestoreOutcome, RestoreError> {
+    let started = Instant::now();
+    // Two restores that are both half done could not be told apart.
+    recover(workspace)?;
+    let repository = prepare_repository(backend, workspace, options)?;
+
+    let guard = backend
+        .capture(
+            workspace,
+            &guard_options(options),
+            &goal.keep(),
+            Publish::Yes,
+        )
+        .map_err(RestoreError::Guard)?;
+    let plan = goal
+        .plan(backend, workspace, &guard)
+        .map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
+    refuse_another_plan(&plan, options.expected_plan.as_ref())?;
+    check_content(backend, workspace, &plan, goal)?;
+
+    let has_repository_work = repository.as_ref().is_some_and(|r| !r.plan.is_empty());
+    if plan.is_empty() && !has_repository_work {
+        return Ok(RestoreOutcome {
+            restored: Vec::new(),
+            leftover_ignored: goal.leftover_ignored(guard.record()),
+            guard: guard.record().snapshot.clone(),
+            // Nothing was done, so nothing has to be looked at again.
+            result: guard.record().snapshot.clone(),
+            skipped: plan.skipped.clone(),
+            plan,
+            safety_tag: None,
+            repository_error: repository.and_then(|r| r.plan.notes()),
+        });
+    }
+    let carried = carry_out(backend, workspace, &plan, goal, &guard, options, repository)?;
+    let closing = closing_options(options, started);
+    let result = backend
+        .capture(workspace, &closing, &goal.keep(), Publish::Yes)
+        .map_err(RestoreError::Closing)?;
+    let left = goal
+        .plan(backend, workspace, &result)
+        .map_err(|error| error.after_the_fact(&goal.record.snapshot.id))?;
+    let skipped = all_skipped(&plan, &carried.skipped, &left, guard.record());
+    Ok(RestoreOutcome {
+        restored: restored(&plan, guard.record(), &skipped),
+        leftover_ignored: goal.leftover_ignored(guard.record()),
+        plan,
+        guard: guard.record().snapshot.clone(),
+        result: result.record().snapshot.clone(),
+        skipped,
+        safety_tag: carried.repository.safety_tag,
+        repository_error: carried.repository.error,
+    })
+}
+
+/// Finishes a restore that was interrupted: see [`Backend::recover`](crate::Backend::recover).
+///
+/// It needs no backend: all content was staged before the intent.
+pub(crate) fn recover(workspace: &LockedWorkspace) -> Result<Recovery, RestoreError> {
+    let mut recovery = Recovery::default();
+    if workspace.is_gone() {
+        // There is nothing to finish it in. The journal stays, for a directory that comes back.
+        return Ok(recovery);
+    }
+    let store = workspace.store_path();
+    let Some(found) = journal::find(store)? else {
+        return Ok(recovery);
+    };
+    let Some(staging) = found.staging else {
+        // It ended within its first frame, before anything else was made.
+        found.journal.remove().map_err(RestoreError::Prepare)?;
+        recovery.discarded += 1;
+        return Ok(recovery);
+    };
+    match found.state {
+        // Another directory has taken the place of the one that was to be restored.
+        State::Intended(..) if staging.workspace_inode != workspace.identity().inode => {
+            area::reap(&staging, store).map_err(RestoreError::Prepare)?;
+            found.journal.remove().map_err(RestoreError::Prepare)?;
+            recovery.discarded += 1;
+        }
+        State::Intended(intent, steps) => {
+            let root = Root::open(workspace).map_err(RestoreError::Apply)?;
+            let lock = intent
+                .repository
+                .as_ref()
+                .filter(|plan| !plan.is_empty() && plan.common_dir().exists())
+                .map(|plan| {
+                    let patience = rollback::PATIENCE;
+                    rollback::lock_repository(workspace.state(), &plan.common_dir(), patience)
+                })
+                .transpose()?;
+            let guard = staging.guard.clone();
+            let committed = Committed::resume(found.journal, staging, intent, steps);
+            recovery.skipped = committed.apply(&root).map_err(RestoreError::Apply)?;
+            let outcome = put_repository_back(&committed, true);
+            recovery.safety_tags.extend(outcome.safety_tag);
+            recovery.repository_errors.extend(outcome.error);
+            committed.finish(store).map_err(RestoreError::Apply)?;
+            drop(lock);
+            recovery.rolled_forward.push(guard);
+        }
+        State::Done => {
+            area::reap(&staging, store).map_err(RestoreError::Prepare)?;
+            found.journal.remove().map_err(RestoreError::Prepare)?;
+        }
+        State::Staging => {
+            area::discard(&staging, store).map_err(RestoreError::Prepare)?;
+            found.journal.remove().map_err(RestoreError::Prepare)?;
+            recovery.discarded += 1;
+        }
+    }
+    Ok(recovery)
+}
+
+/// How the guard is taken. Without its content there would be no way back.
+fn guard_options(options: &RestoreOptions) -> SnapshotOptions {
+    let mut guard = options.guard.clone();
+    guard.label = Label::GUARD;
+    guard.retain_content = true;
+    guard
+}
+
+/// How the result is captured: like the guard, later, and whatever the interrupt says, since the
+/// files are restored by then.
+fn closing_options(options: &RestoreOptions, started: Instant) -> SnapshotOptions {
+    let mut closing = options.guard.clone();
+    closing.id = SnapshotId::random();
+    closing.label = Label::AFTER;
+    closing.retain_content = true;
+    closing.interrupt = crate::backend::Interrupt::never();
+    if let Ok(later) = closing.captured_at.checked_add(started.elapsed()) {
+        closing.captured_at = later;
+    }
+    closing
+}
+
+fn refuse_another_plan(plan: &RestorePlan, expected: Option<&PlanId>) -> Result<(), RestoreError> {
+    match expected {
+        Some(expected) if *expected != plan.id => Err(RestoreError::PlanChanged {
+            expected: expected.clone(),
+            found: plan.id.clone(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Makes sure that the store has what will be put back, and what will be displaced.
+fn check_content<B: Restorable>(
+    backend: &B,
+    workspace: &Workspace,
+    plan: &RestorePlan,
+    goal: &Goal,
+) -> Result<(), RestoreError> {
+    let missing = |ids: BTreeSet<ContentId>| {
+        let ids: Vec<ContentId> = ids.into_iter().collect();
+        backend.missing(workspace, &ids)
+    };
+    let wanted = missing(plan.writes.iter().map(|w| w.entry.id).collect())?;
+    if let Some(first) = wanted.first() {
+        return Err(RestoreError::TargetCorrupt {
+            snapshot: goal.record.snapshot.id.clone(),
+            detail: format!("the store lacks {} objects, such as {first}", wanted.len()),
+        });
+    }
+    let written = plan.writes.iter().filter_map(|w| w.current);
+    let removed = plan.removals.iter().map(|r| r.current);
+    let displaced = missing(written.chain(removed).map(|entry| entry.id).collect())?;
+    match displaced.first() {
+        None => Ok(()),
+        Some(first) => Err(RestoreError::Guard(SnapshotError::Store(
+            StoreError::corrupt("the guard", format!("the store lacks {first}")),
+        ))),
+    }
+}
+
+/// What came of the part of a restore that changes something.
+struct Carried {
+    skipped: Vec<Skipped>,
+    repository: rollback::Outcome,
+}
+
+/// Stages, promises, and does it.
+fn carry_out<B: Restorable>(
+    backend: &B,
+    workspace: &LockedWorkspace,
+    plan: &RestorePlan,
+    goal: &Goal,
+    guard: &B::Capture,
+    options: &RestoreOptions,
+    repository: Option<rollback::Prepared>,
+) -> Result<Carried, RestoreError> {
+    let store = workspace.store_path();
+    let root = Root::open(workspace).map_err(RestoreError::Prepare)?;
+    let coverage = &guard.record().snapshot.omissions;
+    let staged = staging::stage(&staging::Request {
+        root: &root,
+        store,
+        plan,
+        guard: &guard.record().snapshot.id,
+        modes: &goal.record.modes,
+        seen: &|path| guard.stat(path),
+        hidden: &|path| match coverage.covers(path) {
+            Some(omission) if omission.reason != OmissionReason::Sparse => {
+                SkipReason::Omitted(omission.reason)
+            }
+            _ => SkipReason::ChangedMeanwhile,
+        },
+        content: &|id, sink| backend.write_content(workspace, id, sink),
+        index: repository.as_ref().and_then(|r| r.index.as_deref()),
+        interrupt: &options.guard.interrupt,
+    })
+    .map_err(|error| stage_error(error, &goal.record.snapshot.id))?;
+
+    let mut skipped = staged.skipped().to_vec();
+    if !root.is_in_place() {
+        // Best effort beside the error: recovery removes what is left.
+        let _ = staged.discard(store);
+        let gone = std::io::Error::other("it was moved away, or another directory is there");
+        return Err(RestoreError::Prepare(PathError::at(
+            "recognise",
+            workspace.disk_path(),
+        )(gone)));
+    }
+    // The repository stays locked until its part is done.
+    let repository_plan = repository.as_ref().map(|r| r.plan.clone());
+    let committed = staged
+        .commit(store, plan, repository_plan)
+        .map_err(|error| match error {
+            CommitError::Refused(source) => RestoreError::Prepare(source),
+            CommitError::Undecided(source) => RestoreError::Apply(source),
+        })?;
+    skipped.extend(committed.apply(&root).map_err(RestoreError::Apply)?);
+    let outcome = put_repository_back(&committed, false);
+    committed.finish(store).map_err(RestoreError::Apply)?;
+    drop(repository);
+    Ok(Carried {
+        skipped,
+        repository: outcome,
+    })
+}
+
+fn stage_error(error: StageError, target: &SnapshotId) -> RestoreError {
+    match error {
+        StageError::Disk(source) => RestoreError::Prepare(source),
+        StageError::Store(StoreError::Corrupt { what, detail }) => RestoreError::TargetCorrupt {
+            snapshot: target.clone(),
+            detail: format!("{what} is corrupt: {detail}"),
+        },
+        StageError::Store(source) => RestoreError::Store(source),
+        StageError::Unsupported(why) => RestoreError::Unsupported(why),
+        StageError::Interrupted(source) => RestoreError::Interrupted(source),
+    }
+}
+
+fn put_repository_back(committed: &Committed, is_recovery: bool) -> rollback::Outcome {
+    match committed.repository() {
+        None => rollback::Outcome::default(),
+        Some(plan) => {
+            rollback::carry_out(plan, || committed.index(), is_recovery, rollback::PATIENCE)
+        }
+    }
+}
+
+/// Checks what is asked for of the repository, before anything is done.
+fn prepare_repository<B: Restorable>(
+    backend: &B,
+    workspace: &LockedWorkspace,
+    options: &RestoreOptions,
+) -> Result<Option<rollback::Prepared>, RestoreError> {
+    let (before, after, run_id, keeps_edits) = match &options.repository {
+        RepositoryRestore::Nothing => return Ok(None),
+        RepositoryRestore::Rollback {
+            before,
+            after,
+            run_id,
+        } => (before, after, run_id, false),
+        RepositoryRestore::Undo {
+            before,
+            after,
+            run_id,
+        } => (before, after, run_id, true),
+    };
+    let before = backend.record(workspace, &before.id)?;
+    let after = backend.record(workspace, &after.id)?;
+    let Some(state_before) = &before.git else {
+        return Ok(None);
+    };
+    // Whatever else lies there by now is not the repository that is to be put back.
+    let found = backend
+        .repository(workspace)?
+        .filter(|found| found.identity == state_before.common_dir);
+    rollback::prepare(&rollback::Request {
+        state: workspace.state(),
+        scratch: workspace.store_path(),
+        found: found.as_ref(),
+        before: state_before,
+        after: after.git.as_ref(),
+        run_id,
+        keeps_edits,
+        index_bytes: &|blob| backend.index_bytes(workspace, blob),
+        now: options.guard.captured_at,
+        patience: rollback::PATIENCE,
+    })
+    .map(Some)
+}
+
+/// Everything that differs from the goal: what the plan left alone, what turned out to be out of
+/// reach, and what still differs now, because somebody else was at work.
+fn all_skipped(
+    plan: &RestorePlan,
+    found: &[Skipped],
+    left: &RestorePlan,
+    guard: &Record,
+) -> Vec<Skipped> {
+    let planned: BTreeSet<&RelPath> = plan.changed_paths().collect();
+    // Ignore files are restored too, so the closing capture may see what a rule hid before. It was
+    // there all the time, and is told elsewhere.
+    let is_news =
+        |path: &RelPath| planned.contains(path) || guard.snapshot.omissions.covers(path).is_none();
+    let mut skipped: BTreeMap<RelPath, SkipReason> = BTreeMap::new();
+    for Skipped { path, reason } in plan.skipped.iter().chain(found) {
+        skipped.entry(path.clone()).or_insert(*reason);
+    }
+    for Skipped { path, reason } in left.skipped.iter().filter(|s| is_news(&s.path)) {
+        skipped.entry(path.clone()).or_insert(*reason);
+    }
+    for path in left.changed_paths().filter(|path| is_news(path)) {
+        skipped
+            .entry(path.clone())
+            .or_insert(SkipReason::ChangedMeanwhile);
+    }
+    // Children come first. A directory that stays for what is in it is named by that.
+    for path in left.remove_directories.iter().filter(|path| is_news(path)) {
+        if !has_at_or_below(&skipped, path) {
+            skipped.insert(path.clone(), SkipReason::ChangedMeanwhile);
+        }
+    }
+    skipped
+        .into_iter()
+        .map(|(path, reason)| Skipped { path, reason })
+        .collect()
+}
+
+/// Every path that was written or removed. Directories count only where they were captured as
+/// such, because nothing was in them.
+fn restored(plan: &RestorePlan, guard: &Record, skipped: &[Skipped]) -> Vec<RelPath> {
+    let left: BTreeMap<RelPath, SkipReason> =
+        skipped.iter().map(|s| (s.path.clone(), s.reason)).collect();
+    let was_listed = |path: &&RelPath| guard.empty_directories.binary_search(path).is_ok();
+    let is_gone = |path: &&RelPath| was_listed(path) && !has_at_or_below(&left, path);
+    let done: BTreeSet<RelPath> = plan
+        .changed_paths()
+        .filter(|path| !left.contains_key(*path))
+        .chain(plan.remove_directories.iter().filter(is_gone))
+        .cloned()
+        .collect();
+    done.into_iter().collect()
+}
+
+fn has_at_or_below(skipped: &BTreeMap<RelPath, SkipReason>, directory: &RelPath) -> bool {
+    skipped.contains_key(directory) || !plan::range_below(skipped, directory).is_empty()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! What a restore needs from a backend.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use super::plan::Node;
+use crate::backend::{RestoreError, SnapshotError, SnapshotOptions, StoreError};
+use crate::coverage::OmissionReason;
+use crate::git::ObjectId;
+use crate::git::rollback::FoundRepository;
+use crate::path::RelPath;
+use crate::record::Record;
+use crate::snapshot::SnapshotId;
+use crate::tree::{Change, ContentId, Entry};
+use crate::workspace::{LockedWorkspace, Workspace};
+use crate::worktree::stat_cache::EntryStat;
+
+/// What the shared order of a restore needs from a backend.
+pub(crate) trait Restorable {
+    /// What a capture answers with.
+    type Capture: Captured;
+
+    /// Everything that was recorded of a snapshot. An id that the store does not have is
+    /// [`StoreError::UnknownSnapshot`].
+    fn record(&self, workspace: &Workspace, id: &SnapshotId) -> Result<Record, StoreError>;
+
+    /// Refuses a snapshot that can never be put back, such as one without its content. Cheap:
+    /// asked before anything else is done.
+    fn check_restorable(&self, record: &Record) -> Result<(), RestoreError>;
+
+    /// Captures what is there.
+    ///
+    /// A path that one of `keep` captured is captured although a rule ignores it. With
+    /// [`Publish::Yes`] the snapshot is durable and was read back, content included; with
+    /// [`Publish::No`] nothing is written.
+    fn capture(
+        &self,
+        workspace: &LockedWorkspace,
+        options: &SnapshotOptions,
+        keep: &[&Record],
+        publish: Publish,
+    ) -> Result<Self::Capture, SnapshotError>;
+
+    /// Every path at which `from` and `to` hold another entry, sorted by path, unique. Coverage
+    /// plays no part in it.
+    fn changes(
+        &self,
+        workspace: &Workspace,
+        from: Side<'_, Self::Capture>,
+        to: &Record,
+    ) -> Result<Vec<Change>, StoreError>;
+
+    /// What `side` captured at `path`. A directory with nothing captured in it may be `None`: the
+    /// caller looks into [`Record::empty_directories`] too.
+    fn lookup(
+        &self,
+        workspace: &Workspace,
+        side: Side<'_, Self::Capture>,
+        path: &RelPath,
+    ) -> Result<Option<Node>, StoreError>;
+
+    /// All entries, sorted by path. Asked for only where the usual permission bits of the two
+    /// sides differ, which makes every path a candidate.
+    fn entries(
+        &self,
+        workspace: &Workspace,
+        record: &Record,
+    ) -> Result<Vec<(RelPath, Entry)>, StoreError>;
+
+    /// Those of `paths` (files and links, sorted) that the ignore rules of `side` name: the ignore
+    /// files in its tree, the rules around it and the host's options. A path that the index of that
+    /// side has is not ignored, whatever the rules say.
+    fn ignored(
+        &self,
+        workspace: &Workspace,
+        side: Side<'_, Self::Capture>,
+        paths: &[RelPath],
+    ) -> Result<BTreeMap<RelPath, OmissionReason>, StoreError>;
+
+    /// Those of `ids` (sorted, unique) that the store does not have. Content is not read.
+    fn missing(
+        &self,
+        workspace: &Workspace,
+        ids: &[ContentId],
+    ) -> Result<Vec<ContentId>, StoreError>;
+
+    /// Writes the content with this id to `sink`, as a stream, and checks it against the id:
+    /// [`StoreError::Corrupt`] if it is not what the id says, whatever was written by then.
+    fn write_content(
+        &self,
+        workspace: &Workspace,
+        id: &ContentId,
+        sink: &mut dyn Write,
+    ) -> Result<(), ContentError>;
+
+    /// The user's repository as it is now; `None` if the backend knows of none, or it is gone.
+    fn repository(
+        &self,
+        workspace: &LockedWorkspace,
+    ) -> Result<Option<FoundRepository>, RestoreError>;
+
+    /// The bytes of a user's index that a snapshot kept.
+    fn index_bytes(&self, workspace: &Workspace, blob: &ObjectId) -> Result<Vec<u8>, StoreError>;
+}
+
+/// What was just captured, published or not.
+pub(crate) trait Captured {
+    /// The record as it was published, or would have been.
+    fn record(&self) -> &Record;
+
+    /// What `lstat` said of the captured file or link at `path` when its content was known to be
+    /// what the record says; `None` if it is not on disk or was not captured.
+    fn stat(&self, path: &RelPath) -> Option<EntryStat>;
+}
+
+/// Whether a capture becomes a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Publish {
+    Yes,
+    No,
+}
+
+/// A snapshot in the store, or a capture that was just made.
+#[derive(Debug)]
+pub(crate) enum Side<'a, C> {
+    Stored(&'a Record),
+    Now(&'a C),
+}
+
+impl<C> Clone for Side<'_, C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C> Copy for Side<'_, C> {}
+
+impl<'a, C: Captured> Side<'a, C> {
+    /// What was recorded of this side.
+    pub(crate) fn record(self) -> &'a Record {
+        match self {
+            Side::Stored(record) => record,
+            Side::Now(capture) => capture.record(),
+        }
+    }
+}
+
+/// Why some content could not be written where it was wanted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ContentError {
+    /// The store lacks it, or has something else under its id.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The place it was to be written to refused.
+    #[error("cannot write the content")]
+    Sink(#[source] std::io::Error),
+}
