@@ -98,7 +98,7 @@ pub trait Backend: Send + Sync {
         &self,
         workspace: &Workspace,
         snapshot: &Snapshot,
-    ) -> Result<Vec<Problem>, StoreError>;
+    ) -> Result<Verification, StoreError>;
 
     /// Forgets the snapshots with these ids. Content stays until [`Backend::collect`].
     fn forget(&self, workspace: &mut LockedWorkspace, ids: &[SnapshotId])
@@ -124,6 +124,11 @@ pub struct SnapshotOptions {
     pub captured_at: Timestamp,
     /// Whose it is. Default: the session `manual`, no run.
     pub owner: Owner,
+    /// The snapshot that a rollback from this one would go back to. The branch that HEAD named there
+    /// is then recorded too, wherever HEAD is by now: without that nobody could tell whether a
+    /// branch that a run left was moved by the run. An id that the store does not know does nothing,
+    /// and so does the hash backend. Default: none.
+    pub since: Option<SnapshotId>,
     /// What to leave out beyond git's rules or the default names. Default: nothing.
     pub ignore: IgnoreOptions,
     /// Paths to capture although a rule ignores them. Default: none.
@@ -149,6 +154,7 @@ impl SnapshotOptions {
             label,
             captured_at,
             owner: Owner::default(),
+            since: None,
             ignore: IgnoreOptions::default(),
             include: Vec::new(),
             max_untracked_file_bytes: 104_857_600,
@@ -162,6 +168,12 @@ impl SnapshotOptions {
     /// Sets [`SnapshotOptions::owner`].
     pub fn owner(mut self, owner: Owner) -> Self {
         self.owner = owner;
+        self
+    }
+
+    /// Sets [`SnapshotOptions::since`].
+    pub fn since(mut self, earlier: SnapshotId) -> Self {
+        self.since = Some(earlier);
         self
     }
 
@@ -349,8 +361,11 @@ pub enum RepositoryRestore {
     #[default]
     Nothing,
     /// Index and HEAD as `before` saw them, after making sure that they still are as `after` saw
-    /// them. The branch tip moves by compare-and-swap; the old one is kept by the safety tag
-    /// `refs/tags/stillframe/safety-<run>-<seq>`.
+    /// them. The tip of the branch that HEAD named at `before` moves by compare-and-swap; the old
+    /// one is kept by the safety tag `refs/tags/stillframe/safety-<run>-<seq>`. That goes for a
+    /// branch that HEAD had left by `after`, too, if `after` was taken with
+    /// [`SnapshotOptions::since`]; otherwise such a branch stays, and is named in
+    /// [`RestoreOutcome::repository_error`].
     ///
     /// HEAD or the tip is another than `after` saw: [`RestoreError::HeadMoved`], nothing is
     /// touched. A merge, rebase, cherry-pick, revert or bisect that is in progress and was not at
@@ -391,7 +406,8 @@ pub struct RestoreOutcome {
     pub leftover_ignored: Vec<RelPath>,
     /// Paths that differ from the goal and were left as they are, sorted.
     pub skipped: Vec<Skipped>,
-    /// The full name of the tag that keeps the old branch tip, if a branch moved.
+    /// The full name of the tag that keeps the old branch tip, if a branch moved. Where the commit of
+    /// a detached HEAD would be left without a name besides, it has the tag with the next number.
     pub safety_tag: Option<String>,
     /// What of the repository could not be put back although the files were, in words.
     pub repository_error: Option<String>,
@@ -456,6 +472,50 @@ impl Why {
     }
 }
 
+/// What the store was found to have of a snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct Verification {
+    /// What is missing or wrong; empty: all that the snapshot was taken with is there and right.
+    pub problems: Vec<Problem>,
+    /// The snapshot was taken without content ([`SnapshotOptions::retain_content`]). It can be
+    /// compared, and that is proven; it can not be restored, which is no damage.
+    pub without_content: bool,
+}
+
+impl Verification {
+    /// What was found of a snapshot with content; for implementations of [`Backend`].
+    pub fn new(problems: Vec<Problem>) -> Self {
+        Self {
+            problems,
+            without_content: false,
+        }
+    }
+
+    /// Sets [`Verification::without_content`].
+    pub fn without_content(mut self, without: bool) -> Self {
+        self.without_content = without;
+        self
+    }
+
+    /// Whether the snapshot can be restored as it was taken.
+    pub fn is_restorable(&self) -> bool {
+        self.problems.is_empty() && !self.without_content
+    }
+
+    /// What a proof found: that it met damage at all is what it was to find out.
+    pub(crate) fn proven(found: Result<Self, StoreError>) -> Result<Self, StoreError> {
+        let problem = match found {
+            Err(StoreError::Corrupt { what, detail }) => Problem::new(what, detail),
+            Err(error @ StoreError::UnknownSnapshot { .. }) => {
+                Problem::new("the snapshot", error.to_string())
+            }
+            other => return other,
+        };
+        Ok(Self::new(vec![problem]))
+    }
+}
+
 /// Something that makes a snapshot less than restorable.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
@@ -472,19 +532,6 @@ impl Problem {
         Self {
             what: what.into(),
             detail: detail.into(),
-        }
-    }
-
-    /// What a proof found: that it met damage at all is what it was to find out.
-    pub(crate) fn from_corruption(
-        proven: Result<Vec<Self>, StoreError>,
-    ) -> Result<Vec<Self>, StoreError> {
-        match proven {
-            Err(StoreError::Corrupt { what, detail }) => Ok(vec![Self::new(what, detail)]),
-            Err(error @ StoreError::UnknownSnapshot { .. }) => {
-                Ok(vec![Self::new("the snapshot", error.to_string())])
-            }
-            other => other,
         }
     }
 }

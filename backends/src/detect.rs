@@ -16,7 +16,8 @@ use crate::workspace::Workspace;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
-    /// git where the workspace lies in a work tree that can be read, otherwise hash.
+    /// git where the workspace lies in a work tree that can be read, otherwise hash. A bare
+    /// repository, and what lies in a git directory, is refused.
     #[default]
     Auto,
     /// git; outside of a work tree it is refused.
@@ -62,8 +63,10 @@ impl Detection {
 /// Chooses the backend for `workspace`. Reads; writes nothing.
 ///
 /// A repository in a format that cannot be read gives hash under [`Strategy::Auto`] and
-/// [`SnapshotError::Unsupported`] under [`Strategy::Git`], and the reason names the format. A
-/// damaged or hostile one is an error: it is never taken for "no repository".
+/// [`SnapshotError::Unsupported`] under [`Strategy::Git`], and the reason names the format. A bare
+/// repository is `Unsupported` under both, and so is what lies in a git directory: a restore there
+/// would write among a repository's own files, which nobody asked for who did not name the hash
+/// backend. A damaged or hostile one is an error: it is never taken for "no repository".
 pub fn detect(workspace: &Workspace, strategy: Strategy) -> Result<Detection, SnapshotError> {
     let path = printable(workspace.disk_path());
     let hash = |reason: String| Detection {
@@ -86,10 +89,10 @@ pub fn detect(workspace: &Workspace, strategy: Strategy) -> Result<Detection, Sn
         }
         Probe::None => format!("{path} is not in a git work tree"),
         Probe::Bare(git_dir) => {
-            format!(
-                "{} is a bare repository, which has no work tree",
-                printable(&git_dir)
-            )
+            return Err(SnapshotError::Unsupported(format!(
+                "{} (the strategy hash captures it as plain files)",
+                git::repository::no_work_tree(&git_dir)
+            )));
         }
         Probe::Unsupported { git_dir, format } => {
             format!(

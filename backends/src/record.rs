@@ -1,5 +1,7 @@
 //! What the store keeps of a snapshot beside its content: one JSON document for each.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{IgnoreOptions, StoreError};
@@ -66,6 +68,10 @@ pub(crate) struct GitState {
     pub(crate) common_dir: Identity,
     /// What HEAD named.
     pub(crate) head: Head,
+    /// The tips of further branches by full name, `None` for one that did not exist: those that the
+    /// snapshot which this one follows knew. See [`SnapshotOptions::since`](crate::SnapshotOptions).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) branches: BTreeMap<String, Option<ObjectId>>,
     /// The blob in the store with the bytes of the user's index; `None`: there was no index.
     pub(crate) index: Option<ObjectId>,
     /// merge, rebase, cherry-pick, revert or bisect, if one was in progress.
@@ -78,6 +84,16 @@ pub(crate) struct GitState {
     /// Ignore rules of the directories above the workspace, each with its directory below the work
     /// tree.
     pub(crate) rules_above: Vec<(RelPath, OutsideRules)>,
+}
+
+impl GitState {
+    /// The tip of each branch that is known by name, `None` for one that did not exist: HEAD's own,
+    /// and [`GitState::branches`].
+    pub(crate) fn tips(&self) -> BTreeMap<&str, Option<ObjectId>> {
+        let others = self.branches.iter().map(|(name, tip)| (&**name, *tip));
+        let own = self.head.branch().map(|name| (name, self.head.commit()));
+        others.chain(own).collect()
+    }
 }
 
 /// What HEAD names.
@@ -128,4 +144,36 @@ pub(crate) struct OutsideRules {
     pub(crate) origin: String,
     /// The text. Bytes that are no UTF-8 are replaced.
     pub(crate) text: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: &str = r#"{"common_dir":{"device":1,"inode":2},"head":{"state":"branch",
+        "branch":"refs/heads/main","commit":"0123456789012345678901234567890123456789"},
+        "index":null,"in_progress":null,"scope":"","outside_rules":[],"rules_above":[]}"#;
+
+    #[test]
+    fn a_state_without_further_branches_is_written_as_it_always_was() {
+        let state: GitState = serde_json::from_str(OLD).unwrap();
+        let tip = "0123456789012345678901234567890123456789".parse().ok();
+        assert_eq!(state.tips(), BTreeMap::from([("refs/heads/main", tip)]));
+        let written: serde_json::Value = serde_json::to_value(&state).unwrap();
+        assert_eq!(
+            written,
+            serde_json::from_str::<serde_json::Value>(OLD).unwrap()
+        );
+    }
+
+    #[test]
+    fn a_deleted_branch_is_told_from_one_that_nobody_looked_at() {
+        let mut state: GitState = serde_json::from_str(OLD).unwrap();
+        state.branches.insert("refs/heads/gone".to_owned(), None);
+        let text = serde_json::to_string(&state).unwrap();
+        let read: GitState = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, state);
+        assert_eq!(read.tips().get("refs/heads/gone"), Some(&None));
+        assert_eq!(read.tips().get("refs/heads/other"), None);
+    }
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use ractor::{Actor, ActorRef};
 use stillframe_artifact_store::{ArtifactKey, ArtifactMeta, ArtifactStore, FileStore};
 use stillframe_backends::{
-    ErrorKind, Identity, Interrupt, Problem, RelPath, Snapshot, SnapshotId, StateDir, Why,
-    Workspace,
+    ErrorKind, Identity, Interrupt, Problem, RelPath, Snapshot, SnapshotId, StateDir, Verification,
+    Why, Workspace,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -720,16 +720,18 @@ fn verify_snapshots(parts: &Parts, workspace: &Workspace) -> Result<Vec<Snapshot
     let mut verdicts = Vec::new();
     for row in rows {
         let snapshot = row.snapshot;
-        let verdict = |problems| SnapshotVerdict {
+        let verdict = |found: Verification| SnapshotVerdict {
             id: snapshot.id.clone(),
             backend: snapshot.backend,
-            problems,
+            problems: found.problems,
+            without_content: found.without_content,
         };
+        let unproven = |problem| verdict(Verification::new(vec![problem]));
         let backend = match workspaces::backend_of(parts, snapshot.backend) {
             Ok(backend) => backend,
             Err(e) => {
                 let what = snapshot.id.to_string();
-                verdicts.push(verdict(vec![Problem::new(what, e.chain())]));
+                verdicts.push(unproven(Problem::new(what, e.chain())));
                 continue;
             }
         };
@@ -741,7 +743,7 @@ fn verify_snapshots(parts: &Parts, workspace: &Workspace) -> Result<Vec<Snapshot
         // A row is believed only with what the store has.
         if !listed[kind].contains(&snapshot.id) {
             let problem = Problem::new(snapshot.id.to_string(), "the store does not have it");
-            verdicts.push(verdict(vec![problem]));
+            verdicts.push(unproven(problem));
             continue;
         }
         verdicts.push(verdict(backend.verify(workspace, &snapshot)?));

@@ -78,6 +78,14 @@ pub(crate) struct Closing {
     pub(crate) error: Option<Failure>,
 }
 
+/// Which of a run's snapshots is to be taken.
+struct Wanted {
+    label: Label,
+    id: SnapshotId,
+    /// The one that a rollback from it goes back to.
+    since: Option<SnapshotId>,
+}
+
 /// How the part before the work ended, if it did not lead to the work.
 enum NotStarted {
     Refused(Error),
@@ -248,8 +256,11 @@ impl RunTask {
         let capture = self.capture(
             place.opened,
             backend,
-            Label::BEFORE,
-            place.before,
+            Wanted {
+                label: Label::BEFORE,
+                id: place.before,
+                since: None,
+            },
             interrupt.clone(),
             patience,
         );
@@ -274,8 +285,7 @@ impl RunTask {
         &self,
         opened: Opened,
         backend: Arc<dyn Backend>,
-        label: Label,
-        id: SnapshotId,
+        wanted: Wanted,
         interrupt: Interrupt,
         patience: Duration,
     ) -> Result<Snapshot, Error> {
@@ -284,9 +294,15 @@ impl RunTask {
         let workspace = opened.workspace.clone();
         let what = "the capture of a run";
         workspaces::work(&self.core, &workspace, what, patience, move |locked| {
-            let mut options =
-                opened.snapshot_options(&parts, label, &session_id, Some(&run_id), interrupt);
-            options.id = id;
+            let mut options = opened.snapshot_options(
+                &parts,
+                wanted.label,
+                &session_id,
+                Some(&run_id),
+                interrupt,
+            );
+            options.id = wanted.id;
+            options.since = wanted.since;
             workspaces::capture(
                 &parts,
                 locked,
@@ -373,8 +389,11 @@ impl RunTask {
             .capture(
                 place.opened.clone(),
                 backend,
-                status.closing_label(),
-                place.after,
+                Wanted {
+                    label: status.closing_label(),
+                    id: place.after,
+                    since: Some(before.id.clone()),
+                },
                 Interrupt::never(),
                 CLOSING_PATIENCE,
             )

@@ -345,7 +345,7 @@ pub struct SessionStats {
     pub total_bytes: u64,
 }
 
-/// Whether everything that is kept can be given back.
+/// Whether everything that is kept is whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct VerifyOutcome {
@@ -370,8 +370,17 @@ pub struct SnapshotVerdict {
     pub id: SnapshotId,
     /// Who captured it.
     pub backend: BackendKind,
-    /// What makes it less than restorable; empty: it is whole.
+    /// What is missing or wrong; empty: it is whole.
     pub problems: Vec<Problem>,
+    /// It was taken without content: it can be compared, and not restored. That is no damage.
+    pub without_content: bool,
+}
+
+impl SnapshotVerdict {
+    /// Whether it can be restored as it was taken.
+    pub fn is_restorable(&self) -> bool {
+        self.problems.is_empty() && !self.without_content
+    }
 }
 
 /// What is wrong with an artifact.

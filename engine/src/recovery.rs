@@ -121,6 +121,7 @@ fn untold_restore(
     };
     let options = SnapshotOptions::new(Label::AFTER, parts.now())
         .owner(owner)
+        .since(guard.id.clone())
         .retain_content(true);
     let backend = workspaces::backend_of(parts, guard.backend)?;
     let after = backend.snapshot(locked, &options)?;
@@ -321,6 +322,7 @@ async fn close(core: &Core, run: &RunRow) -> Result<Closing, Error> {
                     Interrupt::never(),
                 );
                 options.id = recorded.after.clone();
+                options.since = Some(before.id.clone());
                 workspaces::capture(
                     &parts,
                     locked,

@@ -415,8 +415,9 @@ async fn restore(
         if request.repository {
             // What is there stands for what a run left: anything else would be a guess at what
             // the index and the branch may lose.
-            let present =
-                opened.snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt);
+            let present = opened
+                .snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt)
+                .since(target.id.clone());
             let present = backend.snapshot(locked, &present)?;
             let row = workspaces::row_of(locked, &present, Some(&session_id), None);
             workspaces::keep(&parts, vec![row])?;

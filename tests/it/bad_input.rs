@@ -38,15 +38,21 @@ fn an_unknown_strategy_is_refused() {
     }
 }
 
+// Behaviour 14, 14.1
 #[test]
 fn a_bare_repository_is_no_workspace() {
     let ws = TestWorkspace::plain();
     ws.git(["init", "-q", "--bare"]);
-    ws.untouched(|| {
-        ws.try_json(["snapshot", "--strategy", "git"])
-            .refused("Unsupported")
-    });
+    for strategy in ["git", "auto"] {
+        ws.untouched(|| {
+            ws.try_json(["snapshot", "--strategy", strategy])
+                .refused("Unsupported")
+        });
+        let run = ws.untouched(|| ws.run(["--strategy", strategy], "touch ran"));
+        run.exits(125).error("Unsupported");
+    }
     assert!(ws.stores().is_empty());
+    ws.try_json(["snapshot", "--strategy", "hash"]).ok();
 }
 
 // The issue: a cap of zero

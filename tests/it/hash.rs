@@ -445,3 +445,45 @@ fn a_flipped_bit_in_kept_content_is_found() {
         assert_eq!(output.code, 1, "{output}");
     });
 }
+
+#[test]
+fn verify_tells_what_was_taken_without_content_and_calls_it_no_damage() {
+    let ws = TestWorkspace::plain();
+    ws.write("file", "one\n");
+    let hashes = ws.snapshot();
+    let content = ws.json(["snapshot", "--retain-content"]);
+
+    let found = ws.json(["verify"]);
+    let verdict = |id: &str| {
+        let all = found["snapshots"].as_array().unwrap();
+        let one = all.iter().find(|s| s["id"] == id).unwrap();
+        assert_eq!(one["problems"], serde_json::json!([]), "{found}");
+        one["without_content"].clone()
+    };
+    assert_eq!(verdict(hashes.id()), true);
+    assert_eq!(verdict(content["id"].as_str().unwrap()), false);
+
+    let told = ws.stillframe(["verify"]).ok();
+    let text = told.stdout_text();
+    assert!(text.contains("1 snapshot can be restored"), "{text}");
+    assert!(
+        text.contains("1 snapshot can be compared but not restored"),
+        "{text}"
+    );
+
+    // What is damaged is damaged, with content or without.
+    for entry in walkdir::WalkDir::new(ws.state().join("workspaces")) {
+        let entry = entry.unwrap();
+        if entry
+            .path()
+            .parent()
+            .is_some_and(|p| p.ends_with("manifests"))
+        {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    let told = ws.stillframe(["verify"]).exits(1);
+    let text = told.stdout_text();
+    assert!(text.contains("0 snapshots can be restored"), "{text}");
+    assert!(!text.contains("can be compared"), "{text}");
+}

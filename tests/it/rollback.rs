@@ -590,19 +590,58 @@ fn a_file_that_a_sparse_checkout_left_out_is_not_removed_by_a_rollback() {
     assert_eq!(rollback["skipped"][0]["reason"], "sparse", "{run}");
 }
 
-// DESIGN D8: no snapshot saw who moved a branch that HEAD did not name
+/// What a run does to the branch that HEAD named, once HEAD names something else.
+const MOVES_WHAT_IT_LEFT: [&str; 3] = [
+    "git checkout -q -b other; git branch -q -f main HEAD~1",
+    "git checkout -q --detach; git update-ref refs/heads/main HEAD~1; echo x > file",
+    "git checkout -q --detach; git branch -q -D main",
+];
+
+// DESIGN D8; behaviour 4.2: by compare-and-swap, wherever HEAD was by then
 #[test]
-fn a_branch_that_the_run_left_and_then_moved_stays_and_is_named() {
-    let ws = TestWorkspace::repository();
-    ws.write("file", "x\n");
-    ws.commit("more");
-    let script = format!("{GIT} git checkout -q -b other; git branch -f main HEAD~1; exit 1");
-    let run = ws.run(ROLLBACK, &script).exits(1).json();
-    let rollback = &run["workspace"]["rollback"];
-    assert_eq!(rollback["status"], "completed", "{rollback}");
-    let told = rollback["error"]["message"].as_str().unwrap();
-    assert!(told.contains("refs/heads/main"), "{told}");
-    assert_eq!(ws.git(["symbolic-ref", "HEAD"]), "refs/heads/main");
+fn a_branch_that_the_run_left_and_then_moved_goes_back_with_head() {
+    for script in MOVES_WHAT_IT_LEFT {
+        let ws = TestWorkspace::repository();
+        ws.write("file", "1\n");
+        ws.commit("more");
+        let tip = ws.git(["rev-parse", "main"]);
+        let script = format!("{GIT} {script}");
+        let rollback = completed(ws.run(ROLLBACK, &format!("{script}; exit 1")));
+        assert_eq!(ws.git(["symbolic-ref", "HEAD"]), "refs/heads/main");
+        assert_eq!(ws.git(["rev-parse", "main"]), tip, "{script}");
+        assert_eq!(ws.git(["status", "--porcelain"]), "");
+        if let Some(tag) = rollback["safety_tag"].as_str() {
+            assert_eq!(
+                ws.git(["rev-parse", tag]),
+                ws.git(["rev-parse", "main~1"]),
+                "the tip that the run gave it"
+            );
+        } else {
+            assert!(script.contains("-D"), "{rollback}");
+        }
+        ws.git(["fsck", "--strict", "--connectivity-only"]);
+    }
+}
+
+#[test]
+fn an_undo_takes_a_branch_back_that_the_run_left_and_another_gives_it_again() {
+    for script in MOVES_WHAT_IT_LEFT {
+        let ws = TestWorkspace::repository();
+        ws.write("file", "1\n");
+        ws.commit("more");
+        let seen = || {
+            let head = fs::read_to_string(ws.path(".git/HEAD")).unwrap();
+            (head, ws.git(["for-each-ref", "refs/heads/main"]))
+        };
+        let before = seen();
+        ws.run::<&str>([], &format!("{GIT} {script}")).ok();
+        let after = seen();
+        for (round, is) in [&before, &after, &before].into_iter().enumerate() {
+            let outcome = ws.undo();
+            assert!(outcome["error"].is_null(), "{outcome}");
+            assert_eq!(seen(), *is, "{script}, round {round}");
+        }
+    }
 }
 
 /// A run of git that fails: afterwards branch, HEAD, index, files and status are as before.

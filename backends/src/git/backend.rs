@@ -5,8 +5,8 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use crate::backend::{
-    Backend, DiffError, Problem, Recovery, RestoreError, RestoreOptions, RestoreOutcome,
-    SnapshotError, SnapshotOptions, StoreError, Why,
+    Backend, DiffError, Recovery, RestoreError, RestoreOptions, RestoreOutcome, SnapshotError,
+    SnapshotOptions, StoreError, Verification, Why,
 };
 use crate::coverage::OmissionReason;
 use crate::diff::{self, Diff, DiffOptions, PatchText};
@@ -22,7 +22,7 @@ use crate::git::user_index::{self, IndexError};
 use crate::ignore_rules::{HostRules, IgnoreStack, RuleFile};
 use crate::patch;
 use crate::path::RelPath;
-use crate::record::Record;
+use crate::record::{GitState, Record};
 use crate::restore::{
     self, Captured, ContentError, Node, Publish, Restorable, RestoreGoal, RestorePlan, Side,
 };
@@ -61,9 +61,8 @@ fn repository_of(workspace: &Workspace) -> Result<UserRepository, SnapshotError>
         Probe::None => Err(SnapshotError::Unsupported(format!(
             "{path} is not in a git work tree"
         ))),
-        Probe::Bare(git_dir) => Err(SnapshotError::Unsupported(format!(
-            "{} is a bare repository, which has no work tree",
-            git_dir.display()
+        Probe::Bare(git_dir) => Err(SnapshotError::Unsupported(repository::no_work_tree(
+            &git_dir,
         ))),
         Probe::Unsupported { git_dir, format } => Err(SnapshotError::Unsupported(format!(
             "the repository {} uses {format}, which cannot be read",
@@ -124,12 +123,27 @@ impl GitBackend {
             &store,
             options,
             Keep { trees },
+            &known_branches(&store, options)?,
         )?;
         Ok(GitCapture(match publish {
             Publish::Yes => capture::publish(workspace, &store, options, captured)?,
             Publish::No => captured.into(),
         }))
     }
+}
+
+/// The branches that were known when the snapshot was taken which this one follows.
+fn known_branches(store: &Store, options: &SnapshotOptions) -> Result<Vec<String>, StoreError> {
+    let Some(id) = &options.since else {
+        return Ok(Vec::new());
+    };
+    let git = match store.record(id) {
+        Ok(record) => record.git,
+        Err(StoreError::UnknownSnapshot { .. }) => None,
+        Err(error) => return Err(error),
+    };
+    let names = git.iter().flat_map(GitState::tips);
+    Ok(names.map(|(name, _)| name.to_owned()).collect())
 }
 
 /// The tree of the workspace in a snapshot.
@@ -650,16 +664,17 @@ impl Backend for GitBackend {
         &self,
         workspace: &Workspace,
         snapshot: &Snapshot,
-    ) -> Result<Vec<Problem>, StoreError> {
+    ) -> Result<Verification, StoreError> {
         let proven = match store_of(workspace)? {
             Some(store) => store
                 .record(&snapshot.id)
-                .and_then(|record| store.verify(&record, &mut Proven::default())),
+                .and_then(|record| store.verify(&record, &mut Proven::default()))
+                .map(Verification::new),
             None => Err(StoreError::UnknownSnapshot {
                 id: snapshot.id.clone(),
             }),
         };
-        Problem::from_corruption(proven)
+        Verification::proven(proven)
     }
 
     fn forget(

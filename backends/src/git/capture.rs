@@ -1,7 +1,7 @@
 //! Capturing a work tree of git's.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use crate::git::store::{Parts, Store};
 use crate::git::trees::{self, Trees};
 use crate::git::{ObjectHasher, ObjectId, ObjectKind};
 use crate::path::RelPath;
-use crate::record::{GitState, RECORD_VERSION, Record};
+use crate::record::{GitState, Head, RECORD_VERSION, Record};
 use crate::snapshot::{BackendKind, Snapshot};
 use crate::tree::{ContentId, EntryKind};
 use crate::workspace::LockedWorkspace;
@@ -86,13 +86,14 @@ pub(crate) struct Keep {
 /// Captures `workspace` into `store`; nothing is visible until [`publish`].
 ///
 /// Without a repository, because a run has removed it, the files are captured by what the cache
-/// still knows of it.
+/// still knows of it. `branches` are those whose tips are recorded beside that of HEAD's.
 pub(crate) fn capture(
     workspace: &LockedWorkspace,
     repository: Option<&UserRepository>,
     store: &Store,
     options: &SnapshotOptions,
     keep: Keep,
+    branches: &[String],
 ) -> Result<Captured, SnapshotError> {
     let started = Instant::now();
     let root = Root::open(workspace).map_err(|source| SnapshotError::Unreadable {
@@ -142,6 +143,7 @@ pub(crate) fn capture(
             let head_tree = repository.head_tree(&head).unwrap_or_default();
             let git = GitState {
                 common_dir: repository.identity(),
+                branches: tips_of(repository, branches, &head),
                 head,
                 index: cache.index.as_ref().and_then(|stamp| sha1(&stamp.blob)),
                 in_progress: repository.in_progress().map(str::to_owned),
@@ -267,6 +269,20 @@ pub(crate) fn forget_cache(workspace: &LockedWorkspace) -> Result<(), PathError>
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(PathError::at("remove", path)(e)),
         _ => Ok(()),
     }
+}
+
+/// Where these branches are; HEAD's own is told by HEAD. One whose ref is a trap, damaged or a name
+/// for another ref is left out: a rollback then leaves it where it is, and says so.
+fn tips_of(
+    repository: &UserRepository,
+    branches: &[String],
+    head: &Head,
+) -> BTreeMap<String, Option<ObjectId>> {
+    branches
+        .iter()
+        .filter(|name| head.branch() != Some(name))
+        .filter_map(|name| Some((name.clone(), repository.tip(name).ok()?)))
+        .collect()
 }
 
 fn short_branch(full: &str) -> String {

@@ -58,7 +58,8 @@ const MAX_SYMREF_DEPTH: u32 = 5;
 pub(crate) enum Probe {
     /// No repository: git would say the same.
     None,
-    /// The workspace lies in a bare repository, at this path, or in a git directory itself.
+    /// The workspace lies in a bare repository, at this path, or in the git directory of another one:
+    /// among a repository's own files, and in no work tree.
     Bare(PathBuf),
     /// A repository in a format that cannot be read.
     Unsupported {
@@ -231,21 +232,30 @@ pub(crate) fn probe(workspace_path: &Path) -> Result<Probe, RepositoryError> {
     Ok(Probe::None)
 }
 
-/// Whether `directory` is itself a git directory. It is not read any further, so whatever keeps it
-/// from being one is no error.
+/// Whether `directory` is itself a git directory, by what git asks (`is_git_directory`): links count as
+/// what they lead to. It is not read any further, so whatever keeps it from being one is no error.
 fn is_bare(directory: &Path) -> bool {
     // Most directories have none of these, and need not be opened (or may not).
-    let has = |name: &str| fs::symlink_metadata(directory.join(name)).is_ok();
-    has("HEAD")
-        && has("objects")
-        && has("refs")
-        && GitDir::open(directory).is_ok_and(|git_dir| {
-            let is = |name: &str, kind| git_dir.kind(name).is_ok_and(|found| found == kind);
-            let head = git_dir.read("HEAD", MAX_LINE_BYTES);
-            is("objects", Kind::Directory)
-                && is("refs", Kind::Directory)
-                && matches!(head, Ok(Some(text)) if RefText::is_head(&text))
-        })
+    let has_directory =
+        |name: &str| fs::metadata(directory.join(name)).is_ok_and(|meta| meta.is_dir());
+    let is_head = || match fs::read_link(directory.join("HEAD")) {
+        // What very old versions of git made of a symbolic ref.
+        Ok(target) => target.starts_with("refs"),
+        Err(_) => GitDir::open(directory)
+            .and_then(|git_dir| git_dir.read("HEAD", MAX_LINE_BYTES))
+            .is_ok_and(|text| text.is_some_and(|text| RefText::is_head(&text))),
+    };
+    has_directory("objects") && has_directory("refs") && is_head()
+}
+
+/// Why nothing is captured in a git directory.
+pub(crate) fn no_work_tree(git_dir: &Path) -> String {
+    let what = if git_dir.file_name().is_some_and(|name| name == ".git") {
+        "the git directory of a repository, and no work tree"
+    } else {
+        "a bare repository, which has no work tree"
+    };
+    format!("{} is {what}", printable(git_dir))
 }
 
 /// A directory with a `.git` that is, or was, a repository.
@@ -546,38 +556,25 @@ impl UserRepository {
     pub(crate) fn head(&self) -> Result<Head, RepositoryError> {
         let mut name = "HEAD".to_owned();
         for _ in 0..=MAX_SYMREF_DEPTH {
-            let holder = self.holder_of(&name);
-            let text = match holder.kind(&name)? {
-                // An empty directory is what remains of branches below this name.
-                Kind::Directory if name != "HEAD" => None,
-                _ => holder.read(&name, MAX_LINE_BYTES)?,
-            };
-            let found = match text {
-                Some(text) => RefText::parse(&text).ok_or_else(|| RepositoryError::Damaged {
-                    path: holder.disk_path(&name),
-                    reason: "it names neither a ref nor a commit".to_owned(),
-                })?,
+            match self.ref_text(&name)? {
                 None if name == "HEAD" => {
                     return Err(RepositoryError::Damaged {
-                        path: holder.disk_path(&name),
+                        path: self.git_dir.disk_path("HEAD"),
                         reason: "it is missing".to_owned(),
                     });
                 }
-                None => match self.packed_ref(&name)? {
-                    Some(id) => RefText::Id(id),
-                    None => return Ok(Head::Unborn { branch: name }),
-                },
-            };
-            match found {
-                RefText::Id(commit) if name == "HEAD" => return Ok(Head::Detached { commit }),
-                RefText::Id(commit) => {
+                None => return Ok(Head::Unborn { branch: name }),
+                Some(RefText::Id(commit)) if name == "HEAD" => {
+                    return Ok(Head::Detached { commit });
+                }
+                Some(RefText::Id(commit)) => {
                     return Ok(Head::Branch {
                         branch: name,
                         commit,
                     });
                 }
-                RefText::Symbolic(target) => {
-                    name = self.ref_name(holder.disk_path(&name), target)?
+                Some(RefText::Symbolic(target)) => {
+                    name = self.ref_name(self.holder_of(&name).disk_path(&name), target)?;
                 }
             }
         }
@@ -585,6 +582,39 @@ impl UserRepository {
             path: self.git_dir.disk_path("HEAD"),
             reason: format!("it leads through more than {MAX_SYMREF_DEPTH} symbolic refs"),
         })
+    }
+
+    /// The commit that a branch names, by the branch's full name; `None` if there is no such branch.
+    /// A symbolic ref is no branch of its own, and not followed.
+    pub(crate) fn tip(&self, branch: &str) -> Result<Option<ObjectId>, RepositoryError> {
+        match self.ref_text(branch)? {
+            None => Ok(None),
+            Some(RefText::Id(commit)) => Ok(Some(commit)),
+            Some(RefText::Symbolic(_)) => Err(RepositoryError::Unsupported {
+                what: format!("the symbolic ref {branch}"),
+            }),
+        }
+    }
+
+    /// What HEAD or a ref says, loose or packed; `None` if there is none of that name.
+    fn ref_text(&self, name: &str) -> Result<Option<RefText>, RepositoryError> {
+        let holder = self.holder_of(name);
+        let text = match holder.kind(name)? {
+            // An empty directory is what remains of branches below this name.
+            Kind::Directory if name != "HEAD" => None,
+            _ => holder.read(name, MAX_LINE_BYTES)?,
+        };
+        match text {
+            Some(text) => match RefText::parse(&text) {
+                Some(found) => Ok(Some(found)),
+                None => Err(RepositoryError::Damaged {
+                    path: holder.disk_path(name),
+                    reason: "it names neither a ref nor a commit".to_owned(),
+                }),
+            },
+            None if name == "HEAD" => Ok(None),
+            None => Ok(self.packed_ref(name)?.map(RefText::Id)),
+        }
     }
 
     /// The bytes of the index, and what `fstat` said of the file; `None` if there is none, as

@@ -95,8 +95,9 @@ pub(crate) struct RepositoryPlan {
     operation: String,
     /// Seconds since the Unix epoch.
     at: i64,
-    tag: Option<(String, ObjectId)>,
-    branch: Option<BranchMove>,
+    /// The safety tags: that of a branch's old tip first.
+    tags: Vec<(String, ObjectId)>,
+    branches: Vec<BranchMove>,
     head: Option<HeadMove>,
     index: Option<IndexChange>,
     /// What cannot be put back, in words.
@@ -109,6 +110,8 @@ struct BranchMove {
     name: String,
     from: Option<ObjectId>,
     to: Option<ObjectId>,
+    /// HEAD names it all the while, so that HEAD's reflog tells of it, too.
+    is_heads: bool,
 }
 
 /// HEAD, as the text of the file without its line end.
@@ -180,24 +183,28 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
     let lock = lock_repository(request.state, &found.common_dir, request.patience)?;
     let mut plan = RepositoryPlan::at(found, request.now)?;
     let mut index = None;
-    if found.head == after.head {
-        if let Err(error) = plan.move_back(request, found, after) {
-            // The run left a trap there. That must not keep it from being rolled back otherwise.
-            (plan.tag, plan.branch, plan.head) = (None, None, None);
-            plan.notes.push(format!(
-                "HEAD and branch were left where they are: {}",
-                chain(&error)
-            ));
-        }
-        index = plan.put_index_back(request, found, after)?;
-    } else if request.keeps_edits {
-        plan.notes.push(format!(
-            "HEAD is at {}, not at {} where the operation left it: HEAD, branch and index were kept",
-            described(&found.head),
-            described(&after.head)
-        ));
+    let moved = if found.head == after.head {
+        plan.move_back(request, found, after)
     } else {
-        return Err(head_moved(&after.head, &found.head));
+        Some(HeadMoved::of_head(&after.head, &found.head))
+    };
+    match moved {
+        None => index = plan.put_index_back(request, found, after)?,
+        Some(moved) if request.keeps_edits => plan.notes.push(format!(
+            "{} is at {}, not at {} where the operation left it: HEAD, branch and index were kept",
+            moved.what, moved.found, moved.expected
+        )),
+        Some(HeadMoved {
+            what,
+            expected,
+            found,
+        }) => {
+            return Err(RestoreError::HeadMoved {
+                what,
+                expected,
+                found,
+            });
+        }
     }
     Ok(Prepared {
         plan,
@@ -284,7 +291,10 @@ impl RepositoryPlan {
 
     /// Whether nothing of the repository is to be changed.
     pub(crate) fn is_empty(&self) -> bool {
-        self.tag.is_none() && self.branch.is_none() && self.head.is_none() && self.index.is_none()
+        self.tags.is_empty()
+            && self.branches.is_empty()
+            && self.head.is_none()
+            && self.index.is_none()
     }
 
     /// What cannot be put back, in words; `None` if there is nothing of that kind.
@@ -297,77 +307,47 @@ impl RepositoryPlan {
         path_of(&self.common_dir)
     }
 
-    /// Plans where HEAD and its branch go.
+    /// Plans where HEAD and branches go; answers with what somebody moved since `after`, if
+    /// anything.
     fn move_back(
         &mut self,
         request: &Request<'_>,
         found: &FoundRepository,
         after: &GitState,
-    ) -> Result<(), PutError> {
-        let before = &request.before.head;
-        if *before == after.head {
-            return Ok(());
-        }
+    ) -> Option<HeadMoved> {
+        let planned = Refs::open(&found.common_dir).and_then(|refs| {
+            let now = |name: &str| refs.resolve(name);
+            let moves = Moves::between(request.before, after, &now)?;
+            let tags = match &moves {
+                Ok(moves) => free_tags(&refs, request.run_id, &moves.unnamed)?,
+                Err(_) => Vec::new(),
+            };
+            Ok((moves, tags))
+        });
+        let (mut moves, tags) = match planned {
+            Ok((Ok(moves), tags)) => (moves, tags),
+            Ok((Err(moved), _)) => return Some(moved),
+            // The run left a trap there. That must not keep it from being rolled back otherwise.
+            Err(error) => {
+                self.notes.push(format!(
+                    "HEAD and branch were left where they are: {}",
+                    chain(&error)
+                ));
+                return None;
+            }
+        };
         let objects = Objects::open(&found.common_dir);
-        if let Some(commit) = before.commit()
-            && !objects.has(commit)
-        {
+        let lost = moves.destinations().find(|commit| !objects.has(*commit));
+        if let Some(commit) = lost {
             self.notes.push(format!(
                 "commit {commit} is not in the repository any more: HEAD and branch were left at {}",
                 described(&after.head)
             ));
-            return Ok(());
+            return None;
         }
-        let refs = Refs::open(&found.common_dir)?;
-        if before.branch().is_some() && before.branch() == after.head.branch() {
-            let name = before.branch().expect("just compared").to_owned();
-            let tip = refs.resolve(&name)?;
-            if tip != after.head.commit() {
-                return Err(PutError::Moved {
-                    what: name,
-                    expected: shown(after.head.commit()),
-                    found: shown(tip),
-                });
-            }
-            self.branch = Some(BranchMove {
-                name,
-                from: after.head.commit(),
-                to: before.commit(),
-            });
-        } else {
-            self.head = Some(HeadMove {
-                from: head_text(&after.head),
-                to: head_text(before),
-                commits: (after.head.commit(), before.commit()),
-            });
-            if let Some(branch) = before.branch() {
-                // No snapshot saw this branch after the run, so nobody knows who moved it.
-                let tip = refs.resolve(branch)?;
-                if tip.is_none() && before.commit().is_some() {
-                    // It was deleted or renamed. Made anew it takes nothing from anybody, and HEAD
-                    // must not name a branch that is not there.
-                    self.branch = Some(BranchMove {
-                        name: branch.to_owned(),
-                        from: None,
-                        to: before.commit(),
-                    });
-                } else if tip != before.commit() {
-                    self.notes.push(format!(
-                        "{branch} was at {} and is at {}; HEAD named another branch by then, so it was left there",
-                        shown(before.commit()),
-                        shown(tip)
-                    ));
-                }
-            }
-        }
-        let is_kept_by_branch = self.branch.is_none() && after.head.branch().is_some();
-        if let Some(commit) = after.head.commit()
-            && before.commit() != Some(commit)
-            && !is_kept_by_branch
-        {
-            self.tag = Some((free_tag(&refs, request.run_id, commit)?, commit));
-        }
-        Ok(())
+        self.notes.append(&mut moves.notes);
+        (self.tags, self.branches, self.head) = (tags, moves.branches, moves.head);
+        None
     }
 
     /// Plans what the index becomes; answers with its bytes.
@@ -427,19 +407,126 @@ fn operation_name(operation: &str) -> &'static str {
         .unwrap_or("git operation")
 }
 
-fn head_moved(expected: &Head, found: &Head) -> RestoreError {
-    let (what, expected, found) = match (expected.branch(), found.branch()) {
-        (Some(a), Some(b)) if a == b => (
-            a.to_owned(),
-            shown(expected.commit()),
-            shown(found.commit()),
-        ),
-        _ => ("HEAD".to_owned(), described(expected), described(found)),
-    };
-    RestoreError::HeadMoved {
-        what,
-        expected,
-        found,
+/// Something that is not where the operation left it.
+#[derive(Debug, PartialEq, Eq)]
+struct HeadMoved {
+    /// HEAD, or the full name of a branch.
+    what: String,
+    expected: String,
+    found: String,
+}
+
+impl HeadMoved {
+    fn of_head(expected: &Head, found: &Head) -> Self {
+        match (expected.branch(), found.branch()) {
+            (Some(a), Some(b)) if a == b => Self::of_branch(a, expected.commit(), found.commit()),
+            _ => Self {
+                what: "HEAD".to_owned(),
+                expected: described(expected),
+                found: described(found),
+            },
+        }
+    }
+
+    fn of_branch(name: &str, expected: Option<ObjectId>, found: Option<ObjectId>) -> Self {
+        Self {
+            what: name.to_owned(),
+            expected: shown(expected),
+            found: shown(found),
+        }
+    }
+}
+
+/// Where HEAD and branches go.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Moves {
+    branches: Vec<BranchMove>,
+    head: Option<HeadMove>,
+    /// The commits that no branch names afterwards, and HEAD neither: a branch's old tip first.
+    unnamed: Vec<ObjectId>,
+    /// What is left where it is, in words.
+    notes: Vec<String>,
+}
+
+impl Moves {
+    /// What takes HEAD, its branch and the branches that both states know from `after` to `before`,
+    /// while HEAD is as `after` has it. `now` says where a branch is by now.
+    ///
+    /// A branch is moved only if the operation moved it, and if it is where the operation left it.
+    fn between(
+        before: &GitState,
+        after: &GitState,
+        now: &dyn Fn(&str) -> Result<Option<ObjectId>, PutError>,
+    ) -> Result<Result<Self, HeadMoved>, PutError> {
+        let (from, to) = (&after.head, &before.head);
+        let mut moves = Self::default();
+        if head_text(from) != head_text(to) {
+            moves.head = Some(HeadMove {
+                from: head_text(from),
+                to: head_text(to),
+                commits: (from.commit(), to.commit()),
+            });
+        }
+        let left = after.tips();
+        for (name, was) in before.tips() {
+            let gets_head = moves.head.is_some() && to.branch() == Some(name);
+            match left.get(name) {
+                Some(left) if *left != was || gets_head => {
+                    let found = now(name)?;
+                    if found != *left {
+                        return Ok(Err(HeadMoved::of_branch(name, *left, found)));
+                    }
+                    if found != was {
+                        let is_heads = moves.head.is_none() && to.branch() == Some(name);
+                        moves.branch(name, found, was, is_heads);
+                    }
+                }
+                Some(_) => {}
+                None if gets_head => moves.unseen_branch(name, now(name)?, was),
+                None => {}
+            }
+        }
+        if let Head::Detached { commit } = from
+            && to.commit() != Some(*commit)
+            && !moves.unnamed.contains(commit)
+        {
+            moves.unnamed.push(*commit);
+        }
+        Ok(Ok(moves))
+    }
+
+    fn branch(&mut self, name: &str, from: Option<ObjectId>, to: Option<ObjectId>, is_heads: bool) {
+        self.unnamed
+            .extend(from.filter(|commit| !self.unnamed.contains(commit)));
+        self.branches.push(BranchMove {
+            name: name.to_owned(),
+            from,
+            to,
+            is_heads,
+        });
+    }
+
+    /// HEAD goes back to a branch that nobody looked at after the operation, so it is not known who
+    /// moved it.
+    fn unseen_branch(&mut self, name: &str, now: Option<ObjectId>, to: Option<ObjectId>) {
+        if now.is_none() && to.is_some() {
+            // It was deleted or renamed. Made anew it takes nothing from anybody, and HEAD must not
+            // name a branch that is not there.
+            self.branch(name, None, to, false);
+        } else if now != to {
+            self.notes.push(format!(
+                "{name} was at {} and is at {}; it was not looked at when HEAD named another branch, \
+                 so it was left there",
+                shown(to),
+                shown(now)
+            ));
+        }
+    }
+
+    /// The commits that HEAD and branches go to.
+    fn destinations(&self) -> impl Iterator<Item = ObjectId> {
+        let branches = self.branches.iter().filter_map(|branch| branch.to);
+        branches.chain(self.head.iter().filter_map(|head| head.commits.1))
     }
 }
 
@@ -487,27 +574,39 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// A name for the safety tag that no ref has, or that has this commit already.
+/// A name for the safety tag of each commit that no other ref has, or that has this commit already.
 ///
 /// A symbolic ref at the name is none of ours, and is not followed: the branch stays where it is.
-fn free_tag(refs: &Refs, run_id: &str, commit: ObjectId) -> Result<String, PutError> {
+fn free_tags(
+    refs: &Refs,
+    run_id: &str,
+    commits: &[ObjectId],
+) -> Result<Vec<(String, ObjectId)>, PutError> {
     // The one thing that a run's id may hold and a ref's name may not.
     let run = if run_id.contains("..") {
         run_id.replace('.', "%2e")
     } else {
         run_id.to_owned()
     };
-    for number in 1..=MAX_TAGS {
-        let name = format!("refs/tags/stillframe/safety-{run}-{number}");
-        match refs.resolve(&name)? {
-            Some(taken) if taken != commit => {}
-            _ => return Ok(name),
+    let name_of = |number| format!("refs/tags/stillframe/safety-{run}-{number}");
+    let mut tags: Vec<(String, ObjectId)> = Vec::new();
+    for commit in commits {
+        let mut free = None;
+        for name in (1..=MAX_TAGS).map(name_of) {
+            let is_taken = tags.iter().any(|(taken, _)| *taken == name)
+                || refs.resolve(&name)?.is_some_and(|taken| taken != *commit);
+            if !is_taken {
+                free = Some(name);
+                break;
+            }
         }
+        let name = free.ok_or_else(|| PutError::Unsafe {
+            what: name_of(MAX_TAGS),
+            problem: "taken, and so are all before it",
+        })?;
+        tags.push((name, *commit));
     }
-    Err(PutError::Unsafe {
-        what: format!("refs/tags/stillframe/safety-{run}-{MAX_TAGS}"),
-        problem: "taken, and so are all before it",
-    })
+    Ok(tags)
 }
 
 /// Waits until nobody holds the index. The lock is looked at, never touched.
@@ -883,15 +982,17 @@ impl Hand<'_> {
             common: self.open_known(&common_path, self.plan.common_inode)?,
             path: common_path,
         };
-        if let Some((name, commit)) = &self.plan.tag {
+        for (name, commit) in &self.plan.tags {
             // Before the branch moves: the old tip is never without a name.
             self.set_ref(&refs, name, None, Some(*commit))?;
-            *safety_tag = Some(name.clone());
+            safety_tag.get_or_insert_with(|| name.clone());
         }
-        if let Some(branch) = &self.plan.branch {
+        for branch in &self.plan.branches {
             self.set_ref(&refs, &branch.name, branch.from, branch.to)?;
             self.log(&refs.common, &branch.name, branch.from, branch.to);
-            self.log(&git_dir, "HEAD", branch.from, branch.to);
+            if branch.is_heads {
+                self.log(&git_dir, "HEAD", branch.from, branch.to);
+            }
         }
         if let Some(head) = &self.plan.head {
             let place = Place {
@@ -1312,6 +1413,11 @@ mod tests {
         stage.restore_goal(&Stage::goal(before), rollback(before, after))
     }
 
+    /// The state that a run left which began at `before`.
+    fn snapshot_since(stage: &Stage, before: &Snapshot) -> Snapshot {
+        stage.snapshot_with(&stage.options().since(before.id.clone()))
+    }
+
     fn undo(
         stage: &mut Stage,
         before: &Snapshot,
@@ -1529,8 +1635,160 @@ mod tests {
         assert_eq!(outcome.repository_error, None);
     }
 
+    /// What a run does to the branch that it leaves.
+    const LEFT_BEHIND: [&[&[&str]]; 5] = [
+        // Elsewhere, by force.
+        &[
+            &["checkout", "-q", "-b", "other"],
+            &["branch", "-f", "main", "HEAD~1"],
+        ],
+        // Onto a commit of the run's own, which nothing else names.
+        &[
+            &["checkout", "-q", "--detach"],
+            &["commit", "-q", "--allow-empty", "-m", "by the run"],
+            &["update-ref", "refs/heads/main", "HEAD"],
+        ],
+        &[&["checkout", "-q", "--detach"], &["branch", "-D", "main"]],
+        &[
+            &["checkout", "-q", "--detach"],
+            &["branch", "-D", "main"],
+            &["pack-refs", "--all"],
+        ],
+        &[
+            &["commit", "-q", "--allow-empty", "-m", "by the run"],
+            &["branch", "-m", "main", "renamed"],
+        ],
+    ];
+
+    fn two_commits() -> Stage {
+        let stage = repository();
+        stage.git(&["commit", "-q", "-m", "second"]);
+        stage
+    }
+
     #[test]
-    fn a_branch_that_was_left_behind_moved_is_named() {
+    fn a_branch_that_the_run_left_and_then_moved_goes_back() {
+        for commands in LEFT_BEHIND {
+            let mut stage = two_commits();
+            stage.git(&["pack-refs", "--all"]);
+            let first = stage.git(&["rev-parse", "main"]);
+            let status = stage.git(&["status", "--porcelain"]);
+            let before = stage.snapshot();
+            for command in commands {
+                stage.git(command);
+            }
+            let left = seen(&stage);
+            let tip = stage
+                .has_ref("refs/heads/main")
+                .then(|| stage.git(&["rev-parse", "refs/heads/main"]));
+            let after = snapshot_since(&stage, &before);
+
+            let outcome = roll_back(&mut stage, &before, &after).unwrap();
+
+            assert_eq!(outcome.repository_error, None, "{commands:?}");
+            assert_eq!(stage.git(&["symbolic-ref", "HEAD"]), "refs/heads/main");
+            assert_eq!(stage.git(&["rev-parse", "refs/heads/main"]), first);
+            assert_eq!(stage.git(&["status", "--porcelain"]), status);
+            assert_eq!(leavings(&stage), Vec::<String>::new());
+            match tip {
+                // The old tip has a name, whoever else has it.
+                Some(tip) => {
+                    assert_eq!(outcome.safety_tag.as_deref(), Some(TAG));
+                    assert_eq!(stage.git(&["rev-parse", TAG]), tip);
+                }
+                None => assert_eq!(outcome.safety_tag, None, "{commands:?}"),
+            }
+            stage.git(&["fsck", "--strict"]);
+
+            // There and back again.
+            let undone = undo(&mut stage, &outcome.guard, &outcome.result).unwrap();
+            assert_eq!(undone.repository_error, None, "{commands:?}");
+            assert_eq!(seen(&stage), left, "{commands:?}");
+            let redone = undo(&mut stage, &undone.guard, &undone.result).unwrap();
+            assert_eq!(redone.repository_error, None, "{commands:?}");
+            assert_eq!(stage.git(&["rev-parse", "refs/heads/main"]), first);
+            assert_eq!(stage.git(&["symbolic-ref", "HEAD"]), "refs/heads/main");
+        }
+    }
+
+    #[test]
+    fn a_branch_that_was_left_and_that_somebody_moves_since_is_theirs() {
+        for theirs in [
+            &["update-ref", "refs/heads/main", "HEAD~1"][..],
+            &["branch", "-q", "-D", "main"],
+        ] {
+            for moves in [
+                &["update-ref", "refs/heads/main", "HEAD~2"][..],
+                &["status"],
+            ] {
+                let mut stage = two_commits();
+                stage.git(&["commit", "-q", "--allow-empty", "-m", "third"]);
+                let before = stage.snapshot();
+                stage.git(&["checkout", "-q", "-b", "other"]);
+                stage.write("tracked", "by the run\n");
+                stage.git(moves);
+                let after = snapshot_since(&stage, &before);
+                stage.git(theirs);
+                let was = (seen(&stage), view(&stage.path(".git")));
+
+                let error = roll_back(&mut stage, &before, &after).unwrap_err();
+
+                assert_eq!(error.kind(), ErrorKind::HeadMoved, "{error}");
+                assert!(error.to_string().contains("refs/heads/main"), "{error}");
+                assert_eq!((seen(&stage), view(&stage.path(".git"))), was);
+
+                // An undo keeps it, and takes back the files.
+                let outcome = undo(&mut stage, &before, &after).unwrap();
+                let told = outcome.repository_error.unwrap();
+                assert!(told.contains("refs/heads/main is at"), "{told}");
+                let now = seen(&stage);
+                assert_eq!((now.0, now.1, now.2), (was.0.0, was.0.1, was.0.2));
+                assert_eq!(stage.read("tracked"), "two\n");
+            }
+        }
+    }
+
+    #[test]
+    fn the_commits_of_a_moved_branch_and_of_a_detached_head_both_keep_a_name() {
+        let mut stage = two_commits();
+        let before = stage.snapshot();
+        stage.git(&["checkout", "-q", "--detach"]);
+        for message in ["by the run", "and on"] {
+            stage.git(&["commit", "-q", "--allow-empty", "-m", message]);
+        }
+        stage.git(&["update-ref", "refs/heads/main", "HEAD~1"]);
+        let tips = [
+            stage.git(&["rev-parse", "main"]),
+            stage.git(&["rev-parse", "HEAD"]),
+        ];
+        let after = snapshot_since(&stage, &before);
+        let outcome = roll_back(&mut stage, &before, &after).unwrap();
+        assert_eq!(outcome.safety_tag.as_deref(), Some(TAG));
+        let next = TAG.replace("-1", "-2");
+        assert_eq!(
+            [
+                stage.git(&["rev-parse", TAG]),
+                stage.git(&["rev-parse", &next])
+            ],
+            tips
+        );
+    }
+
+    #[test]
+    fn other_branches_that_a_run_moved_stay() {
+        let mut stage = two_commits();
+        stage.git(&["branch", "side"]);
+        let before = stage.snapshot();
+        stage.git(&["branch", "-f", "side", "HEAD~1"]);
+        stage.git(&["checkout", "-q", "side", "--", "."]);
+        let side = stage.git(&["rev-parse", "side"]);
+        let after = snapshot_since(&stage, &before);
+        roll_back(&mut stage, &before, &after).unwrap();
+        assert_eq!(stage.git(&["rev-parse", "side"]), side);
+    }
+
+    #[test]
+    fn a_branch_that_nobody_looked_at_stays_and_is_named() {
         let mut stage = repository();
         let before = stage.snapshot();
         run(&stage);
@@ -1855,6 +2113,19 @@ mod tests {
             stage.git(&["checkout", "-q", "--detach"]);
             run(&stage);
             let after = stage.snapshot();
+            (stage, before, after)
+        });
+    }
+
+    #[test]
+    fn so_does_one_that_moves_a_branch_which_head_had_left() {
+        dies_at_any_call(|| {
+            let stage = two_commits();
+            let before = stage.snapshot();
+            stage.git(&["checkout", "-q", "--detach"]);
+            run(&stage);
+            stage.git(&["update-ref", "refs/heads/main", "HEAD"]);
+            let after = snapshot_since(&stage, &before);
             (stage, before, after)
         });
     }

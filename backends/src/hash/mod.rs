@@ -10,8 +10,8 @@ use std::io::Write;
 use std::time::Instant;
 
 use crate::backend::{
-    Backend, DiffError, Problem, Recovery, RestoreError, RestoreOptions, RestoreOutcome,
-    SnapshotError, SnapshotOptions, StoreError, Why,
+    Backend, DiffError, Recovery, RestoreError, RestoreOptions, RestoreOutcome, SnapshotError,
+    SnapshotOptions, StoreError, Verification, Why,
 };
 use crate::coverage::{Coverage, OmissionReason};
 use crate::diff::{self, Diff, DiffOptions};
@@ -426,12 +426,12 @@ impl Backend for HashBackend {
         &self,
         workspace: &Workspace,
         snapshot: &Snapshot,
-    ) -> Result<Vec<Problem>, StoreError> {
+    ) -> Result<Verification, StoreError> {
         let store = HashStore::of(workspace);
-        let proven = store
-            .record(&snapshot.id)
-            .and_then(|record| store.verify(&record));
-        Problem::from_corruption(proven)
+        Verification::proven(store.record(&snapshot.id).and_then(|record| {
+            let problems = store.verify(&record)?;
+            Ok(Verification::new(problems).without_content(!record.has_content))
+        }))
     }
 
     fn forget(

@@ -562,7 +562,7 @@ impl Restorable for Naive {
         capture.record.empty_directories.sort();
         capture.record.snapshot.omissions = Coverage::new(walk.omissions);
         capture.record.modes = modes_of(&capture.entries, walk.modes);
-        capture.record.git = self.git_state(directory);
+        capture.record.git = self.git_state(directory, options.since.as_ref());
         if publish == Publish::Yes {
             self.blobs.borrow_mut().extend(walk.blobs);
             self.records.borrow_mut().insert(
@@ -653,7 +653,7 @@ impl Restorable for Naive {
         workspace: &LockedWorkspace,
     ) -> Result<Option<FoundRepository>, RestoreError> {
         let directory = workspace.disk_path();
-        let Some(state) = self.git_state(directory) else {
+        let Some(state) = self.git_state(directory, None) else {
             return Ok(None);
         };
         let git_dir = rev_parse(directory, "--absolute-git-dir");
@@ -679,7 +679,7 @@ impl Restorable for Naive {
 }
 
 impl Naive {
-    fn git_state(&self, directory: &Path) -> Option<GitState> {
+    fn git_state(&self, directory: &Path, since: Option<&SnapshotId>) -> Option<GitState> {
         if !directory.join(".git").exists() {
             return None;
         }
@@ -698,6 +698,16 @@ impl Naive {
                 commit: commit.unwrap(),
             },
         };
+        let earlier = since.and_then(|id| self.records.borrow().get(id)?.0.git.clone());
+        let branches = earlier
+            .iter()
+            .flat_map(GitState::tips)
+            .filter(|(name, _)| head.branch() != Some(name))
+            .map(|(name, _)| {
+                let tip = output(&["rev-parse", "-q", "--verify", name]);
+                (name.to_owned(), tip.map(|id| id.parse().unwrap()))
+            })
+            .collect();
         let index = fs::read(git_dir.join("index")).ok().map(|bytes| {
             let id = ObjectId::of(ObjectKind::Blob, &bytes).unwrap();
             self.indexes.borrow_mut().insert(id, bytes);
@@ -712,6 +722,7 @@ impl Naive {
                 inode: common_dir.ino(),
             },
             head,
+            branches,
             index,
             in_progress: is_merging.then(|| "merge".to_owned()),
             scope: RelPath::root(),

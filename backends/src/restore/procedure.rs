@@ -188,13 +188,26 @@ fn guard_options(options: &RestoreOptions) -> SnapshotOptions {
     let mut guard = options.guard.clone();
     guard.label = Label::GUARD;
     guard.retain_content = true;
+    guard.since = state_before_restore(options);
     guard
+}
+
+/// The snapshot whose branches the guard has to see as well, so that what the restore does to them
+/// can be taken back.
+fn state_before_restore(options: &RestoreOptions) -> Option<SnapshotId> {
+    match &options.repository {
+        RepositoryRestore::Nothing => None,
+        RepositoryRestore::Rollback { after, .. } | RepositoryRestore::Undo { after, .. } => {
+            Some(after.id.clone())
+        }
+    }
 }
 
 /// How the result is captured: like the guard, later, and whatever the interrupt says, since the
 /// files are restored by then.
 fn closing_options(options: &RestoreOptions, started: Instant) -> SnapshotOptions {
     let mut closing = options.guard.clone();
+    closing.since = state_before_restore(options).map(|_| options.guard.id.clone());
     closing.id = SnapshotId::random();
     closing.label = Label::AFTER;
     closing.retain_content = true;

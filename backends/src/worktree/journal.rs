@@ -33,7 +33,7 @@ use crate::worktree::{durable, faults};
 /// The name of the journal in the store.
 const FILE: &str = "restore.journal";
 const MAGIC: [u8; 8] = *b"SFRSTJ\r\n";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER_BYTES: usize = 8 + 4 + 16 + 1 + 4 + 4;
 const CHECKSUM_BYTES: usize = blake3::OUT_LEN;
 /// Bounds what is allocated for one frame. Steps are spread over as many frames as they need.
@@ -416,6 +416,12 @@ impl<'a> Frame<'a> {
                 found: number(8),
                 supported: VERSION,
             });
+        }
+        if number(8) < VERSION {
+            let found = number(8);
+            return Err(corrupt(format!(
+                "its format is {found}, and only {VERSION} is understood"
+            )));
         }
         let kind = match header[28] {
             1 => Kind::Staging,

@@ -1,6 +1,7 @@
 //! The facts of a snapshot: what it says, what it costs, and that nobody notices it.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use stillframe_backends::{
@@ -51,9 +52,6 @@ fn what_cannot_be_a_workspace_is_refused_before_anything_is_made() {
     let workspace = Workspace::open(&ground.root, &state).unwrap();
     let error = detect(&workspace, Strategy::Git).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-    ground.git(["init", "-q", "--bare", "."]);
-    let error = detect(&workspace, Strategy::Git).err().unwrap();
-    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert_eq!(
         fs::read_dir(state.path()).unwrap().count(),
         0,
@@ -63,6 +61,54 @@ fn what_cannot_be_a_workspace_is_refused_before_anything_is_made() {
     let inside = StateDir::open(ground.root.join("state")).unwrap();
     let error = Workspace::open(&ground.root, &inside).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+}
+
+#[test]
+fn a_repositorys_own_files_are_no_workspace_unless_as_plain_files() {
+    let ground = Ground::repository();
+    ground.git(["init", "-q", "--bare", "bare.git"]);
+    ground.git(["init", "-q", "--bare", "old.git"]);
+    fs::remove_file(ground.path("old.git/HEAD")).unwrap();
+    symlink("refs/heads/main", ground.path("old.git/HEAD")).unwrap();
+    ground.git(["worktree", "add", "-q", "../linked"]);
+    let linked = ground.path(".git/worktrees/linked");
+    for git_dir in [
+        ground.path("bare.git"),
+        ground.path("bare.git/hooks"),
+        ground.path("old.git/objects/info"),
+        ground.path(".git"),
+        ground.path(".git/refs/heads"),
+        linked,
+    ] {
+        // git is the judge of what is no work tree.
+        let judged = ground.git_in(&git_dir, ["rev-parse", "--is-inside-work-tree"], b"");
+        assert_eq!(judged.trim_ascii(), b"false", "{}", git_dir.display());
+        let state = StateDir::open(ground.beside("state")).unwrap();
+        let workspace = Workspace::open(&git_dir, &state).unwrap();
+        for strategy in [Strategy::Auto, Strategy::Git] {
+            let error = detect(&workspace, strategy).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert!(error.to_string().contains("no work tree"), "{error}");
+        }
+        let asked = detect(&workspace, Strategy::Hash).unwrap();
+        assert_eq!(asked.kind(), BackendKind::Hash);
+        let made = fs::read_dir(state.path()).unwrap().count();
+        assert_eq!(made, 0, "no store was made");
+    }
+    // What merely looks a little like it is a directory as any other.
+    ground.write("plain/HEAD", "ref: refs/heads/main\n");
+    ground.write("plain/objects/x", "x\n");
+    let elsewhere = Ground::plain();
+    elsewhere.write("HEAD", "ref: refs/heads/main\n");
+    elsewhere.write("objects/x", "x\n");
+    let state = StateDir::open(ground.beside("state")).unwrap();
+    for (path, kind) in [
+        (ground.path("plain"), BackendKind::Git),
+        (elsewhere.root.clone(), BackendKind::Hash),
+    ] {
+        let workspace = Workspace::open(&path, &state).unwrap();
+        assert_eq!(detect(&workspace, Strategy::Auto).unwrap().kind(), kind);
+    }
 }
 
 #[test]
@@ -217,8 +263,8 @@ fn snapshots_outlive_the_housekeeping_of_the_repository() {
     ground.git(["gc", "-q", "--prune=now"]);
     ground.remove(".git");
     for snapshot in [&before, &after] {
-        let problems = taker.backend.verify(&taker.workspace, snapshot).unwrap();
-        assert!(problems.is_empty(), "{problems:?}");
+        let found = taker.backend.verify(&taker.workspace, snapshot).unwrap();
+        assert!(found.is_restorable(), "{found:?}");
     }
     assert_eq!(changed(&taker, &before, &after), ["README"]);
     ground.fsck(&taker);
@@ -378,8 +424,8 @@ fn a_store_that_lost_its_objects_heals_with_the_next_capture() {
         }
     };
     assert_eq!(snapshot.tree, Some(ground.oracle()));
-    let problems = taker.backend.verify(&taker.workspace, &snapshot).unwrap();
-    assert!(problems.is_empty(), "{problems:?}");
+    let found = taker.backend.verify(&taker.workspace, &snapshot).unwrap();
+    assert!(found.is_restorable(), "{found:?}");
 }
 
 #[test]

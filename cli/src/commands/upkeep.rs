@@ -30,12 +30,8 @@ pub(super) async fn gc(
 
 fn findings(outcome: &VerifyOutcome) -> String {
     let mut text = String::new();
-    let mut whole = 0;
-    for snapshot in &outcome.snapshots {
-        if snapshot.problems.is_empty() {
-            whole += 1;
-            continue;
-        }
+    let snapshots = &outcome.snapshots;
+    for snapshot in snapshots.iter().filter(|s| !s.problems.is_empty()) {
         text.push_str(&format!("{} cannot be restored:\n", snapshot.id));
         for problem in &snapshot.problems {
             text.push_str(&format!(
@@ -52,10 +48,21 @@ fn findings(outcome: &VerifyOutcome) -> String {
             output::printable(&artifact.error.message)
         ));
     }
+    let restorable = snapshots.iter().filter(|s| s.is_restorable()).count();
+    let compared = snapshots
+        .iter()
+        .filter(|s| s.problems.is_empty() && s.without_content)
+        .count();
     text.push_str(&format!(
         "{} can be restored\n",
-        output::count(whole, "snapshot")
+        output::count(restorable as u64, "snapshot")
     ));
+    if compared > 0 {
+        text.push_str(&format!(
+            "{} can be compared but not restored: taken without \"--retain-content\"\n",
+            output::count(compared as u64, "snapshot")
+        ));
+    }
     text
 }
 

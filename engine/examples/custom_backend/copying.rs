@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use stillframe::backends::{
     Backend, Change, ContentId, DiffError, Entry, EntryKind, InvalidPath, LockedWorkspace,
     PathError, Problem, Recovery, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome,
-    SkipReason, SnapshotError, SnapshotOptions, StoreError, Why, Workspace,
+    SkipReason, SnapshotError, SnapshotOptions, StoreError, Verification, Why, Workspace,
 };
 use stillframe::{
     BackendKind, Diff, DiffOptions, Label, PatchText, PlanId, RelPath, RestorePlan, Skipped,
@@ -385,14 +385,15 @@ impl Backend for CopyingBackend {
         &self,
         workspace: &Workspace,
         snapshot: &Snapshot,
-    ) -> Result<Vec<Problem>, StoreError> {
+    ) -> Result<Verification, StoreError> {
         let found = self.files_of(workspace, snapshot)?.len() as u64;
         let expected = snapshot.metadata.files;
         if found == expected {
-            return Ok(Vec::new());
+            return Ok(Verification::default());
         }
         let detail = format!("{found} of {expected} files are there");
-        Ok(vec![Problem::new(snapshot.id.to_string(), detail)])
+        let problem = Problem::new(snapshot.id.to_string(), detail);
+        Ok(Verification::new(vec![problem]))
     }
 
     fn forget(

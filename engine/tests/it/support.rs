@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use stillframe::backends::{
-    Backend, DiffError, LockedWorkspace, Problem, Recovery, RestoreError, RestoreGoal,
-    RestoreOptions, RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Why, Workspace,
+    Backend, DiffError, LockedWorkspace, Recovery, RestoreError, RestoreGoal, RestoreOptions,
+    RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Verification, Why, Workspace,
 };
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, BackendKind, Diff, DiffOptions, Engine, EngineOptions,
@@ -321,7 +321,7 @@ impl Backend for Double {
         &self,
         workspace: &Workspace,
         snapshot: &Snapshot,
-    ) -> Result<Vec<Problem>, StoreError> {
+    ) -> Result<Verification, StoreError> {
         self.inner.verify(workspace, snapshot)
     }
 

@@ -199,8 +199,8 @@ impl TestBackend {
     }
 
     fn assert_whole(&self, snapshot: &Snapshot) {
-        let problems = self.backend.verify(self.workspace(), snapshot).unwrap();
-        assert!(problems.is_empty(), "{problems:?}");
+        let found = self.backend.verify(self.workspace(), snapshot).unwrap();
+        assert!(found.is_restorable(), "{found:?}");
     }
 }
 
