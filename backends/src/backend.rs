@@ -136,6 +136,10 @@ pub struct SnapshotOptions {
     /// Untracked files larger than this, in bytes, are omitted; zero: no limit. Default:
     /// 104 857 600, what a forge refuses to take in one file.
     pub max_untracked_file_bytes: u64,
+    /// Refuse with [`SnapshotError::LimitExceeded`] if more files and links than this would be
+    /// captured; zero: no limit. Default: 0. It is noticed after the directory in which the count
+    /// is passed, so what is beyond it costs nothing. Nothing is left out because of it.
+    pub max_files: u64,
     /// Hash backend: keep the content, so that it can be put back. Default: false.
     pub retain_content: bool,
     /// How objects that the user's repository has come into the store. Default: hard links.
@@ -158,6 +162,7 @@ impl SnapshotOptions {
             ignore: IgnoreOptions::default(),
             include: Vec::new(),
             max_untracked_file_bytes: 104_857_600,
+            max_files: 0,
             retain_content: false,
             borrow: BorrowMode::default(),
             interrupt: Interrupt::never(),
@@ -707,9 +712,11 @@ pub enum RestoreError {
         /// What was asked for.
         path: RelPath,
     },
-    /// The worktree moved after the plan was made.
+    /// There is no such plan for the snapshot and the worktree as they are: the worktree moved
+    /// since it was made, or it is of something else.
     #[error(
-        "the worktree is not as it was when {expected} was made; nothing was touched, make a new plan"
+        "there is no plan {:?} for this snapshot and the worktree as it is; nothing was touched, make a new plan",
+        expected.as_str()
     )]
     PlanChanged {
         /// The plan that was asked for.

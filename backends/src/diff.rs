@@ -1,10 +1,13 @@
 //! Two snapshots compared.
 
+pub(crate) mod beside;
+
 use serde::{Deserialize, Serialize};
 
 use crate::backend::DiffError;
 use crate::coverage::Coverage;
 use crate::path::RelPath;
+use crate::restore::ModeChange;
 use crate::snapshot::{BackendKind, Snapshot};
 use crate::tree::Change;
 
@@ -46,6 +49,9 @@ impl DiffOptions {
 }
 
 /// Two snapshots compared: what the later one has that the earlier one has not, and the reverse.
+///
+/// `files_changed`, `changed_paths` and the three parts of it are git's notion of a change. What git
+/// does not record is in the last four lists, which JSON documents leave out while they are empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Diff {
@@ -80,6 +86,21 @@ pub struct Diff {
     pub patch_bytes: Option<u64>,
     /// Whether the patch was larger than the limit, and is therefore not embedded.
     pub patch_truncated: bool,
+    /// Files and directories of both sides whose permission bits differ, sorted by path. A change
+    /// of the executable bit alone is not among them: it is in `modified`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub permissions_changed: Vec<ModeChange>,
+    /// Empty directories where the earlier side had no directory, sorted. Other directories follow
+    /// from the paths below them, captured or left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub directories_added: Vec<RelPath>,
+    /// Directories that were empty where the later side has no directory, sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub directories_deleted: Vec<RelPath>,
+    /// New paths that the later side leaves out by a rule or an option which the earlier side had
+    /// not, sorted; a directory counts as one. They are in no other list: they were not captured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub newly_ignored: Vec<RelPath>,
 }
 
 /// The bytes of a patch. In JSON a string, or `{"base64": "…"}` where they are not UTF-8.
@@ -161,6 +182,28 @@ impl Diff {
             patch_ref: None,
             patch_bytes: None,
             patch_truncated: false,
+            permissions_changed: Vec::new(),
+            directories_added: Vec::new(),
+            directories_deleted: Vec::new(),
+            newly_ignored: Vec::new(),
         }
+    }
+
+    /// Whether the two sides are known to be alike: no list has a path.
+    pub fn is_empty(&self) -> bool {
+        self.changed_paths.is_empty()
+            && self.permissions_changed.is_empty()
+            && self.directories_added.is_empty()
+            && self.directories_deleted.is_empty()
+            && self.newly_ignored.is_empty()
+    }
+
+    /// Adds what changed beside the entries.
+    pub(crate) fn beside(mut self, beside: beside::Beside) -> Self {
+        self.permissions_changed = beside.permissions_changed;
+        self.directories_added = beside.directories_added;
+        self.directories_deleted = beside.directories_deleted;
+        self.newly_ignored = beside.newly_ignored;
+        self
     }
 }

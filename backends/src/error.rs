@@ -115,8 +115,8 @@ impl PathError {
     }
 }
 
-/// The path with control and bidirectional characters escaped, for messages that people read.
+/// The path for messages that people read, as [`printable_name`](crate::printable_name) has it.
 pub fn printable(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
-    crate::path::printable_bytes(path.as_os_str().as_bytes())
+    crate::path::printable_name(path.as_os_str().as_bytes())
 }

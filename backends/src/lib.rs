@@ -82,6 +82,6 @@ pub use restore::{
 
 pub use tree::{Change, ContentId, Entry, EntryKind};
 
-pub use path::{InvalidPath, RelPath, printable_bytes};
+pub use path::{InvalidPath, RelPath, printable_bytes, printable_name};
 
 pub use error::{ErrorKind, PathError, printable};

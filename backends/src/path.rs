@@ -19,9 +19,9 @@ pub struct RelPath(Vec<u8>);
 
 /// Why some bytes are no [`RelPath`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{path:?} is not a path below the workspace: {reason}")]
+#[error("\"{path}\" is not a path below the workspace: {reason}")]
 pub struct InvalidPath {
-    /// The path, printable.
+    /// The path, as [`printable_name`] renders it.
     pub path: String,
     /// What is wrong with it.
     pub reason: &'static str,
@@ -39,7 +39,7 @@ impl RelPath {
         match defect(&bytes) {
             None => Ok(Self(bytes)),
             Some(reason) => Err(InvalidPath {
-                path: printable_bytes(&bytes),
+                path: printable_name(&bytes),
                 reason,
             }),
         }
@@ -52,7 +52,7 @@ impl RelPath {
         let bytes = text.as_bytes();
         if bytes.first() == Some(&b'/') {
             return Err(InvalidPath {
-                path: printable_bytes(bytes),
+                path: printable_name(bytes),
                 reason: "it is absolute",
             });
         }
@@ -61,7 +61,7 @@ impl RelPath {
             .filter(|n| !n.is_empty() && *n != b".")
             .collect();
         Self::new(names.join(&b'/')).map_err(|e| InvalidPath {
-            path: printable_bytes(bytes),
+            path: printable_name(bytes),
             ..e
         })
     }
@@ -143,15 +143,31 @@ fn defect(bytes: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// Renders bytes for people: valid UTF-8 as it is, but control and bidirectional characters, and
+/// Renders text for people: valid UTF-8 as it is, but control and bidirectional characters, and
 /// whatever is not UTF-8, escaped. A terminal that shows it executes nothing.
+///
+/// Text that was rendered stays as it is, so whole messages may pass twice. For a name of its own
+/// take [`printable_name`], which can be read back.
 pub fn printable_bytes(bytes: &[u8]) -> String {
+    rendered(bytes, |_| false)
+}
+
+/// Renders a name for people: as [`printable_bytes`], with backslashes escaped too, so that no two
+/// names look alike and the bytes can be read back.
+///
+/// The escapes are `\\`, `\n`, `\r`, `\t`, `\u{…}` with the hexadecimal number of a character, and
+/// `\x…` with two hexadecimal digits for a byte that is not UTF-8.
+pub fn printable_name(bytes: &[u8]) -> String {
+    rendered(bytes, |c| c == '\\')
+}
+
+fn rendered(bytes: &[u8], is_escaped_too: fn(char) -> bool) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
             let is_bidi = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}'
                 | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-            if c.is_control() || is_bidi {
+            if c.is_control() || is_bidi || is_escaped_too(c) {
                 out.extend(c.escape_default());
             } else {
                 out.push(c);
@@ -172,7 +188,7 @@ impl Borrow<[u8]> for RelPath {
 
 impl fmt::Debug for RelPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", printable_bytes(&self.0))
+        write!(f, "\"{}\"", printable_name(&self.0).replace('"', "\\\""))
     }
 }
 
@@ -181,7 +197,7 @@ impl fmt::Display for RelPath {
         if self.is_root() {
             f.write_str(".")
         } else {
-            f.write_str(&printable_bytes(&self.0))
+            f.write_str(&printable_name(&self.0))
         }
     }
 }
@@ -236,5 +252,88 @@ impl<'de> Deserialize<'de> for RelPath {
             Vec::<u8>::deserialize(deserializer)?
         };
         Self::new(bytes).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads an escaped name back, knowing the escapes that the documents promise and no others.
+    fn read_back(text: &str) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut rest = text;
+        while let Some(c) = rest.chars().next() {
+            rest = &rest[c.len_utf8()..];
+            if c != '\\' {
+                bytes.extend_from_slice(c.to_string().as_bytes());
+                continue;
+            }
+            let escape = rest
+                .chars()
+                .next()
+                .expect("an escape has a second character");
+            rest = &rest[1..];
+            match escape {
+                '\\' => bytes.push(b'\\'),
+                'n' => bytes.push(b'\n'),
+                'r' => bytes.push(b'\r'),
+                't' => bytes.push(b'\t'),
+                'x' => {
+                    bytes.push(u8::from_str_radix(&rest[..2], 16).expect("two digits"));
+                    rest = &rest[2..];
+                }
+                'u' => {
+                    let end = rest.find('}').expect("a brace closes it");
+                    let number = u32::from_str_radix(&rest[1..end], 16).expect("a number");
+                    let c = char::from_u32(number).expect("a character");
+                    bytes.extend_from_slice(c.to_string().as_bytes());
+                    rest = &rest[end + 1..];
+                }
+                other => panic!("\\{other} is no escape"),
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_printed_name_can_be_read_back() {
+        for (name, printed) in [
+            (&b"plain name.c"[..], "plain name.c"),
+            (b"a\nb", "a\\nb"),
+            (b"a\\nb", "a\\\\nb"),
+            (b"a\\\nb", "a\\\\\\nb"),
+            (b"\\x1b", "\\\\x1b"),
+            (b"\x1b[2J", "\\u{1b}[2J"),
+            (b"\xff\\xff", "\\xff\\\\xff"),
+            ("ä\u{202e}\u{7f}'\"".as_bytes(), "ä\\u{202e}\\u{7f}'\""),
+        ] {
+            assert_eq!(printable_name(name), printed);
+            assert_eq!(read_back(printed), name);
+        }
+        let all: Vec<u8> = (0..=255).chain((0..=255).rev()).collect();
+        assert_eq!(read_back(&printable_name(&all)), all);
+    }
+
+    #[test]
+    fn text_that_was_rendered_stays_as_it_is() {
+        for text in ["a\nb\\c\u{202e}", "C:\\dir"] {
+            let once = printable_bytes(text.as_bytes());
+            assert_eq!(printable_bytes(once.as_bytes()), once);
+        }
+        let name = printable_name(b"a\\b\n");
+        assert_eq!(
+            printable_bytes(name.as_bytes()),
+            name,
+            "also within a message"
+        );
+    }
+
+    #[test]
+    fn a_quoted_path_is_escaped_once() {
+        let path = RelPath::new(*b"a\\b\n\"c").expect("it is valid");
+        assert_eq!(format!("{path:?}"), r#""a\\b\n\"c""#);
+        let error = RelPath::new(*b"/a\n").expect_err("it is absolute");
+        assert!(error.to_string().starts_with(r#""/a\n" is"#), "{error}");
     }
 }

@@ -586,16 +586,20 @@ mod registry {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(own),
             Err(e) => return Err(WorkspaceError::State(PathError::at("list", &all)(e))),
         };
+        let mut moved = None;
         for entry in entries.flatten() {
             let Some(record) = read(&entry.path().join(FILE)) else {
                 continue;
             };
-            if record.identity == identity && record.born_ns.is_some() && record.born_ns == born_ns
-            {
+            if record.path == path {
                 return Ok(entry.path());
             }
+            if record.identity == identity && record.born_ns.is_some() && record.born_ns == born_ns
+            {
+                moved.get_or_insert(entry.path());
+            }
         }
-        Ok(own)
+        Ok(moved.unwrap_or(own))
     }
 
     /// Writes down which directory a store belongs to, if it is not written there already. What was

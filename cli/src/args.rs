@@ -263,6 +263,10 @@ pub(crate) struct CaptureArgs {
     /// Leave out untracked files larger than this; 0: none. Default: 104857600.
     #[arg(long, value_name = "N", value_parser = bytes)]
     pub(crate) max_untracked_file_bytes: Option<u64>,
+
+    /// Refuse to begin if more files than this would be captured; 0: no limit. Default: 0.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_files: Option<u64>,
 }
 
 const RUN_HELP: &str = "\

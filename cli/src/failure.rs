@@ -114,6 +114,9 @@ fn advice(kind: ErrorKind, message: &str) -> Option<&'static str> {
         ErrorKind::NotFound if message.contains("artifact") => {
             Some("\"stillframe artifact list\" shows them")
         }
+        ErrorKind::Conflict if message.contains("make a new plan") => {
+            Some("\"stillframe restore SNAPSHOT --plan\" makes one and shows it")
+        }
         ErrorKind::Unsupported if message.contains("retain") => {
             Some("--retain-content keeps the content of files")
         }

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Read, Write};
 
 use serde::Serialize;
-use stillframe::ErrorKind;
 use stillframe::backends::printable_bytes;
+use stillframe::{ErrorKind, RelPath};
 
 use crate::failure::Failure;
 
@@ -57,6 +57,12 @@ impl Reply {
     /// Adds a note.
     pub(crate) fn note(mut self, line: impl Into<String>) -> Self {
         self.notes.push(line.into());
+        self
+    }
+
+    /// Adds notes.
+    pub(crate) fn notes(mut self, lines: Vec<String>) -> Self {
+        self.notes.extend(lines);
         self
     }
 
@@ -201,6 +207,21 @@ pub(crate) fn count(number: u64, noun: &str) -> String {
     }
 }
 
+/// The first few of `paths` in one line, and how many more there are: `a, b, c … and 4 more`.
+pub(crate) fn some_of(paths: &[RelPath]) -> String {
+    const MAX_NAMED: usize = 3;
+    let named: Vec<String> = paths
+        .iter()
+        .take(MAX_NAMED)
+        .map(RelPath::to_string)
+        .collect();
+    let named = named.join(", ");
+    match paths.len().saturating_sub(MAX_NAMED) {
+        0 => named,
+        more => format!("{named} … and {more} more"),
+    }
+}
+
 /// A size for people: `512 bytes`, `1.5 MiB`.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -267,6 +288,20 @@ mod tests {
         ] {
             assert_eq!(size(bytes), expected);
         }
+    }
+
+    #[test]
+    fn a_few_paths_are_named_and_the_others_counted() {
+        let paths = |n: usize| -> Vec<RelPath> {
+            let names = ["a", "b\n", "c", "d", "e"];
+            names[..n]
+                .iter()
+                .map(|p| RelPath::new(*p).expect("valid"))
+                .collect()
+        };
+        assert_eq!(some_of(&paths(1)), "a");
+        assert_eq!(some_of(&paths(3)), "a, b\\n, c");
+        assert_eq!(some_of(&paths(5)), "a, b\\n, c … and 2 more");
     }
 
     #[test]

@@ -226,6 +226,9 @@ impl Chooser<'_> {
         if let Some(bytes) = args.max_untracked_file_bytes {
             options = options.max_untracked_file_bytes(bytes);
         }
+        if let Some(files) = args.max_files {
+            options = options.max_files(files);
+        }
         Ok(options)
     }
 
@@ -259,6 +262,11 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<RunRequest, F
         options = options.run_id(id);
     }
     let (program, rest) = args.command.split_first().expect("clap requires a command");
+    if program.is_empty() {
+        return Err(Failure::invalid(
+            "the name of the command is empty, perhaps a variable that is not set; nothing was run",
+        ));
+    }
     let mut adapter = CommandAdapter::new(program)
         .args(rest)
         .stdin(CommandInput::Inherit)
@@ -417,6 +425,7 @@ mod tests {
         assert!(workspace.capture_patch);
         assert_eq!(workspace.max_patch_bytes, 1_048_576);
         assert_eq!(workspace.max_untracked_file_bytes, 104_857_600);
+        assert_eq!(workspace.max_files, 0);
         assert!(!workspace.rollback_on_failure);
         assert!(!workspace.retain_content);
         assert_eq!(workspace.ignore, IgnoreOptions::default());
@@ -454,6 +463,8 @@ mod tests {
             "90s",
             "--max-untracked-file-bytes",
             "0",
+            "--max-files",
+            "1000",
             "--workspace",
             "/some dir",
             "--",
@@ -468,6 +479,7 @@ mod tests {
         assert!(!workspace.capture_patch);
         assert_eq!(workspace.max_patch_bytes, 10_240);
         assert_eq!(workspace.max_untracked_file_bytes, 0);
+        assert_eq!(workspace.max_files, 1000);
         assert_eq!(request.session.expect("it was named").as_str(), "ticket-42");
         assert_eq!(request.elsewhere, " --workspace '/some dir'");
         let adapter = format!("{:?}", request.adapter);
@@ -479,6 +491,14 @@ mod tests {
             adapter.contains(&format!("{:?}", Some(Duration::from_secs(90)))),
             "{adapter}"
         );
+    }
+
+    #[test]
+    fn a_command_without_a_name_is_refused_and_empty_arguments_are_not() {
+        let failure = lower_in(&surroundings(), &["run", "--", "", "x"]).expect_err("no name");
+        assert_eq!(failure.kind(), ErrorKind::InvalidOptions);
+        assert!(failure.line().contains("empty"), "{}", failure.line());
+        assert_eq!(run(&["run", "--", "x", ""]).options.input, "x ''");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
-use stillframe_backends::printable;
+use stillframe_backends::{printable, printable_bytes};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
@@ -367,8 +367,12 @@ impl CommandAdapter {
             .map(Path::to_owned)
             .or_else(|| std::env::current_dir().ok());
         CommandResult {
-            command: printable(Path::new(&self.program)),
-            args: self.args.iter().map(|a| printable(Path::new(a))).collect(),
+            command: printable_bytes(self.program.as_encoded_bytes()),
+            args: self
+                .args
+                .iter()
+                .map(|arg| printable_bytes(arg.as_encoded_bytes()))
+                .collect(),
             cwd: cwd.as_deref().map(printable).unwrap_or_default(),
             exit_code: 0,
             stdout: String::new(),

@@ -464,8 +464,8 @@ impl Engine {
 
     /// The snapshot of this id, or the only one whose id begins so, of any workspace.
     ///
-    /// A beginning has at least four hexadecimal digits, with or without `snap_`. Several that
-    /// begin so are `InvalidOptions`, none is `NotFound`.
+    /// A beginning has at least four hexadecimal digits, with or without `snap_`: a shorter one is
+    /// `InvalidOptions`, and so is one that several ids have. None that begins so is `NotFound`.
     pub async fn find_snapshot(&self, id: &str) -> Result<Snapshot, Error> {
         let id = id.to_owned();
         self.core.parts.check_available()?;
@@ -498,8 +498,8 @@ impl Engine {
 
     /// The run of this id, or the only one whose id begins so, with or without `run_`.
     ///
-    /// A beginning has at least four characters. Several that begin so are `InvalidOptions`, none
-    /// is `NotFound`.
+    /// A beginning has at least four characters: a shorter one is `InvalidOptions`, and so is one
+    /// that several ids have. None that begins so is `NotFound`.
     pub async fn find_run(&self, id: &str) -> Result<RunRecord, Error> {
         let id = id.to_owned();
         self.core.parts.check_available()?;
@@ -698,16 +698,21 @@ pub(crate) fn find_run(store: &dyn crate::state::StateStore, text: &str) -> Resu
     {
         return Ok(row);
     }
-    if text.strip_prefix("run_").unwrap_or(text).len() < 4 {
-        return Err(unknown());
+    let beginnings = [text.to_owned(), format!("run_{text}")];
+    let is_of_prefix = "run_".starts_with(text);
+    let own = text.strip_prefix("run_").unwrap_or(text);
+    if is_of_prefix || own.len() < workspaces::MIN_BEGINNING {
+        let matching = store.count_runs_that_begin(&beginnings)?;
+        return Err(workspaces::too_short(text, "run", matching));
     }
-    let found = store.runs_that_begin(&[text.to_owned(), format!("run_{text}")])?;
+    let found = store.runs_that_begin(&beginnings)?;
     match found.as_slice() {
         [] => Err(unknown()),
         [id] => store.run(id)?.ok_or_else(unknown),
         several => Err(workspaces::ambiguous(
             text,
             several.iter().map(RunId::as_str),
+            store.count_runs_that_begin(&beginnings)?,
         )),
     }
 }

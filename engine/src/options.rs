@@ -186,6 +186,10 @@ pub struct WorkspaceOptions {
     /// Untracked files larger than this, in bytes, are omitted; zero: no limit. Default:
     /// 104 857 600.
     pub max_untracked_file_bytes: u64,
+    /// Refuse with `LimitExceeded` if a snapshot by hand, or the one before a run, would have more
+    /// files and links than this; zero: no limit. Default: 0. What a run left is always captured,
+    /// however much it is, since only then can it be told and taken back.
+    pub max_files: u64,
 }
 
 impl WorkspaceOptions {
@@ -202,6 +206,7 @@ impl WorkspaceOptions {
             ignore: IgnoreOptions::default(),
             include: Vec::new(),
             max_untracked_file_bytes: DEFAULT_MAX_UNTRACKED_FILE_BYTES,
+            max_files: 0,
         }
     }
 
@@ -256,6 +261,12 @@ impl WorkspaceOptions {
     /// Sets [`WorkspaceOptions::max_untracked_file_bytes`].
     pub fn max_untracked_file_bytes(mut self, bytes: u64) -> Self {
         self.max_untracked_file_bytes = bytes;
+        self
+    }
+
+    /// Sets [`WorkspaceOptions::max_files`].
+    pub fn max_files(mut self, files: u64) -> Self {
+        self.max_files = files;
         self
     }
 

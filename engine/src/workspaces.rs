@@ -79,6 +79,7 @@ impl Opened {
         run_id: Option<&RunId>,
         interrupt: Interrupt,
     ) -> SnapshotOptions {
+        let is_closing = [Label::AFTER, Label::AFTER_FAILURE, Label::GUARD].contains(&label);
         let mut options = SnapshotOptions::new(label, parts.now())
             .owner(Owner {
                 session_id: session_id.to_string(),
@@ -89,6 +90,9 @@ impl Opened {
             .interrupt(interrupt);
         options.include = self.options.include.clone();
         options.max_untracked_file_bytes = self.options.max_untracked_file_bytes;
+        if !is_closing {
+            options.max_files = self.options.max_files;
+        }
         options.borrow = parts.options.borrow;
         options.progress = parts.options.progress.clone();
         options
@@ -297,15 +301,23 @@ pub(crate) fn find_snapshot(
     text: &str,
     workspace: Option<&Workspace>,
 ) -> Result<SnapshotRow, Error> {
-    let digits = text.strip_prefix("snap_").unwrap_or(text);
+    let digits = match text.strip_prefix(SNAPSHOT_PREFIX) {
+        Some(digits) => digits,
+        None if SNAPSHOT_PREFIX.starts_with(text) => "",
+        None => text,
+    };
     let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
     let unknown = || Error::not_found(format!("there is no snapshot {text:?}"));
-    // Fewer than four digits name nothing: a stray letter must not pick a snapshot.
-    if !(4..=32).contains(&digits.len()) || !digits.bytes().all(is_hex) {
+    if digits.len() > 32 || !digits.bytes().all(is_hex) {
         return Err(unknown());
     }
-    let prefix = format!("snap_{digits}");
-    let mut found = store.snapshots_that_begin(&prefix, workspace.map(Workspace::id))?;
+    let prefix = format!("{SNAPSHOT_PREFIX}{digits}");
+    let scope = workspace.map(Workspace::id);
+    if digits.len() < MIN_BEGINNING {
+        let matching = store.count_snapshots_that_begin(&prefix, scope)?;
+        return Err(too_short(text, "snapshot", matching));
+    }
+    let mut found = store.snapshots_that_begin(&prefix, scope)?;
     match (found.pop(), found.is_empty()) {
         (Some(row), true) => Ok(row),
         (Some(row), false) => {
@@ -313,6 +325,7 @@ pub(crate) fn find_snapshot(
             Err(ambiguous(
                 text,
                 found.iter().map(|row| row.snapshot.id.as_str()),
+                store.count_snapshots_that_begin(&prefix, scope)?,
             ))
         }
         (None, _) => {
@@ -344,11 +357,33 @@ pub(crate) fn find_for_diff(
     })
 }
 
-/// The error of a beginning that several ids have.
-pub(crate) fn ambiguous<'a>(text: &str, ids: impl Iterator<Item = &'a str>) -> Error {
+/// Fewer characters of an id name nothing: a stray letter must not pick a snapshot or a run.
+pub(crate) const MIN_BEGINNING: usize = 4;
+
+/// What every id of a snapshot begins with.
+const SNAPSHOT_PREFIX: &str = "snap_";
+
+/// The error of a beginning that has less than [`MIN_BEGINNING`] characters behind its prefix.
+pub(crate) fn too_short(text: &str, noun: &str, matching: u64) -> Error {
+    let matching = match matching {
+        0 => format!("no {noun} begins so"),
+        1 => format!("1 {noun} begins so"),
+        more => format!("{more} {noun}s begin so"),
+    };
+    Error::invalid_options(format!(
+        "{text:?} is too short for the beginning of a {noun}'s id: give at least {MIN_BEGINNING} digits; {matching}"
+    ))
+}
+
+/// The error of a beginning that `matching` ids have, of which these are some.
+pub(crate) fn ambiguous<'a>(
+    text: &str,
+    ids: impl Iterator<Item = &'a str>,
+    matching: u64,
+) -> Error {
     let ids: Vec<&str> = ids.collect();
     Error::invalid_options(format!(
-        "{text:?} is the beginning of several ids, such as {}; give more of it",
+        "{text:?} is the beginning of {matching} ids, such as {}; give more of it",
         ids.join(", ")
     ))
 }

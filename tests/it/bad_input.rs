@@ -117,6 +117,48 @@ fn an_ambiguous_prefix_is_refused() {
     }
 }
 
+// Used to be "there is no snapshot", which was not true
+#[test]
+fn a_beginning_that_is_too_short_is_said_to_be_that_with_the_number_of_matches() {
+    let ws = TestWorkspace::plain();
+    let run = ws.run::<&str>([], "true").ok().json();
+    let run_id = run["run_id"].as_str().unwrap();
+    let snapshot = ws.snapshot();
+    for (args, matching) in [
+        (&["show", "snap_"][..], "3 snapshots begin so"),
+        (&["show", "sn"], "3 snapshots begin so"),
+        (&["show", "run_"], "1 run begins so"),
+        (&["show", &run_id[..7]], "1 run begins so"),
+        (&["restore", "snap_"], "3 snapshots begin so"),
+        (&["restore", ""], "3 snapshots begin so"),
+        (&["diff", "snap_"], "3 snapshots begin so"),
+        (&["diff", &snapshot.id()[..8]], "begin"),
+        (&["why", "x", "--snapshot", "snap_"], "3 snapshots begin so"),
+        (&["undo", "run_"], "1 run begins so"),
+        (&["undo", "r"], "1 run begins so"),
+    ] {
+        let message = ws.untouched(|| ws.try_json(args).refused("InvalidOptions"));
+        assert!(message.contains("too short"), "{args:?}: {message}");
+        assert!(message.contains("at least 4"), "{args:?}: {message}");
+        assert!(message.contains(matching), "{args:?}: {message}");
+    }
+    for args in [&["show", "snap_zz"][..], &["restore", "zz"]] {
+        ws.untouched(|| ws.try_json(args).refused("NotFound"));
+    }
+}
+
+#[test]
+fn a_command_without_a_name_is_refused_before_anything_is_taken() {
+    let ws = TestWorkspace::repository();
+    let output = ws.untouched(|| ws.try_json(["run", "--", ""]).exits(125));
+    let message = output.error("InvalidOptions");
+    assert!(
+        message.contains("the name of the command is empty"),
+        "{message}"
+    );
+    assert_eq!(ws.json(["list"]), serde_json::json!([]));
+}
+
 // S112; the issue
 #[test]
 fn the_home_directory_and_the_root_are_refused_unless_named() {
@@ -335,4 +377,52 @@ fn garbage_in_place_of_the_database_is_an_error_and_stays() {
         garbage,
         "it is left for whoever can save it"
     );
+}
+
+// S035: no directory is left out for the number of files in it; a host that fears the cost refuses
+#[test]
+fn more_files_than_the_host_allows_are_refused_before_the_command() {
+    for ws in [TestWorkspace::repository(), TestWorkspace::plain()] {
+        let exists = fs::read_dir(ws.root()).unwrap().count() > 0;
+        for n in 0..20 {
+            ws.write(format!("many/{n}"), "x\n");
+        }
+        let all = if exists { 21 } else { 20 };
+        let mark = ws.outside().join("ran");
+        let script = format!("touch '{}'", mark.display());
+        let (under, exact) = ((all - 1).to_string(), all.to_string());
+        let message = ws.untouched(|| {
+            let output = ws.run(["--max-files", &under], &script);
+            output.exits(125).error("LimitExceeded")
+        });
+        let limit = format!("the limit is {under}");
+        assert!(
+            message.contains(&limit) && message.contains("no snapshot"),
+            "{message}"
+        );
+        assert!(!mark.exists(), "the command was not run");
+        ws.try_json(["snapshot", "--max-files", &under])
+            .refused("LimitExceeded");
+        assert_eq!(ws.json(["list"]), serde_json::json!([]));
+
+        for limit in [exact.as_str(), "0"] {
+            let snapshot = ws.snapshot_with(["--max-files", limit]);
+            assert_eq!(snapshot.count("files"), all);
+            assert!(!snapshot.json["omissions"].to_string().contains("many"));
+        }
+    }
+}
+
+// A limit that kept a run from being captured would keep it from being taken back
+#[test]
+fn what_a_run_left_is_captured_and_taken_back_however_much_it_is() {
+    let ws = TestWorkspace::repository();
+    let script = "for n in 1 2 3 4 5 6 7 8 9; do echo x > new$n; done; exit 3";
+    let run = ws
+        .run(["--max-files", "3", "--rollback-on-failure"], script)
+        .exits(3)
+        .json();
+    assert_eq!(run["workspace"]["diff"]["files_changed"], 9);
+    assert_eq!(run["workspace"]["rollback"]["status"], "completed");
+    assert!(!ws.exists("new1"));
 }

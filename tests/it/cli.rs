@@ -390,3 +390,34 @@ fn a_reader_that_goes_away_is_no_panic() {
         .ok();
     assert!(!output.stderr_text().contains("panic"), "{output}");
 }
+
+// A directory that was moved, and then made again where it had moved to, used to begin anew
+#[test]
+fn a_workspace_is_its_directory_wherever_it_moves_and_whatever_is_made_in_its_place() {
+    let mut ws = TestWorkspace::plain();
+    let ids = |ws: &TestWorkspace| -> Vec<String> {
+        let list = ws.json(["list"]);
+        let list = list.as_array().unwrap().iter();
+        list.map(|s| Snap::of(s).id().to_owned()).collect()
+    };
+    let first = ws.snapshot_with(["--retain-content"]).id().to_owned();
+    let place = |name: &str| ws.base().join(name);
+    let (work, moved) = (place("work"), place("moved"));
+
+    std::fs::rename(&work, &moved).unwrap();
+    ws.set_root("moved");
+    assert_eq!(ids(&ws), [first.clone()], "moved as a whole");
+    let second = ws.snapshot_with(["--retain-content"]).id().to_owned();
+
+    std::fs::remove_dir(&moved).unwrap();
+    std::fs::create_dir(&moved).unwrap();
+    assert_eq!(ids(&ws), [second, first], "made again at its path");
+
+    std::fs::create_dir(&work).unwrap();
+    ws.set_root("work");
+    assert_eq!(
+        ids(&ws),
+        [] as [String; 0],
+        "another directory where it once was"
+    );
+}

@@ -496,3 +496,73 @@ fn a_run_reports_the_same_diff_as_its_snapshots() {
         ws.root(),
     );
 }
+
+// DESIGN 1: exactly what a run changed. Counts and lists stay git's, so a script sees what git says
+#[test]
+fn permissions_and_empty_directories_are_told_and_gits_own_forms_stay_gits() {
+    for ws in [TestWorkspace::repository(), TestWorkspace::plain()] {
+        ws.write("key", "x\n");
+        ws.write("other", "x\n");
+        ws.write("third", "x\n");
+        for path in ["key", "other", "third"] {
+            ws.chmod(path, 0o644);
+        }
+        ws.mkdir("old");
+        let from = ws.snapshot();
+        ws.chmod("key", 0o600);
+        ws.remove("old");
+        ws.mkdir("new");
+        let to = ws.snapshot();
+        let counted = "no file changed, permissions of 1 path changed, \
+                       1 empty directory made, 1 empty directory removed\n";
+        let listed = format!("chmod key (0644 to 0600)\nmkdir new/\nrmdir old/\n{counted}");
+        let text = |args: &[&str]| {
+            let output = ws.stillframe([&["diff", from.id(), to.id()][..], args].concat());
+            let output = output.ok();
+            (output.stdout_text(), output.stderr_text())
+        };
+        assert_eq!(text(&[]), (listed.clone(), String::new()));
+        assert_eq!(text(&["--stat"]), (listed, String::new()));
+        for view in ["--name-only", "--name-status", "--patch"] {
+            let (stdout, stderr) = text(&[view]);
+            assert_eq!(
+                stdout, "",
+                "{view} has git's form, and git records none of these"
+            );
+            assert!(
+                stderr.contains("permissions of 1 path changed"),
+                "{view}: {stderr}"
+            );
+            assert_eq!(stderr.lines().count(), 1, "{view}: {stderr}");
+        }
+        let diff = ws.diff(&from, &to);
+        assert_eq!(diff["files_changed"], 0);
+        let bits = serde_json::json!([{"path": "key", "from": 0o644, "to": 0o600}]);
+        assert_eq!(diff["permissions_changed"], bits);
+        assert_eq!(names(&diff, "directories_added"), ["new"]);
+        assert_eq!(names(&diff, "directories_deleted"), ["old"]);
+        assert_eq!(diff["modified"], serde_json::json!([]));
+    }
+}
+
+// "An error is never an empty diff": a script must not take it for a patch of nothing
+#[test]
+fn a_patch_that_no_backend_can_make_is_an_error_and_says_why() {
+    let ws = TestWorkspace::plain();
+    ws.write("a", "x\n");
+    for option in [None, Some("--retain-content")] {
+        let from = ws.snapshot_with(option);
+        let output = ws.stillframe(["diff", from.id(), "--patch"]).ok();
+        assert!(output.stdout.is_empty(), "the patch of no change: {output}");
+        ws.write("a", format!("changed {option:?}\n"));
+        let output = ws.stillframe(["diff", from.id(), "--patch"]).exits(1);
+        assert!(output.stdout.is_empty(), "{output}");
+        let text = output.stderr_text();
+        assert!(text.contains("hash backend"), "{text}");
+        assert!(text.contains("--name-status"), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let diff = ws.json(["diff", from.id(), "--patch"]);
+        assert!(diff["patch"].is_null(), "the document says so: {diff}");
+        assert_eq!(diff["has_patch"], false);
+    }
+}

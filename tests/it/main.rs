@@ -18,6 +18,7 @@ mod diff;
 mod disk;
 mod documents;
 mod events;
+mod examples;
 mod hash;
 mod hostile;
 mod library;

@@ -110,6 +110,49 @@ fn a_terminal_that_shows_a_name_executes_nothing() {
     }
 }
 
+// A newline in a name, and a backslash and an n, used to be printed alike
+#[test]
+fn no_two_names_are_printed_alike() {
+    let ws = TestWorkspace::repository();
+    let snapshot = ws.snapshot();
+    let names = [
+        (&b"a\nb"[..], "a\\nb"),
+        (b"a\\nb", "a\\\\nb"),
+        (b"\xff", "\\xff"),
+        (b"\\xff", "\\\\xff"),
+        (b"C:\\dir", "C:\\\\dir"),
+    ];
+    for (name, _) in names {
+        ws.write(name, "x\n");
+    }
+    let mut expected: Vec<&str> = names.map(|(_, printed)| printed).into();
+    expected.sort_unstable();
+    for (view, start) in [
+        ("--name-only", ""),
+        ("--name-status", "A\t"),
+        ("--stat", ""),
+    ] {
+        let text = ws
+            .stillframe(["diff", snapshot.id(), view])
+            .ok()
+            .stdout_text();
+        let lines = text.lines().filter(|line| !line.contains("changed"));
+        let mut printed: Vec<&str> = lines
+            .map(|line| line.strip_prefix(start).unwrap())
+            .map(|line| line.split("  ").next().unwrap())
+            .collect();
+        printed.sort_unstable();
+        assert_eq!(printed, expected, "{view}");
+    }
+    let report = ws.stillframe(["restore", snapshot.id()]).ok().stdout_text();
+    for (_, printed) in names {
+        assert!(
+            report.contains(&format!("restored {printed}\n")),
+            "{report}"
+        );
+    }
+}
+
 // S046
 #[test]
 fn links_are_stored_as_links_and_never_followed() {

@@ -417,11 +417,14 @@ fn a_plan_of_somebody_elses_is_refused() {
     ws.write("README", "edited\n");
     for id in ["plan_00000000000000000000000000000000", "nonsense", ""] {
         let output = ws.untouched(|| ws.try_json(["restore", snapshot.id(), "--apply", id]));
-        assert_eq!(output.code, 1, "{id:?}: {output}");
-        let kind = output.json()["error"]["kind"].clone();
+        let message = output.refused("Conflict");
+        let told = format!("there is no plan {id:?} for this snapshot and the worktree as it is");
+        assert!(message.starts_with(&told), "{message}");
+        let output = ws.stillframe(["restore", snapshot.id(), "--apply", id]);
+        let text = output.exits(1).stderr_text();
         assert!(
-            kind == "Conflict" || kind == "InvalidOptions",
-            "{id:?}: {output}"
+            text.contains("\"stillframe restore SNAPSHOT --plan\""),
+            "{text}"
         );
     }
 }

@@ -473,3 +473,141 @@ fn a_stopped_command_is_ended_by_the_timeout() {
     let output = ws.run(["--timeout", "1s"], "kill -STOP $$").exits(124);
     assert!(output.took < Duration::from_secs(25), "{:?}", output.took);
 }
+
+// D9: a run that edits ignore rules cannot hide a new file from the report
+#[test]
+fn a_run_says_which_new_files_its_own_rules_hide() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "*.log\n");
+    ws.commit("rules");
+    let script =
+        "printf 'secret\\nout/\\n' >> .gitignore; echo x > secret; mkdir out; echo x > out/x
+        mkdir -p .git/info; echo hidden-too >> .git/info/exclude; echo x > hidden-too; echo x > build.log
+        mkdir venv; echo '*' > venv/.gitignore; echo x > venv/lib";
+    let told = "5 new paths are hidden by ignore rules that came since: \
+                hidden-too, out, secret … and 2 more\n";
+    let output = ws.stillframe(["run", "--", "/bin/sh", "-c", script]).ok();
+    assert!(output.stderr_text().contains(told), "{output}");
+    assert!(
+        !output.stderr_text().contains("empty"),
+        "venv is not: {output}"
+    );
+    let runs = ws.json(["runs"]);
+    let run = ws.json(["show", runs[0]["run_id"].as_str().unwrap()]);
+    let ids = ["before_snapshot", "after_snapshot"];
+    let ids = ids.map(|key| run["workspace"][key].as_str().unwrap().to_owned());
+    let diff = ws.json(["diff", &ids[0], &ids[1]]);
+    let hidden = ["hidden-too", "out", "secret", "venv/.gitignore", "venv/lib"];
+    assert_eq!(
+        json::names(&diff["newly_ignored"]),
+        hidden,
+        "build.log is ignored by a rule that was there before"
+    );
+    let text = ws.stillframe(["diff", &ids[0], &ids[1]]).ok().stdout_text();
+    assert!(text.contains("hidden secret ("), "{text}");
+
+    // Nobody hides them a second time.
+    let output = ws
+        .stillframe(["run", "--", "/bin/sh", "-c", "echo y > secret"])
+        .ok();
+    assert!(!output.stderr_text().contains("hidden"), "{output}");
+}
+
+// D9, DESIGN 6: leftover_ignored, for people
+#[test]
+fn a_rolled_back_run_says_which_ignored_files_it_left() {
+    let ws = TestWorkspace::repository();
+    let script = "echo '*' > .gitignore; for n in 1 2 3 4 5; do echo x > new$n; done; exit 3";
+    let output = ws
+        .stillframe([
+            "run",
+            "--rollback-on-failure",
+            "--",
+            "/bin/sh",
+            "-c",
+            script,
+        ])
+        .exits(3);
+    let text = output.stderr_text();
+    let told = "6 ignored paths that came since: .gitignore, new1, new2 … and 3 more\n";
+    assert!(text.contains(told), "{text}");
+    for n in 1..=5 {
+        assert!(
+            ws.exists(format!("new{n}")),
+            "ignored paths are never deleted"
+        );
+    }
+}
+
+// DESIGN 1: exactly what a run changed
+#[test]
+fn a_run_that_changes_permissions_alone_says_so_and_how_to_take_it_back() {
+    let ws = TestWorkspace::repository();
+    for path in ["a", "b", "c"] {
+        ws.write(path, "x\n");
+        ws.chmod(path, 0o644);
+    }
+    let script = "chmod 600 b; mkdir made";
+    let output = ws.stillframe(["run", "--", "/bin/sh", "-c", script]).ok();
+    let text = output.stderr_text();
+    assert!(
+        text.contains("no file changed, permissions of 1 path changed, 1 empty directory made\n"),
+        "{text}"
+    );
+    assert!(text.contains("takes it back"), "{text}");
+    ws.stillframe(["undo"]).ok();
+    assert_eq!(ws.mode("b"), 0o644);
+    assert!(!ws.exists("made"));
+}
+
+// What is said to go on with has to work when it is typed
+#[test]
+fn after_a_refused_rollback_the_command_that_is_named_takes_the_run_back() {
+    let ws = TestWorkspace::repository();
+    ws.git(["checkout", "-q", "-b", "side"]);
+    ws.write("README", "side\n");
+    ws.commit("side");
+    ws.git(["checkout", "-q", "main"]);
+    ws.write("README", "main\n");
+    ws.commit("main");
+    let script = "echo x > new; GIT_CONFIG_GLOBAL=/dev/null git -c user.name=A -c user.email=a@e \
+                  merge -q side || exit 1";
+    let args = [
+        "run",
+        "--rollback-on-failure",
+        "--",
+        "/bin/sh",
+        "-c",
+        script,
+    ];
+    let text = ws.stillframe(args).exits(1).stderr_text();
+    let last = text.lines().last().unwrap();
+    let command = last.split('"').nth(1).unwrap();
+    assert!(command.starts_with("stillframe undo run_"), "{text}");
+    assert!(ws.exists("new"), "nothing was touched");
+
+    ws.git(["merge", "--abort"]);
+    ws.stillframe(command.split(' ').skip(1)).ok();
+    assert!(!ws.exists("new"));
+    assert_eq!(ws.text("README"), "main\n");
+}
+
+// Behaviour 0.2: the host chooses the id of a run
+#[test]
+fn the_environment_names_one_run_and_none_that_the_command_starts() {
+    let ws = TestWorkspace::repository();
+    let call = |id: &str, script: &str| {
+        let args = ["--json", "run", "--", "/bin/sh", "-c", script];
+        ws.call(args).env("STILLFRAME_RUN_ID", id).run()
+    };
+    let run = call("build-42", "echo \"is ${STILLFRAME_RUN_ID-unset}\"").ok();
+    assert_eq!(run.json()["run_id"], "build-42");
+    assert!(run.stderr_text().contains("is unset\n"), "{run}");
+    let again = ws.untouched(|| call("build-42", "echo x > new"));
+    let message = again.exits(125).error("Conflict");
+    assert!(message.contains("run build-42 exists already"), "{message}");
+    let message = call("../x", "true").exits(125).error("InvalidOptions");
+    assert!(message.contains("STILLFRAME_RUN_ID"), "{message}");
+    let id = call("", "true").ok().json()["run_id"].clone();
+    assert!(id.as_str().unwrap().starts_with("run_"), "{id}");
+}

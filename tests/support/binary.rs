@@ -29,52 +29,85 @@ pub fn project() -> &'static Path {
         .expect("the package lies in the workspace")
 }
 
+/// A built example of the engine.
+///
+/// Whatever builds all tests of the workspace builds the examples too. If one of them is missing
+/// or older than its sources, `cargo build -p stillframe --examples` runs first.
+pub fn example(name: &str) -> PathBuf {
+    let binary = profile_dir().join("examples").join(name);
+    let _lock = build_lock();
+    let newest = newest_source(&[
+        "engine/Cargo.toml",
+        "engine/src",
+        "engine/examples",
+        "backends/src",
+        "artifact-store/src",
+    ]);
+    if modified(&binary).is_none_or(|built| built < newest) {
+        cargo_build(&["-p", "stillframe", "--examples"]);
+    }
+    binary
+}
+
 fn build() -> PathBuf {
     let profile_dir = profile_dir();
     let binary = profile_dir.join("stillframe");
-    let lock = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(profile_dir.join(".stillframe-build-lock"))
-        .expect("the target directory is writable");
-    rustix::fs::flock(&lock, FlockOperation::LockExclusive).expect("flock works");
+    let _lock = build_lock();
     let stamp = profile_dir.join(".stillframe-build-stamp");
-    let newest = newest_source(project());
+    let newest = newest_source(&[
+        "Cargo.toml",
+        "Cargo.lock",
+        "cli",
+        "engine",
+        "backends",
+        "artifact-store",
+    ]);
     let built = modified(&stamp);
     if !binary.exists() || built.is_none_or(|built| built < newest) {
         // The stamp gets its time before the build, so that an edit during it counts as newer.
         let fresh = stamp.with_extension("new");
         fs::write(&fresh, "").expect("the target directory is writable");
-        let profile = match profile_dir.file_name().and_then(|n| n.to_str()) {
-            Some("debug") => "dev",
-            Some(other) => other,
-            None => unreachable!("a profile's directory has a name"),
-        };
-        let target = profile_dir.parent().expect("it lies in a target directory");
-        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let output = Command::new(cargo)
-            .args([
-                "build",
-                "--quiet",
-                "-p",
-                "stillframe-cli",
-                "--profile",
-                profile,
-            ])
-            .arg("--target-dir")
-            .arg(target)
-            .current_dir(project())
-            .output()
-            .expect("cargo can be started");
-        assert!(
-            output.status.success(),
-            "the program under test cannot be built:\n{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        cargo_build(&["-p", "stillframe-cli"]);
         fs::rename(&fresh, &stamp).expect("the target directory is writable");
     }
     binary
+}
+
+/// Keeps other tests from building, until it is dropped.
+fn build_lock() -> File {
+    let lock = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(profile_dir().join(".stillframe-build-lock"))
+        .expect("the target directory is writable");
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive).expect("flock works");
+    lock
+}
+
+/// Builds into the target directory, and with the profile, that this test was built with.
+fn cargo_build(what: &[&str]) {
+    let profile_dir = profile_dir();
+    let profile = match profile_dir.file_name().and_then(|n| n.to_str()) {
+        Some("debug") => "dev",
+        Some(other) => other,
+        None => unreachable!("a profile's directory has a name"),
+    };
+    let target = profile_dir.parent().expect("it lies in a target directory");
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["build", "--quiet", "--profile", profile])
+        .args(what)
+        .arg("--target-dir")
+        .arg(target)
+        .current_dir(project())
+        .output()
+        .expect("cargo can be started");
+    assert!(
+        output.status.success(),
+        "the program under test cannot be built:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// `target/debug`, or what another profile calls it: test executables lie in its `deps`.
@@ -91,18 +124,11 @@ fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).ok()?.modified().ok()
 }
 
-/// When the newest file that the program is built from was modified.
-fn newest_source(project: &Path) -> SystemTime {
+/// When the newest file at or below these paths of the project was modified.
+fn newest_source(names: &[&str]) -> SystemTime {
     let mut newest = SystemTime::UNIX_EPOCH;
-    for name in [
-        "Cargo.toml",
-        "Cargo.lock",
-        "cli",
-        "engine",
-        "backends",
-        "artifact-store",
-    ] {
-        for entry in walkdir::WalkDir::new(project.join(name))
+    for name in names {
+        for entry in walkdir::WalkDir::new(project().join(name))
             .into_iter()
             .flatten()
         {

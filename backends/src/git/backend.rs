@@ -1,6 +1,7 @@
 //! The port, as the git backend fills it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use crate::backend::{
     SnapshotOptions, StoreError, Verification, Why,
 };
 use crate::coverage::OmissionReason;
+use crate::diff::beside::{Beside, Compared};
 use crate::diff::{self, Diff, DiffOptions, PatchText};
 use crate::git::ObjectId;
 use crate::git::capture::{self, Keep, Published, sha1};
@@ -173,6 +175,19 @@ fn tracked_in(store: &Store, record: &Record) -> Result<HashSet<RelPath>, StoreE
         .collect())
 }
 
+/// What a tree of the store holds at `path`.
+fn node_in(store: &Store, tree: &ObjectId, path: &RelPath) -> Result<Option<Node>, StoreError> {
+    let item = store.entry_at(tree, path)?;
+    Ok(item.and_then(|item| match item.kind {
+        ItemKind::Entry(kind) => Some(Node::Entry(Entry {
+            kind,
+            id: item.id.into(),
+        })),
+        ItemKind::Directory => Some(Node::Directory),
+        ItemKind::Submodule => None,
+    }))
+}
+
 /// What a capture holds at `path`.
 fn captured_at(cache: &StatCache, path: &RelPath) -> Option<Node> {
     if let Some(entry) = cache.entry(path).filter(|e| e.is_captured()) {
@@ -236,17 +251,7 @@ impl Restorable for GitBackend {
         path: &RelPath,
     ) -> Result<Option<Node>, StoreError> {
         match side {
-            Side::Stored(record) => {
-                let item = existing_store(workspace)?.entry_at(&tree_of(record)?, path)?;
-                Ok(item.and_then(|item| match item.kind {
-                    ItemKind::Entry(kind) => Some(Node::Entry(Entry {
-                        kind,
-                        id: item.id.into(),
-                    })),
-                    ItemKind::Directory => Some(Node::Directory),
-                    ItemKind::Submodule => None,
-                }))
-            }
+            Side::Stored(record) => node_in(&existing_store(workspace)?, &tree_of(record)?, path),
             Side::Now(capture) => Ok(captured_at(&capture.0.cache, path)),
         }
     }
@@ -358,6 +363,45 @@ struct TreeRules<'a> {
     host: HostRules,
     ignore: IgnoreStack,
     include: &'a [RelPath],
+    /// Rule files that were read, by their directory: paths to ask about come in crowds.
+    read: RefCell<HashMap<RelPath, Option<RuleFile>>>,
+}
+
+/// A snapshot of the store as a side of a comparison.
+struct StoredSide<'a> {
+    store: &'a Store,
+    record: &'a Record,
+    tree: ObjectId,
+    rules: TreeRules<'a>,
+}
+
+impl<'a> StoredSide<'a> {
+    fn of(store: &'a Store, record: &'a Record) -> Result<Self, StoreError> {
+        Ok(Self {
+            store,
+            record,
+            tree: tree_of(record)?,
+            rules: TreeRules::of(store, record, None)?,
+        })
+    }
+}
+
+impl Compared for StoredSide<'_> {
+    fn record(&self) -> &Record {
+        self.record
+    }
+
+    fn node(&self, path: &RelPath) -> Result<Option<Node>, StoreError> {
+        node_in(self.store, &self.tree, path)
+    }
+
+    fn entries(&self) -> Result<Vec<(RelPath, Entry)>, StoreError> {
+        self.store.tree_paths(&self.tree)
+    }
+
+    fn leaves_out(&self, path: &RelPath, is_directory: bool) -> Result<bool, StoreError> {
+        Ok(self.rules.omits_at(path, is_directory)?.is_some())
+    }
 }
 
 impl<'a> TreeRules<'a> {
@@ -396,22 +440,32 @@ impl<'a> TreeRules<'a> {
             host,
             ignore: IgnoreStack::new_below(&scope, outside, above),
             include: &record.include,
+            read: RefCell::default(),
         })
     }
 
-    /// Why these rules leave `path` out, and the rule that says so. Whether the index has it plays
-    /// no part.
+    /// Why these rules leave the file or link `path` out, and the rule that says so. Whether the
+    /// index has it plays no part.
     fn omits(
         &self,
         path: &RelPath,
     ) -> Result<Option<(OmissionReason, Option<String>)>, StoreError> {
+        self.omits_at(path, false)
+    }
+
+    /// As [`TreeRules::omits`], for a path that may be a directory.
+    fn omits_at(
+        &self,
+        path: &RelPath,
+        is_directory: bool,
+    ) -> Result<Option<(OmissionReason, Option<String>)>, StoreError> {
         if self.include.iter().any(|p| path.starts_with(p)) {
             return Ok(None);
         }
-        if let Some(rule) = self.host.excludes_in_tree(path, false) {
+        if let Some(rule) = self.host.excludes_in_tree(path, is_directory) {
             return Ok(Some((OmissionReason::Excluded, Some(rule))));
         }
-        let failure = std::cell::RefCell::new(None);
+        let failure = RefCell::new(None);
         let rules_of = |directory: &RelPath| match self.rule_file(directory) {
             Ok(file) => file,
             Err(error) => {
@@ -419,7 +473,7 @@ impl<'a> TreeRules<'a> {
                 None
             }
         };
-        let decision = self.ignore.decide_in_tree(&rules_of, path, false);
+        let decision = self.ignore.decide_in_tree(&rules_of, path, is_directory);
         if let Some(error) = failure.into_inner() {
             return Err(error);
         }
@@ -432,6 +486,16 @@ impl<'a> TreeRules<'a> {
     }
 
     fn rule_file(&self, directory: &RelPath) -> Result<Option<RuleFile>, StoreError> {
+        if let Some(file) = self.read.borrow().get(directory) {
+            return Ok(file.clone());
+        }
+        let file = self.read_rule_file(directory)?;
+        let mut read = self.read.borrow_mut();
+        read.insert(directory.clone(), file.clone());
+        Ok(file)
+    }
+
+    fn read_rule_file(&self, directory: &RelPath) -> Result<Option<RuleFile>, StoreError> {
         let path = directory.join(b".gitignore");
         let origin = path.to_string();
         if let Some(cache) = self.cache {
@@ -521,9 +585,15 @@ impl Backend for GitBackend {
             (Err(error), _) | (_, Err(error)) => return Err(error.into()),
         };
         let changes = store.tree_changes(Some(tree_of(&before)?), Some(tree_of(&after)?))?;
+        let beside = Beside::between(
+            &StoredSide::of(&store, &before)?,
+            &StoredSide::of(&store, &after)?,
+            &changes,
+        )?;
         let (from, to) = (&before.snapshot, &after.snapshot);
         let changes = diff::evident(changes, &from.omissions, &to.omissions);
-        let mut diff = Diff::of_changes(BackendKind::Git, &from.reference, &to.reference, &changes);
+        let mut diff = Diff::of_changes(BackendKind::Git, &from.reference, &to.reference, &changes)
+            .beside(beside);
         if options.capture_patch {
             let mut sink = PatchSink::new(patch, options.max_patch_bytes);
             for change in &changes {
@@ -747,7 +817,7 @@ fn is_large(store: &Store, change: &Change) -> Result<bool, StoreError> {
 /// Writes the patch of a change with a side that is too large to be held.
 fn write_large(store: &Store, out: &mut dyn Write, change: &Change) -> Result<(), DiffError> {
     // The store's own failure must not be taken for the sink's.
-    let failure = std::cell::RefCell::new(None);
+    let failure = RefCell::new(None);
     let copy = |entry: Option<Entry>, out: &mut dyn Write| match entry {
         None => Ok(()),
         Some(entry) => match store.blob_to(&blob_id(entry), out) {

@@ -116,6 +116,7 @@ pub(crate) fn capture(
     let walk_options = WalkOptions {
         cache: &cache,
         max_untracked_file_bytes: options.max_untracked_file_bytes,
+        max_files: options.max_files,
         interrupt: &options.interrupt,
         progress: options.progress.as_deref(),
     };

@@ -14,6 +14,7 @@ use crate::backend::{
     SnapshotOptions, StoreError, Verification, Why,
 };
 use crate::coverage::{Coverage, OmissionReason};
+use crate::diff::beside::{Beside, Compared};
 use crate::diff::{self, Diff, DiffOptions};
 use crate::error::PathError;
 use crate::git::ObjectId;
@@ -94,6 +95,7 @@ impl HashBackend {
             &WalkOptions {
                 cache: &cache,
                 max_untracked_file_bytes: options.max_untracked_file_bytes,
+                max_files: options.max_files,
                 interrupt: &options.interrupt,
                 progress: options.progress.as_deref(),
             },
@@ -184,6 +186,66 @@ fn manifest_of(cache: &StatCache) -> Manifest {
     Manifest::new(items)
 }
 
+/// A stored snapshot, of this workspace or another, as a side of a comparison.
+struct StoredSide {
+    record: Record,
+    manifest: Manifest,
+    rules: HashRules,
+}
+
+impl StoredSide {
+    fn of(workspace: &Workspace, id: &SnapshotId) -> Result<Self, StoreError> {
+        let store = HashStore::holding(workspace, id)?;
+        let record = store.record(id)?;
+        let manifest = store.manifest(&record.snapshot.reference)?;
+        let rules = rules_of(&record)?;
+        Ok(Self {
+            record,
+            manifest,
+            rules,
+        })
+    }
+}
+
+impl Compared for StoredSide {
+    fn record(&self) -> &Record {
+        &self.record
+    }
+
+    fn node(&self, path: &RelPath) -> Result<Option<Node>, StoreError> {
+        Ok(node_in(&self.manifest, path))
+    }
+
+    fn entries(&self) -> Result<Vec<(RelPath, Entry)>, StoreError> {
+        Ok(entries_of(&self.manifest))
+    }
+
+    fn leaves_out(&self, path: &RelPath, is_directory: bool) -> Result<bool, StoreError> {
+        Ok(self.rules.excludes_in_tree(path, is_directory).is_some())
+    }
+}
+
+fn node_in(manifest: &Manifest, path: &RelPath) -> Option<Node> {
+    match manifest.entry(path) {
+        Some(entry) => Some(Node::Entry(entry)),
+        None => manifest.knows(path).then_some(Node::Directory),
+    }
+}
+
+fn entries_of(manifest: &Manifest) -> Vec<(RelPath, Entry)> {
+    let files = manifest.items().iter().filter_map(Item::content);
+    files.map(|(path, entry)| (path.clone(), entry)).collect()
+}
+
+fn rules_of(record: &Record) -> Result<HashRules, StoreError> {
+    HashRules::of_record(record).ok_or_else(|| {
+        StoreError::corrupt(
+            record.snapshot.id.to_string(),
+            "its ignore options are not valid",
+        )
+    })
+}
+
 impl Restorable for HashBackend {
     type Capture = HashCapture;
 
@@ -242,11 +304,7 @@ impl Restorable for HashBackend {
         side: Side<'_, HashCapture>,
         path: &RelPath,
     ) -> Result<Option<Node>, StoreError> {
-        let manifest = Self::manifest_of_side(workspace, side)?;
-        Ok(match manifest.entry(path) {
-            Some(entry) => Some(Node::Entry(entry)),
-            None => manifest.knows(path).then_some(Node::Directory),
-        })
+        Ok(node_in(&Self::manifest_of_side(workspace, side)?, path))
     }
 
     fn entries(
@@ -255,12 +313,7 @@ impl Restorable for HashBackend {
         record: &Record,
     ) -> Result<Vec<(RelPath, Entry)>, StoreError> {
         let manifest = HashStore::of(workspace).manifest(&record.snapshot.reference)?;
-        Ok(manifest
-            .items()
-            .iter()
-            .filter_map(|item| item.content())
-            .map(|(path, entry)| (path.clone(), entry))
-            .collect())
+        Ok(entries_of(&manifest))
     }
 
     fn ignored(
@@ -273,12 +326,7 @@ impl Restorable for HashBackend {
             Side::Stored(record) => record,
             Side::Now(capture) => &capture.record,
         };
-        let rules = HashRules::of_record(record).ok_or_else(|| {
-            StoreError::corrupt(
-                record.snapshot.id.to_string(),
-                "its ignore options are not valid",
-            )
-        })?;
+        let rules = rules_of(record)?;
         Ok(paths
             .iter()
             .filter(|path| rules.excludes_in_tree(path, false).is_some())
@@ -352,21 +400,16 @@ impl Backend for HashBackend {
         _patch: &mut dyn Write,
     ) -> Result<Diff, DiffError> {
         diff::check(from, to, options)?;
-        let stored = |snapshot: &Snapshot| {
-            let store = HashStore::holding(workspace, &snapshot.id)?;
-            let record = store.record(&snapshot.id)?;
-            let manifest = store.manifest(&record.snapshot.reference)?;
-            Ok::<_, StoreError>((record.snapshot, manifest))
-        };
-        let ((from, before), (to, after)) = (stored(from)?, stored(to)?);
-        let changes = before.changes_to(&after);
+        let (before, after) = (
+            StoredSide::of(workspace, &from.id)?,
+            StoredSide::of(workspace, &to.id)?,
+        );
+        let changes = before.manifest.changes_to(&after.manifest);
+        let beside = Beside::between(&before, &after, &changes)?;
+        let (from, to) = (&before.record.snapshot, &after.record.snapshot);
         let changes = diff::evident(changes, &from.omissions, &to.omissions);
-        Ok(Diff::of_changes(
-            BackendKind::Hash,
-            &from.reference,
-            &to.reference,
-            &changes,
-        ))
+        let diff = Diff::of_changes(BackendKind::Hash, &from.reference, &to.reference, &changes);
+        Ok(diff.beside(beside))
     }
 
     fn plan(

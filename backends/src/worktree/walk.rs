@@ -114,6 +114,8 @@ pub(crate) struct WalkOptions<'a> {
     pub(crate) cache: &'a StatCache,
     /// Untracked files larger than this are omitted; zero: no limit.
     pub(crate) max_untracked_file_bytes: u64,
+    /// More captured files and links than this fail the walk; zero: no limit.
+    pub(crate) max_files: u64,
     /// When to stop early.
     pub(crate) interrupt: &'a Interrupt,
     /// Told how far it has come.
@@ -163,6 +165,7 @@ pub(crate) fn walk<R: Rules>(
         wake: Condvar::new(),
         is_stopping: AtomicBool::new(false),
         entries: AtomicU64::new(0),
+        files: AtomicU64::new(0),
         bytes_read: AtomicU64::new(0),
         files_hashed: AtomicU64::new(0),
     };
@@ -406,6 +409,7 @@ struct Walker<'a, R: Rules> {
     /// Set once the walk has failed, so that nobody reads on for nothing.
     is_stopping: AtomicBool,
     entries: AtomicU64,
+    files: AtomicU64,
     bytes_read: AtomicU64,
     files_hashed: AtomicU64,
 }
@@ -606,6 +610,7 @@ impl<R: Rules> Walker<'_, R> {
                 continue;
             }
             self.report(part.looked_at);
+            self.admit(&directory)?;
             found.absorb(part);
             found.directories.insert(job.path.clone(), directory);
             return Ok(jobs);
@@ -958,6 +963,25 @@ impl<R: Rules> Walker<'_, R> {
         });
     }
 
+    /// Counts what was captured in a directory.
+    fn admit(&self, directory: &CachedDirectory) -> Result<(), SnapshotError> {
+        let limit = self.options.max_files;
+        if limit == 0 {
+            return Ok(());
+        }
+        let captured = directory.entries.iter().filter(|e| e.is_captured());
+        let captured = captured.count() as u64;
+        let actual = self.files.fetch_add(captured, Ordering::Relaxed) + captured;
+        if actual > limit {
+            return Err(SnapshotError::LimitExceeded {
+                what: "the number of files found so far".to_owned(),
+                limit,
+                actual,
+            });
+        }
+        Ok(())
+    }
+
     fn report(&self, entries: u64) {
         let total = self.entries.fetch_add(entries, Ordering::Relaxed) + entries;
         if let Some(progress) = self.options.progress {
@@ -1079,6 +1103,7 @@ mod tests {
             let options = WalkOptions {
                 cache: &StatCache::default(),
                 max_untracked_file_bytes: 0,
+                max_files: 0,
                 interrupt: &Interrupt::never(),
                 progress: None,
             };

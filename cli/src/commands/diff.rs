@@ -2,6 +2,7 @@
 
 use std::io::{self, BufReader};
 
+use stillframe::backends::ModeChange;
 use stillframe::{Diff, DiffOutcome, DiffRequest, ErrorKind, RelPath, WorkspaceOptions};
 
 use super::{Tools, diffstat};
@@ -29,21 +30,24 @@ fn shown(outcome: DiffOutcome, view: DiffView) -> Result<Reply, Failure> {
     let lacks_patch = !diff.has_patch && diff.files_changed > 0;
     let text = match (view, outcome.patch) {
         (DiffView::Patch, _) if lacks_patch => {
-            return Ok(Reply::default().note(no_patch(diff)));
+            return Err(Failure::new(ErrorKind::Unsupported, no_patch(diff)));
         }
         (DiffView::Patch, None) => String::new(),
         (DiffView::Patch, Some(patch)) => {
-            return Ok(Reply {
+            let reply = Reply {
                 answer: Answer::Bytes(Box::new(patch)),
                 ..Reply::default()
-            });
+            };
+            return Ok(reply.notes(untold(diff)));
         }
         (DiffView::Stat, Some(patch)) if !lacks_patch => {
             let files = diffstat::of_patch(BufReader::new(patch)).map_err(unreadable)?;
-            let mut text = diffstat::drawn(&files);
-            text.push_str(&totals(diff));
-            text.push('\n');
-            text
+            format!(
+                "{}{}{}\n",
+                diffstat::drawn(&files),
+                beside(diff),
+                totals(diff)
+            )
         }
         (DiffView::NameOnly, _) => names(&diff.changed_paths),
         (DiffView::NameStatus, _) => statuses(diff, '\t'),
@@ -55,6 +59,7 @@ fn shown(outcome: DiffOutcome, view: DiffView) -> Result<Reply, Failure> {
     };
     Ok(match (view, lacks_patch) {
         (DiffView::Stat, true) => reply.note(no_patch(diff)),
+        (DiffView::NameOnly | DiffView::NameStatus, _) => reply.notes(untold(diff)),
         _ => reply,
     })
 }
@@ -71,25 +76,92 @@ fn unreadable(error: io::Error) -> Failure {
     Failure::new(kind, format!("the patch cannot be read: {error}"))
 }
 
-/// `2 files changed, 10 insertions(+), 1 deletion(-)`.
+/// `2 files changed, 10 insertions(+), 1 deletion(-), permissions of 1 path changed`.
 pub(super) fn totals(diff: &Diff) -> String {
-    if diff.files_changed == 0 {
-        return "no file changed".to_owned();
-    }
-    let mut text = format!("{} changed", output::count(diff.files_changed, "file"));
+    let mut parts = vec![match diff.files_changed {
+        0 => "no file changed".to_owned(),
+        files => format!("{} changed", output::count(files, "file")),
+    }];
     for (number, noun, sign) in [
         (diff.insertions, "insertion", '+'),
         (diff.deletions, "deletion", '-'),
     ] {
         if number > 0 {
-            text.push_str(&format!(", {}({sign})", output::count(number, noun)));
+            parts.push(format!("{}({sign})", output::count(number, noun)));
         }
     }
-    text
+    parts.extend(beside_totals(diff));
+    parts.join(", ")
+}
+
+/// What git does not record, counted; what did not happen is left out.
+fn beside_totals(diff: &Diff) -> Vec<String> {
+    let mut parts = Vec::new();
+    if !diff.permissions_changed.is_empty() {
+        let paths = output::count(diff.permissions_changed.len() as u64, "path");
+        parts.push(format!("permissions of {paths} changed"));
+    }
+    for (directories, what) in [
+        (&diff.directories_added, "made"),
+        (&diff.directories_deleted, "removed"),
+    ] {
+        match directories.len() {
+            0 => {}
+            1 => parts.push(format!("1 empty directory {what}")),
+            more => parts.push(format!("{more} empty directories {what}")),
+        }
+    }
+    parts
+}
+
+/// New paths that are in no list of changes, because rules hide them that came with them.
+pub(super) fn hidden(diff: &Diff) -> Option<String> {
+    let paths = &diff.newly_ignored;
+    let count = output::count(paths.len() as u64, "new path");
+    let verb = if paths.len() == 1 { "is" } else { "are" };
+    let named = output::some_of(paths);
+    (!paths.is_empty())
+        .then(|| format!("{count} {verb} hidden by ignore rules that came since: {named}"))
+}
+
+/// What the views for scripts, which have git's form, do not tell.
+fn untold(diff: &Diff) -> Vec<String> {
+    let beside = beside_totals(diff);
+    let beside = (!beside.is_empty()).then(|| {
+        format!(
+            "not among these: {}; the plain diff lists them",
+            beside.join(", ")
+        )
+    });
+    beside.into_iter().chain(hidden(diff)).collect()
 }
 
 fn summary(diff: &Diff) -> String {
-    format!("{}{}\n", statuses(diff, ' '), totals(diff))
+    format!("{}{}{}\n", statuses(diff, ' '), beside(diff), totals(diff))
+}
+
+/// What git does not record, one line for each path.
+fn beside(diff: &Diff) -> String {
+    let permissions = diff.permissions_changed.iter().map(|change| {
+        let ModeChange { path, from, to } = change;
+        format!("chmod {path} ({from:04o} to {to:04o})\n")
+    });
+    let made = diff
+        .directories_added
+        .iter()
+        .map(|path| format!("mkdir {path}/\n"));
+    let removed = diff
+        .directories_deleted
+        .iter()
+        .map(|path| format!("rmdir {path}/\n"));
+    let ignored = diff.newly_ignored.iter();
+    let ignored =
+        ignored.map(|path| format!("hidden {path} (by an ignore rule that came since)\n"));
+    permissions
+        .chain(made)
+        .chain(removed)
+        .chain(ignored)
+        .collect()
 }
 
 fn names(paths: &[RelPath]) -> String {
@@ -139,6 +211,40 @@ mod tests {
         let mut none = diff(&[], &[], &[]);
         (none.insertions, none.deletions) = (0, 0);
         assert_eq!(summary(&none), "no file changed\n");
+    }
+
+    #[test]
+    fn what_git_does_not_record_is_listed_and_counted() {
+        let mut beside = diff(&[], &[], &[]);
+        (beside.insertions, beside.deletions) = (0, 0);
+        beside.permissions_changed = serde_json::from_value(json!([
+            {"path": "key", "from": 0o644, "to": 0o600},
+        ]))
+        .expect("they are changes");
+        let path = |text: &str| RelPath::new(text).expect("it is valid");
+        beside.directories_added = vec![path("new"), path("new too")];
+        beside.directories_deleted = vec![path("old")];
+        beside.newly_ignored = vec![path("secret")];
+        assert_eq!(
+            summary(&beside),
+            "chmod key (0644 to 0600)\nmkdir new/\nmkdir new too/\nrmdir old/\n\
+             hidden secret (by an ignore rule that came since)\n\
+             no file changed, permissions of 1 path changed, 2 empty directories made, \
+             1 empty directory removed\n"
+        );
+        assert_eq!(
+            statuses(&beside, '\t'),
+            "",
+            "a script gets git's form alone"
+        );
+        assert_eq!(
+            untold(&beside),
+            [
+                "not among these: permissions of 1 path changed, 2 empty directories made, \
+                 1 empty directory removed; the plain diff lists them",
+                "1 new path is hidden by ignore rules that came since: secret",
+            ]
+        );
     }
 
     #[test]

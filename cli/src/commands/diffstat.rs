@@ -5,7 +5,7 @@
 
 use std::io::{self, BufRead};
 
-use stillframe::backends::printable_bytes;
+use stillframe::backends::printable_name;
 
 use crate::output;
 
@@ -86,7 +86,7 @@ pub(super) fn drawn(files: &[FileStat]) -> String {
                 false => (file.insertions + file.deletions).to_string(),
             };
             vec![
-                printable_bytes(&file.path),
+                printable_name(&file.path),
                 changed,
                 bar(file.insertions, '+', most) + &bar(file.deletions, '-', most),
             ]

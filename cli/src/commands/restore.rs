@@ -206,6 +206,7 @@ pub(super) fn rollback_story(document: &RestoreDocument) -> Vec<String> {
             output::count((document.skipped.len() - MAX_NAMED) as u64, "path")
         ));
     }
+    lines.extend(left_alone(&document.leftover_ignored));
     if let Some(tag) = &document.safety_tag {
         lines.push(format!(
             "the branch was moved back; its old tip is {}",
@@ -213,6 +214,13 @@ pub(super) fn rollback_story(document: &RestoreDocument) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// One line about ignored paths that came since.
+fn left_alone(paths: &[RelPath]) -> Option<String> {
+    let count = output::count(paths.len() as u64, "ignored path");
+    let named = output::some_of(paths);
+    (!paths.is_empty()).then(|| format!("kept     {count} that came since: {named}"))
 }
 
 /// One line that says how a restore ended.
@@ -356,6 +364,16 @@ mod tests {
         let lines = rollback_story(&document(json!({"skipped": skipped})));
         assert_eq!(lines.len(), 12);
         assert_eq!(lines[11], "kept     10 paths more");
+    }
+
+    #[test]
+    fn the_story_of_a_rollback_names_what_is_ignored_and_was_left() {
+        let lines = rollback_story(&document(json!({"leftover_ignored": ["a", "b", "c", "d"]})));
+        assert_eq!(
+            lines[1],
+            "kept     4 ignored paths that came since: a, b, c … and 1 more"
+        );
+        assert_eq!(lines.len(), 2, "{lines:?}");
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, BackendKind, CancellationToken, CommandAdapter, Error,
-    Failure as FailureRecord, RestoreStatus, RunContext, RunDocument, RunStatus, WorkspaceDocument,
+    ErrorKind, Failure as FailureRecord, RestoreDocument, RestoreStatus, RunContext, RunDocument,
+    RunStatus, WorkspaceDocument,
 };
 
 use super::{Tools, restore, snapshot};
@@ -158,6 +159,7 @@ fn story(ended: &Ended<'_>, keeps_content: bool, elsewhere: &str) -> Vec<String>
     };
     if let Some(diff) = &workspace.diff {
         lines.push(super::diff::totals(diff));
+        lines.extend(super::diff::hidden(diff));
         if let Some(key) = &diff.patch_ref {
             lines.push(format!(
                 "the patch ({}): \"stillframe artifact get {}\"",
@@ -170,20 +172,12 @@ fn story(ended: &Ended<'_>, keeps_content: bool, elsewhere: &str) -> Vec<String>
         lines.push(format!("before {}, after {}", before.id, after.id));
     }
     match &workspace.rollback {
-        Some(rollback) => lines.extend(restore::rollback_story(rollback)),
+        Some(rollback) => {
+            lines.extend(restore::rollback_story(rollback));
+            lines.extend(what_next(document, workspace, rollback, elsewhere));
+            lines.extend(way_forward(workspace, rollback, elsewhere));
+        }
         None => lines.extend(way_back(document, workspace, keeps_content, elsewhere)),
-    }
-    if let Some((rollback, after)) = workspace
-        .rollback
-        .as_ref()
-        .zip(workspace.after_snapshot.as_ref())
-        && rollback.status == RestoreStatus::Completed
-        && !rollback.restored.is_empty()
-    {
-        lines.push(format!(
-            "what the run left is kept: \"stillframe restore {}{elsewhere}\" brings it back",
-            after.id
-        ));
     }
     lines
 }
@@ -207,6 +201,60 @@ fn ending(ended: &Ended<'_>) -> String {
     }
 }
 
+/// The command to go on with after a rollback that did not do everything, in one line.
+fn what_next(
+    document: &RunDocument,
+    workspace: &WorkspaceDocument,
+    rollback: &RestoreDocument,
+    elsewhere: &str,
+) -> Option<String> {
+    let run = &document.run_id;
+    let before = workspace.before_snapshot.as_ref().map(|before| &before.id);
+    let after = workspace.after_snapshot.as_ref().map(|after| &after.id);
+    let kind = rollback.error.as_ref().map(|error| error.kind.as_str());
+    match (rollback.status, before, after) {
+        (RestoreStatus::Refused, _, Some(_)) if kind == Some(ErrorKind::HeadMoved.as_str()) => {
+            Some(format!(
+                "\"stillframe undo {run}{elsewhere}\" puts the files back and leaves HEAD where it is"
+            ))
+        }
+        (RestoreStatus::Refused, _, Some(_)) => Some(format!(
+            "once that is put right, \"stillframe undo {run}{elsewhere}\" takes the run back"
+        )),
+        // What the run left is in no snapshot, so no undo can tell it from later edits.
+        (RestoreStatus::Refused, Some(before), None) => Some(format!(
+            "once that is put right, \"stillframe restore {before}{elsewhere}\" goes back to before the run"
+        )),
+        (RestoreStatus::Failed, ..) => Some(format!(
+            "once that is put right, \"stillframe snapshot{elsewhere}\" finishes the rollback first"
+        )),
+        (RestoreStatus::Completed, Some(before), _)
+            if rollback.error.is_some() || !rollback.skipped.is_empty() =>
+        {
+            Some(format!(
+                "\"stillframe diff {before}{elsewhere}\" lists what is not as it was before the run"
+            ))
+        }
+        _ => None,
+    }
+}
+
+/// Where the work is that a rollback took back.
+fn way_forward(
+    workspace: &WorkspaceDocument,
+    rollback: &RestoreDocument,
+    elsewhere: &str,
+) -> Option<String> {
+    let after = &workspace.after_snapshot.as_ref()?.id;
+    let is_taken_back =
+        rollback.status == RestoreStatus::Completed && !rollback.restored.is_empty();
+    is_taken_back.then(|| {
+        format!(
+            "what the run left is kept: \"stillframe restore {after}{elsewhere}\" brings it back"
+        )
+    })
+}
+
 /// How to take back what a run changed, if it changed anything.
 fn way_back(
     document: &RunDocument,
@@ -214,10 +262,13 @@ fn way_back(
     keeps_content: bool,
     elsewhere: &str,
 ) -> Option<String> {
-    let diff = workspace
-        .diff
-        .as_ref()
-        .filter(|diff| diff.files_changed > 0)?;
+    // What a rule hides is in no snapshot, so nothing takes it back.
+    let diff = workspace.diff.as_ref().filter(|diff| {
+        diff.files_changed > 0
+            || !diff.permissions_changed.is_empty()
+            || !diff.directories_added.is_empty()
+            || !diff.directories_deleted.is_empty()
+    })?;
     Some(match (diff.backend, keeps_content) {
         (BackendKind::Hash, false) => {
             "no content was kept, so it cannot be taken back; --retain-content keeps it".to_owned()
@@ -404,6 +455,104 @@ mod tests {
             "{lines:?}"
         );
         assert!(!lines.iter().any(|line| line.contains("undo")), "{lines:?}");
+    }
+
+    #[test]
+    fn a_rollback_that_was_not_done_says_which_command_goes_on() {
+        let (before, after) = (
+            format!("snap_{}", "a".repeat(32)),
+            format!("snap_{}", "b".repeat(32)),
+        );
+        let error = |kind: &str| json!({"kind": kind, "message": "so it is"});
+        for (status, error, skipped, expected) in [
+            (
+                "refused",
+                error("HeadMoved"),
+                json!([]),
+                "\"stillframe undo run_1 -w\"".to_owned(),
+            ),
+            (
+                "refused",
+                error("Conflict"),
+                json!([]),
+                "\"stillframe undo run_1 -w\"".to_owned(),
+            ),
+            (
+                "failed",
+                error("NoSpace"),
+                json!([]),
+                "\"stillframe snapshot -w\"".to_owned(),
+            ),
+            (
+                "completed",
+                error("NotFound"),
+                json!([]),
+                format!("\"stillframe diff {before} -w\""),
+            ),
+            (
+                "completed",
+                Value::Null,
+                json!([{"path": "x", "reason": "changed_meanwhile"}]),
+                format!("\"stillframe diff {before} -w\""),
+            ),
+            (
+                "completed",
+                Value::Null,
+                json!([]),
+                format!("\"stillframe restore {after} -w\""),
+            ),
+        ] {
+            let mut ended_so = workspace(&["a"]);
+            ended_so["rollback"] = rollback(status);
+            ended_so["rollback"]["error"] = error.clone();
+            ended_so["rollback"]["skipped"] = skipped;
+            let document = document("failed", Some(2), ended_so);
+            let lines = story(&ended(&document), false, " -w");
+            let is_said = lines.iter().any(|line| line.contains(&expected));
+            assert!(is_said, "{status} {error}: {lines:?}");
+        }
+        let mut uncaptured = workspace(&["a"]);
+        uncaptured["after_snapshot"] = Value::Null;
+        uncaptured["rollback"] = rollback("refused");
+        let document = document("failed", Some(2), uncaptured);
+        let lines = story(&ended(&document), false, "");
+        let expected = format!("\"stillframe restore {before}\"");
+        assert!(
+            lines.last().is_some_and(|l| l.contains(&expected)),
+            "{lines:?}"
+        );
+    }
+
+    #[test]
+    fn what_a_run_hid_is_named_and_is_nothing_to_take_back() {
+        let mut hiding = workspace(&[]);
+        hiding["diff"]["newly_ignored"] = json!(["a", "b", "c", "d"]);
+        let document = document("completed", Some(0), hiding);
+        let lines = story(&ended(&document), false, "");
+        assert_eq!(lines.len(), 4, "{lines:?}");
+        assert_eq!(
+            lines[2],
+            "4 new paths are hidden by ignore rules that came since: a, b, c … and 1 more"
+        );
+    }
+
+    #[test]
+    fn permissions_and_directories_alone_can_be_taken_back() {
+        for (key, value) in [
+            (
+                "permissions_changed",
+                json!([{"path": "k", "from": 0o644, "to": 0o600}]),
+            ),
+            ("directories_added", json!(["d"])),
+            ("directories_deleted", json!(["d"])),
+        ] {
+            let mut beside = workspace(&[]);
+            beside["diff"][key] = value;
+            let document = document("completed", Some(0), beside);
+            let lines = story(&ended(&document), false, "");
+            let last = lines.last().expect("there are lines");
+            assert!(last.contains("stillframe undo run_1"), "{key}: {lines:?}");
+        }
     }
 
     #[test]

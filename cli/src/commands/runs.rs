@@ -82,7 +82,10 @@ fn one_of(
                     "there is no run or snapshot {id:?}; \"stillframe runs\" and \"stillframe list\" show them"
                 )),
                 (true, false) => snapshot.into(),
-                (false, _) => run.into(),
+                (false, true) => run.into(),
+                (false, false) => {
+                    Failure::new(run.kind(), format!("{}; {}", run.chain(), snapshot.chain()))
+                }
             })
         }
     }

@@ -39,6 +39,9 @@ pub(crate) trait StateStore: Send {
     /// The ids of at most three runs whose id begins with one of the texts.
     fn runs_that_begin(&self, prefixes: &[String]) -> Result<Vec<RunId>, StateError>;
 
+    /// How many runs have an id that begins with one of the texts.
+    fn count_runs_that_begin(&self, prefixes: &[String; 2]) -> Result<u64, StateError>;
+
     /// The runs that have not ended, oldest first.
     fn runs_under_way(&self) -> Result<Vec<RunRow>, StateError>;
 
@@ -65,6 +68,13 @@ pub(crate) trait StateStore: Send {
         prefix: &str,
         workspace_id: Option<&str>,
     ) -> Result<Vec<SnapshotRow>, StateError>;
+
+    /// How many snapshots have an id that begins so, of one workspace or of any.
+    fn count_snapshots_that_begin(
+        &self,
+        prefix: &str,
+        workspace_id: Option<&str>,
+    ) -> Result<u64, StateError>;
 
     /// The latest operation of a workspace that an undo can take back.
     fn latest_operation(&self, workspace_id: &str) -> Result<Option<OperationRow>, StateError>;

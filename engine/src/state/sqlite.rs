@@ -333,6 +333,14 @@ impl StateStore for SqliteStore {
         Ok(found)
     }
 
+    fn count_runs_that_begin(&self, prefixes: &[String; 2]) -> Result<u64, StateError> {
+        self.count(
+            "SELECT count(*) FROM runs
+             WHERE substr(id, 1, length(?1)) = ?1 OR substr(id, 1, length(?2)) = ?2",
+            params![prefixes[0], prefixes[1]],
+        )
+    }
+
     fn runs_under_way(&self) -> Result<Vec<RunRow>, StateError> {
         self.all(
             &format!("{SELECT_RUN} WHERE status IN ('pending', 'running') ORDER BY position"),
@@ -408,6 +416,18 @@ impl StateStore for SqliteStore {
         )
     }
 
+    fn count_snapshots_that_begin(
+        &self,
+        prefix: &str,
+        workspace_id: Option<&str>,
+    ) -> Result<u64, StateError> {
+        self.count(
+            "SELECT count(*) FROM snapshots
+             WHERE substr(id, 1, length(?1)) = ?1 AND (?2 IS NULL OR workspace_id = ?2)",
+            params![prefix, workspace_id],
+        )
+    }
+
     fn latest_operation(&self, workspace_id: &str) -> Result<Option<OperationRow>, StateError> {
         self.one(
             &format!("{SELECT_OPERATION} WHERE workspace_id = ?1 ORDER BY position DESC LIMIT 1"),
@@ -469,6 +489,15 @@ impl SqliteStore {
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query(params)?;
         rows.next()?.map(read).transpose()
+    }
+
+    /// What a query for one number says.
+    fn count(&self, sql: &str, params: impl rusqlite::Params) -> Result<u64, StateError> {
+        let number: i64 = self
+            .connection
+            .prepare_cached(sql)?
+            .query_row(params, |row| row.get(0))?;
+        Ok(u64::try_from(number).expect("a count is not negative"))
     }
 
     fn all<T>(

@@ -50,6 +50,7 @@ macro_rules! backend_contract {
             diff_goes_in_both_directions
             diff_of_a_snapshot_with_itself_is_empty
             diff_takes_what_one_side_left_out_for_no_change
+            diff_tells_permission_bits_and_empty_directories
             diff_with_a_limit_of_zero_is_refused
             why_gives_the_reason_for_any_path
             a_capture_that_is_stopped_publishes_nothing
@@ -555,6 +556,66 @@ pub fn diff_takes_what_one_side_left_out_for_no_change(test: &mut TestBackend) {
     test.write("shrinking", "small\n");
     let to = test.snapshot();
     assert_eq!(test.diff(&from, &to).files_changed, 0);
+}
+
+pub fn diff_tells_permission_bits_and_empty_directories(test: &mut TestBackend) {
+    let set = |test: &TestBackend, path: &str, mode| {
+        fs::set_permissions(test.path(path), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for path in ["d/a", "d/b", "d/c", "emptied/x"] {
+        test.write(path, "x\n");
+        set(test, path, 0o644);
+    }
+    for (path, mode) in [("kept", 0o644), ("edited", 0o644), ("d", 0o755)] {
+        set(test, path, mode);
+    }
+    fs::create_dir_all(test.path("going/inner")).unwrap();
+    let from = test.snapshot();
+    // One path, the usual bits of most files, the executable bit alone, and both.
+    for (path, mode) in [("d", 0o700), ("d/a", 0o600), ("d/b", 0o755), ("d/c", 0o700)] {
+        set(test, path, mode);
+    }
+    fs::remove_dir_all(test.path("going")).unwrap();
+    fs::create_dir_all(test.path("coming/inner")).unwrap();
+    test.remove("emptied/x");
+    let to = test.snapshot();
+
+    for (from, to, is_forth) in [(&from, &to, true), (&to, &from, false)] {
+        let diff = test.diff(from, to);
+        let order = |a: u32, b: u32| if is_forth { (a, b) } else { (b, a) };
+        let bits = diff.permissions_changed.iter();
+        let bits: Vec<_> = bits.map(|c| (c.path.to_string(), (c.from, c.to))).collect();
+        let expected = [
+            ("d", 0o755, 0o700),
+            ("d/a", 0o644, 0o600),
+            ("d/c", 0o644, 0o700),
+        ];
+        let expected = expected.map(|(path, a, b)| (path.to_owned(), order(a, b)));
+        assert_eq!(bits, expected, "the executable bit alone is git's to tell");
+        let mut directories = (&diff.directories_added, &diff.directories_deleted);
+        if !is_forth {
+            directories = (directories.1, directories.0);
+        }
+        assert_eq!(text(directories.0), ["coming/inner"]);
+        assert_eq!(text(directories.1), ["going/inner"]);
+        assert_eq!(
+            text(&diff.modified),
+            ["d/b", "d/c"],
+            "git's notion of a change"
+        );
+        assert!(!diff.is_empty());
+    }
+    let same = test.diff(&to, &to);
+    assert!(same.is_empty(), "{same:?}");
+
+    // Where most files have other bits, every path is looked at.
+    for path in ["kept", "edited", "d/a", "d/b", "d/c"] {
+        set(test, path, 0o640);
+    }
+    let most = test.snapshot();
+    let changed = test.diff(&to, &most).permissions_changed;
+    let changed: Vec<String> = changed.iter().map(|c| c.path.to_string()).collect();
+    assert_eq!(changed, ["d/a", "d/b", "d/c", "edited", "kept"]);
 }
 
 pub fn diff_with_a_limit_of_zero_is_refused(test: &mut TestBackend) {
