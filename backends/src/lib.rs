@@ -43,6 +43,9 @@
 //! does. It is for Unix, where a path is bytes.
 
 mod backend;
+#[cfg(test)]
+mod capture_faults;
+mod codec;
 mod coverage;
 mod detect;
 mod diff;

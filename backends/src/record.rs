@@ -14,6 +14,9 @@ use crate::workspace::Identity;
 /// The newest format that this version reads and the one that it writes.
 pub(crate) const RECORD_VERSION: u32 = 1;
 
+/// The largest one that is read, in bytes: a workspace of millions of odd permission bits.
+pub(crate) const MAX_RECORD_BYTES: u64 = 1 << 30;
+
 /// A snapshot with everything that a restore needs and the tree cannot hold.
 ///
 /// It is JSON, because people may keep snapshots for years; docs/format.md describes it.

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,9 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ErrorKind, PathError, printable};
+
+pub(crate) use crate::worktree::durable::make_private;
+use crate::worktree::durable::make_private_durably;
 
 /// Where Stillframe keeps everything that is its own. Private: mode 0700.
 #[derive(Clone, Debug)]
@@ -166,7 +169,7 @@ impl StateDir {
     /// A directory that belongs to another user is refused.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, WorkspaceError> {
         let path = path.as_ref();
-        make_private(path).map_err(WorkspaceError::State)?;
+        make_private_durably(path).map_err(WorkspaceError::State)?;
         let path = fs::canonicalize(path)
             .map_err(PathError::at("resolve", path))
             .map_err(WorkspaceError::State)?;
@@ -206,15 +209,6 @@ impl StateDir {
     pub fn path(&self) -> &Path {
         &self.path
     }
-}
-
-/// Makes `path` and what is missing above it, readable by the owner alone, whatever the umask.
-pub(crate) fn make_private(path: &Path) -> Result<(), PathError> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(PathError::at("make the directory", path))
 }
 
 impl Workspace {

@@ -23,6 +23,7 @@ use crate::record::{GitState, Head, RECORD_VERSION, Record};
 use crate::snapshot::{BackendKind, Snapshot};
 use crate::tree::{ContentId, EntryKind};
 use crate::workspace::LockedWorkspace;
+use crate::worktree::durable;
 use crate::worktree::modes;
 use crate::worktree::read::{self, Content, ContentSink, Reading, SinkError};
 use crate::worktree::root::Root;
@@ -265,11 +266,7 @@ pub(crate) fn publish(
 
 /// Forgets what was captured, so that the next capture relies on nothing that the store lost.
 pub(crate) fn forget_cache(workspace: &LockedWorkspace) -> Result<(), PathError> {
-    let path = workspace.store_path().join(CACHE_FILE);
-    match std::fs::remove_file(&path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(PathError::at("remove", path)(e)),
-        _ => Ok(()),
-    }
+    durable::remove_file(&workspace.store_path().join(CACHE_FILE))
 }
 
 /// Where these branches are; HEAD's own is told by HEAD. One whose ref is a trap, damaged or a name

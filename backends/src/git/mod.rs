@@ -17,7 +17,7 @@ pub(crate) mod rollback;
 mod rules;
 pub(crate) mod store;
 #[cfg(test)]
-mod test_repository;
+pub(crate) mod test_repository;
 pub(crate) mod tree_object;
 mod trees;
 pub(crate) mod user_index;

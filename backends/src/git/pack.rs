@@ -9,22 +9,20 @@ mod read;
 
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, Read, Write};
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
 use flate2::write::ZlibEncoder;
 use flate2::{Compress, Compression, FlushCompress, Status};
 use sha1::{Digest as _, Sha1};
-use tempfile::NamedTempFile;
 
 use super::object_id::Collision;
 use super::{ObjectHasher, ObjectId, ObjectKind};
 use crate::backend::StoreError;
 use crate::error::{PathError, printable};
-use crate::worktree::durable;
+use crate::worktree::durable::{self, StagedFile};
 
 pub(crate) use index::PackIndex;
 pub(crate) use read::{DeltaBases, Pack, StoredAs, copy_exactly, open_regular};
@@ -88,7 +86,7 @@ struct Packed {
 
 #[derive(Debug)]
 struct Unfinished {
-    file: NamedTempFile,
+    file: StagedFile,
     /// Not yet written.
     pending: Vec<u8>,
     /// The length of the file; `pending` follows.
@@ -268,24 +266,22 @@ impl Unfinished {
     /// Writes behind what was written; `pending` must be empty.
     fn write(&mut self, bytes: &[u8]) -> Result<(), PathError> {
         let result = if self.is_broken {
-            Err(io::Error::other("an earlier write failed"))
+            let source = io::Error::other("an earlier write failed");
+            Err(PathError::at("write", self.file.path())(source))
         } else {
-            self.file.as_file().write_all_at(bytes, self.written)
+            self.file.write_at(bytes, self.written)
         };
-        if let Err(source) = result {
-            self.is_broken = true;
-            return Err(PathError::at("write", self.file.path())(source));
-        }
+        self.is_broken = result.is_err();
+        result?;
         self.written += bytes.len() as u64;
         Ok(())
     }
 
     /// Forgets what lies behind `position`; `pending` must be empty.
     fn truncate(&mut self, position: u64) -> Result<(), PathError> {
-        self.file.as_file().set_len(position).map_err(|source| {
-            self.is_broken = true;
-            PathError::at("truncate", self.file.path())(source)
-        })?;
+        let result = self.file.truncate(position);
+        self.is_broken |= result.is_err();
+        result?;
         self.written = position;
         Ok(())
     }
@@ -358,18 +354,15 @@ impl Unfinished {
         }
         self.flush()?;
         let end = self.written;
-        let path = self.file.path().to_owned();
         let count = u32::try_from(self.entries.len()).expect("`record` counts");
-        let file = self.file.as_file();
-        file.write_all_at(&count.to_be_bytes(), HEADER_BYTES - 4)
-            .map_err(PathError::at("write", &path))?;
-        let checksum = read_back(file, &path, &self.entries, end)?;
-        file.write_all_at(&checksum, end)
-            .map_err(PathError::at("write", &path))?;
+        self.file.write_at(&count.to_be_bytes(), HEADER_BYTES - 4)?;
+        let checksum = read_back(&self.file, &self.entries, end)?;
+        self.file.write_at(&checksum, end)?;
         let objects = self.entries.len() as u64;
         let index = write_index_file(directory, &mut self.entries, &checksum)?;
         let bytes = [&self.file, &index].iter().try_fold(0, |sum, file| {
-            seal(file)?;
+            file.make_read_only()?;
+            file.sync()?;
             file.as_file()
                 .metadata()
                 .map(|m| sum + m.len())
@@ -378,8 +371,8 @@ impl Unfinished {
         let name = format!("pack-{}", ObjectId(checksum));
         let path = directory.join(format!("{name}.pack"));
         // The index last: it is what makes the pack visible.
-        persist(self.file, &path)?;
-        persist(index, &directory.join(format!("{name}.idx")))?;
+        self.file.rename(&path)?;
+        index.rename(&directory.join(format!("{name}.idx")))?;
         durable::sync_directory(directory)?;
         Ok(Some(FinishedPack {
             path,
@@ -390,37 +383,14 @@ impl Unfinished {
 }
 
 /// A temporary file in `directory`, readable by the owner alone.
-fn temporary(directory: &Path, kind: &str) -> Result<NamedTempFile, PathError> {
-    tempfile::Builder::new()
-        .prefix(&format!("{TEMPORARY_PREFIX}{kind}"))
-        .tempfile_in(directory)
-        .map_err(PathError::at("make a temporary file in", directory))
-}
-
-/// Makes a file read-only and durable.
-fn seal(file: &NamedTempFile) -> Result<(), PathError> {
-    file.as_file()
-        .set_permissions(Permissions::from_mode(0o400))
-        .map_err(PathError::at("make read-only", file.path()))?;
-    file.as_file()
-        .sync_all()
-        .map_err(PathError::at("sync", file.path()))
-}
-
-fn persist(file: NamedTempFile, path: &Path) -> Result<(), PathError> {
-    file.persist(path)
-        .map(drop)
-        .map_err(|e| PathError::at("rename into", path)(e.error))
+fn temporary(directory: &Path, kind: &str) -> Result<StagedFile, PathError> {
+    StagedFile::create(directory, &format!("{TEMPORARY_PREFIX}{kind}"))
 }
 
 /// The SHA-1 of the first `end` bytes of a pack, after making sure that each entry still is what
 /// was written. `entries` are in the order of the file.
-fn read_back(
-    file: &File,
-    path: &Path,
-    entries: &[Packed],
-    end: u64,
-) -> Result<[u8; 20], StoreError> {
+fn read_back(staged: &StagedFile, entries: &[Packed], end: u64) -> Result<[u8; 20], StoreError> {
+    let (file, path) = (staged.as_file(), staged.path());
     let mut sha1 = Sha1::new();
     let ends = entries.iter().skip(1).map(|e| e.offset).chain([end]);
     let mut buffer = vec![0; BUFFER_BYTES];
@@ -455,13 +425,14 @@ fn write_index_file(
     directory: &Path,
     entries: &mut [Packed],
     pack_checksum: &[u8; 20],
-) -> Result<NamedTempFile, PathError> {
-    let file = temporary(directory, "idx_")?;
+) -> Result<StagedFile, PathError> {
+    let mut file = temporary(directory, "idx_")?;
     entries.sort_unstable_by_key(|e| e.id);
-    let mut out = BufWriter::with_capacity(BUFFER_BYTES, file.as_file());
+    let failed = PathError::at("write", file.path().to_owned());
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, &mut file);
     index::write(&mut out, entries, pack_checksum)
         .and_then(|()| out.flush())
-        .map_err(PathError::at("write", file.path()))?;
+        .map_err(failed)?;
     drop(out);
     Ok(file)
 }
@@ -512,10 +483,12 @@ fn deflated_entry(kind: ObjectKind, bytes: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, File};
+    use std::os::unix::fs::PermissionsExt as _;
 
     use super::super::test_repository::TestRepository;
     use super::*;
+    use crate::worktree::faults::{self, Fault};
 
     fn id_of(kind: ObjectKind, bytes: &[u8]) -> ObjectId {
         ObjectId::of(kind, bytes).unwrap()
@@ -732,24 +705,16 @@ mod tests {
     fn a_full_disk_is_told_and_every_later_call_fails() {
         let directory = tempfile::tempdir().unwrap();
         let writer = PackWriter::create(directory.path()).unwrap();
-        // /dev/full stands in for the disk.
-        let full = File::options().write(true).open("/dev/full").unwrap();
-        let path = writer.lock().file.path().to_owned();
-        let (_, temporary) = {
-            let mut unfinished = writer.lock();
-            let file =
-                NamedTempFile::from_parts(full, tempfile::TempPath::try_from_path(&path).unwrap());
-            std::mem::replace(&mut unfinished.file, file).into_parts()
-        };
         let large = noise(BUFFER_BYTES * 2, 12);
         let id = id_of(ObjectKind::Blob, &large);
-        let error = writer.add(ObjectKind::Blob, id, &large).unwrap_err();
+        let full = Fault::FailAt(0, rustix::io::Errno::NOSPC.raw_os_error());
+        let (added, _) = faults::with(full, || writer.add(ObjectKind::Blob, id, &large));
+        let error = added.unwrap_err();
         assert_eq!(error.storage_kind(), crate::ErrorKind::NoSpace);
         let small = id_of(ObjectKind::Blob, b"small");
         assert!(writer.add(ObjectKind::Blob, small, b"small").is_err());
         assert!(writer.add_stream(5, &mut &b"other"[..]).is_err());
         assert!(writer.finish().is_err());
-        drop(temporary);
         assert_eq!(packs_in(directory.path()), [""; 0]);
     }
 

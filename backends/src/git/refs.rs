@@ -5,19 +5,18 @@
 //! has to remove. git reads them, and what git packs by hand is read here.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-
-use tempfile::NamedTempFile;
 
 use super::ObjectId;
 use super::pack::TEMPORARY_PREFIX;
 use super::store::private_file;
 use crate::backend::{Owner, StoreError};
 use crate::error::{PathError, printable};
-use crate::worktree::durable;
+use crate::workspace::make_private;
+use crate::worktree::durable::{self, StagedFile};
+use crate::worktree::faults::{self, Effect};
 
 /// What stands for "no run" in a ref's name.
 const NO_RUN: &str = "manual";
@@ -26,6 +25,10 @@ const NO_RUN: &str = "manual";
 const MAX_COMPONENT_BYTES: usize = 240;
 /// How often a number that another process took meanwhile is replaced by the next.
 const MAX_TRIES: u32 = 100;
+/// An id and a line feed, and room for what a person adds.
+const MAX_REF_BYTES: u64 = 4096;
+/// More than a million snapshots.
+const MAX_PACKED_BYTES: u64 = 256 << 20;
 
 /// What a ref is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,24 +159,24 @@ impl Refs {
             let everywhere = Namespace::ALL.map(|n| n.directory().to_owned());
             let latest = self.latest_name(&everywhere)?;
             let seq = latest.map_or(0, |(seq, _)| seq) + 1;
-            self.make_directories(&directory)?;
+            make_private(&self.git_dir.join(&directory))?;
             let name = format!("{directory}/{seq}");
             let path = self.git_dir.join(&name);
-            match staged.persist_noclobber(&path) {
-                Ok(_) => {
+            match staged.rename_to_new(&path) {
+                Ok(()) => {
                     self.make_durable(&directory, &path)?;
                     return Ok(SnapshotRef { name, seq, commit });
                 }
                 // Another process took the number, or removed the directory when it was empty.
-                Err(e)
+                Err((error, file))
                     if matches!(
-                        e.error.kind(),
+                        error.kind(),
                         io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound
                     ) =>
                 {
-                    staged = e.file;
+                    staged = file;
                 }
-                Err(e) => return Err(PathError::at("make the ref", path)(e.error).into()),
+                Err((error, _)) => return Err(PathError::at("make the ref", path)(error).into()),
             }
         }
         let path = self.git_dir.join(directory);
@@ -267,7 +270,7 @@ impl Refs {
 
     fn read(&self, name: &str) -> Result<Option<ObjectId>, StoreError> {
         let path = self.git_dir.join(name);
-        let Some(bytes) = durable::read(&path)? else {
+        let Some(bytes) = durable::read(&path, MAX_REF_BYTES)? else {
             return Ok(None);
         };
         let text = std::str::from_utf8(&bytes).unwrap_or_default();
@@ -284,7 +287,7 @@ impl Refs {
     fn packed(&self) -> Result<BTreeMap<String, ObjectId>, StoreError> {
         let path = self.git_dir.join("packed-refs");
         let mut refs = BTreeMap::new();
-        let Some(bytes) = durable::read(&path)? else {
+        let Some(bytes) = durable::read(&path, MAX_PACKED_BYTES)? else {
             return Ok(refs);
         };
         let corrupt = || StoreError::corrupt(printable(&path), "a line of it names no object");
@@ -307,17 +310,22 @@ impl Refs {
         // git's own protocol: whoever makes the lock file may replace the file by it.
         let path = self.git_dir.join("packed-refs");
         let lock = self.git_dir.join("packed-refs.lock");
-        let mut file = private_file()
-            .create_new(true)
-            .open(&lock)
+        let mut file = faults::effect(Effect::Stage(&self.git_dir))
+            .and_then(|()| private_file().create_new(true).open(&lock))
             .map_err(PathError::at("make", &lock))?;
         let mut text = String::from("# pack-refs with: sorted \n");
         for (name, id) in packed.iter().filter(|(name, _)| !names.contains(name)) {
             text.push_str(&format!("{id} {name}\n"));
         }
-        let replaced = file
-            .write_all(text.as_bytes())
+        let rename = Effect::Rename {
+            from: &lock,
+            to: &path,
+        };
+        let replaced = faults::effect(Effect::Write(&lock))
+            .and_then(|()| file.write_all(text.as_bytes()))
+            .and_then(|()| faults::effect(Effect::Sync(&lock)))
             .and_then(|()| file.sync_all())
+            .and_then(|()| faults::effect(rename))
             .and_then(|()| fs::rename(&lock, &path))
             .map_err(PathError::at("replace", &path));
         if replaced.is_err() {
@@ -328,25 +336,11 @@ impl Refs {
     }
 
     /// A ref that nobody sees yet, synced.
-    fn stage(&self, commit: &ObjectId) -> Result<NamedTempFile, PathError> {
-        let mut staged = tempfile::Builder::new()
-            .prefix(&format!("{TEMPORARY_PREFIX}ref_"))
-            .tempfile_in(&self.git_dir)
-            .map_err(PathError::at("make a temporary file in", &self.git_dir))?;
-        staged
-            .write_all(format!("{commit}\n").as_bytes())
-            .and_then(|()| staged.as_file().sync_all())
-            .map_err(PathError::at("write", staged.path()))?;
+    fn stage(&self, commit: &ObjectId) -> Result<StagedFile, PathError> {
+        let staged = StagedFile::create(&self.git_dir, &format!("{TEMPORARY_PREFIX}ref_"))?;
+        staged.write_at(format!("{commit}\n").as_bytes(), 0)?;
+        staged.sync()?;
         Ok(staged)
-    }
-
-    fn make_directories(&self, directory: &str) -> Result<(), PathError> {
-        let path = self.git_dir.join(directory);
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&path)
-            .map_err(PathError::at("make the directory", path))
     }
 
     /// Syncs every directory from that of the ref at `path` upwards.
@@ -359,22 +353,15 @@ impl Refs {
         // The ref is there: its durability is asked for again before that is taken back. What was
         // answered with an error must not be found later.
         sync().or_else(|_| sync()).inspect_err(|_| {
-            let _ = fs::remove_file(path);
+            let _ = durable::remove_file(path);
         })
     }
 }
 
 fn remove_file(path: &Path) -> Result<(), PathError> {
-    match fs::remove_file(path) {
-        Err(e)
-            if !matches!(
-                e.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-            ) =>
-        {
-            Err(PathError::at("remove", path)(e))
-        }
-        _ => Ok(()),
+    match durable::remove_file(path) {
+        Err(e) if e.source.kind() == io::ErrorKind::NotADirectory => Ok(()),
+        removed => removed,
     }
 }
 

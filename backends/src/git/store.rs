@@ -42,7 +42,7 @@ use super::{ObjectId, ObjectKind};
 use crate::backend::{Owner, StoreError};
 use crate::error::{PathError, printable};
 use crate::path::RelPath;
-use crate::record::{RECORD_VERSION, Record};
+use crate::record::{MAX_RECORD_BYTES, Record};
 use crate::restore::ContentError;
 use crate::snapshot::{Label, Snapshot, SnapshotId};
 use crate::tree::{Change, Entry, EntryKind};
@@ -82,10 +82,10 @@ const RECORD: &[u8] = b"record.json";
 const INDEX: &[u8] = b"index";
 const STAGED: &[u8] = b"staged";
 
+/// The longest name of a ref, and what else fits into one file of one line.
+const MAX_NAME_BYTES: u64 = 4096;
 /// The largest tree that is read, in bytes: a directory of several million names.
 const MAX_TREE_BYTES: u64 = 256 << 20;
-/// The largest record that is read, in bytes: a workspace of millions of odd permission bits.
-const MAX_RECORD_BYTES: u64 = 1 << 30;
 /// A snapshot's commit has a few hundred bytes; those of other refs may have long messages.
 const MAX_COMMIT_BYTES: u64 = 16 << 20;
 /// Blobs up to this size are checked before any of them is passed on.
@@ -145,7 +145,7 @@ impl Store {
     /// Opens the repository at `git_dir`; `None` if there is none, or its making was interrupted.
     pub(crate) fn open(git_dir: &Path) -> Result<Option<Self>, StoreError> {
         // HEAD is made last.
-        if durable::read(&git_dir.join("HEAD"))?.is_none() {
+        if durable::read(&git_dir.join("HEAD"), MAX_NAME_BYTES)?.is_none() {
             return Ok(None);
         }
         Ok(Some(Self {
@@ -170,13 +170,9 @@ impl Store {
         for directory in ["objects/pack", "objects"] {
             durable::sync_directory(&git_dir.join(directory))?;
         }
+        // Before HEAD, which says that all of this is done.
+        durable::sync_above(git_dir)?;
         durable::replace(&git_dir.join("HEAD"), HEAD.as_bytes())?;
-        // The state directory may be as new as this: its name must survive a power cut too.
-        for directory in git_dir.ancestors().skip(1).take(3) {
-            if !directory.as_os_str().is_empty() {
-                durable::sync_directory(directory)?;
-            }
-        }
         Ok(Self::open(git_dir)?.expect("it was just made"))
     }
 
@@ -471,7 +467,7 @@ impl Store {
         self.refs.remove(&names)?;
         for id in ids {
             // Nothing is lost if the shortcut stays: it leads nowhere.
-            let _ = fs::remove_file(self.by_id(id));
+            let _ = durable::remove_file(&self.by_id(id));
         }
         Ok(())
     }
@@ -557,24 +553,10 @@ impl Store {
     }
 
     fn record_at(&self, found: &SnapshotRef) -> Result<Record, StoreError> {
-        #[derive(serde::Deserialize)]
-        struct Version {
-            version: u32,
-        }
         let parts = self.parts(&found.commit)?;
         let (kind, text) = self.read(&parts.record, MAX_RECORD_BYTES)?;
         check_kind(&parts.record, kind, ObjectKind::Blob)?;
-        let what = || format!("the record of {}", found.name);
-        let malformed = |e: serde_json::Error| StoreError::corrupt(what(), e.to_string());
-        let Version { version } = serde_json::from_slice(&text).map_err(malformed)?;
-        if version > RECORD_VERSION {
-            return Err(StoreError::VersionTooNew {
-                what: what(),
-                found: version,
-                supported: RECORD_VERSION,
-            });
-        }
-        let mut record: Record = serde_json::from_slice(&text).map_err(malformed)?;
+        let mut record = Record::from_json(&text, &found.name)?;
         record.snapshot.reference = found.commit.to_string();
         Ok(record)
     }
@@ -587,14 +569,15 @@ impl Store {
     fn remember(&self, id: &SnapshotId, found: &SnapshotRef) {
         let path = self.by_id(id);
         let _ = make_private(&self.git_dir.join("by-id"))
-            .map_err(|e| e.source)
-            .and_then(|()| private_file().truncate(true).create(true).open(path))
-            .and_then(|mut file| file.write_all(found.name.as_bytes()));
+            .and_then(|()| durable::replace_unsynced(&path, found.name.as_bytes()));
     }
 
     fn remembered(&self, id: &SnapshotId) -> Result<Option<SnapshotRef>, StoreError> {
-        let Some(name) = durable::read(&self.by_id(id))? else {
-            return Ok(None);
+        let name = match durable::read(&self.by_id(id), MAX_NAME_BYTES) {
+            Ok(Some(name)) => name,
+            // Damaged, it is as good as missing.
+            Ok(None) | Err(StoreError::Corrupt { .. }) => return Ok(None),
+            Err(error) => return Err(error),
         };
         match std::str::from_utf8(&name) {
             Ok(name) => self.refs.get(name),
@@ -920,6 +903,7 @@ mod tests {
     use super::testing::*;
     use super::*;
     use crate::git::pack::Streamed;
+    use crate::record::RECORD_VERSION;
 
     const NO_FILES: &[(&str, &str)] = &[];
 

@@ -19,7 +19,19 @@ pub(crate) struct TestRepository {
 impl TestRepository {
     /// A directory in which nothing was initialised yet.
     pub(crate) fn empty() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        Self::below(tempfile::tempdir().unwrap())
+    }
+
+    /// A repository without a commit, in memory where that is possible: for stories that sync
+    /// thousands of times.
+    pub(crate) fn in_memory() -> Self {
+        let memory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let repository = Self::below(memory.unwrap());
+        repository.git(&["init", "-q", "-b", "main"]);
+        repository
+    }
+
+    fn below(directory: TempDir) -> Self {
         let top = directory.path().canonicalize().unwrap();
         fs::create_dir(top.join("home")).unwrap();
         let path = top.join("repository");

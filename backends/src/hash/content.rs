@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -14,7 +13,7 @@ use crate::error::PathError;
 use crate::restore::ContentError;
 use crate::tree::ContentId;
 use crate::workspace::make_private;
-use crate::worktree::durable;
+use crate::worktree::durable::{self, ClosedFile, StagedFile};
 use crate::worktree::read::{Content, ContentSink, SinkError};
 
 /// The directory that holds content, each file named by the blake3 of its bytes.
@@ -34,6 +33,10 @@ impl ContentStore {
 
     pub(crate) fn create(&self) -> Result<(), PathError> {
         make_private(&self.directory)
+    }
+
+    pub(crate) fn is_made(&self) -> bool {
+        self.directory.is_dir()
     }
 
     fn path(&self, digest: &[u8; 32]) -> PathBuf {
@@ -113,7 +116,7 @@ impl ContentStore {
             if digest.is_some_and(|d| live.contains(&d)) {
                 continue;
             }
-            fs::remove_file(&path).map_err(PathError::at("remove", &path))?;
+            durable::remove_file(&path)?;
             freed += bytes;
         }
         Ok(freed)
@@ -162,7 +165,7 @@ pub(crate) struct HashSink<'a> {
 #[derive(Default)]
 struct Staged {
     digests: HashSet<[u8; 32]>,
-    files: Vec<(tempfile::TempPath, [u8; 32])>,
+    files: Vec<(ClosedFile, [u8; 32])>,
 }
 
 impl<'a> HashSink<'a> {
@@ -185,21 +188,14 @@ impl<'a> HashSink<'a> {
             .unwrap_or_else(PoisonError::into_inner);
         // Before the renames: a name must never point at bytes that a power cut can take.
         if staged.files.len() <= MAX_SINGLE_SYNCS {
-            for (path, _) in &staged.files {
-                File::open(path)
-                    .and_then(|f| f.sync_all())
-                    .map_err(PathError::at("sync", path.to_path_buf()))?;
-            }
+            staged.files.iter().try_for_each(|(file, _)| file.sync())?;
         } else {
-            let directory =
-                File::open(&store.directory).map_err(PathError::at("open", &store.directory))?;
-            rustix::fs::syncfs(directory.as_fd())
-                .map_err(PathError::at("sync", &store.directory))?;
+            durable::sync_file_system(&store.directory)?;
         }
         let mut directories = HashSet::new();
         for (staged, digest) in staged.files {
             // Read back before it has its name.
-            match store.read(&staged, &digest, &mut io::sink()) {
+            match store.read(staged.path(), &digest, &mut io::sink()) {
                 Ok(_) => {}
                 Err(ContentError::Store(error)) => return Err(error),
                 Err(ContentError::Sink(_)) => unreachable!("nothing is written anywhere"),
@@ -212,9 +208,7 @@ impl<'a> HashSink<'a> {
             if directories.insert(parent.clone()) {
                 make_private(&parent)?;
             }
-            staged
-                .persist(&path)
-                .map_err(|e| PathError::at("rename into", &path)(e.error))?;
+            staged.rename(&path)?;
         }
         for directory in directories {
             durable::sync_directory(&directory)?;
@@ -225,14 +219,10 @@ impl<'a> HashSink<'a> {
 
     fn take(&self, size: u64, content: &mut dyn Read) -> Result<Option<ContentId>, SinkError> {
         let sink_error = |e: PathError| SinkError::Sink(SnapshotError::Store(e.into()));
-        let mut staged = match self.store {
+        let staged = match self.store {
             None => None,
             Some(store) => Some(
-                tempfile::Builder::new()
-                    .prefix(".tmp-")
-                    .tempfile_in(&store.directory)
-                    .map_err(PathError::at("make a temporary file in", &store.directory))
-                    .map_err(sink_error)?,
+                StagedFile::create(&store.directory, durable::STAGED_PREFIX).map_err(sink_error)?,
             ),
         };
         let mut hasher = blake3::Hasher::new();
@@ -245,11 +235,9 @@ impl<'a> HashSink<'a> {
             }
             total += n as u64;
             hasher.update(&piece[..n]);
-            if let Some(staged) = &mut staged {
-                let path = staged.path().to_owned();
+            if let Some(staged) = &staged {
                 staged
-                    .write_all(&piece[..n])
-                    .map_err(PathError::at("write", path))
+                    .write_at(&piece[..n], total - n as u64)
                     .map_err(sink_error)?;
             }
         }
@@ -262,7 +250,7 @@ impl<'a> HashSink<'a> {
         {
             let mut all = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
             if all.digests.insert(digest) {
-                all.files.push((staged.into_temp_path(), digest));
+                all.files.push((staged.close(), digest));
             }
         }
         Ok(Some(ContentId::Blake3(digest)))

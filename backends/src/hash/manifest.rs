@@ -2,10 +2,10 @@
 
 use std::cmp::Ordering;
 
-use bincode::Options as _;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::StoreError;
+use crate::codec::{Format, TooLong, Unusable};
 use crate::path::RelPath;
 use crate::tree::{Change, ContentId, Entry, EntryKind};
 
@@ -36,6 +36,9 @@ pub(crate) enum What {
 }
 
 impl Manifest {
+    /// The longest file that keeps one: tens of millions of paths.
+    pub(crate) const MAX_FILE_BYTES: u64 = 4 << 30;
+
     /// Sorts `items`, which hold each path once.
     pub(crate) fn new(mut items: Vec<Item>) -> Self {
         items.sort_unstable_by(|a, b| a.path.cmp(&b.path));
@@ -116,18 +119,10 @@ impl Manifest {
         }
     }
 
-    /// The bytes of the file that keeps the manifest.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let body = codec()
-            .serialize(self)
-            .expect("a manifest is plain data in memory");
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
-        bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
-        bytes.extend_from_slice(&(body.len() as u64).to_le_bytes());
-        bytes.extend_from_slice(blake3::hash(&body).as_bytes());
-        bytes.extend_from_slice(&body);
-        bytes
+    /// The bytes of the file that keeps the manifest; an error if they are more than
+    /// [`Manifest::MAX_FILE_BYTES`].
+    pub(crate) fn encode(&self) -> Result<Vec<u8>, TooLong> {
+        FORMAT.encode(self)
     }
 
     /// Reads what [`Manifest::encode`] wrote; `what` names it in errors.
@@ -135,35 +130,14 @@ impl Manifest {
     /// The body is decoded only after its checksum holds, and it has to be in canonical order.
     pub(crate) fn decode(bytes: &[u8], what: &str) -> Result<Self, StoreError> {
         let corrupt = |detail| StoreError::corrupt(what, detail);
-        let rest = bytes
-            .strip_prefix(MAGIC)
-            .ok_or_else(|| corrupt("it is no manifest"))?;
-        let (version, rest) = rest
-            .split_first_chunk::<4>()
-            .ok_or_else(|| corrupt("it is cut short"))?;
-        let version = u32::from_le_bytes(*version);
-        if version > VERSION {
-            return Err(StoreError::VersionTooNew {
+        let manifest: Self = FORMAT.decode(bytes).map_err(|unusable| match unusable {
+            Unusable::TooNew { found } => StoreError::VersionTooNew {
                 what: what.to_owned(),
-                found: version,
-                supported: VERSION,
-            });
-        }
-        let (length, rest) = rest
-            .split_first_chunk::<8>()
-            .ok_or_else(|| corrupt("it is cut short"))?;
-        let (digest, body) = rest
-            .split_first_chunk::<32>()
-            .ok_or_else(|| corrupt("it is cut short"))?;
-        if u64::from_le_bytes(*length) != body.len() as u64 {
-            return Err(corrupt("its length is not what it says"));
-        }
-        if blake3::hash(body).as_bytes() != digest {
-            return Err(corrupt("its checksum does not hold"));
-        }
-        let manifest: Self = codec()
-            .deserialize(body)
-            .map_err(|_| corrupt("it cannot be decoded"))?;
+                found,
+                supported: FORMAT.version,
+            },
+            Unusable::Damaged { how } => corrupt(how),
+        })?;
         if !manifest.items.is_sorted_by(|a, b| a.path < b.path) {
             return Err(corrupt("its paths are not in order"));
         }
@@ -187,24 +161,18 @@ impl Item {
     }
 }
 
-const MAGIC: &[u8; 8] = b"sfmanif\n";
-const VERSION: u32 = 1;
-const HEADER_BYTES: usize = MAGIC.len() + 4 + 8 + 32;
-
-/// Far above the manifest of any workspace that fits in memory; it bounds what a damaged length
-/// field can ask for.
-const MAX_BYTES: u64 = 16 << 30;
-
-fn codec() -> impl bincode::Options {
-    bincode::DefaultOptions::new()
-        .with_fixint_encoding()
-        .with_limit(MAX_BYTES)
-        .reject_trailing_bytes()
-}
+const FORMAT: Format = Format {
+    magic: *b"sfmanif\n",
+    version: 1,
+    max_bytes: Manifest::MAX_FILE_BYTES,
+};
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::codec::contract;
 
     fn path(text: &str) -> RelPath {
         RelPath::new(text).expect("a path")
@@ -258,19 +226,90 @@ mod tests {
         assert_ne!(as_file.digest(), as_directory.digest());
     }
 
+    fn decoded(bytes: &[u8]) -> Option<Manifest> {
+        match Manifest::decode(bytes, "it") {
+            Ok(manifest) => Some(manifest),
+            Err(StoreError::Corrupt { .. } | StoreError::VersionTooNew { .. }) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
     #[test]
     fn a_damaged_manifest_is_never_read() {
-        let manifest = Manifest::new(vec![file("a", b"1"), directory("b")]);
-        let bytes = manifest.encode();
-        assert_eq!(
-            Manifest::decode(&bytes, "it").expect("it is whole"),
-            manifest
-        );
-        for at in 0..bytes.len() {
-            let mut damaged = bytes.clone();
-            damaged[at] ^= 0x10;
-            assert!(Manifest::decode(&damaged, "it").is_err(), "byte {at}");
-            assert!(Manifest::decode(&bytes[..at], "it").is_err(), "cut at {at}");
+        let manifest = Manifest::new(vec![file("a", b"1"), directory("d"), file("d/b", b"2")]);
+        let bytes = manifest.encode().expect("it is short");
+        contract::only_whole_files_are_read(&bytes, &manifest, decoded);
+    }
+
+    #[test]
+    fn a_manifest_that_is_not_in_order_is_corrupt_though_its_checksum_holds() {
+        for items in [
+            vec![file("b", b""), file("a", b"")],
+            vec![file("a", b""), file("a", b"")],
+        ] {
+            let bytes = FORMAT.encode(&Manifest { items }).expect("it is short");
+            assert_eq!(decoded(&bytes), None);
+        }
+    }
+
+    #[test]
+    fn lengths_that_lie_are_found_before_anything_is_allocated() {
+        let manifest = Manifest::new(vec![file("a", b"1")]);
+        let bytes = manifest.encode().expect("it is short");
+        // Number of items, and length of the first path.
+        for at in [0, 8] {
+            let absurd = contract::with_absurd_length(&FORMAT, &bytes, at);
+            assert_eq!(decoded(&absurd), None);
+        }
+    }
+
+    fn any_manifest() -> impl Strategy<Value = Manifest> {
+        let what = prop_oneof![
+            Just(What::Directory),
+            (any::<[u8; 32]>(), any::<u64>(), 0..3_usize).prop_map(|(digest, size, kind)| {
+                let kinds = [EntryKind::File, EntryKind::Executable, EntryKind::Symlink];
+                let kind = kinds[kind];
+                What::Content { kind, digest, size }
+            }),
+        ];
+        prop::collection::btree_map("[a-z\\PC]{1,6}(/[a-z]{1,3}){0,3}", what, 0..6).prop_map(
+            |all| {
+                let items = all.into_iter().filter_map(|(path, what)| {
+                    let path = RelPath::new(path).ok()?;
+                    Some(Item { path, what })
+                });
+                Manifest::new(items.collect())
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn any_manifest_comes_back(manifest in any_manifest()) {
+            let bytes = manifest.encode().expect("it is short");
+            prop_assert_eq!(decoded(&bytes), Some(manifest));
+        }
+
+        #[test]
+        fn any_manifest_with_a_flipped_bit_or_cut_short_is_corrupt(
+            manifest in any_manifest(),
+            at in any::<prop::sample::Index>(),
+            bit in 0_u32..8,
+        ) {
+            let mut bytes = manifest.encode().expect("it is short");
+            let at = at.index(bytes.len());
+            prop_assert_eq!(decoded(&bytes[..at]), None);
+            bytes[at] ^= 1_u8 << bit;
+            prop_assert_eq!(decoded(&bytes), None);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            decoded(&bytes);
+            // The same with a checksum that holds: what comes out is a manifest that goes in.
+            if let Some(manifest) = decoded(&contract::sealed(&FORMAT, &bytes)) {
+                prop_assert_eq!(manifest.encode().expect("it is short"), contract::sealed(&FORMAT, &bytes));
+            }
         }
     }
 

@@ -8,10 +8,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::backend::{Problem, StoreError};
+use crate::codec::TooLong;
 use crate::error::PathError;
 use crate::hash::content::{self, ContentStore};
 use crate::hash::manifest::Manifest;
-use crate::record::Record;
+use crate::record::{MAX_RECORD_BYTES, Record};
 use crate::restore::ContentError;
 use crate::snapshot::SnapshotId;
 use crate::workspace::{Workspace, make_private};
@@ -59,9 +60,16 @@ impl HashStore {
 
     /// Makes the directories.
     pub(crate) fn create(&self) -> Result<(), PathError> {
+        if self.content.is_made() {
+            return Ok(());
+        }
         make_private(&self.directory.join("snapshots"))?;
         make_private(&self.directory.join("manifests"))?;
-        self.content.create()
+        durable::sync_directory(&self.directory)?;
+        // Before the last one, which says that all of this is done.
+        durable::sync_above(&self.directory)?;
+        self.content.create()?;
+        durable::sync_directory(&self.directory)
     }
 
     fn record_path(&self, id: &SnapshotId) -> PathBuf {
@@ -77,12 +85,22 @@ impl HashStore {
         let reference = &record.snapshot.reference;
         // One of the same content may be there, and may be damaged.
         if self.manifest(reference).is_err() {
-            durable::replace(&self.manifest_path(reference), &manifest.encode())?;
+            let path = self.manifest_path(reference);
+            let bytes = manifest
+                .encode()
+                .map_err(|TooLong| io::Error::from(io::ErrorKind::FileTooLarge))
+                .map_err(PathError::at("write", &path))?;
+            durable::replace(&path, &bytes)?;
             // Read back before anything names it.
             self.manifest(reference)?;
         }
         let text = serde_json::to_vec(record).expect("a record is plain data");
-        durable::replace(&self.record_path(&record.snapshot.id), &text)?;
+        let path = self.record_path(&record.snapshot.id);
+        durable::replace(&path, &text).inspect_err(|_| {
+            // It may be there, and only its durability may be in doubt. What was answered with an
+            // error must not be found later.
+            let _ = durable::remove_file(&path);
+        })?;
         Ok(())
     }
 
@@ -93,7 +111,7 @@ impl HashStore {
 
     /// The record of a snapshot.
     pub(crate) fn record(&self, id: &SnapshotId) -> Result<Record, StoreError> {
-        match durable::read(&self.record_path(id))? {
+        match durable::read(&self.record_path(id), MAX_RECORD_BYTES)? {
             Some(text) => Record::from_json(&text, id.as_str()),
             None => Err(StoreError::UnknownSnapshot { id: id.clone() }),
         }
@@ -147,7 +165,7 @@ impl HashStore {
         if !is_name {
             return Err(StoreError::corrupt(what, "its id is no digest"));
         }
-        let bytes = durable::read(&self.manifest_path(reference))?
+        let bytes = durable::read(&self.manifest_path(reference), Manifest::MAX_FILE_BYTES)?
             .ok_or_else(|| StoreError::corrupt(&what, "it is missing"))?;
         let manifest = Manifest::decode(&bytes, &what)?;
         if manifest.digest().to_hex().as_str() != reference {
@@ -192,13 +210,7 @@ impl HashStore {
     /// Forgets snapshots; an id that is not there is no error, so that it is safe to repeat.
     pub(crate) fn forget(&self, ids: &[SnapshotId]) -> Result<(), StoreError> {
         for id in ids {
-            let path = self.record_path(id);
-            match fs::remove_file(&path) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                    return Err(PathError::at("remove", path)(e).into());
-                }
-                _ => {}
-            }
+            durable::remove_file(&self.record_path(id))?;
         }
         let directory = self.directory.join("snapshots");
         if directory.exists() {
@@ -240,7 +252,7 @@ impl HashStore {
                 continue;
             }
             freed += entry.metadata().map_or(0, |m| m.len());
-            fs::remove_file(entry.path()).map_err(PathError::at("remove", entry.path()))?;
+            durable::remove_file(&entry.path())?;
         }
         Ok(freed)
     }

@@ -30,6 +30,8 @@ const STORE_PREFIX: &str = "restore-";
 const TRASH_INDEX: &str = "trash";
 /// The index of the user's repository, staged beside the entries.
 const INDEX: &str = "index";
+/// Far above the longest path that the kernel takes.
+const MAX_POINTER_BYTES: u64 = 64 * 1024;
 
 /// Removes what a restore staged without having touched the workspace.
 pub(crate) fn discard(staging: &Staging, store: &Path) -> Result<(), PathError> {
@@ -64,15 +66,15 @@ pub(crate) fn purge_trashes(store: &Path, guards: &[SnapshotId]) -> Result<(), S
 }
 
 /// See [`purge_trashes`].
-fn purge_trash(store: &Path, guard: &SnapshotId) -> Result<(), PathError> {
+fn purge_trash(store: &Path, guard: &SnapshotId) -> Result<(), StoreError> {
     if let Some(directory) = trash_of(store, guard)? {
         remove_area(&directory)?;
     }
-    forget_trash(store, guard)
+    Ok(forget_trash(store, guard)?)
 }
 
 /// The bytes that displaced files of all restores of this workspace occupy, wherever they lie.
-pub(crate) fn trash_bytes(store: &Path) -> Result<u64, PathError> {
+pub(crate) fn trash_bytes(store: &Path) -> Result<u64, StoreError> {
     let pointers = store.join(TRASH_INDEX);
     let list = |path: &Path| match fs::read_dir(path) {
         Ok(entries) => entries
@@ -94,7 +96,7 @@ pub(crate) fn trash_bytes(store: &Path) -> Result<u64, PathError> {
             match fs::symlink_metadata(entry.path()) {
                 Ok(meta) => bytes += meta.blocks() * 512,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => return Err(PathError::at("look at", entry.path())(e)),
+                Err(e) => return Err(PathError::at("look at", entry.path())(e).into()),
             }
         }
     }
@@ -234,9 +236,9 @@ fn open_private(path: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, flags, Mode::empty())
 }
 
-fn trash_of(store: &Path, guard: &SnapshotId) -> Result<Option<PathBuf>, PathError> {
+fn trash_of(store: &Path, guard: &SnapshotId) -> Result<Option<PathBuf>, StoreError> {
     let pointer = store.join(TRASH_INDEX).join(guard.as_str());
-    let Some(bytes) = durable::read(&pointer)? else {
+    let Some(bytes) = durable::read(&pointer, MAX_POINTER_BYTES)? else {
         return Ok(None);
     };
     Ok(Some(PathBuf::from(OsString::from_vec(bytes))))

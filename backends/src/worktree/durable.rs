@@ -1,47 +1,349 @@
 //! Files of the store that are whole or absent, also after a power cut.
 
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Read as _, Write};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::Path;
 
-use crate::error::PathError;
+use rustix::fs::{AtFlags, OFlags};
+use tempfile::{NamedTempFile, TempPath};
+
+use crate::backend::StoreError;
+use crate::error::{PathError, printable};
+use crate::worktree::faults::{self, Effect};
+
+/// How the names of staged files of the store begin.
+pub(crate) const STAGED_PREFIX: &str = ".tmp-";
+
+/// A file that has no name yet which anybody looks for. Readable by the owner alone; dropping it
+/// removes it.
+#[derive(Debug)]
+#[must_use = "dropping it removes the file"]
+pub(crate) struct StagedFile {
+    file: NamedTempFile,
+}
+
+/// A [`StagedFile`] that is written and closed, so that there may be any number of them.
+#[derive(Debug)]
+#[must_use = "dropping it removes the file"]
+pub(crate) struct ClosedFile {
+    path: TempPath,
+}
+
+impl StagedFile {
+    /// Makes an empty file in `directory`, under a name that begins with `prefix`.
+    pub(crate) fn create(directory: &Path, prefix: &str) -> Result<Self, PathError> {
+        let mut builder = tempfile::Builder::new();
+        faults::effect(Effect::Stage(directory))
+            .and_then(|()| builder.prefix(prefix).tempfile_in(directory))
+            .map(|file| Self { file })
+            .map_err(PathError::at("make a temporary file in", directory))
+    }
+
+    /// Where it lies for the time being.
+    pub(crate) fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// To read it, or to have the kernel fill it.
+    pub(crate) fn as_file(&self) -> &File {
+        self.file.as_file()
+    }
+
+    /// Writes `bytes` at `position`, in bytes from the beginning.
+    pub(crate) fn write_at(&self, bytes: &[u8], position: u64) -> Result<(), PathError> {
+        self.change("write", |file| file.write_all_at(bytes, position))
+    }
+
+    /// Cuts it off behind `length` bytes.
+    pub(crate) fn truncate(&self, length: u64) -> Result<(), PathError> {
+        self.change("truncate", |file| file.set_len(length))
+    }
+
+    /// Takes the right to write from everybody.
+    pub(crate) fn make_read_only(&self) -> Result<(), PathError> {
+        self.change("make read-only", |file| {
+            file.set_permissions(Permissions::from_mode(0o400))
+        })
+    }
+
+    /// Makes its bytes survive a power cut.
+    pub(crate) fn sync(&self) -> Result<(), PathError> {
+        faults::effect(Effect::Sync(self.path()))
+            .and_then(|()| self.as_file().sync_all())
+            .map_err(PathError::at("sync", self.path()))
+    }
+
+    /// Gives it its name, in place of what had it. A power cut may undo that until the directory is
+    /// synced.
+    pub(crate) fn rename(self, to: &Path) -> Result<(), PathError> {
+        self.close().rename(to)
+    }
+
+    /// Gives it a name that nothing has; the file comes back with the error.
+    pub(crate) fn rename_to_new(self, to: &Path) -> Result<(), (io::Error, Self)> {
+        let from = self.path();
+        if let Err(error) = faults::effect(Effect::Rename { from, to }) {
+            return Err((error, self));
+        }
+        match self.file.persist_noclobber(to) {
+            Ok(_) => Ok(()),
+            Err(e) => Err((e.error, Self { file: e.file })),
+        }
+    }
+
+    /// Lets go of the descriptor.
+    pub(crate) fn close(self) -> ClosedFile {
+        ClosedFile {
+            path: self.file.into_temp_path(),
+        }
+    }
+
+    fn change(
+        &self,
+        operation: &'static str,
+        change: impl FnOnce(&File) -> io::Result<()>,
+    ) -> Result<(), PathError> {
+        faults::effect(Effect::Write(self.path()))
+            .and_then(|()| change(self.as_file()))
+            .map_err(PathError::at(operation, self.path()))
+    }
+}
+
+/// Appends; errors do not name the path.
+impl Write for StagedFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        faults::effect(Effect::Write(self.path()))?;
+        self.file.as_file_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl ClosedFile {
+    /// Where it lies for the time being.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes its bytes survive a power cut.
+    pub(crate) fn sync(&self) -> Result<(), PathError> {
+        sync_file(&self.path)
+    }
+
+    /// Gives it its name, in place of what had it. A power cut may undo that until the directory is
+    /// synced.
+    pub(crate) fn rename(self, to: &Path) -> Result<(), PathError> {
+        let from = &self.path;
+        faults::effect(Effect::Rename { from, to })
+            .and_then(|()| self.path.persist(to).map_err(|e| e.error))
+            .map_err(PathError::at("rename into", to))
+    }
+}
+
+/// Gives the file `name` in `source` a further name in `directory`, which must be on the same file
+/// system, as if it had been staged there. A link is not followed: it is itself linked.
+pub(crate) fn stage_link(
+    source: BorrowedFd<'_>,
+    name: &str,
+    directory: &Path,
+    prefix: &str,
+) -> io::Result<ClosedFile> {
+    let linked = tempfile::Builder::new()
+        .prefix(prefix)
+        .make_in(directory, |path| {
+            faults::effect(Effect::Link(path))?;
+            rustix::fs::linkat(source, name, rustix::fs::CWD, path, AtFlags::empty())?;
+            Ok(())
+        })?;
+    Ok(ClosedFile {
+        path: linked.into_temp_path(),
+    })
+}
 
 /// Replaces the file at `path` by `bytes`: staged beside it, synced, renamed, and its directory
-/// synced. A reader sees the old bytes or the new ones.
+/// synced. A reader sees the old bytes or the new ones, on `Err` either of them.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), PathError> {
-    let directory = path
-        .parent()
-        .expect("a file of the store lies in a directory");
-    let mut staged = tempfile::Builder::new()
-        .prefix(".tmp-")
-        .tempfile_in(directory)
-        .map_err(PathError::at("make a temporary file in", directory))?;
-    staged
-        .write_all(bytes)
-        .map_err(PathError::at("write", path))?;
+    let directory = directory_of(path);
+    let staged = StagedFile::create(directory, STAGED_PREFIX)?;
+    staged.write_at(bytes, 0)?;
     // Before the rename: a name must never point at bytes that a power cut can take.
-    staged
-        .as_file()
-        .sync_all()
-        .map_err(PathError::at("sync", path))?;
-    staged
-        .persist(path)
-        .map_err(|e| PathError::at("rename into", path)(e.error))?;
+    staged.sync()?;
+    staged.rename(path)?;
     sync_directory(directory)
+}
+
+/// As [`replace`], without a sync: after a power cut the file may be whole, old, damaged or gone.
+pub(crate) fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), PathError> {
+    let staged = StagedFile::create(directory_of(path), STAGED_PREFIX)?;
+    staged.write_at(bytes, 0)?;
+    staged.rename(path)
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent()
+        .expect("a file of the store lies in a directory")
+}
+
+/// Makes the directory `path` and what is missing above it, readable by the owner alone, whatever
+/// the umask. A power cut may take them until the directories above are synced.
+pub(crate) fn make_private(path: &Path) -> Result<(), PathError> {
+    for directory in missing(path).into_iter().rev() {
+        let made = faults::effect(Effect::MakeDirectory(directory))
+            .and_then(|()| DirBuilder::new().mode(0o700).create(directory));
+        match made {
+            // Another process made it.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
+            other => other.map_err(PathError::at("make the directory", directory))?,
+        }
+    }
+    Ok(())
+}
+
+/// As [`make_private`], and durably.
+pub(crate) fn make_private_durably(path: &Path) -> Result<(), PathError> {
+    let missing = missing(path);
+    make_private(path)?;
+    missing.into_iter().try_for_each(|made| {
+        // Of a relative path the first part lies in the current directory.
+        let above = made.parent().filter(|above| !above.as_os_str().is_empty());
+        sync_directory(above.unwrap_or(Path::new(".")))
+    })
+}
+
+/// Those directories of `path` and above it that are not there, the deepest first.
+fn missing(path: &Path) -> Vec<&Path> {
+    let directories = path.ancestors();
+    directories
+        .take_while(|directory| !directory.as_os_str().is_empty() && !directory.is_dir())
+        .collect()
+}
+
+/// Makes the bytes of the file at `path` survive a power cut.
+pub(crate) fn sync_file(path: &Path) -> Result<(), PathError> {
+    faults::effect(Effect::Sync(path))
+        .and_then(|()| File::open(path)?.sync_all())
+        .map_err(PathError::at("sync", path))
 }
 
 /// Makes the names in `directory` survive a power cut.
 pub(crate) fn sync_directory(directory: &Path) -> Result<(), PathError> {
-    File::open(directory)
-        .and_then(|d| d.sync_all())
+    faults::effect(Effect::SyncDirectory(directory))
+        .and_then(|()| File::open(directory)?.sync_all())
         .map_err(PathError::at("sync the directory", directory))
 }
 
+/// Makes the name of `directory`, a part of a workspace's store, survive a power cut, with those of
+/// the store and of the directory of all stores, which may be as new.
+pub(crate) fn sync_above(directory: &Path) -> Result<(), PathError> {
+    let above = directory.ancestors().skip(1).take(3);
+    above
+        .filter(|above| !above.as_os_str().is_empty())
+        .try_for_each(sync_directory)
+}
+
+/// Makes everything on the file system of `directory` survive a power cut.
+pub(crate) fn sync_file_system(directory: &Path) -> Result<(), PathError> {
+    faults::effect(Effect::SyncFileSystem(directory))
+        .and_then(|()| Ok(rustix::fs::syncfs(File::open(directory)?.as_fd())?))
+        .map_err(PathError::at("sync the file system of", directory))
+}
+
+/// Removes the file or link at `path`; that there is none is fine.
+pub(crate) fn remove_file(path: &Path) -> Result<(), PathError> {
+    match faults::effect(Effect::Remove(path)).and_then(|()| fs::remove_file(path)) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(PathError::at("remove", path)(e)),
+        _ => Ok(()),
+    }
+}
+
 /// Reads a file of the store; `None` if there is none.
-pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, PathError> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(PathError::at("read", path)(e)),
+///
+/// One that is longer than `max_bytes`, or no regular file, is `Corrupt` and is not read: what was
+/// damaged must cost neither more memory nor more time than what is whole.
+pub(crate) fn read(path: &Path, max_bytes: u64) -> Result<Option<Vec<u8>>, StoreError> {
+    // A FIFO in its place would be waited for.
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
+    let opened = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.cast_signed())
+        .open(path);
+    let mut file = match opened {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(PathError::at("open", path)(e).into()),
+    };
+    let corrupt = |detail: String| StoreError::corrupt(printable(path), detail);
+    let meta = file.metadata().map_err(PathError::at("look at", path))?;
+    if !meta.is_file() {
+        return Err(corrupt("it is no file".to_owned()));
+    }
+    let too_long = |length: u64| corrupt(format!("it has {length} bytes, {max_bytes} are allowed"));
+    if meta.len() > max_bytes {
+        return Err(too_long(meta.len()));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0));
+    // It may grow meanwhile.
+    let read = (&mut file)
+        .take(max_bytes.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(PathError::at("read", path))?;
+    match read as u64 > max_bytes {
+        true => Err(too_long(read as u64)),
+        false => Ok(Some(bytes)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_too_long_is_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        assert_eq!(read(&path, 10).unwrap(), None);
+        fs::write(&path, [7; 10]).unwrap();
+        assert_eq!(read(&path, 10).unwrap().unwrap(), [7; 10]);
+        // More than any machine has memory for: to read it would end the process.
+        let file = File::options().write(true).open(&path).unwrap();
+        for length in [11, 1 << 42] {
+            file.set_len(length).unwrap();
+            let error = read(&path, 10).unwrap_err();
+            assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+            assert!(error.to_string().contains(&length.to_string()), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_neither_read_nor_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("fifo");
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, kind, rustix::fs::Mode::RWXU, 0).unwrap();
+        for path in [&path, directory.path(), Path::new("/dev/zero")] {
+            let error = read(path, 1 << 20).unwrap_err();
+            assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn directories_are_made_for_the_owner_alone_and_may_be_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a/b/c");
+        for _ in 0..2 {
+            make_private(&path).unwrap();
+            for made in path.ancestors().take(3) {
+                let mode = fs::metadata(made).unwrap().permissions().mode();
+                assert_eq!(mode & 0o077, 0, "{}", made.display());
+            }
+        }
+        fs::write(path.join("file"), "x").unwrap();
+        make_private(&path.join("file/below")).unwrap_err();
     }
 }

@@ -1,25 +1,80 @@
-//! The places where a restore can be stopped by a test: before every call that changes anything.
+//! The places where a test can stop what changes the disk: before every call that does.
 //!
-//! In a program that is not a test nothing here does anything.
+//! Each of them says here what it is about to do. A test can make any one fail, end the process in
+//! front of it, or read afterwards what was done in which order. In a program that is not a test
+//! nothing here does anything.
 
 use std::io;
+use std::path::Path;
 
-/// Asked before every call that changes the disk; an error means that it must not be made.
+/// A call that changes the disk, or makes a change of it last.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(test), expect(dead_code, reason = "only a test looks into it"))]
+pub(crate) enum Effect<'a> {
+    /// Makes a file that nobody looks for yet, in this directory.
+    Stage(&'a Path),
+    /// Makes a directory.
+    MakeDirectory(&'a Path),
+    /// Changes the bytes, the length or the mode of a file.
+    Write(&'a Path),
+    /// Gives a file a further name.
+    Link(&'a Path),
+    /// Gives a file another name.
+    Rename { from: &'a Path, to: &'a Path },
+    /// Takes the name of a file away.
+    Remove(&'a Path),
+    /// Makes the bytes of a file survive a power cut.
+    Sync(&'a Path),
+    /// Makes the names in a directory survive a power cut.
+    SyncDirectory(&'a Path),
+    /// Makes everything on the file system of this path survive a power cut.
+    SyncFileSystem(&'a Path),
+}
+
+/// Asked before a call that changes the disk; an error means that it must not be made.
 #[cfg(not(test))]
 #[inline]
 pub(crate) fn before() -> io::Result<()> {
     Ok(())
 }
 
+/// As [`before`], for a call that says what it does.
+#[cfg(not(test))]
+#[inline]
+pub(crate) fn effect(_: Effect<'_>) -> io::Result<()> {
+    Ok(())
+}
+
+/// What the threads that a thread starts have to share with it, so that a test sees their calls.
+#[cfg(not(test))]
+#[derive(Clone, Debug)]
+pub(crate) struct Seam;
+
+#[cfg(not(test))]
+impl Seam {
+    /// That of this thread.
+    #[inline]
+    pub(crate) fn of_this_thread() -> Self {
+        Self
+    }
+
+    /// Makes it that of this thread, until the thread ends.
+    #[inline]
+    pub(crate) fn enter(&self) {}
+}
+
 #[cfg(test)]
-pub(crate) use armed::{Fault, before, with};
+pub(crate) use armed::{Done, Fault, Seam, before, effect, seen, with};
 
 #[cfg(test)]
 mod armed {
-    use super::io;
-    use std::cell::Cell;
+    use std::cell::RefCell;
+    use std::path::PathBuf;
+    use std::sync::{Arc, Mutex};
 
-    /// What goes wrong on this thread.
+    use super::{Effect, io};
+
+    /// What goes wrong on this thread and those that it starts.
     #[derive(Clone, Copy, Debug)]
     pub(crate) enum Fault {
         /// Nothing; calls are counted.
@@ -28,29 +83,127 @@ mod armed {
         StopBefore(u64),
         /// This one call fails.
         FailAt(u64, i32),
+        /// No sync works from this call on; every other call does.
+        SyncsFailFrom(u64, i32),
     }
 
+    /// A call that was made, or tried.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub(crate) enum Done {
+        Stage(PathBuf),
+        MakeDirectory(PathBuf),
+        Write(PathBuf),
+        Link(PathBuf),
+        Rename { from: PathBuf, to: PathBuf },
+        Remove(PathBuf),
+        Sync(PathBuf),
+        SyncDirectory(PathBuf),
+        SyncFileSystem(PathBuf),
+    }
+
+    impl From<Effect<'_>> for Done {
+        fn from(effect: Effect<'_>) -> Self {
+            match effect {
+                Effect::Stage(path) => Self::Stage(path.to_owned()),
+                Effect::MakeDirectory(path) => Self::MakeDirectory(path.to_owned()),
+                Effect::Write(path) => Self::Write(path.to_owned()),
+                Effect::Link(path) => Self::Link(path.to_owned()),
+                Effect::Rename { from, to } => Self::Rename {
+                    from: from.to_owned(),
+                    to: to.to_owned(),
+                },
+                Effect::Remove(path) => Self::Remove(path.to_owned()),
+                Effect::Sync(path) => Self::Sync(path.to_owned()),
+                Effect::SyncDirectory(path) => Self::SyncDirectory(path.to_owned()),
+                Effect::SyncFileSystem(path) => Self::SyncFileSystem(path.to_owned()),
+            }
+        }
+    }
+
+    #[derive(Debug)]
+    struct Armed {
+        fault: Fault,
+        calls: u64,
+        seen: Vec<Done>,
+    }
+
+    impl Armed {
+        fn before(&mut self, effect: Option<Done>) -> io::Result<()> {
+            let call = self.calls;
+            self.calls += 1;
+            let is_sync = matches!(
+                effect,
+                Some(Done::Sync(_) | Done::SyncDirectory(_) | Done::SyncFileSystem(_))
+            );
+            self.seen.extend(effect);
+            match self.fault {
+                Fault::StopBefore(at) if call >= at => Err(io::Error::other("the process died")),
+                Fault::FailAt(at, errno) if call == at => Err(io::Error::from_raw_os_error(errno)),
+                Fault::SyncsFailFrom(at, errno) if call >= at && is_sync => {
+                    Err(io::Error::from_raw_os_error(errno))
+                }
+                _ => Ok(()),
+            }
+        }
+    }
+
+    /// What the threads that a thread starts have to share with it, so that a test sees their calls.
+    #[derive(Clone, Debug, Default)]
+    pub(crate) struct Seam(Option<Arc<Mutex<Armed>>>);
+
     thread_local! {
-        static FAULT: Cell<Fault> = const { Cell::new(Fault::None) };
-        static CALLS: Cell<u64> = const { Cell::new(0) };
+        static SEAM: RefCell<Seam> = const { RefCell::new(Seam(None)) };
+    }
+
+    impl Seam {
+        /// That of this thread.
+        pub(crate) fn of_this_thread() -> Self {
+            SEAM.with_borrow(Clone::clone)
+        }
+
+        /// Makes it that of this thread, until the thread ends.
+        pub(crate) fn enter(&self) {
+            SEAM.set(self.clone());
+        }
+
+        fn before(&self, effect: Option<Done>) -> io::Result<()> {
+            match &self.0 {
+                Some(armed) => armed.lock().unwrap().before(effect),
+                None => Ok(()),
+            }
+        }
     }
 
     pub(crate) fn before() -> io::Result<()> {
-        let call = CALLS.get();
-        CALLS.set(call + 1);
-        match FAULT.get() {
-            Fault::StopBefore(at) if call >= at => Err(io::Error::other("the process died")),
-            Fault::FailAt(at, errno) if call == at => Err(io::Error::from_raw_os_error(errno)),
-            _ => Ok(()),
-        }
+        Seam::of_this_thread().before(None)
+    }
+
+    pub(crate) fn effect(effect: Effect<'_>) -> io::Result<()> {
+        Seam::of_this_thread().before(Some(effect.into()))
+    }
+
+    fn armed<T>(fault: Fault, work: impl FnOnce() -> T) -> (T, u64, Vec<Done>) {
+        let armed = Arc::new(Mutex::new(Armed {
+            fault,
+            calls: 0,
+            seen: Vec::new(),
+        }));
+        Seam(Some(Arc::clone(&armed))).enter();
+        let answer = work();
+        Seam(None).enter();
+        let mut armed = armed.lock().unwrap();
+        (answer, armed.calls, std::mem::take(&mut armed.seen))
     }
 
     /// Runs `work` with a fault, and answers with how many calls it wanted to make as well.
     pub(crate) fn with<T>(fault: Fault, work: impl FnOnce() -> T) -> (T, u64) {
-        FAULT.set(fault);
-        CALLS.set(0);
-        let answer = work();
-        FAULT.set(Fault::None);
-        (answer, CALLS.get())
+        let (answer, calls, _) = armed(fault, work);
+        (answer, calls)
+    }
+
+    /// Runs `work`, and answers with the calls that it made, in their order, as well.
+    pub(crate) fn seen<T>(work: impl FnOnce() -> T) -> (T, Vec<Done>) {
+        let (answer, _, seen) = armed(Fault::None, work);
+        (answer, seen)
     }
 }

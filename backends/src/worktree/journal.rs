@@ -17,11 +17,11 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use bincode::Options as _;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::StoreError;
+use crate::codec::{self, TooLong};
 use crate::error::PathError;
 use crate::git::rollback::RepositoryPlan;
 use crate::path::RelPath;
@@ -264,15 +264,9 @@ impl Journal {
 /// Finds the journal of a restore that did not end; `None` if there is none.
 pub(crate) fn find(store: &Path) -> Result<Option<Leftover>, StoreError> {
     let path = store.join(FILE);
-    let length = match fs::symlink_metadata(&path) {
-        Ok(meta) => meta.len(),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(PathError::at("look at", &path)(e).into()),
+    let Some(bytes) = durable::read(&path, MAX_JOURNAL_BYTES)? else {
+        return Ok(None);
     };
-    if length > MAX_JOURNAL_BYTES {
-        return Err(corrupt(format!("it is {length} bytes long")));
-    }
-    let bytes = fs::read(&path).map_err(PathError::at("read", &path))?;
     let contents = Contents::read(&bytes)?;
     let file = OpenOptions::new()
         .append(true)
@@ -444,21 +438,13 @@ fn corrupt(detail: impl Into<String>) -> StoreError {
     StoreError::corrupt(FILE, detail)
 }
 
-fn codec() -> impl bincode::Options {
-    bincode::DefaultOptions::new()
-        .with_limit(MAX_PAYLOAD_BYTES as u64)
-        .with_fixint_encoding()
-        .reject_trailing_bytes()
-}
-
 fn encode(value: &impl Serialize) -> io::Result<Vec<u8>> {
-    codec().serialize(value).map_err(io::Error::other)
+    codec::serialize(value, MAX_PAYLOAD_BYTES as u64)
+        .map_err(|TooLong| io::Error::other("a frame of it is too long"))
 }
 
 fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, StoreError> {
-    codec()
-        .deserialize(bytes)
-        .map_err(|error| corrupt(format!("a frame cannot be decoded: {error}")))
+    codec::deserialize(bytes).ok_or_else(|| corrupt("a frame cannot be decoded"))
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use bincode::Options as _;
 use serde::{Deserialize, Serialize};
 
+use crate::codec::{Format, TooLong};
 use crate::error::PathError;
 use crate::path::RelPath;
 use crate::tree::{ContentId, Entry, EntryKind};
@@ -17,7 +17,7 @@ use crate::worktree::durable;
 use crate::worktree::root::Stat;
 
 /// Everything that is known of a workspace from its last capture.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StatCache {
     /// By path; the workspace itself is the empty path.
     pub(crate) directories: HashMap<RelPath, CachedDirectory>,
@@ -228,65 +228,39 @@ impl StatCache {
 /// Where the cache was written, so that it is believed only there.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Origin {
-    version: u32,
     workspace: Identity,
     /// The kernel's id of this boot: after another one the clock may have gone backwards.
     boot: String,
 }
 
-const MAGIC: &[u8; 8] = b"sfstats\n";
-const VERSION: u32 = 1;
-const HEADER_BYTES: usize = MAGIC.len() + 8 + 32;
+const FORMAT: Format = Format {
+    magic: *b"sfstats\n",
+    version: 2,
+    max_bytes: MAX_BYTES,
+};
 
-/// Far above the entries of any workspace that fits in memory; it bounds what a damaged length
-/// field can ask for.
-const MAX_BYTES: u64 = 16 << 30;
-
-fn codec() -> impl bincode::Options {
-    bincode::DefaultOptions::new()
-        .with_fixint_encoding()
-        .with_limit(MAX_BYTES)
-        .reject_trailing_bytes()
-}
+/// Tens of millions of files.
+const MAX_BYTES: u64 = 4 << 30;
 
 /// `None` if the kernel does not say which boot this is.
 fn origin(workspace: Identity) -> Option<Origin> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(Origin {
-        version: VERSION,
         workspace,
         boot: boot.trim().to_owned(),
     })
 }
 
-/// The file's bytes: magic, length of the body, blake3 of the body, body.
-fn encode(cache: &StatCache, origin: &Origin) -> Vec<u8> {
-    let body = codec()
-        .serialize(&(origin, cache))
-        .expect("the cache is plain data in memory");
-    let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
-    bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&(body.len() as u64).to_le_bytes());
-    bytes.extend_from_slice(blake3::hash(&body).as_bytes());
-    bytes.extend_from_slice(&body);
-    bytes
-}
-
-/// `None` unless the bytes are exactly what [`encode`] made for `expected`.
+/// `None` unless the bytes are a cache that was written for `expected`.
 fn decode(bytes: &[u8], expected: &Origin) -> Option<StatCache> {
-    let rest = bytes.strip_prefix(MAGIC)?;
-    let (length, rest) = rest.split_first_chunk::<8>()?;
-    let (digest, body) = rest.split_first_chunk::<32>()?;
-    if u64::from_le_bytes(*length) != body.len() as u64 || blake3::hash(body).as_bytes() != digest {
-        return None;
-    }
-    let (origin, cache): (Origin, StatCache) = codec().deserialize(body).ok()?;
+    let (origin, cache): (Origin, StatCache) = FORMAT.decode(bytes).ok()?;
     (origin == *expected).then_some(cache)
 }
 
 /// Reads the cache at `path`. Whatever is wrong with it, the answer is `None`.
 pub(crate) fn load(path: &Path, workspace: Identity) -> Option<StatCache> {
-    decode(&durable::read(path).ok()??, &origin(workspace)?)
+    let bytes = durable::read(path, MAX_BYTES).ok()??;
+    decode(&bytes, &origin(workspace)?)
 }
 
 /// Replaces the cache at `path`. It is not synced: after a power cut it is whole, old or useless,
@@ -295,21 +269,19 @@ pub(crate) fn save(cache: &StatCache, path: &Path, workspace: Identity) -> Resul
     let Some(origin) = origin(workspace) else {
         return Ok(());
     };
-    let directory = path.parent().expect("the cache lies in the store");
-    let staged = tempfile::Builder::new()
-        .prefix(".tmp-")
-        .tempfile_in(directory)
-        .map_err(PathError::at("make a temporary file in", directory))?;
-    std::fs::write(staged.path(), encode(cache, &origin)).map_err(PathError::at("write", path))?;
-    staged
-        .persist(path)
-        .map_err(|e| PathError::at("rename into", path)(e.error))?;
-    Ok(())
+    match FORMAT.encode(&(origin, cache)) {
+        Ok(bytes) => durable::replace_unsynced(path, &bytes),
+        // One that nobody would read is not written.
+        Err(TooLong) => Ok(()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::codec::contract;
 
     fn cache() -> StatCache {
         let entry = CachedEntry {
@@ -335,44 +307,134 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_cache_is_read_back_as_it_was_written() {
-        let origin = origin(Identity {
+    fn here() -> Origin {
+        origin(Identity {
             device: 1,
             inode: 2,
         })
-        .expect("a boot id");
-        let read = decode(&encode(&cache(), &origin), &origin).expect("it is whole");
-        assert_eq!(
-            read.directories,
-            cache().directories,
-            "every field survives"
-        );
+        .expect("a boot id")
+    }
+
+    fn encode(cache: &StatCache, origin: &Origin) -> Vec<u8> {
+        FORMAT.encode(&(origin, cache)).expect("it is short")
     }
 
     #[test]
-    fn a_cache_with_any_bit_flipped_or_cut_is_not_believed() {
-        let origin = origin(Identity {
-            device: 1,
-            inode: 2,
-        })
-        .expect("a boot id");
-        let bytes = encode(&cache(), &origin);
-        for at in 0..bytes.len() {
-            let mut damaged = bytes.clone();
-            damaged[at] ^= 1;
-            assert!(decode(&damaged, &origin).is_none(), "bit 0 of byte {at}");
-            assert!(decode(&bytes[..at], &origin).is_none(), "cut at {at}");
+    fn only_a_whole_cache_is_believed() {
+        let bytes = encode(&cache(), &here());
+        contract::only_whole_files_are_read(&bytes, &cache(), |bytes| decode(bytes, &here()));
+    }
+
+    #[test]
+    fn a_cache_of_another_version_is_not_believed() {
+        for version in [FORMAT.version - 1, FORMAT.version + 1] {
+            let other = Format { version, ..FORMAT };
+            let bytes = other.encode(&(here(), cache())).expect("it is short");
+            assert_eq!(decode(&bytes, &here()), None, "version {version}");
+        }
+    }
+
+    #[test]
+    fn lengths_that_lie_are_found_before_anything_is_allocated() {
+        let bytes = encode(&StatCache::default(), &here());
+        // Behind device, inode and the boot id: every field of an empty cache but the index is a
+        // length.
+        let boot = here().boot.len();
+        let lengths = [16, 24 + boot, 32 + boot, 41 + boot, 49 + boot];
+        assert_eq!(contract::body_bytes(&bytes), 57 + boot);
+        for at in lengths {
+            let absurd = contract::with_absurd_length(&FORMAT, &bytes, at);
+            assert_eq!(decode(&absurd, &here()), None, "at {at}");
+        }
+    }
+
+    fn any_cache() -> impl Strategy<Value = StatCache> {
+        let stat = || {
+            (any::<(u64, i64, i64)>(), any::<(u64, u32)>()).prop_map(|(a, b)| EntryStat {
+                size: a.0,
+                mtime_ns: a.1,
+                ctime_ns: a.2,
+                inode: b.0,
+                mode: b.1,
+            })
+        };
+        let path = || "[a-z]{1,3}(/[a-z]{1,3}){0,2}".prop_map(|p| RelPath::new(p).expect("a path"));
+        let entry = (any::<Vec<u8>>(), any::<[u8; 20]>(), stat(), any::<u8>()).prop_map(
+            |(name, id, stat, flags)| CachedEntry {
+                name: name.into(),
+                kind: EntryKind::Symlink,
+                id: ContentId::Sha1(id),
+                stat,
+                flags: Flags(flags),
+            },
+        );
+        let directory = (prop::collection::vec(entry, 0..3), any::<(u32, bool)>()).prop_map(
+            |(entries, (mode, is_absent))| CachedDirectory {
+                entries,
+                children: vec![b"child".as_slice().into()],
+                mode,
+                tree: Some(ContentId::Blake3([1; 32])),
+                is_absent,
+            },
+        );
+        let rules =
+            (stat(), any::<(bool, Vec<u8>)>()).prop_map(|(stat, (is_racy, text))| CachedRules {
+                stat,
+                is_racy,
+                text,
+            });
+        (
+            prop::collection::hash_map(path(), directory, 0..3),
+            prop::collection::hash_map(path(), rules, 0..2),
+            prop::option::of((stat(), any::<bool>())),
+            prop::collection::btree_map(path(), Just(vec![ContentId::Sha1([2; 20])]), 0..2),
+        )
+            .prop_map(|(directories, rule_files, index, index_only)| StatCache {
+                directories,
+                rule_files,
+                index: index.map(|(stat, is_racy)| IndexStamp {
+                    stat,
+                    is_racy,
+                    blob: ContentId::Sha1([3; 20]),
+                }),
+                index_only,
+                not_left_out: BTreeMap::new(),
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn any_cache_is_read_back_as_it_was_written(cache in any_cache()) {
+            prop_assert_eq!(decode(&encode(&cache, &here()), &here()), Some(cache));
+        }
+
+        #[test]
+        fn any_cache_with_a_bit_flipped_or_cut_is_not_believed(
+            cache in any_cache(),
+            at in any::<prop::sample::Index>(),
+            bit in 0_u32..8,
+        ) {
+            let mut bytes = encode(&cache, &here());
+            let at = at.index(bytes.len());
+            prop_assert_eq!(decode(&bytes[..at], &here()), None);
+            bytes[at] ^= 1_u8 << bit;
+            prop_assert_eq!(decode(&bytes, &here()), None);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            decode(&bytes, &here());
+            let origin = FORMAT.encode(&here()).expect("it is short");
+            let origin = &origin[origin.len() - contract::body_bytes(&origin)..];
+            // The same with a checksum that holds.
+            decode(&contract::sealed(&FORMAT, &bytes), &here());
+            decode(&contract::sealed(&FORMAT, &[origin, &bytes].concat()), &here());
         }
     }
 
     #[test]
     fn a_cache_of_another_directory_or_boot_is_not_believed() {
-        let here = origin(Identity {
-            device: 1,
-            inode: 2,
-        })
-        .expect("a boot id");
+        let here = here();
         let bytes = encode(&cache(), &here);
         let there = origin(Identity {
             device: 1,

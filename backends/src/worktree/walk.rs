@@ -18,6 +18,7 @@ use crate::coverage::{Omission, OmissionReason};
 use crate::error::PathError;
 use crate::path::RelPath;
 use crate::tree::{ContentId, Entry};
+use crate::worktree::faults::Seam;
 use crate::worktree::read::{self, ContentSink, Reading, SinkError};
 use crate::worktree::root::{self, Root, Stat};
 use crate::worktree::stat_cache::{
@@ -171,12 +172,17 @@ pub(crate) fn walk<R: Rules>(
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = cores.max(MIN_THREADS);
+    let seam = Seam::of_this_thread();
+    let work = || {
+        seam.enter();
+        walker.work()
+    };
     let mut found = std::thread::scope(|scope| {
         // A machine that gives fewer threads gets its walk all the same: this one works too.
         let helpers: Vec<_> = (1..threads)
             .map_while(|_| {
                 let helper = std::thread::Builder::new();
-                helper.spawn_scoped(scope, || walker.work()).ok()
+                helper.spawn_scoped(scope, work).ok()
             })
             .collect();
         let mut found = walker.work();

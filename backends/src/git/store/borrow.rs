@@ -4,10 +4,10 @@
 //! to the repository. Nothing is written there: no byte, and no time of a shared file.
 
 use std::collections::{BTreeSet, HashSet};
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::{self, Seek as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,8 @@ use crate::git::ObjectId;
 use crate::git::loose::LooseObject;
 use crate::git::pack::{PackIndex, TEMPORARY_PREFIX};
 use crate::workspace::make_private;
-use crate::worktree::durable;
+use crate::worktree::durable::{self, ClosedFile, StagedFile};
+use crate::worktree::faults::{self, Effect, Seam};
 use crate::worktree::root::open_file_at;
 
 /// Up to this many files are synced one by one; for more, one sync of the whole file system is less
@@ -62,7 +63,7 @@ impl Store {
             store: self,
             mode,
             missing: wanted.clone(),
-            unsynced: Vec::new(),
+            incoming: Vec::new(),
         };
         // All packs before any loose object: one pack may bring thousands.
         let (mut linked_packs, mut linked_loose) = (0, 0);
@@ -72,7 +73,7 @@ impl Store {
         for directory in object_dirs {
             linked_loose += borrowing.loose_objects(directory)?;
         }
-        borrowing.make_durable()?;
+        borrowing.publish()?;
         Ok(Borrowed {
             // What counts is what the store itself finds.
             missing: self.missing(wanted)?,
@@ -87,8 +88,15 @@ struct Borrowing<'a> {
     mode: BorrowMode,
     /// Sorted and unique.
     missing: Vec<ObjectId>,
-    /// Files of the store that are new.
-    unsynced: Vec<PathBuf>,
+    /// What has come and has no name yet; the index of a pack comes after it.
+    incoming: Vec<Incoming>,
+}
+
+/// A file of the user's, or its copy, that waits in the store until its bytes are synced: under its
+/// name the store relies on it, also after a power cut.
+struct Incoming {
+    file: ClosedFile,
+    name: PathBuf,
 }
 
 /// A file of the user's repository, held open.
@@ -162,15 +170,17 @@ impl Borrowing<'_> {
         }
         // Leftovers of a crash, or a pack that was found broken: they are of no use to anybody.
         for leftover in [&index_path, &pack_path] {
-            remove_if_there(leftover)?;
+            durable::remove_file(leftover)?;
         }
+        let Some(pack) = self.file(pack, pack_path, &|_| true)? else {
+            return Ok(false);
+        };
+        let Some(index) = self.file(index, index_path, &|_| true)? else {
+            return Ok(false);
+        };
         // The index last: it is what makes the pack visible.
-        let came =
-            self.file(pack, &pack_path, &|_| true)? && self.file(index, &index_path, &|_| true)?;
-        if came {
-            self.unsynced.extend([pack_path, index_path]);
-        }
-        Ok(came)
+        self.incoming.extend([pack, index]);
+        Ok(true)
     }
 
     /// Brings in single objects, with all processors: each has to be read.
@@ -181,7 +191,9 @@ impl Borrowing<'_> {
         let this = &*self;
         let shards: Vec<_> = this.missing.chunk_by(|a, b| a.0[0] == b.0[0]).collect();
         let next = AtomicUsize::new(0);
+        let seam = Seam::of_this_thread();
         let work = || {
+            seam.enter();
             let mut came = Vec::new();
             while let Some(shard) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
                 this.loose_shard(directory.as_fd(), shard, &mut came)?;
@@ -204,10 +216,11 @@ impl Borrowing<'_> {
                 .chain([own])
                 .collect::<Result<Vec<_>, _>>()
         })?;
-        let came: HashSet<ObjectId> = all.into_iter().flatten().collect();
+        let all: Vec<(ObjectId, Incoming)> = all.into_iter().flatten().collect();
+        let came: HashSet<ObjectId> = all.iter().map(|(id, _)| *id).collect();
         self.missing.retain(|id| !came.contains(id));
-        let paths = came.iter().map(|id| self.store.loose_path(id));
-        self.unsynced.extend(paths);
+        self.incoming
+            .extend(all.into_iter().map(|(_, incoming)| incoming));
         Ok(came.len() as u64)
     }
 
@@ -216,7 +229,7 @@ impl Borrowing<'_> {
         &self,
         objects: BorrowedFd<'_>,
         shard: &[ObjectId],
-        came: &mut Vec<ObjectId>,
+        came: &mut Vec<(ObjectId, Incoming)>,
     ) -> Result<(), StoreError> {
         let Some(first) = shard.first() else {
             return Ok(());
@@ -227,17 +240,21 @@ impl Borrowing<'_> {
         let target = self.store.loose_path(first);
         make_private(target.parent().expect("objects are two levels deep"))?;
         for id in shard {
-            if self.loose_object(directory.as_fd(), id)? {
-                came.push(*id);
+            if let Some(incoming) = self.loose_object(directory.as_fd(), id)? {
+                came.push((*id, incoming));
             }
         }
         Ok(())
     }
 
-    fn loose_object(&self, shard: BorrowedFd<'_>, id: &ObjectId) -> Result<bool, StoreError> {
+    fn loose_object(
+        &self,
+        shard: BorrowedFd<'_>,
+        id: &ObjectId,
+    ) -> Result<Option<Incoming>, StoreError> {
         let name = id.to_string();
         let Some(source) = Source::open(shard, &name[2..]) else {
-            return Ok(false);
+            return Ok(None);
         };
         let target = self.store.loose_path(id);
         let is_right = |file: &File| {
@@ -247,39 +264,39 @@ impl Borrowing<'_> {
         };
         // A link is of the very file that was checked; a copy is checked itself.
         if self.mode == BorrowMode::HardLink && !is_right(&source.file) {
-            return Ok(false);
+            return Ok(None);
         }
-        self.file(&source, &target, &is_right)
+        self.file(&source, target.clone(), &is_right)
     }
 
-    /// Brings in one file; `false` if it is gone, was swapped, or its copy is not right.
+    /// Brings in one file; `None` if it is gone, was swapped, or its copy is not right.
     fn file(
         &self,
         source: &Source<'_>,
-        target: &Path,
+        name: PathBuf,
         is_right: &dyn Fn(&File) -> bool,
-    ) -> Result<bool, StoreError> {
-        if self.mode != BorrowMode::HardLink {
-            return self.copy(source, target, is_right);
-        }
-        match source.link(target)? {
-            Linked::Yes => Ok(true),
-            Linked::Gone => Ok(false),
-            Linked::Refused => self.copy(source, target, is_right),
-        }
+    ) -> Result<Option<Incoming>, StoreError> {
+        let directory = name.parent().expect("it lies in the store");
+        let file = match self.mode {
+            BorrowMode::HardLink => match source.link(directory)? {
+                Linked::Yes(file) => Some(file),
+                Linked::Gone => None,
+                Linked::Refused => self.copy(source, directory, is_right)?,
+            },
+            _ => self.copy(source, directory, is_right)?,
+        };
+        Ok(file.map(|file| Incoming { file, name }))
     }
 
     fn copy(
         &self,
         source: &Source<'_>,
-        target: &Path,
+        directory: &Path,
         is_right: &dyn Fn(&File) -> bool,
-    ) -> Result<bool, StoreError> {
-        let directory = target.parent().expect("it lies in the store");
-        let staged = tempfile::Builder::new()
-            .prefix(&format!("{TEMPORARY_PREFIX}copy_"))
-            .tempfile_in(directory)
-            .map_err(PathError::at("make a temporary file in", directory))?;
+    ) -> Result<Option<ClosedFile>, StoreError> {
+        let staged = StagedFile::create(directory, &format!("{TEMPORARY_PREFIX}copy_"))?;
+        faults::effect(Effect::Write(staged.path()))
+            .map_err(PathError::at("copy into", staged.path()))?;
         let is_cloned = self.mode != BorrowMode::Copy
             && rustix::fs::ioctl_ficlone(staged.as_file(), &source.file).is_ok();
         if !is_cloned {
@@ -293,41 +310,41 @@ impl Borrowing<'_> {
             .rewind()
             .map_err(PathError::at("read", staged.path()))?;
         if !is_right(staged.as_file()) {
-            return Ok(false);
+            return Ok(None);
         }
-        staged
-            .as_file()
-            .set_permissions(Permissions::from_mode(0o400))
-            .map_err(PathError::at("make read-only", staged.path()))?;
-        staged
-            .persist(target)
-            .map_err(|e| PathError::at("rename into", target)(e.error))?;
-        Ok(true)
+        staged.make_read_only()?;
+        Ok(Some(staged.close()))
     }
 
-    fn make_durable(&self) -> Result<(), PathError> {
-        if self.unsynced.len() > MAX_SINGLE_SYNCS {
-            let directory = &self.store.git_dir;
-            let fd = File::open(directory).map_err(PathError::at("open", directory))?;
-            return rustix::fs::syncfs(fd).map_err(PathError::at("sync", directory));
+    /// Gives everything its name, durably.
+    fn publish(self) -> Result<(), PathError> {
+        let are_many = self.incoming.len() > MAX_SINGLE_SYNCS;
+        if are_many {
+            durable::sync_file_system(&self.store.git_dir)?;
+        } else {
+            self.incoming.iter().try_for_each(|i| i.file.sync())?;
         }
         let mut directories = BTreeSet::new();
-        for path in &self.unsynced {
-            File::open(path)
-                .and_then(|file| file.sync_all())
-                .map_err(PathError::at("sync", path))?;
+        for Incoming { file, name } in self.incoming {
+            // Whatever is there, the store did not take it for the object. A rename onto another
+            // name of the same file would do nothing and leave both.
+            durable::remove_file(&name)?;
+            file.rename(&name)?;
             // That of the file, and the one above it: the former may be new.
-            directories.extend(path.ancestors().skip(1).take(2));
+            directories.extend(name.ancestors().skip(1).take(2).map(Path::to_owned));
+        }
+        if are_many {
+            return durable::sync_file_system(&self.store.git_dir);
         }
         directories
-            .into_iter()
-            .try_for_each(durable::sync_directory)
+            .iter()
+            .try_for_each(|directory| durable::sync_directory(directory))
     }
 }
 
 /// What became of a hard link.
 enum Linked {
-    Yes,
+    Yes(ClosedFile),
     /// The file is no longer there, or another has its name.
     Gone,
     /// The file systems, or their rules, do not allow it.
@@ -346,57 +363,38 @@ impl<'a> Source<'a> {
         })
     }
 
-    fn link(&self, target: &Path) -> Result<Linked, PathError> {
-        // Without AT_SYMLINK_FOLLOW: a link that took the place of the file would itself be linked,
-        // and is found out below.
-        let link = || {
-            let (from, to) = (self.directory, rustix::fs::CWD);
-            rustix::fs::linkat(from, self.name, to, target, AtFlags::empty())
+    fn link(&self, directory: &Path) -> Result<Linked, PathError> {
+        let prefix = format!("{TEMPORARY_PREFIX}link_");
+        let linked = durable::stage_link(self.directory, self.name, directory, &prefix);
+        let linked = match linked {
+            Ok(linked) => linked,
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::NOENT) => return Ok(Linked::Gone),
+                Some(
+                    Errno::XDEV
+                    | Errno::PERM
+                    | Errno::ACCESS
+                    | Errno::MLINK
+                    | Errno::OPNOTSUPP
+                    | Errno::NOSYS
+                    | Errno::INVAL,
+                ) => return Ok(Linked::Refused),
+                _ => return Err(PathError::at("link into", directory)(error)),
+            },
         };
-        let linked = match link() {
-            Err(Errno::EXIST) => {
-                // Whatever it is, the store did not take it for the object.
-                remove_if_there(target)?;
-                link()
-            }
-            linked => linked,
-        };
-        match linked {
-            Ok(()) => {}
-            Err(Errno::NOENT) => return Ok(Linked::Gone),
-            Err(
-                Errno::XDEV
-                | Errno::PERM
-                | Errno::ACCESS
-                | Errno::MLINK
-                | Errno::OPNOTSUPP
-                | Errno::NOSYS
-                | Errno::INVAL,
-            ) => return Ok(Linked::Refused),
-            Err(errno) => return Err(PathError::at("link into", target)(errno)),
-        }
-        let found = fs::symlink_metadata(target).map_err(PathError::at("look at", target))?;
-        let expected = self
-            .file
-            .metadata()
-            .map_err(PathError::at("look at", target))?;
-        if same_file(&found, &expected) {
-            return Ok(Linked::Yes);
-        }
-        fs::remove_file(target).map_err(PathError::at("remove", target))?;
-        Ok(Linked::Gone)
+        let look_at = |error| PathError::at("look at", linked.path())(error);
+        let found = fs::symlink_metadata(linked.path()).map_err(look_at)?;
+        let expected = self.file.metadata().map_err(look_at)?;
+        // A link that took the place of the file was itself linked.
+        Ok(match same_file(&found, &expected) {
+            true => Linked::Yes(linked),
+            false => Linked::Gone,
+        })
     }
 }
 
 fn same_file(a: &fs::Metadata, b: &fs::Metadata) -> bool {
     (a.dev(), a.ino()) == (b.dev(), b.ino())
-}
-
-fn remove_if_there(path: &Path) -> Result<(), PathError> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(PathError::at("remove", path)(e)),
-        _ => Ok(()),
-    }
 }
 
 /// `None` if it is a link, or no directory, or may not be read.

@@ -184,11 +184,11 @@ impl Store {
         }
         let directory = self.pack_dir();
         // Made by a git that was run by hand, it would name packs that are gone.
-        remove(&directory.join("multi-pack-index"))?;
+        durable::remove_file(&directory.join("multi-pack-index"))?;
         for pack in packs {
             // The index first: without it nobody looks for the pack.
             for extension in ["idx", "pack", "rev", "bitmap", "mtimes", "keep", "promisor"] {
-                remove(&pack.with_extension(extension))?;
+                durable::remove_file(&pack.with_extension(extension))?;
             }
         }
         Ok(durable::sync_directory(&directory)?)
@@ -206,7 +206,7 @@ impl Store {
                     .zip(name_of(&path))
                     .and_then(|(a, b)| format!("{a}{b}").parse::<ObjectId>().ok());
                 if id.is_some_and(|id| needed.binary_search(&id).is_err()) {
-                    remove(&path)?;
+                    durable::remove_file(&path)?;
                 }
             }
             // It goes when it is empty.
@@ -225,7 +225,7 @@ impl Store {
                 let is_leftover = name_of(&path)
                     .is_some_and(|n| n.starts_with(TEMPORARY_PREFIX) || n.starts_with(".tmp-"));
                 if is_leftover && path.symlink_metadata().is_ok_and(|m| m.is_file()) {
-                    remove(&path)?;
+                    durable::remove_file(&path)?;
                 }
             }
         }
@@ -234,7 +234,7 @@ impl Store {
         for path in list(&directory)? {
             let is_pack = path.extension().is_some_and(|e| e == "pack");
             if is_pack && !path.with_extension("idx").exists() {
-                remove(&path)?;
+                durable::remove_file(&path)?;
             }
         }
         Ok(())
@@ -311,13 +311,6 @@ fn list(directory: &Path) -> Result<Vec<PathBuf>, PathError> {
     fs::read_dir(directory)
         .and_then(|entries| entries.map(|entry| entry.map(|e| e.path())).collect())
         .map_err(PathError::at("list", directory))
-}
-
-fn remove(path: &Path) -> Result<(), PathError> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(PathError::at("remove", path)(e)),
-        _ => Ok(()),
-    }
 }
 
 fn name_of(path: &Path) -> Option<&str> {

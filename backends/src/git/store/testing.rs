@@ -9,7 +9,7 @@ use serde_json::json;
 use super::*;
 use crate::backend::IgnoreOptions;
 use crate::git::test_repository::TestRepository;
-use crate::record::Head;
+use crate::record::{Head, RECORD_VERSION};
 use crate::snapshot::BackendKind;
 use crate::tree::Modes;
 

@@ -1,0 +1,204 @@
+//! The form in which files of bincode lie on disk: the manifests, the stat caches, and the frames of
+//! the restore journal share it.
+//!
+//! A file is: magic (8 bytes), version (`u32`), length of the body (`u64`), blake3 of the body (32
+//! bytes), body; numbers are little-endian. Nothing is decoded before its checksum holds, and nothing
+//! that a length field says is allocated before that many bytes are there.
+
+use bincode::Options as _;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+const HEADER_BYTES: usize = 8 + 4 + 8 + blake3::OUT_LEN;
+
+/// One kind of file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Format {
+    /// What such a file begins with.
+    pub(crate) magic: [u8; 8],
+    /// The version that is written, and the newest that is read.
+    pub(crate) version: u32,
+    /// The longest file that is written or read, header and all.
+    pub(crate) max_bytes: u64,
+}
+
+/// Why bytes are no file of a format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    /// It was written by a version that this one does not read.
+    TooNew {
+        /// Its version.
+        found: u32,
+    },
+    /// It is something else, or not what was written.
+    Damaged {
+        /// How, as a sentence without its full stop.
+        how: &'static str,
+    },
+}
+
+/// A value has more bytes than a file of its format may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooLong;
+
+impl Format {
+    /// The bytes of the file that holds `value`.
+    pub(crate) fn encode(&self, value: &impl Serialize) -> Result<Vec<u8>, TooLong> {
+        let body = serialize(value, self.max_bytes - HEADER_BYTES as u64)?;
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
+        bytes.extend_from_slice(&self.magic);
+        bytes.extend_from_slice(&self.version.to_le_bytes());
+        bytes.extend_from_slice(&(body.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(blake3::hash(&body).as_bytes());
+        bytes.extend_from_slice(&body);
+        Ok(bytes)
+    }
+
+    /// Reads what [`Format::encode`] wrote.
+    pub(crate) fn decode<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, Unusable> {
+        let damaged = |how| Unusable::Damaged { how };
+        let cut_short = || damaged("it is cut short");
+        let rest = bytes
+            .strip_prefix(&self.magic)
+            .ok_or_else(|| damaged("it is a file of another kind"))?;
+        let (version, rest) = rest.split_first_chunk::<4>().ok_or_else(cut_short)?;
+        let found = u32::from_le_bytes(*version);
+        if found > self.version {
+            return Err(Unusable::TooNew { found });
+        }
+        if found != self.version {
+            return Err(damaged("there is no such version of it"));
+        }
+        let (length, rest) = rest.split_first_chunk::<8>().ok_or_else(cut_short)?;
+        let (digest, body) = rest.split_first_chunk::<32>().ok_or_else(cut_short)?;
+        if u64::from_le_bytes(*length) != body.len() as u64 {
+            return Err(damaged("its length is not what it says"));
+        }
+        if blake3::hash(body).as_bytes() != digest {
+            return Err(damaged("its checksum does not hold"));
+        }
+        deserialize(body).ok_or_else(|| damaged("it cannot be decoded"))
+    }
+}
+
+/// The bytes of `value`, if they are no more than `max_bytes`.
+pub(crate) fn serialize(value: &impl Serialize, max_bytes: u64) -> Result<Vec<u8>, TooLong> {
+    // What is serialized is plain data in memory: nothing but its size can be wrong.
+    codec(max_bytes).serialize(value).map_err(|_| TooLong)
+}
+
+/// The value that `bytes` are, all of them; `None` if they are none. Their checksum held.
+pub(crate) fn deserialize<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    codec(bytes.len() as u64).deserialize(bytes).ok()
+}
+
+fn codec(max_bytes: u64) -> impl bincode::Options {
+    bincode::DefaultOptions::new()
+        .with_fixint_encoding()
+        .with_limit(max_bytes)
+        .reject_trailing_bytes()
+}
+
+/// What every file of a [`Format`] has to stand, whoever reads it.
+#[cfg(test)]
+pub(crate) mod contract {
+    use super::{Format, HEADER_BYTES};
+
+    /// `decode` must take `bytes`, which are whole, for `value`, and anything else that is made of
+    /// them here for nothing: `None`.
+    pub(crate) fn only_whole_files_are_read<T: PartialEq + std::fmt::Debug>(
+        bytes: &[u8],
+        value: &T,
+        decode: impl Fn(&[u8]) -> Option<T>,
+    ) {
+        assert_eq!(decode(bytes).as_ref(), Some(value), "it is whole");
+        for at in 0..bytes.len() {
+            assert_eq!(decode(&bytes[..at]), None, "cut off at {at}");
+            for bit in 0..8 {
+                let mut damaged = bytes.to_vec();
+                damaged[at] ^= 1 << bit;
+                assert_eq!(decode(&damaged), None, "bit {bit} of byte {at}");
+            }
+        }
+        for tail in [&[0][..], &[0; 100], bytes] {
+            assert_eq!(decode(&[bytes, tail].concat()), None, "something follows");
+        }
+    }
+
+    /// A file whose header fits its body, whatever that is.
+    pub(crate) fn sealed(format: &Format, body: &[u8]) -> Vec<u8> {
+        let mut bytes = format.magic.to_vec();
+        bytes.extend_from_slice(&format.version.to_le_bytes());
+        bytes.extend_from_slice(&(body.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(blake3::hash(body).as_bytes());
+        bytes.extend_from_slice(body);
+        bytes
+    }
+
+    /// `bytes` with the eight bytes at `at` of the body replaced by an absurd length, and the
+    /// checksum made to hold again.
+    pub(crate) fn with_absurd_length(format: &Format, bytes: &[u8], at: usize) -> Vec<u8> {
+        let mut body = bytes[HEADER_BYTES..].to_vec();
+        body[at..at + 8].copy_from_slice(&(1_u64 << 60).to_le_bytes());
+        sealed(format, &body)
+    }
+
+    /// How many bytes the body of a file has.
+    pub(crate) fn body_bytes(bytes: &[u8]) -> usize {
+        bytes.len() - HEADER_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FORMAT: Format = Format {
+        magic: *b"sftests\n",
+        version: 3,
+        max_bytes: 200,
+    };
+
+    #[test]
+    fn only_whole_files_are_read() {
+        let value = (7_u32, "text".to_owned(), vec![1_u64, 2]);
+        let bytes = FORMAT.encode(&value).unwrap();
+        contract::only_whole_files_are_read(&bytes, &value, |bytes| FORMAT.decode(bytes).ok());
+    }
+
+    #[test]
+    fn a_newer_version_is_told_from_a_damaged_file() {
+        let mut bytes = FORMAT.encode(&1_u8).unwrap();
+        bytes[8] = 4;
+        let found = FORMAT.decode::<u8>(&bytes).unwrap_err();
+        assert_eq!(found, Unusable::TooNew { found: 4 });
+        bytes[8] = 2;
+        let found = FORMAT.decode::<u8>(&bytes).unwrap_err();
+        assert!(matches!(found, Unusable::Damaged { .. }));
+    }
+
+    #[test]
+    fn what_could_not_be_read_back_is_not_written() {
+        let fits = vec![0_u8; 200 - HEADER_BYTES - 8];
+        let bytes = FORMAT.encode(&fits).unwrap();
+        assert_eq!(bytes.len() as u64, FORMAT.max_bytes);
+        assert_eq!(FORMAT.decode::<Vec<u8>>(&bytes), Ok(fits));
+        let too_long = vec![0_u8; 200 - HEADER_BYTES - 7];
+        assert_eq!(FORMAT.encode(&too_long), Err(TooLong));
+    }
+
+    #[test]
+    fn a_length_that_no_bytes_follow_is_not_allocated() {
+        for text in [u64::MAX, 1 << 60, 1 << 40, 9] {
+            let bytes = contract::sealed(&FORMAT, &text.to_le_bytes());
+            let damaged = Err(Unusable::Damaged {
+                how: "it cannot be decoded",
+            });
+            assert_eq!(FORMAT.decode::<String>(&bytes), damaged);
+            assert_eq!(
+                FORMAT.decode::<Vec<u64>>(&bytes).map(drop),
+                damaged.clone().map(drop)
+            );
+        }
+    }
+}
