@@ -167,7 +167,7 @@ impl Stage<'_> {
         let listed = self.backend.list(&self.workspace).unwrap();
         for snapshot in &listed {
             let problems = self.backend.verify(&self.workspace, snapshot).unwrap();
-            assert_eq!(problems, [], "{context}");
+            assert_eq!(problems.problems, [], "{context}");
         }
         listed.into_iter().map(|snapshot| snapshot.id).collect()
     }

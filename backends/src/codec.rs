@@ -56,6 +56,19 @@ impl Format {
 
     /// Reads what [`Format::encode`] wrote.
     pub(crate) fn decode<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, Unusable> {
+        match self.decode_first(bytes)? {
+            (value, []) => Ok(value),
+            _ => Err(Unusable::Damaged {
+                how: "its length is not what it says",
+            }),
+        }
+    }
+
+    /// Reads what [`Format::encode`] wrote from the start of `bytes`; answers also with what follows.
+    pub(crate) fn decode_first<'b, T: DeserializeOwned>(
+        &self,
+        bytes: &'b [u8],
+    ) -> Result<(T, &'b [u8]), Unusable> {
         let damaged = |how| Unusable::Damaged { how };
         let cut_short = || damaged("it is cut short");
         let rest = bytes
@@ -70,14 +83,14 @@ impl Format {
             return Err(damaged("there is no such version of it"));
         }
         let (length, rest) = rest.split_first_chunk::<8>().ok_or_else(cut_short)?;
-        let (digest, body) = rest.split_first_chunk::<32>().ok_or_else(cut_short)?;
-        if u64::from_le_bytes(*length) != body.len() as u64 {
-            return Err(damaged("its length is not what it says"));
-        }
+        let (digest, rest) = rest.split_first_chunk::<32>().ok_or_else(cut_short)?;
+        let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| cut_short())?;
+        let (body, rest) = rest.split_at_checked(length).ok_or_else(cut_short)?;
         if blake3::hash(body).as_bytes() != digest {
             return Err(damaged("its checksum does not hold"));
         }
-        deserialize(body).ok_or_else(|| damaged("it cannot be decoded"))
+        let value = deserialize(body).ok_or_else(|| damaged("it cannot be decoded"))?;
+        Ok((value, rest))
     }
 }
 

@@ -21,7 +21,7 @@ mod plan;
 mod procedure;
 mod restorable;
 
-pub(crate) use plan::Node;
+pub(crate) use plan::{Node, View};
 pub(crate) use procedure::{plan_only, recover, restore};
 pub(crate) use restorable::{Captured, ContentError, Publish, Restorable, Side};
 

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::io::Errno;
@@ -27,7 +28,7 @@ use crate::worktree::durable;
 use crate::worktree::modes;
 use crate::worktree::read::{self, Content, ContentSink, Reading, SinkError};
 use crate::worktree::root::Root;
-use crate::worktree::stat_cache::{self, EntryStat, Flags, IndexStamp, StatCache, is_racy};
+use crate::worktree::stat_cache::{self, EntryStat, Flags, IndexStamp, OnDisk, StatCache, is_racy};
 use crate::worktree::walk::{self, Clock, WalkOptions, Walked};
 
 /// The name of the alternate index in the store.
@@ -49,6 +50,7 @@ pub(crate) struct Captured {
     index: Option<ObjectId>,
     staged: Vec<ObjectId>,
     pack: PackWriter,
+    on_disk: OnDisk,
     is_cache_changed: bool,
 }
 
@@ -102,7 +104,7 @@ pub(crate) fn capture(
         source,
     })?;
     let cache_path = workspace.store_path().join(CACHE_FILE);
-    let mut cache = stat_cache::load(&cache_path, root.identity()).unwrap_or_default();
+    let (mut cache, on_disk) = stat_cache::load(&cache_path, root.identity());
     let pack = store.writer()?;
     let sink = GitSink { store, pack: &pack };
 
@@ -220,6 +222,7 @@ pub(crate) fn capture(
         index,
         staged,
         pack,
+        on_disk,
         is_cache_changed: walked.is_changed || has_new_index || has_new_rules,
     })
 }
@@ -252,6 +255,7 @@ pub(crate) fn publish(
         // A cache that cannot be written costs the next capture some time, and nothing else.
         let _ = stat_cache::save(
             &captured.cache,
+            captured.on_disk,
             &workspace.store_path().join(CACHE_FILE),
             workspace.identity(),
         );
@@ -422,12 +426,11 @@ fn read_anew(
     let directory = path
         .parent()
         .and_then(|parent| walked.directories.get_mut(&parent))
+        .map(Arc::make_mut)
         .expect("an adopted entry lies in a directory that was walked");
-    let at = directory
-        .entries
-        .binary_search_by(|e| (*e.name).cmp(path.name()))
-        .expect("an adopted entry was kept");
-    let entry = &mut directory.entries[at];
+    let at = directory.entries.find(path.name());
+    let at = at.expect("an adopted entry was kept");
+    let entry = directory.entries.entry_mut(at);
     if entry.flags.has(Flags::ABSENT) {
         // A sparse checkout of a partial clone: neither the file nor its object is here.
         entry.flags = entry.flags.with(Flags::UNSEEN);

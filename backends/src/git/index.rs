@@ -4,13 +4,14 @@
 //! which object holds its content. The first capture of a clean checkout therefore reads nothing.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::git::ObjectId;
 use crate::git::user_index::{IndexEntry, UserIndex};
 use crate::path::RelPath;
 use crate::tree::{ContentId, Entry, EntryKind};
 use crate::worktree::stat_cache::{
-    CachedDirectory, CachedEntry, EntryStat, Flags, StatCache, is_racy,
+    CachedDirectory, CachedEntry, Entries, EntryStat, Flags, StatCache, is_racy,
 };
 
 /// git's mode of a submodule, which has no content of its own.
@@ -40,36 +41,31 @@ pub(crate) fn agree<E>(
     expand: &mut dyn FnMut(ObjectId) -> Result<Vec<(RelPath, Entry)>, E>,
 ) -> Result<(), E> {
     let tracked = tracked(index, index_mtime_ns, scope, expand)?;
+    let before = cache.directories.clone();
     let mut touched = forget_tracked(cache);
-    for (path, entries) in tracked.directories {
-        let directory = cache
-            .directories
-            .entry(path.clone())
-            .or_insert_with(|| CachedDirectory {
+    for (path, seeds) in &tracked.directories {
+        let directory = cache.directories.entry(path.clone()).or_insert_with(|| {
+            Arc::new(CachedDirectory {
                 is_absent: true,
                 mode: 0o755,
                 ..Default::default()
-            });
-        let known = directory.entries.len();
-        for seed in entries {
-            let at = directory.entries[..known].binary_search_by(|e| e.name.cmp(&seed.name));
-            let Ok(at) = at else {
-                touched.insert(path.clone());
-                directory.entries.push(seed);
+            })
+        });
+        let directory = Arc::make_mut(directory);
+        let mut new = Vec::new();
+        for (name, seed) in seeds.iter() {
+            let Ok(at) = directory.entries.find(name) else {
+                new.push((name, seed.clone()));
                 continue;
             };
-            let entry = &mut directory.entries[at];
+            let entry = directory.entries.entry_mut(at);
             if seed.flags.has(Flags::SPARSE) && entry.entry() != seed.entry() {
-                let path = path.join(&seed.name);
-                cache.not_left_out.insert(path, seed.entry());
+                cache.not_left_out.insert(path.join(name), seed.entry());
             }
             let is_same = entry.id == seed.id && seed.flags.has(Flags::AS_INDEXED);
             if !is_same && seed.flags.has(Flags::AS_INDEXED) {
-                cache
-                    .index_only
-                    .entry(path.join(&seed.name))
-                    .or_default()
-                    .push(seed.id);
+                let ids = cache.index_only.entry(path.join(name)).or_default();
+                ids.push(seed.id);
             }
             entry.flags = entry
                 .flags
@@ -77,7 +73,10 @@ pub(crate) fn agree<E>(
                 .set(Flags::AS_INDEXED, is_same)
                 .set(Flags::SPARSE, seed.flags.has(Flags::SPARSE));
         }
-        directory.entries.sort_by(|a, b| a.name.cmp(&b.name));
+        if !new.is_empty() {
+            touched.insert(path.clone());
+            directory.entries.merge(new);
+        }
     }
     for (path, id) in tracked.unmerged {
         cache.index_only.entry(path).or_default().push(id.into());
@@ -86,6 +85,12 @@ pub(crate) fn agree<E>(
         .directories
         .retain(|_, d| !d.is_absent || !d.entries.is_empty());
     forget_trees(cache, touched);
+    // What is as it was is one with what it was, so that nothing is made or written again for it.
+    for (path, directory) in &mut cache.directories {
+        if let Some(before) = before.get(path).filter(|before| *before == directory) {
+            *directory = Arc::clone(before);
+        }
+    }
     Ok(())
 }
 
@@ -102,12 +107,13 @@ fn forget_tracked(cache: &mut StatCache) -> HashSet<RelPath> {
     cache.index_only.clear();
     cache.not_left_out.clear();
     for (path, directory) in &mut cache.directories {
+        let directory = Arc::make_mut(directory);
         let known = directory.entries.len();
         directory.entries.retain(|e| !e.flags.has(Flags::ABSENT));
         if directory.entries.len() != known || directory.is_absent {
             touched.insert(path.clone());
         }
-        for entry in &mut directory.entries {
+        for entry in directory.entries.entries_mut() {
             entry.flags = entry
                 .flags
                 .without(Flags::TRACKED)
@@ -127,7 +133,7 @@ fn forget_trees(cache: &mut StatCache, touched: HashSet<RelPath>) {
         while let Some(path) = at {
             at = path.parent();
             if let Some(directory) = cache.directories.get_mut(&path) {
-                directory.tree = None;
+                Arc::make_mut(directory).tree = None;
             }
             if !done.insert(path) {
                 break;
@@ -137,7 +143,7 @@ fn forget_trees(cache: &mut StatCache, touched: HashSet<RelPath>) {
 }
 
 struct Tracked {
-    directories: HashMap<RelPath, Vec<CachedEntry>>,
+    directories: HashMap<RelPath, Entries>,
     /// The objects of conflict stages: the paths are tracked, and no single content is theirs.
     unmerged: Vec<(RelPath, ObjectId)>,
 }
@@ -210,17 +216,19 @@ impl Tracked {
         let parent = path.parent().expect("the workspace itself is no entry");
         let entries = self.directories.entry(parent).or_default();
         // Conflict stages give one path several times, one after the other.
-        if entries.last().is_some_and(|e| *e.name == *path.name()) {
+        if entries.last().is_some_and(|last| last == path.name()) {
             return;
         }
         let Entry { kind, id } = content;
-        entries.push(CachedEntry {
-            name: path.name().into(),
-            kind,
-            id,
-            stat,
-            flags,
-        });
+        entries.push(
+            path.name(),
+            CachedEntry {
+                kind,
+                id,
+                stat,
+                flags,
+            },
+        );
     }
 }
 
@@ -314,7 +322,6 @@ mod tests {
     fn sizes_and_inodes_are_compared_in_the_32_bits_that_an_index_has() {
         let seed = entry(5, ObjectId([1; 20]));
         let cached = CachedEntry {
-            name: b"f".as_slice().into(),
             kind: EntryKind::File,
             id: seed.id.into(),
             stat: seed_stat(&seed),

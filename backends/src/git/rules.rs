@@ -23,8 +23,8 @@ use crate::path::RelPath;
 use crate::record::OutsideRules;
 use crate::tree::ContentId;
 use crate::worktree::root::{self, Root};
-use crate::worktree::stat_cache::{CachedRules, EntryStat, Flags, StatCache, is_racy};
-use crate::worktree::walk::{Clock, Names, Rules, Verdict};
+use crate::worktree::stat_cache::{CachedRules, EntryStat, Flags, NameList, StatCache, is_racy};
+use crate::worktree::walk::{Clock, Rules, Verdict};
 
 /// The file in which a directory says what to ignore in it and below.
 const IGNORE_FILE: &[u8] = b".gitignore";
@@ -516,7 +516,7 @@ impl Rules for GitRules<'_> {
         above: Option<&Arc<GitScope>>,
         path: &RelPath,
         _fd: BorrowedFd<'_>,
-        names: &Names,
+        names: &NameList,
     ) -> Result<Arc<GitScope>, SnapshotError> {
         let has = |name| names.contains(name);
         Ok(Arc::new(GitScope::new(

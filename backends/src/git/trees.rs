@@ -1,12 +1,13 @@
 //! git's tree objects, made from what a walk found.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use crate::git::tree_object::{self, ItemKind, TreeItem};
 use crate::git::{ObjectId, ObjectKind};
 use crate::path::RelPath;
 use crate::tree::ContentId;
-use crate::worktree::stat_cache::{CachedDirectory, CachedEntry};
+use crate::worktree::stat_cache::{CachedDirectory, Directories};
 
 /// The trees of a capture.
 pub(crate) struct Trees {
@@ -16,44 +17,60 @@ pub(crate) struct Trees {
     pub(crate) new: HashMap<ObjectId, Vec<u8>>,
 }
 
-/// Gives every directory its tree, deepest first.
+/// Gives every directory its tree.
 ///
-/// A directory that holds what `before` says it held keeps its tree, and costs no hashing. One
-/// with nothing captured in it has none, as git knows no empty directories.
-pub(crate) fn build(
-    directories: &mut HashMap<RelPath, CachedDirectory>,
-    before: &HashMap<RelPath, CachedDirectory>,
-) -> Trees {
-    let mut paths: Vec<RelPath> = directories.keys().cloned().collect();
-    // A directory's path is a prefix of those below it, so it sorts before them.
-    paths.sort_unstable_by(|a, b| b.cmp(a));
+/// One that is as it was in `before`, with all that is below it, keeps its tree and is not looked
+/// at. One that holds what it held costs no hashing. One with nothing captured in it has none, as git
+/// knows no empty directories.
+pub(crate) fn build(directories: &mut Directories, before: &Directories) -> Trees {
+    // A directory's path is a prefix of those below it, so the last path is one of the deepest.
+    let mut stale: BTreeSet<RelPath> = directories
+        .iter()
+        .filter(|(path, directory)| {
+            let is_same = before
+                .get(*path)
+                .is_some_and(|before| Arc::ptr_eq(before, directory));
+            let is_empty = directory.entries.is_empty() && directory.children.is_empty();
+            !is_same || (directory.tree.is_none() && !is_empty)
+        })
+        .map(|(path, _)| path.clone())
+        .collect();
+    // Of a directory that is gone the one above it may not say so itself.
+    let gone = before
+        .keys()
+        .filter(|path| !directories.contains_key(*path));
+    stale.extend(gone.filter_map(RelPath::parent));
     let mut new = HashMap::new();
-    for path in paths {
-        let directory = &directories[&path];
+    while let Some(path) = stale.pop_last() {
+        let Some(directory) = directories.get(&path) else {
+            stale.extend(path.parent());
+            continue;
+        };
         let subtrees: Vec<(&[u8], ObjectId)> = directory
             .children
             .iter()
             .filter_map(|name| {
                 let child = directories.get(&path.join(name))?;
-                Some((&**name, tree_of(child)?))
+                Some((name, tree_of(child)?))
             })
             .collect();
-        let tree = match before
-            .get(&path)
-            .and_then(|known| unchanged(known, directory, &subtrees, before, &path))
-        {
-            Some(tree) => Some(tree),
-            None => {
-                let content = encode(&directory.entries, &subtrees);
-                (!content.is_empty()).then(|| add(&mut new, content))
-            }
-        };
-        directories
-            .get_mut(&path)
-            .expect("its path was listed")
-            .tree = tree.map(ContentId::from);
+        let known = before.get(&path);
+        let unchanged =
+            known.and_then(|known| unchanged(known, directory, &subtrees, before, &path));
+        let tree = unchanged.or_else(|| {
+            let content = encode(directory, &subtrees);
+            (!content.is_empty()).then(|| add(&mut new, content))
+        });
+        if known.map(|known| tree_of(known)) != Some(tree) {
+            stale.extend(path.parent());
+        }
+        let tree = tree.map(ContentId::from);
+        if directory.tree != tree {
+            let directory = directories.get_mut(&path).expect("its path was listed");
+            Arc::make_mut(directory).tree = tree;
+        }
     }
-    let root = directories.get(&RelPath::root()).and_then(tree_of);
+    let root = directories.get(&RelPath::root()).and_then(|d| tree_of(d));
     Trees {
         root: root.unwrap_or_else(|| add(&mut new, Vec::new())),
         new,
@@ -79,33 +96,29 @@ fn unchanged(
     known: &CachedDirectory,
     directory: &CachedDirectory,
     subtrees: &[(&[u8], ObjectId)],
-    before: &HashMap<RelPath, CachedDirectory>,
+    before: &Directories,
     path: &RelPath,
 ) -> Option<ObjectId> {
     let tree = tree_of(known)?;
-    let was = known.entries.iter().filter(|e| e.is_captured());
-    let is = directory.entries.iter().filter(|e| e.is_captured());
-    let same =
-        |a: &CachedEntry, b: &CachedEntry| a.name == b.name && a.kind == b.kind && a.id == b.id;
-    if !was.clone().count().eq(&is.clone().count()) || !was.zip(is).all(|(a, b)| same(a, b)) {
+    if !known.captured().eq(directory.captured()) {
         return None;
     }
     let were = known.children.iter().filter_map(|name| {
         let child = before.get(&path.join(name))?;
-        Some((&**name, tree_of(child)?))
+        Some((name, tree_of(child)?))
     });
     were.eq(subtrees.iter().copied()).then_some(tree)
 }
 
 /// The content of a tree object.
-fn encode(entries: &[CachedEntry], subtrees: &[(&[u8], ObjectId)]) -> Vec<u8> {
-    let files = entries.iter().filter(|e| e.is_captured()).filter_map(|e| {
-        let ContentId::Sha1(id) = e.id else {
+fn encode(directory: &CachedDirectory, subtrees: &[(&[u8], ObjectId)]) -> Vec<u8> {
+    let files = directory.captured().filter_map(|(name, entry)| {
+        let ContentId::Sha1(id) = entry.id else {
             return None;
         };
         Some(TreeItem {
-            name: e.name.to_vec(),
-            kind: ItemKind::Entry(e.kind),
+            name: name.to_vec(),
+            kind: ItemKind::Entry(entry.kind),
             id: ObjectId(id),
         })
     });

@@ -86,7 +86,7 @@ impl HashBackend {
         } else {
             CACHE_FILE
         });
-        let cache = stat_cache::load(&cache_path, root.identity()).unwrap_or_default();
+        let (cache, on_disk) = stat_cache::load(&cache_path, root.identity());
         let sink = HashSink::new(keeps.then_some(&store.content));
         let walked = walk::walk(
             &root,
@@ -136,7 +136,7 @@ impl HashBackend {
             store.publish(&record, &manifest)?;
             if walked.is_changed {
                 // A cache that cannot be written costs the next capture some time only.
-                let _ = stat_cache::save(&next, &cache_path, workspace.identity());
+                let _ = stat_cache::save(&next, on_disk, &cache_path, workspace.identity());
             }
         }
         Ok(HashCapture {
@@ -170,7 +170,8 @@ fn manifest_of(cache: &StatCache) -> Manifest {
                 what: What::Directory,
             });
         }
-        for entry in directory.entries.iter().filter(|e| e.is_captured()) {
+        let entries = directory.entries.iter();
+        for (name, entry) in entries.filter(|(_, e)| e.is_captured()) {
             let digest = content::digest(&entry.id).expect("this backend's ids are blake3");
             let what = What::Content {
                 kind: entry.kind,
@@ -178,7 +179,7 @@ fn manifest_of(cache: &StatCache) -> Manifest {
                 size: entry.stat.size,
             };
             items.push(Item {
-                path: path.join(&entry.name),
+                path: path.join(name),
                 what,
             });
         }

@@ -9,7 +9,8 @@ use crate::ignore_rules::HostRules;
 use crate::path::RelPath;
 use crate::record::Record;
 use crate::tree::ContentId;
-use crate::worktree::walk::{Names, Rules, Verdict};
+use crate::worktree::stat_cache::NameList;
+use crate::worktree::walk::{Rules, Verdict};
 
 /// The rules of one capture.
 pub(crate) struct HashRules {
@@ -65,7 +66,7 @@ impl Rules for HashRules {
         above: Option<&Arc<HashScope>>,
         path: &RelPath,
         _fd: BorrowedFd<'_>,
-        _names: &Names,
+        _names: &NameList,
     ) -> Result<Arc<HashScope>, SnapshotError> {
         let is_excluded = above.is_some_and(|above| above.is_excluded)
             || self.host.excludes(path, true).is_some();

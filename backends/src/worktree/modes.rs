@@ -1,10 +1,8 @@
 //! What a tree cannot hold, counted from what a walk found.
 
-use std::collections::{BTreeMap, HashMap};
-
 use crate::path::RelPath;
 use crate::tree::{EntryKind, Modes};
-use crate::worktree::stat_cache::{CachedDirectory, Flags};
+use crate::worktree::stat_cache::{Directories, Flags};
 
 /// What lies beside the tree of a capture.
 pub(crate) struct Beside {
@@ -20,35 +18,33 @@ pub(crate) struct Beside {
 ///
 /// The bits that most entries of a kind have are said once, so that under any umask only the odd
 /// ones are listed.
-pub(crate) fn of(directories: &HashMap<RelPath, CachedDirectory>) -> Beside {
+pub(crate) fn of(directories: &Directories) -> Beside {
     let mut files = 0;
-    let mut counts: [BTreeMap<u32, u64>; 3] = Default::default();
-    let mut count = |of: Of, mode: u32| *counts[of as usize].entry(mode).or_insert(0) += 1;
+    let mut counts: [Vec<(u32, u64)>; 3] = Default::default();
     let mut empty_directories = Vec::new();
     for (path, directory) in directories {
-        for entry in directory.entries.iter().filter(|e| e.is_captured()) {
+        let mut has_captured = false;
+        for (_, entry) in directory.entries.iter().filter(|(_, e)| e.is_captured()) {
+            has_captured = true;
             files += 1;
             if let Some(of) = Of::entry(entry.kind, entry.flags) {
-                count(of, entry.stat.mode & 0o777);
+                count(&mut counts[of as usize], entry.stat.mode & 0o777);
             }
         }
         if !directory.is_absent && !path.is_root() {
-            count(Of::Directory, directory.mode);
-            let has_children = directory
-                .children
-                .iter()
-                .any(|n| directories.contains_key(&path.join(n)));
-            if !has_children && !directory.entries.iter().any(|e| e.is_captured()) {
+            count(&mut counts[Of::Directory as usize], directory.mode);
+            let mut children = directory.children.iter();
+            if !has_captured && !children.any(|n| directories.contains_key(&path.join(n))) {
                 empty_directories.push(path.clone());
             }
         }
     }
     empty_directories.sort_unstable();
     let most = |of: Of, otherwise: u32| {
-        counts[of as usize]
-            .iter()
-            .max_by_key(|(_, n)| **n)
-            .map_or(otherwise, |(mode, _)| *mode)
+        let counts = counts[of as usize].iter();
+        // Of two that are as frequent the larger, so that the answer depends on the modes alone.
+        let most = counts.max_by_key(|(mode, n)| (*n, *mode));
+        most.map_or(otherwise, |(mode, _)| *mode)
     };
     let mut modes = Modes {
         file: most(Of::File, 0o644),
@@ -56,12 +52,19 @@ pub(crate) fn of(directories: &HashMap<RelPath, CachedDirectory>) -> Beside {
         directory: most(Of::Directory, 0o755),
         exceptions: Vec::new(),
     };
+    if counts.iter().all(|counts| counts.len() <= 1) {
+        return Beside {
+            files,
+            empty_directories,
+            modes,
+        };
+    }
     let usual = [modes.file, modes.executable, modes.directory];
     for (path, directory) in directories {
-        for entry in directory.entries.iter().filter(|e| e.is_captured()) {
+        for (name, entry) in directory.entries.iter().filter(|(_, e)| e.is_captured()) {
             let mode = entry.stat.mode & 0o777;
             if Of::entry(entry.kind, entry.flags).is_some_and(|of| usual[of as usize] != mode) {
-                modes.exceptions.push((path.join(&entry.name), mode));
+                modes.exceptions.push((path.join(name), mode));
             }
         }
         if !directory.is_absent && !path.is_root() && directory.mode != modes.directory {
@@ -73,6 +76,14 @@ pub(crate) fn of(directories: &HashMap<RelPath, CachedDirectory>) -> Beside {
         files,
         empty_directories,
         modes,
+    }
+}
+
+/// Counts a mode. There are a handful of them in any workspace.
+fn count(counts: &mut Vec<(u32, u64)>, mode: u32) {
+    match counts.iter_mut().find(|(known, _)| *known == mode) {
+        Some((_, n)) => *n += 1,
+        None => counts.push((mode, 1)),
     }
 }
 

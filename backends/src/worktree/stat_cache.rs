@@ -3,24 +3,25 @@
 //! The cache is a convenience: missing, damaged, or written by another version, at another boot or
 //! for another directory it is built anew, and the answer is the same.
 
+mod file;
+mod names;
+
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::codec::{Format, TooLong};
-use crate::error::PathError;
 use crate::path::RelPath;
 use crate::tree::{ContentId, Entry, EntryKind};
-use crate::workspace::Identity;
-use crate::worktree::durable;
 use crate::worktree::root::Stat;
 
+pub(crate) use file::{OnDisk, load, save};
+pub(crate) use names::{Entries, NameList};
+
 /// Everything that is known of a workspace from its last capture.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StatCache {
-    /// By path; the workspace itself is the empty path.
-    pub(crate) directories: HashMap<RelPath, CachedDirectory>,
+    pub(crate) directories: Directories,
     /// The texts of ignore files, by the directory they lie in.
     pub(crate) rule_files: HashMap<RelPath, CachedRules>,
     /// The user's index that the tracked entries were last taken from; `None`: there was none.
@@ -31,6 +32,10 @@ pub(crate) struct StatCache {
     /// was captured: it counts again once the path is gone from the disk.
     pub(crate) not_left_out: BTreeMap<RelPath, Entry>,
 }
+
+/// Directories by path; the workspace itself is the empty path. One that a capture found as the
+/// last capture left it is shared with the last capture's.
+pub(crate) type Directories = HashMap<RelPath, Arc<CachedDirectory>>;
 
 /// Which state of the user's index the cache agrees with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,10 +51,10 @@ pub(crate) struct IndexStamp {
 /// A directory as the last capture saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CachedDirectory {
-    /// Files and links, sorted by name.
-    pub(crate) entries: Vec<CachedEntry>,
-    /// The names of the directories in it that were entered, sorted.
-    pub(crate) children: Vec<Box<[u8]>>,
+    /// Files and links.
+    pub(crate) entries: Entries,
+    /// The names of the directories in it that were entered.
+    pub(crate) children: NameList,
     /// Its permission bits.
     pub(crate) mode: u32,
     /// git: the id of its tree; `None` if nothing in it was captured.
@@ -57,12 +62,23 @@ pub(crate) struct CachedDirectory {
     /// Whether it was there. A directory that is gone is remembered while the index has a path
     /// in it.
     pub(crate) is_absent: bool,
+    /// How it can be seen that it has the same names as it had; `None`: it has to be listed.
+    pub(crate) listed: Option<Listed>,
+}
+
+/// Proof that a directory was listed whole: while its inode and times stay, so do the names in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Listed {
+    pub(crate) inode: u64,
+    pub(crate) mtime_ns: i64,
+    pub(crate) ctime_ns: i64,
+    /// The names in it that are no entry and no child: what was omitted.
+    pub(crate) others: NameList,
 }
 
 /// A file or link as the last capture saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CachedEntry {
-    pub(crate) name: Box<[u8]>,
     pub(crate) kind: EntryKind,
     pub(crate) id: ContentId,
     pub(crate) stat: EntryStat,
@@ -100,6 +116,11 @@ impl Flags {
     pub(crate) const SPARSE: Self = Self(1 << 5);
     /// Whether an absent path is there was not seen, or something else lies in its place.
     pub(crate) const UNSEEN: Self = Self(1 << 6);
+
+    #[cfg(test)]
+    fn of_bits(bits: u8) -> Self {
+        Self(bits)
+    }
 
     pub(crate) fn has(self, flag: Self) -> bool {
         self.0 & flag.0 != 0
@@ -204,17 +225,43 @@ pub(crate) fn kind_of_mode(mode: u32) -> Option<EntryKind> {
 }
 
 impl CachedDirectory {
+    /// Whether it is what captures make: names in order, each once.
+    fn is_sound(&self) -> bool {
+        let others = self.listed.as_ref().map(|listed| &listed.others);
+        self.entries.is_sound() && self.children.is_sound() && others.is_none_or(NameList::is_sound)
+    }
+
     pub(crate) fn entry(&self, name: &[u8]) -> Option<&CachedEntry> {
-        let at = self
-            .entries
-            .binary_search_by(|e| (*e.name).cmp(name))
-            .ok()?;
-        Some(&self.entries[at])
+        Some(self.entries.get(self.entries.find(name).ok()?).1)
+    }
+
+    /// The names in the directory, if its stat data `now` proves that they are those that it had.
+    pub(crate) fn names_at(&self, now: &EntryStat) -> Option<NameList> {
+        let listed = self.listed.as_ref()?;
+        let is_same = (listed.inode, listed.mtime_ns, listed.ctime_ns)
+            == (now.inode, now.mtime_ns, now.ctime_ns);
+        if self.is_absent || !is_same {
+            return None;
+        }
+        let entries = self.entries.iter();
+        let on_disk = entries.filter(|(_, entry)| !entry.flags.has(Flags::ABSENT));
+        Some(NameList::merged([
+            &mut on_disk.map(|(name, _)| name),
+            &mut self.children.iter(),
+            &mut listed.others.iter(),
+        ]))
+    }
+
+    /// What was captured, with its names.
+    pub(crate) fn captured(&self) -> impl Iterator<Item = (&[u8], Entry)> + Clone {
+        let entries = self.entries.iter().filter(|(_, e)| e.is_captured());
+        entries.map(|(name, entry)| (name, entry.entry()))
     }
 
     /// Whether the index has a path right in this directory.
     pub(crate) fn has_tracked(&self) -> bool {
-        self.entries.iter().any(|e| e.flags.has(Flags::TRACKED))
+        let mut entries = self.entries.iter();
+        entries.any(|(_, entry)| entry.flags.has(Flags::TRACKED))
     }
 }
 
@@ -225,235 +272,9 @@ impl StatCache {
     }
 }
 
-/// Where the cache was written, so that it is believed only there.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Origin {
-    workspace: Identity,
-    /// The kernel's id of this boot: after another one the clock may have gone backwards.
-    boot: String,
-}
-
-const FORMAT: Format = Format {
-    magic: *b"sfstats\n",
-    version: 2,
-    max_bytes: MAX_BYTES,
-};
-
-/// Tens of millions of files.
-const MAX_BYTES: u64 = 4 << 30;
-
-/// `None` if the kernel does not say which boot this is.
-fn origin(workspace: Identity) -> Option<Origin> {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(Origin {
-        workspace,
-        boot: boot.trim().to_owned(),
-    })
-}
-
-/// `None` unless the bytes are a cache that was written for `expected`.
-fn decode(bytes: &[u8], expected: &Origin) -> Option<StatCache> {
-    let (origin, cache): (Origin, StatCache) = FORMAT.decode(bytes).ok()?;
-    (origin == *expected).then_some(cache)
-}
-
-/// Reads the cache at `path`. Whatever is wrong with it, the answer is `None`.
-pub(crate) fn load(path: &Path, workspace: Identity) -> Option<StatCache> {
-    let bytes = durable::read(path, MAX_BYTES).ok()??;
-    decode(&bytes, &origin(workspace)?)
-}
-
-/// Replaces the cache at `path`. It is not synced: after a power cut it is whole, old or useless,
-/// and a useless one is built anew.
-pub(crate) fn save(cache: &StatCache, path: &Path, workspace: Identity) -> Result<(), PathError> {
-    let Some(origin) = origin(workspace) else {
-        return Ok(());
-    };
-    match FORMAT.encode(&(origin, cache)) {
-        Ok(bytes) => durable::replace_unsynced(path, &bytes),
-        // One that nobody would read is not written.
-        Err(TooLong) => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-    use crate::codec::contract;
-
-    fn cache() -> StatCache {
-        let entry = CachedEntry {
-            name: b"f\xff".as_slice().into(),
-            kind: EntryKind::File,
-            id: ContentId::Sha1([7; 20]),
-            stat: EntryStat {
-                size: 3,
-                mtime_ns: 10,
-                ctime_ns: 11,
-                inode: 4,
-                mode: 0o100644,
-            },
-            flags: Flags::TRACKED,
-        };
-        let directory = CachedDirectory {
-            entries: vec![entry],
-            ..Default::default()
-        };
-        StatCache {
-            directories: HashMap::from([(RelPath::root(), directory)]),
-            ..Default::default()
-        }
-    }
-
-    fn here() -> Origin {
-        origin(Identity {
-            device: 1,
-            inode: 2,
-        })
-        .expect("a boot id")
-    }
-
-    fn encode(cache: &StatCache, origin: &Origin) -> Vec<u8> {
-        FORMAT.encode(&(origin, cache)).expect("it is short")
-    }
-
-    #[test]
-    fn only_a_whole_cache_is_believed() {
-        let bytes = encode(&cache(), &here());
-        contract::only_whole_files_are_read(&bytes, &cache(), |bytes| decode(bytes, &here()));
-    }
-
-    #[test]
-    fn a_cache_of_another_version_is_not_believed() {
-        for version in [FORMAT.version - 1, FORMAT.version + 1] {
-            let other = Format { version, ..FORMAT };
-            let bytes = other.encode(&(here(), cache())).expect("it is short");
-            assert_eq!(decode(&bytes, &here()), None, "version {version}");
-        }
-    }
-
-    #[test]
-    fn lengths_that_lie_are_found_before_anything_is_allocated() {
-        let bytes = encode(&StatCache::default(), &here());
-        // Behind device, inode and the boot id: every field of an empty cache but the index is a
-        // length.
-        let boot = here().boot.len();
-        let lengths = [16, 24 + boot, 32 + boot, 41 + boot, 49 + boot];
-        assert_eq!(contract::body_bytes(&bytes), 57 + boot);
-        for at in lengths {
-            let absurd = contract::with_absurd_length(&FORMAT, &bytes, at);
-            assert_eq!(decode(&absurd, &here()), None, "at {at}");
-        }
-    }
-
-    fn any_cache() -> impl Strategy<Value = StatCache> {
-        let stat = || {
-            (any::<(u64, i64, i64)>(), any::<(u64, u32)>()).prop_map(|(a, b)| EntryStat {
-                size: a.0,
-                mtime_ns: a.1,
-                ctime_ns: a.2,
-                inode: b.0,
-                mode: b.1,
-            })
-        };
-        let path = || "[a-z]{1,3}(/[a-z]{1,3}){0,2}".prop_map(|p| RelPath::new(p).expect("a path"));
-        let entry = (any::<Vec<u8>>(), any::<[u8; 20]>(), stat(), any::<u8>()).prop_map(
-            |(name, id, stat, flags)| CachedEntry {
-                name: name.into(),
-                kind: EntryKind::Symlink,
-                id: ContentId::Sha1(id),
-                stat,
-                flags: Flags(flags),
-            },
-        );
-        let directory = (prop::collection::vec(entry, 0..3), any::<(u32, bool)>()).prop_map(
-            |(entries, (mode, is_absent))| CachedDirectory {
-                entries,
-                children: vec![b"child".as_slice().into()],
-                mode,
-                tree: Some(ContentId::Blake3([1; 32])),
-                is_absent,
-            },
-        );
-        let rules =
-            (stat(), any::<(bool, Vec<u8>)>()).prop_map(|(stat, (is_racy, text))| CachedRules {
-                stat,
-                is_racy,
-                text,
-            });
-        (
-            prop::collection::hash_map(path(), directory, 0..3),
-            prop::collection::hash_map(path(), rules, 0..2),
-            prop::option::of((stat(), any::<bool>())),
-            prop::collection::btree_map(path(), Just(vec![ContentId::Sha1([2; 20])]), 0..2),
-        )
-            .prop_map(|(directories, rule_files, index, index_only)| StatCache {
-                directories,
-                rule_files,
-                index: index.map(|(stat, is_racy)| IndexStamp {
-                    stat,
-                    is_racy,
-                    blob: ContentId::Sha1([3; 20]),
-                }),
-                index_only,
-                not_left_out: BTreeMap::new(),
-            })
-    }
-
-    proptest! {
-        #[test]
-        fn any_cache_is_read_back_as_it_was_written(cache in any_cache()) {
-            prop_assert_eq!(decode(&encode(&cache, &here()), &here()), Some(cache));
-        }
-
-        #[test]
-        fn any_cache_with_a_bit_flipped_or_cut_is_not_believed(
-            cache in any_cache(),
-            at in any::<prop::sample::Index>(),
-            bit in 0_u32..8,
-        ) {
-            let mut bytes = encode(&cache, &here());
-            let at = at.index(bytes.len());
-            prop_assert_eq!(decode(&bytes[..at], &here()), None);
-            bytes[at] ^= 1_u8 << bit;
-            prop_assert_eq!(decode(&bytes, &here()), None);
-        }
-
-        #[test]
-        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            decode(&bytes, &here());
-            let origin = FORMAT.encode(&here()).expect("it is short");
-            let origin = &origin[origin.len() - contract::body_bytes(&origin)..];
-            // The same with a checksum that holds.
-            decode(&contract::sealed(&FORMAT, &bytes), &here());
-            decode(&contract::sealed(&FORMAT, &[origin, &bytes].concat()), &here());
-        }
-    }
-
-    #[test]
-    fn a_cache_of_another_directory_or_boot_is_not_believed() {
-        let here = here();
-        let bytes = encode(&cache(), &here);
-        let there = origin(Identity {
-            device: 1,
-            inode: 3,
-        })
-        .expect("a boot id");
-        assert!(
-            decode(&bytes, &there).is_none(),
-            "another inode is another directory"
-        );
-        let later = Origin {
-            boot: "another".to_owned(),
-            ..here
-        };
-        assert!(
-            decode(&bytes, &later).is_none(),
-            "the clock may have gone backwards since"
-        );
-    }
 
     #[test]
     fn equal_times_prove_nothing() {

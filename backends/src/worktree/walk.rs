@@ -22,7 +22,8 @@ use crate::worktree::faults::Seam;
 use crate::worktree::read::{self, ContentSink, Reading, SinkError};
 use crate::worktree::root::{self, Root, Stat};
 use crate::worktree::stat_cache::{
-    CachedDirectory, CachedEntry, EntryStat, Flags, StatCache, is_racy, kind_of_mode,
+    CachedDirectory, CachedEntry, Directories, EntryStat, Flags, Listed, NameList, StatCache,
+    is_racy, kind_of_mode,
 };
 
 /// The deepest directory that is entered. Deeper ones are a mistake or an attack, and each costs a
@@ -48,7 +49,7 @@ pub(crate) trait Rules: Sync {
         above: Option<&Arc<Self::Scope>>,
         path: &RelPath,
         fd: BorrowedFd<'_>,
-        names: &Names,
+        names: &NameList,
     ) -> Result<Arc<Self::Scope>, SnapshotError>;
 
     /// Whether the path is the repository's own and no part of the workspace: it is neither captured
@@ -83,30 +84,22 @@ pub(crate) enum Verdict {
     Omit(OmissionReason),
 }
 
-/// The names in a directory, sorted.
-pub(crate) struct Names(Vec<Box<[u8]>>);
-
-impl Names {
-    /// Lists an open directory.
-    fn of(fd: &OwnedFd) -> rustix::io::Result<Self> {
-        let mut space = [const { MaybeUninit::<u8>::uninit() }; 32 * 1024];
-        let mut listing = RawDir::new(fd, &mut space);
-        let mut names = Vec::new();
-        while let Some(entry) = listing.next() {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
-                names.push(name.into());
-            }
+/// Lists an open directory.
+fn list(fd: &OwnedFd) -> rustix::io::Result<NameList> {
+    let mut space = [const { MaybeUninit::<u8>::uninit() }; 64 * 1024];
+    let mut listing = RawDir::new(fd, &mut space);
+    let (mut bytes, mut spans) = (Vec::new(), Vec::new());
+    let at = |bytes: &Vec<u8>| u32::try_from(bytes.len()).map_err(|_| Errno::OVERFLOW);
+    while let Some(entry) = listing.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            let start = at(&bytes)?;
+            bytes.extend_from_slice(name);
+            spans.push((start, at(&bytes)?));
         }
-        names.sort_unstable();
-        names.dedup();
-        Ok(Self(names))
     }
-
-    pub(crate) fn contains(&self, name: &[u8]) -> bool {
-        self.0.binary_search_by(|n| (**n).cmp(name)).is_ok()
-    }
+    Ok(NameList::sorted(&bytes, &mut spans))
 }
 
 /// What a walk needs to know.
@@ -126,7 +119,7 @@ pub(crate) struct WalkOptions<'a> {
 /// What a walk found.
 pub(crate) struct Walked {
     /// Every directory that was entered, and those that are gone and the index has paths in.
-    pub(crate) directories: HashMap<RelPath, CachedDirectory>,
+    pub(crate) directories: Directories,
     /// In no order.
     pub(crate) omissions: Vec<Omission>,
     /// Tracked files whose content is no longer what the index names, with that id.
@@ -204,7 +197,12 @@ pub(crate) fn walk<R: Rules>(
         });
     }
     remember_absent(&mut found, options.cache);
-    let is_changed = found.is_changed || found.directories.len() != options.cache.directories.len();
+    let known = &options.cache.directories;
+    let is_changed = found.directories.len() != known.len()
+        || found.directories.iter().any(|(path, now)| {
+            let before = known.get(path);
+            before.is_none_or(|before| !Arc::ptr_eq(before, now))
+        });
     Ok(Walked {
         directories: found.directories,
         omissions: found.omissions,
@@ -225,6 +223,8 @@ pub(crate) fn walk<R: Rules>(
 pub(crate) struct Clock {
     granularity_ns: i64,
     started_ns: i64,
+    /// Whether every change of a directory's names changes its times.
+    keeps_directory_times: bool,
 }
 
 impl Clock {
@@ -233,9 +233,15 @@ impl Clock {
     const MAX_TICK: Duration = Duration::from_millis(100);
 
     pub(crate) fn of(root: &Root) -> Self {
+        let kind = file_system(root);
         Self {
-            granularity_ns: granularity_ns(root),
+            // FAT rounds to two seconds, and a network file system has a clock of its own.
+            granularity_ns: match kind {
+                FileSystem::Local | FileSystem::Overlay => 0,
+                FileSystem::Other => 2_000_000_000,
+            },
             started_ns: now_ns(rustix::time::ClockId::Realtime),
+            keeps_directory_times: matches!(kind, FileSystem::Local),
         }
     }
 
@@ -273,26 +279,35 @@ fn now_ns(clock: rustix::time::ClockId) -> i64 {
         .saturating_add(now.tv_nsec)
 }
 
-/// How coarsely the workspace's file system keeps times, in nanoseconds.
-fn granularity_ns(root: &Root) -> i64 {
-    /// From `linux/magic.h`: file systems of this machine that keep the kernel's clock unrounded.
-    const EXACT: [i64; 7] = [
+/// What can be said of the times that a file system keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FileSystem {
+    /// On this machine, and it keeps the kernel's clock unrounded.
+    Local,
+    /// The same, but what a directory shows may come from elsewhere.
+    Overlay,
+    Other,
+}
+
+fn file_system(root: &Root) -> FileSystem {
+    /// From `linux/magic.h`.
+    const LOCAL: [i64; 6] = [
         0xEF53,      // ext2, ext3, ext4
         0x5846_5342, // XFS
         0x9123_683E, // btrfs
         0x0102_1994, // tmpfs
         0x2FC1_2FC1, // ZFS
         0xF2F5_2010, // f2fs
-        0x794C_7630, // overlayfs
     ];
-    match rustix::fs::fstatfs(root.as_fd()) {
-        #[allow(
-            clippy::unnecessary_cast,
-            reason = "the type differs between architectures"
-        )]
-        Ok(stat) if EXACT.contains(&(stat.f_type as i64)) => 0,
-        // FAT rounds to two seconds, and a network file system has a clock of its own.
-        _ => 2_000_000_000,
+    const OVERLAY: i64 = 0x794C_7630;
+    #[allow(
+        clippy::unnecessary_cast,
+        reason = "the type differs between architectures"
+    )]
+    match rustix::fs::fstatfs(root.as_fd()).map(|stat| stat.f_type as i64) {
+        Ok(kind) if LOCAL.contains(&kind) => FileSystem::Local,
+        Ok(OVERLAY) => FileSystem::Overlay,
+        _ => FileSystem::Other,
     }
 }
 
@@ -317,7 +332,7 @@ fn tracked_directories(cache: &StatCache) -> HashSet<RelPath> {
 /// Carries over what the index has in directories that are gone, and what a sparse checkout left
 /// out there.
 fn remember_absent(found: &mut Found, cache: &StatCache) {
-    let gone: Vec<(&RelPath, &CachedDirectory)> = cache
+    let gone: Vec<(&RelPath, &Arc<CachedDirectory>)> = cache
         .directories
         .iter()
         .filter(|(path, cached)| !found.directories.contains_key(*path) && cached.has_tracked())
@@ -327,45 +342,39 @@ fn remember_absent(found: &mut Found, cache: &StatCache) {
     }
     let hidden = hidden(gone.iter().map(|(path, _)| *path), found);
     for (path, cached) in gone {
-        let mut kept = CachedDirectory {
-            is_absent: true,
-            mode: cached.mode,
-            ..Default::default()
-        };
-        for entry in &cached.entries {
+        let mut kept = Building::new(Some(cached), true, cached.mode);
+        for at in 0..cached.entries.len() {
+            let known = Known::at(cached, at);
             if hidden.contains(path) {
-                found.keep_unseen(path, entry, &mut kept);
+                found.keep_unseen(path, &known, &mut kept);
             } else {
-                found.keep_absent(cache, path, entry, &mut kept);
+                found.keep_absent(cache, path, &known, &mut kept);
             }
         }
-        found.is_changed |= !cached.is_absent;
-        found.directories.insert(path.clone(), kept);
+        found.directories.insert(path.clone(), kept.finish(None));
     }
     // A directory that only the index has still needs a place in the directories above it, so
     // that what a sparse checkout left out stays in the tree.
     let absent: Vec<RelPath> = found
         .directories
         .iter()
-        .filter(|(_, d)| d.is_absent && d.entries.iter().any(CachedEntry::is_captured))
+        .filter(|(_, d)| d.is_absent && d.entries.iter().any(|(_, e)| e.is_captured()))
         .map(|(path, _)| path.clone())
         .collect();
     for path in absent {
         let mut child = path;
         while let Some(parent) = child.parent() {
-            let above =
-                found
-                    .directories
-                    .entry(parent.clone())
-                    .or_insert_with(|| CachedDirectory {
-                        is_absent: true,
-                        mode: 0o755,
-                        ..Default::default()
-                    });
-            match above.children.binary_search_by(|n| (**n).cmp(child.name())) {
-                Ok(_) => break,
-                Err(at) => above.children.insert(at, child.name().into()),
+            let above = found.directories.entry(parent.clone()).or_insert_with(|| {
+                Arc::new(CachedDirectory {
+                    is_absent: true,
+                    mode: 0o755,
+                    ..Default::default()
+                })
+            });
+            if above.children.contains(child.name()) {
+                break;
             }
+            Arc::make_mut(above).children.insert(child.name());
             child = parent;
         }
     }
@@ -431,8 +440,6 @@ struct Queue<S> {
 struct Job<S> {
     path: RelPath,
     depth: u64,
-    /// The permission bits that its parent's listing saw; the workspace itself is looked at later.
-    mode: u32,
     above: Option<Arc<S>>,
 }
 
@@ -441,7 +448,6 @@ impl<S> Job<S> {
         Self {
             path: RelPath::root(),
             depth: 0,
-            mode: 0,
             above: None,
         }
     }
@@ -450,12 +456,11 @@ impl<S> Job<S> {
 /// What one thread found.
 #[derive(Default)]
 struct Found {
-    directories: HashMap<RelPath, CachedDirectory>,
+    directories: Directories,
     omissions: Vec<Omission>,
     left_index: Vec<(RelPath, ContentId)>,
     not_left_out: Vec<(RelPath, Entry)>,
     adopted: Vec<(RelPath, ContentId)>,
-    is_changed: bool,
     /// Whether any content was read.
     has_read: bool,
     /// How many names were looked at.
@@ -473,7 +478,6 @@ impl Found {
         self.left_index.extend(other.left_index);
         self.not_left_out.extend(other.not_left_out);
         self.adopted.extend(other.adopted);
-        self.is_changed |= other.is_changed;
         self.has_read |= other.has_read;
     }
 
@@ -490,14 +494,14 @@ impl Found {
         &mut self,
         cache: &StatCache,
         directory: &RelPath,
-        entry: &CachedEntry,
-        into: &mut CachedDirectory,
+        known: &Known<'_>,
+        into: &mut Building<'_>,
     ) {
+        let entry = known.entry;
         if !entry.flags.has(Flags::TRACKED) {
-            self.is_changed = true;
             return;
         }
-        let path = directory.join(&entry.name);
+        let path = directory.join(known.name);
         let mut kept = entry.clone();
         kept.flags = kept.flags.with(Flags::ABSENT).without(Flags::UNSEEN);
         if entry.flags.has(Flags::SPARSE)
@@ -506,7 +510,6 @@ impl Found {
             (kept.kind, kept.id) = (indexed.kind, indexed.id);
             kept.flags = kept.flags.with(Flags::AS_INDEXED);
         }
-        self.is_changed |= kept != *entry;
         if entry.flags.has(Flags::SPARSE) {
             self.adopted.push((path.clone(), kept.id));
             self.omit(path, OmissionReason::Sparse, None);
@@ -514,30 +517,145 @@ impl Found {
             self.left_index.push((path, entry.id));
             kept.flags = kept.flags.without(Flags::AS_INDEXED);
         }
-        into.entries.push(kept);
+        into.keep(known, kept);
     }
 
     /// Remembers an entry of the index that could not be looked at, or in whose place lies
     /// something that is captured or omitted instead.
-    fn keep_unseen(
-        &mut self,
-        directory: &RelPath,
-        entry: &CachedEntry,
-        into: &mut CachedDirectory,
-    ) {
+    fn keep_unseen(&mut self, directory: &RelPath, known: &Known<'_>, into: &mut Building<'_>) {
+        let entry = known.entry;
         if !entry.flags.has(Flags::TRACKED) {
-            self.is_changed = true;
             return;
         }
         let mut kept = entry.clone();
         kept.flags = kept.flags.with(Flags::ABSENT).with(Flags::UNSEEN);
         if entry.flags.has(Flags::AS_INDEXED) {
-            self.left_index
-                .push((directory.join(&entry.name), entry.id));
+            self.left_index.push((directory.join(known.name), entry.id));
             kept.flags = kept.flags.without(Flags::AS_INDEXED);
         }
-        self.is_changed |= kept.flags != entry.flags;
-        into.entries.push(kept);
+        into.keep(known, kept);
+    }
+}
+
+/// An entry of the cache, and its place in its directory.
+struct Known<'c> {
+    at: usize,
+    name: &'c [u8],
+    entry: &'c CachedEntry,
+}
+
+impl<'c> Known<'c> {
+    fn at(directory: &'c CachedDirectory, at: usize) -> Self {
+        let (name, entry) = directory.entries.get(at);
+        Self { at, name, entry }
+    }
+}
+
+/// A directory that is being read: nothing is copied while it is found as the cache has it.
+struct Building<'c> {
+    known: Option<&'c Arc<CachedDirectory>>,
+    /// How many entries and children, from the first on, are as the cache has them.
+    same_entries: usize,
+    same_children: usize,
+    is_absent: bool,
+    mode: u32,
+    /// From the first difference on, all of it.
+    own: Option<CachedDirectory>,
+    /// The names that are neither an entry nor a child.
+    others: NameList,
+}
+
+impl<'c> Building<'c> {
+    fn new(known: Option<&'c Arc<CachedDirectory>>, is_absent: bool, mode: u32) -> Self {
+        Self {
+            known,
+            same_entries: 0,
+            same_children: 0,
+            is_absent,
+            mode,
+            own: None,
+            others: NameList::default(),
+        }
+    }
+
+    fn own(&mut self) -> &mut CachedDirectory {
+        self.own.get_or_insert_with(|| {
+            let mut own = CachedDirectory::default();
+            if let Some(known) = self.known {
+                own.entries.begin_as(&known.entries, self.same_entries);
+                own.children.begin_as(&known.children, self.same_children);
+            }
+            own
+        })
+    }
+
+    /// Adds an entry of the cache, as it is or changed.
+    fn keep(&mut self, known: &Known<'_>, entry: CachedEntry) {
+        if self.own.is_none() && known.at == self.same_entries && *known.entry == entry {
+            self.same_entries += 1;
+        } else {
+            self.push(known.name, entry);
+        }
+    }
+
+    /// Adds an entry of the cache as it is.
+    fn keep_as_it_is(&mut self, known: &Known<'_>) {
+        if self.own.is_none() && known.at == self.same_entries {
+            self.same_entries += 1;
+        } else {
+            self.push(known.name, known.entry.clone());
+        }
+    }
+
+    fn push(&mut self, name: &[u8], entry: CachedEntry) {
+        self.own().entries.push(name, entry);
+    }
+
+    fn child(&mut self, name: &[u8]) {
+        let is_same = self.own.is_none()
+            && self.known.is_some_and(|known| {
+                let at = self.same_children;
+                at < known.children.len() && known.children.get(at) == name
+            });
+        if is_same {
+            self.same_children += 1;
+        } else {
+            self.own().children.push(name);
+        }
+    }
+
+    /// The directory: the cache's own if nothing differs. `times` prove later that no name in it
+    /// changed.
+    fn finish(mut self, times: Option<&Stat>) -> Arc<CachedDirectory> {
+        let listed = times.map(|stat| {
+            let EntryStat {
+                mtime_ns,
+                ctime_ns,
+                inode,
+                ..
+            } = EntryStat::of(stat);
+            Listed {
+                inode,
+                mtime_ns,
+                ctime_ns,
+                others: std::mem::take(&mut self.others),
+            }
+        });
+        if let Some(known) = self.known
+            && self.own.is_none()
+            && self.same_entries == known.entries.len()
+            && self.same_children == known.children.len()
+            && self.mode == known.mode
+            && self.is_absent == known.is_absent
+            && listed == known.listed
+        {
+            return Arc::clone(known);
+        }
+        let (mode, is_absent) = (self.mode, self.is_absent);
+        let mut own = std::mem::take(self.own());
+        own.entries.shrink();
+        (own.mode, own.is_absent, own.listed) = (mode, is_absent, listed);
+        Arc::new(own)
     }
 }
 
@@ -621,7 +739,6 @@ impl<R: Rules> Walker<'_, R> {
             found.directories.insert(job.path.clone(), directory);
             return Ok(jobs);
         }
-        found.is_changed = true;
         found.omit(job.path.clone(), OmissionReason::Unstable, None);
         Ok(Vec::new())
     }
@@ -633,59 +750,52 @@ impl<R: Rules> Walker<'_, R> {
         job: &Job<R::Scope>,
         fd: &OwnedFd,
         found: &mut Found,
-    ) -> Result<Option<(CachedDirectory, Vec<Job<R::Scope>>)>, SnapshotError> {
-        let mode = if job.path.is_root() {
-            root::fstat(fd)
-                .map_err(|e| self.unreadable(&job.path, "look at", e))?
-                .permissions()
-        } else {
-            job.mode
-        };
-        let names = match Names::of(fd) {
-            Ok(names) => names,
-            // What the kernel says of a directory that was removed while it is open.
-            Err(Errno::NOENT) if !job.path.is_root() => return Ok(None),
-            Err(errno) => return Err(self.unreadable(&job.path, "list", errno)),
+    ) -> Result<Option<(Arc<CachedDirectory>, Vec<Job<R::Scope>>)>, SnapshotError> {
+        let cached = self.options.cache.directories.get(&job.path);
+        // Before the look, and that before the list: what changes after it has a later time.
+        let looked_ns = self.clock.now_ns();
+        let stat = root::fstat(fd).map_err(|e| self.unreadable(&job.path, "look at", e))?;
+        let times = EntryStat::of(&stat);
+        let names = match cached.and_then(|cached| cached.names_at(&times)) {
+            Some(names) if self.clock.keeps_directory_times => names,
+            _ => match list(fd) {
+                Ok(names) => names,
+                // What the kernel says of a directory that was removed while it is open.
+                Err(Errno::NOENT) if !job.path.is_root() => return Ok(None),
+                Err(errno) => return Err(self.unreadable(&job.path, "list", errno)),
+            },
         };
         let scope = self
             .rules
             .enter(job.above.as_ref(), &job.path, fd.as_fd(), &names)?;
-        found.looked_at += names.0.len() as u64;
-        let nothing = CachedDirectory::default();
-        let cached = self.options.cache.directories.get(&job.path);
-        let known = cached.unwrap_or(&nothing);
+        found.looked_at += names.len() as u64;
 
-        let mut directory = CachedDirectory {
-            mode,
-            ..Default::default()
-        };
+        let mut directory = Building::new(cached, false, stat.permissions());
         let mut jobs = Vec::new();
-        let mut before = known.entries.iter().peekable();
-        for name in &names.0 {
+        let known = cached.map_or(0, |cached| cached.entries.len());
+        let known = (0..known).filter_map(|at| Some(Known::at(cached?, at)));
+        let mut known = known.peekable();
+        for name in names.iter() {
             if self.is_stopping.load(Ordering::Relaxed) {
                 break;
             }
-            while let Some(gone) = before.next_if(|e| e.name < *name) {
-                found.keep_absent(self.options.cache, &job.path, gone, &mut directory);
+            while let Some(gone) = known.next_if(|known| known.name < name) {
+                found.keep_absent(self.options.cache, &job.path, &gone, &mut directory);
             }
-            let cached = before.next_if(|e| e.name == *name);
             let visit = Visit {
                 job,
                 fd: fd.as_fd(),
                 scope: &scope,
                 name,
-                cached,
+                known: known.next_if(|known| known.name == name),
             };
             self.entry(&visit, found, &mut directory, &mut jobs)?;
         }
-        for gone in before {
-            found.keep_absent(self.options.cache, &job.path, gone, &mut directory);
+        for gone in known {
+            found.keep_absent(self.options.cache, &job.path, &gone, &mut directory);
         }
-        found.is_changed |= cached.is_none()
-            || known.is_absent
-            || known.mode != directory.mode
-            || known.children != directory.children;
-        Ok(Some((directory, jobs)))
+        let is_proof = self.clock.keeps_directory_times && !is_racy(&times, looked_ns);
+        Ok(Some((directory.finish(is_proof.then_some(&stat)), jobs)))
     }
 
     /// Whether the path still leads to the open directory.
@@ -726,7 +836,6 @@ impl<R: Rules> Walker<'_, R> {
             }
             // Gone since its parent was listed, or something else has taken its place.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
-                found.is_changed = true;
                 if self.root.lstat(&job.path).is_ok() {
                     found.omit(job.path.clone(), OmissionReason::Unstable, None);
                 }
@@ -740,12 +849,13 @@ impl<R: Rules> Walker<'_, R> {
         &self,
         visit: &Visit<'_, R::Scope>,
         found: &mut Found,
-        directory: &mut CachedDirectory,
+        directory: &mut Building<'_>,
         jobs: &mut Vec<Job<R::Scope>>,
     ) -> Result<(), SnapshotError> {
         self.options.interrupt.check()?;
         let name = visit.name;
         if visit.job.path.is_root() && self.rules.is_own(&visit.path()) {
+            directory.others.push(name);
             return Ok(());
         }
         // A file may be replaced by something of another kind between the look and the open.
@@ -755,7 +865,7 @@ impl<R: Rules> Walker<'_, R> {
             let stat = match root::lstat_at(visit.fd, name) {
                 Ok(stat) => stat,
                 Err(Errno::NOENT) => {
-                    if let Some(gone) = visit.cached {
+                    if let Some(gone) = &visit.known {
                         found.keep_absent(self.options.cache, &visit.job.path, gone, directory);
                     }
                     return Ok(());
@@ -775,7 +885,6 @@ impl<R: Rules> Walker<'_, R> {
             }
             match file_type {
                 FileType::Directory => {
-                    visit.keep_unseen(found, directory);
                     return self.directory(visit, &stat, found, directory, jobs);
                 }
                 FileType::RegularFile | FileType::Symlink => {
@@ -798,25 +907,25 @@ impl<R: Rules> Walker<'_, R> {
         visit: &Visit<'_, R::Scope>,
         stat: &Stat,
         found: &mut Found,
-        directory: &mut CachedDirectory,
+        directory: &mut Building<'_>,
         jobs: &mut Vec<Job<R::Scope>>,
     ) -> Result<(), SnapshotError> {
-        let path = visit.path();
         if stat.device != self.root.identity().device {
-            found.omit(path, OmissionReason::OtherFilesystem, None);
+            visit.omit(OmissionReason::OtherFilesystem, None, found, directory);
             return Ok(());
         }
+        let path = visit.path();
         if !self.tracked.contains(&path)
             && let Verdict::Omit(reason) = self.rules.judge(visit.scope, &path, true)?
         {
-            found.omit(path, reason, None);
+            visit.omit(reason, None, found, directory);
             return Ok(());
         }
-        directory.children.push(visit.name.into());
+        visit.keep_unseen(found, directory);
+        directory.child(visit.name);
         jobs.push(Job {
             path,
             depth: visit.job.depth + 1,
-            mode: stat.permissions(),
             above: Some(visit.scope.clone()),
         });
         Ok(())
@@ -830,10 +939,10 @@ impl<R: Rules> Walker<'_, R> {
         stat: &Stat,
         looked_ns: i64,
         found: &mut Found,
-        directory: &mut CachedDirectory,
+        directory: &mut Building<'_>,
     ) -> Result<bool, SnapshotError> {
         let is_link = stat.file_type() == FileType::Symlink;
-        let is_tracked = visit.cached.is_some_and(|e| e.flags.has(Flags::TRACKED));
+        let is_tracked = visit.cached().is_some_and(|e| e.flags.has(Flags::TRACKED));
         let bytes = (!is_link).then_some(stat.size);
         if stat.device != self.root.identity().device {
             // A file can be a mount point too.
@@ -842,12 +951,12 @@ impl<R: Rules> Walker<'_, R> {
         }
         if !is_tracked {
             if let Verdict::Omit(reason) = self.rules.judge(visit.scope, &visit.path(), false)? {
-                found.omit(visit.path(), reason, bytes);
+                visit.omit(reason, bytes, found, directory);
                 return Ok(true);
             }
             let limit = self.options.max_untracked_file_bytes;
             if limit != 0 && !is_link && stat.size > limit {
-                found.omit(visit.path(), OmissionReason::TooLarge, bytes);
+                visit.omit(OmissionReason::TooLarge, bytes, found, directory);
                 return Ok(true);
             }
         }
@@ -865,22 +974,27 @@ impl<R: Rules> Walker<'_, R> {
         }
         let stat = again.as_ref().unwrap_or(stat);
         let now = EntryStat::of(stat);
-        if let Some(cached) = visit.cached
-            && cached.is_clean(&now)
-            && self.accepts(visit, cached, stat, found)?
+        if let Some(known) = &visit.known
+            && known.entry.is_clean(&now)
+            && self.accepts(visit, known.entry, stat, found)?
         {
-            let mut kept = cached.clone();
-            if cached.stat != now || cached.flags.has(Flags::FROM_INDEX) {
-                found.is_changed = true;
-                kept.stat = now;
-                kept.flags = kept.flags.without(Flags::FROM_INDEX);
+            let flags = known.entry.flags.without(Flags::FROM_INDEX);
+            let flags = flags.set(Flags::RACY, is_racy(&now, looked_ns));
+            if known.entry.stat == now && known.entry.flags == flags {
+                directory.keep_as_it_is(known);
+            } else {
+                let entry = known.entry.clone();
+                directory.keep(
+                    known,
+                    CachedEntry {
+                        stat: now,
+                        flags,
+                        ..entry
+                    },
+                );
             }
-            kept.flags = kept.flags.set(Flags::RACY, is_racy(&now, looked_ns));
-            found.is_changed |= kept.flags != cached.flags;
-            directory.entries.push(kept);
             return Ok(true);
         }
-        found.is_changed = true;
         found.has_read = true;
         let reading = if is_link {
             read::link(visit.fd, visit.name, self.sink)
@@ -936,9 +1050,9 @@ impl<R: Rules> Walker<'_, R> {
         stat: &Stat,
         looked_ns: i64,
         found: &mut Found,
-        directory: &mut CachedDirectory,
+        directory: &mut Building<'_>,
     ) {
-        let was = visit.cached.map_or(Flags::default(), |e| e.flags);
+        let was = visit.cached().map_or(Flags::default(), |e| e.flags);
         let stat = EntryStat::of(stat);
         let mut flags = Flags::default()
             .set(Flags::TRACKED, was.has(Flags::TRACKED))
@@ -946,27 +1060,30 @@ impl<R: Rules> Walker<'_, R> {
             .set(Flags::SPARSE, was.has(Flags::SPARSE))
             .set(Flags::RACY, is_racy(&stat, looked_ns));
         let kind = kind_of_mode(stat.mode).expect("files and links have a kind");
-        if let Some(cached) = visit.cached
+        if let Some(cached) = visit.cached()
             && was.has(Flags::SPARSE)
             && was.has(Flags::AS_INDEXED)
             && (cached.id, cached.kind) != (id, kind)
         {
             found.not_left_out.push((visit.path(), cached.entry()));
         }
-        if let Some(cached) = visit.cached
+        if let Some(cached) = visit.cached()
             && was.has(Flags::AS_INDEXED)
             && cached.id != id
         {
             found.left_index.push((visit.path(), cached.id));
             flags = flags.without(Flags::AS_INDEXED);
         }
-        directory.entries.push(CachedEntry {
-            name: visit.name.into(),
+        let entry = CachedEntry {
             kind,
             id,
             stat,
             flags,
-        });
+        };
+        match &visit.known {
+            Some(known) => directory.keep(known, entry),
+            None => directory.push(visit.name, entry),
+        }
     }
 
     /// Counts what was captured in a directory.
@@ -975,7 +1092,7 @@ impl<R: Rules> Walker<'_, R> {
         if limit == 0 {
             return Ok(());
         }
-        let captured = directory.entries.iter().filter(|e| e.is_captured());
+        let captured = directory.captured();
         let captured = captured.count() as u64;
         let actual = self.files.fetch_add(captured, Ordering::Relaxed) + captured;
         if actual > limit {
@@ -1022,7 +1139,7 @@ struct Visit<'a, S> {
     fd: BorrowedFd<'a>,
     scope: &'a Arc<S>,
     name: &'a [u8],
-    cached: Option<&'a CachedEntry>,
+    known: Option<Known<'a>>,
 }
 
 impl<S> Visit<'_, S> {
@@ -1030,10 +1147,15 @@ impl<S> Visit<'_, S> {
         self.job.path.join(self.name)
     }
 
+    /// What the cache has for a file or link of this name.
+    fn cached(&self) -> Option<&CachedEntry> {
+        self.known.as_ref().map(|known| known.entry)
+    }
+
     /// Remembers what the index has at this path, though it was not captured.
-    fn keep_unseen(&self, found: &mut Found, directory: &mut CachedDirectory) {
-        if let Some(cached) = self.cached {
-            found.keep_unseen(&self.job.path, cached, directory);
+    fn keep_unseen(&self, found: &mut Found, directory: &mut Building<'_>) {
+        if let Some(known) = &self.known {
+            found.keep_unseen(&self.job.path, known, directory);
         }
     }
 
@@ -1042,9 +1164,10 @@ impl<S> Visit<'_, S> {
         reason: OmissionReason,
         bytes: Option<u64>,
         found: &mut Found,
-        directory: &mut CachedDirectory,
+        directory: &mut Building<'_>,
     ) {
         self.keep_unseen(found, directory);
+        directory.others.push(self.name);
         found.omit(self.path(), reason, bytes);
     }
 }
@@ -1125,7 +1248,7 @@ mod tests {
             _above: Option<&Arc<()>>,
             path: &RelPath,
             _fd: BorrowedFd<'_>,
-            _names: &Names,
+            _names: &NameList,
         ) -> Result<Arc<()>, SnapshotError> {
             let mut on_enter = lock(&self.on_enter);
             if let Some((_, happen)) = on_enter.take_if(|(at, _)| at.as_bytes() == path.as_bytes())
@@ -1219,7 +1342,7 @@ mod tests {
         )));
         let walked = stage.walk();
         let d = &walked.directories[&path("d")];
-        let names: Vec<&[u8]> = d.entries.iter().map(|e| &*e.name).collect();
+        let names: Vec<&[u8]> = d.entries.iter().map(|(name, _)| name).collect();
         assert_eq!(names, [b"new"]);
     }
 
@@ -1229,10 +1352,10 @@ mod tests {
         let directory = temporary.path().join("d");
         fs::create_dir(&directory).unwrap();
         let fd = OwnedFd::from(fs::File::open(&directory).unwrap());
-        assert!(Names::of(&fd).is_ok());
+        assert!(list(&fd).is_ok());
         fs::remove_dir(&directory).unwrap();
         assert_eq!(
-            Names::of(&fd).err(),
+            list(&fd).err(),
             Some(Errno::NOENT),
             "so that this error is no reason to fail a capture"
         );

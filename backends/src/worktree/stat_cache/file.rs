@@ -1,0 +1,588 @@
+//! The cache on disk: a base, and after it what each capture changed.
+//!
+//! A capture of a large tree in which little changed would spend most of its time on writing the
+//! whole cache again, so it appends a frame with the directories that changed. Once the frames after
+//! the base are larger than the base, the file is written anew.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags};
+use serde::ser::{SerializeSeq as _, Serializer};
+use serde::{Deserialize, Serialize};
+
+use super::{CachedDirectory, CachedRules, Directories, IndexStamp, StatCache};
+use crate::codec::{Format, TooLong};
+use crate::error::PathError;
+use crate::path::RelPath;
+use crate::tree::{ContentId, Entry};
+use crate::workspace::Identity;
+use crate::worktree::{durable, faults};
+
+/// Where the cache was written, so that it is believed only there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Origin {
+    workspace: Identity,
+    /// The kernel's id of this boot: after another one the clock may have gone backwards.
+    boot: String,
+}
+
+/// What a file has of a cache.
+#[derive(Debug, Default)]
+pub(crate) struct OnDisk {
+    /// The directories as the file has them.
+    directories: Directories,
+    /// The file; `None`: there is none that can be gone on with.
+    file: Option<Extent>,
+}
+
+/// A file, and how much of it is whole frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Extent {
+    file: (u64, u64),
+    base_bytes: u64,
+    bytes: u64,
+}
+
+/// The first frame of a file has all directories; each later one has those that changed.
+#[derive(Deserialize)]
+struct Frame {
+    origin: Origin,
+    directories: Vec<(RelPath, CachedDirectory)>,
+    removed: Vec<RelPath>,
+    rest: Rest,
+}
+
+/// [`Frame`], borrowed, with the same encoding.
+#[derive(Serialize)]
+struct FrameRef<'a> {
+    origin: &'a Origin,
+    #[serde(serialize_with = "pairs")]
+    directories: &'a [(&'a RelPath, &'a CachedDirectory)],
+    removed: &'a [&'a RelPath],
+    rest: RestRef<'a>,
+}
+
+#[derive(Deserialize)]
+struct Rest {
+    rule_files: HashMap<RelPath, CachedRules>,
+    index: Option<IndexStamp>,
+    index_only: BTreeMap<RelPath, Vec<ContentId>>,
+    not_left_out: BTreeMap<RelPath, Entry>,
+}
+
+#[derive(Serialize)]
+struct RestRef<'a> {
+    rule_files: &'a HashMap<RelPath, CachedRules>,
+    index: &'a Option<IndexStamp>,
+    index_only: &'a BTreeMap<RelPath, Vec<ContentId>>,
+    not_left_out: &'a BTreeMap<RelPath, Entry>,
+}
+
+fn pairs<S: Serializer>(
+    directories: &[(&RelPath, &CachedDirectory)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let mut seq = serializer.serialize_seq(Some(directories.len()))?;
+    for pair in directories {
+        seq.serialize_element(pair)?;
+    }
+    seq.end()
+}
+
+const FORMAT: Format = Format {
+    magic: *b"sfstats\n",
+    version: 3,
+    max_bytes: MAX_BYTES,
+};
+
+/// Tens of millions of files.
+const MAX_BYTES: u64 = 4 << 30;
+
+impl Origin {
+    /// `None` if the kernel does not say which boot this is.
+    fn of(workspace: Identity) -> Option<Self> {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        Some(Self {
+            workspace,
+            boot: boot.trim().to_owned(),
+        })
+    }
+}
+
+/// A frame with `changed` and `removed` directories of `cache`, and all that it has beside them.
+fn encode(
+    origin: &Origin,
+    cache: &StatCache,
+    changed: &[(&RelPath, &CachedDirectory)],
+    removed: &[&RelPath],
+) -> Result<Vec<u8>, TooLong> {
+    FORMAT.encode(&FrameRef {
+        origin,
+        directories: changed,
+        removed,
+        rest: RestRef {
+            rule_files: &cache.rule_files,
+            index: &cache.index,
+            index_only: &cache.index_only,
+            not_left_out: &cache.not_left_out,
+        },
+    })
+}
+
+/// The cache that `bytes` hold, how many of them are its base, and how many its whole frames.
+/// `None` unless they were written for `expected`, from the first to the last whole frame.
+fn decode(bytes: &[u8], expected: &Origin) -> Option<(StatCache, u64, u64)> {
+    let mut cache = StatCache::default();
+    let (mut left, mut base) = (bytes, None);
+    while let Ok((frame, rest)) = FORMAT.decode_first::<Frame>(left) {
+        if frame.origin != *expected || !frame.directories.iter().all(|(_, d)| d.is_sound()) {
+            return None;
+        }
+        if base.is_none() {
+            cache.directories.reserve(frame.directories.len());
+        }
+        for path in &frame.removed {
+            cache.directories.remove(path);
+        }
+        let directories = frame.directories.into_iter();
+        cache
+            .directories
+            .extend(directories.map(|(path, directory)| (path, Arc::new(directory))));
+        let Rest {
+            rule_files,
+            index,
+            index_only,
+            not_left_out,
+        } = frame.rest;
+        cache.rule_files = rule_files;
+        cache.index = index;
+        cache.index_only = index_only;
+        cache.not_left_out = not_left_out;
+        left = rest;
+        base.get_or_insert((bytes.len() - rest.len()) as u64);
+    }
+    Some((cache, base?, (bytes.len() - left.len()) as u64))
+}
+
+/// Reads the cache at `path`. Whatever is wrong with it, the answer is an empty one, or what an
+/// earlier capture knew.
+pub(crate) fn load(path: &Path, workspace: Identity) -> (StatCache, OnDisk) {
+    read(path, workspace).unwrap_or_default()
+}
+
+fn read(path: &Path, workspace: Identity) -> Option<(StatCache, OnDisk)> {
+    // Whatever lies there, it is not waited for.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
+    let meta = file.metadata().ok()?;
+    if !meta.is_file() || meta.len() > MAX_BYTES {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).ok()?);
+    io::Read::read_to_end(&mut io::Read::take(file, MAX_BYTES), &mut bytes).ok()?;
+    let (cache, base_bytes, whole) = decode(&bytes, &Origin::of(workspace)?)?;
+    let on_disk = OnDisk {
+        directories: cache.directories.clone(),
+        // After a frame that was cut short nothing can be appended.
+        file: (whole == bytes.len() as u64).then_some(Extent {
+            file: (meta.dev(), meta.ino()),
+            base_bytes,
+            bytes: whole,
+        }),
+    };
+    Some((cache, on_disk))
+}
+
+/// Writes what `cache` has and `on_disk` has not to the file at `path`, or all of it to a new one.
+/// Answers with what is on disk then.
+///
+/// It is not synced: after a power cut the file is whole, old or useless, and a useless one is built
+/// anew.
+pub(crate) fn save(
+    cache: &StatCache,
+    on_disk: OnDisk,
+    path: &Path,
+    workspace: Identity,
+) -> Result<OnDisk, PathError> {
+    let Some(origin) = Origin::of(workspace) else {
+        return Ok(OnDisk::default());
+    };
+    let extent = match on_disk.file {
+        Some(extent) => append(cache, &on_disk.directories, &origin, path, extent)?,
+        None => None,
+    };
+    let file = match extent {
+        Some(extent) => Some(extent),
+        None => replace(cache, &origin, path)?,
+    };
+    Ok(OnDisk {
+        directories: cache.directories.clone(),
+        file,
+    })
+}
+
+/// Adds a frame to the file; `None` if it is better written anew.
+fn append(
+    cache: &StatCache,
+    before: &Directories,
+    origin: &Origin,
+    path: &Path,
+    extent: Extent,
+) -> Result<Option<Extent>, PathError> {
+    let changed: Vec<(&RelPath, &CachedDirectory)> = cache
+        .directories
+        .iter()
+        .filter(|(path, now)| {
+            let before = before.get(*path);
+            before.is_none_or(|before| !Arc::ptr_eq(before, now) && before != *now)
+        })
+        .map(|(path, directory)| (path, &**directory))
+        .collect();
+    if changed.len() > cache.directories.len() / 2 {
+        return Ok(None);
+    }
+    let removed: Vec<&RelPath> = before
+        .keys()
+        .filter(|path| !cache.directories.contains_key(*path))
+        .collect();
+    let Ok(frame) = encode(origin, cache, &changed, &removed) else {
+        return Ok(None);
+    };
+    let bytes = extent.bytes + frame.len() as u64;
+    if bytes > extent.base_bytes.saturating_mul(2) {
+        return Ok(None);
+    }
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()).map(File::from) else {
+        return Ok(None);
+    };
+    let meta = file.metadata().map_err(PathError::at("look at", path))?;
+    if (meta.dev(), meta.ino()) != extent.file || meta.len() != extent.bytes {
+        return Ok(None);
+    }
+    faults::before()
+        .and_then(|()| file.write_all_at(&frame, extent.bytes))
+        .map_err(PathError::at("write", path))?;
+    Ok(Some(Extent { bytes, ..extent }))
+}
+
+/// Writes the file anew; `None` if nobody would read one so long.
+fn replace(cache: &StatCache, origin: &Origin, path: &Path) -> Result<Option<Extent>, PathError> {
+    let all: Vec<(&RelPath, &CachedDirectory)> = cache
+        .directories
+        .iter()
+        .map(|(path, directory)| (path, &**directory))
+        .collect();
+    let Ok(bytes) = encode(origin, cache, &all, &[]) else {
+        return Ok(None);
+    };
+    durable::replace_unsynced(path, &bytes)?;
+    let meta = std::fs::symlink_metadata(path).map_err(PathError::at("look at", path))?;
+    Ok(Some(Extent {
+        file: (meta.dev(), meta.ino()),
+        base_bytes: bytes.len() as u64,
+        bytes: bytes.len() as u64,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::codec::contract;
+    use crate::tree::EntryKind;
+    use crate::worktree::stat_cache::{CachedEntry, EntryStat, Flags, Listed, NameList};
+
+    fn directory(name: &[u8], size: u64) -> Arc<CachedDirectory> {
+        let entry = CachedEntry {
+            kind: EntryKind::File,
+            id: ContentId::Sha1([7; 20]),
+            stat: EntryStat {
+                size,
+                mtime_ns: 10,
+                ctime_ns: 11,
+                inode: 4,
+                mode: 0o100644,
+            },
+            flags: Flags::TRACKED,
+        };
+        let mut directory = CachedDirectory::default();
+        directory.entries.push(name, entry.clone());
+        directory.entries.push(b"z", entry);
+        directory.children.push(b"c");
+        Arc::new(directory)
+    }
+
+    fn path(text: &str) -> RelPath {
+        RelPath::new(text).expect("a path")
+    }
+
+    fn cache() -> StatCache {
+        StatCache {
+            directories: HashMap::from([
+                (RelPath::root(), directory(b"f\xff", 3)),
+                (path("a"), directory(b"in a", 1)),
+                (path("b"), directory(b"in b", 2)),
+            ]),
+            index_only: BTreeMap::from([(path("f"), vec![ContentId::Sha1([9; 20])])]),
+            ..Default::default()
+        }
+    }
+
+    const HERE: Identity = Identity {
+        device: 1,
+        inode: 2,
+    };
+
+    fn origin() -> Origin {
+        Origin::of(HERE).expect("a boot id")
+    }
+
+    fn whole(cache: &StatCache) -> Vec<u8> {
+        let all: Vec<_> = cache.directories.iter().map(|(p, d)| (p, &**d)).collect();
+        encode(&origin(), cache, &all, &[]).expect("it is short")
+    }
+
+    fn read_back(bytes: &[u8]) -> Option<StatCache> {
+        decode(bytes, &origin()).map(|(cache, ..)| cache)
+    }
+
+    #[test]
+    fn a_cache_with_any_bit_flipped_or_cut_is_not_believed() {
+        let bytes = whole(&cache());
+        assert_eq!(read_back(&bytes), Some(cache()), "it is whole");
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            assert_eq!(read_back(&damaged), None, "bit 0 of byte {at}");
+            assert_eq!(read_back(&bytes[..at]), None, "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn a_cache_of_another_version_is_not_believed() {
+        for version in [FORMAT.version - 1, FORMAT.version + 1] {
+            let mut bytes = whole(&cache());
+            bytes[8..12].copy_from_slice(&version.to_le_bytes());
+            assert_eq!(read_back(&bytes), None, "version {version}");
+        }
+    }
+
+    #[test]
+    fn names_that_no_directory_has_are_not_believed() {
+        let with = |change: fn(&mut CachedDirectory)| {
+            let mut damaged = cache();
+            let root = damaged.directories.get_mut(&RelPath::root()).unwrap();
+            change(Arc::make_mut(root));
+            read_back(&whole(&damaged))
+        };
+        assert!(with(|_| ()).is_some());
+        assert_eq!(with(|d| d.entries.damage_order()), None, "out of order");
+        assert_eq!(with(|d| d.entries.damage_end()), None, "beyond the names");
+    }
+
+    #[test]
+    fn a_cache_of_another_directory_or_boot_is_not_believed() {
+        let bytes = whole(&cache());
+        let there = Origin {
+            workspace: Identity {
+                device: 1,
+                inode: 3,
+            },
+            ..origin()
+        };
+        assert!(
+            decode(&bytes, &there).is_none(),
+            "another inode is another directory"
+        );
+        let later = Origin {
+            boot: "another".to_owned(),
+            ..origin()
+        };
+        assert!(
+            decode(&bytes, &later).is_none(),
+            "the clock may have gone backwards since"
+        );
+    }
+
+    #[test]
+    fn a_change_is_appended_and_a_torn_one_leaves_what_was_before() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("cache");
+        let on_disk = save(&cache(), OnDisk::default(), &file, HERE).unwrap();
+        let base = std::fs::read(&file).unwrap();
+
+        let mut changed = cache();
+        changed
+            .directories
+            .insert(path("a"), directory(b"in a", 100));
+        changed.directories.remove(&path("b"));
+        let on_disk = save(&changed, on_disk, &file, HERE).unwrap();
+        let appended = std::fs::read(&file).unwrap();
+        assert!(appended.starts_with(&base) && appended.len() > base.len());
+        assert_eq!(load(&file, HERE).0.directories, changed.directories);
+
+        for cut in base.len()..appended.len() {
+            std::fs::write(&file, &appended[..cut]).unwrap();
+            let (torn, torn_on_disk) = load(&file, HERE);
+            assert_eq!(torn.directories, cache().directories, "cut at {cut}");
+            assert_eq!(torn_on_disk.file.is_some(), cut == base.len());
+        }
+
+        // It is torn, and not what was loaded: it is written anew.
+        save(&changed, on_disk, &file, HERE).unwrap();
+        assert_eq!(load(&file, HERE).0.directories, changed.directories);
+    }
+
+    #[test]
+    fn a_fifo_in_the_place_of_the_cache_is_not_waited_for() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("cache");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &file, Mode::RUSR | Mode::WUSR).unwrap();
+        assert!(load(&file, HERE).0.directories.is_empty());
+        save(&cache(), OnDisk::default(), &file, HERE).unwrap();
+        assert_eq!(load(&file, HERE).0.directories, cache().directories);
+    }
+
+    #[test]
+    fn a_file_that_is_mostly_changes_is_written_anew() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("cache");
+        let mut on_disk = save(&cache(), OnDisk::default(), &file, HERE).unwrap();
+        let base = std::fs::metadata(&file).unwrap().len();
+        for size in 0..50 {
+            let mut changed = cache();
+            changed
+                .directories
+                .insert(path("a"), directory(b"in a", size));
+            on_disk = save(&changed, on_disk, &file, HERE).unwrap();
+            assert!(std::fs::metadata(&file).unwrap().len() <= 2 * base);
+            assert_eq!(load(&file, HERE).0.directories, changed.directories);
+        }
+    }
+
+    fn any_cache() -> impl Strategy<Value = StatCache> {
+        let stat = || {
+            (any::<(u64, i64, i64)>(), any::<(u64, u32)>()).prop_map(|(a, b)| EntryStat {
+                size: a.0,
+                mtime_ns: a.1,
+                ctime_ns: a.2,
+                inode: b.0,
+                mode: b.1,
+            })
+        };
+        let path = || "[a-z]{1,3}(/[a-z]{1,3}){0,2}".prop_map(|p| RelPath::new(p).expect("a path"));
+        let name = || prop::collection::vec(any::<u8>(), 1..5);
+        let entry =
+            (any::<[u8; 20]>(), stat(), any::<u8>()).prop_map(|(id, stat, flags)| CachedEntry {
+                kind: EntryKind::Symlink,
+                id: ContentId::Sha1(id),
+                stat,
+                flags: Flags::of_bits(flags),
+            });
+        let listed = (
+            any::<(u64, i64, i64)>(),
+            prop::collection::btree_set(name(), 0..3),
+        );
+        let directory = (
+            prop::collection::btree_map(name(), entry, 0..3),
+            prop::collection::btree_set(name(), 0..3),
+            any::<(u32, bool)>(),
+            prop::option::of(listed),
+        );
+        let directory = directory.prop_map(|(entries, children, (mode, is_absent), listed)| {
+            let list = |names: std::collections::BTreeSet<Vec<u8>>| {
+                let mut list = NameList::default();
+                names.iter().for_each(|name| list.push(name));
+                list
+            };
+            let mut directory = CachedDirectory {
+                children: list(children),
+                mode,
+                tree: Some(ContentId::Blake3([1; 32])),
+                is_absent,
+                listed: listed.map(|((inode, mtime_ns, ctime_ns), others)| Listed {
+                    inode,
+                    mtime_ns,
+                    ctime_ns,
+                    others: list(others),
+                }),
+                ..Default::default()
+            };
+            for (name, entry) in entries {
+                directory.entries.push(&name, entry);
+            }
+            Arc::new(directory)
+        });
+        let rules =
+            (stat(), any::<(bool, Vec<u8>)>()).prop_map(|(stat, (is_racy, text))| CachedRules {
+                stat,
+                is_racy,
+                text,
+            });
+        (
+            prop::collection::hash_map(path(), directory, 0..3),
+            prop::collection::hash_map(path(), rules, 0..2),
+            prop::option::of((stat(), any::<bool>())),
+            prop::collection::btree_map(path(), Just(vec![ContentId::Sha1([2; 20])]), 0..2),
+        )
+            .prop_map(|(directories, rule_files, index, index_only)| StatCache {
+                directories,
+                rule_files,
+                index: index.map(|(stat, is_racy)| IndexStamp {
+                    stat,
+                    is_racy,
+                    blob: ContentId::Sha1([3; 20]),
+                }),
+                index_only,
+                not_left_out: BTreeMap::new(),
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn any_cache_is_read_back_as_it_was_written(cache in any_cache()) {
+            prop_assert_eq!(read_back(&whole(&cache)), Some(cache));
+        }
+
+        #[test]
+        fn any_cache_with_a_bit_flipped_or_cut_is_not_believed(
+            cache in any_cache(),
+            at in any::<prop::sample::Index>(),
+            bit in 0_u32..8,
+        ) {
+            let mut bytes = whole(&cache);
+            let at = at.index(bytes.len());
+            prop_assert_eq!(read_back(&bytes[..at]), None);
+            bytes[at] ^= 1_u8 << bit;
+            prop_assert_eq!(read_back(&bytes), None);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            read_back(&bytes);
+            let origin = FORMAT.encode(&origin()).expect("it is short");
+            let origin = &origin[origin.len() - contract::body_bytes(&origin)..];
+            // The same with a checksum that holds.
+            read_back(&contract::sealed(&FORMAT, &bytes));
+            read_back(&contract::sealed(&FORMAT, &[origin, &bytes].concat()));
+        }
+
+        #[test]
+        fn any_change_is_read_back(before in any_cache(), after in any_cache()) {
+            let home = tempfile::tempdir().unwrap();
+            let file = home.path().join("cache");
+            let on_disk = save(&before, OnDisk::default(), &file, HERE).unwrap();
+            let on_disk = save(&after, on_disk, &file, HERE).unwrap();
+            prop_assert_eq!(&load(&file, HERE).0, &after);
+            save(&before, on_disk, &file, HERE).unwrap();
+            prop_assert_eq!(load(&file, HERE).0, before);
+        }
+    }
+}

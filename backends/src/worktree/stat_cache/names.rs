@@ -1,0 +1,307 @@
+//! Sorted names, and what is known of them, in two allocations a directory.
+//!
+//! A workspace has a few thousand directories and a hundred times as many names: an allocation for
+//! each name would cost more than everything else that a capture does to an unchanged one.
+
+use std::cmp::Ordering;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::CachedEntry;
+
+/// Names in the order of their bytes, each once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NameList {
+    bytes: Bytes,
+    ends: Vec<u32>,
+}
+
+/// Files and links with their names, in the order of the names' bytes, each once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Entries {
+    names: Bytes,
+    slots: Vec<Slot>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Slot {
+    /// Where the name ends; it begins where the one before ends.
+    end: u32,
+    entry: CachedEntry,
+}
+
+/// Bytes that are written as one piece, not as a sequence of numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Bytes(Vec<u8>);
+
+impl NameList {
+    /// The names of `spans` in `bytes`, which are in any order.
+    pub(crate) fn sorted(bytes: &[u8], spans: &mut [(u32, u32)]) -> Self {
+        let name = |(start, end): (u32, u32)| &bytes[start as usize..end as usize];
+        spans.sort_unstable_by(|a, b| name(*a).cmp(name(*b)));
+        let mut names = Self {
+            bytes: Bytes(Vec::with_capacity(bytes.len())),
+            ends: Vec::with_capacity(spans.len()),
+        };
+        for span in spans {
+            let name = name(*span);
+            // A directory that changes while it is listed may give a name twice.
+            if names.last() != Some(name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// The names of some sorted sequences.
+    pub(crate) fn merged<'n, const N: usize>(
+        sequences: [&mut dyn Iterator<Item = &'n [u8]>; N],
+    ) -> Self {
+        let mut names = Self::default();
+        let mut sequences = sequences.map(Iterator::peekable);
+        loop {
+            let heads = sequences.iter_mut().filter_map(|s| s.peek().copied());
+            let Some(next) = heads.min() else {
+                return names;
+            };
+            names.push(next);
+            for sequence in &mut sequences {
+                sequence.next_if_eq(&next);
+            }
+        }
+    }
+
+    /// Whether every name lies in the bytes, in order.
+    pub(super) fn is_sound(&self) -> bool {
+        is_sound(&self.bytes.0, self.ends.iter().copied())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    pub(crate) fn get(&self, at: usize) -> &[u8] {
+        &self.bytes.0[start(at, |i| self.ends[i])..self.ends[at] as usize]
+    }
+
+    pub(crate) fn last(&self) -> Option<&[u8]> {
+        Some(self.get(self.len().checked_sub(1)?))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> + Clone {
+        (0..self.len()).map(|at| self.get(at))
+    }
+
+    pub(crate) fn contains(&self, name: &[u8]) -> bool {
+        search(self.len(), |at| self.get(at).cmp(name)).is_ok()
+    }
+
+    /// Adds a name that sorts after all that are there.
+    pub(crate) fn push(&mut self, name: &[u8]) {
+        debug_assert!(self.last().is_none_or(|last| last < name), "in order");
+        self.ends.push(append(&mut self.bytes.0, name));
+    }
+
+    /// Adds a name, wherever it belongs; false if it was there.
+    pub(crate) fn insert(&mut self, name: &[u8]) -> bool {
+        let Err(at) = search(self.len(), |at| self.get(at).cmp(name)) else {
+            return false;
+        };
+        let names: Vec<Box<[u8]>> = self.iter().map(Box::from).collect();
+        *self = Self::default();
+        for before in &names[..at] {
+            self.push(before);
+        }
+        self.push(name);
+        for after in &names[at..] {
+            self.push(after);
+        }
+        true
+    }
+
+    /// Adds the first `count` names of `other` to an empty list.
+    pub(crate) fn begin_as(&mut self, other: &Self, count: usize) {
+        debug_assert!(self.is_empty(), "nothing is overwritten");
+        let end = start(count, |i| other.ends[i]);
+        self.bytes.0.extend_from_slice(&other.bytes.0[..end]);
+        self.ends.extend_from_slice(&other.ends[..count]);
+    }
+}
+
+impl Entries {
+    /// Whether every name lies in the bytes, in order.
+    pub(super) fn is_sound(&self) -> bool {
+        is_sound(&self.names.0, self.slots.iter().map(|slot| slot.end))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    pub(crate) fn name(&self, at: usize) -> &[u8] {
+        &self.names.0[start(at, |i| self.slots[i].end)..self.slots[at].end as usize]
+    }
+
+    pub(crate) fn get(&self, at: usize) -> (&[u8], &CachedEntry) {
+        (self.name(at), &self.slots[at].entry)
+    }
+
+    /// The last name.
+    pub(crate) fn last(&self) -> Option<&[u8]> {
+        Some(self.name(self.len().checked_sub(1)?))
+    }
+
+    /// The place of `name`, or else where it would belong.
+    pub(crate) fn find(&self, name: &[u8]) -> Result<usize, usize> {
+        search(self.len(), |at| self.name(at).cmp(name))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &CachedEntry)> + Clone {
+        (0..self.len()).map(|at| self.get(at))
+    }
+
+    /// Adds an entry whose name sorts after all that are there.
+    pub(crate) fn push(&mut self, name: &[u8], entry: CachedEntry) {
+        debug_assert!(self.last().is_none_or(|last| last < name), "in order");
+        let end = append(&mut self.names.0, name);
+        self.slots.push(Slot { end, entry });
+    }
+
+    /// The entry at a place, to be changed.
+    pub(crate) fn entry_mut(&mut self, at: usize) -> &mut CachedEntry {
+        &mut self.slots[at].entry
+    }
+
+    pub(crate) fn entries_mut(&mut self) -> impl Iterator<Item = &mut CachedEntry> {
+        self.slots.iter_mut().map(|slot| &mut slot.entry)
+    }
+
+    /// Keeps the entries that `is_kept` says yes to.
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(&CachedEntry) -> bool) {
+        if self.slots.iter().all(|slot| is_kept(&slot.entry)) {
+            return;
+        }
+        let mut kept = Self::default();
+        for (name, entry) in self.iter().filter(|(_, entry)| is_kept(entry)) {
+            kept.push(name, entry.clone());
+        }
+        *self = kept;
+    }
+
+    /// Adds `more`, whose names are in order and not among those that are there.
+    pub(crate) fn merge(&mut self, more: Vec<(&[u8], CachedEntry)>) {
+        if more.is_empty() {
+            return;
+        }
+        let mut more = more.into_iter().peekable();
+        let mut merged = Self::default();
+        merged.slots.reserve(self.len() + more.len());
+        for (name, entry) in self.iter() {
+            while let Some((name, entry)) = more.next_if(|(before, _)| *before < name) {
+                merged.push(name, entry);
+            }
+            merged.push(name, entry.clone());
+        }
+        for (name, entry) in more {
+            merged.push(name, entry);
+        }
+        *self = merged;
+    }
+
+    /// Adds the first `count` entries of `other` to an empty list.
+    pub(crate) fn begin_as(&mut self, other: &Self, count: usize) {
+        debug_assert!(self.is_empty(), "nothing is overwritten");
+        let end = start(count, |i| other.slots[i].end);
+        self.names.0.extend_from_slice(&other.names.0[..end]);
+        self.slots.extend_from_slice(&other.slots[..count]);
+    }
+
+    /// Puts the names in another order.
+    #[cfg(test)]
+    pub(super) fn damage_order(&mut self) {
+        self.names.0.reverse();
+    }
+
+    /// Lets the last name end where there are no bytes.
+    #[cfg(test)]
+    pub(super) fn damage_end(&mut self) {
+        self.slots.last_mut().expect("there is an entry").end += 1;
+    }
+
+    pub(crate) fn shrink(&mut self) {
+        self.names.0.shrink_to_fit();
+        self.slots.shrink_to_fit();
+    }
+}
+
+fn start(at: usize, end: impl Fn(usize) -> u32) -> usize {
+    at.checked_sub(1).map_or(0, |before| end(before) as usize)
+}
+
+fn is_sound(bytes: &[u8], ends: impl Iterator<Item = u32>) -> bool {
+    let (mut at, mut before) = (0, None);
+    for end in ends {
+        let Some(name) = bytes.get(at..end as usize) else {
+            return false;
+        };
+        if name.is_empty() || before >= Some(name) {
+            return false;
+        }
+        (at, before) = (end as usize, Some(name));
+    }
+    at == bytes.len()
+}
+
+fn append(bytes: &mut Vec<u8>, name: &[u8]) -> u32 {
+    bytes.extend_from_slice(name);
+    u32::try_from(bytes.len()).expect("the names of one directory are less than 4 GiB")
+}
+
+fn search(len: usize, compare: impl Fn(usize) -> Ordering) -> Result<usize, usize> {
+    let (mut low, mut high) = (0, len);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match compare(middle) {
+            Ordering::Less => low = middle + 1,
+            Ordering::Greater => high = middle,
+            Ordering::Equal => return Ok(middle),
+        }
+    }
+    Err(low)
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Bytes;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("bytes")
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Bytes, E> {
+                Ok(Bytes(bytes.to_vec()))
+            }
+
+            fn visit_byte_buf<E>(self, bytes: Vec<u8>) -> Result<Bytes, E> {
+                Ok(Bytes(bytes))
+            }
+        }
+        deserializer.deserialize_byte_buf(Visitor)
+    }
+}
