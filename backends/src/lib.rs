@@ -42,6 +42,14 @@
 //! network. It keeps no log, starts no runs and decides on no retention: the crate `stillframe`
 //! does. It is for Unix, where a path is bytes.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        reason = "tests start git and others that are their oracles"
+    )
+)]
+
 mod backend;
 #[cfg(test)]
 mod capture_faults;
@@ -53,9 +61,13 @@ mod error;
 mod git;
 mod hash;
 mod ignore_rules;
+#[cfg(test)]
+#[path = "../../tests/support/must_run.rs"]
+mod must_run;
 mod patch;
 mod path;
 mod path_pattern;
+mod patience;
 mod record;
 mod restore;
 mod snapshot;

@@ -7,13 +7,14 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{CWD, FlockOperation, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ErrorKind, PathError, printable};
+use crate::patience::Patience;
 
 pub(crate) use crate::worktree::durable::make_private;
 use crate::worktree::durable::make_private_durably;
@@ -445,16 +446,11 @@ impl LockFile {
             .custom_flags(OFlags::NOFOLLOW.bits() as i32)
             .open(path)
             .map_err(PathError::at("open the lock file", path))?;
-        // A patience without end has no deadline.
-        let deadline = Instant::now().checked_add(patience);
-        let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let patience = Patience::of(patience);
         loop {
             match rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
-                Err(Errno::WOULDBLOCK) if !is_over() => {
-                    // flock has no timed form; a hundredth of a second is below what a person sees.
-                    std::thread::sleep(Duration::from_millis(10));
-                }
+                Err(Errno::WOULDBLOCK) if patience.pause() => {}
                 Err(Errno::WOULDBLOCK) => {
                     let mut holder = String::new();
                     let _ = (&mut file).take(1024).read_to_string(&mut holder);

@@ -5,6 +5,8 @@
 //! `cargo run --release -p stillframe-benches --bin compare` prints the table of README.md, in
 //! which everything is measured in one run, one after the other in turns.
 
+#![expect(clippy::disallowed_methods, reason = "git is what is compared with")]
+
 mod random;
 mod subjects;
 mod tree;

@@ -53,6 +53,10 @@ pub struct EngineOptions {
 }
 
 impl Default for EngineOptions {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one clock that everything else is handed"
+    )]
     fn default() -> Self {
         Self {
             state_dir: None,

@@ -11,6 +11,7 @@ use stillframe_artifact_store::{
     ArtifactStore as _, ErrorKind, FileStore, GcOutcome, GetError, MemoryStore, OpenError,
     PutOptions,
 };
+use stillframe_tests::capability::{self, Capability};
 use stillframe_tests::contract::artifact_store::{
     TestArtifactStore as _, TestFileStore, contract, get, key, noise, put,
 };
@@ -154,9 +155,8 @@ fn a_root_that_cannot_be_a_store_is_refused_and_not_touched() {
 fn the_directory_of_another_user_is_refused() {
     let test = TestFileStore::new();
     let root = test.file_store().root();
-    // Only root may give files away; where that cannot be done, it cannot happen either.
     if chown(root, Some(65_533), None).is_err() {
-        return;
+        return capability::skipped(Capability::Root, "only root can give files away");
     }
     let e = FileStore::open(root).unwrap_err();
     assert!(e.to_string().contains("it belongs to user 65533"), "{e}");
@@ -457,8 +457,9 @@ fn a_full_disk_is_no_space_and_leaves_what_was_there() {
         .output()
         .is_ok_and(|o| o.status.success())
     {
-        // No small disk can be made here. The calls that fail one by one are a test of the crate.
-        return;
+        // The calls that fail one by one are a test of the crate.
+        let why = "no small disk can be made here";
+        return capability::skipped(Capability::Mounts, why);
     }
     let output = unshared(&mount("exec \"$0\" \"$@\""))
         .arg(std::env::current_exe().unwrap())

@@ -10,7 +10,6 @@ fn run_with_artifact(ws: &TestWorkspace) -> serde_json::Value {
     ws.run(["--max-patch-bytes", "64"], script).ok().json()
 }
 
-// Behaviour 2.2, 2.3, 3.3; S084
 #[test]
 fn a_patch_over_the_cap_goes_to_the_artifact_store_whole() {
     let ws = TestWorkspace::repository();
@@ -79,7 +78,7 @@ fn an_artifact_can_be_removed_once_and_again() {
     assert!([0, 1].contains(&again.code), "{again}");
 }
 
-// Faults I01: keys are never paths
+// Keys are never paths
 #[test]
 fn a_key_is_never_a_path() {
     let ws = TestWorkspace::repository();
@@ -117,7 +116,6 @@ fn a_key_is_never_a_path() {
     assert!(ws.outside().join("secret").exists());
 }
 
-// Behaviour 3.3; faults D01
 #[test]
 fn a_flipped_bit_in_an_artifact_is_corrupt_and_no_bytes_are_handed_out() {
     let ws = TestWorkspace::repository();
@@ -157,7 +155,6 @@ fn a_flipped_bit_in_an_artifact_is_corrupt_and_no_bytes_are_handed_out() {
     ws.try_json(["artifact", "get", key]).refused("Corrupt");
 }
 
-// DESIGN 6: gc
 #[test]
 fn gc_keeps_the_newest_and_counts_all_labels() {
     let ws = TestWorkspace::repository();
@@ -209,7 +206,6 @@ fn gc_by_age_takes_nothing_young() {
     assert_eq!(ws.json(["list"]).as_array().unwrap().len(), 3);
 }
 
-// Promise 10; DESIGN 6
 #[test]
 fn a_quota_is_kept_and_below_the_newest_it_is_an_error() {
     let ws = TestWorkspace::repository();

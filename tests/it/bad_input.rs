@@ -2,9 +2,8 @@
 
 use std::fs;
 
-use stillframe_tests::{Snap, TestWorkspace};
+use stillframe_tests::{Snap, TestWorkspace, capability};
 
-// Behaviour 1.1, 1.6
 #[test]
 fn a_path_that_is_no_directory_is_refused() {
     let ws = TestWorkspace::repository();
@@ -55,7 +54,6 @@ fn a_bare_repository_is_no_workspace() {
     ws.try_json(["snapshot", "--strategy", "hash"]).ok();
 }
 
-// The issue: a cap of zero
 #[test]
 fn a_cap_of_zero_is_refused_before_the_command() {
     let ws = TestWorkspace::repository();
@@ -76,7 +74,7 @@ fn a_cap_of_zero_is_refused_before_the_command() {
     assert!(!mark.exists(), "no time at all is no time");
 }
 
-// The issue: an unknown or ambiguous snapshot id; restore.rs has restore
+// An unknown or ambiguous snapshot id; restore.rs has restore
 #[test]
 fn an_unknown_id_is_not_found_everywhere() {
     let ws = TestWorkspace::repository();
@@ -117,7 +115,6 @@ fn an_ambiguous_prefix_is_refused() {
     }
 }
 
-// Used to be "there is no snapshot", which was not true
 #[test]
 fn a_beginning_that_is_too_short_is_said_to_be_that_with_the_number_of_matches() {
     let ws = TestWorkspace::plain();
@@ -159,7 +156,6 @@ fn a_command_without_a_name_is_refused_before_anything_is_taken() {
     assert_eq!(ws.json(["list"]), serde_json::json!([]));
 }
 
-// S112; the issue
 #[test]
 fn the_home_directory_and_the_root_are_refused_unless_named() {
     let ws = TestWorkspace::plain();
@@ -188,7 +184,7 @@ fn the_home_directory_and_the_root_are_refused_unless_named() {
     ws.call(["--json", "snapshot"]).cwd(below).run().ok();
 }
 
-// S112: a link that leads home
+// A link that leads home
 #[test]
 fn the_home_directory_under_another_name_is_refused_too() {
     let ws = TestWorkspace::plain();
@@ -205,7 +201,6 @@ fn the_home_directory_under_another_name_is_refused_too() {
         .refused("InvalidOptions");
 }
 
-// S113; DESIGN 6
 #[test]
 fn a_state_directory_inside_the_workspace_is_refused() {
     let ws = TestWorkspace::repository();
@@ -235,7 +230,7 @@ fn the_workspace_may_lie_beside_the_state_directory_but_not_in_it() {
     assert_eq!(output.code, 1, "our own store is no workspace: {output}");
 }
 
-// The issue: a read-only or missing state directory
+// A read-only or missing state directory
 #[test]
 fn a_missing_state_directory_is_made() {
     let ws = TestWorkspace::repository();
@@ -296,11 +291,10 @@ fn a_state_directory_that_is_none_is_a_typed_error() {
     }
 }
 
-// Faults G23
 #[test]
 fn a_state_directory_of_another_user_is_refused() {
-    if !rustix::process::geteuid().is_root() {
-        return stillframe_tests::capability::skipped("only root can give files away");
+    if !capability::is_root() {
+        return;
     }
     let ws = TestWorkspace::repository();
     fs::create_dir(ws.state()).unwrap();
@@ -308,7 +302,7 @@ fn a_state_directory_of_another_user_is_refused() {
     ws.try_json(["snapshot"]).refused("Storage");
 }
 
-// S005: a scope or include path ../outside
+// A scope or an include path may not lead out of the workspace
 #[test]
 fn options_that_lead_outside_are_refused_and_named() {
     let ws = TestWorkspace::repository();
@@ -349,7 +343,7 @@ fn a_label_that_cannot_be_kept_is_refused_or_kept_exactly() {
     assert_eq!(ws.show(forged.id()), forged.json);
 }
 
-// Faults D04, C12: state from another version, or garbage
+// State from another version, or garbage
 #[test]
 fn garbage_in_place_of_the_database_is_an_error_and_stays() {
     let ws = TestWorkspace::repository();
@@ -379,7 +373,7 @@ fn garbage_in_place_of_the_database_is_an_error_and_stays() {
     );
 }
 
-// S035: no directory is left out for the number of files in it; a host that fears the cost refuses
+// No directory is left out for the number of files in it; a host that fears the cost refuses
 #[test]
 fn more_files_than_the_host_allows_are_refused_before_the_command() {
     for ws in [TestWorkspace::repository(), TestWorkspace::plain()] {

@@ -5,7 +5,6 @@ use std::os::unix::fs::MetadataExt as _;
 
 use stillframe_tests::{Snap, TestWorkspace, capability, git, json, oracle, shapes, view};
 
-// S001
 #[test]
 fn edits_deletions_and_new_files_come_back_as_captured() {
     let ws = TestWorkspace::repository();
@@ -35,7 +34,6 @@ fn edits_deletions_and_new_files_come_back_as_captured() {
     );
 }
 
-// S003
 #[test]
 fn a_repository_without_a_commit_is_captured() {
     let ws = (shapes::named("unborn").make)();
@@ -56,7 +54,6 @@ fn a_repository_without_a_commit_is_captured() {
     );
 }
 
-// S004
 #[test]
 fn a_label_comes_back_unchanged() {
     let ws = TestWorkspace::repository();
@@ -73,7 +70,6 @@ fn a_snapshot_without_a_label_is_manual() {
     assert_eq!(ws.snapshot().json["label"], "manual");
 }
 
-// S006; behaviour 1.6
 #[test]
 fn outside_of_a_repository_git_is_refused_and_auto_takes_hash() {
     let ws = TestWorkspace::plain();
@@ -103,7 +99,6 @@ fn in_a_repository_auto_takes_git_and_hash_can_be_asked_for() {
     }
 }
 
-// S007; behaviour 1.6
 #[test]
 fn an_unchanged_tree_is_captured_again_without_reading_a_byte() {
     let ws = TestWorkspace::repository();
@@ -152,7 +147,6 @@ fn only_what_changed_is_read() {
     assert_eq!(snapshot.count("bytes_read"), 10);
 }
 
-// S008
 #[test]
 fn a_snapshot_of_a_clean_tree_is_whole_by_itself() {
     let ws = (shapes::named("clean").make)();
@@ -169,7 +163,6 @@ fn a_snapshot_of_a_clean_tree_is_whole_by_itself() {
     );
 }
 
-// S009
 #[test]
 fn a_run_that_changes_nothing_has_two_snapshots_of_one_tree() {
     let ws = TestWorkspace::repository();
@@ -192,7 +185,6 @@ fn a_run_that_changes_nothing_has_two_snapshots_of_one_tree() {
     assert_eq!(ws.json(["artifact", "list"]), serde_json::json!([]));
 }
 
-// S011
 #[test]
 fn a_directory_that_becomes_a_repository_is_captured_by_git_from_then_on() {
     let ws = TestWorkspace::plain();
@@ -217,7 +209,6 @@ fn a_directory_that_becomes_a_repository_is_captured_by_git_from_then_on() {
     assert!(refused.contains("same backend"), "{refused}");
 }
 
-// S012
 #[test]
 fn an_empty_directory_comes_back_and_does_not_change_the_tree() {
     let ws = TestWorkspace::repository();
@@ -235,7 +226,6 @@ fn an_empty_directory_comes_back_and_does_not_change_the_tree() {
     );
 }
 
-// S013
 #[test]
 fn whoever_made_a_change_it_is_captured() {
     let ws = TestWorkspace::repository();
@@ -247,7 +237,6 @@ fn whoever_made_a_change_it_is_captured() {
     assert_eq!(snapshot.json["metadata"]["dirty"], true);
 }
 
-// S014
 #[test]
 fn a_merge_in_progress_is_captured_and_goes_on() {
     let ws = (shapes::named("merge_in_conflict").make)();
@@ -260,7 +249,6 @@ fn a_merge_in_progress_is_captured_and_goes_on() {
     );
 }
 
-// S017
 #[test]
 fn a_store_long_in_use_gives_the_tree_that_a_fresh_one_gives() {
     let ws = TestWorkspace::repository();
@@ -318,7 +306,6 @@ fn a_store_long_in_use_gives_the_tree_that_a_fresh_one_gives() {
     }
 }
 
-// S018
 #[test]
 fn a_read_error_fails_the_capture_as_a_whole() {
     if !capability::can_inject() {
@@ -351,7 +338,6 @@ fn a_read_error_fails_the_capture_as_a_whole() {
     ws.snapshot();
 }
 
-// S018, faults E05
 #[test]
 fn a_lack_of_descriptors_never_gives_a_smaller_tree() {
     let ws = TestWorkspace::repository();
@@ -378,7 +364,6 @@ fn a_lack_of_descriptors_never_gives_a_smaller_tree() {
     assert_eq!(ws.snapshot().tree(), expected, "and it works again");
 }
 
-// S019
 #[test]
 fn a_damaged_cache_is_made_again_and_the_answer_is_the_same() {
     let ws = (shapes::named("clean").make)();
@@ -405,7 +390,6 @@ fn a_damaged_cache_is_made_again_and_the_answer_is_the_same() {
     }
 }
 
-// S022
 #[test]
 fn a_format_that_cannot_be_read_is_named() {
     for (shape, format) in [("sha256", "sha256"), ("reftable", "reftable")] {
@@ -419,7 +403,6 @@ fn a_format_that_cannot_be_read_is_named() {
     }
 }
 
-// S023
 #[test]
 fn the_language_of_the_environment_changes_no_document() {
     let ws = TestWorkspace::repository();
@@ -448,7 +431,6 @@ fn the_language_of_the_environment_changes_no_document() {
     }
 }
 
-// S024
 #[test]
 fn nothing_has_to_be_configured() {
     let ws = TestWorkspace::repository();
@@ -466,7 +448,6 @@ fn nothing_has_to_be_configured() {
     fs::create_dir(ws.home()).unwrap();
 }
 
-// S025
 #[test]
 fn a_snapshot_carries_the_identity_of_stillframe_and_not_of_the_user() {
     let ws = TestWorkspace::repository();
@@ -483,7 +464,6 @@ fn a_snapshot_carries_the_identity_of_stillframe_and_not_of_the_user() {
     assert!(!commit.contains("example.org"), "{commit}");
 }
 
-// S026
 #[test]
 fn a_subdirectory_is_captured_and_restored_alone() {
     let ws = (shapes::named("subdirectory").make)();
@@ -513,7 +493,6 @@ fn a_subdirectory_is_captured_and_restored_alone() {
     );
 }
 
-// Behaviour 1.6, 1.2
 #[test]
 fn metadata_says_where_head_was() {
     let ws = TestWorkspace::repository();
@@ -590,7 +569,6 @@ fn a_document_of_a_snapshot_has_exactly_the_keys_of_the_design() {
     assert!(parsed.as_second() > 1_700_000_000, "{at}");
 }
 
-// S055; behaviour 1.6
 #[test]
 fn an_edit_to_the_same_size_within_the_tick_of_a_capture_is_seen() {
     let ws = TestWorkspace::repository();
@@ -616,7 +594,6 @@ fn an_edit_whose_mtime_is_set_back_is_seen() {
     assert_eq!(ws.snapshot().tree(), oracle::raw_tree(&ws));
 }
 
-// Behaviour 1.6
 #[test]
 fn variables_of_git_that_name_another_repository_have_no_effect() {
     let ws = TestWorkspace::repository();
@@ -643,7 +620,6 @@ fn variables_of_git_that_name_another_repository_have_no_effect() {
     assert_eq!(snapshot.json["path"], ws.root().to_str().unwrap());
 }
 
-// Promise 6; S061; behaviour 1.6; faults G24
 #[test]
 fn snapshots_outlive_gc_rewritten_history_and_the_repository_itself() {
     let ws = TestWorkspace::repository();
@@ -675,7 +651,6 @@ fn snapshots_outlive_gc_rewritten_history_and_the_repository_itself() {
     ws.stillframe(["verify"]).ok();
 }
 
-// Promise 2
 #[test]
 fn a_capture_touches_nothing_of_the_user() {
     let ws = (shapes::named("dirty").make)();
@@ -771,7 +746,7 @@ fn a_state_directory_on_another_file_system_works() {
     oracle::fsck(&elsewhere.path().join("state"));
 }
 
-// Faults R07 and the cache of directories: whatever keeps sizes and mtimes
+// The cache of directories is not fooled by whatever keeps sizes and mtimes
 #[test]
 fn swapped_files_and_directories_are_seen() {
     let ws = TestWorkspace::repository();
@@ -839,7 +814,7 @@ fn a_workspace_that_was_deleted_and_made_again_is_put_back() {
     view::same(&before, &view::worktree(ws.root()), "everything is back");
 }
 
-// DESIGN D1: the store is the truth; faults D04
+// The store is the truth
 #[test]
 fn without_the_log_snapshots_are_found_in_the_store() {
     let ws = TestWorkspace::repository();

@@ -1,5 +1,6 @@
 //! The command line itself: forms, streams, exit codes, help.
 
+use stillframe_tests::capability::{self, Capability};
 use stillframe_tests::{Snap, TestWorkspace, json};
 
 const COMMANDS: [&str; 14] = [
@@ -49,7 +50,7 @@ fn completions_are_made_for_every_shell() {
     ws.stillframe(["completions", "no-such-shell"]).exits(2);
 }
 
-// DESIGN 6: exit code 2
+// Usage errors exit with 2
 #[test]
 fn errors_of_usage_are_2_and_write_nothing() {
     let ws = TestWorkspace::repository();
@@ -73,7 +74,7 @@ fn errors_of_usage_are_2_and_write_nothing() {
     assert!(!ws.state().join("workspaces").exists(), "nothing was made");
 }
 
-// DESIGN 6: one line on stderr that says what and what to do
+// A failure is one line on stderr that says what, and what to do
 #[test]
 fn a_failure_is_one_line_on_stderr() {
     let ws = TestWorkspace::repository();
@@ -93,7 +94,7 @@ fn a_failure_is_one_line_on_stderr() {
     }
 }
 
-// DESIGN 6: a failure with --json
+// A failure with `--json` is a document too
 #[test]
 fn a_failure_with_json_is_a_document_and_keeps_its_exit_code() {
     let ws = TestWorkspace::repository();
@@ -113,7 +114,7 @@ fn a_failure_with_json_is_a_document_and_keeps_its_exit_code() {
     assert!(!message.ends_with('.'), "{message}");
 }
 
-// DESIGN 6: before and after the subcommand
+// `--json` and `--workspace` work before and after the subcommand
 #[test]
 fn json_and_workspace_work_before_and_after_the_subcommand() {
     let ws = TestWorkspace::repository();
@@ -135,7 +136,7 @@ fn json_and_workspace_work_before_and_after_the_subcommand() {
     assert_eq!(output.json(), serde_json::json!([]));
 }
 
-// DESIGN 6: list, runs and artifact list print an array
+// `list`, `runs` and `artifact list` print an array
 #[test]
 fn lists_are_arrays_also_when_empty() {
     let ws = TestWorkspace::repository();
@@ -195,7 +196,7 @@ fn answers_for_people_go_to_stdout() {
     );
 }
 
-// DESIGN 6: on a pipe
+// On a pipe nothing is said on stderr
 #[test]
 fn stderr_of_a_json_command_on_a_pipe_is_empty() {
     let ws = TestWorkspace::repository();
@@ -234,7 +235,7 @@ fn an_omission_that_is_not_ignored_is_a_warning() {
     assert!(output.stderr_text().contains("pipe"), "{output}");
 }
 
-// S115; DESIGN 6: on a pipe silence, on a terminal the same result
+// On a pipe silence, on a terminal the same result
 #[test]
 fn a_snapshot_without_json_says_its_id_and_no_progress_on_a_pipe() {
     let ws = TestWorkspace::repository();
@@ -270,7 +271,7 @@ fn pty(ws: &TestWorkspace, command: &str) -> Option<stillframe_tests::Output> {
         .output()
         .is_err()
     {
-        stillframe_tests::capability::skipped("there is no script(1)");
+        capability::skipped(Capability::Script, "there is no script(1)");
         return None;
     }
     let mut call = stillframe_tests::Call::new("script", ws.root())
@@ -319,7 +320,6 @@ fn why_has_an_answer_for_every_kind_of_path() {
     ws.try_json(["why", "../outside"]).refused("InvalidOptions");
 }
 
-// DESIGN D9
 #[test]
 fn why_says_that_a_path_is_kept_in_the_session() {
     let ws = TestWorkspace::repository();

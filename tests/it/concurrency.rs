@@ -16,7 +16,6 @@ impl Drop for Stop<'_> {
     }
 }
 
-// S088
 #[test]
 fn eight_processes_take_a_snapshot_each_at_once() {
     let ws = TestWorkspace::repository();
@@ -56,7 +55,7 @@ fn processes_with_one_new_state_directory_and_several_workspaces_all_succeed() {
     }
 }
 
-// The issue: twice at once, both succeed or one says Busy and by whom; behaviour 5.5
+// Twice at once, both succeed or one says Busy and by whom
 #[test]
 fn of_two_runs_at_once_the_second_waits_or_names_the_first() {
     let ws = TestWorkspace::repository();
@@ -101,7 +100,6 @@ fn two_short_runs_at_once_do_not_mix() {
     }
 }
 
-// S090; faults C10
 #[test]
 fn a_lock_whose_holder_died_is_free() {
     let ws = TestWorkspace::repository();
@@ -120,7 +118,6 @@ fn a_lock_whose_holder_died_is_free() {
     );
 }
 
-// S091
 #[test]
 fn a_lock_of_gits_own_does_not_matter_to_a_capture() {
     let ws = TestWorkspace::repository();
@@ -136,7 +133,6 @@ fn a_lock_of_gits_own_does_not_matter_to_a_capture() {
     ws.untouched(|| ws.snapshot());
 }
 
-// S095
 #[test]
 fn two_restores_at_once_come_one_after_the_other() {
     let ws = TestWorkspace::repository();
@@ -166,7 +162,7 @@ fn two_restores_at_once_come_one_after_the_other() {
     }
 }
 
-// S095: a plan that the first makes stale
+// A plan that the first makes stale
 #[test]
 fn a_plan_that_another_restore_made_stale_is_a_conflict() {
     let ws = TestWorkspace::repository();
@@ -182,7 +178,6 @@ fn a_plan_that_another_restore_made_stale_is_a_conflict() {
     assert_eq!(ws.text("README"), "edited\n");
 }
 
-// S089
 #[test]
 fn a_capture_ends_while_files_come_and_go() {
     let ws = TestWorkspace::repository();
@@ -225,7 +220,6 @@ fn a_capture_ends_while_files_come_and_go() {
     });
 }
 
-// Faults C09
 #[test]
 fn everything_at_once_leaves_a_whole_store_and_a_log_without_gaps() {
     let ws = TestWorkspace::repository();
@@ -256,7 +250,7 @@ fn everything_at_once_leaves_a_whole_store_and_a_log_without_gaps() {
     ws.stillframe(["verify"]).ok();
 }
 
-// Faults F11, in small: the user's git goes on while snapshots are taken
+// The user's git goes on while snapshots are taken
 #[test]
 fn the_users_git_never_fails_because_of_a_capture() {
     let ws = TestWorkspace::repository();

@@ -21,7 +21,6 @@ fn killed_at(call: Call, calls: &str, nth: usize) -> Output {
     .run()
 }
 
-// S075, S073, S074; promise 3; faults K02
 #[test]
 fn a_restore_killed_at_any_step_ends_before_or_after() {
     if !capability::can_inject() {
@@ -72,7 +71,7 @@ fn a_restore_killed_at_any_step_ends_before_or_after() {
     );
 }
 
-// Promise 3; DESIGN 6: `undo` takes the latest run, restore or undo
+// `undo` takes the latest run, restore or undo
 #[test]
 fn a_restore_that_was_killed_is_the_one_that_undo_takes_back() {
     if !capability::can_inject() {
@@ -114,7 +113,6 @@ fn a_restore_that_was_killed_is_the_one_that_undo_takes_back() {
     );
 }
 
-// Faults K01; promise 9; DESIGN D6
 #[test]
 fn a_capture_killed_at_any_step_leaves_a_whole_store() {
     if !capability::can_inject() {
@@ -153,7 +151,6 @@ fn a_capture_killed_at_any_step_leaves_a_whole_store() {
     assert_eq!(ws.snapshot().tree(), oracle::raw_tree(&ws));
 }
 
-// Faults K03; invariant 11
 #[test]
 fn a_rollback_killed_at_any_step_leaves_files_index_and_branch_together() {
     if !capability::can_inject() {
@@ -230,12 +227,21 @@ fn a_rollback_killed_at_any_step_leaves_files_index_and_branch_together() {
     assert!(endings.contains("rolled back"), "{endings:?}");
 }
 
-// S080; faults R10; DESIGN D7
 #[test]
 fn a_path_that_changes_while_a_restore_applies_is_kept_and_named() {
     if !capability::can_inject() {
         return;
     }
+    // A busy machine may be done with the restore before this one comes to look.
+    let is_seen = (0..5).any(|_| a_path_changes_while_a_restore_applies());
+    assert!(
+        is_seen,
+        "each rename waits, so that somebody else is quicker"
+    );
+}
+
+/// Whether anybody was in time to write.
+fn a_path_changes_while_a_restore_applies() -> bool {
     let ws = TestWorkspace::repository();
     for i in 0..6 {
         ws.write(format!("f{i}"), "captured\n");
@@ -271,11 +277,12 @@ fn a_path_that_changes_while_a_restore_applies_is_kept_and_named() {
     });
     let outcome = running.wait().ok().json();
     let Some(i) = changed else {
-        return capability::skipped("the restore was done before anybody could write");
+        return false;
     };
     let name = format!("f{i}");
     assert_eq!(ws.text(&name), "by somebody else, meanwhile\n", "{outcome}");
     assert_eq!(json::names_in(&outcome["skipped"]), [name], "{outcome}");
+    true
 }
 
 /// Tells the other thread to stop, also when this one panics.
@@ -307,7 +314,6 @@ fn while_a_directory_flickers(ws: &TestWorkspace, work: impl FnOnce()) {
     });
 }
 
-// Faults R02, R03; invariant 12
 #[test]
 fn a_directory_that_flickers_into_a_link_is_never_read_through() {
     let ws = TestWorkspace::repository();
@@ -332,7 +338,6 @@ fn a_directory_that_flickers_into_a_link_is_never_read_through() {
     });
 }
 
-// Faults W05, R03; invariant 12
 #[test]
 fn a_directory_that_flickers_into_a_link_is_never_written_through() {
     let ws = TestWorkspace::repository();
@@ -355,7 +360,7 @@ fn a_directory_that_flickers_into_a_link_is_never_written_through() {
     let _ = fs::remove_dir_all(ws.base().join("aside"));
 }
 
-// S051, S052; faults G17, G18: a store that somebody has tampered with
+// A store that somebody has tampered with
 #[test]
 fn a_tree_with_names_that_lead_elsewhere_writes_nothing() {
     for name in ["..", ".git", ".GIT", "a/../../x", "", "."] {

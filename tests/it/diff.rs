@@ -8,7 +8,6 @@ fn names(diff: &serde_json::Value, key: &str) -> Vec<String> {
     json::names(&diff[key])
 }
 
-// DESIGN 6
 #[test]
 fn a_document_of_a_diff_has_exactly_the_keys_of_the_design() {
     let ws = TestWorkspace::repository();
@@ -41,7 +40,7 @@ fn a_document_of_a_diff_has_exactly_the_keys_of_the_design() {
     assert_eq!(diff["to_ref"], to.reference());
 }
 
-// Behaviour 2.2: capture off for a plain diff
+// A diff without `--patch` makes no patch
 #[test]
 fn a_plain_diff_has_no_patch() {
     let ws = TestWorkspace::repository();
@@ -56,7 +55,6 @@ fn a_plain_diff_has_no_patch() {
     assert_eq!(diff["patch_truncated"], false);
 }
 
-// S081; behaviour 2.1
 #[test]
 fn status_and_counts_are_those_of_git() {
     let ws = TestWorkspace::repository();
@@ -114,7 +112,6 @@ fn status_and_counts_are_those_of_git() {
     assert_eq!(diff["files_changed"], status.lines().count());
 }
 
-// S081
 #[test]
 fn no_change_is_zero_files() {
     let ws = TestWorkspace::repository();
@@ -128,7 +125,6 @@ fn no_change_is_zero_files() {
     assert_eq!(diff["patch_bytes"], 0);
 }
 
-// S083; behaviour 4.3
 #[test]
 fn any_two_snapshots_are_compared_in_either_order() {
     let ws = TestWorkspace::repository();
@@ -170,7 +166,6 @@ fn comparing_with_now_takes_no_snapshot_that_is_listed() {
     assert_eq!(ws.json(["list"]).as_array().unwrap().len(), 1);
 }
 
-// S085
 #[test]
 fn a_change_of_white_space_is_a_change() {
     let ws = TestWorkspace::repository();
@@ -184,7 +179,6 @@ fn a_change_of_white_space_is_a_change() {
     oracle::applies(&json::patch_bytes(&diff["patch"]), before.path(), ws.root());
 }
 
-// S082, S086
 #[test]
 fn what_cannot_be_compared_is_an_error_and_never_an_empty_diff() {
     let ws = TestWorkspace::repository();
@@ -214,7 +208,7 @@ fn snapshots_of_two_backends_cannot_be_compared() {
     );
 }
 
-// Behaviour 2.3; promise of the patch: git apply turns before into after
+// What a patch is for: `git apply` turns before into after
 #[test]
 fn git_apply_turns_before_into_after() {
     let ws = TestWorkspace::repository();
@@ -305,7 +299,6 @@ fn every_step_of_a_history_applies() {
     }
 }
 
-// Behaviour 2.3
 #[test]
 fn a_rename_is_a_deletion_and_an_addition() {
     let ws = TestWorkspace::repository();
@@ -319,7 +312,6 @@ fn a_rename_is_a_deletion_and_an_addition() {
     assert_eq!(diff["files_changed"], 2);
 }
 
-// Behaviour 2.1
 #[test]
 fn kinds_and_links_are_modifications_and_directories_are_not_entries() {
     let ws = TestWorkspace::repository();
@@ -371,7 +363,6 @@ fn changed_paths_are_sorted_by_bytes_and_divided_without_overlap() {
     assert_eq!(diff["files_changed"], changed.len());
 }
 
-// Behaviour 2.3
 #[test]
 fn configuration_has_no_influence_on_a_patch() {
     let plain = patch_with(&[]);
@@ -419,7 +410,6 @@ fn a_patch_that_is_no_text_is_base64_in_json() {
     oracle::applies(&json::patch_bytes(&diff["patch"]), before.path(), ws.root());
 }
 
-// S084; behaviour 2.2
 #[test]
 fn nothing_is_ever_cut_short() {
     let ws = TestWorkspace::repository();
@@ -497,7 +487,7 @@ fn a_run_reports_the_same_diff_as_its_snapshots() {
     );
 }
 
-// DESIGN 1: exactly what a run changed. Counts and lists stay git's, so a script sees what git says
+// Exactly what a run changed. Counts and lists stay git's, so a script sees what git says
 #[test]
 fn permissions_and_empty_directories_are_told_and_gits_own_forms_stay_gits() {
     for ws in [TestWorkspace::repository(), TestWorkspace::plain()] {

@@ -47,7 +47,6 @@ impl SmallState {
     }
 }
 
-// The issue: a full disk; faults E01; DESIGN D6
 #[test]
 fn a_full_disk_is_no_space_and_publishes_nothing() {
     let Some(small) = SmallState::new("8m") else {
@@ -77,7 +76,7 @@ fn a_full_disk_is_no_space_and_publishes_nothing() {
     small.call(&["verify"]).ok();
 }
 
-// S072: the guard cannot be taken
+// Without a guard nothing is replaced
 #[test]
 fn without_room_for_the_guard_nothing_is_restored() {
     let Some(small) = SmallState::new("8m") else {
@@ -94,7 +93,6 @@ fn without_room_for_the_guard_nothing_is_restored() {
     assert_eq!(small.ws.text("README"), "hello\n");
 }
 
-// Promise 8
 #[test]
 fn a_disk_that_fills_up_during_a_run_does_not_hide_its_result() {
     let Some(small) = SmallState::new("8m") else {
@@ -109,7 +107,6 @@ fn a_disk_that_fills_up_during_a_run_does_not_hide_its_result() {
     assert_eq!(run["workspace"]["error"]["kind"], "NoSpace", "{run}");
 }
 
-// The issue: a read-only state directory
 #[test]
 fn a_read_only_state_directory_is_a_typed_error() {
     let Some(small) = SmallState::new("8m") else {
@@ -163,7 +160,7 @@ impl SmallWorkspace {
     }
 }
 
-// Faults E03, E14: the workspace's own disk is full before the point of no return
+// The workspace's own disk is full before the point of no return
 #[test]
 fn a_full_workspace_is_found_before_anything_is_replaced() {
     let Some(small) = SmallWorkspace::new() else {
@@ -190,7 +187,7 @@ fn a_full_workspace_is_found_before_anything_is_replaced() {
     assert_eq!(fs::read(dir.join("big")).unwrap().len(), 2 << 20);
 }
 
-// Faults E14: no place outside of the workspace is on its file system
+// No place outside of the workspace is on its file system
 #[test]
 fn a_workspace_that_is_a_mount_of_its_own_is_restored_or_refused_untouched() {
     let Some(small) = SmallWorkspace::new() else {
@@ -216,7 +213,7 @@ fn a_workspace_that_is_a_mount_of_its_own_is_restored_or_refused_untouched() {
     assert_eq!(names.len(), 2, "nothing is left in it: {names:?}");
 }
 
-// Faults E11 for the workspace: a capture of what cannot be written works
+// A capture of what cannot be written works
 #[test]
 fn a_read_only_workspace_is_captured() {
     let Some(mounts) = Mounts::new() else { return };

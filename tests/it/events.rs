@@ -13,7 +13,6 @@ fn of_type<'a>(events: &'a [Value], wanted: &str) -> Vec<&'a Value> {
     events.iter().filter(|e| e["type"] == wanted).collect()
 }
 
-// DESIGN 5, 6; behaviour 6.2, 5.2, 5.5
 #[test]
 fn a_run_writes_two_snapshots_and_one_diff() {
     let ws = TestWorkspace::repository();
@@ -103,7 +102,6 @@ fn a_rollback_is_an_event_that_names_its_guard() {
     assert_eq!(of_type(&events, "run_failed").len(), 1);
 }
 
-// S010
 #[test]
 fn two_snapshots_without_a_change_are_two_events_in_a_row() {
     let ws = TestWorkspace::repository();
@@ -117,7 +115,7 @@ fn two_snapshots_without_a_change_are_two_events_in_a_row() {
     assert_eq!(b, a + 1, "consecutive");
 }
 
-// DESIGN 6: numbers start at 1 in each session; behaviour 6.2
+// Numbers start at 1 in each session
 #[test]
 fn sequence_numbers_start_at_one_in_each_session_and_have_no_gap() {
     let ws = TestWorkspace::repository();
@@ -138,7 +136,7 @@ fn sequence_numbers_start_at_one_in_each_session_and_have_no_gap() {
     assert!(ws.events(["--session", "a"]).len() > ws.events(["--session", "b"]).len());
 }
 
-// DESIGN 6: --after N needs --session
+// `--after` counts within a session, so it needs one
 #[test]
 fn a_reader_goes_on_where_it_stopped() {
     let ws = TestWorkspace::repository();
@@ -198,7 +196,6 @@ fn a_follower_sees_what_comes() {
     follower.kill();
 }
 
-// S114; behaviour 6.2
 #[test]
 fn events_tell_of_start_outcome_and_counts_and_of_no_content() {
     let ws = TestWorkspace::repository();
@@ -250,7 +247,6 @@ fn an_unknown_session_has_no_events_or_is_not_found() {
     }
 }
 
-// Behaviour 0.2; faults I03
 #[test]
 fn a_session_id_is_letters_digits_and_three_signs() {
     let ws = TestWorkspace::repository();

@@ -15,7 +15,6 @@ fn captured(options: &[&str], files: &[&str]) -> Vec<String> {
     json::names(&ws.diff(&empty, &full)["added"])
 }
 
-// Behaviour 1.6, 1.4; S037
 #[test]
 fn directories_with_the_default_names_are_left_out_at_any_depth() {
     let files = [
@@ -63,7 +62,6 @@ fn directories_with_the_default_names_are_left_out_at_any_depth() {
     );
 }
 
-// Behaviour 1.6
 #[test]
 fn names_and_globs_add_to_the_default_names() {
     let files = [
@@ -116,7 +114,6 @@ fn a_path_with_a_slash_counts_from_the_root_and_a_glob_is_anchored() {
     );
 }
 
-// Behaviour 4.3; DESIGN D10
 #[test]
 fn with_kept_content_a_restore_gives_back_every_path() {
     let ws = TestWorkspace::plain();
@@ -150,7 +147,7 @@ fn with_kept_content_a_restore_gives_back_every_path() {
     );
 }
 
-// Behaviour 4.3: Unsupported, and the workspace unchanged
+// Unsupported, and the workspace unchanged
 #[test]
 fn without_kept_content_a_restore_is_refused() {
     let ws = TestWorkspace::plain();
@@ -163,7 +160,7 @@ fn without_kept_content_a_restore_is_refused() {
     });
 }
 
-// Behaviour 2.1: counts and patch of the hash backend
+// The hash backend counts no lines and makes no patch
 #[test]
 fn a_diff_of_hashes_has_paths_and_no_lines() {
     let ws = TestWorkspace::plain();
@@ -192,7 +189,6 @@ fn a_diff_of_hashes_has_paths_and_no_lines() {
     assert_eq!(diff["has_patch"], false);
 }
 
-// Behaviour 2.3
 #[test]
 fn changes_inside_a_left_out_directory_are_no_changes() {
     let ws = TestWorkspace::plain();
@@ -209,7 +205,6 @@ fn changes_inside_a_left_out_directory_are_no_changes() {
     );
 }
 
-// Behaviour 1.2; invariant 14
 #[test]
 fn the_reference_says_what_is_there_and_nothing_else() {
     let ws = TestWorkspace::plain();
@@ -244,7 +239,7 @@ fn the_reference_says_what_is_there_and_nothing_else() {
     assert_eq!(first.reference().len(), 64, "a blake3 in hexadecimal");
 }
 
-// Behaviour 1.7: two trees that share a digest of path and hash lines
+// Two trees that share a digest of path and hash lines
 #[test]
 fn fields_cannot_run_into_one_another() {
     let one = TestWorkspace::plain();
@@ -295,7 +290,6 @@ fn gitignore_means_nothing_to_it() {
     assert!(snapshot.omissions().is_empty());
 }
 
-// Behaviour 2.1
 #[test]
 fn snapshots_of_two_directories_may_be_compared_by_a_host() {
     let mut ws = TestWorkspace::plain();
@@ -362,7 +356,7 @@ fn undo_works_with_kept_content() {
     assert!(!ws.exists("new"));
 }
 
-// Behaviour 1.7: wildcard characters in the path of the workspace
+// Wildcard characters in the path of the workspace
 #[test]
 fn wildcards_in_the_path_of_the_workspace_are_characters() {
     let mut ws = TestWorkspace::plain();
@@ -399,7 +393,7 @@ fn an_empty_directory_is_captured() {
     assert_eq!(view::worktree(ws.root()).paths(), NOTHING);
 }
 
-// Promise 2 for plain directories
+// A capture of a plain directory changes nothing in it
 #[test]
 fn a_capture_touches_nothing() {
     let ws = TestWorkspace::plain();
@@ -412,7 +406,7 @@ fn a_capture_touches_nothing() {
     });
 }
 
-// Faults D01 for the hash backend
+// Damaged content is named and never handed out
 #[test]
 fn a_flipped_bit_in_kept_content_is_found() {
     let mut ws = TestWorkspace::plain();

@@ -3,7 +3,7 @@
 use std::fs;
 
 use stillframe_tests::canary::{self, Canary, TRAPS, Trip};
-use stillframe_tests::{Snap, TestWorkspace, json, oracle, view};
+use stillframe_tests::{Snap, TestWorkspace, capability, json, oracle, view};
 
 /// Arms one trap, proves that git itself runs into it, and then does everything that Stillframe
 /// does around files.
@@ -51,7 +51,6 @@ fn nothing_fires(name: &str) {
 
 macro_rules! traps {
     ($($name:ident)*) => {
-        // S111; faults G03 to G07; promise 5
         mod trap {
             $(
                 #[test]
@@ -98,7 +97,6 @@ traps! {
     attributes_file
 }
 
-// DESIGN 6; faults G01: a FIFO among the repository's own files is an answer at once
 #[test]
 fn a_fifo_among_the_repositorys_own_files_is_a_hostile_repository_at_once() {
     for name in [
@@ -127,7 +125,7 @@ fn a_fifo_among_the_repositorys_own_files_is_a_hostile_repository_at_once() {
     }
 }
 
-// Faults G01: files that only some repositories have
+// Files that only some repositories have
 #[test]
 fn a_fifo_in_a_rarer_place_never_makes_it_wait() {
     for name in [
@@ -160,7 +158,6 @@ fn a_fifo_in_a_rarer_place_never_makes_it_wait() {
     }
 }
 
-// Faults G01
 #[test]
 fn links_to_endless_devices_never_make_it_read_for_ever() {
     for name in [
@@ -186,7 +183,6 @@ fn links_to_endless_devices_never_make_it_read_for_ever() {
     }
 }
 
-// Faults G02; DESIGN 6
 #[test]
 fn a_work_tree_elsewhere_is_ignored_and_not_obeyed() {
     let ws = TestWorkspace::repository();
@@ -208,7 +204,6 @@ fn a_work_tree_elsewhere_is_ignored_and_not_obeyed() {
     );
 }
 
-// DESIGN 6
 #[test]
 fn a_repository_that_calls_itself_bare_in_a_work_tree_is_captured() {
     let ws = TestWorkspace::repository();
@@ -219,11 +214,10 @@ fn a_repository_that_calls_itself_bare_in_a_work_tree_is_captured() {
     assert_eq!(snapshot.tree(), oracle::raw_tree(&ws));
 }
 
-// Faults G22
 #[test]
 fn a_repository_of_another_user_is_refused_and_the_owner_named() {
-    if !rustix::process::geteuid().is_root() {
-        return stillframe_tests::capability::skipped("only root can give files away");
+    if !capability::is_root() {
+        return;
     }
     let ws = TestWorkspace::repository();
     for entry in walkdir::WalkDir::new(ws.root()) {
@@ -233,7 +227,6 @@ fn a_repository_of_another_user_is_refused_and_the_owner_named() {
     assert!(message.contains("4242"), "it names the owner: {message}");
 }
 
-// Faults G12: alternates to itself, in a circle, to nowhere
 #[test]
 fn alternates_that_lead_in_a_circle_or_nowhere_do_not_matter() {
     for target in [
@@ -261,7 +254,7 @@ fn alternates_that_lead_in_a_circle_or_nowhere_do_not_matter() {
     }
 }
 
-// Faults G13: for a clean tracked file the worktree's bytes are stored instead
+// For a clean tracked file the worktree's bytes are stored instead
 #[test]
 fn a_damaged_object_of_the_user_does_not_stop_a_capture() {
     for damage in [
@@ -289,7 +282,7 @@ fn a_damaged_object_of_the_user_does_not_stop_a_capture() {
     }
 }
 
-// Faults G13, G14; partial clones
+// As in a partial clone
 #[test]
 fn a_missing_object_of_the_user_is_taken_from_the_file() {
     let ws = TestWorkspace::repository();
@@ -303,7 +296,7 @@ fn a_missing_object_of_the_user_is_taken_from_the_file() {
     assert_eq!(ws.text("clean"), "the content of a clean tracked file\n");
 }
 
-// Behaviour 14: an object of a partial clone that is not here; faults G21: never the network
+// An object that is not here is never asked for: not even by the network that git would use
 #[test]
 fn nothing_is_fetched_for_a_partial_clone() {
     let ws = (stillframe_tests::shapes::named("partial_clone").make)();
@@ -321,7 +314,7 @@ fn nothing_is_fetched_for_a_partial_clone() {
     assert_eq!(snapshot.tree(), oracle::raw_tree(&ws));
 }
 
-// A broken repository is an error, never "no repository"; behaviour 1.1
+// A broken repository is an error, never "no repository"
 #[test]
 fn a_damaged_repository_is_an_error_and_never_taken_for_none() {
     let damages: [(&str, &[u8]); 6] = [
@@ -373,7 +366,7 @@ fn a_git_file_that_leads_nowhere_is_an_error() {
     }
 }
 
-// Faults G09: the run points .git at another repository
+// The run points .git at another repository
 #[test]
 fn a_git_file_rewritten_to_another_repository_touches_nothing_there() {
     let ws = TestWorkspace::repository();
@@ -402,7 +395,7 @@ fn a_git_file_rewritten_to_another_repository_touches_nothing_there() {
     assert_eq!(ws.text("README"), "hello\n", "the files are");
 }
 
-// Faults G10: a directory of refs, or a loose ref, is a link to outside
+// A directory of refs, or a loose ref, is a link to outside
 #[test]
 fn refs_that_are_links_are_not_written_through() {
     let ws = TestWorkspace::repository();
@@ -428,7 +421,6 @@ fn refs_that_are_links_are_not_written_through() {
     );
 }
 
-// Faults W30
 #[test]
 fn a_gitmodules_with_hostile_values_is_plain_content() {
     let ws = TestWorkspace::repository();
@@ -443,7 +435,7 @@ fn a_gitmodules_with_hostile_values_is_plain_content() {
     assert!(!ws.exists("fired"));
 }
 
-// Faults W05 and the race R03, in small: the swap happens between capture and restore
+// The swap happens between capture and restore
 #[test]
 fn a_run_that_swaps_a_directory_for_a_link_is_taken_back_without_following_it() {
     let ws = TestWorkspace::repository();

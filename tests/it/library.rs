@@ -52,7 +52,6 @@ fn path(text: &str) -> RelPath {
     RelPath::new(text).unwrap()
 }
 
-// S002
 #[test]
 fn an_ignored_file_that_the_host_includes_is_captured_and_restored() {
     let ws = TestWorkspace::repository();
@@ -74,7 +73,6 @@ fn an_ignored_file_that_the_host_includes_is_captured_and_restored() {
     assert_eq!(ws.text("b.env"), "2\n");
 }
 
-// S040
 #[test]
 fn a_file_at_the_cap_is_captured_and_one_byte_over_it_is_not() {
     let ws = TestWorkspace::repository();
@@ -94,7 +92,6 @@ fn a_file_at_the_cap_is_captured_and_one_byte_over_it_is_not() {
     assert!(unlimited.omissions().is_empty(), "zero is no limit");
 }
 
-// S036
 #[test]
 fn what_the_snapshot_left_out_is_preserved_whatever_the_cap_is_today() {
     let ws = TestWorkspace::repository();
@@ -106,7 +103,7 @@ fn what_the_snapshot_left_out_is_preserved_whatever_the_cap_is_today() {
     assert_eq!(ws.text("big"), "y".repeat(50), "its coverage decides");
 }
 
-// S102; behaviour 4.3; DESIGN D8: somebody else's commit after the after-snapshot
+// Somebody else's commit after the after-snapshot
 #[test]
 fn a_branch_that_somebody_else_moved_is_head_moved_and_nothing_is_touched() {
     let ws = TestWorkspace::repository();
@@ -136,7 +133,7 @@ fn a_branch_that_somebody_else_moved_is_head_moved_and_nothing_is_touched() {
     assert!(!error.touched());
 }
 
-// DESIGN D8; behaviour 4.2: HEAD itself was switched by somebody else
+// HEAD itself was switched by somebody else
 #[test]
 fn a_head_that_somebody_else_switched_is_head_moved() {
     let ws = TestWorkspace::repository();
@@ -163,7 +160,6 @@ fn a_head_that_somebody_else_switched_is_head_moved() {
     assert_eq!(error.kind(), ErrorKind::HeadMoved, "{error}");
 }
 
-// S097
 #[test]
 fn a_spent_budget_is_a_typed_failure_and_publishes_nothing() {
     let ws = TestWorkspace::repository();
@@ -190,7 +186,7 @@ fn a_spent_budget_is_a_typed_failure_and_publishes_nothing() {
     );
 }
 
-// Behaviour 1.6: detect answers with its reason
+// `detect` answers with its reason
 #[test]
 fn detect_answers_with_the_backend_and_its_reason() {
     let git = Host::of(&TestWorkspace::repository());
@@ -207,7 +203,7 @@ fn detect_answers_with_the_backend_and_its_reason() {
     );
 }
 
-// Behaviour 2.3: the snapshot library alone keeps no artifact
+// The snapshot library alone keeps no artifact
 #[test]
 fn a_patch_over_the_cap_is_whole_in_the_sink_and_not_embedded() {
     let ws = TestWorkspace::repository();
@@ -230,7 +226,6 @@ fn a_patch_over_the_cap_is_whole_in_the_sink_and_not_embedded() {
     assert!(sink.len() > 10_000, "the whole of it");
 }
 
-// The issue: a cap of zero
 #[test]
 fn a_cap_of_zero_is_invalid() {
     let ws = TestWorkspace::repository();

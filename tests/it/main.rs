@@ -1,9 +1,13 @@
 //! Acceptance tests, from the outside: the built program, its JSON documents, its exit codes, and
-//! what it does to files. Names in comments such as S001 are those of the project's scenarios.
+//! what it does to files.
 
 #![expect(
     clippy::unwrap_used,
     reason = "a test that cannot go on has failed, and says where"
+)]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests start the program under test, and those that are its oracles"
 )]
 
 mod artifact_store;
@@ -22,7 +26,9 @@ mod examples;
 mod hash;
 mod hostile;
 mod library;
+mod memory;
 mod names_types;
+mod programs;
 mod properties;
 mod real_repositories;
 mod restore;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
-use stillframe_tests::capability::{Immutable, Mounts};
+use stillframe_tests::capability::{self, Capability, Immutable, Mounts};
 use stillframe_tests::{TestWorkspace, json, oracle, view};
 
 fn round_trip_of(names: &[&[u8]]) {
@@ -32,7 +32,6 @@ fn round_trip_of(names: &[&[u8]]) {
     view::same(&before, &view::worktree(ws.root()), "every name comes back");
 }
 
-// S043
 #[test]
 fn names_of_every_script_are_exact() {
     round_trip_of(&[
@@ -46,7 +45,6 @@ fn names_of_every_script_are_exact() {
     ]);
 }
 
-// S044
 #[test]
 fn spaces_dashes_hidden_and_long_names_are_exact() {
     let long = "l".repeat(255);
@@ -63,7 +61,6 @@ fn spaces_dashes_hidden_and_long_names_are_exact() {
     ]);
 }
 
-// S045; faults W15
 #[test]
 fn control_characters_quotes_and_bytes_are_exact() {
     round_trip_of(&[
@@ -87,7 +84,6 @@ fn control_characters_quotes_and_bytes_are_exact() {
     ]);
 }
 
-// Faults I08
 #[test]
 fn a_terminal_that_shows_a_name_executes_nothing() {
     let ws = TestWorkspace::repository();
@@ -110,7 +106,7 @@ fn a_terminal_that_shows_a_name_executes_nothing() {
     }
 }
 
-// A newline in a name, and a backslash and an n, used to be printed alike
+// A newline in a name is not a backslash and an n
 #[test]
 fn no_two_names_are_printed_alike() {
     let ws = TestWorkspace::repository();
@@ -153,7 +149,6 @@ fn no_two_names_are_printed_alike() {
     }
 }
 
-// S046
 #[test]
 fn links_are_stored_as_links_and_never_followed() {
     let ws = TestWorkspace::repository();
@@ -193,7 +188,6 @@ fn links_are_stored_as_links_and_never_followed() {
     view::same(&before, &view::worktree(ws.root()), "links are back");
 }
 
-// S047
 #[test]
 fn links_in_a_circle_end() {
     let ws = TestWorkspace::repository();
@@ -206,7 +200,6 @@ fn links_in_a_circle_end() {
     assert_eq!(snapshot.count("files"), 5);
 }
 
-// S048; faults W01
 #[test]
 fn fifos_sockets_and_devices_are_named_and_never_opened() {
     let ws = TestWorkspace::repository();
@@ -239,7 +232,6 @@ fn fifos_sockets_and_devices_are_named_and_never_opened() {
     );
 }
 
-// Faults W08; DESIGN 6
 #[test]
 fn a_fifo_in_the_way_is_moved_aside_unopened_and_named() {
     let ws = TestWorkspace::repository();
@@ -265,7 +257,6 @@ fn a_fifo_in_the_way_is_moved_aside_unopened_and_named() {
     }
 }
 
-// S049; faults W09, W10
 #[test]
 fn a_file_becomes_a_directory_and_the_reverse_both_ways() {
     let ws = TestWorkspace::repository();
@@ -292,7 +283,7 @@ fn a_file_becomes_a_directory_and_the_reverse_both_ways() {
     view::same(&second_view, &view::worktree(ws.root()), "and forth");
 }
 
-// Faults W09: the directory holds something that no snapshot has
+// The directory holds something that no snapshot has
 #[test]
 fn a_directory_with_ignored_content_in_the_place_of_a_file_is_kept() {
     let ws = TestWorkspace::repository();
@@ -310,7 +301,6 @@ fn a_directory_with_ignored_content_in_the_place_of_a_file_is_kept() {
     );
 }
 
-// S050; faults W05
 #[test]
 fn a_directory_that_became_a_link_to_outside_is_replaced_and_nothing_outside_is_touched() {
     let ws = TestWorkspace::repository();
@@ -332,7 +322,7 @@ fn a_directory_that_became_a_link_to_outside_is_replaced_and_nothing_outside_is_
     );
 }
 
-// S050: the reverse, a removal below what is a link today
+// The reverse, a removal below what is a link today
 #[test]
 fn nothing_is_removed_through_a_link() {
     let ws = TestWorkspace::repository();
@@ -346,7 +336,6 @@ fn nothing_is_removed_through_a_link() {
     assert_eq!(fs::read(ws.outside().join("file")).unwrap(), b"not ours\n");
 }
 
-// Faults W06
 #[test]
 fn a_file_that_became_a_link_is_replaced_and_the_target_untouched() {
     let ws = TestWorkspace::repository();
@@ -361,7 +350,6 @@ fn a_file_that_became_a_link_is_replaced_and_the_target_untouched() {
     assert_eq!(fs::read(&target).unwrap(), b"not ours\n");
 }
 
-// Faults W07; behaviour 4.1
 #[test]
 fn another_name_of_a_restored_file_keeps_its_bytes() {
     let ws = TestWorkspace::repository();
@@ -378,7 +366,7 @@ fn another_name_of_a_restored_file_keeps_its_bytes() {
     );
 }
 
-// Behaviour 4.1: new content arrives by rename
+// New content arrives by rename
 #[test]
 fn whoever_has_a_restored_file_open_keeps_the_old_bytes() {
     use std::io::Read as _;
@@ -392,7 +380,6 @@ fn whoever_has_a_restored_file_open_keeps_the_old_bytes() {
     assert_eq!(text, "edited\n");
 }
 
-// S051, S108; faults W14
 #[test]
 fn aliases_of_dot_git_are_captured_or_named_and_the_store_stays_clean() {
     let ws = TestWorkspace::repository();
@@ -439,7 +426,6 @@ fn aliases_of_dot_git_are_captured_or_named_and_the_store_stays_clean() {
     );
 }
 
-// S105, S106, S108; behaviour 1.3; faults W11 to W13
 #[test]
 fn whatever_is_called_dot_git_below_the_root_is_named_and_never_written() {
     let ws = TestWorkspace::repository();
@@ -484,7 +470,6 @@ fn whatever_is_called_dot_git_below_the_root_is_named_and_never_written() {
     assert_eq!(ws.text("pointer/.git"), pointer);
 }
 
-// DESIGN 6
 #[test]
 fn a_nested_repository_that_a_failing_run_made_is_kept_whole_and_named() {
     let ws = TestWorkspace::repository();
@@ -500,7 +485,6 @@ fn a_nested_repository_that_a_failing_run_made_is_kept_whole_and_named() {
     );
 }
 
-// S053
 #[test]
 fn contents_that_are_no_text_are_exact() {
     let ws = TestWorkspace::repository();
@@ -518,7 +502,6 @@ fn contents_that_are_no_text_are_exact() {
     view::same(&before, &view::worktree(ws.root()), "every byte");
 }
 
-// S054; faults W32
 #[test]
 fn what_may_not_be_read_is_named_never_deleted_and_never_touched() {
     let mut ws = TestWorkspace::repository();
@@ -527,7 +510,8 @@ fn what_may_not_be_read_is_named_never_deleted_and_never_touched() {
     ws.write("beside", "x\n");
     ws.commit("second");
     if !ws.drop_privileges() {
-        return stillframe_tests::capability::skipped("nobody cannot run the program");
+        let why = "nobody cannot run the program";
+        return capability::skipped(Capability::OtherUser, why);
     }
     ws.chmod("locked-file", 0o000);
     ws.chmod("locked-dir", 0o000);
@@ -575,7 +559,6 @@ fn what_may_not_be_read_is_named_never_deleted_and_never_touched() {
     );
 }
 
-// S056
 #[test]
 fn permission_bits_come_back_and_none_is_invented() {
     let ws = TestWorkspace::repository();
@@ -616,7 +599,6 @@ fn a_changed_executable_bit_is_a_change() {
     assert_eq!(ws.mode("README"), 0o644);
 }
 
-// Faults W31
 #[test]
 fn setuid_and_setgid_are_never_put_back() {
     let ws = TestWorkspace::repository();
@@ -628,7 +610,6 @@ fn setuid_and_setgid_are_never_put_back() {
     assert_eq!(ws.mode("tool"), 0o755);
 }
 
-// S058; faults W31
 #[test]
 fn what_cannot_be_replaced_is_found_and_named() {
     let ws = TestWorkspace::repository();
@@ -660,7 +641,6 @@ fn what_cannot_be_replaced_is_found_and_named() {
     }
 }
 
-// Faults W19
 #[test]
 fn a_deep_directory_is_captured_and_restored() {
     let ws = TestWorkspace::repository();
@@ -686,7 +666,7 @@ fn a_deep_directory_is_captured_and_restored() {
         .unwrap();
 }
 
-// Faults W19: beyond what the kernel takes as one path
+// Beyond what the kernel takes as one path
 #[test]
 fn a_path_too_long_for_the_kernel_ends_in_a_tree_or_in_a_typed_error() {
     let ws = TestWorkspace::repository();
@@ -722,7 +702,6 @@ fn a_path_too_long_for_the_kernel_ends_in_a_tree_or_in_a_typed_error() {
         .unwrap();
 }
 
-// Faults W25
 #[test]
 fn another_file_system_inside_is_not_crossed() {
     let ws = TestWorkspace::repository();
@@ -747,7 +726,6 @@ fn another_file_system_inside_is_not_crossed() {
     assert_eq!(ws.text("README"), "hello\n");
 }
 
-// Faults W38
 #[test]
 fn names_like_those_of_temporary_files_mean_nothing() {
     let ws = TestWorkspace::repository();
@@ -775,11 +753,10 @@ fn names_like_those_of_temporary_files_mean_nothing() {
     );
 }
 
-// Faults I14
 #[test]
 fn a_restored_file_keeps_its_owner() {
-    if !rustix::process::geteuid().is_root() {
-        return stillframe_tests::capability::skipped("only root can give files away");
+    if !capability::is_root() {
+        return;
     }
     let ws = TestWorkspace::plain();
     ws.write("theirs", "x\n");

@@ -137,7 +137,7 @@ fn take(root: &Path, step: &Step) {
     }
 }
 
-/// Invariants 1, 4 and 5: what was captured comes back, the guard leads back to what was there,
+/// What was captured comes back, the guard leads back to what was there,
 /// and a second restore has nothing to do.
 fn comes_back(ws: &TestWorkspace, kind: BackendStrategy, before: &[Step], after: &[Step]) {
     for step in before {

@@ -8,7 +8,7 @@ use stillframe_tests::{Snap, TestWorkspace, json, shapes, view};
 
 const NOTHING: [&str; 0] = [];
 
-// S059, S060; DESIGN D8: a manual restore restores files only
+// A restore by hand puts back files, not index or branch
 #[test]
 fn a_restore_leaves_index_head_refs_reflogs_and_stash_alone() {
     let ws = TestWorkspace::repository();
@@ -132,7 +132,6 @@ fn a_directory_that_stays_for_an_ignored_file_is_named_with_everything_else_in_i
     assert!(!told.contains("nothing had to be restored"), "{told}");
 }
 
-// S062; faults I05
 #[test]
 fn an_id_that_names_nothing_is_refused_before_anything_is_touched() {
     let ws = TestWorkspace::repository();
@@ -178,7 +177,6 @@ fn a_unique_prefix_is_enough_and_an_ambiguous_one_is_refused() {
     assert_eq!(output.code, 1, "a prefix of them all: {output}");
 }
 
-// S063; promise 4
 #[test]
 fn a_snapshot_whose_content_is_gone_is_corrupt_and_deletes_nothing() {
     let mut ws = TestWorkspace::repository();
@@ -211,7 +209,7 @@ fn remove_packs(ws: &TestWorkspace) {
     assert!(removed > 0, "the store has objects");
 }
 
-// Faults D01, G13; "proves every snapshot restorable, or names those that are not"
+// `verify` proves every snapshot restorable, or names those that are not
 #[test]
 fn a_flipped_bit_in_the_store_is_found() {
     let mut ws = TestWorkspace::unborn();
@@ -247,7 +245,6 @@ fn a_flipped_bit_in_the_store_is_found() {
     }
 }
 
-// S064 is in capture.rs. S065
 #[test]
 fn a_file_deleted_and_made_again_gets_its_captured_content() {
     let ws = TestWorkspace::repository();
@@ -259,7 +256,6 @@ fn a_file_deleted_and_made_again_gets_its_captured_content() {
     assert_eq!(ws.text("dir/file"), "captured\n");
 }
 
-// S067; behaviour 4.3
 #[test]
 fn what_already_matches_is_not_written() {
     let ws = TestWorkspace::repository();
@@ -289,7 +285,6 @@ fn what_already_matches_is_not_written() {
     );
 }
 
-// S071; promise 3; invariants 3 and 4
 #[test]
 fn the_guard_of_a_restore_leads_back_exactly() {
     let ws = (shapes::named("dirty").make)();
@@ -310,7 +305,6 @@ fn the_guard_of_a_restore_leads_back_exactly() {
     assert!(!ws.exists("tool"));
 }
 
-// Invariant 5
 #[test]
 fn a_second_restore_has_nothing_to_do() {
     let ws = TestWorkspace::repository();
@@ -325,7 +319,7 @@ fn a_second_restore_has_nothing_to_do() {
     });
 }
 
-// DESIGN 6: the keys of a restore
+// The document that a restore prints has these keys
 #[test]
 fn a_restore_prints_the_keys_of_a_rollback_and_the_plan() {
     let ws = TestWorkspace::repository();
@@ -355,7 +349,7 @@ fn a_restore_prints_the_keys_of_a_rollback_and_the_plan() {
     assert!(outcome["plan_id"].as_str().unwrap().starts_with("plan_"));
 }
 
-// DESIGN 6: restore does it, --plan alone previews
+// `restore` does it, `--plan` alone previews
 #[test]
 fn a_plan_says_what_would_be_done_and_does_nothing() {
     let ws = TestWorkspace::repository();
@@ -378,7 +372,6 @@ fn a_plan_says_what_would_be_done_and_does_nothing() {
     );
 }
 
-// S076; behaviour 4.3; faults M01
 #[test]
 fn a_plan_is_carried_out_by_its_id_unless_the_tree_moved() {
     let ws = TestWorkspace::repository();
@@ -456,7 +449,7 @@ fn only_the_named_paths_are_restored() {
     assert_eq!(ws.text("new"), "x\n", "not asked for");
 }
 
-// DESIGN 6: NotFound for a path that the snapshot does not know; PATH is literal
+// NotFound for a path that the snapshot does not know; PATH is literal
 #[test]
 fn a_path_is_literal_and_must_be_known() {
     let ws = TestWorkspace::repository();
@@ -489,7 +482,6 @@ fn a_path_is_literal_and_must_be_known() {
     }
 }
 
-// S078
 #[test]
 fn head_stays_detached_or_unborn() {
     for shape in ["detached", "unborn"] {
@@ -510,7 +502,6 @@ fn head_stays_detached_or_unborn() {
     }
 }
 
-// S079
 #[test]
 fn another_untracked_file_in_the_same_place_goes_into_the_guard_first() {
     let ws = TestWorkspace::repository();
@@ -523,7 +514,7 @@ fn another_untracked_file_in_the_same_place_goes_into_the_guard_first() {
     assert_eq!(ws.text("notes"), "mine, from today\n");
 }
 
-// Behaviour 4.2: a manual restore asks nothing of an operation of git's that is in progress
+// A merge or rebase in progress does not keep a restore by hand from the files
 #[test]
 fn captured_files_come_back_while_a_merge_is_in_progress() {
     let ws = (shapes::named("merge_in_conflict").make)();
@@ -595,7 +586,6 @@ fn two_spellings_of_a_path_are_one_workspace() {
     assert_eq!(ws.json(["list"]).as_array().unwrap().len(), 8);
 }
 
-// Invariant 2
 #[test]
 fn omitted_paths_are_the_same_before_and_after_any_restore() {
     let ws = TestWorkspace::repository();
@@ -636,7 +626,6 @@ fn omitted_paths_are_the_same_before_and_after_any_restore() {
     assert_eq!(ws.text("inner/file"), "x\n");
 }
 
-// S069, S071 and the like are in undo.rs. Invariant 16
 #[test]
 fn ids_are_unique_and_keep_their_meaning() {
     let ws = TestWorkspace::repository();
@@ -675,7 +664,7 @@ fn nothing_is_left_in_or_beside_the_workspace() {
     assert_eq!(names(ws.base()), ["home", "outside", "state", "work"]);
 }
 
-// S067: hard-linked names of one file within the workspace
+// Hard-linked names of one file within the workspace
 #[test]
 fn inodes_of_what_matches_stay() {
     let ws = TestWorkspace::repository();

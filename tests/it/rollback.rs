@@ -22,7 +22,6 @@ fn completed(output: Output) -> serde_json::Value {
 const GIT: &str = "export GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org \
     GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org; ";
 
-// Behaviour 5.5, 4.3
 #[test]
 fn a_failed_run_is_taken_back() {
     let ws = TestWorkspace::repository();
@@ -65,7 +64,6 @@ fn without_the_option_a_failed_run_keeps_its_changes() {
     assert_eq!(ws.text("README"), "x\n");
 }
 
-// S015; behaviour 4.2; invariant 11
 #[test]
 fn the_index_comes_back_byte_for_byte() {
     let ws = TestWorkspace::repository();
@@ -100,7 +98,7 @@ fn the_index_comes_back_byte_for_byte() {
     assert_eq!(ws.git(["show", ":added"]), "staged");
 }
 
-// S015: what only the index names outlives the repository's housekeeping
+// What only the index names outlives the repository's housekeeping
 #[test]
 fn staged_content_that_is_nowhere_else_comes_back() {
     let ws = TestWorkspace::repository();
@@ -144,7 +142,6 @@ fn an_index_that_was_not_there_is_not_there_again() {
     assert_eq!(ws.git(["ls-files", "-s"]), "", "nothing is staged");
 }
 
-// S102; behaviour 4.3; DESIGN D8
 #[test]
 fn a_branch_that_the_run_moved_goes_back_and_a_tag_keeps_the_old_tip() {
     let ws = TestWorkspace::repository();
@@ -163,7 +160,7 @@ fn a_branch_that_the_run_moved_goes_back_and_a_tag_keeps_the_old_tip() {
     assert_eq!(
         ws.git(["cat-file", "-t", tag]),
         "commit",
-        "S116: a ref names a commit"
+        "a ref names a commit"
     );
     ws.git(["fsck", "--strict"]);
 }
@@ -177,7 +174,6 @@ fn a_run_that_moves_no_branch_gets_no_tag() {
     assert_eq!(ws.git(["for-each-ref"]), refs);
 }
 
-// Behaviour 4.2
 #[test]
 fn head_goes_back_if_the_run_switched_or_detached_it() {
     for command in [
@@ -229,7 +225,7 @@ fn a_first_commit_on_an_unborn_branch_is_taken_back() {
     assert_eq!(ws.git(["log", "-1", "--format=%s", tag]), "first");
 }
 
-// S102 with a linked worktree; behaviour 14.1
+// A linked worktree shares its branches with the others
 #[test]
 fn in_a_linked_worktree_only_that_worktree_goes_back() {
     let ws = (shapes::named("linked_worktree").make)();
@@ -253,7 +249,7 @@ fn in_a_linked_worktree_only_that_worktree_goes_back() {
     );
 }
 
-// Behaviour 4.2: an operation that was not there at the target
+// An operation that was not there at the target
 #[test]
 fn a_merge_that_the_run_left_in_progress_is_a_conflict_and_nothing_is_touched() {
     let ws = TestWorkspace::repository();
@@ -275,7 +271,6 @@ fn a_merge_that_the_run_left_in_progress_is_a_conflict_and_nothing_is_touched() 
     assert!(ws.exists(".git/MERGE_HEAD"));
 }
 
-// S030; behaviour 4.3
 #[test]
 fn an_ignored_directory_that_the_run_made_stays_and_is_listed() {
     let ws = TestWorkspace::repository();
@@ -289,7 +284,6 @@ fn an_ignored_directory_that_the_run_made_stays_and_is_listed() {
     assert_eq!(ws.text("README"), "hello\n");
 }
 
-// S066
 #[test]
 fn a_rename_with_an_edit_is_taken_back() {
     let ws = TestWorkspace::repository();
@@ -298,7 +292,6 @@ fn a_rename_with_an_edit_is_taken_back() {
     assert!(!ws.exists("MOVED"));
 }
 
-// S016
 #[test]
 fn a_run_that_fails_or_times_out_has_an_after_failure_snapshot_and_a_diff() {
     let ws = TestWorkspace::repository();
@@ -345,7 +338,6 @@ fn a_run_that_times_out_is_taken_back() {
     assert_eq!(ws.text("README"), "hello\n");
 }
 
-// DESIGN 6; faults G24
 #[test]
 fn a_run_that_removes_the_repository_gets_its_files_back_and_is_told() {
     let ws = TestWorkspace::repository();
@@ -457,7 +449,7 @@ fn a_workspace_that_the_run_replaced_is_left_and_the_way_back_is_named() {
     view::same(&before, &view::worktree(ws.root()), "what it says is so");
 }
 
-// S091; faults C01: capture does not need it, a rollback waits and then says so
+// Capture does not need it, a rollback waits and then says so
 #[test]
 fn a_foreign_index_lock_does_not_stop_a_capture_and_is_never_deleted() {
     let ws = TestWorkspace::repository();
@@ -478,7 +470,7 @@ fn a_foreign_index_lock_does_not_stop_a_capture_and_is_never_deleted() {
     assert_eq!(ws.read(".git/index.lock"), b"");
 }
 
-// Behaviour 4.2: nothing that the run started may write while it is taken back
+// Nothing that the run started may write while it is taken back
 #[test]
 fn what_the_run_left_running_has_ended_before_the_rollback() {
     let ws = TestWorkspace::repository();
@@ -495,7 +487,7 @@ fn what_the_run_left_running_has_ended_before_the_rollback() {
     );
 }
 
-// Behaviour 4.3: any restore can be undone
+// Any restore can be undone
 #[test]
 fn the_guard_of_a_rollback_holds_what_the_run_did() {
     let ws = TestWorkspace::repository();
@@ -505,7 +497,7 @@ fn the_guard_of_a_rollback_holds_what_the_run_did() {
     assert_eq!(ws.text("result"), "hours of work\n");
 }
 
-// DESIGN 6: the keys of a rollback
+// The document of a rollback has these keys
 #[test]
 fn a_rollback_has_exactly_the_keys_of_the_design() {
     let ws = TestWorkspace::repository();
@@ -524,7 +516,6 @@ fn a_rollback_has_exactly_the_keys_of_the_design() {
     );
 }
 
-// Promise 8
 #[test]
 fn a_failed_rollback_does_not_hide_the_result_of_the_run() {
     let ws = TestWorkspace::repository();
@@ -546,7 +537,7 @@ fn behind_skip_worktree(text: &str) -> TestWorkspace {
     ws
 }
 
-// S110; DESIGN D9: what the target captured is put back, whatever the index says of it today
+// What the target captured is put back, whatever the index says of it today
 #[test]
 fn a_local_edit_behind_skip_worktree_comes_back() {
     let ws = behind_skip_worktree("local, and nowhere else\n");
@@ -564,7 +555,7 @@ fn a_local_edit_behind_skip_worktree_comes_back() {
     assert_eq!(ws.git(["ls-files", "-t", "settings"]), "S settings");
 }
 
-// S110: the two trees hold the same entry, and only one of the two disks has the file
+// The two trees hold the same entry, and only one of the two disks has the file
 #[test]
 fn an_unchanged_file_behind_skip_worktree_comes_back() {
     let ws = behind_skip_worktree("committed\n");
@@ -576,7 +567,7 @@ fn an_unchanged_file_behind_skip_worktree_comes_back() {
     view::same(&before, &view::worktree(ws.root()), "both files are back");
 }
 
-// S109, DESIGN 6: what was left out at the target is neither made nor removed, and that is said
+// What was left out at the target is neither made nor removed, and that is said
 #[test]
 fn a_file_that_a_sparse_checkout_left_out_is_not_removed_by_a_rollback() {
     let ws = behind_skip_worktree("committed\n");
@@ -597,7 +588,7 @@ const MOVES_WHAT_IT_LEFT: [&str; 3] = [
     "git checkout -q --detach; git branch -q -D main",
 ];
 
-// DESIGN D8; behaviour 4.2: by compare-and-swap, wherever HEAD was by then
+// By compare-and-swap, wherever HEAD was by then
 #[test]
 fn a_branch_that_the_run_left_and_then_moved_goes_back_with_head() {
     for script in MOVES_WHAT_IT_LEFT {
@@ -678,7 +669,7 @@ fn git_is_taken_back(commands: &str) {
 
 macro_rules! git_is_taken_back {
     ($($name:ident: $commands:literal)*) => {
-        // S102; behaviour 4.2: whatever git did to the branch
+        // Whatever git did to the branch
         mod git_is_taken_back {
             $(
                 #[test]
@@ -773,7 +764,7 @@ fn a_rebase_that_the_run_left_in_progress_is_a_conflict() {
     }
 }
 
-// DESIGN D9: the other way round, a rule that goes away
+// The other way round, a rule that goes away
 #[test]
 fn a_run_that_removes_a_rule_exposes_nothing_to_deletion() {
     let ws = TestWorkspace::repository();

@@ -6,7 +6,6 @@ use std::time::Duration;
 use rustix::process::Signal;
 use stillframe_tests::{Snap, TestWorkspace, json};
 
-// DESIGN 6
 #[test]
 fn a_document_of_a_run_has_exactly_the_keys_of_the_design() {
     let ws = TestWorkspace::repository();
@@ -49,7 +48,6 @@ fn a_document_of_a_run_has_exactly_the_keys_of_the_design() {
     );
 }
 
-// Behaviour 6.4
 #[test]
 fn generated_ids_have_their_form() {
     let ws = TestWorkspace::repository();
@@ -71,7 +69,6 @@ fn generated_ids_have_their_form() {
     assert_eq!(id.len(), "snap_".len() + 32, "{id}");
 }
 
-// Behaviour 5.5
 #[test]
 fn the_exit_code_is_that_of_the_command() {
     let ws = TestWorkspace::repository();
@@ -86,7 +83,6 @@ fn the_exit_code_is_that_of_the_command() {
         .exits(42);
 }
 
-// DESIGN 6
 #[test]
 fn a_death_by_signal_is_128_and_its_number() {
     let ws = TestWorkspace::repository();
@@ -100,7 +96,7 @@ fn a_death_by_signal_is_128_and_its_number() {
     }
 }
 
-// DESIGN 6; behaviour 5.4: a failed run, both snapshots taken
+// A failed run, both snapshots taken
 #[test]
 fn an_unknown_command_is_127_and_one_that_may_not_be_executed_126() {
     let ws = TestWorkspace::repository();
@@ -126,7 +122,7 @@ fn an_unknown_command_is_127_and_one_that_may_not_be_executed_126() {
     }
 }
 
-// DESIGN 6: output passes through; with --json to stderr
+// The command's output passes through; with `--json` to stderr
 #[test]
 fn output_passes_through() {
     let ws = TestWorkspace::repository();
@@ -157,7 +153,6 @@ fn binary_output_passes_through_exactly() {
     assert_eq!(&output.stdout[..4], b"\xff\0\n\r");
 }
 
-// Behaviour 5.5
 #[test]
 fn a_timeout_ends_the_command_and_everything_it_started() {
     let ws = TestWorkspace::repository();
@@ -191,7 +186,7 @@ fn a_timeout_that_is_not_reached_changes_nothing() {
     ws.run(["--timeout", "5m"], "exit 3").exits(3);
 }
 
-// DESIGN 6: status cancelled
+// A run that is interrupted ends with the status cancelled
 #[test]
 fn an_interrupt_cancels_the_run_and_both_snapshots_are_there() {
     let ws = TestWorkspace::repository();
@@ -212,7 +207,6 @@ fn an_interrupt_cancels_the_run_and_both_snapshots_are_there() {
     assert!(!ws.exists("new"));
 }
 
-// Behaviour 5.3; promise 8; S098; DESIGN 6
 #[test]
 fn a_failing_after_snapshot_does_not_hide_the_result_of_the_command() {
     let ws = TestWorkspace::repository();
@@ -252,7 +246,7 @@ fn a_failing_after_snapshot_of_a_command_that_succeeded_is_125() {
     );
 }
 
-// Behaviour 5.2: if the before-snapshot fails, the adapter is not called
+// If the before-snapshot fails, the adapter is not called
 #[test]
 fn a_failing_before_snapshot_means_that_the_command_is_not_run() {
     let ws = TestWorkspace::repository();
@@ -266,7 +260,6 @@ fn a_failing_before_snapshot_means_that_the_command_is_not_run() {
     assert!(!mark.exists(), "the command was not run");
 }
 
-// Behaviour 5.5; DESIGN 6
 #[test]
 fn a_rollback_that_hash_cannot_do_is_refused_before_the_command() {
     let ws = TestWorkspace::plain();
@@ -388,7 +381,6 @@ fn runs_are_listed_and_shown() {
     assert_eq!(shown["exit_code"], 5);
 }
 
-// S103
 #[test]
 fn a_run_inside_a_run_is_refused_or_has_its_own_numbers() {
     let ws = TestWorkspace::repository();
@@ -405,7 +397,7 @@ fn a_run_inside_a_run_is_refused_or_has_its_own_numbers() {
     }
 }
 
-// Faults K01: nobody is there to end the run
+// Nobody is there to end the run
 #[test]
 fn a_run_whose_engine_was_killed_does_not_stay_running() {
     let ws = TestWorkspace::repository();
@@ -513,7 +505,7 @@ fn a_run_says_which_new_files_its_own_rules_hide() {
     assert!(!output.stderr_text().contains("hidden"), "{output}");
 }
 
-// D9, DESIGN 6: leftover_ignored, for people
+// `leftover_ignored`, for people
 #[test]
 fn a_rolled_back_run_says_which_ignored_files_it_left() {
     let ws = TestWorkspace::repository();
@@ -539,7 +531,7 @@ fn a_rolled_back_run_says_which_ignored_files_it_left() {
     }
 }
 
-// DESIGN 1: exactly what a run changed
+// Exactly what a run changed
 #[test]
 fn a_run_that_changes_permissions_alone_says_so_and_how_to_take_it_back() {
     let ws = TestWorkspace::repository();

@@ -1,4 +1,4 @@
-//! One capture and one round trip for every shape of repository; S104 to S110 among them.
+//! One capture and one round trip for every shape of repository.
 
 use std::collections::BTreeSet;
 

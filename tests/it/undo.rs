@@ -23,7 +23,7 @@ fn undo_takes_back_the_latest_run() {
     assert_eq!(json::names_in(&outcome["skipped"]), NOTHING);
 }
 
-// S068, S069; behaviour 4.3; DESIGN 6: exit 0, and named
+// Edits of others that stay are no failure: exit 0, and each is named
 #[test]
 fn later_edits_of_others_are_kept_and_named() {
     let ws = TestWorkspace::repository();
@@ -47,7 +47,7 @@ fn later_edits_of_others_are_kept_and_named() {
     assert_eq!(json::names_in(&outcome["skipped"]), ["b"]);
 }
 
-// S068: a full restore takes the edit back, with the edit in the guard
+// A full restore takes the edit back, with the edit in the guard
 #[test]
 fn a_full_restore_takes_a_later_edit_back_through_the_guard() {
     let ws = TestWorkspace::repository();
@@ -93,7 +93,6 @@ fn a_failed_run_can_be_undone() {
     assert_eq!(ws.text("README"), "hello\n");
 }
 
-// S071; behaviour 4.3
 #[test]
 fn undo_of_a_restore_gives_back_bytes_modes_and_links() {
     let ws = TestWorkspace::repository();
@@ -126,7 +125,7 @@ fn undo_takes_back_the_empty_directories_above_an_empty_directory_that_a_restore
     assert!(ws.exists("zz/yy"), "redone");
 }
 
-// DESIGN 6: a second undo is a redo
+// A second undo is a redo
 #[test]
 fn a_second_undo_is_a_redo() {
     let ws = TestWorkspace::repository();
@@ -152,7 +151,6 @@ fn undo_takes_the_latest_of_runs_and_restores() {
     assert_eq!(ws.text("README"), "run\n", "the restore was the latest");
 }
 
-// S070
 #[test]
 fn undo_works_from_a_directory_below_the_workspace() {
     let ws = TestWorkspace::repository();
@@ -178,7 +176,7 @@ fn with_nothing_to_undo_it_says_so() {
     });
 }
 
-// Behaviour 4.1: index and branch as the operation undone
+// Index and branch as the operation undone
 #[test]
 fn undo_of_a_run_brings_index_and_branch_back() {
     let ws = TestWorkspace::repository();
@@ -202,7 +200,7 @@ fn undo_of_a_run_brings_index_and_branch_back() {
     assert_eq!(ws.git(["status", "--porcelain"]), "");
 }
 
-// Behaviour 4.3; faults M08: the branch only by compare-and-swap
+// The branch only by compare-and-swap
 #[test]
 fn undo_does_not_move_a_branch_that_somebody_else_moved_since() {
     let ws = TestWorkspace::repository();
@@ -247,7 +245,6 @@ fn an_undo_that_keeps_edits_tells_a_person() {
     assert!(said.contains("README"), "{output}");
 }
 
-// The last sentence
 #[test]
 fn somebody_new_runs_a_command_breaks_something_and_gets_it_back() {
     let ws = TestWorkspace::repository();

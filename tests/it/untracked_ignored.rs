@@ -7,7 +7,6 @@ use stillframe_tests::{Snap, TestWorkspace, json, oracle, view};
 
 const NOTHING: [&str; 0] = [];
 
-// S027
 #[test]
 fn a_file_made_after_the_snapshot_is_removed_and_kept_in_the_guard() {
     let ws = TestWorkspace::repository();
@@ -26,7 +25,6 @@ fn a_file_made_after_the_snapshot_is_removed_and_kept_in_the_guard() {
     assert_eq!(ws.text("dir/new"), "content\n");
 }
 
-// S028
 #[test]
 fn an_untracked_file_comes_back_and_is_still_untracked() {
     let ws = TestWorkspace::repository();
@@ -40,7 +38,6 @@ fn an_untracked_file_comes_back_and_is_still_untracked() {
     assert_eq!(status, "?? untracked");
 }
 
-// S029
 #[test]
 fn an_ignored_file_keeps_its_present_content() {
     let ws = TestWorkspace::repository();
@@ -59,7 +56,7 @@ fn an_ignored_file_keeps_its_present_content() {
     );
 }
 
-// S030; DESIGN 6: those that were there before are not listed
+// Those that were there before are not listed
 #[test]
 fn ignored_paths_that_came_since_stay_and_are_listed() {
     let ws = TestWorkspace::repository();
@@ -87,7 +84,6 @@ fn ignored_paths_that_came_since_stay_and_are_listed() {
     );
 }
 
-// S031
 #[test]
 fn rules_outside_of_the_tree_are_honoured_and_why_names_them() {
     let ws = TestWorkspace::repository();
@@ -120,7 +116,6 @@ fn rules_outside_of_the_tree_are_honoured_and_why_names_them() {
     assert_eq!(then["reason"], "ignored");
 }
 
-// S032; DESIGN D9
 #[test]
 fn data_that_an_uncommitted_rule_hides_survives_a_restore_to_before_the_rule() {
     let ws = TestWorkspace::repository();
@@ -133,7 +128,6 @@ fn data_that_an_uncommitted_rule_hides_survives_a_restore_to_before_the_rule() {
     assert_eq!(json::names(&outcome["leftover_ignored"]), ["data"]);
 }
 
-// S033
 #[test]
 fn an_ignored_file_in_the_place_of_a_captured_one_is_kept_and_named() {
     let ws = TestWorkspace::repository();
@@ -151,7 +145,7 @@ fn an_ignored_file_in_the_place_of_a_captured_one_is_kept_and_named() {
     );
 }
 
-// DESIGN D9: what the target captured is put back, its present bytes going into the guard
+// What the target captured is put back, its present bytes going into the guard
 #[test]
 fn a_captured_path_that_is_ignored_today_is_put_back_through_the_guard() {
     let ws = TestWorkspace::repository();
@@ -165,7 +159,6 @@ fn a_captured_path_that_is_ignored_today_is_put_back_through_the_guard() {
     assert_eq!(ws.text("config"), "edited since\n", "nothing was lost");
 }
 
-// DESIGN D9; faults W27
 #[test]
 fn a_new_rule_cannot_hide_an_edit() {
     let ws = TestWorkspace::repository();
@@ -188,7 +181,6 @@ fn a_new_rule_cannot_hide_an_edit() {
     assert!(reported, "a new file is captured or named: {run}");
 }
 
-// Faults W27; DESIGN D9
 #[test]
 fn a_failed_run_that_ignores_what_is_there_deletes_nothing_old() {
     let ws = TestWorkspace::repository();
@@ -215,7 +207,6 @@ fn a_failed_run_that_ignores_what_is_there_deletes_nothing_old() {
     );
 }
 
-// S034; S040
 #[test]
 fn an_untracked_file_above_the_cap_is_named_and_never_touched() {
     let ws = TestWorkspace::repository();
@@ -245,7 +236,7 @@ fn an_untracked_file_above_the_cap_is_named_and_never_touched() {
     );
 }
 
-// S034: not seen is not known to be absent
+// Not seen is not known to be absent
 #[test]
 fn a_large_file_that_came_after_the_snapshot_is_not_deleted() {
     let ws = TestWorkspace::repository();
@@ -260,7 +251,6 @@ fn a_large_file_that_came_after_the_snapshot_is_not_deleted() {
     );
 }
 
-// S038
 #[test]
 fn a_file_that_a_run_makes_too_large_is_kept_and_named() {
     let ws = TestWorkspace::repository();
@@ -285,7 +275,6 @@ fn a_file_that_a_run_makes_too_large_is_kept_and_named() {
     );
 }
 
-// S039
 #[test]
 fn a_large_file_is_the_same_through_capture_restore_and_undo() {
     let ws = TestWorkspace::repository();
@@ -303,7 +292,6 @@ fn a_large_file_is_the_same_through_capture_restore_and_undo() {
     assert_eq!(identity(&ws), before);
 }
 
-// S040
 #[test]
 fn a_tracked_file_is_captured_whatever_its_size() {
     let ws = TestWorkspace::repository();
@@ -316,7 +304,6 @@ fn a_tracked_file_is_captured_whatever_its_size() {
     assert!(listing.entries.iter().any(|e| e.path == b"model.bin"));
 }
 
-// S041
 #[test]
 fn the_same_omission_is_in_every_snapshot_and_told_once_in_a_run() {
     let ws = TestWorkspace::repository();
@@ -335,7 +322,6 @@ fn the_same_omission_is_in_every_snapshot_and_told_once_in_a_run() {
     assert_eq!(told, 1, "a person is told once: {output}");
 }
 
-// S042; DESIGN D4
 #[test]
 fn a_file_of_git_lfs_is_captured_without_git_lfs() {
     let ws = TestWorkspace::unborn();
@@ -381,7 +367,7 @@ fn what_a_negation_takes_back_is_captured() {
     assert_eq!(ws.text("out/keep"), "x\n");
 }
 
-// Behaviour 1.3: an omitted directory is one omission
+// An omitted directory is one omission
 #[test]
 fn an_ignored_directory_is_one_omission() {
     let ws = TestWorkspace::repository();
@@ -396,7 +382,6 @@ fn an_ignored_directory_is_one_omission() {
     );
 }
 
-// Behaviour 1.6, 1.7
 #[test]
 fn a_tracked_file_that_a_rule_matches_is_captured_and_not_removed() {
     let ws = TestWorkspace::repository();
@@ -413,7 +398,7 @@ fn a_tracked_file_that_a_rule_matches_is_captured_and_not_removed() {
     assert!(ws.exists("keys.env"));
 }
 
-// Behaviour 1.4: both lists add to git's rules, for untracked paths only
+// Both lists add to git's rules, for untracked paths only
 #[test]
 fn options_leave_out_untracked_paths_beyond_the_rules_of_git() {
     let ws = TestWorkspace::repository();
@@ -462,7 +447,7 @@ fn a_run_forwards_what_to_leave_out() {
     );
 }
 
-// Behaviour 2.1, evidence
+// Not seeing a path is no evidence that it was not there
 #[test]
 fn what_one_side_left_out_is_no_change() {
     let ws = TestWorkspace::repository();
@@ -475,7 +460,6 @@ fn what_one_side_left_out_is_no_change() {
     }
 }
 
-// Faults W02, W03; DESIGN 6
 #[test]
 fn a_fifo_named_gitignore_is_special_and_gives_no_rules() {
     let ws = TestWorkspace::repository();
@@ -494,7 +478,6 @@ fn a_fifo_named_gitignore_is_special_and_gives_no_rules() {
     assert!(ws.exists("sub/file"));
 }
 
-// Faults W03
 #[test]
 fn a_gitignore_that_is_a_link_is_never_followed() {
     let ws = TestWorkspace::repository();
@@ -523,7 +506,7 @@ fn a_gitignore_that_is_a_link_is_never_followed() {
     );
 }
 
-// Faults W36: secrets are captured, and stay local
+// Secrets are captured, and stay local
 #[test]
 fn secrets_are_captured_and_in_no_event_or_message() {
     let ws = TestWorkspace::repository();

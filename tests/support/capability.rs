@@ -1,4 +1,5 @@
-//! What this machine lets a test do. A test that cannot be done here says so and ends.
+//! What this machine lets a test do. A test that cannot be done here says so and ends, or fails if
+//! the machine is said to let it: see [`skipped`].
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -6,10 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::call::{Call, Running};
 
-/// Says on standard error why a test ends early.
-pub fn skipped(why: &str) {
-    eprintln!("skipped: {why}");
-}
+pub use crate::must_run::{Capability, skipped};
 
 /// Mounts that no other process sees. They are gone when it is dropped.
 pub struct Mounts {
@@ -20,7 +18,7 @@ impl Mounts {
     /// A mount namespace of its own; `None` where that takes more privileges than we have.
     pub fn new() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            skipped("mounting takes root");
+            skipped(Capability::Mounts, "mounting takes root");
             return None;
         }
         let script = "mount --make-rprivate / && echo ready && exec sleep 600";
@@ -34,7 +32,8 @@ impl Mounts {
             refused || h.stdout_so_far().contains("ready")
         });
         if refused {
-            skipped("this kernel gives us no mount namespace");
+            let why = "this kernel gives us no mount namespace";
+            skipped(Capability::Mounts, why);
             return None;
         }
         Some(Self { holder })
@@ -75,6 +74,15 @@ impl Mounts {
     }
 }
 
+/// Whether this is root, who can give files away.
+pub fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        skipped(Capability::Root, "only root can give files away");
+    }
+    is_root
+}
+
 /// A directory on another file system than the temporary directory's, if there is one.
 pub fn other_file_system() -> Option<PathBuf> {
     let shm = Path::new("/dev/shm");
@@ -83,7 +91,8 @@ pub fn other_file_system() -> Option<PathBuf> {
     if device(shm).is_some() && device(shm) != here && tempfile::tempdir_in(shm).is_ok() {
         return Some(shm.to_owned());
     }
-    skipped("there is no second file system");
+    let why = "there is no second file system";
+    skipped(Capability::OtherFileSystem, why);
     None
 }
 
@@ -96,7 +105,8 @@ impl Immutable {
     /// Makes the file at `path` immutable; `None` where that is not possible.
     pub fn new(path: PathBuf) -> Option<Self> {
         if !Self::chattr("+i", &path) {
-            skipped("files cannot be made immutable here");
+            let why = "files cannot be made immutable here";
+            skipped(Capability::Immutable, why);
             return None;
         }
         Some(Self { path })
@@ -127,7 +137,7 @@ pub fn can_inject() -> bool {
         .args(["-e", "inject=mkdirat:error=EIO:when=1000", "true"]);
     let works = call.run().code == 0;
     if !works {
-        skipped("strace cannot trace here");
+        skipped(Capability::Strace, "strace cannot trace here");
     }
     works
 }

@@ -18,6 +18,11 @@
 //!
 //! Nothing is shared between two tests: each has its own directories, HOME and state directory.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests start the program under test, and those that are its oracles"
+)]
+
 pub mod binary;
 pub mod call;
 pub mod canary;
@@ -25,6 +30,7 @@ pub mod capability;
 pub mod contract;
 pub mod git;
 pub mod json;
+mod must_run;
 pub mod mutate;
 pub mod oracle;
 pub mod shapes;

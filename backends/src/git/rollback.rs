@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
@@ -26,6 +26,7 @@ use crate::backend::{RestoreError, StoreError};
 use crate::error::PathError;
 use crate::git::ObjectId;
 use crate::path::printable_bytes;
+use crate::patience::Patience;
 use crate::record::{GitState, Head};
 use crate::workspace::{Identity, LockError, LockFile, StateDir, make_private};
 use crate::worktree::durable;
@@ -615,22 +616,16 @@ fn wait_for_lock(
     found: &FoundRepository,
     patience: Duration,
 ) -> Result<(), RestoreError> {
-    let deadline = Instant::now() + patience;
+    let patience = Patience::of(patience);
     while root::lstat_at(git_dir, b"index.lock").is_ok() {
-        if Instant::now() >= deadline {
+        if !patience.pause() {
             return Err(RestoreError::Busy {
                 what: crate::error::printable(&found.git_dir.join("index.lock")),
                 holder: FOREIGN_HOLDER.to_owned(),
             });
         }
-        pause();
     }
     Ok(())
-}
-
-fn pause() {
-    // Below what a person sees, and far above what looking costs.
-    std::thread::sleep(Duration::from_millis(10));
 }
 
 /// Whether two indexes stage the same: git rewrites the file for its stat data alone.
@@ -1177,7 +1172,7 @@ impl Hand<'_> {
         }
         place.unlink(&lock.evidence)?;
         self.write_evidence(place, &lock, bytes)?;
-        let deadline = Instant::now() + self.patience;
+        let patience = Patience::of(self.patience);
         loop {
             faults::before().map_err(place.at("lock"))?;
             let linked = rustix::fs::linkat(
@@ -1202,7 +1197,7 @@ impl Hand<'_> {
             };
             match taken {
                 Ok(()) => return Ok(lock),
-                Err(Errno::EXIST) if Instant::now() < deadline => pause(),
+                Err(Errno::EXIST) if patience.pause() => {}
                 Err(errno) => {
                     // Nothing but our own file, which is of no use without the lock.
                     let _ = place.unlink(&lock.evidence);

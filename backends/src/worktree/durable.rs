@@ -216,12 +216,15 @@ pub(crate) fn make_private_durably(path: &Path) -> Result<(), PathError> {
     })
 }
 
-/// Those directories of `path` and above it that are not there, the deepest first.
+/// Those directories of `path` and above it that are not there, the deepest first: `path` too, if
+/// it is something else.
 fn missing(path: &Path) -> Vec<&Path> {
-    let directories = path.ancestors();
-    directories
-        .take_while(|directory| !directory.as_os_str().is_empty() && !directory.is_dir())
-        .collect()
+    let above = path.ancestors().skip(1);
+    let missing = above.take_while(|above| !above.as_os_str().is_empty() && !above.exists());
+    match path.is_dir() {
+        true => Vec::new(),
+        false => std::iter::once(path).chain(missing).collect(),
+    }
 }
 
 /// Makes the bytes of the file at `path` survive a power cut.
@@ -344,6 +347,9 @@ mod tests {
             }
         }
         fs::write(path.join("file"), "x").unwrap();
-        make_private(&path.join("file/below")).unwrap_err();
+        for taken in ["file", "file/below"].map(|name| path.join(name)) {
+            let error = make_private(&taken).unwrap_err();
+            assert_eq!(error.path, taken, "it is the one that was asked for");
+        }
     }
 }

@@ -449,6 +449,8 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, StoreError> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn staging() -> Staging {
@@ -640,6 +642,77 @@ mod tests {
             "{error}"
         );
         assert_eq!(fs::read(&path).unwrap(), bytes);
+    }
+
+    /// What a journal with these bytes says, as far as it can be compared: how many steps it intends,
+    /// or that it is done.
+    fn said(bytes: &[u8]) -> Option<(Option<Staging>, Option<Vec<Step>>, bool)> {
+        match Contents::read(bytes) {
+            Ok(contents) => Some(match contents.state {
+                State::Staging => (contents.staging, None, false),
+                State::Intended(_, steps) => (contents.staging, Some(steps), false),
+                State::Done => (contents.staging, None, true),
+            }),
+            Err(StoreError::Corrupt { .. } | StoreError::VersionTooNew { .. }) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A frame whose checksum holds, whatever its payload is.
+    fn sealed(kind: u8, sequence: u32, payload: &[u8]) -> Vec<u8> {
+        let mut frame = [&MAGIC[..], &VERSION.to_le_bytes(), &[7; 16], &[kind]].concat();
+        frame.extend_from_slice(&sequence.to_le_bytes());
+        frame.extend_from_slice(&u32::try_from(payload.len()).unwrap().to_le_bytes());
+        frame.extend_from_slice(payload);
+        let checksum = blake3::hash(&frame);
+        [&frame[..], checksum.as_bytes()].concat()
+    }
+
+    #[test]
+    fn a_payload_whose_lengths_lie_is_corrupt_before_anything_is_allocated() {
+        let absurd = (1_u64 << 60).to_le_bytes();
+        let begin = sealed(1, 0, &encode(&staging()).unwrap());
+        assert!(said(&begin).is_some());
+        // The length of a path, and the number of steps.
+        assert!(said(&sealed(1, 0, &[&[0; 8][..], &absurd].concat())).is_none());
+        assert!(said(&[begin, sealed(2, 1, &absurd)].concat()).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn any_flipped_bit_or_cut_leaves_less_of_it_or_makes_it_corrupt(
+            count in 0_u64..6,
+            at in any::<prop::sample::Index>(),
+            bit in 0_u32..8,
+        ) {
+            let store = tempfile::tempdir().unwrap();
+            let steps = steps(count);
+            whole(store.path(), &steps);
+            let bytes = fs::read(store.path().join(FILE)).unwrap();
+            let at = at.index(bytes.len());
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1_u8 << bit;
+            for bytes in [&bytes[..at], &damaged] {
+                // Never another step, and never done before it is.
+                if let Some((_, read, is_done)) = said(bytes) {
+                    prop_assert!(!is_done);
+                    prop_assert!(read.is_none_or(|read| read == steps));
+                }
+            }
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..300),
+            kind in 0_u8..6,
+        ) {
+            said(&bytes);
+            let begin = sealed(1, 0, &encode(&staging()).unwrap());
+            // The same with a checksum that holds.
+            said(&sealed(kind, 0, &bytes));
+            said(&[&begin[..], &sealed(kind, 1, &bytes)].concat());
+            said(&[&begin[..], &bytes].concat());
+        }
     }
 
     #[test]

@@ -174,7 +174,6 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    // S017
     #[test]
     fn a_store_in_use_and_a_fresh_one_agree_with_git(
         rounds in prop::collection::vec(prop::collection::vec(step(), 1..4), 3..7),

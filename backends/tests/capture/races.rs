@@ -67,7 +67,6 @@ fn replace_by(path: &Path, make: impl Fn(&Path)) {
 
 const CANARY: &str = "nobody may read this\n";
 
-// R02, R03
 #[test]
 fn a_link_that_comes_and_goes_never_leads_outside() {
     let ground = Ground::repository();
@@ -103,7 +102,6 @@ fn a_link_that_comes_and_goes_never_leads_outside() {
     assert_eq!(fs::read_to_string(outside.join("file")).unwrap(), CANARY);
 }
 
-// R06, S089
 #[test]
 fn entries_that_come_and_go_stop_nothing() {
     let ground = Ground::repository();
@@ -147,7 +145,6 @@ fn entries_that_come_and_go_stop_nothing() {
     }
 }
 
-// R01
 #[test]
 fn a_file_that_is_written_while_it_is_read_is_whole_or_named() {
     let ground = Ground::repository();
@@ -175,7 +172,6 @@ fn a_file_that_is_written_while_it_is_read_is_whole_or_named() {
     ground.fsck(&taker);
 }
 
-// R04
 #[test]
 fn a_directory_that_moves_out_takes_its_files_with_it() {
     let ground = Ground::repository();

@@ -11,6 +11,7 @@ use stillframe_backends::{
 };
 
 use crate::ground::{Ground, in_another_process, omissions, options, other_process};
+use crate::must_run::{Capability, skipped};
 
 /// Runs the rest of a test as a user whom permissions bind. True in the process that may go on,
 /// false in the one that has started it, or where there is no way.
@@ -34,11 +35,13 @@ fn is_bound(name: &str) -> bool {
     if probe.is_ok_and(|status| status.success()) {
         let status = in_another_process(&through, name, &PathBuf::from("/")).status();
         assert!(status.unwrap().success());
+    } else {
+        let why = "nobody cannot run this very program";
+        skipped(Capability::OtherUser, why);
     }
     false
 }
 
-// S054
 #[test]
 fn what_may_not_be_read_is_named_and_stays_tracked() {
     if !is_bound("trouble::what_may_not_be_read_is_named_and_stays_tracked") {
@@ -102,7 +105,6 @@ fn attributes_that_cannot_be_read_are_trusted_with_nothing() {
     assert!(listing.contains(&text), "{listing}");
 }
 
-// E05, S018
 #[test]
 fn too_few_descriptors_fail_a_capture_and_never_shrink_it() {
     const NAME: &str = "trouble::too_few_descriptors_fail_a_capture_and_never_shrink_it";
@@ -190,7 +192,6 @@ fn a_host_whose_progress_panics_gets_its_panic_back() {
     assert_eq!(taker.tree(), ground.oracle());
 }
 
-// S020
 #[test]
 fn a_workspace_whose_directory_was_swapped_is_an_error() {
     let ground = Ground::repository();
@@ -211,7 +212,6 @@ fn a_workspace_whose_directory_was_swapped_is_an_error() {
     }
 }
 
-// W25
 #[test]
 fn what_is_mounted_inside_is_named_and_not_entered() {
     const NAME: &str = "trouble::what_is_mounted_inside_is_named_and_not_entered";

@@ -440,6 +440,7 @@ mod tests {
     use super::super::testing::*;
     use super::*;
     use crate::git::test_repository::TestRepository;
+    use crate::must_run::{Capability, skipped};
 
     /// A repository with some history, its objects loose.
     fn user() -> TestRepository {
@@ -653,7 +654,10 @@ mod tests {
         let device = |path: &Path| fs::metadata(path).map(|m| m.dev()).ok();
         let test = TestStore::beside(packed_user());
         if device(elsewhere).is_none() || device(elsewhere) == device(&test.user.path) {
-            return;
+            return skipped(
+                Capability::OtherFileSystem,
+                "there is no second file system",
+            );
         }
         let directory = tempfile::tempdir_in(elsewhere).unwrap();
         let objects = directory.path().join("objects");

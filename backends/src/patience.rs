@@ -1,0 +1,46 @@
+//! Waiting for what somebody else holds.
+
+use std::time::{Duration, Instant};
+
+/// How long is still to be waited. Neither flock nor git's lock files have a form that waits for a
+/// while, so they are tried again and again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// `None`: without end.
+    deadline: Option<Instant>,
+}
+
+impl Patience {
+    /// Below what a person sees, and far above what trying costs.
+    const PAUSE: Duration = Duration::from_millis(10);
+
+    /// It ends this long from here on.
+    pub(crate) fn of(patience: Duration) -> Self {
+        Self {
+            deadline: Instant::now().checked_add(patience),
+        }
+    }
+
+    /// Lets a moment pass before the next try; `false`, at once, if there is to be none.
+    pub(crate) fn pause(&self) -> bool {
+        let is_left = self.deadline.is_none_or(|end| Instant::now() < end);
+        if is_left {
+            std::thread::sleep(Self::PAUSE);
+        }
+        is_left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_ends_and_one_without_end_does_not() {
+        assert!(!Patience::of(Duration::ZERO).pause());
+        let short = Patience::of(Duration::from_millis(5));
+        assert!(short.pause());
+        assert!(!short.pause(), "a pause is longer than that");
+        assert!(Patience::of(Duration::MAX).pause());
+    }
+}
