@@ -2,14 +2,17 @@
 //!
 //! git converts a file between the worktree and its objects where attributes or configuration say
 //! so. A snapshot has raw bytes, so the object that the index names for a file may stand for the
-//! file only where nothing can have converted it. The rules are those of gitattributes(5), read
-//! with more care than git takes: what one line asks for stays asked for, though a stronger line
-//! takes it back.
+//! file only where nothing can have converted it. Line endings and `$Id$` make the object shorter than
+//! the file, whatever asked for them and whenever: there the sizes tell, and attributes are not asked
+//! (see [`index::doubt_other_sizes`](super::index::doubt_other_sizes)). A filter or an encoding may
+//! keep the size. The rules are those of gitattributes(5), read with more care than git takes: what
+//! one line asks for stays asked for, though a stronger line takes it back.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::git::quoted::unquoted;
 use crate::ignore_rules::FileStack;
 use crate::path::RelPath;
 use crate::path_pattern::{PathPattern, until_nul};
@@ -20,11 +23,8 @@ use crate::path_pattern::{PathPattern, until_nul};
 /// data all the same; see [`AttributeStack::descend`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Trust {
-    /// It is the file, byte for byte.
+    /// It is the file, byte for byte, if it has the file's size.
     AsIs,
-    /// It is if it has the file's size: line endings or `$Id$` may have been converted, and both
-    /// make the object shorter than the file.
-    IfSizeEqual,
     /// Only reading the file can tell: a filter or an encoding may be at work, or a macro whose
     /// definition is not known.
     Never,
@@ -61,8 +61,6 @@ struct Effect {
 /// The attributes that hold in one directory of a walk. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct AttributeStack {
-    /// Where no attribute says otherwise.
-    base: Trust,
     outer: Arc<Outer>,
     macros: Arc<Macros>,
     files: FileStack<Asked>,
@@ -83,18 +81,22 @@ struct Asked {
     lines: Arc<[(Trust, usize)]>,
 }
 
-/// Attributes that never reach the bytes of a file in the worktree. Any other that is set, and is not
-/// known to be a macro, may be one of a file that was not handed in.
-const HARMLESS: [&[u8]; 10] = [
+/// Attributes that never reach the bytes of a file in the worktree, or change its size. Any other that
+/// is set, and is not known to be a macro, may be one of a file that was not handed in.
+const HARMLESS: [&[u8]; 14] = [
     b"binary",
     b"conflict-marker-size",
+    b"crlf",
     b"delta",
     b"diff",
     b"encoding",
+    b"eol",
     b"export-ignore",
     b"export-subst",
+    b"ident",
     b"lockable",
     b"merge",
+    b"text",
     b"whitespace",
 ];
 
@@ -102,11 +104,11 @@ const HARMLESS: [&[u8]; 10] = [
 const HARMLESS_PREFIXES: [&[u8]; 2] = [b"linguist-", b"gitlab-"];
 
 impl Trust {
-    /// What an attribute asks for if it has any value but false; `None` if it converts nothing.
+    /// What an attribute asks for if it has any value but false; `None` if it converts nothing, or shows
+    /// it by the size.
     fn asked_by(name: &[u8]) -> Option<Self> {
         match name {
             b"filter" | b"working-tree-encoding" => Some(Self::Never),
-            b"text" | b"eol" | b"crlf" | b"ident" => Some(Self::IfSizeEqual),
             _ => None,
         }
     }
@@ -236,16 +238,14 @@ fn macros_of(definitions: &Definitions) -> Macros {
         }
         macros.insert(name.clone(), trust);
     }
-    for level in [Trust::Never, Trust::IfSizeEqual] {
-        let at_level = macros.iter().filter(|(_, trust)| **trust == level);
-        let mut open: Vec<Name> = at_level.map(|(name, _)| name.clone()).collect();
-        while let Some(name) = open.pop() {
-            for user in users.get(&*name).into_iter().flatten() {
-                let trust = macros.get_mut(*user).expect("every user has a definition");
-                if *trust < level {
-                    *trust = level;
-                    open.push((*user).clone());
-                }
+    let at_level = macros.iter().filter(|(_, trust)| **trust == Trust::Never);
+    let mut open: Vec<Name> = at_level.map(|(name, _)| name.clone()).collect();
+    while let Some(name) = open.pop() {
+        for user in users.get(&*name).into_iter().flatten() {
+            let trust = macros.get_mut(*user).expect("every user has a definition");
+            if *trust < Trust::Never {
+                *trust = Trust::Never;
+                open.push((*user).clone());
             }
         }
     }
@@ -283,12 +283,10 @@ impl Asked {
 impl AttributeStack {
     /// For a workspace that is a whole work tree.
     ///
-    /// `base` is what holds where no attribute says otherwise: [`Trust::AsIs`], or
-    /// [`Trust::IfSizeEqual`] if the configuration converts line endings (`core.autocrlf`).
     /// `outside` are the attribute files outside of the work tree: the system's, the user's and
     /// `info/attributes`.
-    pub(crate) fn new(base: Trust, outside: Vec<AttributeFile>) -> Self {
-        Self::new_below(&RelPath::root(), base, outside, Vec::new())
+    pub(crate) fn new(outside: Vec<AttributeFile>) -> Self {
+        Self::new_below(&RelPath::root(), outside, Vec::new())
     }
 
     /// For a workspace at `prefix` in its work tree. `above` are the attribute files of the
@@ -296,7 +294,6 @@ impl AttributeStack {
     /// the work tree. A directory may occur more than once.
     pub(crate) fn new_below(
         prefix: &RelPath,
-        base: Trust,
         outside: Vec<AttributeFile>,
         above: Vec<(RelPath, AttributeFile)>,
     ) -> Self {
@@ -305,12 +302,12 @@ impl AttributeStack {
             outside,
             above,
         };
-        Self::resolve(base, Arc::new(outer), &[])
+        Self::resolve(Arc::new(outer), &[])
     }
 
     /// `top` are the files at the top of the work tree, if that is the workspace. Only they and
     /// those outside may define macros.
-    fn resolve(base: Trust, outer: Arc<Outer>, top: &[AttributeFile]) -> Self {
+    fn resolve(outer: Arc<Outer>, top: &[AttributeFile]) -> Self {
         let above_all = outer.above.iter().filter(|(dir, _)| dir.is_root());
         let may_define = outer.outside.iter().chain(above_all.map(|(_, file)| file));
         let mut definitions = Definitions::new();
@@ -332,7 +329,6 @@ impl AttributeStack {
                 .collect(),
         );
         let stack = Self {
-            base,
             outer,
             macros: Arc::new(macros),
             files,
@@ -353,7 +349,7 @@ impl AttributeStack {
         let files: Vec<_> = files.into_iter().collect();
         let defines = |file: &AttributeFile| !file.0.definitions.is_empty();
         if dir.is_root() && self.outer.prefix.is_root() && files.iter().any(defines) {
-            Self::resolve(self.base, Arc::clone(&self.outer), &files)
+            Self::resolve(Arc::clone(&self.outer), &files)
         } else {
             self.add(dir, &files)
         }
@@ -373,7 +369,7 @@ impl AttributeStack {
     /// How far to trust the index for the file at `path`, which lies directly in the current
     /// directory.
     pub(crate) fn trust(&self, path: &RelPath) -> Trust {
-        let mut trust = self.base;
+        let mut trust = Trust::AsIs;
         self.files.find(path, |asked, below| {
             trust = asked.more_than(trust, below).unwrap_or(trust);
             (trust == Trust::Never).then_some(())
@@ -395,43 +391,6 @@ fn without_leading_blanks(text: &[u8]) -> &[u8] {
 fn word(text: &[u8]) -> (&[u8], &[u8]) {
     let end = text.iter().position(is_blank).unwrap_or(text.len());
     text.split_at(end)
-}
-
-/// Reads a name in double quotes with the escapes of C, and says what follows; `None` if it is not
-/// quoted, or wrongly.
-fn unquoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
-    let mut rest = text.strip_prefix(b"\"")?;
-    let mut name = Vec::new();
-    loop {
-        let (&byte, after) = rest.split_first()?;
-        rest = after;
-        match byte {
-            b'"' => return Some((name, rest)),
-            b'\\' => {
-                let (&escaped, after) = rest.split_first()?;
-                rest = after;
-                name.push(match escaped {
-                    b'a' => 7,
-                    b'b' => 8,
-                    b't' => b'\t',
-                    b'n' => b'\n',
-                    b'v' => 11,
-                    b'f' => 12,
-                    b'r' => b'\r',
-                    b'\\' | b'"' => escaped,
-                    b'0'..=b'3' => {
-                        let [b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] = rest else {
-                            return None;
-                        };
-                        rest = after;
-                        (escaped - b'0') << 6 | (b - b'0') << 3 | (c - b'0')
-                    }
-                    _ => return None,
-                });
-            }
-            other => name.push(other),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -522,7 +481,7 @@ mod tests {
         assert_eq!(answers.len(), paths.len() * 3 * converting.len());
         let trust = |fields: &[Vec<u8>]| match fields[2].as_slice() {
             b"unspecified" | b"unset" => Trust::AsIs,
-            _ => Trust::asked_by(&fields[1]).unwrap(),
+            _ => Trust::asked_by(&fields[1]).unwrap_or(Trust::AsIs),
         };
         answers
             .chunks(3 * converting.len())
@@ -573,7 +532,7 @@ mod tests {
             git.write(std::str::from_utf8(file.as_bytes()).unwrap(), text);
         }
 
-        let stack = AttributeStack::new(Trust::AsIs, vec![AttributeFile::parse(outside)]);
+        let stack = AttributeStack::new(vec![AttributeFile::parse(outside)]);
         let mut seen = BTreeMap::<_, usize>::new();
         for (path, theirs) in paths.iter().zip(ask(&git, &paths)) {
             let mut own = stack.clone();
@@ -599,12 +558,12 @@ mod tests {
                 *seen.entry(theirs).or_default() += 1;
             }
         }
-        assert_eq!(seen.len(), 3, "every trust");
+        assert_eq!(seen.len(), 2, "every trust");
         assert!(seen.values().all(|n| *n > 60), "{seen:?}");
     }
 
     fn trust_in(path: &str, text: &str) -> Trust {
-        AttributeStack::new(Trust::AsIs, Vec::new())
+        AttributeStack::new(Vec::new())
             .descend(
                 &RelPath::root(),
                 Some(AttributeFile::parse(text.as_bytes())),
@@ -617,7 +576,7 @@ mod tests {
         for (text, expected) in [
             ("", Trust::AsIs),
             ("* -text\n*.png binary\n", Trust::AsIs),
-            ("* text\n*.png -text\n", Trust::IfSizeEqual),
+            ("* text\n*.png -text\n", Trust::AsIs),
             ("*.png filter=lfs diff=lfs merge=lfs -text\n", Trust::Never),
             (
                 "*.png filter=lfs\n*.png -filter\n*.png !filter\n",
@@ -651,16 +610,16 @@ mod tests {
     fn the_top_of_the_work_tree_defines_macros_for_the_files_outside() {
         let outside = || vec![AttributeFile::parse(b"*.a mine\n*.b diff\n")];
         let top = || AttributeFile::parse(b"[attr]mine diff=x text\n[attr]diff filter=x\n");
-        let stack = AttributeStack::new(Trust::AsIs, outside());
+        let stack = AttributeStack::new(outside());
         let trusts = |stack: &AttributeStack| ["x.a", "x.b", "x.c"].map(|p| stack.trust(&rel(p)));
         assert_eq!(trusts(&stack), [Trust::Never, Trust::AsIs, Trust::AsIs]);
-        let defined = [Trust::IfSizeEqual, Trust::Never, Trust::AsIs];
+        let defined = [Trust::AsIs, Trust::Never, Trust::AsIs];
         assert_eq!(trusts(&stack.descend(&RelPath::root(), [top()])), defined);
 
         let above = vec![(RelPath::root(), top())];
-        let below = AttributeStack::new_below(&rel("ws"), Trust::AsIs, outside(), above);
+        let below = AttributeStack::new_below(&rel("ws"), outside(), above);
         assert_eq!(trusts(&below), defined);
-        let not_the_top = AttributeStack::new_below(&rel("ws"), Trust::AsIs, outside(), Vec::new())
+        let not_the_top = AttributeStack::new_below(&rel("ws"), outside(), Vec::new())
             .descend(&RelPath::root(), [top()]);
         assert_eq!(
             trusts(&not_the_top),
@@ -672,17 +631,17 @@ mod tests {
     #[test]
     fn files_above_and_several_of_one_directory_add_up() {
         let above = vec![
-            (rel("a"), AttributeFile::parse(b"/ws/*.txt text\n")),
+            (rel("a"), AttributeFile::parse(b"/ws/*.txt filter=y\n")),
             (rel("elsewhere"), AttributeFile::parse(b"* filter=x\n")),
         ];
-        let stack = AttributeStack::new_below(&rel("a/ws"), Trust::AsIs, Vec::new(), above);
+        let stack = AttributeStack::new_below(&rel("a/ws"), Vec::new(), above);
         let from_index = AttributeFile::parse(b"*.bin filter=x\n");
-        let from_worktree = AttributeFile::parse(b"*.c ident\n");
+        let from_worktree = AttributeFile::parse(b"*.c working-tree-encoding=UTF-16\n");
         let root = stack.descend(&RelPath::root(), [from_index, from_worktree]);
         for (path, expected) in [
-            ("a.txt", Trust::IfSizeEqual),
+            ("a.txt", Trust::Never),
             ("a.bin", Trust::Never),
-            ("a.c", Trust::IfSizeEqual),
+            ("a.c", Trust::Never),
             ("a.h", Trust::AsIs),
         ] {
             assert_eq!(root.trust(&rel(path)), expected, "{path}");
@@ -690,21 +649,6 @@ mod tests {
         let deeper = root.descend(&rel("d"), None);
         assert_eq!(deeper.trust(&rel("d/a.txt")), Trust::AsIs, "anchored");
         assert_eq!(deeper.trust(&rel("d/a.bin")), Trust::Never);
-    }
-
-    #[test]
-    fn without_attributes_the_configuration_alone_decides() {
-        for base in [Trust::AsIs, Trust::IfSizeEqual] {
-            let stack = AttributeStack::new(base, Vec::new());
-            let harmless = AttributeFile::parse(b"*.c diff=cpp\n* -text\n");
-            assert_eq!(stack.trust(&rel("a.c")), base);
-            assert_eq!(
-                stack
-                    .descend(&RelPath::root(), [harmless])
-                    .trust(&rel("a.c")),
-                base
-            );
-        }
     }
 
     #[test]

@@ -350,6 +350,7 @@ fn read_index(
             repository.scope(),
             &mut expand,
         )?;
+        index::doubt_other_sizes(cache, |ids| repository.object_sizes(ids))?;
     }
     cache.index = Some(IndexStamp {
         stat: now,

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::git::ObjectId;
+use crate::git::capture::sha1;
 use crate::git::user_index::{IndexEntry, UserIndex};
 use crate::path::RelPath;
 use crate::tree::{ContentId, Entry, EntryKind};
@@ -89,6 +90,50 @@ pub(crate) fn agree<E>(
     for (path, directory) in &mut cache.directories {
         if let Some(before) = before.get(path).filter(|before| *before == directory) {
             *directory = Arc::clone(before);
+        }
+    }
+    Ok(())
+}
+
+/// Marks the files that the index vouches for with an object of another size, or of a size that nobody
+/// can tell, so that the next walk reads them.
+///
+/// git compares stat data alone. A file that was checked out with its line endings converted, with
+/// `$Id$` expanded or through a filter stays clean when the attributes or the configuration that asked
+/// for it go, and nothing else remembers them. All of that changes the size. `sizes_of` answers for
+/// sorted ids.
+pub(crate) fn doubt_other_sizes<E>(
+    cache: &mut StatCache,
+    sizes_of: impl FnOnce(&[ObjectId]) -> Result<Vec<Option<u64>>, E>,
+) -> Result<(), E> {
+    // What an earlier capture confirmed is not from the index any more.
+    let is_trusted = |entry: &CachedEntry| {
+        entry.kind != EntryKind::Symlink
+            && entry.flags.has(Flags::FROM_INDEX)
+            && !entry.flags.has(Flags::RACY)
+    };
+    let entries = cache.directories.values().flat_map(|d| d.entries.iter());
+    let mut ids: Vec<ObjectId> = entries
+        .filter(|(_, entry)| is_trusted(entry))
+        .filter_map(|(_, entry)| sha1(&entry.id))
+        .collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    let sizes = sizes_of(&ids)?;
+    let size_of = |id: &ContentId| sizes[ids.binary_search(&sha1(id)?).ok()?];
+    let is_doubtful =
+        |entry: &CachedEntry| is_trusted(entry) && size_of(&entry.id) != Some(entry.stat.size);
+    for directory in cache.directories.values_mut() {
+        if !directory.entries.iter().any(|(_, e)| is_doubtful(e)) {
+            continue;
+        }
+        for entry in Arc::make_mut(directory).entries.entries_mut() {
+            if is_doubtful(entry) {
+                entry.flags = entry.flags.with(Flags::RACY);
+            }
         }
     }
     Ok(())

@@ -11,6 +11,7 @@ pub(crate) mod libgit2;
 mod loose;
 mod object_id;
 pub(crate) mod pack;
+mod quoted;
 pub(crate) mod refs;
 pub(crate) mod repository;
 pub(crate) mod rollback;

@@ -479,13 +479,7 @@ fn attributes(
     user: &UserConfig,
 ) -> Result<AttributeStack, SnapshotError> {
     let Some(repository) = repository else {
-        return Ok(AttributeStack::new(Trust::AsIs, Vec::new()));
-    };
-    let may_convert = repository.may_convert() || user.may_convert();
-    let base = if may_convert {
-        Trust::IfSizeEqual
-    } else {
-        Trust::AsIs
+        return Ok(AttributeStack::new(Vec::new()));
     };
     let outside = repository.outside_attributes(user)?;
     // Which of them wins plays no part: the least trust that any of them leaves is what counts.
@@ -502,7 +496,6 @@ fn attributes(
         .collect();
     Ok(AttributeStack::new_below(
         repository.scope(),
-        base,
         outside,
         above,
     ))
@@ -553,22 +546,15 @@ impl Rules for GitRules<'_> {
         &self,
         scope: &GitScope,
         path: &RelPath,
-        id: &ContentId,
-        size: u64,
+        _id: &ContentId,
+        _size: u64,
     ) -> Result<bool, SnapshotError> {
         // Without a repository nothing vouches for what its index said.
-        let Some(repository) = self.repository else {
+        if self.repository.is_none() {
             return Ok(false);
-        };
+        }
         let trust = self.attributes(scope).trust(path);
         self.check()?;
-        Ok(match trust {
-            Trust::AsIs => true,
-            Trust::IfSizeEqual => {
-                let id = sha1(id).expect("the index names objects of git's");
-                repository.object_size(id)? == Some(size)
-            }
-            Trust::Never => false,
-        })
+        Ok(trust == Trust::AsIs)
     }
 }

@@ -1,6 +1,7 @@
 //! The user's index says what is tracked, and it changes between two captures of one store.
 
 use std::fs;
+use std::time::{Duration, SystemTime};
 
 use crate::ground::{Ground, omissions};
 
@@ -122,4 +123,126 @@ fn a_file_checked_out_under_attributes_that_the_worktree_lost_is_read() {
     let fresh = ground.taker("fresh");
     assert_eq!(fresh.tree(), ground.oracle(), "a fresh store");
     assert_eq!(taker.tree(), ground.oracle(), "a store in use");
+}
+
+/// How a file comes to differ from its object while git calls it clean: what makes the repository
+/// convert it on checkout, and what takes every trace of that away again.
+type Conversion = (&'static str, fn(&Ground), fn(&Ground));
+
+const CONVERSIONS: [Conversion; 8] = [
+    (
+        "a commit that removes .gitattributes",
+        |ground| {
+            ground.write(".gitattributes", "*.txt text eol=crlf\n");
+            ground.git(["add", ".gitattributes"]);
+            ground.git(["commit", "-q", "-m", "attributes"]);
+        },
+        |ground| {
+            ground.git(["rm", "-q", ".gitattributes"]);
+            ground.git(["commit", "-q", "-m", "no attributes"]);
+        },
+    ),
+    (
+        "a commit that edits .gitattributes",
+        |ground| {
+            ground.write(".gitattributes", "*.txt text eol=crlf\n");
+            ground.git(["add", ".gitattributes"]);
+            ground.git(["commit", "-q", "-m", "attributes"]);
+        },
+        |ground| {
+            ground.write(".gitattributes", "*.txt text\n");
+            ground.git(["commit", "-q", "-a", "-m", "other attributes"]);
+        },
+    ),
+    (
+        "an untracked .gitattributes",
+        |ground| ground.write(".gitattributes", "*.txt text eol=crlf\n"),
+        |ground| ground.remove(".gitattributes"),
+    ),
+    (
+        "info/attributes",
+        |ground| ground.write(".git/info/attributes", "*.txt text eol=crlf\n"),
+        |ground| ground.remove(".git/info/attributes"),
+    ),
+    (
+        "configuration",
+        |ground| drop(ground.git(["config", "core.autocrlf", "true"])),
+        |ground| drop(ground.git(["config", "--unset", "core.autocrlf"])),
+    ),
+    (
+        "$Id$",
+        |ground| ground.write(".git/info/attributes", "*.txt ident\n"),
+        |ground| ground.remove(".git/info/attributes"),
+    ),
+    (
+        "a filter",
+        |ground| {
+            ground.git(["config", "filter.f.smudge", "cat; echo smudged"]);
+            ground.git(["config", "filter.f.clean", "sed /smudged/d"]);
+            ground.write(".git/info/attributes", "*.txt filter=f\n");
+        },
+        |ground| {
+            ground.git(["config", "--remove-section", "filter.f"]);
+            ground.remove(".git/info/attributes");
+        },
+    ),
+    (
+        "an encoding",
+        |ground| {
+            ground.write(
+                ".git/info/attributes",
+                "*.txt working-tree-encoding=UTF-16\n",
+            )
+        },
+        |ground| ground.remove(".git/info/attributes"),
+    ),
+];
+
+// DESIGN 1.1: the worktree's exact bytes, also where git has forgotten that they are others
+#[test]
+fn a_file_that_was_converted_by_what_is_gone_is_read() {
+    for (what, convert, forget) in CONVERSIONS {
+        for is_packed in [false, true] {
+            let ground = Ground::repository();
+            for text in ["$Id$\nsome\n", "$Id$\nsome\nmore\n"] {
+                for name in ["a.txt", "src/b.txt"] {
+                    ground.write(name, text.repeat(100));
+                }
+                ground.commit("texts");
+            }
+            let taker = ground.taker("state");
+            taker.snapshot();
+            if is_packed {
+                ground.git(["gc", "-q"]);
+            }
+            let object = fs::read(ground.path("a.txt")).unwrap();
+            convert(&ground);
+            for name in ["a.txt", "src/b.txt"] {
+                ground.remove(name);
+            }
+            ground.git(["checkout", "-q", "--", "a.txt", "src/b.txt"]);
+            for name in ["a.txt", "src/b.txt"] {
+                // git tells the times of files and index apart by the second.
+                let file = fs::File::options().write(true).open(ground.path(name));
+                let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000);
+                file.unwrap().set_modified(long_ago).unwrap();
+            }
+            ground.settle();
+            forget(&ground);
+            // The trap is set: other bytes than the object's, and git would not notice.
+            assert_ne!(fs::read(ground.path("a.txt")).unwrap(), object, "{what}");
+            assert_eq!(ground.git(["diff-files", "--name-only"]), "", "{what}");
+
+            for (taker, at_most) in [(ground.taker("fresh"), 5), (taker, 5)] {
+                let snapshot = taker.snapshot();
+                assert_eq!(
+                    snapshot.tree,
+                    Some(ground.oracle()),
+                    "{what}, packed: {is_packed}"
+                );
+                assert!(snapshot.metadata.files_hashed <= at_most, "{what}");
+                ground.fsck(&taker);
+            }
+        }
+    }
 }

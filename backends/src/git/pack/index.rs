@@ -160,15 +160,37 @@ impl PackIndex {
         wanted: &[ObjectId],
         hit: &mut dyn FnMut(usize),
     ) -> Result<(), StoreError> {
+        self.each_position(wanted, &mut |at, _| hit(at)).map(drop)
+    }
+
+    /// As [`PackIndex::each_hit`], with where the object begins in the pack.
+    pub(crate) fn each_offset(
+        &self,
+        wanted: &[ObjectId],
+        hit: &mut dyn FnMut(usize, u64),
+    ) -> Result<(), StoreError> {
+        let mut found = Vec::new();
+        let opened = self.each_position(wanted, &mut |at, position| found.push((at, position)))?;
+        let this = opened.as_ref().unwrap_or(self);
+        for (at, position) in found {
+            hit(at, this.offset_at(position)?);
+        }
+        Ok(())
+    }
+
+    /// As [`PackIndex::each_hit`], with the position in this index. Answers with the index that it
+    /// opened for that, if its file was not open.
+    fn each_position(
+        &self,
+        wanted: &[ObjectId],
+        hit: &mut dyn FnMut(usize, u32),
+    ) -> Result<Option<Self>, StoreError> {
         debug_assert!(wanted.is_sorted_by(|a, b| a < b), "sorted and unique");
-        let opened;
-        let this = match self.bytes {
-            Bytes::Named => {
-                opened = self.reopened()?;
-                &opened
-            }
-            _ => self,
+        let opened = match self.bytes {
+            Bytes::Named => Some(self.reopened()?),
+            _ => None,
         };
+        let this = opened.as_ref().unwrap_or(self);
         let mut from = 0;
         let mut buffer = Vec::new();
         while let Some(first) = wanted.get(from) {
@@ -178,18 +200,24 @@ impl PackIndex {
             let (names, ids) = (u64::from(high - low), (to - from) as u64);
             if names > ids.saturating_mul(SPARSE) {
                 for (at, id) in wanted.iter().enumerate().take(to).skip(from) {
-                    if this.position(id)?.is_some() {
-                        hit(at);
+                    if let Some(position) = this.position(id)? {
+                        hit(at, position);
                     }
                 }
             } else {
-                this.scan(low, high, &wanted[from..to], &mut buffer, &mut |at| {
-                    hit(from + at);
-                })?;
+                this.scan(
+                    low,
+                    high,
+                    &wanted[from..to],
+                    &mut buffer,
+                    &mut |at, position| {
+                        hit(from + at, position);
+                    },
+                )?;
             }
             from = to;
         }
-        Ok(())
+        Ok(opened)
     }
 
     /// Every entry in the order of ids: id, offset and CRC-32 of the entry.
@@ -315,21 +343,26 @@ impl PackIndex {
         Ok(None)
     }
 
-    /// Calls `hit` for every one of `wanted` among the names `low..high`.
+    /// Calls `hit` for every one of `wanted` among the names `low..high`, with its position.
     fn scan(
         &self,
         low: u32,
         high: u32,
         wanted: &[ObjectId],
         buffer: &mut Vec<u8>,
-        hit: &mut dyn FnMut(usize),
+        hit: &mut dyn FnMut(usize, u32),
     ) -> Result<(), StoreError> {
         let step = u32::try_from(SCAN_BYTES / ID_BYTES).expect("a small number");
         let (mut from, mut at) = (low, 0);
         while from < high && at < wanted.len() {
             let to = high.min(from.saturating_add(step));
             self.names(from, to, buffer)?;
-            at += intersect(&wanted[at..], buffer, &mut |hit_at| hit(at + hit_at));
+            at += intersect(&wanted[at..], buffer, &mut |hit_at, row| {
+                hit(
+                    at + hit_at,
+                    from + u32::try_from(row).expect("a part of the table"),
+                );
+            });
             from = to;
         }
         Ok(())
@@ -460,9 +493,10 @@ impl Hashing<'_> {
     }
 }
 
-/// Calls `hit` with the place in `wanted` of every id that is among `names`; both are sorted.
+/// Calls `hit` with the place in `wanted` of every id that is among `names`, and its place there; both
+/// are sorted.
 /// Answers how many of `wanted` are settled: those up to the last of `names`.
-fn intersect(wanted: &[ObjectId], names: &[u8], hit: &mut dyn FnMut(usize)) -> usize {
+fn intersect(wanted: &[ObjectId], names: &[u8], hit: &mut dyn FnMut(usize, usize)) -> usize {
     let name = |at: usize| &names[at * 20..][..20];
     let (ids, rows) = (wanted.len(), names.len() / 20);
     let (mut at, mut row) = (0, 0);
@@ -475,7 +509,7 @@ fn intersect(wanted: &[ObjectId], names: &[u8], hit: &mut dyn FnMut(usize)) -> u
                 row = gallop(row, rows, |i| name(i) < wanted[at].0.as_slice());
             }
             std::cmp::Ordering::Equal => {
-                hit(at);
+                hit(at, row);
                 at += 1;
                 row += 1;
             }

@@ -30,6 +30,15 @@ const MAX_CACHED_OBJECT_BYTES: usize = 1 << 20;
 /// Memory is taken as content arrives, not as a header promises; up to this it is taken at once.
 const MAX_TRUSTED_BYTES: u64 = 1 << 20;
 
+/// What the beginning of an entry takes at most: ten bytes of size, and ten of a distance or twenty of
+/// an id.
+const HEADER_BYTES: usize = 32;
+/// What tells the size of an object: a header, and of a delta the first two numbers, behind the codes
+/// of the block that they are deflated in.
+const TELLING_BYTES: u64 = 512;
+/// A page: to read less costs as much.
+const WINDOW_BYTES: u64 = 4096;
+
 /// A pack and its index.
 #[derive(Debug)]
 pub(crate) struct Pack {
@@ -125,27 +134,45 @@ impl Pack {
     pub(crate) fn object_size(&self, offset: u64) -> Result<(ObjectKind, u64), StoreError> {
         let file = self.file()?;
         let mut header = file.header(offset)?;
-        let mut size = None;
+        let size = file.size_of(offset, &header)?;
         for _ in 0..MAX_DELTA_CHAIN {
             let base = match header.kind {
-                StoredAs::Whole(kind) => return Ok((kind, size.unwrap_or(header.size))),
+                StoredAs::Whole(kind) => return Ok((kind, size)),
                 StoredAs::Tag => return Err(file.corrupt(offset, "it is a tag")),
                 StoredAs::OffsetDelta { base } => base,
                 StoredAs::IdDelta { base } => self.base_of(&file, offset, &base)?,
             };
-            if size.is_none() {
-                let mut head = Vec::new();
-                file.content(&header)
-                    .take(20)
-                    .read_to_end(&mut head)
-                    .map_err(|e| file.unreadable(offset, e))?;
-                let mut delta = Delta(&head);
-                let sizes = delta.size().and_then(|_| delta.size());
-                size = Some(sizes.ok_or_else(|| file.corrupt(offset, "its delta is malformed"))?);
-            }
             header = file.header(base)?;
         }
         Err(file.corrupt(offset, "its deltas go round in a circle"))
+    }
+
+    /// Calls `found` with the place in `wanted` of every object that the pack has, and its size as far
+    /// as its own entry tells it. `wanted` is sorted and unique.
+    ///
+    /// Costs a pass over the index, and one read of a page for objects that lie together; nothing
+    /// proves that the content is in order. An object whose size cannot be told is left out.
+    pub(crate) fn sizes(
+        &self,
+        wanted: &[ObjectId],
+        found: &mut dyn FnMut(usize, u64),
+    ) -> Result<(), StoreError> {
+        let mut entries = Vec::new();
+        self.index
+            .each_offset(wanted, &mut |at, offset| entries.push((offset, at)))?;
+        if entries.is_empty() {
+            return Ok(());
+        }
+        // As they lie in the file.
+        entries.sort_unstable();
+        let file = self.file()?;
+        let mut window = Window::default();
+        for (offset, at) in entries {
+            if let Ok(size) = file.size_at(offset, &mut window) {
+                found(at, size);
+            }
+        }
+        Ok(())
     }
 
     /// The object at `offset`, which may be a delta; at most `max_bytes` of it. Its id is not
@@ -294,6 +321,27 @@ impl Pack {
     }
 }
 
+/// Some bytes of a pack, for those who read a little in many places near each other.
+#[derive(Default)]
+struct Window {
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window {
+    /// Whether it has `length` bytes from `offset` on.
+    fn has(&self, offset: u64, length: u64) -> bool {
+        let end = self.at + self.bytes.len() as u64;
+        self.at <= offset && offset.checked_add(length).is_some_and(|to| to <= end)
+    }
+
+    /// The bytes from `offset` on.
+    fn from(&self, offset: u64) -> &[u8] {
+        let skipped = usize::try_from(offset.saturating_sub(self.at)).unwrap_or(usize::MAX);
+        self.bytes.get(skipped..).unwrap_or_default()
+    }
+}
+
 struct OpenPack<'a> {
     file: File,
     path: &'a Path,
@@ -303,8 +351,7 @@ struct OpenPack<'a> {
 
 impl OpenPack<'_> {
     fn header(&self, offset: u64) -> Result<EntryHeader, StoreError> {
-        // Ten bytes of size, and ten of a distance or twenty of an id.
-        let mut bytes = [0; 32];
+        let mut bytes = [0; HEADER_BYTES];
         let room = self.end.saturating_sub(offset).min(bytes.len() as u64);
         let bytes = &mut bytes[..usize::try_from(room).expect("at most 32")];
         self.file
@@ -312,6 +359,52 @@ impl OpenPack<'_> {
             .map_err(|e| self.unreadable(offset, e))?;
         parse_header(bytes, offset)
             .ok_or_else(|| self.corrupt(offset, "what stands there is no object"))
+    }
+
+    /// The size of the object at `offset`, whose header this is. That of a delta's result stands at
+    /// the beginning of the delta.
+    fn size_of(&self, offset: u64, header: &EntryHeader) -> Result<u64, StoreError> {
+        if let StoredAs::Whole(_) | StoredAs::Tag = header.kind {
+            return Ok(header.size);
+        }
+        let mut head = Vec::with_capacity(20);
+        self.content(header)
+            .take(20)
+            .read_to_end(&mut head)
+            .map_err(|e| self.unreadable(offset, e))?;
+        self.result_size(offset, &head)
+    }
+
+    /// The size of the object at `offset`, from the window if that has all it takes.
+    fn size_at(&self, offset: u64, window: &mut Window) -> Result<u64, StoreError> {
+        let room = self.end.saturating_sub(offset);
+        if !window.has(offset, TELLING_BYTES.min(room)) {
+            let mut bytes = std::mem::take(&mut window.bytes);
+            bytes.resize(usize::try_from(room.min(WINDOW_BYTES)).expect("a page"), 0);
+            self.file
+                .read_exact_at(&mut bytes, offset)
+                .map_err(|e| self.unreadable(offset, e))?;
+            (window.at, window.bytes) = (offset, bytes);
+        }
+        let bytes = window.from(offset);
+        let header = parse_header(&bytes[..bytes.len().min(HEADER_BYTES)], offset)
+            .ok_or_else(|| self.corrupt(offset, "what stands there is no object"))?;
+        if let StoredAs::Whole(_) | StoredAs::Tag = header.kind {
+            return Ok(header.size);
+        }
+        let mut head = Vec::with_capacity(20);
+        let content = Inflate::new(window.from(header.content_at));
+        match content.take(20).read_to_end(&mut head) {
+            Ok(_) => self.result_size(offset, &head),
+            Err(_) => self.size_of(offset, &header),
+        }
+    }
+
+    /// The size that a delta says its result has.
+    fn result_size(&self, offset: u64, head: &[u8]) -> Result<u64, StoreError> {
+        let mut delta = Delta(head);
+        let size = delta.size().and_then(|_| delta.size());
+        size.ok_or_else(|| self.corrupt(offset, "its delta is malformed"))
     }
 
     /// The inflated bytes of an entry, as far as they go.
@@ -671,6 +764,62 @@ mod tests {
         assert!(deltas > 10, "{deltas} deltas");
         assert_eq!(tags, 1);
         pack.verify().unwrap();
+    }
+
+    #[test]
+    fn the_sizes_of_many_objects_are_those_that_each_has() {
+        let (_repository, pack) = with_deltas();
+        let bases = DeltaBases::default();
+        let mut wanted = vec![ObjectId([0; 20]), ObjectId([0xff; 20])];
+        let mut expected = Vec::new();
+        for (id, offset, _) in pack.index.entries().unwrap() {
+            if let Ok((_, bytes)) = pack.object(offset, LIMIT, &bases) {
+                wanted.push(id);
+                expected.push((id, bytes.len() as u64));
+            }
+        }
+        wanted.sort_unstable();
+        let mut sizes = Vec::new();
+        pack.sizes(&wanted, &mut |at, size| sizes.push((wanted[at], size)))
+            .unwrap();
+        sizes.sort_unstable();
+        assert_eq!(sizes, expected);
+        // Few are looked up in another way than many.
+        for (id, size) in expected.into_iter().step_by(7) {
+            let mut found = Vec::new();
+            pack.sizes(&[id], &mut |at, size| found.push((at, size)))
+                .unwrap();
+            assert_eq!(found, [(0, size)]);
+        }
+    }
+
+    #[test]
+    fn sizes_in_a_pack_that_is_cut_short_or_damaged_are_left_out_or_told() {
+        let (repository, pack) = with_deltas();
+        let ids: Vec<_> = pack.index.entries().unwrap();
+        let ids: Vec<_> = ids.into_iter().map(|(id, ..)| id).collect();
+        let mut whole = Vec::new();
+        pack.sizes(&ids, &mut |at, size| whole.push((at, size)))
+            .unwrap();
+        let bytes = fs::read(pack.path()).unwrap();
+        let forged = repository.beside("forged");
+        fs::create_dir(&forged).unwrap();
+        let path = forged.join("pack-forged.pack");
+        fs::copy(pack.index.path(), path.with_extension("idx")).unwrap();
+        for length in (0..bytes.len()).step_by(bytes.len() / 40) {
+            fs::write(&path, &bytes[..length]).unwrap();
+            let mut some = Vec::new();
+            let pack = pack_in(&forged);
+            pack.sizes(&ids, &mut |at, size| some.push((at, size)))
+                .unwrap();
+            assert!(some.iter().all(|found| whole.contains(found)), "{length}");
+            assert!(some.len() < whole.len() || length > bytes.len() / 2);
+        }
+        for flipped in [0xff, 0x80, 0x60] {
+            let damaged: Vec<u8> = bytes.iter().map(|b| b ^ flipped).collect();
+            fs::write(&path, damaged).unwrap();
+            pack_in(&forged).sizes(&ids, &mut |_, _| {}).unwrap();
+        }
     }
 
     #[test]

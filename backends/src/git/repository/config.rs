@@ -61,26 +61,6 @@ impl Config {
             (v.key.as_str(), value)
         })
     }
-
-    /// Whether it takes in other files.
-    pub(super) fn has_includes(&self) -> bool {
-        let is_include = |v: &Value| v.section == "include" || v.section == "includeif";
-        self.values.iter().any(is_include)
-    }
-}
-
-/// Whether a configuration file, whatever it means, mentions something that makes git convert line
-/// endings, or another file that may.
-pub(super) fn mentions_conversion(text: &[u8]) -> bool {
-    let text = text.to_ascii_lowercase();
-    [
-        &b"autocrlf"[..],
-        &b"eol"[..],
-        &b"attributesfile"[..],
-        &b"include"[..],
-    ]
-    .iter()
-    .any(|word| text.windows(word.len()).any(|w| w == *word))
 }
 
 struct Scanner<'t> {
@@ -259,7 +239,6 @@ pub(crate) struct UserConfig {
     pub(super) excludes: Option<PathBuf>,
     /// The files with attributes for all repositories, the weakest first.
     pub(super) attributes: Vec<PathBuf>,
-    may_convert: bool,
 }
 
 impl UserConfig {
@@ -284,26 +263,19 @@ impl UserConfig {
 
         let mut excludes = xdg.as_ref().map(|directory| directory.join("ignore"));
         let mut attributes = xdg.as_ref().map(|directory| directory.join("attributes"));
-        let mut converts = false;
-        let mut is_uncertain = false;
         for text in files
             .iter()
             .flatten()
             .filter_map(|path| read_own_file(path, MAX_CONFIG_BYTES))
         {
             let Ok(config) = Config::parse(&text) else {
-                is_uncertain = true;
                 continue;
             };
-            is_uncertain |= config.has_includes();
             if let Some(value) = config.get("core", "excludesfile") {
                 excludes = own_path(value, home.as_deref());
             }
             if let Some(value) = config.get("core", "attributesfile") {
                 attributes = own_path(value, home.as_deref());
-            }
-            if let Some(value) = config.get("core", "autocrlf") {
-                converts = !is_false(value);
             }
         }
         Self {
@@ -312,14 +284,7 @@ impl UserConfig {
                 .into_iter()
                 .flatten()
                 .collect(),
-            may_convert: converts || is_uncertain,
         }
-    }
-
-    /// Whether git may convert line endings without an attribute asking for it: `core.autocrlf` is
-    /// on or `input`, or in a file that was not read.
-    pub(crate) fn may_convert(&self) -> bool {
-        self.may_convert
     }
 }
 
@@ -330,12 +295,6 @@ fn own_path(value: &[u8], home: Option<&Path>) -> Option<PathBuf> {
         Some(rest) => home.map(|home| home.join(path_of(rest))),
         None => Some(path_of(value).to_owned()).filter(|path| path.is_absolute()),
     }
-}
-
-fn is_false(value: &[u8]) -> bool {
-    [&b"false"[..], b"no", b"off", b"0", b""]
-        .iter()
-        .any(|word| value.eq_ignore_ascii_case(word))
 }
 
 #[cfg(test)]

@@ -4,19 +4,20 @@
 //! packs, so that one that is cut short meanwhile ends the process.
 
 use std::collections::HashSet;
-use std::fs;
-use std::io::{self, BufRead as _, BufReader, Read};
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-
-use flate2::bufread::ZlibDecoder;
 
 use super::git_dir::{Found, GitDir, Kind, path_of};
 use super::{RepositoryError, is_absent};
 use crate::backend::StoreError;
 use crate::error::{PathError, printable};
+use crate::git::loose::LooseObject;
 use crate::git::pack::{DeltaBases, Pack};
-use crate::git::{ObjectHasher, ObjectId, ObjectKind};
+use crate::git::quoted::unquoted;
+use crate::git::{ObjectId, ObjectKind};
+use crate::restore::ContentError;
 
 /// How deep alternates may name alternates: git's own limit.
 const MAX_ALTERNATE_DEPTH: usize = 5;
@@ -26,8 +27,6 @@ const MAX_OBJECT_DIRS: usize = 32;
 const MAX_ALTERNATES_BYTES: u64 = 1024 * 1024;
 /// git's housekeeping begins at fifty.
 const MAX_PACKS: usize = 20_000;
-/// Kind, blank, a number of 20 digits and NUL.
-const MAX_HEADER_BYTES: usize = 32;
 /// Memory is taken as content arrives, not as a header promises; up to this it is taken at once.
 const MAX_TRUSTED_BYTES: u64 = 1024 * 1024;
 
@@ -138,31 +137,30 @@ impl Objects {
         }
     }
 
-    /// See [`UserRepository::object_size`](super::UserRepository::object_size). Only the header is
-    /// read, so nothing proves that the content is in order.
-    pub(super) fn size(&self, id: ObjectId) -> Result<Option<u64>, RepositoryError> {
-        let mut failure = None;
+    /// See [`UserRepository::object_sizes`](super::UserRepository::object_sizes).
+    pub(super) fn sizes(&self, ids: &[ObjectId]) -> Result<Vec<Option<u64>>, RepositoryError> {
+        let mut sizes = vec![None; ids.len()];
+        let mut open: Vec<usize> = (0..ids.len()).collect();
         for directory in &self.directories {
-            let mut packs = directory.known_packs();
-            if packs.is_empty() {
-                packs = directory.new_packs(id, &mut failure)?;
+            let Some(first) = open.first() else {
+                break;
+            };
+            // A pack that cannot be read tells nothing, and is no failure of this.
+            directory.new_packs(ids[*first], &mut None)?;
+            for pack in directory.known_packs() {
+                let wanted: Vec<ObjectId> = open.iter().map(|at| ids[*at]).collect();
+                let _ = pack.sizes(&wanted, &mut |at, size| sizes[open[at]] = Some(size));
+                open.retain(|at| sizes[*at].is_none());
             }
-            for pack in packs {
-                let failed = |error| from_pack(id, pack.path(), error);
-                if let Some(offset) = pack.index.find(&id).map_err(failed)? {
-                    return Ok(Some(pack.object_size(offset).map_err(failed)?.1));
+        }
+        for directory in &self.directories {
+            for at in &open {
+                if sizes[*at].is_none() {
+                    sizes[*at] = directory.loose_size(ids[*at])?;
                 }
             }
         }
-        for directory in &self.directories {
-            if let Some((_, size)) = directory.loose_header(id)? {
-                return Ok(Some(size));
-            }
-        }
-        // Housekeeping may have packed it meanwhile.
-        Ok(self
-            .read(id, u64::MAX)?
-            .map(|(_, bytes)| bytes.len() as u64))
+        Ok(sizes)
     }
 
     fn read_packed(
@@ -171,7 +169,7 @@ impl Objects {
         id: ObjectId,
         max_bytes: u64,
     ) -> Result<Option<(ObjectKind, Vec<u8>)>, RepositoryError> {
-        let failed = |error| from_pack(id, pack.path(), error);
+        let failed = |error| from_store(id, pack.path(), error);
         let Some(offset) = pack.index.find(&id).map_err(failed)? else {
             return Ok(None);
         };
@@ -226,10 +224,15 @@ impl ObjectDir {
             .map(|line| {
                 // git takes a quoted line apart, and any other as it is.
                 let path = if line.starts_with(b"\"") {
-                    unquoted(line).ok_or_else(|| RepositoryError::Damaged {
-                        path: self.directory.disk_path(name),
-                        reason: "a quoted path does not end".to_owned(),
-                    })?
+                    match unquoted(line) {
+                        Some((path, [])) => path,
+                        _ => {
+                            return Err(RepositoryError::Damaged {
+                                path: self.directory.disk_path(name),
+                                reason: "a quoted path does not end".to_owned(),
+                            });
+                        }
+                    }
                 } else {
                     line.to_vec()
                 };
@@ -243,46 +246,39 @@ impl ObjectDir {
         id: ObjectId,
         max_bytes: u64,
     ) -> Result<Option<(ObjectKind, Vec<u8>)>, RepositoryError> {
-        let digits = id.to_string();
-        let name = format!("{}/{}", &digits[..2], &digits[2..]);
-        let Found::File(file, _) = self.directory.find(&name)? else {
+        let Some((file, path)) = self.loose_file(id)? else {
             return Ok(None);
         };
-        let path = || self.directory.disk_path(&name);
-        let mut reader = Inflating {
-            content: ZlibDecoder::new(BufReader::new(file)),
-        };
-        match reader.object(id, max_bytes) {
-            Ok(object) => Ok(Some(object)),
-            Err(LooseError::TooLarge(error)) => Err(error),
-            Err(LooseError::Corrupt(detail)) => Err(RepositoryError::CorruptObject {
-                id,
-                path: path(),
-                detail: detail.to_owned(),
-            }),
-            // What the kernel refused has a number; what the decoder did not like has none.
-            Err(LooseError::Read(e)) if e.raw_os_error().is_some() => {
-                Err(PathError::at("read", path())(e).into())
-            }
-            Err(LooseError::Read(e)) => Err(RepositoryError::CorruptObject {
-                id,
-                path: path(),
-                detail: e.to_string(),
-            }),
+        let failed = |error| from_store(id, &path, error);
+        let object = LooseObject::of_file(file, &path).map_err(failed)?;
+        refuse_larger(id, object.size, max_bytes)?;
+        let kind = object.kind;
+        let mut bytes = Vec::with_capacity(
+            usize::try_from(object.size.min(MAX_TRUSTED_BYTES)).expect("a small number"),
+        );
+        match object.verify_to(&id, &mut bytes) {
+            Ok(()) => Ok(Some((kind, bytes))),
+            Err(ContentError::Store(error)) => Err(failed(error)),
+            Err(ContentError::Sink(_)) => unreachable!("a vector takes every byte"),
         }
     }
 
-    fn loose_header(&self, id: ObjectId) -> Result<Option<(ObjectKind, u64)>, RepositoryError> {
-        let digits = id.to_string();
-        let name = format!("{}/{}", &digits[..2], &digits[2..]);
-        let Found::File(file, _) = self.directory.find(&name)? else {
+    /// The size that the header of a loose object claims. A damaged one says nothing about it.
+    fn loose_size(&self, id: ObjectId) -> Result<Option<u64>, RepositoryError> {
+        let Some((file, path)) = self.loose_file(id)? else {
             return Ok(None);
         };
-        let mut reader = Inflating {
-            content: ZlibDecoder::new(BufReader::new(file)),
-        };
-        // A damaged object says nothing about its size: whoever needs it reads another copy.
-        Ok(reader.header().ok())
+        let object = LooseObject::of_file(file, &path);
+        Ok(object.ok().map(|object| object.size))
+    }
+
+    fn loose_file(&self, id: ObjectId) -> Result<Option<(File, PathBuf)>, RepositoryError> {
+        let digits = id.to_string();
+        let name = format!("{}/{}", &digits[..2], &digits[2..]);
+        Ok(match self.directory.find(&name)? {
+            Found::File(file, _) => Some((file, self.directory.disk_path(&name))),
+            Found::Directory | Found::Nothing => None,
+        })
     }
 
     fn known_packs(&self) -> Vec<Arc<Pack>> {
@@ -322,7 +318,7 @@ impl ObjectDir {
             }
             match Pack::open(&directory.disk_path(name)) {
                 Ok(pack) => new.push(Arc::new(pack)),
-                Err(error) => keep(failure, from_pack(id, &path, error))?,
+                Err(error) => keep(failure, from_store(id, &path, error))?,
             }
         }
         known.extend(new.iter().cloned());
@@ -330,14 +326,16 @@ impl ObjectDir {
     }
 }
 
-fn from_pack(id: ObjectId, path: &Path, error: StoreError) -> RepositoryError {
-    match error {
-        StoreError::Io(source) => RepositoryError::Io(source),
-        other => RepositoryError::CorruptObject {
-            id,
-            path: path.to_owned(),
-            detail: other.to_string(),
-        },
+fn from_store(id: ObjectId, path: &Path, error: StoreError) -> RepositoryError {
+    let detail = match error {
+        StoreError::Io(source) => return RepositoryError::Io(source),
+        StoreError::Corrupt { detail, .. } => detail,
+        other => other.to_string(),
+    };
+    RepositoryError::CorruptObject {
+        id,
+        path: path.to_owned(),
+        detail,
     }
 }
 
@@ -369,107 +367,291 @@ fn open_alternate(path: &Path) -> Result<Option<GitDir>, RepositoryError> {
     }
 }
 
-/// What a line in double quotes stands for, as in C. `None`: it does not end, or holds an escape
-/// that git does not write.
-fn unquoted(line: &[u8]) -> Option<Vec<u8>> {
-    let mut rest = line.strip_prefix(b"\"")?.iter().copied();
-    let mut path = Vec::new();
-    loop {
-        path.push(match rest.next()? {
-            b'"' => return rest.next().is_none().then_some(path),
-            b'\\' => match rest.next()? {
-                b'a' => 0x07,
-                b'b' => 0x08,
-                b'f' => 0x0c,
-                b'n' => b'\n',
-                b'r' => b'\r',
-                b't' => b'\t',
-                b'v' => 0x0b,
-                byte @ (b'\\' | b'"') => byte,
-                high @ b'0'..=b'3' => {
-                    let digits = [high, rest.next()?, rest.next()?];
-                    let digits = std::str::from_utf8(&digits).ok()?.to_owned();
-                    u8::from_str_radix(&digits, 8).ok()?
-                }
-                _ => return None,
-            },
-            byte => byte,
-        });
-    }
-}
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-enum LooseError {
-    Corrupt(&'static str),
-    TooLarge(RepositoryError),
-    Read(io::Error),
-}
+    use super::super::testing::*;
+    use super::*;
+    use crate::backend::SnapshotError;
+    use crate::error::ErrorKind;
+    use crate::git::test_repository::TestRepository;
 
-impl From<io::Error> for LooseError {
-    fn from(error: io::Error) -> Self {
-        Self::Read(error)
-    }
-}
-
-/// A loose object: header and content in one zlib stream (`gitformat-loose`).
-struct Inflating<R> {
-    content: ZlibDecoder<BufReader<R>>,
-}
-
-impl<R: Read> Inflating<R> {
-    fn object(
-        &mut self,
-        id: ObjectId,
-        max_bytes: u64,
-    ) -> Result<(ObjectKind, Vec<u8>), LooseError> {
-        let (kind, size) = self.header()?;
-        refuse_larger(id, size, max_bytes).map_err(LooseError::TooLarge)?;
-        let mut bytes = Vec::with_capacity(
-            usize::try_from(size.min(MAX_TRUSTED_BYTES)).expect("a small number"),
-        );
-        self.content.by_ref().take(size).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 != size {
-            return Err(LooseError::Corrupt("it is shorter than its header says"));
-        }
-        // Reading on to the end of the stream also compares its checksum.
-        if self.content.read(&mut [0])? != 0 {
-            return Err(LooseError::Corrupt("it is longer than its header says"));
-        }
-        if !self.content.get_mut().fill_buf()?.is_empty() {
-            return Err(LooseError::Corrupt("it is followed by garbage"));
-        }
-        let mut hasher = ObjectHasher::new(kind, size);
-        hasher.update(&bytes);
-        match hasher.finish() {
-            Ok(found) if found == id => Ok((kind, bytes)),
-            Ok(_) => Err(LooseError::Corrupt("its content has another id")),
-            Err(_) => Err(LooseError::Corrupt("it is half of a SHA-1 collision")),
-        }
-    }
-
-    fn header(&mut self) -> Result<(ObjectKind, u64), LooseError> {
-        const MALFORMED: LooseError = LooseError::Corrupt("its header is malformed");
-        let mut header = Vec::with_capacity(MAX_HEADER_BYTES);
-        loop {
-            let mut byte = [0];
-            if self.content.read(&mut byte)? == 0 || header.len() == MAX_HEADER_BYTES {
-                return Err(MALFORMED);
-            }
-            if byte[0] == 0 {
-                break;
-            }
-            header.push(byte[0]);
-        }
-        let header = std::str::from_utf8(&header).map_err(|_| MALFORMED)?;
-        let (kind, size) = header.split_once(' ').ok_or(MALFORMED)?;
-        let kind = match kind {
-            "blob" => ObjectKind::Blob,
-            "tree" => ObjectKind::Tree,
-            "commit" => ObjectKind::Commit,
-            "tag" => return Err(LooseError::Corrupt("it is a tag")),
-            _ => return Err(MALFORMED),
+    /// The objects of a commit with a directory: commit, trees, blobs.
+    fn objects_of(git: &TestRepository) -> Vec<(ObjectId, ObjectKind, Vec<u8>)> {
+        let list = git.git(&["rev-list", "--objects", "--no-object-names", "--all"]);
+        let object = |line: &str| {
+            let (text, kind) = (id(line), git.git(&["cat-file", "-t", line]));
+            let content = git.run(&git.path, &["cat-file", &kind, line]).stdout;
+            let kind = match kind.as_str() {
+                "commit" => ObjectKind::Commit,
+                "tree" => ObjectKind::Tree,
+                _ => ObjectKind::Blob,
+            };
+            (text, kind, content)
         };
-        let is_number = !size.is_empty() && size.bytes().all(|b| b.is_ascii_digit());
-        let size = size.parse().ok().filter(|_| is_number).ok_or(MALFORMED)?;
-        Ok((kind, size))
+        list.lines().map(object).collect()
+    }
+
+    #[test]
+    fn objects_are_read_loose_packed_and_from_packs_that_came_later() {
+        let git = TestRepository::with_commit();
+        // Large and alike, so that a pack holds some of them as deltas.
+        for n in 0..4 {
+            let lines: String = (0..2000)
+                .map(|l| format!("line {l} {}\n", l % (n + 7)))
+                .collect();
+            git.write("large", lines);
+            git.commit("large");
+        }
+        git.write("empty", "");
+        git.commit("empty");
+        let objects = objects_of(&git);
+        assert!(objects.len() > 10);
+        let repository = found(&git.path);
+        for round in ["loose", "packed", "packed again"] {
+            for (id, kind, content) in &objects {
+                let read = repository.read_object(*id, 1 << 20).unwrap();
+                assert_eq!(read, Some((*kind, content.clone())), "{round}: {id}");
+            }
+            git.write("more", round);
+            git.commit(round);
+            git.git(&["repack", "-q", "-a", "-d", "-f"]);
+        }
+        let absent = id(&"12".repeat(20));
+        assert_eq!(repository.read_object(absent, 1000).unwrap(), None);
+        let (big, _, content) = objects.iter().max_by_key(|(_, _, c)| c.len()).unwrap();
+        let too_large = repository.read_object(*big, content.len() as u64 - 1);
+        assert!(matches!(too_large, Err(RepositoryError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn a_damaged_loose_object_is_corrupt_in_time_unless_there_is_another_copy() {
+        let git = TestRepository::with_commit();
+        let text = "some content that is long enough to be cut\n".repeat(200);
+        git.write("file", &text);
+        git.commit("file");
+        let blob = git.git(&["rev-parse", "HEAD:file"]);
+        let path = git
+            .path
+            .join(format!(".git/objects/{}/{}", &blob[..2], &blob[2..]));
+        let intact = fs::read(&path).unwrap();
+        let blob = id(&blob);
+        let half = intact.len() / 2;
+        let mut flipped = intact.clone();
+        flipped[half] ^= 0x10;
+        let mut without_checksum = intact.clone();
+        without_checksum.truncate(intact.len() - 4);
+        let damages = [
+            ("empty", Vec::new()),
+            ("truncated", intact[..half].to_vec()),
+            ("truncated in the header", intact[..3].to_vec()),
+            ("without its checksum", without_checksum),
+            ("zeroed", vec![0; intact.len()]),
+            ("one bit", flipped),
+            ("garbage behind it", [&intact[..], b"x"].concat()),
+            ("another object", deflated(b"blob 1\0x")),
+            ("claims more", deflated(b"blob 1073741824\0x")),
+            (
+                "claims less",
+                deflated(&[b"blob 1\0", text.as_bytes()].concat()),
+            ),
+            (
+                "claims nonsense",
+                deflated(b"blob 99999999999999999999999\0x"),
+            ),
+            ("signed size", deflated(b"blob +1\0x")),
+            ("unknown kind", deflated(b"thing 1\0x")),
+            ("endless header", deflated(&[b'b'; 100_000])),
+        ];
+        for (what, bytes) in &damages {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+            fs::write(&path, bytes).unwrap();
+            let workspace = git.path.clone();
+            let result = in_time(move || found(&workspace).read_object(blob, 2 << 30));
+            assert!(
+                matches!(&result, Err(RepositoryError::CorruptObject { id, .. }) if *id == blob),
+                "{what}: {result:?}"
+            );
+            let kind = SnapshotError::from(result.unwrap_err()).kind();
+            assert_eq!(kind, ErrorKind::Corrupt, "{what}");
+        }
+        fs::write(&path, &intact).unwrap();
+        git.git(&["repack", "-q", "-a"]);
+        fs::write(&path, b"").unwrap();
+        let read = found(&git.path).read_object(blob, 1 << 20).unwrap();
+        assert_eq!(
+            read,
+            Some((ObjectKind::Blob, text.into_bytes())),
+            "the packed copy"
+        );
+    }
+
+    #[test]
+    fn a_damaged_pack_is_corrupt_and_one_without_its_index_is_not_there() {
+        let git = TestRepository::with_commit();
+        let commit = id(&git.git(&["rev-parse", "HEAD"]));
+        git.git(&["repack", "-q", "-a", "-d"]);
+        let directory = git.path.join(".git/objects/pack");
+        let file = |extension: &str| {
+            let entries = fs::read_dir(&directory).unwrap().map(|e| e.unwrap().path());
+            let mut files = entries.filter(|p| p.extension().is_some_and(|e| e == extension));
+            files.next().unwrap()
+        };
+        let (pack, index) = (file("pack"), file("idx"));
+        for path in [&pack, &index] {
+            let intact = fs::read(path).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+            for bytes in [
+                Vec::new(),
+                vec![0xff; intact.len()],
+                intact[..intact.len() / 2].to_vec(),
+            ] {
+                fs::write(path, bytes).unwrap();
+                let workspace = git.path.clone();
+                let result = in_time(move || found(&workspace).read_object(commit, 1 << 20));
+                assert!(
+                    matches!(result, Err(RepositoryError::CorruptObject { .. })),
+                    "{}: {result:?}",
+                    path.display()
+                );
+            }
+            fs::write(path, intact).unwrap();
+        }
+        assert!(
+            found(&git.path)
+                .read_object(commit, 1 << 20)
+                .unwrap()
+                .is_some()
+        );
+        fs::remove_file(&pack).unwrap();
+        assert_eq!(found(&git.path).read_object(commit, 1 << 20).unwrap(), None);
+        fifo(&pack);
+        let workspace = git.path.clone();
+        let result = in_time(move || found(&workspace).read_object(commit, 1 << 20));
+        assert!(is_hostile(&result), "{result:?}");
+    }
+
+    #[test]
+    fn objects_of_alternates_are_read() {
+        let source = TestRepository::with_commit();
+        let git = TestRepository::new();
+        let objects = source.path.join(".git/objects");
+        fs::write(
+            alternates(&git),
+            format!("# comment\n\n{}\n", objects.display()),
+        )
+        .unwrap();
+        let commit = id(&source.git(&["rev-parse", "HEAD"]));
+        let repository = found(&git.path);
+        assert_eq!(
+            repository.object_dirs().unwrap(),
+            [git.path.join(".git/objects"), objects.clone()]
+        );
+        assert!(repository.read_object(commit, 1 << 20).unwrap().is_some());
+        source.git(&["repack", "-q", "-a", "-d"]);
+        assert!(
+            found(&git.path)
+                .read_object(commit, 1 << 20)
+                .unwrap()
+                .is_some()
+        );
+
+        fs::create_dir(git.beside("o \"dd\n")).unwrap();
+        symlink(&objects, git.beside("o \"dd\n").join("link")).unwrap();
+        symlink(&objects, git.beside("near")).unwrap();
+        for line in [
+            "../../../near".to_owned(),
+            "\"../../../o \\\"dd\\n/link\"".to_owned(),
+            "\"../../../o \\042dd\\012/link\"".to_owned(),
+        ] {
+            fs::write(alternates(&git), format!("{line}\n")).unwrap();
+            let args = ["cat-file", "-e", &commit.to_string()];
+            assert!(
+                git.run(&git.path, &args).status.success(),
+                "git takes {line}"
+            );
+            let read = found(&git.path).read_object(commit, 1 << 20).unwrap();
+            assert!(read.is_some(), "{line}");
+        }
+    }
+
+    #[test]
+    fn alternates_that_go_round_count_once_and_missing_ones_not_at_all() {
+        let git = TestRepository::with_commit();
+        let other = TestRepository::with_commit();
+        let own = git.path.join(".git/objects");
+        let others = other.path.join(".git/objects");
+        let text = format!(
+            "{}\n.\n/nowhere/objects\n{}\n",
+            own.display(),
+            others.display()
+        );
+        fs::write(alternates(&git), &text).unwrap();
+        fs::write(
+            alternates(&other),
+            format!("{}\n{}\n", own.display(), others.display()),
+        )
+        .unwrap();
+        assert_eq!(found(&git.path).object_dirs().unwrap(), [own, others]);
+    }
+
+    #[test]
+    fn alternates_are_neither_deep_nor_many() {
+        let git = TestRepository::with_commit();
+        let directory = |n: usize| git.beside(&format!("objects-{n}"));
+        let name = |path: &Path, text: String| {
+            fs::create_dir_all(path.join("info")).unwrap();
+            fs::write(path.join("info/alternates"), text).unwrap();
+        };
+        let own = git.path.join(".git/objects");
+        name(&own, format!("{}\n", directory(1).display()));
+        for n in 1..=5 {
+            let next = if n < 5 {
+                format!("{}\n", directory(n + 1).display())
+            } else {
+                String::new()
+            };
+            name(&directory(n), next);
+        }
+        assert_eq!(found(&git.path).object_dirs().unwrap().len(), 6);
+        name(&directory(6), String::new());
+        name(&directory(5), format!("{}\n", directory(6).display()));
+        let too_deep = found(&git.path).object_dirs();
+        assert!(
+            matches!(too_deep, Err(RepositoryError::TooLarge { limit: 5, .. })),
+            "{too_deep:?}"
+        );
+
+        let mut many = String::new();
+        for n in 100..140 {
+            fs::create_dir(directory(n)).unwrap();
+            many.push_str(&format!("{}\n", directory(n).display()));
+        }
+        name(&own, many);
+        let too_many = found(&git.path).object_dirs();
+        assert!(
+            matches!(too_many, Err(RepositoryError::TooLarge { limit: 32, .. })),
+            "{too_many:?}"
+        );
+    }
+
+    #[test]
+    fn an_object_that_a_partial_clone_lacks_is_none_and_a_missing_commit_is_named() {
+        let git = TestRepository::with_commit();
+        let blob = git.git(&["rev-parse", "HEAD:src/main.c"]);
+        let commit = git.git(&["rev-parse", "HEAD"]);
+        for object in [&blob, &commit] {
+            let path = format!(".git/objects/{}/{}", &object[..2], &object[2..]);
+            fs::remove_file(git.path.join(path)).unwrap();
+        }
+        let repository = found(&git.path);
+        assert_eq!(repository.read_object(id(&blob), 1000).unwrap(), None);
+        let head = repository.head().unwrap();
+        let result = repository.head_tree(&head);
+        assert!(
+            matches!(&result, Err(RepositoryError::MissingObject { id: missing })
+                if *missing == id(&commit))
+        );
     }
 }
