@@ -24,10 +24,15 @@ const CAPTURED_AT: jiff::Timestamp = jiff::Timestamp::UNIX_EPOCH;
 impl Stillframe {
     /// Opens `path` with its state in `state`, which may be new.
     pub fn open(path: &Path, state: &Path) -> Self {
+        Self::open_with(path, state, Strategy::Auto)
+    }
+
+    /// The same with a backend of choice.
+    pub fn open_with(path: &Path, state: &Path, strategy: Strategy) -> Self {
         let state = StateDir::open(state).expect("the state directory can be made");
         let workspace = Workspace::open(path, &state).expect("the tree is a directory");
-        let backend = detect(&workspace, Strategy::Auto)
-            .expect("it is a repository")
+        let backend = detect(&workspace, strategy)
+            .expect("it has a backend")
             .backend;
         let workspace = workspace
             .lock(Duration::from_secs(60))

@@ -269,7 +269,7 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<RunRequest, F
     }
     let mut adapter = CommandAdapter::new(program)
         .args(rest)
-        .stdin(CommandInput::Inherit)
+        .stdin(CommandInput::Foreground)
         .output(match json {
             true => CommandOutput::Stderr,
             false => CommandOutput::Inherit,

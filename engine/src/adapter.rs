@@ -9,11 +9,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
+use crate::blocking::Blocking;
 use crate::command::CommandResult;
 use crate::error::Error;
 use crate::event::{Event, EventType};
+use crate::failure::Failure;
 use crate::id::{RunId, SessionId};
-use crate::outcome::Failure;
 
 /// Does the work of a run.
 ///
@@ -112,6 +113,7 @@ pub struct RunContext {
     /// Cancelled when the work should stop.
     pub cancellation: CancellationToken,
     pub(crate) log: Arc<dyn EventLog>,
+    pub(crate) blocking: Blocking,
 }
 
 /// Where an adapter's events go.
@@ -211,7 +213,7 @@ pub enum Ending {
 impl AdapterError {
     /// The work failed.
     pub fn failed(message: impl Into<String>) -> Self {
-        Self::new(Ending::Failed, Failure::new(Failure::FAILED, message))
+        Self::new(Ending::Failed, Failure::of_work(message))
     }
 
     /// The work was stopped because its time was up.

@@ -6,20 +6,24 @@ use std::os::fd::AsFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
-use stillframe_backends::{printable, printable_bytes};
+use stillframe_backends::{ErrorKind, printable, printable_bytes};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::adapter::{Adapter, AdapterError, AdapterOutput, Ending, RunContext};
+use crate::blocking::Blocking;
 use crate::error::Error;
-use crate::outcome::Failure;
+use crate::failure::Failure;
+use crate::process_group::ProcessGroup;
+use crate::terminal::{ModesKept, Terminal};
 
 /// How much of each of a command's streams is kept when nothing else is said, in bytes.
 pub const DEFAULT_MAX_OUTPUT_BYTES: usize = 1_048_576;
@@ -28,7 +32,7 @@ pub const DEFAULT_MAX_OUTPUT_BYTES: usize = 1_048_576;
 ///
 /// The command leads a process group of its own, and nothing of that group outlives the run: what
 /// the command left in the background is killed when the command ends. A process that made itself
-/// a session of its own is no part of the group.
+/// a session of its own, or a group as an interactive shell does for its jobs, is no part of it.
 #[derive(Clone, Debug)]
 pub struct CommandAdapter {
     program: OsString,
@@ -39,7 +43,15 @@ pub struct CommandAdapter {
     max_output_bytes: usize,
     output: CommandOutput,
     stdin: CommandInput,
+    end_signal: EndSignal,
 }
+
+/// The signal that asks a command to end when its run is cancelled. Clones share it.
+///
+/// It is looked at when the run is cancelled, so a host that cancels because it was itself sent a
+/// signal can pass that on.
+#[derive(Clone, Debug)]
+pub struct EndSignal(Arc<AtomicI32>);
 
 /// Where a command's output goes.
 #[derive(Clone, Debug, Default)]
@@ -64,9 +76,22 @@ pub enum CommandInput {
     /// Nothing: end of file at once. The default.
     #[default]
     Nothing,
-    /// The host's stdin, unless it is a terminal: a command in a process group of its own would be
-    /// stopped by the terminal for reading, so it gets nothing then.
+    /// The host's stdin, unless it is a terminal: that stays with the host, and the command gets
+    /// nothing.
     Inherit,
+    /// The host's stdin, and its terminal with it, as a shell gives it to a job.
+    ///
+    /// If the host is in the foreground of its terminal and reads from it, the command's process
+    /// group is in the foreground for as long as it works: it reads what is typed, and Ctrl-C is
+    /// the command's, not the host's. Where stdin is something else, the command gets the terminal
+    /// when it asks for it. When the command is stopped (Ctrl-Z), the host's process group is
+    /// stopped too, so that the shell which waits for it goes on, and once that continues the
+    /// host, the command goes on. When it ends, the host has its terminal back; if it failed, with
+    /// the modes that it had before.
+    ///
+    /// It is for a host that is a command itself. One with an interface of its own on the terminal
+    /// would lose it for the time of the run.
+    Foreground,
 }
 
 /// A piece of a command's output, or its end.
@@ -91,7 +116,8 @@ pub struct CommandResult {
     /// Where it ran, printable.
     pub cwd: String,
     /// Its exit code; 124 when its time was up, 126 when it is not executable, 127 when there is
-    /// no such command, 128 and the signal's number when a signal ended it.
+    /// no such command, 128 and the signal's number when a signal ended it, or asked it to end and
+    /// it ended with 0.
     pub exit_code: i32,
     /// What it wrote to stdout, up to the cap. Bytes that are not UTF-8 are replaced.
     pub stdout: String,
@@ -119,6 +145,7 @@ impl CommandAdapter {
             max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
             output: CommandOutput::Capture,
             stdin: CommandInput::Nothing,
+            end_signal: EndSignal::default(),
         }
     }
 
@@ -177,6 +204,37 @@ impl CommandAdapter {
         self.stdin = input;
         self
     }
+
+    /// What asks it to end when its run is cancelled. Default: SIGTERM.
+    ///
+    /// Where that does not end it soon, SIGTERM follows, and at last SIGKILL.
+    pub fn end_signal(mut self, signal: EndSignal) -> Self {
+        self.end_signal = signal;
+        self
+    }
+}
+
+impl EndSignal {
+    /// The signal with this number. One that no signal has stands for SIGTERM.
+    pub fn new(number: i32) -> Self {
+        Self(Arc::new(AtomicI32::new(number)))
+    }
+
+    /// Chooses another one, for all clones.
+    pub fn set(&self, number: i32) {
+        self.0.store(number, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Signal {
+        Signal::from_named_raw(self.0.load(Ordering::Relaxed)).unwrap_or(Signal::TERM)
+    }
+}
+
+impl Default for EndSignal {
+    /// SIGTERM.
+    fn default() -> Self {
+        Self::new(Signal::TERM.as_raw())
+    }
 }
 
 impl Adapter for CommandAdapter {
@@ -202,21 +260,43 @@ impl Adapter for CommandAdapter {
             Ok(command) => command,
             Err(e) => return Err(AdapterError::failed(format!("cannot pass on stderr: {e}"))),
         };
+        let mut terminal = match self.terminal(&context.blocking).await {
+            Ok(terminal) => terminal,
+            Err(e) => {
+                return Err(AdapterError::failed(format!(
+                    "cannot give it the terminal: {e}"
+                )));
+            }
+        };
         let mut child = match command.spawn() {
             Ok(child) => child,
             Err(e) => return Err(self.not_started(&e, cwd.as_deref(), began).await),
         };
         // From here on nothing of the group outlives this future, however it ends.
-        let group = Group::of(&child);
+        let group = ProcessGroup::of(&child);
+        if let Some(terminal) = &mut terminal {
+            terminal.begin(&group);
+        }
         let stdout = Stream::read(child.stdout.take(), self, OutputPiece::Stdout);
         let stderr = Stream::read(child.stderr.take(), self, OutputPiece::Stderr);
 
-        let (status, ending) = self.wait(&mut child, &group, &context).await;
-        group.end().await;
+        let (status, ending) = self
+            .wait(&mut child, &group, terminal.as_mut(), &context)
+            .await;
+        group.end(&context.blocking).await;
+        if let Some(terminal) = &mut terminal {
+            let is_success = status.as_ref().is_ok_and(ExitStatus::success);
+            terminal.take_back(match is_success && ending.is_none() {
+                true => ModesKept::Yes,
+                false => ModesKept::No,
+            });
+        }
         let mut result = self.result(cwd.as_deref(), began);
         result.timed_out = ending == Some(Ending::TimedOut);
         result.exit_code = match (&status, ending) {
             (_, Some(Ending::TimedOut)) => EXIT_TIMED_OUT,
+            // What was asked to end did not do what it was there for, whatever it answers.
+            (Ok(status), Some(_)) if status.success() => 128 + self.end_signal.get().as_raw(),
             (Ok(status), _) => exit_code(*status),
             (Err(_), _) => EXIT_NOT_EXECUTABLE,
         };
@@ -260,8 +340,12 @@ const EXIT_NOT_EXECUTABLE: i32 = 126;
 /// As the shell has it: not found.
 const EXIT_NOT_FOUND: i32 = 127;
 
-/// How long a command may take to clean up after SIGTERM, before SIGKILL. Less than what the
-/// engine grants an adapter after a cancellation, so that the output is kept.
+/// How long a command may take to end after another signal than SIGTERM, before that: an
+/// interactive one may take a first SIGINT for the wish to stop what it is about alone.
+const END_GRACE: Duration = Duration::from_millis(1_500);
+
+/// How long a command may take to clean up after SIGTERM, before SIGKILL. Both together are less
+/// than what the engine grants an adapter after a cancellation, so that the output is kept.
 const TERM_GRACE: Duration = Duration::from_secs(2);
 
 /// How long to go on reading a stream once every process of the group is gone: only one that left
@@ -293,8 +377,9 @@ impl CommandAdapter {
         }
         let is_terminal = std::io::stdin().is_terminal();
         command.stdin(match self.stdin {
+            CommandInput::Foreground => Stdio::inherit(),
             CommandInput::Inherit if !is_terminal => Stdio::inherit(),
-            _ => Stdio::null(),
+            CommandInput::Inherit | CommandInput::Nothing => Stdio::null(),
         });
         match &self.output {
             CommandOutput::Capture | CommandOutput::Stream(_) => {
@@ -311,12 +396,22 @@ impl CommandAdapter {
         Ok(command)
     }
 
+    /// The terminal that the command is to get; `None`: it gets none, or there is none.
+    async fn terminal(&self, blocking: &Blocking) -> std::io::Result<Option<Terminal>> {
+        if self.stdin != CommandInput::Foreground {
+            return Ok(None);
+        }
+        let lost = |_| std::io::Error::other("the runtime is shutting down");
+        blocking.run(Terminal::of_host).await.map_err(lost)?
+    }
+
     /// Waits until the command itself has ended, and ends it when its time is up or it is
     /// cancelled.
     async fn wait(
         &self,
         child: &mut Child,
-        group: &Group,
+        group: &ProcessGroup,
+        terminal: Option<&mut Terminal>,
         context: &RunContext,
     ) -> (std::io::Result<ExitStatus>, Option<Ending>) {
         let time_is_up = async {
@@ -325,21 +420,36 @@ impl CommandAdapter {
                 None => std::future::pending().await,
             }
         };
+        let terminal_is_missing = async {
+            match terminal {
+                Some(terminal) => terminal.attend(group, &context.blocking).await,
+                None => std::future::pending().await,
+            }
+        };
         let ending = tokio::select! {
             biased;
             status = child.wait() => return (status, None),
-            () = context.cancellation.cancelled() => Ending::Cancelled,
-            () = time_is_up => Ending::TimedOut,
+            () = context.cancellation.cancelled() => Some(Ending::Cancelled),
+            () = time_is_up => Some(Ending::TimedOut),
+            () = terminal_is_missing => None,
         };
-        group.signal(Signal::TERM);
-        let status = match tokio::time::timeout(TERM_GRACE, child.wait()).await {
-            Ok(status) => status,
-            Err(_) => {
-                group.signal(Signal::KILL);
-                child.wait().await
+        let first = match ending {
+            Some(Ending::Cancelled) => self.end_signal.get(),
+            Some(_) => Signal::TERM,
+            // As the kernel does with a stopped group that nobody can continue.
+            None => Signal::HUP,
+        };
+        let steps = [(first, END_GRACE), (Signal::TERM, TERM_GRACE)];
+        let steps = &steps[usize::from(first == Signal::TERM)..];
+        for (signal, grace) in steps.iter().copied() {
+            group.ask(signal);
+            if let Ok(status) = tokio::time::timeout(grace, child.wait()).await {
+                return (status, ending);
             }
-        };
-        (status, Some(ending))
+        }
+        group.signal(Signal::KILL);
+        let status = child.wait().await;
+        (status, ending)
     }
 
     async fn not_started(
@@ -348,9 +458,9 @@ impl CommandAdapter {
         cwd: Option<&Path>,
         began: Instant,
     ) -> AdapterError {
-        let (kind, exit_code) = match error.kind() {
-            std::io::ErrorKind::NotFound => ("NotFound", EXIT_NOT_FOUND),
-            _ => ("NotExecutable", EXIT_NOT_EXECUTABLE),
+        let exit_code = match error.kind() {
+            std::io::ErrorKind::NotFound => EXIT_NOT_FOUND,
+            _ => EXIT_NOT_EXECUTABLE,
         };
         let mut result = self.result(cwd, began);
         result.exit_code = exit_code;
@@ -359,7 +469,11 @@ impl CommandAdapter {
             "the command {} cannot be started: {error}",
             printable(Path::new(&self.program))
         );
-        AdapterError::new(Ending::Failed, Failure::new(kind, message)).output(AdapterOutput {
+        let failure = match exit_code {
+            EXIT_NOT_FOUND => Failure::new(ErrorKind::NotFound.as_str(), message),
+            _ => Failure::new(ErrorKind::Unsupported.as_str(), message),
+        };
+        AdapterError::new(Ending::Failed, failure).output(AdapterOutput {
             exit_code: Some(exit_code),
             command: Some(result),
             ..AdapterOutput::default()
@@ -403,75 +517,6 @@ fn exit_code(status: ExitStatus) -> i32 {
         (None, Some(signal)) => 128 + signal,
         (None, None) => EXIT_NOT_EXECUTABLE,
     }
-}
-
-/// The process group of a command. What is left of it is killed when this is dropped.
-struct Group {
-    id: Option<Pid>,
-}
-
-impl Group {
-    fn of(child: &Child) -> Self {
-        // The command leads its group, so the group has its id.
-        let id = child.id().and_then(|id| i32::try_from(id).ok());
-        Self {
-            id: id.and_then(Pid::from_raw),
-        }
-    }
-
-    fn signal(&self, signal: Signal) {
-        if let Some(id) = self.id {
-            // A group that is gone already is what is wanted.
-            let _ = rustix::process::kill_process_group(id, signal);
-        }
-    }
-
-    /// Kills what is left of the group, and comes back once nothing of it runs any more.
-    async fn end(&self) {
-        let Some(id) = self.id else { return };
-        let mut pause = Duration::from_millis(1);
-        loop {
-            self.signal(Signal::KILL);
-            if rustix::process::test_kill_process_group(id).is_err() || !has_running_process(id) {
-                return;
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_millis(100));
-        }
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if self
-            .id
-            .is_some_and(|id| rustix::process::test_kill_process_group(id).is_ok())
-        {
-            self.signal(Signal::KILL);
-        }
-    }
-}
-
-/// Whether a process of the group can still do something. One that only waits to be reaped by its
-/// parent, which need not be us, cannot.
-fn has_running_process(group: Pid) -> bool {
-    let Ok(processes) = std::fs::read_dir("/proc") else {
-        return true;
-    };
-    let group = group.as_raw_nonzero().to_string();
-    processes
-        .flatten()
-        .filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit())
-        .filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok())
-        .any(|stat| {
-            // proc(5): pid (name) state parent group …; the name may hold anything.
-            let Some((_, rest)) = stat.rsplit_once(") ") else {
-                return false;
-            };
-            let mut fields = rest.split(' ');
-            let state = fields.next();
-            fields.nth(1) == Some(group.as_str()) && !matches!(state, Some("Z" | "X"))
-        })
 }
 
 /// One of the two streams of a command, being read until its end.

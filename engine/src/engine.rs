@@ -1,6 +1,5 @@
 //! Starting and stopping an engine, and what it answers beyond any one session.
 
-use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::future::Future;
 use std::io::Read;
@@ -12,10 +11,7 @@ use std::time::Duration;
 
 use ractor::{Actor, ActorRef};
 use stillframe_artifact_store::{ArtifactKey, ArtifactMeta, ArtifactStore, FileStore};
-use stillframe_backends::{
-    ErrorKind, Identity, Interrupt, Problem, RelPath, Snapshot, SnapshotId, StateDir, Verification,
-    Why, Workspace,
-};
+use stillframe_backends::{ErrorKind, Identity, Interrupt, RelPath, Snapshot, StateDir, Why};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -30,20 +26,20 @@ use crate::blocking::Blocking;
 use crate::error::Error;
 use crate::event::{Event, EventQuery};
 use crate::gc;
+use crate::gc::GcOutcome;
 use crate::id::{EngineId, RunId, SessionId};
 use crate::liveness::EngineLock;
 use crate::options::{EngineOptions, GcOptions, RunOptions, RunQuery, WorkspaceOptions};
-use crate::outcome::{
-    ArtifactRecord, ArtifactVerdict, Failure, GcOutcome, RunOutcome, RunRecord, SessionRecord,
-    SessionStats, SnapshotVerdict, VerifyOutcome,
-};
+use crate::outcome::RunOutcome;
+use crate::record::{ArtifactRecord, RunRecord, SessionRecord, SessionStats};
 use crate::run::RunStatus;
 use crate::session_manager::SessionManager;
 use crate::state::sqlite::SqliteStore;
 use crate::state::{RunFilter, RunRow, SessionRow};
 use crate::stream::EventStream;
+use crate::verify::VerifyOutcome;
 use crate::workspaces::{self, Opened};
-use crate::{recovery, session};
+use crate::{recovery, session, verify};
 
 /// How long to wait, at a shutdown, for what was cancelled.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(60);
@@ -208,7 +204,7 @@ impl Core {
         answer.await.unwrap_or_else(|_| Err(artifact_store_lost()))
     }
 
-    async fn get(&self, key: ArtifactKey) -> Result<Box<dyn Read + Send>, Error> {
+    pub(crate) async fn get(&self, key: ArtifactKey) -> Result<Box<dyn Read + Send>, Error> {
         let actor = self
             .ask(|reply| SupervisorMessage::ArtifactStore { reply })
             .await?;
@@ -578,9 +574,9 @@ impl Engine {
                 let snapshots = core
                     .parts
                     .blocking
-                    .run(move || verify_snapshots(&parts, &opened.workspace))
+                    .run(move || verify::snapshots(&parts, &opened.workspace))
                     .await??;
-                let artifacts = verify_artifacts(&core).await?;
+                let artifacts = verify::artifacts(&core).await?;
                 Ok(VerifyOutcome {
                     snapshots,
                     artifacts,
@@ -717,68 +713,6 @@ pub(crate) fn find_run(store: &dyn crate::state::StateStore, text: &str) -> Resu
     }
 }
 
-fn verify_snapshots(parts: &Parts, workspace: &Workspace) -> Result<Vec<SnapshotVerdict>, Error> {
-    let rows = parts
-        .reader
-        .read_blocking(|store| store.snapshots(workspace.id()))?;
-    let mut listed = BTreeMap::<&'static str, HashSet<SnapshotId>>::new();
-    let mut verdicts = Vec::new();
-    for row in rows {
-        let snapshot = row.snapshot;
-        let verdict = |found: Verification| SnapshotVerdict {
-            id: snapshot.id.clone(),
-            backend: snapshot.backend,
-            problems: found.problems,
-            without_content: found.without_content,
-        };
-        let unproven = |problem| verdict(Verification::new(vec![problem]));
-        let backend = match workspaces::backend_of(parts, snapshot.backend) {
-            Ok(backend) => backend,
-            Err(e) => {
-                let what = snapshot.id.to_string();
-                verdicts.push(unproven(Problem::new(what, e.chain())));
-                continue;
-            }
-        };
-        let kind = snapshot.backend.as_str();
-        if !listed.contains_key(kind) {
-            let ids = backend.list(workspace)?.into_iter().map(|s| s.id).collect();
-            listed.insert(kind, ids);
-        }
-        // A row is believed only with what the store has.
-        if !listed[kind].contains(&snapshot.id) {
-            let problem = Problem::new(snapshot.id.to_string(), "the store does not have it");
-            verdicts.push(unproven(problem));
-            continue;
-        }
-        verdicts.push(verdict(backend.verify(workspace, &snapshot)?));
-    }
-    Ok(verdicts)
-}
-
-async fn verify_artifacts(core: &Core) -> Result<Vec<ArtifactVerdict>, Error> {
-    let rows = core
-        .parts
-        .reader
-        .read(|store| store.artifacts(None))
-        .await?;
-    let mut verdicts = Vec::new();
-    for row in rows {
-        // Opening reads all of it and compares.
-        let opened = match ArtifactKey::new(row.key.clone()) {
-            Ok(key) => core.get(key).await,
-            Err(e) => Err(e.into()),
-        };
-        if let Err(e) = opened {
-            verdicts.push(ArtifactVerdict {
-                key: row.key,
-                error: Failure::from(&e),
-            });
-        }
-    }
-    Ok(verdicts)
-}
-
 async fn why(
     core: &Core,
     opened: Opened,
@@ -811,44 +745,11 @@ async fn why(
         .await?
 }
 
-impl From<SessionRow> for SessionRecord {
-    fn from(row: SessionRow) -> Self {
-        Self {
-            id: row.id,
-            status: row.status,
-            created_at: row.created_at,
-            ended_at: row.ended_at,
-        }
-    }
-}
-
-impl From<RunRow> for RunRecord {
-    fn from(row: RunRow) -> Self {
-        Self {
-            id: row.id,
-            session_id: row.session_id,
-            status: row.status,
-            input: row.input,
-            workspace_path: row
-                .workspace
-                .as_ref()
-                .map(|workspace| stillframe_backends::printable(&workspace.path)),
-            created_at: row.created_at,
-            started_at: row.started_at,
-            ended_at: row.ended_at,
-            exit_code: row.exit_code,
-            error: row.error,
-            options: row.options,
-            output: row.output,
-            workspace: row.summary,
-        }
-    }
-}
-
 /// Gives a row to every snapshot of a workspace that the log does not know of.
 async fn adopt(core: &Core, opened: &Opened, patience: Duration) -> Result<(), Error> {
     let parts = core.parts.clone();
-    let work =
-        move |locked: &mut stillframe_backends::LockedWorkspace| recovery::adopt(&parts, locked);
+    let work = move |locked: &mut stillframe_backends::LockedWorkspace| {
+        recovery::adopt(&parts, locked, recovery::Untold::Tell)
+    };
     workspaces::work(core, &opened.workspace, "recovery", patience, work).await
 }

@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use std::sync::Arc;
-use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::{
-    Backend, BackendKind, Diff, DiffOptions, ErrorKind, Interrupt, Label, RepositoryRestore,
-    RestoreGoal, RestoreOptions, RestoreOutcome, Snapshot, SnapshotId,
+    Backend, BackendKind, Diff, ErrorKind, Interrupt, Label, RepositoryRestore, RestoreGoal,
+    RestoreOptions, Snapshot, SnapshotId,
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -20,15 +19,18 @@ use tokio_util::sync::CancellationToken;
 use crate::actors::session_manager::{SessionMessage, Step};
 use crate::actors::{Parts, stopped};
 use crate::adapter::{Adapter, AdapterError, AdapterOutput, BoxAdapter, Ending, RunContext};
+use crate::artifact;
 use crate::blocking::panic_text;
+use crate::closing::{self, Closing};
 use crate::engine::Core;
 use crate::error::Error;
 use crate::event::EventType;
-use crate::id::{ArtifactId, EventId, OperationId, RunId, SessionId};
+use crate::failure::Failure;
+use crate::id::{EventId, OperationId, RunId, SessionId};
 use crate::options::RunOptions;
-use crate::outcome::{
-    ArtifactRecord, Failure, OperationKind, RestoreDocument, RestoreStatus, RunOutcome, RunResult,
-    WorkspaceOutcome,
+use crate::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
+use crate::restore::{
+    self, OperationKind, RestoreDocument, RestorePurpose, RestoreStatus, Restoring,
 };
 use crate::run::{RunEvent, RunStatus};
 use crate::run_lock::RunLock;
@@ -41,9 +43,6 @@ const ADAPTER_GRACE: Duration = Duration::from_secs(5);
 /// How long the captures after the work of a run wait for their turn. Much longer than any
 /// operation by hand: without them nobody knows what the run did.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(600);
-
-/// The most characters of a reason that an event has.
-const MAX_REASON_CHARS: usize = 240;
 
 /// A run that is to be done.
 pub(crate) struct RunTask {
@@ -66,16 +65,6 @@ struct RunPlace {
     backend: Result<Arc<dyn Backend>, Arc<Error>>,
     before: SnapshotId,
     after: SnapshotId,
-}
-
-/// What the engine saw after the work of a run.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Closing {
-    pub(crate) backend: Option<BackendKind>,
-    pub(crate) before: Option<Snapshot>,
-    pub(crate) after: Option<Snapshot>,
-    pub(crate) diff: Option<Diff>,
-    pub(crate) error: Option<Failure>,
 }
 
 /// Which of a run's snapshots is to be taken.
@@ -328,6 +317,7 @@ impl RunTask {
                 .map(|place| place.opened.workspace.disk_path().to_owned()),
             cancellation: work.clone(),
             log: Arc::new(self.core.parts.clone()),
+            blocking: self.core.parts.blocking.clone(),
         };
         let adapter = std::mem::replace(&mut self.adapter, BoxAdapter::new(NoWork));
         let mut task = tokio::spawn(async move { adapter.run(context).await });
@@ -412,7 +402,9 @@ impl RunTask {
             .core
             .parts
             .blocking
-            .run(move || diff(&parts, &place.opened, &before, &after, &session_id, &run_id))
+            .run(move || {
+                closing::diff(&parts, &place.opened, &before, &after, &session_id, &run_id)
+            })
             .await
             .map_err(Error::from)
             .flatten();
@@ -444,7 +436,7 @@ impl RunTask {
         };
         let digits = uuid::Uuid::new_v4().simple();
         let key = format!("patch_{}_{}_{digits}", diff.from_ref, diff.to_ref);
-        let record = put_artifact(
+        let record = artifact::put(
             &self.core,
             &self.session_id,
             Some(&self.run_id),
@@ -469,7 +461,7 @@ impl RunTask {
             let failure = closing.error.clone().unwrap_or_else(|| {
                 Failure::new(ErrorKind::Unreadable.as_str(), "there is no after-snapshot")
             });
-            return Some(not_restored(
+            return Some(restore::not_restored(
                 RestoreStatus::Refused,
                 Failure {
                     message: format!(
@@ -509,7 +501,7 @@ impl RunTask {
                     after,
                     run_id: run_id.to_string(),
                 });
-                restore(
+                restore::restore(
                     &parts,
                     locked,
                     &*backend,
@@ -518,9 +510,9 @@ impl RunTask {
                     &Restoring {
                         session_id,
                         run_id: Some(run_id),
-                        to: Some(to),
-                        what: "rollback",
-                        operation: None,
+                        to,
+                        purpose: RestorePurpose::Rollback,
+                        repository: true,
                     },
                 )
             },
@@ -529,9 +521,9 @@ impl RunTask {
         Some(match restored {
             Ok(outcome) => RestoreDocument {
                 plan_id: None,
-                ..restored_document(&outcome)
+                ..restore::restored_document(&outcome)
             },
-            Err(e) => not_restored(
+            Err(e) => restore::not_restored(
                 match e.touched() {
                     true => RestoreStatus::Failed,
                     false => RestoreStatus::Refused,
@@ -558,7 +550,7 @@ impl RunTask {
             exit_code: result.exit_code,
             error: result.error.clone(),
             output: result.output.as_ref().map_or(Value::Null, recorded),
-            workspace: summary(&closing, rollback.as_ref()),
+            workspace: closing::summary(&closing, rollback.as_ref()),
         };
         let mut changes = self.operation(&closing).into_iter().collect::<Vec<_>>();
         let failures = [
@@ -566,12 +558,12 @@ impl RunTask {
             rollback.as_ref().and_then(|r| r.error.as_ref()),
         ];
         for failure in failures.into_iter().flatten() {
-            changes.push(self.event(EventType::ERROR_OCCURRED, data_of(failure)));
+            changes.push(self.event(EventType::ERROR_OCCURRED, failure.event_data()));
         }
         let data = match &result.error {
             None => json!({ "exit_code": result.exit_code }),
             Some(failure) => {
-                let mut data = data_of(failure);
+                let mut data = failure.event_data();
                 data["reason"] = data["message"].take();
                 data["exit_code"] = json!(result.exit_code);
                 data
@@ -625,7 +617,7 @@ impl RunTask {
 
     async fn refuse(&self, error: Error) -> Error {
         let failure = Failure::from(&error);
-        let mut data = data_of(&failure);
+        let mut data = failure.event_data();
         data["reason"] = data["message"].take();
         let ending = Box::new(RunEnding {
             error: Some(failure),
@@ -641,7 +633,7 @@ impl RunTask {
 
     async fn cancelled_before_start(&self) -> Result<RunOutcome, Error> {
         let failure = Failure::new("Cancelled", "cancelled before its work began");
-        let mut data = data_of(&failure);
+        let mut data = failure.event_data();
         data["reason"] = data["message"].take();
         let ending = Box::new(RunEnding {
             error: Some(failure.clone()),
@@ -778,7 +770,7 @@ fn result(
         Err(e) => match e.try_into_panic() {
             Ok(payload) => {
                 let message = format!("the adapter panicked: {}", panic_text(&*payload));
-                let failure = Failure::new("Panicked", message);
+                let failure = Failure::of_work(message);
                 (asked.unwrap_or(Ending::Failed), Some(failure), None)
             }
             Err(_) => (asked.unwrap_or(Ending::Failed), None, None),
@@ -790,7 +782,7 @@ fn result(
         Ending::Cancelled => RunStatus::Cancelled,
     };
     let failure = failure.unwrap_or_else(|| match ending {
-        Ending::Failed => Failure::new(Failure::FAILED, "the adapter vanished"),
+        Ending::Failed => Failure::of_work("the adapter vanished"),
         Ending::TimedOut => Failure::new("Timeout", "its time was up, and it was ended"),
         Ending::Cancelled => Failure::new("Cancelled", "it was cancelled, and has ended"),
     });
@@ -805,17 +797,6 @@ fn result(
         output,
         error: Some(failure),
     }
-}
-
-/// The data of an event about a failure: one line of at most 240 characters.
-fn data_of(failure: &Failure) -> Value {
-    let message: String = failure
-        .message
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .take(MAX_REASON_CHARS)
-        .collect();
-    json!({ "kind": failure.kind, "message": message })
 }
 
 /// What a run's row says of the options.
@@ -840,189 +821,4 @@ fn recorded(output: &AdapterOutput) -> Value {
             "stderr_bytes": command.stderr.len(),
         })),
     })
-}
-
-/// What a run's row says of the workspace.
-pub(crate) fn summary(closing: &Closing, rollback: Option<&RestoreDocument>) -> Value {
-    if closing.backend.is_none() && closing.error.is_none() {
-        return Value::Null;
-    }
-    let diff = closing.diff.as_ref();
-    let mut summary = json!({
-        "backend": closing.backend,
-        "before_ref": closing.before.as_ref().map(|s| &s.reference),
-        "after_ref": closing.after.as_ref().map(|s| &s.reference),
-        "before_snapshot": closing.before.as_ref().map(|s| &s.id),
-        "after_snapshot": closing.after.as_ref().map(|s| &s.id),
-        "diff": diff.map(|diff| json!({
-            "files_changed": diff.files_changed,
-            "insertions": diff.insertions,
-            "deletions": diff.deletions,
-            "changed_paths": diff.changed_paths,
-        })),
-        "rollback": rollback,
-        "error": closing.error,
-    });
-    if let Some(diff) = diff {
-        if let Some(patch) = &diff.patch {
-            summary["patch"] = json!(patch);
-        }
-        if let Some(key) = &diff.patch_ref {
-            summary["patch_ref"] = json!(key);
-        }
-        if let Some(bytes) = diff.patch_bytes {
-            summary["patch_bytes"] = json!(bytes);
-        }
-    }
-    summary
-}
-
-/// Compares what was before a run with what was after it, and logs the event. Blocks.
-pub(crate) fn diff(
-    parts: &Parts,
-    opened: &Opened,
-    before: &Snapshot,
-    after: &Snapshot,
-    session_id: &SessionId,
-    run_id: &RunId,
-) -> Result<(Diff, Option<File>), Error> {
-    let mut options = DiffOptions::default().max_patch_bytes(opened.options.max_patch_bytes);
-    options.capture_patch = opened.options.capture_patch;
-    let (diff, patch) = workspaces::compare(parts, &opened.workspace, before, after, &options)?;
-    let data = json!({
-        "files_changed": diff.files_changed,
-        "insertions": diff.insertions,
-        "deletions": diff.deletions,
-        "has_patch": diff.has_patch,
-    });
-    let event_type = EventType::WORKSPACE_DIFF_COMPUTED;
-    let event = NewEvent::new(event_type, session_id, Some(run_id), parts.now(), data);
-    parts.writer.commit_blocking(vec![Change::Append(event)])?;
-    Ok((diff, patch))
-}
-
-/// What a restore is part of.
-pub(crate) struct Restoring {
-    pub(crate) session_id: SessionId,
-    pub(crate) run_id: Option<RunId>,
-    /// What is gone back to, for the event.
-    pub(crate) to: Option<SnapshotId>,
-    /// What it is, for the event: `rollback`, `restore` or `undo`.
-    pub(crate) what: &'static str,
-    /// How an undo takes it back; `None`: the run does.
-    pub(crate) operation: Option<(OperationKind, bool)>,
-}
-
-/// Restores, and returns once what was done is durable and on record. Blocks.
-pub(crate) fn restore(
-    parts: &Parts,
-    locked: &mut stillframe_backends::LockedWorkspace,
-    backend: &dyn Backend,
-    goal: &RestoreGoal,
-    options: &RestoreOptions,
-    restoring: &Restoring,
-) -> Result<RestoreOutcome, Error> {
-    let outcome = match backend.restore(locked, goal, options) {
-        Ok(outcome) => outcome,
-        Err(e) => {
-            // The guard may be in the store. The error of the restore is the one to tell.
-            if crate::recovery::adopt(parts, locked).is_err() {
-                parts.lock.leave_work();
-            }
-            return Err(e.into());
-        }
-    };
-    let (session, run) = (&restoring.session_id, restoring.run_id.as_ref());
-    let mut changes: Vec<Change> = [&outcome.guard, &outcome.result]
-        .into_iter()
-        .map(|snapshot| workspaces::row_of(locked, snapshot, Some(session), run))
-        .collect();
-    let data = json!({
-        "to": restoring.to,
-        "guard": outcome.guard.id,
-        "leftover_ignored": outcome.leftover_ignored,
-        "operation": restoring.what,
-        "restored": outcome.restored.len(),
-        "skipped": outcome.skipped.len(),
-    });
-    let at = parts.now();
-    let event_type = EventType::WORKSPACE_ROLLED_BACK;
-    changes.push(Change::Append(NewEvent::new(
-        event_type, session, run, at, data,
-    )));
-    if let Some((kind, repository)) = restoring.operation {
-        changes.push(Change::AddOperation(Box::new(OperationRow {
-            id: OperationId::random(),
-            workspace_id: locked.id().to_owned(),
-            session_id: session.clone(),
-            run_id: None,
-            kind,
-            before: outcome.guard.id.clone(),
-            after: outcome.result.id.clone(),
-            paths: Some(outcome.restored.clone()),
-            repository,
-            at,
-        })));
-    }
-    workspaces::keep(parts, changes).map_err(|e| e.touched_if(true))?;
-    Ok(outcome)
-}
-
-/// The document of a restore that was done.
-pub(crate) fn restored_document(outcome: &RestoreOutcome) -> RestoreDocument {
-    RestoreDocument {
-        status: RestoreStatus::Completed,
-        plan_id: Some(outcome.plan.id.clone()),
-        guard_snapshot: Some(outcome.guard.id.clone()),
-        safety_tag: outcome.safety_tag.clone(),
-        restored: outcome.restored.clone(),
-        leftover_ignored: outcome.leftover_ignored.clone(),
-        skipped: outcome.skipped.clone(),
-        error: outcome
-            .repository_error
-            .as_ref()
-            .map(|message| Failure::new(ErrorKind::Unsupported.as_str(), message)),
-    }
-}
-
-fn not_restored(status: RestoreStatus, failure: Failure) -> RestoreDocument {
-    RestoreDocument {
-        status,
-        plan_id: None,
-        guard_snapshot: None,
-        safety_tag: None,
-        restored: Vec::new(),
-        leftover_ignored: Vec::new(),
-        skipped: Vec::new(),
-        error: Some(failure),
-    }
-}
-
-/// Keeps content under `key`, and registers it.
-pub(crate) async fn put_artifact(
-    core: &Core,
-    session_id: &SessionId,
-    run_id: Option<&RunId>,
-    key: &str,
-    content_type: &str,
-    content: Box<dyn std::io::Read + Send>,
-) -> Result<ArtifactRecord, Error> {
-    let meta = core.put(ArtifactKey::new(key)?, content).await?;
-    let record = ArtifactRecord {
-        id: ArtifactId::random(),
-        session_id: session_id.clone(),
-        run_id: run_id.cloned(),
-        key: key.to_owned(),
-        content_type: content_type.to_owned(),
-        byte_size: meta.bytes,
-        checksum: meta.blake3.to_string(),
-        storage_backend: core.parts.artifacts.kind().to_owned(),
-        storage_ref: meta.blake3.to_string(),
-        metadata: json!({}),
-        created_at: core.parts.now(),
-        deleted_at: None,
-    };
-    let change = Change::RegisterArtifact(Box::new(record.clone()));
-    core.parts.writer.commit(vec![change]).await?;
-    Ok(record)
 }

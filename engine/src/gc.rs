@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::Serialize;
 use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::{BackendKind, ErrorKind, LockedWorkspace, SnapshotId};
 
@@ -12,10 +13,26 @@ use crate::engine::Core;
 use crate::error::Error;
 use crate::id::RunId;
 use crate::options::GcOptions;
-use crate::outcome::{ArtifactRecord, GcOutcome};
+use crate::record::ArtifactRecord;
 use crate::recovery;
 use crate::state::{Change, SnapshotRow};
 use crate::workspaces::{self, Opened};
+
+/// What a clean-up did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct GcOutcome {
+    /// The snapshots that were forgotten, oldest first.
+    pub forgotten: Vec<SnapshotId>,
+    /// The keys of the artifacts that were removed.
+    pub artifacts_removed: Vec<String>,
+    /// The bytes that this freed.
+    pub freed_bytes: u64,
+    /// The bytes that the store and the artifacts occupy afterwards.
+    pub used_bytes: u64,
+    /// How many snapshots of the workspace are left.
+    pub kept: u64,
+}
 
 /// Cleans up one workspace, and what was kept for its runs.
 pub(crate) async fn collect(
@@ -27,7 +44,7 @@ pub(crate) async fn collect(
     let patience = parts.options.lock_patience;
     let workspace = opened.workspace.clone();
     workspaces::work(core, &workspace, "a clean-up", patience, move |locked| {
-        recovery::adopt(&parts, locked)?;
+        recovery::adopt(&parts, locked, recovery::Untold::Tell)?;
         let mut upkeep = Upkeep::read(&parts, locked)?;
         let due = expired(&upkeep.snapshots, &upkeep.pinned, &options, parts.now());
         upkeep.forget(locked, due)?;

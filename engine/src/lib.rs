@@ -40,24 +40,32 @@
 
 mod actors;
 mod adapter;
+mod artifact;
 mod blocking;
+mod closing;
 mod command;
 mod engine;
 mod error;
 mod event;
 mod execute;
+mod failure;
 mod gc;
 mod id;
 mod liveness;
 mod options;
 mod outcome;
+mod process_group;
+mod record;
 mod recovery;
+mod restore;
 mod run;
 mod run_lock;
 mod session;
 mod session_manager;
 mod state;
 mod stream;
+mod terminal;
+mod verify;
 mod workspaces;
 
 // The tests here use the backend of an example, which knows this crate by its name.
@@ -77,18 +85,20 @@ pub use session_manager::SessionManager;
 pub use adapter::{Adapter, AdapterError, AdapterOutput, BoxAdapter, Ending, RunContext};
 pub use command::{
     CommandAdapter, CommandInput, CommandOutput, CommandResult, DEFAULT_MAX_OUTPUT_BYTES,
-    OutputPiece,
+    EndSignal, OutputPiece,
 };
 pub use tokio_util::sync::CancellationToken;
 
+pub use failure::Failure;
+pub use gc::GcOutcome;
 pub use outcome::{
-    ArtifactRecord, ArtifactVerdict, DiffOutcome, Failure, GcOutcome, OperationKind,
-    RestoreDocument, RestoreStatus, RunDocument, RunOutcome, RunRecord, RunResult, SessionRecord,
-    SessionStats, SnapshotVerdict, UndoOutcome, Undone, VerifyOutcome, WorkspaceDocument,
-    WorkspaceOutcome,
+    DiffOutcome, RunDocument, RunOutcome, RunResult, WorkspaceDocument, WorkspaceOutcome,
 };
+pub use record::{ArtifactRecord, RunRecord, SessionRecord, SessionStats};
+pub use restore::{OperationKind, RestoreDocument, RestoreStatus, UndoOutcome, Undone};
 pub use run::RunStatus;
 pub use session::SessionStatus;
+pub use verify::{ArtifactVerdict, SnapshotVerdict, VerifyOutcome};
 
 pub use event::{Cursor, EVENT_SCHEMA_VERSION, Event, EventQuery, EventType};
 pub use stream::EventStream;

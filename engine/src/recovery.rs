@@ -5,19 +5,20 @@ use std::sync::Arc;
 
 use serde_json::json;
 use stillframe_backends::{
-    Backend, Interrupt, Label, LockedWorkspace, Owner, Snapshot, SnapshotId, SnapshotOptions,
-    Workspace,
+    Backend, ErrorKind, Interrupt, Label, LockedWorkspace, Owner, Recovery, Snapshot, SnapshotId,
+    SnapshotOptions, Workspace,
 };
 
 use crate::actors::Parts;
+use crate::closing::{self, Closing};
 use crate::engine::Core;
 use crate::error::Error;
 use crate::event::EventType;
-use crate::execute::{self, Closing};
+use crate::failure::Failure;
 use crate::id::{EventId, OperationId, SessionId};
 use crate::liveness;
 use crate::options::WorkspaceOptions;
-use crate::outcome::{Failure, OperationKind};
+use crate::restore::{self, OperationKind};
 use crate::run::{RunEvent, RunStatus};
 use crate::session;
 use crate::state::{Change, NewEvent, OperationRow, RunEnding, RunRow};
@@ -36,15 +37,32 @@ pub(crate) async fn recover(core: &Core) -> Result<(), Error> {
         .run(move || liveness::dead_engines(&directory))
         .await??;
     for engine in dead {
+        let mut is_done = true;
         for path in &engine.workspaces {
-            // A workspace that was removed has nothing that could be finished.
             if let Err(e) = adopt_at(core, path.clone()).await {
                 tracing::warn!(path = %path.display(), error = %e.chain(), "not recovered");
+                is_done &= !is_for_later(e.kind());
             }
         }
-        parts.blocking.run(move || engine.bury()).await??;
+        // One that is not buried is looked at by the next engine that starts.
+        if is_done {
+            parts.blocking.run(move || engine.bury()).await??;
+        }
     }
     settle_runs(core).await
+}
+
+/// Whether a workspace that could not be recovered may be another time. One that was removed, or
+/// is none any more, has nothing that could be finished.
+fn is_for_later(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Busy
+            | ErrorKind::Timeout
+            | ErrorKind::NoSpace
+            | ErrorKind::Storage
+            | ErrorKind::Unavailable
+    )
 }
 
 async fn adopt_at(core: &Core, path: std::path::PathBuf) -> Result<(), Error> {
@@ -61,13 +79,26 @@ async fn adopt_at(core: &Core, path: std::path::PathBuf) -> Result<(), Error> {
         &opened.workspace,
         "recovery",
         patience,
-        move |locked| adopt(&parts, locked),
+        move |locked| adopt(&parts, locked, Untold::Tell),
     )
     .await
 }
 
+/// What to do about a restore that was not told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Untold {
+    /// It is over, so it is put on record.
+    Tell,
+    /// It is not over, or somebody else puts it on record.
+    Leave,
+}
+
 /// Gives a row to every snapshot that the store has and the log does not know of.
-pub(crate) fn adopt(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), Error> {
+pub(crate) fn adopt(
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+    untold: Untold,
+) -> Result<(), Error> {
     let workspace_id = locked.id().to_owned();
     let known: HashSet<SnapshotId> = parts
         .reader
@@ -102,8 +133,15 @@ pub(crate) fn adopt(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), E
         .collect();
     // A guard without a row is that of a restore whose engine died before it could tell. What it did
     // stands, so it can be undone like any other.
-    if let Some(guard) = found.iter().rfind(|s| s.label == Label::GUARD) {
-        rows.extend(untold_restore(parts, locked, guard)?);
+    let guard = found.iter().rfind(|s| s.label == Label::GUARD);
+    if let (Untold::Tell, Some(guard)) = (untold, guard) {
+        let begun = parts
+            .reader
+            .read_blocking(|store| store.restore(&guard.id))?;
+        rows.extend(match begun {
+            Some(begun) => restore::recovered(parts, locked, guard, &begun, None)?,
+            None => untold_restore(parts, locked, guard)?,
+        });
     }
     workspaces::keep(parts, rows)
 }
@@ -161,28 +199,44 @@ fn of_new_session(parts: &Parts, session_id: &SessionId) -> Result<Vec<Change>, 
 
 /// Finishes the restores that a crash interrupted in this workspace. Most often there are none.
 pub(crate) fn finish_restores(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), Error> {
-    let mut guards = Vec::new();
     for backend in workspaces::backends(parts) {
-        guards.extend(backend.recover(locked)?.rolled_forward);
+        let recovery = backend.recover(locked)?;
+        for guard in &recovery.rolled_forward {
+            finished(parts, locked, guard, &recovery)?;
+        }
     }
-    if guards.is_empty() {
-        return Ok(());
+    Ok(())
+}
+
+/// Puts a restore that was carried on to its end on record.
+fn finished(
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+    guard: &SnapshotId,
+    recovery: &Recovery,
+) -> Result<(), Error> {
+    let find = |guard: &SnapshotId| {
+        parts
+            .reader
+            .read_blocking(|store| Ok((store.restore(guard)?, store.snapshot(guard)?)))
+    };
+    let (begun, _) = find(guard)?;
+    let untold = match &begun {
+        Some(_) => Untold::Leave,
+        None => Untold::Tell,
+    };
+    adopt(parts, locked, untold)?;
+    if let (Some(begun), Some(row)) = (begun, find(guard)?.1) {
+        let changes = restore::recovered(parts, locked, &row.snapshot, &begun, Some(recovery))?;
+        return workspaces::keep(parts, changes);
     }
-    adopt(parts, locked)?;
+    // The log that knew what it was about was lost.
     let session_id = SessionId::of_workspace(locked.id());
-    let at = parts.now();
     let mut changes = of_new_session(parts, &session_id)?;
-    for guard in guards {
-        let data = json!({ "to": null, "guard": guard, "leftover_ignored": [], "recovered": true });
-        let event_type = EventType::WORKSPACE_ROLLED_BACK;
-        changes.push(Change::Append(NewEvent::new(
-            event_type,
-            &session_id,
-            None,
-            at,
-            data,
-        )));
-    }
+    let data = json!({ "to": null, "guard": guard, "leftover_ignored": [], "recovered": true });
+    let event_type = EventType::WORKSPACE_ROLLED_BACK;
+    let event = NewEvent::new(event_type, &session_id, None, parts.now(), data);
+    changes.push(Change::Append(event));
     workspaces::keep(parts, changes)
 }
 
@@ -208,12 +262,18 @@ async fn settle_runs(core: &Core) -> Result<(), Error> {
 
 /// Ends one run as failed, with what it left in the workspace on record.
 ///
-/// Nothing is rolled back: nobody can prove that what the run had started has ended.
+/// Nothing is rolled back: nobody can prove that what the run had started has ended. A rollback
+/// that had begun was finished when its workspace was locked.
 async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
     let parts = &core.parts;
     let closing = match (&run.workspace, run.status) {
         (Some(_), RunStatus::Running) => match close(core, &run).await {
             Ok(closing) => Some(closing),
+            // Whoever is at work there is left alone, and the next engine settles the run.
+            Err(e) if e.kind() == ErrorKind::Busy => {
+                tracing::warn!(run = %run.id, error = %e.chain(), "not settled");
+                return Ok(());
+            }
             Err(e) => Some(Closing {
                 error: Some(Failure::from(&e)),
                 ..Closing::default()
@@ -222,15 +282,24 @@ async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
         _ => None,
     };
     let failure = Failure::new(
-        Failure::FAILED,
+        ErrorKind::Unavailable.as_str(),
         format!("{STRANDED}: the engine that had the run is gone"),
     );
     let transition = run
         .status
         .next(RunEvent::Stranded)
-        .map_err(|e| Error::new(stillframe_backends::ErrorKind::Conflict, e))?;
+        .map_err(|e| Error::new(ErrorKind::Conflict, e))?;
     let at = parts.now();
-    let mut changes = Vec::new();
+    let run_id = run.id.clone();
+    let rollback = parts
+        .reader
+        .read(move |store| store.rollback_of_run(&run_id))
+        .await?;
+    let mut changes: Vec<Change> = rollback
+        .iter()
+        .map(|row| Change::EndRestore(row.guard.clone()))
+        .collect();
+    let rollback = rollback.and_then(|row| row.outcome);
     if let (Some(workspace), Some((before, after))) = (
         &run.workspace,
         closing
@@ -257,9 +326,9 @@ async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
         at,
         ending: Some(Box::new(RunEnding {
             error: Some(failure),
-            workspace: closing
-                .as_ref()
-                .map_or(serde_json::Value::Null, |c| execute::summary(c, None)),
+            workspace: closing.as_ref().map_or(serde_json::Value::Null, |c| {
+                closing::summary(c, rollback.as_ref())
+            }),
             ..RunEnding::default()
         })),
     });
@@ -273,7 +342,7 @@ async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
     }));
     match parts.writer.commit(changes).await {
         // Another engine was faster.
-        Err(e) if e.kind() == stillframe_backends::ErrorKind::Conflict => Ok(()),
+        Err(e) if e.kind() == ErrorKind::Conflict => Ok(()),
         result => result.map(|_| ()),
     }
 }
@@ -284,7 +353,7 @@ async fn close(core: &Core, run: &RunRow) -> Result<Closing, Error> {
     let mut options: WorkspaceOptions = serde_json::from_value(run.options["workspace"].clone())
         .map_err(|e| {
             Error::new(
-                stillframe_backends::ErrorKind::Corrupt,
+                ErrorKind::Corrupt,
                 format!("the options of run {} cannot be read: {e}", run.id),
             )
         })?;
@@ -302,7 +371,7 @@ async fn close(core: &Core, run: &RunRow) -> Result<Closing, Error> {
     let patience = core.parts.options.lock_patience;
     let workspace: Workspace = opened.workspace.clone();
     workspaces::work(core, &workspace, "recovery", patience, move |locked| {
-        adopt(&parts, locked)?;
+        adopt(&parts, locked, Untold::Tell)?;
         let before = parts.reader.read_blocking_with(|store| {
             workspaces::known_snapshot(store, &recorded.before, &opened.workspace)
         })?;
@@ -333,7 +402,7 @@ async fn close(core: &Core, run: &RunRow) -> Result<Closing, Error> {
                 )?
             }
         };
-        let diff = execute::diff(&parts, &opened, &before, &after, &session_id, &run_id)
+        let diff = closing::diff(&parts, &opened, &before, &after, &session_id, &run_id)
             .map(|(diff, _)| diff);
         let (diff, error) = match diff {
             Ok(diff) => (Some(diff), None),

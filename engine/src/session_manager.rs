@@ -14,14 +14,15 @@ use crate::adapter::{Adapter, BoxAdapter};
 use crate::engine::{Core, find_run};
 use crate::error::Error;
 use crate::event::{Cursor, EventQuery};
-use crate::execute::{self, Restoring};
+use crate::execute;
 use crate::id::{EventId, SessionId};
 use crate::options::{
     DiffEnd, DiffRequest, RestoreRequest, RunOptions, UndoTarget, WorkspaceOptions,
 };
-use crate::outcome::{
-    ArtifactRecord, DiffOutcome, OperationKind, RestoreDocument, RunOutcome, SessionRecord,
-    UndoOutcome, Undone,
+use crate::outcome::{DiffOutcome, RunOutcome};
+use crate::record::{ArtifactRecord, SessionRecord};
+use crate::restore::{
+    self, RestoreDocument, RestorePurpose, RestoreStatus, Restoring, UndoOutcome, Undone,
 };
 use crate::run_lock::RunLock;
 use crate::session::SessionEvent;
@@ -190,7 +191,9 @@ impl SessionManager {
     /// Takes back what an operation changed, and keeps what was changed since.
     ///
     /// It waits for a run that is at work in the workspace, and is `Busy` after a while. `NotFound`
-    /// if there is nothing to take back.
+    /// if there is nothing to take back. Of a run that was rolled back nothing is left to take back,
+    /// unless somebody brought it back: that is an outcome without a guard, and no operation that
+    /// another undo could take back.
     pub async fn undo(
         &self,
         workspace: &WorkspaceOptions,
@@ -221,7 +224,7 @@ impl SessionManager {
         let (key, content_type) = (key.to_owned(), content_type.to_owned());
         self.core
             .operation(async move {
-                execute::put_artifact(&core, &session_id, None, &key, &content_type, content).await
+                crate::artifact::put(&core, &session_id, None, &key, &content_type, content).await
             })
             .await
     }
@@ -435,12 +438,12 @@ async fn restore(
         let restoring = Restoring {
             session_id,
             run_id: None,
-            to: Some(to),
-            what: "restore",
-            operation: Some((OperationKind::Restore, request.repository)),
+            to,
+            purpose: RestorePurpose::Restore,
+            repository: request.repository,
         };
-        let outcome = execute::restore(&parts, locked, &*backend, &goal, &options, &restoring)?;
-        Ok(execute::restored_document(&outcome))
+        let outcome = restore::restore(&parts, locked, &*backend, &goal, &options, &restoring)?;
+        Ok(restore::restored_document(&outcome))
     })
     .await
 }
@@ -459,6 +462,7 @@ async fn undo(
     workspaces::work(core, &workspace, "an undo", patience, move |locked| {
         let _lock = lock;
         let operation = operation(&parts, locked, &target)?;
+        let is_rolled_back = is_rolled_back(&parts, &operation)?;
         let known = |id: &_| {
             parts
                 .reader
@@ -490,20 +494,40 @@ async fn undo(
             after,
             paths: operation.paths,
         };
+        // The rollback has done it. Since then somebody may have brought back what it took.
+        if is_rolled_back && backend.plan(locked, &goal, &options.guard)?.is_empty() {
+            return Ok(UndoOutcome {
+                undone,
+                restore: restore::nothing_restored(),
+            });
+        }
         let restoring = Restoring {
             session_id,
             run_id: None,
-            to: Some(to),
-            what: "undo",
-            operation: Some((OperationKind::Undo, operation.repository)),
+            to,
+            purpose: RestorePurpose::Undo,
+            repository: operation.repository,
         };
-        let outcome = execute::restore(&parts, locked, &*backend, &goal, &options, &restoring)?;
+        let outcome = restore::restore(&parts, locked, &*backend, &goal, &options, &restoring)?;
         Ok(UndoOutcome {
             undone,
-            restore: execute::restored_document(&outcome),
+            restore: restore::restored_document(&outcome),
         })
     })
     .await
+}
+
+/// Whether the operation is a run that was put back whole when it did not complete.
+fn is_rolled_back(parts: &crate::actors::Parts, operation: &OperationRow) -> Result<bool, Error> {
+    let Some(run_id) = operation.run_id.clone() else {
+        return Ok(false);
+    };
+    let run = parts.reader.read_blocking(|store| store.run(&run_id))?;
+    // A record of another version may hold anything.
+    let rollback = run.and_then(|run| {
+        serde_json::from_value::<RestoreDocument>(run.summary["rollback"].clone()).ok()
+    });
+    Ok(rollback.is_some_and(|r| r.status == RestoreStatus::Completed && r.error.is_none()))
 }
 
 /// Fails if a run came after `latest` of which nobody knows what it changed: taking back what was

@@ -406,7 +406,7 @@ fn a_workspace_is_its_directory_wherever_it_moves_and_whatever_is_made_in_its_pl
 
     std::fs::rename(&work, &moved).unwrap();
     ws.set_root("moved");
-    assert_eq!(ids(&ws), [first.clone()], "moved as a whole");
+    assert_eq!(ids(&ws), std::slice::from_ref(&first), "moved as a whole");
     let second = ws.snapshot_with(["--retain-content"]).id().to_owned();
 
     std::fs::remove_dir(&moved).unwrap();

@@ -227,6 +227,69 @@ fn a_rollback_killed_at_any_step_leaves_files_index_and_branch_together() {
     assert!(endings.contains("rolled back"), "{endings:?}");
 }
 
+// What was done is told, whoever finished it
+#[test]
+fn a_rollback_that_was_killed_is_told_of_by_whoever_finishes_it() {
+    if !capability::can_inject() {
+        return;
+    }
+    let mut endings = BTreeSet::new();
+    for nth in (1..120).step_by(2) {
+        let ws = TestWorkspace::repository();
+        let before = view::worktree(ws.root());
+        let script = "echo x > README; echo x > made; exit 1";
+        let call = ws.run_call(["--rollback-on-failure", "--session", "s"], script);
+        let was_killed = killed_at(call, MUTATING, nth).code != 1;
+        ws.snapshot();
+        let runs = ws.json(["runs"]);
+        if !runs[0]["started_at"].is_string() {
+            continue;
+        }
+        let run = ws.show(runs[0]["run_id"].as_str().unwrap());
+        let rollback = &run["workspace"]["rollback"];
+        let events = ws.events(["--session", "s"]);
+        let told = events.iter().find(|e| e["type"] == "workspace_rolled_back");
+        let case = format!("killed at call {nth}: {run}");
+        if view::worktree(ws.root()) != before {
+            assert!(rollback.is_null() && told.is_none(), "{case}");
+            endings.insert("as the run left it");
+            continue;
+        }
+        if run["workspace"]["diff"].is_null() || run["workspace"]["diff"]["files_changed"] == 0 {
+            endings.insert("before its work");
+            continue;
+        }
+        assert_eq!(rollback["status"], "completed", "{case}");
+        assert_eq!(
+            json::names(&rollback["restored"]),
+            ["README", "made"],
+            "{case}"
+        );
+        let data = &told.unwrap_or_else(|| panic!("{case}"))["data"];
+        assert_eq!(
+            data["to"], run["workspace"]["before_snapshot"],
+            "{data} {case}"
+        );
+        assert_eq!(data["guard"], rollback["guard_snapshot"], "{data} {case}");
+        assert_eq!(data["operation"], "rollback", "{data}");
+        assert_eq!(data["restored"], 2, "{data}");
+        let is_recovered = data["recovered"] == true;
+        assert!(was_killed || !is_recovered, "{case}");
+        let undone = ws.untouched(|| ws.json(["undo"]));
+        assert_eq!(json::names(&undone["restored"]), [""; 0], "{case}");
+        endings.insert(match is_recovered {
+            true => "told by recovery",
+            false => "told by itself",
+        });
+        if !was_killed {
+            break;
+        }
+    }
+    for ending in ["as the run left it", "told by recovery", "told by itself"] {
+        assert!(endings.contains(ending), "{endings:?}");
+    }
+}
+
 #[test]
 fn a_path_that_changes_while_a_restore_applies_is_kept_and_named() {
     if !capability::can_inject() {

@@ -35,6 +35,7 @@ mod restore;
 mod rollback;
 mod run;
 mod shapes;
+mod terminal;
 mod undo;
 mod untracked_ignored;
 

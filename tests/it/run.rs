@@ -78,6 +78,9 @@ fn the_exit_code_is_that_of_the_command() {
         assert_eq!(run["exit_code"], code);
         let status = if code == 0 { "completed" } else { "failed" };
         assert_eq!(run["status"], status);
+        // DESIGN 7 has no kind for it; the message and the code say what there is to say.
+        assert!(run["error"]["kind"].is_null(), "{run}");
+        assert_eq!(run["error"]["message"].is_string(), code != 0, "{run}");
     }
     ws.stillframe(["run", "--", "/bin/sh", "-c", "exit 42"])
         .exits(42);
@@ -116,9 +119,12 @@ fn an_unknown_command_is_127_and_one_that_may_not_be_executed_126() {
         Snap::of(&run["workspace"]["before_snapshot"]);
         let after = Snap::of(&run["workspace"]["after_snapshot"]);
         assert_eq!(after.json["label"], "after_failure", "{run}");
-        if code == 127 {
-            assert_eq!(run["error"]["kind"], "NotFound", "{run}");
-        }
+        let kind = if code == 127 {
+            "NotFound"
+        } else {
+            "Unsupported"
+        };
+        assert_eq!(run["error"]["kind"], kind, "{run}");
     }
 }
 
@@ -166,6 +172,7 @@ fn a_timeout_ends_the_command_and_everything_it_started() {
     assert_eq!(run["status"], "timeout", "{run}");
     assert_eq!(run["exit_code"], 124);
     assert!(output.took < Duration::from_secs(25), "{:?}", output.took);
+    assert_eq!(run["error"]["kind"], "Timeout", "{run}");
     assert!(
         output.stderr_text().contains("early"),
         "what was written before is kept"
@@ -205,6 +212,37 @@ fn an_interrupt_cancels_the_run_and_both_snapshots_are_there() {
     );
     assert_eq!(run["workspace"]["rollback"]["status"], "completed", "{run}");
     assert!(!ws.exists("new"));
+}
+
+// 128+N, and `run` exits with the command's own code
+#[test]
+fn a_signal_reaches_the_command_and_every_exit_code_is_the_same() {
+    let ws = TestWorkspace::repository();
+    for (signal, script, code) in [
+        (Signal::INT, "sleep 60", 130),
+        (Signal::TERM, "sleep 60", 143),
+        (Signal::HUP, "sleep 60", 129),
+        (Signal::INT, "trap 'exit 7' INT; sleep 60 & wait", 7),
+        (Signal::INT, "trap 'exit 0' INT; sleep 60 & wait", 130),
+        (Signal::INT, "trap '' INT; sleep 60 & wait", 143),
+    ] {
+        let started = ws.outside().join("started");
+        // Only what comes after the trap is interrupted where the test means it.
+        let script = match script.split_once("; ") {
+            Some((trap, rest)) => format!("{trap}; touch '{}'; {rest}", started.display()),
+            None => format!("touch '{}'; {script}", started.display()),
+        };
+        let mut running = ws.run_call::<&str>([], &script).start();
+        running.until("the command is at work", |_| started.exists());
+        running.signal(signal);
+        let output = running.wait().exits(code);
+        let run = output.json();
+        assert_eq!(run["status"], "cancelled", "{script}: {run}");
+        assert_eq!(run["exit_code"], code, "{script}: {run}");
+        let listed = &ws.json(["runs"])[0];
+        assert_eq!(listed["exit_code"], code, "{script}: {listed}");
+        std::fs::remove_file(&started).unwrap();
+    }
 }
 
 #[test]

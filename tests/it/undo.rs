@@ -23,6 +23,42 @@ fn undo_takes_back_the_latest_run() {
     assert_eq!(json::names_in(&outcome["skipped"]), NOTHING);
 }
 
+#[test]
+fn of_a_run_that_was_rolled_back_nothing_is_left_to_undo() {
+    let ws = TestWorkspace::repository();
+    let git = "export GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org \
+        GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org; ";
+    let script =
+        format!("{git} echo x > README; echo y > new; git add new; git commit -q -m work; exit 3");
+    let run = ws.run(["--rollback-on-failure"], &script).exits(3).json();
+    let id = run["run_id"].as_str().unwrap();
+    let snapshots = ws.published();
+    for target in [vec!["undo"], vec!["undo", id], vec!["undo"]] {
+        let outcome = ws.untouched(|| ws.json(target.clone()));
+        assert_eq!(outcome["status"], "completed", "{outcome}");
+        assert_eq!(outcome["undone"]["run_id"], id, "not what came before it");
+        assert!(outcome["error"].is_null(), "no false alarm: {outcome}");
+        assert!(outcome["guard_snapshot"].is_null(), "{outcome}");
+        assert_eq!(json::names_in(&outcome["skipped"]), NOTHING);
+        assert_eq!(json::names(&outcome["restored"]), NOTHING);
+    }
+    assert_eq!(ws.published(), snapshots, "nothing was taken for nothing");
+    let said = ws.stillframe(["undo"]).ok().stderr_text();
+    assert!(said.contains("was rolled back"), "{said}");
+    assert!(!said.contains("took back"), "{said}");
+
+    ws.write("mine", "made since\n");
+    let outcome = ws.untouched(|| ws.json(["undo"]));
+    assert_eq!(json::names(&outcome["restored"]), NOTHING);
+
+    let after = run["workspace"]["after_snapshot"]["id"].as_str().unwrap();
+    ws.restore_id(after);
+    assert_eq!(ws.text("README"), "x\n");
+    ws.json(["undo", id]);
+    assert_eq!(ws.text("README"), "hello\n", "what was brought back goes");
+    assert!(!ws.exists("new"));
+}
+
 // Edits of others that stay are no failure: exit 0, and each is named
 #[test]
 fn later_edits_of_others_are_kept_and_named() {

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
+use crate::terminal::Terminal;
+
 /// A call that has not begun. Its environment holds only what is set here.
 #[must_use = "nothing happens before `run` or `start`"]
 pub struct Call {
@@ -133,6 +135,16 @@ impl Call {
     #[track_caller]
     pub fn run(self) -> Output {
         self.start().wait()
+    }
+
+    /// Starts it at a terminal of its own, where somebody can type; what was set as its input is
+    /// left out.
+    #[track_caller]
+    pub fn at_terminal(self) -> Terminal {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).current_dir(&self.cwd);
+        command.envs(self.env);
+        Terminal::start(&command)
     }
 
     /// Starts it.

@@ -34,9 +34,11 @@ mod must_run;
 pub mod mutate;
 pub mod oracle;
 pub mod shapes;
+mod terminal;
 pub mod view;
 mod workspace;
 
 pub use call::{Call, Output, Running};
 pub use json::Snap;
+pub use terminal::Terminal;
 pub use workspace::TestWorkspace;

@@ -4,9 +4,9 @@ use std::future::Future;
 use std::path::Path;
 
 use stillframe::{
-    Adapter, AdapterError, AdapterOutput, BackendKind, CancellationToken, CommandAdapter, Error,
-    ErrorKind, Failure as FailureRecord, RestoreDocument, RestoreStatus, RunContext, RunDocument,
-    RunStatus, WorkspaceDocument,
+    Adapter, AdapterError, AdapterOutput, BackendKind, CancellationToken, CommandAdapter,
+    EndSignal, Error, ErrorKind, Failure as FailureRecord, RestoreDocument, RestoreStatus,
+    RunContext, RunDocument, RunStatus, WorkspaceDocument,
 };
 
 use super::{Tools, restore, snapshot};
@@ -31,8 +31,9 @@ pub(super) async fn run(tools: &Tools, request: RunRequest) -> Result<Reply, Fai
         .as_ref()
         .is_some_and(|workspace| workspace.retain_content);
     let options = request.options.cancellation(cancellation.clone());
+    let end_signal = EndSignal::default();
     let adapter = Foreground {
-        command: request.adapter,
+        command: request.adapter.end_signal(end_signal.clone()),
         progress: tools.progress.clone(),
     };
     let execution = async {
@@ -52,6 +53,8 @@ pub(super) async fn run(tools: &Tools, request: RunRequest) -> Result<Reply, Fai
             number = signals.next() => {
                 if signal.is_none() {
                     signal = Some(number);
+                    // The command ends by what we were sent, so its exit code is what ours is.
+                    end_signal.set(i32::from(number));
                     cancellation.cancel();
                     tools.console.note("ending the command; then the workspace is captured");
                 }
@@ -112,9 +115,9 @@ impl Adapter for Foreground {
     }
 }
 
-/// The exit code of `run`: the command's own, unless its time was up, it was stopped by `signal`
-/// (whose number this is), or the engine could not see or put right what it did: that is an error
-/// of its own.
+/// The exit code of `run`: the command's own, unless the engine could not see or put right what it
+/// did: that is an error of its own. `signal` is the number of the one that cancelled the run, for a
+/// command that had not begun.
 fn exit_code(ended: &Ended<'_>, signal: Option<u8>) -> u8 {
     let document = ended.document;
     if ended.engine_error.is_some() || document.workspace.as_ref().is_some_and(is_unfinished) {
@@ -124,9 +127,9 @@ fn exit_code(ended: &Ended<'_>, signal: Option<u8>) -> u8 {
     match document.status {
         RunStatus::Completed => own.unwrap_or(0),
         RunStatus::Timeout => EXIT_TIMED_OUT,
-        RunStatus::Cancelled => signal
-            .map(signals::exit_code)
-            .or(own.filter(|code| *code != 0))
+        RunStatus::Cancelled => own
+            .filter(|code| *code != 0)
+            .or(signal.map(signals::exit_code))
             .unwrap_or(EXIT_ENGINE_FAILED),
         _ => own.filter(|code| *code != 0).unwrap_or(EXIT_ENGINE_FAILED),
     }
@@ -211,7 +214,10 @@ fn what_next(
     let run = &document.run_id;
     let before = workspace.before_snapshot.as_ref().map(|before| &before.id);
     let after = workspace.after_snapshot.as_ref().map(|after| &after.id);
-    let kind = rollback.error.as_ref().map(|error| error.kind.as_str());
+    let kind = rollback
+        .error
+        .as_ref()
+        .and_then(|error| error.kind.as_deref());
     match (rollback.status, before, after) {
         (RestoreStatus::Refused, _, Some(_)) if kind == Some(ErrorKind::HeadMoved.as_str()) => {
             Some(format!(
@@ -289,7 +295,7 @@ mod tests {
 
     fn document(status: &str, exit_code: Option<i32>, workspace: Value) -> RunDocument {
         let error = (status != "completed")
-            .then(|| json!({"kind": "Failed", "message": "the command did\nsomething"}));
+            .then(|| json!({"kind": null, "message": "the command did\nsomething"}));
         serde_json::from_value(json!({
             "run_id": "run_1", "session_id": "ses_1", "status": status, "exit_code": exit_code,
             "error": error, "workspace": workspace,
@@ -351,10 +357,12 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_run_exits_by_the_signal_that_asked_for_it() {
+    fn a_cancelled_run_exits_as_its_document_says_or_by_the_signal_that_asked_for_it() {
         for (own, signal, expected) in [
-            (Some(143), Some(2), 130),
-            (Some(0), Some(15), 143),
+            (Some(130), Some(2), 130),
+            (Some(143), Some(2), 143),
+            (Some(3), Some(2), 3),
+            (None, Some(2), 130),
             (None, Some(1), 129),
             (Some(143), None, 143),
             (Some(0), None, 125),

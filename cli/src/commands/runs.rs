@@ -189,7 +189,7 @@ mod tests {
             "input": "make\u{1b}[2J test", "workspace_path": "/w",
             "created_at": "2026-02-03T04:05:06.789Z", "started_at": "2026-02-03T04:05:07Z",
             "ended_at": null, "exit_code": 2,
-            "error": {"kind": "Failed", "message": "the command exited with code 2"},
+            "error": {"kind": null, "message": "the command exited with code 2"},
             "options": {},
             "output": null,
             "workspace": {

@@ -67,6 +67,10 @@ async fn somewhere_else(tools: &Tools, id: &str) -> Failure {
 
 fn told(json: bool, outcome: &UndoOutcome) -> Reply {
     let what = match &outcome.undone.run_id {
+        // Without a guard nothing was even about to be restored.
+        Some(run_id) if outcome.restore.guard_snapshot.is_none() => {
+            format!("run {run_id} was rolled back when it ended, so there is nothing to take back")
+        }
         Some(run_id) => format!("took back run {run_id}"),
         None => format!("took back the last {}", outcome.undone.operation.as_str()),
     };

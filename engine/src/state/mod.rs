@@ -9,8 +9,10 @@ use serde_json::Value;
 use stillframe_backends::{ErrorKind, PathError, RelPath, Snapshot, SnapshotId};
 
 use crate::event::{Event, EventQuery, EventType};
+use crate::failure::Failure;
 use crate::id::{EngineId, EventId, OperationId, RunId, SessionId};
-use crate::outcome::{ArtifactRecord, Failure, OperationKind, SessionStats};
+use crate::record::{ArtifactRecord, SessionStats};
+use crate::restore::{OperationKind, RestoreDocument, RestorePurpose};
 use crate::run::RunStatus;
 use crate::session::SessionStatus;
 
@@ -82,6 +84,12 @@ pub(crate) trait StateStore: Send {
     /// The operation that records what a run changed.
     fn operation_of_run(&self, id: &RunId) -> Result<Option<OperationRow>, StateError>;
 
+    /// The restore that took this guard, if its record is not written yet.
+    fn restore(&self, guard: &SnapshotId) -> Result<Option<RestoreRow>, StateError>;
+
+    /// The rollback of a run, if its record is not written yet.
+    fn rollback_of_run(&self, id: &RunId) -> Result<Option<RestoreRow>, StateError>;
+
     /// Artifacts that are not deleted, oldest first.
     fn artifacts(&self, session_id: Option<&SessionId>) -> Result<Vec<ArtifactRecord>, StateError>;
 
@@ -123,6 +131,18 @@ pub(crate) enum Change {
     ForgetSnapshots(Vec<SnapshotId>),
     /// An operation that an undo can take back.
     AddOperation(Box<OperationRow>),
+    /// A restore that is about to begin, or one that recovery has finished and whose run is still
+    /// to be settled. There is one at a time in a workspace: an earlier one without an outcome is
+    /// dropped, because it came to nothing.
+    BeginRestore(Box<RestoreRow>),
+    /// A restore is on record, or came to nothing. One that is unknown is no error.
+    EndRestore(SnapshotId),
+    /// How the rollback of a run that has ended came out after all; `NotFound` if there is no such
+    /// run.
+    SetRollback {
+        run_id: RunId,
+        rollback: Box<RestoreDocument>,
+    },
     /// An artifact. The row that has its key is marked as deleted.
     RegisterArtifact(Box<ArtifactRecord>),
     /// Marks the artifact of this key as deleted; `NotFound` if there is none.
@@ -252,6 +272,24 @@ pub(crate) struct OperationRow {
     /// Whether it concerned the user's index and branch too.
     pub(crate) repository: bool,
     pub(crate) at: Timestamp,
+}
+
+/// A restore that has begun, as long as its record is not written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RestoreRow {
+    /// Chosen before it is taken.
+    pub(crate) guard: SnapshotId,
+    pub(crate) workspace_id: String,
+    pub(crate) session_id: SessionId,
+    pub(crate) run_id: Option<RunId>,
+    /// What is gone back to.
+    pub(crate) target: SnapshotId,
+    pub(crate) purpose: RestorePurpose,
+    /// Whether it concerns the user's index and branch too.
+    pub(crate) repository: bool,
+    pub(crate) at: Timestamp,
+    /// What recovery made of it; `None`: nothing yet.
+    pub(crate) outcome: Option<RestoreDocument>,
 }
 
 /// Why the state could not be read or written. Nothing of the changes was kept.

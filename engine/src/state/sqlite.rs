@@ -14,12 +14,14 @@ use serde_json::Value;
 use stillframe_backends::{PathError, SnapshotId};
 
 use super::{
-    Change, NewEvent, NewRun, OperationRow, RunEnding, RunFilter, RunRow, RunWorkspace, SessionRow,
-    SnapshotRow, StateError, StateStore,
+    Change, NewEvent, NewRun, OperationRow, RestoreRow, RunEnding, RunFilter, RunRow, RunWorkspace,
+    SessionRow, SnapshotRow, StateError, StateStore,
 };
 use crate::event::{EVENT_SCHEMA_VERSION, Event, EventQuery, EventType};
+use crate::failure::Failure;
 use crate::id::{EventId, RunId, SessionId};
-use crate::outcome::{ArtifactRecord, Failure, OperationKind, SessionStats};
+use crate::record::{ArtifactRecord, SessionStats};
+use crate::restore::{OperationKind, RestorePurpose};
 use crate::run::RunStatus;
 use crate::session::SessionStatus;
 
@@ -36,7 +38,10 @@ const OLDEST_SQLITE: i32 = 3_051_003;
 const APPLICATION_ID: i64 = 0x5374_696c;
 
 /// What takes version n to n + 1, from 0 on. Only ever appended to.
-const MIGRATIONS: &[&str] = &[include_str!("migrations/0001.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/0001.sql"),
+    include_str!("migrations/0002.sql"),
+];
 
 /// How long a statement waits for another process before it is busy.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(5_000);
@@ -444,6 +449,22 @@ impl StateStore for SqliteStore {
         )
     }
 
+    fn restore(&self, guard: &SnapshotId) -> Result<Option<RestoreRow>, StateError> {
+        self.one(
+            &format!("{SELECT_RESTORE} WHERE guard = ?1"),
+            params![guard.as_str()],
+            read_restore,
+        )
+    }
+
+    fn rollback_of_run(&self, id: &RunId) -> Result<Option<RestoreRow>, StateError> {
+        self.one(
+            &format!("{SELECT_RESTORE} WHERE run_id = ?1"),
+            params![id.as_str()],
+            read_restore,
+        )
+    }
+
     fn artifacts(&self, session_id: Option<&SessionId>) -> Result<Vec<ArtifactRecord>, StateError> {
         self.all(
             &format!(
@@ -611,6 +632,25 @@ fn apply(
                 ],
             )?;
         }
+        Change::BeginRestore(row) => begin_restore(transaction, row)?,
+        Change::EndRestore(guard) => {
+            transaction.execute(
+                "DELETE FROM restores WHERE guard = ?1",
+                params![guard.as_str()],
+            )?;
+        }
+        Change::SetRollback { run_id, rollback } => {
+            let changed = transaction.execute(
+                "UPDATE runs SET version = version + 1,
+                     workspace = json_set(workspace, '$.rollback', json(?1))
+                  WHERE id = ?2 AND ended_at IS NOT NULL AND json_type(workspace) = 'object'",
+                params![json(rollback), run_id.as_str()],
+            )?;
+            if changed == 0 {
+                let what = format!("run {run_id} that has ended in a workspace");
+                return Err(StateError::NotFound { what });
+            }
+        }
         Change::RegisterArtifact(artifact) => {
             delete_artifact(transaction, &artifact.key, artifact.created_at)?;
             transaction.execute(
@@ -639,6 +679,30 @@ fn apply(
             }
         }
     }
+    Ok(())
+}
+
+fn begin_restore(transaction: &Transaction<'_>, row: &RestoreRow) -> Result<(), StateError> {
+    transaction.execute(
+        "DELETE FROM restores WHERE workspace_id = ?1 AND outcome IS NULL",
+        params![row.workspace_id],
+    )?;
+    transaction.execute(
+        "INSERT INTO restores (guard, workspace_id, session_id, run_id, target, purpose,
+             repository, created_at, outcome)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        params![
+            row.guard.as_str(),
+            row.workspace_id,
+            row.session_id.as_str(),
+            row.run_id.as_ref().map(RunId::as_str),
+            row.target.as_str(),
+            row.purpose.as_str(),
+            row.repository,
+            nanoseconds(row.at),
+            row.outcome.as_ref().map(json),
+        ],
+    )?;
     Ok(())
 }
 
@@ -875,6 +939,26 @@ fn read_event(row: &Row<'_>) -> Result<(u64, Event), StateError> {
         data: parse(&row.get::<_, String>(8)?)?,
     };
     Ok((row.get::<_, i64>(0)?.unsigned_abs(), event))
+}
+
+const SELECT_RESTORE: &str = "SELECT guard, workspace_id, session_id, run_id, target, purpose, \
+     repository, created_at, outcome FROM restores";
+
+fn read_restore(row: &Row<'_>) -> Result<RestoreRow, StateError> {
+    Ok(RestoreRow {
+        guard: id(row.get(0)?)?,
+        workspace_id: row.get(1)?,
+        session_id: id(row.get(2)?)?,
+        run_id: row.get::<_, Option<String>>(3)?.map(id).transpose()?,
+        target: id(row.get(4)?)?,
+        purpose: word(row.get(5)?, RestorePurpose::parse)?,
+        repository: row.get(6)?,
+        at: time(row.get(7)?)?,
+        outcome: row
+            .get::<_, Option<String>>(8)?
+            .map(|text| parse(&text))
+            .transpose()?,
+    })
 }
 
 const SELECT_SNAPSHOT: &str = "SELECT workspace_id, session_id, run_id, document FROM snapshots";
@@ -1273,9 +1357,11 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let (store, session) = started(state.path(), "s");
         drop(store);
-        let two = [MIGRATIONS[0], "ALTER TABLE sessions ADD COLUMN note TEXT;"];
-        let migrated = SqliteStore::open_with(state.path(), &two).unwrap();
-        assert_eq!(pragma(&migrated.connection, "user_version").unwrap(), 2);
+        let version = MIGRATIONS.len() as i64;
+        let more = [MIGRATIONS, &["ALTER TABLE sessions ADD COLUMN note TEXT;"]].concat();
+        let migrated = SqliteStore::open_with(state.path(), &more).unwrap();
+        let found = pragma(&migrated.connection, "user_version").unwrap();
+        assert_eq!(found, version + 1);
         migrated
             .connection
             .query_row("SELECT note FROM sessions", (), |row| {
@@ -1289,9 +1375,9 @@ mod tests {
         );
         drop(migrated);
 
-        let backup = state.path().join("stillframe.db.v1.bak");
+        let backup = state.path().join(format!("stillframe.db.v{version}.bak"));
         let copy = Connection::open(&backup).unwrap();
-        assert_eq!(pragma(&copy, "user_version").unwrap(), 1);
+        assert_eq!(pragma(&copy, "user_version").unwrap(), version);
         assert!(
             copy.prepare("SELECT note FROM sessions").is_err(),
             "as it was"
@@ -1300,7 +1386,7 @@ mod tests {
         let refused = SqliteStore::open(state.path()).unwrap_err();
         assert!(matches!(
             refused,
-            StateError::VersionTooNew { found: 2, .. }
+            StateError::VersionTooNew { found, .. } if found == version + 1
         ));
     }
 
@@ -1309,10 +1395,8 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let (store, session) = started(state.path(), "s");
         drop(store);
-        let bad = [
-            MIGRATIONS[0],
-            "CREATE TABLE half (a); SELECT no_such_function();",
-        ];
+        let fails = "CREATE TABLE half (a); SELECT no_such_function();";
+        let bad = [MIGRATIONS, &[fails]].concat();
         assert!(SqliteStore::open_with(state.path(), &bad).is_err());
         let store = SqliteStore::open(state.path()).unwrap();
         assert_eq!(sequences(&store, &session), [1, 2]);

@@ -83,5 +83,5 @@ async fn a_damaged_artifact_is_corrupt_and_verify_names_it() {
     assert!(!found.is_sound());
     assert_eq!(found.artifacts.len(), 1);
     assert_eq!(found.artifacts[0].key, "bad");
-    assert_eq!(found.artifacts[0].error.kind, "Corrupt");
+    assert_eq!(found.artifacts[0].error.kind.as_deref(), Some("Corrupt"));
 }

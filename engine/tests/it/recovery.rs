@@ -159,6 +159,81 @@ fn a_snapshot_that_the_store_has_and_the_log_has_not_is_adopted() {
     });
 }
 
+/// Waits until nobody holds the sign of life of a dead engine any more.
+fn wait_for_the_death_of_all(host: &Host) {
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    for entry in std::fs::read_dir(host.state().join("engines")).unwrap() {
+        let file = std::fs::File::open(entry.unwrap().path()).unwrap();
+        while rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+            .is_err()
+        {
+            assert!(std::time::Instant::now() < deadline, "it is alive");
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// The workspace of the host, locked by somebody else than an engine.
+fn locked_by_another(host: &Host) -> stillframe::backends::LockedWorkspace {
+    let state = stillframe::backends::StateDir::open(host.state()).unwrap();
+    let workspace = stillframe::backends::Workspace::open(host.path(), &state).unwrap();
+    workspace.lock(Duration::from_secs(20)).unwrap()
+}
+
+#[test]
+fn what_a_dead_engine_left_in_a_workspace_in_use_is_looked_after_by_a_later_one() {
+    let host = Host::impatient();
+    let (gate, is_there, open) = Gate::new();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let (engine, session) = host.session().await;
+        let workspace = host.workspace();
+        session.snapshot(&workspace, Label::MANUAL).await.unwrap();
+        host.backend.hold("manual", gate);
+        tokio::spawn(async move {
+            let _engine = engine;
+            session.snapshot(&workspace, Label::MANUAL).await
+        });
+        crate::support::wait_for(is_there).await;
+    });
+    runtime.shutdown_background();
+    open.send(()).unwrap();
+    let locked = locked_by_another(&host);
+    wait_for_the_death_of_all(&host);
+    on_a_runtime(async {
+        let engine = host.engine().await;
+        let found = engine.snapshots(&host.workspace()).await.unwrap();
+        assert_eq!(found.len(), 1, "somebody else is at work there");
+        engine.shutdown().await.unwrap();
+    });
+    drop(locked);
+    on_a_runtime(async {
+        let engine = host.engine().await;
+        let found = engine.snapshots(&host.workspace()).await.unwrap();
+        assert_eq!(found.len(), 2, "what was left is not forgotten");
+    });
+}
+
+#[test]
+fn a_stranded_run_in_a_workspace_in_use_is_settled_by_a_later_engine() {
+    let host = Host::impatient();
+    die_in_the_middle_of(leave_a_run_at_work(&host));
+    let locked = locked_by_another(&host);
+    on_a_runtime(async {
+        let engine = host.engine().await;
+        let run = engine.find_run("stranded").await.unwrap();
+        assert_eq!(run.status, RunStatus::Running, "nobody can look at it");
+        engine.shutdown().await.unwrap();
+    });
+    drop(locked);
+    on_a_runtime(async {
+        let engine = host.engine().await;
+        let run = engine.find_run("stranded").await.unwrap();
+        assert_eq!(run.status, RunStatus::Failed);
+        assert_eq!(run.workspace["diff"]["files_changed"], 1);
+    });
+}
+
 #[test]
 fn a_restore_that_was_finished_by_recovery_is_in_the_log() {
     let host = Host::new();

@@ -54,9 +54,7 @@ impl NameList {
     }
 
     /// The names of some sorted sequences.
-    pub(crate) fn merged<'n, const N: usize>(
-        sequences: [&mut dyn Iterator<Item = &'n [u8]>; N],
-    ) -> Self {
+    pub(crate) fn merged<const N: usize>(sequences: [&mut dyn Iterator<Item = &[u8]>; N]) -> Self {
         let mut names = Self::default();
         let mut sequences = sequences.map(Iterator::peekable);
         loop {

@@ -1,0 +1,52 @@
+//! Why something failed, in a form that can be kept.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// The most characters of a reason that an event has.
+const MAX_REASON_CHARS: usize = 240;
+
+/// Why something failed, in a form that can be kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The name of an [`ErrorKind`](stillframe_backends::ErrorKind). `None`: work that failed for
+    /// reasons of its own, which no kind of the engine's says.
+    pub kind: Option<String>,
+    /// One line.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure of this kind.
+    pub fn new(kind: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            kind: Some(kind.into()),
+            message: message.into(),
+        }
+    }
+
+    /// Work that failed for reasons of its own.
+    pub fn of_work(message: impl Into<String>) -> Self {
+        Self {
+            kind: None,
+            message: message.into(),
+        }
+    }
+
+    /// The data of an event about it: one line of at most 240 characters.
+    pub(crate) fn event_data(&self) -> Value {
+        let message: String = self
+            .message
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .take(MAX_REASON_CHARS)
+            .collect();
+        json!({ "kind": self.kind, "message": message })
+    }
+}
+
+impl From<&crate::error::Error> for Failure {
+    fn from(error: &crate::error::Error) -> Self {
+        Self::new(error.kind().as_str(), error.chain())
+    }
+}

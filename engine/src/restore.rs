@@ -1,0 +1,383 @@
+//! Restores: a rollback, a restore by hand or an undo, from its beginning to its record.
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use stillframe_backends::{
+    Backend, DiffOptions, ErrorKind, Label, LockedWorkspace, Owner, PlanId, Recovery, RelPath,
+    RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, Skipped, Snapshot, SnapshotId,
+    SnapshotOptions,
+};
+
+use crate::actors::Parts;
+use crate::error::Error;
+use crate::event::EventType;
+use crate::failure::Failure;
+use crate::id::{OperationId, RunId, SessionId};
+use crate::recovery::{self, Untold};
+use crate::state::{Change, NewEvent, OperationRow, RestoreRow};
+use crate::workspaces;
+
+/// What became of a restore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum RestoreStatus {
+    /// The files are as the goal wants them. An error beside it concerns the repository alone.
+    Completed,
+    /// Nothing was touched.
+    Refused,
+    /// It stopped on the way; recovery finishes it.
+    Failed,
+}
+
+/// What a restore, a rollback or an undo did: its outcome and its JSON document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RestoreDocument {
+    /// Whether it was done.
+    pub status: RestoreStatus,
+    /// The plan that was carried out. Left out of the document of a rollback.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_id: Option<PlanId>,
+    /// What was there before; restoring it is the undo.
+    pub guard_snapshot: Option<SnapshotId>,
+    /// The full name of the tag that keeps the old branch tip, if a branch moved.
+    pub safety_tag: Option<String>,
+    /// Every path that was written or removed, sorted.
+    pub restored: Vec<RelPath>,
+    /// Ignored paths that came since and were left alone, sorted; a directory counts as one.
+    pub leftover_ignored: Vec<RelPath>,
+    /// Paths that differ from the goal and were left as they are, sorted.
+    pub skipped: Vec<Skipped>,
+    /// Why it was refused or failed, or what of the repository could not be put back.
+    pub error: Option<Failure>,
+}
+
+/// What `undo` did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct UndoOutcome {
+    /// What was taken back.
+    pub undone: Undone,
+    /// What that did.
+    #[serde(flatten)]
+    pub restore: RestoreDocument,
+}
+
+/// The operation that an undo took back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Undone {
+    /// `run`, `restore` or `undo`.
+    pub operation: OperationKind,
+    /// The run, if it was one.
+    pub run_id: Option<RunId>,
+    /// The snapshot of the state that was gone back to.
+    pub before: SnapshotId,
+    /// The snapshot of the state after the operation.
+    pub after: SnapshotId,
+}
+
+/// What kind of operation changed a workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OperationKind {
+    /// The work of a run.
+    Run,
+    /// A restore by hand.
+    Restore,
+    /// Another undo.
+    Undo,
+}
+
+impl OperationKind {
+    /// The name that JSON documents use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Restore => "restore",
+            Self::Undo => "undo",
+        }
+    }
+}
+
+/// What a restore is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RestorePurpose {
+    /// It ends a run that did not complete.
+    Rollback,
+    /// Somebody asked for a snapshot.
+    Restore,
+    /// It takes back an operation.
+    Undo,
+}
+
+impl RestorePurpose {
+    /// The name that events use.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Rollback => "rollback",
+            Self::Restore => "restore",
+            Self::Undo => "undo",
+        }
+    }
+
+    /// The purpose of this name.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "rollback" => Self::Rollback,
+            "restore" => Self::Restore,
+            "undo" => Self::Undo,
+            _ => return None,
+        })
+    }
+
+    /// What an undo takes it back as; `None`: as a part of its run.
+    fn operation(self) -> Option<OperationKind> {
+        match self {
+            Self::Rollback => None,
+            Self::Restore => Some(OperationKind::Restore),
+            Self::Undo => Some(OperationKind::Undo),
+        }
+    }
+}
+
+/// What a restore is part of.
+pub(crate) struct Restoring {
+    pub(crate) session_id: SessionId,
+    pub(crate) run_id: Option<RunId>,
+    /// What is gone back to.
+    pub(crate) to: SnapshotId,
+    pub(crate) purpose: RestorePurpose,
+    /// Whether it concerns the user's index and branch too.
+    pub(crate) repository: bool,
+}
+
+/// Restores, and returns once what was done is durable and on record. Blocks.
+///
+/// What it is about is on record before it begins, so that recovery can tell of one that it
+/// finishes.
+pub(crate) fn restore(
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+    backend: &dyn Backend,
+    goal: &RestoreGoal,
+    options: &RestoreOptions,
+    restoring: &Restoring,
+) -> Result<RestoreOutcome, Error> {
+    let begun = RestoreRow {
+        guard: options.guard.id.clone(),
+        workspace_id: locked.id().to_owned(),
+        session_id: restoring.session_id.clone(),
+        run_id: restoring.run_id.clone(),
+        target: restoring.to.clone(),
+        purpose: restoring.purpose,
+        repository: restoring.repository,
+        at: parts.now(),
+        outcome: None,
+    };
+    let change = Change::BeginRestore(Box::new(begun.clone()));
+    parts.writer.commit_blocking(vec![change])?;
+    let outcome = match backend.restore(locked, goal, options) {
+        Ok(outcome) => outcome,
+        Err(e) => {
+            // The guard may be in the store. The error of the restore is the one to tell.
+            if not_finished(parts, locked, &begun, &e).is_err() {
+                parts.lock.leave_work();
+            }
+            return Err(e.into());
+        }
+    };
+    let (session, run) = (&begun.session_id, begun.run_id.as_ref());
+    let mut changes: Vec<Change> = [&outcome.guard, &outcome.result]
+        .into_iter()
+        .map(|snapshot| workspaces::row_of(locked, snapshot, Some(session), run))
+        .collect();
+    let document = restored_document(&outcome);
+    changes.extend(record(parts, &begun, &document, &outcome.result.id, false));
+    workspaces::keep(parts, changes).map_err(|e| e.touched_if(true))?;
+    Ok(outcome)
+}
+
+/// Writes down what there is of a restore that failed.
+fn not_finished(
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+    begun: &RestoreRow,
+    error: &RestoreError,
+) -> Result<(), Error> {
+    let untold = match error {
+        // It was carried out, and only its result could not be captured.
+        RestoreError::Closing(_) => Untold::Tell,
+        _ => Untold::Leave,
+    };
+    recovery::adopt(parts, locked, untold)?;
+    if !error.touched() {
+        let change = Change::EndRestore(begun.guard.clone());
+        parts.writer.commit_blocking(vec![change])?;
+    }
+    Ok(())
+}
+
+/// The record of a restore that was carried out: the event, and how an undo takes it back.
+fn record(
+    parts: &Parts,
+    begun: &RestoreRow,
+    document: &RestoreDocument,
+    result: &SnapshotId,
+    is_recovered: bool,
+) -> Vec<Change> {
+    let (session, run) = (&begun.session_id, begun.run_id.as_ref());
+    let mut data = json!({
+        "to": begun.target,
+        "guard": document.guard_snapshot,
+        "leftover_ignored": document.leftover_ignored,
+        "operation": begun.purpose.as_str(),
+        "restored": document.restored.len(),
+        "skipped": document.skipped.len(),
+    });
+    if is_recovered {
+        data["recovered"] = json!(true);
+    }
+    let at = parts.now();
+    let event_type = EventType::WORKSPACE_ROLLED_BACK;
+    let event = NewEvent::new(event_type, session, run, at, data);
+    let mut changes = vec![
+        Change::Append(event),
+        Change::EndRestore(begun.guard.clone()),
+    ];
+    if let (Some(kind), Some(guard)) = (begun.purpose.operation(), &document.guard_snapshot) {
+        changes.push(Change::AddOperation(Box::new(OperationRow {
+            id: OperationId::random(),
+            workspace_id: begun.workspace_id.clone(),
+            session_id: session.clone(),
+            run_id: None,
+            kind,
+            before: guard.clone(),
+            after: result.clone(),
+            paths: Some(document.restored.clone()),
+            repository: begun.repository,
+            at,
+        })));
+    }
+    changes
+}
+
+/// The record of a restore whose engine died before it could tell, with the workspace as it is now
+/// for its result. `recovery`: what was found when it was carried on to its end; `None`: it had
+/// come to its end, or had changed nothing. Blocks.
+pub(crate) fn recovered(
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+    guard: &Snapshot,
+    begun: &RestoreRow,
+    recovery: Option<&Recovery>,
+) -> Result<Vec<Change>, Error> {
+    let (session, run) = (&begun.session_id, begun.run_id.as_ref());
+    let owner = Owner {
+        session_id: session.to_string(),
+        run_id: run.map(ToString::to_string),
+    };
+    let options = SnapshotOptions::new(Label::AFTER, parts.now())
+        .owner(owner)
+        .retain_content(true);
+    let backend = workspaces::backend_of(parts, guard.backend)?;
+    let result = backend.snapshot(locked, &options)?;
+    if recovery.is_none() && result.same_content(guard) {
+        // It ended before it changed anything: to take it back would be to take back nothing.
+        backend.forget(locked, &[result.id])?;
+        return Ok(vec![Change::EndRestore(begun.guard.clone())]);
+    }
+    let mut options = DiffOptions::default();
+    options.capture_patch = false;
+    let (diff, _) = workspaces::compare(parts, locked, guard, &result, &options)?;
+    let skipped = recovery.map_or(Vec::new(), |r| r.skipped.clone());
+    let document = RestoreDocument {
+        guard_snapshot: Some(guard.id.clone()),
+        safety_tag: recovery.and_then(|r| r.safety_tags.first().cloned()),
+        restored: diff
+            .changed_paths
+            .into_iter()
+            .filter(|path| skipped.iter().all(|s| s.path != *path))
+            .collect(),
+        error: recovery
+            .and_then(|r| r.repository_errors.first())
+            .map(|message| Failure::new(ErrorKind::Unsupported.as_str(), message)),
+        skipped,
+        ..nothing_restored()
+    };
+    let mut changes = vec![workspaces::row_of(locked, &result, Some(session), run)];
+    changes.extend(record(parts, begun, &document, &result.id, true));
+    changes.extend(of_run(parts, begun, document)?);
+    Ok(changes)
+}
+
+/// Where the record of its run gets to know of a rollback that recovery has finished.
+fn of_run(
+    parts: &Parts,
+    begun: &RestoreRow,
+    document: RestoreDocument,
+) -> Result<Vec<Change>, Error> {
+    let (RestorePurpose::Rollback, Some(run_id)) = (begun.purpose, begun.run_id.clone()) else {
+        return Ok(Vec::new());
+    };
+    let run = parts.reader.read_blocking(|store| store.run(&run_id))?;
+    Ok(match run {
+        Some(run) if run.status.is_terminal() => vec![Change::SetRollback {
+            run_id,
+            rollback: Box::new(document),
+        }],
+        // Whoever settles the run takes it from there.
+        Some(_) => vec![Change::BeginRestore(Box::new(RestoreRow {
+            outcome: Some(document),
+            ..begun.clone()
+        }))],
+        None => Vec::new(),
+    })
+}
+
+/// The document of a restore that was done.
+pub(crate) fn restored_document(outcome: &RestoreOutcome) -> RestoreDocument {
+    RestoreDocument {
+        status: RestoreStatus::Completed,
+        plan_id: Some(outcome.plan.id.clone()),
+        guard_snapshot: Some(outcome.guard.id.clone()),
+        safety_tag: outcome.safety_tag.clone(),
+        restored: outcome.restored.clone(),
+        leftover_ignored: outcome.leftover_ignored.clone(),
+        skipped: outcome.skipped.clone(),
+        error: outcome
+            .repository_error
+            .as_ref()
+            .map(|message| Failure::new(ErrorKind::Unsupported.as_str(), message)),
+    }
+}
+
+/// The document of a restore that had nothing to do, and did not even look for a guard.
+pub(crate) fn nothing_restored() -> RestoreDocument {
+    RestoreDocument {
+        status: RestoreStatus::Completed,
+        plan_id: None,
+        guard_snapshot: None,
+        safety_tag: None,
+        restored: Vec::new(),
+        leftover_ignored: Vec::new(),
+        skipped: Vec::new(),
+        error: None,
+    }
+}
+
+/// The document of a restore that was not done, or not to its end.
+pub(crate) fn not_restored(status: RestoreStatus, failure: Failure) -> RestoreDocument {
+    RestoreDocument {
+        status,
+        plan_id: None,
+        guard_snapshot: None,
+        safety_tag: None,
+        restored: Vec::new(),
+        leftover_ignored: Vec::new(),
+        skipped: Vec::new(),
+        error: Some(failure),
+    }
+}

@@ -1,0 +1,254 @@
+//! `stillframe run` at a terminal: the command has it while it works, as the job of a shell has.
+
+use stillframe_tests::{Call, Terminal, TestWorkspace, binary};
+
+const CTRL_C: &str = "\x03";
+const CTRL_Z: &str = "\x1a";
+
+/// `stillframe run -- sh -c SCRIPT`, at a terminal of its own.
+fn run(ws: &TestWorkspace, script: &str) -> Terminal {
+    ws.call(["run", "--", "/bin/sh", "-c", script])
+        .at_terminal()
+}
+
+/// A shell that a person types at, with `stillframe` in the variable `S`.
+fn shell(ws: &TestWorkspace) -> Terminal {
+    let mut terminal = shell_call(ws, ["-i", "-s"]).at_terminal();
+    terminal.shows("ready> ");
+    terminal
+}
+
+/// A call of the shell with these arguments, with `stillframe` in the variable `S`.
+fn shell_call<const N: usize>(ws: &TestWorkspace, args: [&str; N]) -> Call {
+    // The last argument that this adds is a parameter of the shell, which nobody looks at.
+    ws.call::<&str>([])
+        .env("S", binary::stillframe())
+        .env("PS1", "ready> ")
+        .through("/bin/sh", args)
+}
+
+// A command that sets the terminal goes on once it has it, and not before, so what is typed after
+// that is typed at the command. In texts that are typed, a name with empty quotes in it does not look like what it prints.
+
+#[test]
+fn a_command_reads_what_is_typed() {
+    let ws = TestWorkspace::repository();
+    let mut terminal = run(
+        &ws,
+        "echo at work; read line; echo \"got <$line>\" | tee new",
+    );
+    terminal.shows("at work");
+    terminal.types("hello\n");
+    terminal.shows("got <hello>");
+    assert_eq!(terminal.ends(), 0, "{}", terminal.text());
+    assert_eq!(ws.text("new"), "got <hello>\n");
+    assert_eq!(ws.json(["runs"])[0]["status"], "completed");
+}
+
+#[test]
+fn a_command_is_in_the_foreground_and_may_set_the_terminal() {
+    let ws = TestWorkspace::repository();
+    // tpgid of /proc/<pid>/stat, which is the group in the foreground, is that of the command.
+    let script = "stty -echo && cut -d ' ' -f 5,8 /proc/$$/stat && echo set";
+    let mut terminal = run(&ws, script);
+    terminal.shows("set");
+    assert_eq!(terminal.ends(), 0, "{}", terminal.text());
+    let text = terminal.text();
+    let numbers: Vec<&str> = text.lines().next().unwrap().split(' ').collect();
+    assert_eq!(numbers[0].trim(), numbers[1].trim(), "{text}");
+}
+
+// DESIGN 6: 128+N; behaviour 5.5
+#[test]
+fn ctrl_c_is_the_commands_and_a_command_that_dies_of_it_is_a_failed_run() {
+    let ws = TestWorkspace::repository();
+    let script = "echo x > new; stty echo; echo at work; read line";
+    let mut terminal = ws
+        .call([
+            "run",
+            "--rollback-on-failure",
+            "--",
+            "/bin/sh",
+            "-c",
+            script,
+        ])
+        .at_terminal();
+    terminal.shows("at work");
+    terminal.types(CTRL_C);
+    assert_eq!(terminal.ends(), 130, "{}", terminal.text());
+    let run = &ws.json(["runs"])[0];
+    assert_eq!(run["status"], "failed", "{run}");
+    assert_eq!(run["exit_code"], 130, "{run}");
+    assert_eq!(run["workspace"]["rollback"]["status"], "completed", "{run}");
+    assert!(!ws.exists("new"));
+}
+
+#[test]
+fn a_command_that_handles_ctrl_c_goes_on() {
+    let ws = TestWorkspace::repository();
+    let script = "trap 'echo not yet' INT; stty echo; echo at work; until read line; do :; done; echo \"<$line>\"";
+    let mut terminal = run(&ws, script);
+    terminal.shows("at work");
+    terminal.types(CTRL_C);
+    terminal.shows("not yet");
+    terminal.types("hello\n");
+    terminal.shows("<hello>");
+    assert_eq!(terminal.ends(), 0, "{}", terminal.text());
+    assert_eq!(ws.json(["runs"])[0]["status"], "completed");
+}
+
+#[test]
+fn whoever_started_it_has_the_terminal_back_whatever_the_end() {
+    let ws = TestWorkspace::repository();
+    for (options, end) in [
+        ("", "true"),
+        ("", "exit 3"),
+        ("", "kill -9 $$"),
+        ("--timeout 500ms", "sleep 60"),
+    ] {
+        // A shell without job control, so that nobody else puts it right.
+        let script = format!(
+            "$S run {options} -- /bin/sh -c '{end}'; echo over; read line && echo \"got <$line>\""
+        );
+        let mut terminal = shell_call(&ws, ["-c", &script]).at_terminal();
+        terminal.shows("over");
+        terminal.types("hello\n");
+        terminal.shows("got <hello>");
+        assert_eq!(terminal.ends(), 0, "{end}: {}", terminal.text());
+    }
+}
+
+#[test]
+fn a_command_that_cannot_be_started_does_not_cost_the_terminal() {
+    let ws = TestWorkspace::repository();
+    let script = "$S run -- ./no-such-command; read line && echo \"got <$line>\"";
+    let mut terminal = shell_call(&ws, ["-c", script]).at_terminal();
+    terminal.types("hello\n");
+    terminal.shows("got <hello>");
+    assert_eq!(terminal.ends(), 0, "{}", terminal.text());
+}
+
+#[test]
+fn a_command_that_died_in_raw_mode_leaves_the_terminal_as_it_was() {
+    let ws = TestWorkspace::repository();
+    for (end, expected) in [
+        ("kill -9 $$", "echo"),
+        ("exit 1", "echo"),
+        ("true", "-echo"),
+    ] {
+        let script = format!(
+            "$S run -- /bin/sh -c 'stty -icanon -echo; {end}'; stty -a | tr ' ;' '\\n\\n' | grep -x -e echo -e -echo; echo over"
+        );
+        let mut terminal = shell_call(&ws, ["-c", &script]).at_terminal();
+        terminal.shows("over");
+        terminal.ends();
+        let text = terminal.text();
+        let mode = text.lines().find(|line| line.trim_end().ends_with("echo"));
+        assert_eq!(mode.map(str::trim_end), Some(expected), "{end}: {text}");
+    }
+}
+
+#[test]
+fn ctrl_z_leads_back_to_the_shell_and_fg_to_the_command() {
+    let ws = TestWorkspace::repository();
+    let mut terminal = shell(&ws);
+    let script = "stty echo; echo at w\"\"ork; while read line && [ $line != end ]; do \
+        echo \"got <$line>\" | tee new; done";
+    for _ in 0..2 {
+        terminal.types(&format!("$S run -- /bin/sh -c '{script}'\n"));
+        terminal.shows("at work");
+        for round in ["one", "two"] {
+            terminal.types(CTRL_Z);
+            terminal.shows("ready> ");
+            terminal.types(&format!("echo in the sh\"\"ell, {round}\n"));
+            terminal.shows(&format!("in the shell, {round}"));
+            terminal.shows("ready> ");
+            terminal.types(&format!("fg\n{round}\n"));
+            terminal.shows(&format!("got <{round}>"));
+        }
+        terminal.types("end\n");
+        terminal.shows("ready> ");
+        terminal.types("echo code $?.\n");
+        terminal.shows("code 0.");
+    }
+    terminal.types("exit\n");
+    terminal.ends();
+    let runs = ws.json(["runs"]);
+    assert_eq!(runs.as_array().unwrap().len(), 2);
+    assert_eq!(runs[0]["status"], "completed", "{runs}");
+    assert_eq!(ws.text("new"), "got <two>\n");
+}
+
+#[test]
+fn a_stopped_run_that_is_told_to_end_ends() {
+    let ws = TestWorkspace::repository();
+    let mut terminal = shell(&ws);
+    terminal.types("$S run -- /bin/sh -c 'stty echo; echo at w\"\"ork; read line'\n");
+    terminal.shows("at work");
+    terminal.types(CTRL_Z);
+    terminal.shows("ready> ");
+    terminal.types("kill %1; kill -CONT %1\n");
+    terminal.shows("was cancelled");
+    terminal.types("exec true\n");
+    terminal.ends();
+    let run = &ws.json(["runs"])[0];
+    assert_eq!(run["status"], "cancelled", "{run}");
+    assert_eq!(run["exit_code"], 143, "{run}");
+}
+
+#[test]
+fn a_run_in_the_background_waits_for_the_terminal_until_it_is_brought_back() {
+    let ws = TestWorkspace::repository();
+    let mut terminal = shell(&ws);
+    terminal.types("$S run -- /bin/sh -c 'echo at w\"\"ork; read line; echo \"got <$line>\"' &\n");
+    terminal.shows("at work");
+    // The shell knows no sooner that it waits than the kernel: it asks until it does.
+    terminal.types("until jobs >~/jobs; grep -q Stopped ~/jobs; do :; done; echo it w\"\"aits\n");
+    terminal.shows("it waits");
+    terminal.types("fg\n");
+    terminal.shows("run -- /bin/sh");
+    terminal.types("hello\n");
+    terminal.shows("got <hello>");
+    terminal.types("exit\n");
+    terminal.ends();
+    assert_eq!(ws.json(["runs"])[0]["status"], "completed");
+}
+
+#[test]
+fn without_a_shell_to_go_back_to_ctrl_z_stops_nothing() {
+    let ws = TestWorkspace::repository();
+    let mut terminal = run(
+        &ws,
+        "stty echo; echo at work; read line; echo \"got <$line>\"",
+    );
+    terminal.shows("at work");
+    terminal.types(CTRL_Z);
+    terminal.types("hello\n");
+    terminal.shows("got <hello>");
+    assert_eq!(terminal.ends(), 0, "{}", terminal.text());
+}
+
+#[test]
+fn a_command_with_another_input_gets_the_terminal_when_it_asks() {
+    let ws = TestWorkspace::repository();
+    let script = "echo piped | $S run -- /bin/sh -c \
+        'cat; echo at work; read line </dev/tty; echo \"got <$line>\"'; read line; echo \"<$line>\"";
+    let mut terminal = shell_call(&ws, ["-c", script]).at_terminal();
+    terminal.shows("piped");
+    terminal.shows("at work");
+    terminal.types("hello\n");
+    terminal.shows("got <hello>");
+    terminal.types("and after\n");
+    terminal.shows("<and after>");
+    assert_eq!(terminal.ends(), 0, "{}", terminal.text());
+}
+
+#[test]
+fn what_feeds_a_command_keeps_the_terminal() {
+    let ws = TestWorkspace::repository();
+    let script = "cat | $S run -- tee new";
+    let mut terminal = shell_call(&ws, ["-c", script]).at_terminal();
+    terminal.types("hello\n\x04");
+    assert_eq!(terminal.ends(), 0, "{}", terminal.text());
+    assert_eq!(ws.text("new"), "hello\n");
+}
