@@ -460,7 +460,7 @@ impl Engine {
 
     /// The snapshot of this id, or the only one whose id begins so, of any workspace.
     ///
-    /// A beginning has at least four hexadecimal digits, with or without `snap_`: a shorter one is
+    /// A beginning has at least one hexadecimal digit, with or without `snap_`: one without is
     /// `InvalidOptions`, and so is one that several ids have. None that begins so is `NotFound`.
     pub async fn find_snapshot(&self, id: &str) -> Result<Snapshot, Error> {
         let id = id.to_owned();
@@ -494,8 +494,8 @@ impl Engine {
 
     /// The run of this id, or the only one whose id begins so, with or without `run_`.
     ///
-    /// A beginning has at least four characters: a shorter one is `InvalidOptions`, and so is one
-    /// that several ids have. None that begins so is `NotFound`.
+    /// A beginning has at least one character behind `run_`: one that has not is `InvalidOptions`, and
+    /// so is one that several ids have. None that begins so is `NotFound`.
     pub async fn find_run(&self, id: &str) -> Result<RunRecord, Error> {
         let id = id.to_owned();
         self.core.parts.check_available()?;

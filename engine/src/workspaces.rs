@@ -357,8 +357,9 @@ pub(crate) fn find_for_diff(
     })
 }
 
-/// Fewer characters of an id name nothing: a stray letter must not pick a snapshot or a run.
-pub(crate) const MIN_BEGINNING: usize = 4;
+/// Of an id that was made for somebody at least a digit has to be given: what all ids begin with
+/// picks none, were there only one.
+pub(crate) const MIN_BEGINNING: usize = 1;
 
 /// What every id of a snapshot begins with.
 const SNAPSHOT_PREFIX: &str = "snap_";
@@ -371,7 +372,7 @@ pub(crate) fn too_short(text: &str, noun: &str, matching: u64) -> Error {
         more => format!("{more} {noun}s begin so"),
     };
     Error::invalid_options(format!(
-        "{text:?} is too short for the beginning of a {noun}'s id: give at least {MIN_BEGINNING} digits; {matching}"
+        "{text:?} is too short for the beginning of a {noun}'s id: give a digit at least; {matching}"
     ))
 }
 

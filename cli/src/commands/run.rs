@@ -318,7 +318,8 @@ mod tests {
             "after_snapshot": snapshot_json('b', &[]),
             "diff": {
                 "backend": "git", "from_ref": "a", "to_ref": "b", "files_changed": changed.len(),
-                "insertions": 2, "deletions": 1, "changed_paths": changed, "added": [],
+                "insertions": 2 * changed.len().min(1), "deletions": changed.len().min(1),
+                "changed_paths": changed, "added": [],
                 "modified": changed, "deleted": [], "has_patch": true, "patch": "x",
                 "patch_ref": null, "patch_bytes": 1, "patch_truncated": false,
             },

@@ -192,21 +192,18 @@ async fn a_snapshot_is_found_by_the_beginning_of_its_id_and_never_by_less() {
         one.id.as_str(),
         digits,
         &digits[..12],
+        &digits[..1],
         &one.id.as_str()[..17],
     ] {
         assert_eq!(engine.find_snapshot(text).await.unwrap(), one, "{text}");
     }
-    for text in [
-        "",
-        "snap_",
-        &digits[..3],
-        "zzzz",
-        "../x",
-        "snap_%%%%",
-        &"0".repeat(33),
-    ] {
+    for text in ["zzzz", "../x", "snap_%%%%", &"0".repeat(33)] {
         let unknown = engine.find_snapshot(text).await.unwrap_err();
         assert_eq!(unknown.kind(), ErrorKind::NotFound, "{text}");
+    }
+    for text in ["", "snap_", "sn"] {
+        let too_short = engine.find_snapshot(text).await.unwrap_err();
+        assert_eq!(too_short.kind(), ErrorKind::InvalidOptions, "{text}");
     }
 }
 

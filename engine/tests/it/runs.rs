@@ -533,9 +533,14 @@ async fn a_run_is_found_by_the_beginning_of_its_id() {
     assert_eq!(engine.find_run("tick").await.unwrap().input, "ticket");
     let ambiguous = engine.find_run("run_aaaa").await.unwrap_err();
     assert_eq!(ambiguous.kind(), ErrorKind::InvalidOptions);
-    for unknown in ["run_b", "zzzz", "", "tic", "../x", "%"] {
+    assert_eq!(engine.find_run("t").await.unwrap().input, "ticket");
+    for unknown in ["run_b", "zzzz", "../x", "%"] {
         let error = engine.find_run(unknown).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound, "{unknown:?}");
+    }
+    for too_short in ["", "run_", "r"] {
+        let error = engine.find_run(too_short).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{too_short:?}");
     }
 }
 

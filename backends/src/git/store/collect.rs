@@ -562,7 +562,7 @@ mod tests {
             ".tmp-config",
             "objects/pack/tmp_pack_x",
             "objects/pack/tmp_idx_x",
-            "objects/aa/tmp_copy_x",
+            "objects/aa/tmp_obj_copy_x",
             "objects/pack/pack-0000000000000000000000000000000000000000.pack",
             "objects/pack/pack-1111111111111111111111111111111111111111.idx",
         ];
