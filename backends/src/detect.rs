@@ -63,7 +63,8 @@ impl Detection {
 /// Chooses the backend for `workspace`. Reads; writes nothing.
 ///
 /// A repository in a format that cannot be read gives hash under [`Strategy::Auto`] and
-/// [`SnapshotError::Unsupported`] under [`Strategy::Git`], and the reason names the format. A bare
+/// [`SnapshotError::Unsupported`] under [`Strategy::Git`], and the reason names the format; each
+/// snapshot of the former has it in its warnings. A bare
 /// repository is `Unsupported` under both, and so is what lies in a git directory: a restore there
 /// would write among a repository's own files, which nobody asked for who did not name the hash
 /// backend. A damaged or hostile one is an error: it is never taken for "no repository".
@@ -95,10 +96,17 @@ pub fn detect(workspace: &Workspace, strategy: Strategy) -> Result<Detection, Sn
             )));
         }
         Probe::Unsupported { git_dir, format } => {
-            format!(
+            let reason = format!(
                 "the repository {} uses {format}, which cannot be read",
                 printable(&git_dir)
-            )
+            );
+            if strategy == Strategy::Git {
+                return Err(SnapshotError::Unsupported(reason));
+            }
+            return Ok(Detection {
+                backend: Arc::new(HashBackend::instead_of_git(reason.clone())),
+                reason,
+            });
         }
     };
     match strategy {
@@ -112,6 +120,6 @@ pub fn backend_of(kind: BackendKind) -> Arc<dyn Backend> {
     git::libgit2::initialise();
     match kind {
         BackendKind::Git => Arc::new(GitBackend),
-        BackendKind::Hash => Arc::new(HashBackend),
+        BackendKind::Hash => Arc::new(HashBackend::default()),
     }
 }

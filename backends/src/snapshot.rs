@@ -152,7 +152,8 @@ pub struct SnapshotMetadata {
     pub head_ref: Option<String>,
     /// The short name of the branch that HEAD named; `None` when detached, and for the hash backend.
     pub branch: Option<String>,
-    /// Whether the captured tree differs from HEAD's; `None` for the hash backend.
+    /// Whether the captured files differ from HEAD's, a submodule that is checked out counting as its
+    /// commit if it has that one's files; `None` for the hash backend.
     pub dirty: Option<bool>,
     /// Always true: untracked files are captured like any others.
     pub includes_untracked: bool,
@@ -164,6 +165,10 @@ pub struct SnapshotMetadata {
     pub bytes_read: u64,
     /// How long the capture took, on a monotonic clock.
     pub duration_ms: u64,
+    /// What a person should know of this capture beside its omissions, a clause each: that the hash
+    /// backend stands in for git's, or which files with ignore rules were not read. A few at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// The immutable record of a workspace at one time.

@@ -1,13 +1,20 @@
 //! Why the command could not do its part, and how that is said.
 
+use std::path::{Path, PathBuf};
+
 use serde::Serialize;
-use stillframe::backends::printable_bytes;
+use stillframe::backends::{printable, printable_bytes};
 use stillframe::{ErrorDocument, ErrorKind, RunDocument};
+
+use crate::output;
 
 /// The exit code of a command that the engine failed.
 const EXIT_FAILED: u8 = 1;
 /// The exit code of `run` when the engine failed; all others are the command's own.
 const EXIT_RUN_FAILED: u8 = 125;
+
+/// How a message ends that says what is wrong with the state directory.
+const NOT_WRITABLE: &str = "cannot be written";
 
 /// Why the command could not do its part.
 #[derive(Debug)]
@@ -19,6 +26,33 @@ pub(crate) struct Failure {
     touched: bool,
     /// What became of the run, if there was one; neither hides the other.
     run: Option<Box<RunDocument>>,
+}
+
+/// What can be said of the place where everything is kept.
+#[derive(Debug)]
+pub(crate) struct StatePlace {
+    /// The state directory.
+    path: PathBuf,
+    is_writable: bool,
+    /// What its file system still has for this user, in bytes, where it says so.
+    free_bytes: Option<u64>,
+}
+
+impl StatePlace {
+    /// Looks at the directory, or at what is there of the way to it. Writes nothing.
+    pub(crate) fn look(state_dir: &Path) -> Self {
+        let there = state_dir.ancestors().find(|path| path.exists());
+        let there = there.unwrap_or(state_dir);
+        let access = rustix::fs::access(there, rustix::fs::Access::WRITE_OK);
+        let free = rustix::fs::statvfs(there);
+        Self {
+            path: state_dir.to_owned(),
+            is_writable: access.is_ok(),
+            free_bytes: free
+                .ok()
+                .map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize)),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -47,6 +81,30 @@ impl Failure {
     /// Something that was named is not there.
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::NotFound, message)
+    }
+
+    /// Says more of the state directory, where it may be what stood in the way.
+    #[must_use]
+    pub(crate) fn with_place(mut self, place: impl FnOnce() -> StatePlace) -> Self {
+        if matches!(self.kind, ErrorKind::Storage | ErrorKind::NoSpace) {
+            let place = place();
+            let path = printable(&place.path);
+            match (self.kind, place.free_bytes) {
+                (_, _) if !place.is_writable => self
+                    .message
+                    .push_str(&format!("; the state directory {path} {NOT_WRITABLE}")),
+                (ErrorKind::NoSpace, Some(free)) => self.message.push_str(&format!(
+                    "; the file system of the state directory {path} has {} free",
+                    output::size(free)
+                )),
+                _ if self.message.starts_with("the state ") && !self.message.contains(&path) => {
+                    self.message
+                        .push_str(&format!("; the state directory is {path}"));
+                }
+                _ => {}
+            }
+        }
+        self
     }
 
     /// What a caller can do about it.
@@ -101,10 +159,13 @@ fn one_line(message: &str) -> String {
 
 /// What to do about an error of this kind, unless the message says so itself.
 fn advice(kind: ErrorKind, message: &str) -> Option<&'static str> {
-    if message.contains("stillframe ") || message.contains("--") {
+    if message.contains("\"stillframe ") || message.contains("--") {
         return None;
     }
     match kind {
+        ErrorKind::Storage | ErrorKind::NoSpace if message.ends_with(NOT_WRITABLE) => {
+            Some("set STILLFRAME_HOME to a directory that can be")
+        }
         ErrorKind::NotFound if message.contains("snapshot") => {
             Some("\"stillframe list\" shows the snapshots of a workspace")
         }
@@ -121,7 +182,13 @@ fn advice(kind: ErrorKind, message: &str) -> Option<&'static str> {
             Some("--retain-content keeps the content of files")
         }
         ErrorKind::Busy => Some("try again when that is done"),
-        ErrorKind::NoSpace => Some("free some space, for example with \"stillframe gc\""),
+        ErrorKind::NoSpace => Some(
+            "free some space there, for example with \"stillframe gc\", or set STILLFRAME_HOME to a \
+             directory with more",
+        ),
+        ErrorKind::HostileRepository if message.contains("nothing was captured") => {
+            Some("put that right, or take the files alone with --strategy hash")
+        }
         ErrorKind::Corrupt => Some("\"stillframe verify\" says what is damaged"),
         _ => None,
     }
@@ -156,6 +223,37 @@ mod tests {
         let advised = "snapshot snap_1 is damaged, run \"stillframe verify\"";
         let failure = Failure::new(ErrorKind::Corrupt, advised);
         assert_eq!(failure.line(), advised, "not said twice");
+    }
+
+    #[test]
+    fn a_state_directory_in_the_way_is_named_with_what_to_do() {
+        let place = |is_writable| {
+            move || StatePlace {
+                path: PathBuf::from("/s t/stillframe home"),
+                is_writable,
+                free_bytes: Some(2048),
+            }
+        };
+        let storage = |kind| Failure::new(kind, "cannot write x");
+        assert_eq!(
+            storage(ErrorKind::Storage).with_place(place(false)).line(),
+            "cannot write x; the state directory /s t/stillframe home cannot be written; set \
+             STILLFRAME_HOME to a directory that can be"
+        );
+        assert_eq!(
+            storage(ErrorKind::NoSpace).with_place(place(true)).line(),
+            "cannot write x; the file system of the state directory /s t/stillframe home has 2.0 KiB \
+             free; free some space there, for example with \"stillframe gc\", or set STILLFRAME_HOME \
+             to a directory with more"
+        );
+        let failed = Failure::new(ErrorKind::Storage, "the state database failed");
+        assert_eq!(
+            failed.with_place(place(true)).line(),
+            "the state database failed; the state directory is /s t/stillframe home"
+        );
+        let other = |kind, is_writable| storage(kind).with_place(place(is_writable)).message;
+        assert_eq!(other(ErrorKind::Storage, true), "cannot write x");
+        assert_eq!(other(ErrorKind::Busy, false), "cannot write x");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use stillframe::{Engine, EngineOptions, ErrorKind};
 
 use crate::args::{Args, Command};
 use crate::commands::Tools;
-use crate::failure::Failure;
+use crate::failure::{Failure, StatePlace};
 use crate::output::{Console, Reply};
 use crate::progress::ProgressLine;
 use crate::request::{Request, Surroundings};
@@ -54,8 +54,19 @@ fn answer(args: Args, console: Console) -> Result<Reply, Failure> {
     if let Some(workspace) = request.workspace() {
         refuse_state_inside(&state_dir, workspace)?;
     }
+    carry_out(args.json, console, request, &state_dir)
+        .map_err(|failure| failure.with_place(|| StatePlace::look(&state_dir)))
+}
+
+/// Does it with an engine on this state directory.
+fn carry_out(
+    json: bool,
+    console: Console,
+    request: Request,
+    state_dir: &Path,
+) -> Result<Reply, Failure> {
     let progress = ProgressLine::on_terminal();
-    let options = engine_options(state_dir, progress.clone());
+    let options = engine_options(state_dir.to_owned(), progress.clone());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -64,7 +75,7 @@ fn answer(args: Args, console: Console) -> Result<Reply, Failure> {
         let engine = Engine::start(options).await?;
         let tools = Tools {
             engine: engine.clone(),
-            json: args.json,
+            json,
             console,
             progress: progress.clone(),
         };

@@ -134,11 +134,12 @@ impl Console {
 
     /// Says why the command failed: in the document, if one is wanted, and to people.
     pub(crate) fn fail(self, failure: &Failure) {
-        if self.json {
-            // A stdout that is gone cannot be told so.
-            let _ = self.line(&(failure.document() + "\n"));
+        if self.json && self.line(&(failure.document() + "\n")).is_err() {
+            // Nobody hears of it on stdout.
+            to_stderr(&failure.line());
+        } else {
+            self.note(&failure.line());
         }
-        self.note(&failure.line());
     }
 
     /// A line for people.

@@ -508,14 +508,29 @@ impl Engine {
         Ok(RunRecord::from(row))
     }
 
-    /// Events that are in the log, in the order in which they were written.
+    /// Events that are in the log, in the order in which they were written. `NotFound` if the session
+    /// that is asked for has never been there.
     pub async fn events(&self, query: EventQuery) -> Result<Vec<Event>, Error> {
         query.check()?;
-        let events = self.read(move |store| store.events(&query, 0)).await?;
-        Ok(events.into_iter().map(|(_, event)| event).collect())
+        let asked = query.session_id.clone();
+        let (events, is_known) = self
+            .read(move |store| {
+                let events = store.events(&query, 0)?;
+                let is_known = match &query.session_id {
+                    Some(id) if events.is_empty() => store.session(id)?.is_some(),
+                    _ => true,
+                };
+                Ok((events, is_known))
+            })
+            .await?;
+        match asked {
+            Some(id) if !is_known => Err(Error::not_found(format!("there is no session {id}"))),
+            _ => Ok(events.into_iter().map(|(_, event)| event).collect()),
+        }
     }
 
-    /// The events that match `query`, then every one that follows, of this engine or another.
+    /// The events that match `query`, then every one that follows, of this engine or another; a
+    /// session may also begin later.
     pub fn watch(&self, query: EventQuery) -> Result<EventStream, Error> {
         self.core.parts.check_available()?;
         query.check()?;

@@ -399,7 +399,21 @@ fn a_format_that_cannot_be_read_is_named() {
             .refused("Unsupported");
         assert!(message.contains(format), "{message}");
         assert!(ws.stores().is_empty(), "nothing was made");
-        assert_eq!(ws.snapshot().json["backend"], "hash");
+        // auto does what it can, and says why.
+        let is_said = |text: &str, times: usize| {
+            let warnings = text.lines().filter(|line| line.contains("hash backend"));
+            let named = warnings.filter(|line| line.contains(format)).count();
+            assert_eq!(named, times, "{text}");
+        };
+        let output = ws.try_json(["snapshot"]).ok();
+        is_said(&output.stderr_text(), 1);
+        let snapshot = Snap::of(&output.json());
+        assert_eq!(snapshot.json["backend"], "hash");
+        let shown = ws.stillframe(["show", snapshot.id()]).ok();
+        is_said(&shown.stdout_text(), 1);
+        is_said(&ws.run_call::<&str>([], "true").run().ok().stderr_text(), 1);
+        let asked = ws.try_json(["snapshot", "--strategy", "hash"]).ok();
+        is_said(&asked.stderr_text(), 0);
     }
 }
 

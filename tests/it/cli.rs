@@ -321,6 +321,73 @@ fn why_has_an_answer_for_every_kind_of_path() {
 }
 
 #[test]
+fn why_names_the_rule_of_a_directory_and_of_what_is_below_it() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "build/\n!kept/\n");
+    ws.write("build/deep/x", "x\n");
+    ws.symlink("link", "build");
+    let snapshot = ws.snapshot();
+    let at = ["--snapshot", snapshot.id()];
+    for (path, oracle) in [("build", "build/"), ("build/deep/x", "build/deep/x")] {
+        let git = ws.git(["check-ignore", "-v", oracle]);
+        assert!(git.starts_with(".gitignore:1:build/"), "{git}");
+        for snapshot in [&[][..], &at] {
+            let why = ws.json([&["why", path][..], snapshot].concat());
+            assert_eq!(why["reason"], "ignored", "{why}");
+            assert_eq!(why["rule"], ".gitignore:1: build/", "{why}");
+        }
+    }
+    let text = ws.stillframe(["why", "build"]).ok().stdout_text();
+    assert_eq!(
+        text,
+        "build: not captured (ignored, by .gitignore:1: build/)\n"
+    );
+    let excluded = ws.snapshot_with(["--ignore-path", "build"]);
+    let why = ws.json(["why", "build", "--snapshot", excluded.id()]);
+    assert_eq!(why["rule"], "ignore.paths: build", "{why}");
+}
+
+#[test]
+fn why_says_that_the_repository_itself_is_not_captured() {
+    let ws = TestWorkspace::repository();
+    let snapshot = ws.snapshot();
+    for path in [".git", ".git/config", ".git/no/such"] {
+        for snapshot in [&[][..], &["--snapshot", snapshot.id()]] {
+            let why = ws.json([&["why", path][..], snapshot].concat());
+            assert_eq!(why["captured"], false, "{why}");
+            assert_eq!(why["reason"], "git_dir", "{why}");
+        }
+    }
+    assert_eq!(ws.json(["why", ".gitx"])["reason"], "absent");
+}
+
+#[test]
+fn an_answer_that_cannot_be_written_is_said_on_stderr_and_a_closed_pipe_is_not() {
+    let ws = TestWorkspace::repository();
+    ws.snapshot();
+    let full = "\"$@\" >/dev/full";
+    // A pipe whose only reader is gone before anything is written.
+    let closed = "mkfifo \"$HOME/p\" && exec 3<>\"$HOME/p\" 4>\"$HOME/p\" 3<&- && rm \"$HOME/p\" \
+                  && \"$@\" >&4";
+    for (args, code) in [
+        (&["--json", "list"][..], 0),
+        (&["list"], 0),
+        (&["--json", "show", "snap_ffff"], 1),
+    ] {
+        let through = |script| ws.call(args).through("sh", ["-c", script, "sh"]).run();
+        let output = through(full).exits(1);
+        assert_eq!(output.stderr_text().lines().count(), 1, "{output}");
+        let output = through(closed).exits(code);
+        assert_eq!(output.stderr_text(), "", "{output}");
+    }
+    let output = ws
+        .call(["--json", "list"])
+        .through("sh", ["-c", full, "sh"]);
+    let message = output.run().stderr_text();
+    assert!(message.contains("stdout cannot be written"), "{message}");
+}
+
+#[test]
 fn why_says_that_a_path_is_kept_in_the_session() {
     let ws = TestWorkspace::repository();
     ws.write("file", "x\n");

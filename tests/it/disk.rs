@@ -76,6 +76,56 @@ fn a_full_disk_is_no_space_and_publishes_nothing() {
     small.call(&["verify"]).ok();
 }
 
+#[test]
+fn a_full_disk_is_named_with_what_is_left_and_what_to_do() {
+    let Some(small) = SmallState::new("8m") else {
+        return;
+    };
+    small.ws.write("big", noise(16 << 20, 1));
+    let message = small.call(&["snapshot"]).refused("NoSpace");
+    let state = small.ws.state().display().to_string();
+    assert!(
+        message.contains(&format!("state directory {state} has ")),
+        "{message}"
+    );
+    let call = small.ws.call(["snapshot"]);
+    let people = small.mounts.inside(call, small.ws.root()).run().exits(1);
+    let stderr = people.stderr_text();
+    assert!(
+        stderr.contains("STILLFRAME_HOME") && stderr.contains("stillframe gc"),
+        "{stderr}"
+    );
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    // So full that not even the log can be opened.
+    let fill = format!("cat /dev/zero > '{state}/fill' 2>/dev/null; true");
+    small.mounts.shell(&fill);
+    small.call(&["list"]).refused("NoSpace");
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_written_is_named_with_what_to_do() {
+    let Some(small) = SmallState::new("8m") else {
+        return;
+    };
+    small.call(&["snapshot"]).ok();
+    let state = small.ws.state().display().to_string();
+    small
+        .mounts
+        .shell(&format!("mount -o remount,ro '{state}'"));
+    for command in ["snapshot", "list"] {
+        let message = small.call(&[command]).refused("Storage");
+        assert!(
+            message.ends_with(&format!("the state directory {state} cannot be written")),
+            "{message}"
+        );
+        let call = small.ws.call([command]);
+        let people = small.mounts.inside(call, small.ws.root()).run().exits(1);
+        let stderr = people.stderr_text();
+        assert!(stderr.contains("; set STILLFRAME_HOME to "), "{stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    }
+}
+
 // Without a guard nothing is replaced
 #[test]
 fn without_room_for_the_guard_nothing_is_restored() {

@@ -136,6 +136,21 @@ fn sequence_numbers_start_at_one_in_each_session_and_have_no_gap() {
     assert!(ws.events(["--session", "a"]).len() > ws.events(["--session", "b"]).len());
 }
 
+#[test]
+fn a_session_that_has_never_been_there_has_no_log() {
+    let ws = TestWorkspace::repository();
+    ws.run(["--session", "s"], "true").ok();
+    for args in [
+        &["events", "--session", "nosuch"][..],
+        &["events", "--session", "nosuch", "--after", "1"],
+    ] {
+        let message = ws.try_json(args).exits(1).refused("NotFound");
+        assert!(message.contains("nosuch"), "{message}");
+        let people = ws.stillframe(args).exits(1);
+        assert!(people.stderr_text().contains("nosuch"), "{people}");
+    }
+}
+
 // `--after` counts within a session, so it needs one
 #[test]
 fn a_reader_goes_on_where_it_stopped() {

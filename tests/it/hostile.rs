@@ -215,6 +215,35 @@ fn a_repository_that_calls_itself_bare_in_a_work_tree_is_captured() {
 }
 
 #[test]
+fn a_link_among_the_repositorys_own_files_is_refused_with_what_to_do() {
+    for name in ["config", "info/exclude"] {
+        let ws = TestWorkspace::repository();
+        let path = format!(".git/{name}");
+        let real = ws.outside().join("shared");
+        if !ws.exists(&path) {
+            ws.write(&path, "");
+        }
+        std::fs::copy(ws.path(&path), &real).unwrap();
+        ws.remove(&path);
+        ws.symlink(&path, real.as_os_str().as_encoded_bytes());
+        ws.git(["status"]);
+        let message = ws.untouched(|| ws.try_json(["snapshot"]).refused("HostileRepository"));
+        assert!(message.contains(name), "{message}");
+        assert!(
+            message.contains("what it leads to can take its place"),
+            "{message}"
+        );
+        let people = ws.stillframe(["snapshot"]).exits(1).stderr_text();
+        assert!(people.contains("--strategy hash"), "{people}");
+        // Both of what is advised do.
+        ws.snapshot_with(["--strategy", "hash"]);
+        ws.remove(&path);
+        std::fs::copy(&real, ws.path(&path)).unwrap();
+        assert_eq!(ws.snapshot().json["backend"], "git");
+    }
+}
+
+#[test]
 fn a_repository_of_another_user_is_refused_and_the_owner_named() {
     if !capability::is_root() {
         return;

@@ -117,6 +117,37 @@ fn rules_outside_of_the_tree_are_honoured_and_why_names_them() {
 }
 
 #[test]
+fn rules_that_the_users_own_configuration_includes_are_honoured_and_the_repositorys_are_not() {
+    let ws = TestWorkspace::repository();
+    let home = |name: &str, text: &str| fs::write(ws.home().join(name), text).unwrap();
+    let root = ws.root().to_str().unwrap();
+    home(
+        ".gitconfig",
+        &format!("[include]\npath = more\n[includeIf \"gitdir:{root}/\"]\npath = here\n"),
+    );
+    home("more", "[core]\nexcludesFile = ~/nowhere\n");
+    home("here", "[core]\nexcludesFile = ~/rules\n");
+    home("rules", "*.mine\n");
+    ws.write("a.mine", "x\n");
+    ws.write("a.theirs", "x\n");
+    let ignored = ws
+        .git_call(["check-ignore", "a.mine", "a.theirs"])
+        .env_remove("GIT_CONFIG_GLOBAL")
+        .run();
+    assert_eq!(ignored.stdout_text(), "a.mine\n");
+    // A run can write this file, and name any other in it.
+    fs::write(ws.outside().join("rules"), "*.theirs\n").unwrap();
+    let theirs = ws.outside().join("rules");
+    ws.git(["config", "core.excludesFile", theirs.to_str().unwrap()]);
+    ws.git(["config", "include.path", theirs.to_str().unwrap()]);
+    let snapshot = ws.snapshot();
+    assert_eq!(snapshot.omitted("a.mine").as_deref(), Some("ignored"));
+    assert_eq!(snapshot.omitted("a.theirs"), None);
+    let rule = ws.json(["why", "a.mine"])["rule"].to_string();
+    assert!(rule.contains("rules:1: *.mine"), "{rule}");
+}
+
+#[test]
 fn data_that_an_uncommitted_rule_hides_survives_a_restore_to_before_the_rule() {
     let ws = TestWorkspace::repository();
     let snapshot = ws.snapshot();
@@ -503,6 +534,48 @@ fn a_gitignore_that_is_a_link_is_never_followed() {
             "sub/file"
         ],
         "no rule was read, and the links are captured as links"
+    );
+}
+
+#[test]
+fn a_gitignore_that_no_rules_are_read_from_is_said_once() {
+    let ws = TestWorkspace::repository();
+    fs::write(ws.outside().join("rules"), "*\n").unwrap();
+    ws.symlink("linked/.gitignore", "../../outside/rules");
+    ws.write("linked/file", "x\n");
+    ws.write("large/.gitignore", "file\n".repeat((1 << 20) / 5 + 1));
+    ws.write("large/file", "x\n");
+    ws.write("sound/.gitignore", "none\n");
+    ws.write("sound/file", "x\n");
+    let said = [
+        "the rules in large/.gitignore were not read: it is larger than 1 MiB",
+        "the rules in linked/.gitignore were not read: it is a link",
+    ];
+    let lines = said.map(|line| format!("stillframe: warning: {line}\n"));
+    let output = ws.try_json(["snapshot"]).ok();
+    assert_eq!(output.stderr_text(), lines.concat());
+    let snapshot = Snap::of(&output.json());
+    assert_eq!(
+        snapshot.json["metadata"]["warnings"],
+        serde_json::json!(said)
+    );
+    assert_eq!(snapshot.omissions(), [], "the files are captured");
+    let shown = ws.stillframe(["show", snapshot.id()]).ok().stdout_text();
+    assert!(said.iter().all(|line| shown.contains(line)), "{shown}");
+    let run = ws.run_call::<&str>([], "true").run().ok();
+    let stderr = run.stderr_text();
+    assert!(
+        lines.iter().all(|line| stderr.matches(line).count() == 1),
+        "two snapshots, and each said once: {stderr}"
+    );
+
+    ws.remove("large");
+    ws.remove("linked");
+    let snapshot = ws.snapshot();
+    assert!(
+        snapshot.json["metadata"].get("warnings").is_none(),
+        "{}",
+        snapshot.json
     );
 }
 

@@ -37,6 +37,9 @@ pub struct Entry {
     pub path: Vec<u8>,
 }
 
+/// git's mode of a submodule.
+const SUBMODULE: &str = "160000";
+
 /// What a copy does with things named `.git`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DotGit {
@@ -56,7 +59,7 @@ pub fn raw_tree(ws: &TestWorkspace) -> String {
 /// untracked ones that are not ignored, with every attribute and filter off.
 ///
 /// Files of nested repositories and submodules count as plain files. What the index skips on
-/// purpose and is not on disk is as the index has it.
+/// purpose and is not on disk is as the index has it, and so is a submodule with an empty directory.
 #[track_caller]
 pub fn raw_listing(ws: &TestWorkspace) -> Listing {
     let places = GitPlaces::find(ws.root()).expect("the workspace lies in a work tree");
@@ -77,9 +80,11 @@ pub fn raw_listing(ws: &TestWorkspace) -> Listing {
     let mut kept = Vec::new();
     let mut paths = Vec::new();
     for entry in tracked {
+        let is_submodule = entry.mode == SUBMODULE;
         if is_file_or_link(&oracle.copy, &entry.path) {
-            paths.push(entry.path);
-        } else if entry.is_skipped {
+            // A file in the place of a submodule is untracked.
+            paths.extend((!is_submodule).then_some(entry.path));
+        } else if entry.is_skipped || (is_submodule && is_empty(&oracle.copy, &entry.path)) {
             kept.extend_from_slice(format!("{} {}\t", entry.mode, entry.id).as_bytes());
             kept.extend_from_slice(&entry.path);
             kept.push(0);
@@ -418,7 +423,7 @@ impl Oracle {
             let words: Vec<&str> = head.split(' ').collect();
             let path = line[tab + 1..].to_vec();
             // A conflict has up to three entries for one path.
-            if words[1] != "160000" && all.last().is_none_or(|last| last.path != path) {
+            if all.last().is_none_or(|last| last.path != path) {
                 all.push(Tracked {
                     path,
                     mode: words[1].to_owned(),
@@ -490,6 +495,12 @@ fn is_file_or_link(root: &Path, rel: &[u8]) -> bool {
         && path
             .symlink_metadata()
             .is_ok_and(|m| m.is_file() || m.is_symlink())
+}
+
+fn is_empty(root: &Path, rel: &[u8]) -> bool {
+    let path = root.join(OsStr::from_bytes(rel));
+    let is_directory = path.symlink_metadata().is_ok_and(|m| m.is_dir());
+    is_directory && fs::read_dir(path).is_ok_and(|mut names| names.next().is_none())
 }
 
 fn joined(paths: &[Vec<u8>]) -> Vec<u8> {

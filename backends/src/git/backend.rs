@@ -1,7 +1,7 @@
 //! The port, as the git backend fills it.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::backend::{
     SnapshotOptions, StoreError, Verification, Why,
 };
 use crate::coverage::OmissionReason;
-use crate::diff::beside::{Beside, Compared};
+use crate::diff::beside::Beside;
 use crate::diff::{self, Diff, DiffOptions, PatchText};
 use crate::git::ObjectId;
 use crate::git::capture::{self, Keep, Published, sha1};
@@ -19,9 +19,9 @@ use crate::git::index;
 use crate::git::repository::{self, Probe, UserRepository};
 use crate::git::rollback::FoundRepository;
 use crate::git::store::{Proven, Store};
-use crate::git::tree_object::{self, ItemKind, TreeItem};
+use crate::git::tree_object::{self, ItemKind};
+use crate::git::tree_rules::{StoredSide, TreeRules};
 use crate::git::user_index::{self, IndexError};
-use crate::ignore_rules::{HostRules, IgnoreStack, RuleFile};
 use crate::patch;
 use crate::path::RelPath;
 use crate::record::{GitState, Record};
@@ -29,7 +29,7 @@ use crate::restore::{
     self, Captured, ContentError, Node, Publish, Restorable, RestoreGoal, RestorePlan, Side,
 };
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
-use crate::tree::{Change, ContentId, Entry, EntryKind};
+use crate::tree::{Change, ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
 use crate::worktree::stat_cache::{EntryStat, Flags, StatCache};
@@ -149,7 +149,7 @@ fn known_branches(store: &Store, options: &SnapshotOptions) -> Result<Vec<String
 }
 
 /// The tree of the workspace in a snapshot.
-fn tree_of(record: &Record) -> Result<ObjectId, StoreError> {
+pub(super) fn tree_of(record: &Record) -> Result<ObjectId, StoreError> {
     let id = &record.snapshot.id;
     let tree =
         record.snapshot.tree.as_deref().ok_or_else(|| {
@@ -176,7 +176,11 @@ fn tracked_in(store: &Store, record: &Record) -> Result<HashSet<RelPath>, StoreE
 }
 
 /// What a tree of the store holds at `path`.
-fn node_in(store: &Store, tree: &ObjectId, path: &RelPath) -> Result<Option<Node>, StoreError> {
+pub(super) fn node_in(
+    store: &Store,
+    tree: &ObjectId,
+    path: &RelPath,
+) -> Result<Option<Node>, StoreError> {
     let item = store.entry_at(tree, path)?;
     Ok(item.and_then(|item| match item.kind {
         ItemKind::Entry(kind) => Some(Node::Entry(Entry {
@@ -355,187 +359,6 @@ impl Restorable for GitBackend {
     }
 }
 
-/// The ignore rules that a snapshot was captured under, read from its own tree.
-struct TreeRules<'a> {
-    store: &'a Store,
-    tree: Option<ObjectId>,
-    cache: Option<&'a StatCache>,
-    host: HostRules,
-    ignore: IgnoreStack,
-    include: &'a [RelPath],
-    /// Rule files that were read, by their directory: paths to ask about come in crowds.
-    read: RefCell<HashMap<RelPath, Option<RuleFile>>>,
-}
-
-/// A snapshot of the store as a side of a comparison.
-struct StoredSide<'a> {
-    store: &'a Store,
-    record: &'a Record,
-    tree: ObjectId,
-    rules: TreeRules<'a>,
-}
-
-impl<'a> StoredSide<'a> {
-    fn of(store: &'a Store, record: &'a Record) -> Result<Self, StoreError> {
-        Ok(Self {
-            store,
-            record,
-            tree: tree_of(record)?,
-            rules: TreeRules::of(store, record, None)?,
-        })
-    }
-}
-
-impl Compared for StoredSide<'_> {
-    fn record(&self) -> &Record {
-        self.record
-    }
-
-    fn node(&self, path: &RelPath) -> Result<Option<Node>, StoreError> {
-        node_in(self.store, &self.tree, path)
-    }
-
-    fn entries(&self) -> Result<Vec<(RelPath, Entry)>, StoreError> {
-        self.store.tree_paths(&self.tree)
-    }
-
-    fn leaves_out(&self, path: &RelPath, is_directory: bool) -> Result<bool, StoreError> {
-        Ok(self.rules.omits_at(path, is_directory)?.is_some())
-    }
-}
-
-impl<'a> TreeRules<'a> {
-    fn of(
-        store: &'a Store,
-        record: &'a Record,
-        cache: Option<&'a StatCache>,
-    ) -> Result<Self, StoreError> {
-        let host = HostRules::new(&record.ignore).map_err(|detail| {
-            StoreError::corrupt(format!("the record of {}", record.snapshot.id), detail)
-        })?;
-        let git = record.git.as_ref();
-        let parse = |file: &crate::record::OutsideRules| {
-            RuleFile::parse(file.origin.clone(), file.text.as_bytes())
-        };
-        let outside = git
-            .map(|g| g.outside_rules.iter().map(parse).collect())
-            .unwrap_or_default();
-        let above = git
-            .map(|g| {
-                g.rules_above
-                    .iter()
-                    .map(|(dir, file)| (dir.clone(), parse(file)))
-                    .collect()
-            })
-            .unwrap_or_default();
-        let scope = git.map(|g| g.scope.clone()).unwrap_or_default();
-        Ok(Self {
-            store,
-            tree: if cache.is_some() {
-                None
-            } else {
-                Some(tree_of(record)?)
-            },
-            cache,
-            host,
-            ignore: IgnoreStack::new_below(&scope, outside, above),
-            include: &record.include,
-            read: RefCell::default(),
-        })
-    }
-
-    /// Why these rules leave the file or link `path` out, and the rule that says so. Whether the
-    /// index has it plays no part.
-    fn omits(
-        &self,
-        path: &RelPath,
-    ) -> Result<Option<(OmissionReason, Option<String>)>, StoreError> {
-        self.omits_at(path, false)
-    }
-
-    /// As [`TreeRules::omits`], for a path that may be a directory.
-    fn omits_at(
-        &self,
-        path: &RelPath,
-        is_directory: bool,
-    ) -> Result<Option<(OmissionReason, Option<String>)>, StoreError> {
-        if self.include.iter().any(|p| path.starts_with(p)) {
-            return Ok(None);
-        }
-        if let Some(rule) = self.host.excludes_in_tree(path, is_directory) {
-            return Ok(Some((OmissionReason::Excluded, Some(rule))));
-        }
-        let failure = RefCell::new(None);
-        let rules_of = |directory: &RelPath| match self.rule_file(directory) {
-            Ok(file) => file,
-            Err(error) => {
-                failure.borrow_mut().get_or_insert(error);
-                None
-            }
-        };
-        let decision = self.ignore.decide_in_tree(&rules_of, path, is_directory);
-        if let Some(error) = failure.into_inner() {
-            return Err(error);
-        }
-        Ok(decision.is_ignored().then(|| {
-            (
-                OmissionReason::Ignored,
-                decision.rule().map(ToString::to_string),
-            )
-        }))
-    }
-
-    fn rule_file(&self, directory: &RelPath) -> Result<Option<RuleFile>, StoreError> {
-        if let Some(file) = self.read.borrow().get(directory) {
-            return Ok(file.clone());
-        }
-        let file = self.read_rule_file(directory)?;
-        let mut read = self.read.borrow_mut();
-        read.insert(directory.clone(), file.clone());
-        Ok(file)
-    }
-
-    fn read_rule_file(&self, directory: &RelPath) -> Result<Option<RuleFile>, StoreError> {
-        let path = directory.join(b".gitignore");
-        let origin = path.to_string();
-        if let Some(cache) = self.cache {
-            if let Some(file) = cache.rule_files.get(directory) {
-                return Ok(Some(RuleFile::parse(origin, &file.text)));
-            }
-            let Some(entry) = cache.entry(&path).filter(|e| e.is_captured()) else {
-                return Ok(None);
-            };
-            return self.parsed(origin, entry.entry());
-        }
-        let Some(tree) = self.tree else {
-            return Ok(None);
-        };
-        match self.store.entry_at(&tree, &path)? {
-            Some(TreeItem {
-                kind: ItemKind::Entry(kind),
-                id,
-                ..
-            }) => self.parsed(
-                origin,
-                Entry {
-                    kind,
-                    id: id.into(),
-                },
-            ),
-            _ => Ok(None),
-        }
-    }
-
-    fn parsed(&self, origin: String, entry: Entry) -> Result<Option<RuleFile>, StoreError> {
-        let id = sha1(&entry.id).expect("trees of git's hold ids of git's");
-        if entry.kind == EntryKind::Symlink || self.store.blob_size(&id)? > MAX_RULE_FILE_BYTES {
-            return Ok(None);
-        }
-        let (_, text) = self.store.read(&id, MAX_RULE_FILE_BYTES)?;
-        Ok(Some(RuleFile::parse(origin, &text)))
-    }
-}
-
 impl Backend for GitBackend {
     fn kind(&self) -> BackendKind {
         BackendKind::Git
@@ -663,6 +486,9 @@ impl Backend for GitBackend {
         path: &RelPath,
         options: &SnapshotOptions,
     ) -> Result<Why, SnapshotError> {
+        if is_of_git_dir(path) {
+            return Ok(why_not_git_dir(path));
+        }
         // What a capture would do is found out by doing one, and not publishing it.
         let GitCapture(capture) = Self::capture_now(workspace, options, &[], Publish::No)?;
         let store = existing_store(workspace)?;
@@ -677,7 +503,7 @@ impl Backend for GitBackend {
         if let Some(omission) = capture.record.snapshot.omissions.covers(path) {
             why.captured = entry.is_some();
             why.reason = omission.reason.as_str().to_owned();
-            why.rule = rules.omits(path)?.and_then(|(_, rule)| rule);
+            why.rule = rules.of_omission(path, omission)?;
         } else if let Some(entry) = entry {
             why.captured = true;
             why.rule = rules.omits(path)?.and_then(|(_, rule)| rule);
@@ -712,11 +538,18 @@ impl Backend for GitBackend {
         let item = store
             .entry_at(&tree_of(&record)?, path)?
             .map(|item| item.kind);
+        if is_of_git_dir(path) {
+            return Ok(why_not_git_dir(path));
+        }
         let rules = TreeRules::of(&store, &record, None)?;
-        let rule = rules.omits(path)?.and_then(|(_, rule)| rule);
-        let (captured, reason) = match (item, record.snapshot.omissions.covers(path)) {
+        let omission = record.snapshot.omissions.covers(path);
+        let rule = match omission {
+            Some(omission) => rules.of_omission(path, omission)?,
+            None => rules.omits(path)?.and_then(|(_, rule)| rule),
+        };
+        let (captured, reason) = match (item, omission) {
             (Some(_), Some(omission)) => (true, omission.reason.as_str()),
-            (Some(ItemKind::Directory), None) => (true, "directory"),
+            (Some(ItemKind::Directory | ItemKind::Submodule), None) => (true, "directory"),
             (Some(_), None) => (true, "captured"),
             (None, Some(omission)) => (false, omission.reason.as_str()),
             (None, None) if record.empty_directories.contains(path) => (true, "directory"),
@@ -777,6 +610,16 @@ impl Backend for GitBackend {
     }
 }
 
+/// Whether the path is, or lies in, what is called `.git` in the workspace: it is never captured, and
+/// not listed as an omission.
+fn is_of_git_dir(path: &RelPath) -> bool {
+    path.names().next() == Some(b".git")
+}
+
+fn why_not_git_dir(path: &RelPath) -> Why {
+    Why::new(path.clone(), false, OmissionReason::GitDir.as_str())
+}
+
 /// How long the search for a short patch of one file may take. What a person waits for, and far
 /// more than text that people write ever needs.
 const MAX_FILE_DIFF_TIME: Duration = Duration::from_secs(5);
@@ -784,9 +627,6 @@ const MAX_FILE_DIFF_TIME: Duration = Duration::from_secs(5);
 /// A file larger than this is not compared by lines: it counts like a binary, and its patch holds it
 /// whole. Two of them and what the comparison takes fit where a build fits.
 const MAX_COMPARED_BYTES: u64 = 64 << 20;
-
-/// As for the rule files of a work tree.
-const MAX_RULE_FILE_BYTES: u64 = 1 << 20;
 
 /// One side of a change, with its content.
 struct Content {

@@ -12,11 +12,13 @@ use rustix::io::Errno;
 use crate::backend::{Interrupt, SnapshotError, SnapshotOptions, StoreError};
 use crate::coverage::{Coverage, Omission, OmissionReason};
 use crate::error::PathError;
+use crate::git::compare::WithNew;
 use crate::git::index;
 use crate::git::pack::{PackWriter, Streamed};
 use crate::git::repository::UserRepository;
 use crate::git::rules::GitRules;
 use crate::git::store::{Parts, Store};
+use crate::git::submodules;
 use crate::git::trees::{self, Trees};
 use crate::git::{ObjectHasher, ObjectId, ObjectKind};
 use crate::path::RelPath;
@@ -159,6 +161,7 @@ pub(crate) fn capture(
         }
         None => (None, None),
     };
+    let warnings = rules.warnings();
     let (rule_files, has_new_rules) = rules.into_rule_files();
     let mut index_only = cache.index_only;
     for (path, id) in walked.left_index {
@@ -177,6 +180,7 @@ pub(crate) fn capture(
         index: cache.index,
         index_only,
         not_left_out,
+        submodules: cache.submodules,
     };
     let staged = staged(repository, store, &next, options)?;
     let index = next.index.as_ref().and_then(|stamp| sha1(&stamp.blob));
@@ -194,10 +198,26 @@ pub(crate) fn capture(
         snapshot.metadata.head_ref = git.head.commit().map(|id| id.to_string());
         snapshot.metadata.branch = git.head.branch().map(short_branch);
     }
-    snapshot.metadata.dirty = Some(match head_tree {
-        Some(tree) => tree != trees.root,
-        None => next.directories.values().any(|d| d.tree.is_some()),
+    snapshot.metadata.dirty = Some(match (repository, head_tree) {
+        (Some(_), Some(tree)) if tree == trees.root => false,
+        (Some(repository), Some(tree)) if !next.submodules.is_empty() => {
+            let with_new = WithNew {
+                store,
+                new: &trees.new,
+            };
+            !submodules::is_as_committed(
+                &with_new,
+                trees.root,
+                workspace.disk_path(),
+                &next.directories,
+                repository,
+                tree,
+            )
+        }
+        (_, Some(_)) => true,
+        (_, None) => next.directories.values().any(|d| d.tree.is_some()),
     });
+    snapshot.metadata.warnings = warnings;
     let listed = modes::of(&next.directories);
     snapshot.metadata.files = listed.files;
     snapshot.metadata.files_hashed = walked.files_hashed;
@@ -380,7 +400,8 @@ fn borrow(
     options: &SnapshotOptions,
 ) -> Result<Trees, SnapshotError> {
     let object_dirs = object_dirs(repository)?;
-    let mut trees = trees::build(&mut walked.directories, &cache.directories);
+    let submodules = submodules::standing(cache, walked);
+    let mut trees = trees::build(&mut walked.directories, &cache.directories, &submodules);
     let mut wanted: Vec<ObjectId> = walked
         .adopted
         .iter()
@@ -407,7 +428,7 @@ fn borrow(
             options.interrupt.check()?;
             read_anew(root, sink, walked, &path, id, &options.interrupt)?;
         }
-        trees = trees::build(&mut walked.directories, &cache.directories);
+        trees = trees::build(&mut walked.directories, &cache.directories, &submodules);
     }
     let ids: Vec<ObjectId> = trees.new.keys().copied().collect();
     let missing: HashSet<ObjectId> = store.missing(ids)?.into_iter().collect();

@@ -3,7 +3,7 @@
 //! The user's index says which paths are tracked, and, for a file that has not changed since,
 //! which object holds its content. The first capture of a clean checkout therefore reads nothing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::git::ObjectId;
@@ -12,10 +12,10 @@ use crate::git::user_index::{IndexEntry, UserIndex};
 use crate::path::RelPath;
 use crate::tree::{ContentId, Entry, EntryKind};
 use crate::worktree::stat_cache::{
-    CachedDirectory, CachedEntry, Entries, EntryStat, Flags, StatCache, is_racy,
+    CachedDirectory, CachedEntry, Entries, EntryStat, Flags, StatCache, Submodule, is_racy,
 };
 
-/// git's mode of a submodule, which has no content of its own.
+/// git's mode of a submodule: its id is a commit, and it has no content of its own.
 const GITLINK: u32 = 0o160000;
 
 /// git's mode of a directory that a sparse index keeps whole.
@@ -79,6 +79,15 @@ pub(crate) fn agree<E>(
             directory.entries.merge(new);
         }
     }
+    // The trees above a submodule have its commit.
+    let was = std::mem::replace(&mut cache.submodules, tracked.submodules);
+    let is_new = |path: &RelPath| was.get(path) != cache.submodules.get(path);
+    let changed = was.keys().chain(cache.submodules.keys());
+    touched.extend(
+        changed
+            .filter(|path| is_new(path))
+            .filter_map(RelPath::parent),
+    );
     for (path, id) in tracked.unmerged {
         cache.index_only.entry(path).or_default().push(id.into());
     }
@@ -141,7 +150,9 @@ pub(crate) fn doubt_other_sizes<E>(
 
 /// Forgets that anything is tracked: the repository has no index.
 pub(crate) fn agree_with_none(cache: &mut StatCache) {
-    let touched = forget_tracked(cache);
+    let mut touched = forget_tracked(cache);
+    let submodules = std::mem::take(&mut cache.submodules);
+    touched.extend(submodules.keys().filter_map(RelPath::parent));
     cache.directories.retain(|_, d| !d.is_absent);
     forget_trees(cache, touched);
 }
@@ -191,6 +202,7 @@ struct Tracked {
     directories: HashMap<RelPath, Entries>,
     /// The objects of conflict stages: the paths are tracked, and no single content is theirs.
     unmerged: Vec<(RelPath, ObjectId)>,
+    submodules: BTreeMap<RelPath, Submodule>,
 }
 
 fn tracked<E>(
@@ -202,6 +214,7 @@ fn tracked<E>(
     let mut tracked = Tracked {
         directories: HashMap::new(),
         unmerged: Vec::new(),
+        submodules: BTreeMap::new(),
     };
     for entry in &index.entries {
         if entry.mode == SPARSE_DIRECTORY {
@@ -228,6 +241,13 @@ fn tracked<E>(
         };
         let Some(kind) = EntryKind::from_git_mode(entry.mode) else {
             debug_assert_eq!(entry.mode, GITLINK, "the parser lets no other mode through");
+            if entry.stage == 0 {
+                let submodule = Submodule {
+                    commit: entry.id.into(),
+                    is_sparse: entry.is_skip_worktree,
+                };
+                tracked.submodules.insert(path, submodule);
+            }
             continue;
         };
         let content = Entry {

@@ -17,9 +17,11 @@ pub(crate) mod repository;
 pub(crate) mod rollback;
 mod rules;
 pub(crate) mod store;
+mod submodules;
 #[cfg(test)]
 pub(crate) mod test_repository;
 pub(crate) mod tree_object;
+mod tree_rules;
 mod trees;
 pub(crate) mod user_index;
 

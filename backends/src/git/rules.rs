@@ -1,7 +1,7 @@
 //! Which paths of a work tree are captured: git's ignore rules, the host's, and what overrides
 //! them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -35,6 +35,9 @@ const ATTRIBUTES_FILE: &[u8] = b".gitattributes";
 /// A rule file larger than this is no rule file: its rules are not read.
 const MAX_RULE_FILE_BYTES: u64 = 1 << 20;
 
+/// How many files without rules are named in the warnings.
+const MAX_WARNINGS: usize = 10;
+
 /// The rules of one capture.
 pub(crate) struct GitRules<'a> {
     root: &'a Root,
@@ -50,6 +53,8 @@ pub(crate) struct GitRules<'a> {
     keep: Keep,
     clock: Clock,
     rule_files: Mutex<RuleFiles>,
+    /// The ignore files that no rules are read from, and why.
+    unread: Mutex<BTreeMap<RelPath, &'static str>>,
     /// Why some rules could not be read; without them no decision is right.
     failure: Mutex<Option<SnapshotError>>,
     has_failed: AtomicBool,
@@ -90,7 +95,7 @@ impl<'a> GitRules<'a> {
         let host = HostRules::new(&options.ignore).map_err(SnapshotError::InvalidOptions)?;
         let parse =
             |file: &OutsideRules| RuleFile::parse(file.origin.clone(), file.text.as_bytes());
-        let user = UserConfig::read(&|name| std::env::var_os(name));
+        let user = UserConfig::read(&|name| std::env::var_os(name), repository);
         let outside = match repository {
             Some(repository) => repository.outside_rules(&user)?,
             None => Vec::new(),
@@ -133,6 +138,7 @@ impl<'a> GitRules<'a> {
             keep,
             clock: Clock::of(root),
             rule_files: Mutex::default(),
+            unread: Mutex::default(),
             failure: Mutex::default(),
             has_failed: AtomicBool::new(false),
         })
@@ -146,6 +152,23 @@ impl<'a> GitRules<'a> {
     /// The ignore rules of the directories above the workspace, each with its directory.
     pub(crate) fn above(&self) -> &[(RelPath, OutsideRules)] {
         &self.above
+    }
+
+    /// What is to be said of the ignore files that no rules were read from, though somebody asked for
+    /// them: a clause for each of the first few.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let unread = lock(&self.unread);
+        let name =
+            |(path, why): (&RelPath, &&str)| format!("the rules in {path} were not read: {why}");
+        let mut warnings: Vec<String> = unread.iter().take(MAX_WARNINGS).map(name).collect();
+        if let Some(more) = unread
+            .len()
+            .checked_sub(MAX_WARNINGS)
+            .filter(|more| *more > 0)
+        {
+            warnings.push(format!("the rules in {more} more files were not read"));
+        }
+        warnings
     }
 
     /// The rule files that were looked at, and whether any differs from the last capture's.
@@ -206,6 +229,7 @@ impl<'a> GitRules<'a> {
                     let items = self.store.tree(&tree)?;
                     Ok(items
                         .into_iter()
+                        .filter(|item| item.kind != ItemKind::Submodule)
                         .map(|item| {
                             let tree = (item.kind == ItemKind::Directory).then_some(item.id);
                             (item.name, tree)
@@ -302,7 +326,7 @@ impl<'a> GitRules<'a> {
             match self.read(&scope.path, ATTRIBUTES_FILE)? {
                 RuleText::Read(_, text) => files.push(AttributeFile::parse(&text)),
                 RuleText::Forbidden | RuleText::TooLarge => files.push(unknown()),
-                RuleText::None => {}
+                RuleText::None | RuleText::Link => {}
             }
         }
         let Some(repository) = self.repository else {
@@ -340,8 +364,12 @@ impl<'a> GitRules<'a> {
             Some(known) => (known.clone(), false),
             None => {
                 let before_ns = self.clock.now_ns();
-                let RuleText::Read(stat, text) = self.read(directory, IGNORE_FILE)? else {
-                    return Ok(None);
+                let (stat, text) = match self.read(directory, IGNORE_FILE)? {
+                    RuleText::Read(stat, text) => (stat, text),
+                    other => {
+                        self.note_unread(directory, &other);
+                        return Ok(None);
+                    }
                 };
                 let is_racy = is_racy(&stat, before_ns);
                 (
@@ -361,6 +389,17 @@ impl<'a> GitRules<'a> {
         Ok(Some(rules))
     }
 
+    /// Remembers that a directory has an ignore file without rules. One that cannot be captured either
+    /// is an omission, which says enough.
+    fn note_unread(&self, directory: &RelPath, found: &RuleText) {
+        let why = match found {
+            RuleText::Link => "it is a link",
+            RuleText::TooLarge => "it is larger than 1 MiB",
+            RuleText::Read(..) | RuleText::None | RuleText::Forbidden => return,
+        };
+        lock(&self.unread).insert(directory.join(IGNORE_FILE), why);
+    }
+
     /// Reads a rule file: a regular one, not too large, reached through no link.
     fn read(&self, directory: &RelPath, name: &[u8]) -> Result<RuleText, SnapshotError> {
         use std::io::Read as _;
@@ -373,19 +412,16 @@ impl<'a> GitRules<'a> {
             // Not opened to find out: opening a device does something.
             match root::lstat_at(fd.as_fd(), name)?.file_type() {
                 FileType::RegularFile => root::open_file_at(fd.as_fd(), name),
+                FileType::Symlink => Err(Errno::LOOP),
                 _ => Err(Errno::NODEV),
             }
         });
         let file = match opened {
             Ok(file) => file,
-            Err(
-                Errno::NOENT
-                | Errno::NOTDIR
-                | Errno::LOOP
-                | Errno::NXIO
-                | Errno::NODEV
-                | Errno::XDEV,
-            ) => return Ok(RuleText::None),
+            Err(Errno::LOOP) => return Ok(RuleText::Link),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::NXIO | Errno::NODEV | Errno::XDEV) => {
+                return Ok(RuleText::None);
+            }
             Err(Errno::ACCESS | Errno::PERM | Errno::AGAIN) => return Ok(RuleText::Forbidden),
             Err(errno) => return Err(failed("open", errno.into())),
         };
@@ -409,6 +445,8 @@ enum RuleText {
     Read(EntryStat, Vec<u8>),
     /// There is none, or something that is not read.
     None,
+    /// It is a link, which is not followed.
+    Link,
     Forbidden,
     TooLarge,
 }

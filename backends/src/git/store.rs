@@ -508,7 +508,7 @@ impl Store {
             if known == Some(id) || !seen.insert(id) {
                 continue;
             }
-            let items = tree_object::read_own(self, &id)?;
+            let items = self.tree(&id)?;
             let known = known.and_then(|known| self.tree(&known).ok());
             let mut known = known.unwrap_or_default().into_iter().peekable();
             for item in items {
@@ -521,7 +521,7 @@ impl Store {
                 if item.kind == ItemKind::Directory {
                     tree_object::check_depth(&RelPath::root().join(&item.name), depth)?;
                     pending.push((item.id, known, depth + 1));
-                } else if known != Some(item.id) {
+                } else if item.kind != ItemKind::Submodule && known != Some(item.id) {
                     needed.push(item.id);
                 }
             }
@@ -1111,7 +1111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_submodule_is_not_published() {
+    fn the_commit_of_a_submodule_is_needed_by_nobody() {
         let test = TestStore::new();
         let pack = test.store.writer().unwrap();
         let mut items = [item(b"module", ItemKind::Submodule, ObjectId([3; 20]))];
@@ -1125,11 +1125,14 @@ mod tests {
             index: None,
             staged: Vec::new(),
         };
-        assert!(is_corrupt(&test.store.publish(
-            &owner("s", "r"),
-            parts,
-            pack
-        )));
+        let snapshot = test.store.publish(&owner("s", "r"), parts, pack).unwrap();
+        let record = test.store.record(&snapshot.id).unwrap();
+        let verify = || test.store.verify(&record, &mut Proven::default()).unwrap();
+        assert!(verify().is_empty(), "{:?}", verify());
+        test.store.collect().unwrap();
+        assert!(verify().is_empty(), "{:?}", verify());
+        assert_eq!(test.store.tree(&worktree).unwrap(), items);
+        test.fsck();
     }
 
     #[test]

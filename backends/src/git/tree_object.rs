@@ -34,7 +34,9 @@ pub(crate) enum ItemKind {
     Directory,
     /// A blob.
     Entry(EntryKind),
-    /// A commit of another repository. No snapshot has one; the user's own trees may.
+    /// A commit of another repository, which nobody has the objects of. In the tree of a snapshot: a
+    /// submodule with nothing captured in its directory. It has no content, so no restore makes,
+    /// replaces or removes it, and no diff names it.
     Submodule,
 }
 
@@ -209,7 +211,7 @@ pub(crate) fn changes(
         if old == new {
             continue;
         }
-        let read = |id: Option<ObjectId>| id.map_or(Ok(Vec::new()), |id| read_own(trees, &id));
+        let read = |id: Option<ObjectId>| id.map_or(Ok(Vec::new()), |id| trees.tree(&id));
         let (old, new) = (read(old)?, read(new)?);
         let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
         loop {
@@ -227,7 +229,7 @@ pub(crate) fn changes(
             if either.kind == ItemKind::Directory {
                 check_depth(&path, depth)?;
                 pending.push((path, depth + 1, old.map(|i| i.id), new.map(|i| i.id)));
-            } else if old.map(entry) != new.map(entry) {
+            } else if old.and_then(entry) != new.and_then(entry) {
                 check_count(changes.len(), &either.id)?;
                 changes.push(Change {
                     path,
@@ -267,25 +269,13 @@ pub(crate) fn find(
         if at.kind != ItemKind::Directory {
             return Ok(None);
         }
-        let items = read_own(trees, &at.id)?;
+        let items = trees.tree(&at.id)?;
         match items.into_iter().find(|item| item.name == name) {
             Some(item) => at = item,
             None => return Ok(None),
         }
     }
     Ok(Some(at))
-}
-
-/// Reads a tree that belongs to a snapshot: submodules are `Corrupt`.
-pub(crate) fn read_own(trees: &dyn Trees, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError> {
-    let items = trees.tree(id)?;
-    if items.iter().any(|item| item.kind == ItemKind::Submodule) {
-        return Err(StoreError::corrupt(
-            id.to_string(),
-            "the tree names a submodule, which no snapshot has",
-        ));
-    }
-    Ok(items)
 }
 
 fn entry(item: &TreeItem) -> Option<Entry> {
@@ -584,12 +574,27 @@ mod tests {
     }
 
     #[test]
-    fn a_submodule_in_a_snapshot_is_corrupt() {
+    fn a_submodule_is_no_file_and_no_change() {
         let mut trees = Memory::default();
-        let root = trees.put(vec![item("module", ItemKind::Submodule, 3)]);
-        assert!(is_corrupt(entries(&trees, &root)));
-        assert!(is_corrupt(find(&trees, &root, &path("module"))));
-        assert_eq!(trees.tree(&root).unwrap()[0].kind, ItemKind::Submodule);
+        let module = item("module", ItemKind::Submodule, 3);
+        let without = trees.put(vec![file("a")]);
+        let with = trees.put(vec![file("a"), module.clone()]);
+        let moved = trees.put(vec![file("a"), item("module", ItemKind::Submodule, 4)]);
+        let replaced = trees.put(vec![file("a"), file("module")]);
+        for (old, new) in [(without, with), (with, without), (with, moved)] {
+            assert_eq!(changes(&trees, Some(old), Some(new)).unwrap(), []);
+        }
+        let changes = changes(&trees, Some(with), Some(replaced)).unwrap();
+        assert_eq!(changes.len(), 1);
+        assert_eq!(changes[0].old, None);
+        assert!(changes[0].new.is_some());
+        assert_eq!(entries(&trees, &with).unwrap().len(), 1);
+        assert_eq!(
+            find(&trees, &with, &path("module")).unwrap(),
+            Some(module),
+            "nobody has its objects, so nothing is looked for below it"
+        );
+        assert_eq!(find(&trees, &with, &path("module/x")).unwrap(), None);
     }
 
     #[test]

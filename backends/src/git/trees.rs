@@ -1,6 +1,6 @@
 //! git's tree objects, made from what a walk found.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::git::tree_object::{self, ItemKind, TreeItem};
@@ -22,7 +22,20 @@ pub(crate) struct Trees {
 /// One that is as it was in `before`, with all that is below it, keeps its tree and is not looked
 /// at. One that holds what it held costs no hashing. One with nothing captured in it has none, as git
 /// knows no empty directories.
-pub(crate) fn build(directories: &mut Directories, before: &Directories) -> Trees {
+///
+/// `submodules` are all that the index has. One with a commit is named in the tree of the directory
+/// above it if nothing in its own is captured; its name is none of a captured file's.
+pub(crate) fn build(
+    directories: &mut Directories,
+    before: &Directories,
+    submodules: &BTreeMap<RelPath, Option<ObjectId>>,
+) -> Trees {
+    let mut named: HashMap<RelPath, Vec<(&RelPath, ObjectId)>> = HashMap::new();
+    for (path, commit) in submodules {
+        let above = path.parent().expect("the workspace itself is no submodule");
+        let named = named.entry(above).or_default();
+        named.extend(commit.map(|commit| (path, commit)));
+    }
     // A directory's path is a prefix of those below it, so the last path is one of the deepest.
     let mut stale: BTreeSet<RelPath> = directories
         .iter()
@@ -40,6 +53,8 @@ pub(crate) fn build(directories: &mut Directories, before: &Directories) -> Tree
         .keys()
         .filter(|path| !directories.contains_key(*path));
     stale.extend(gone.filter_map(RelPath::parent));
+    // What is captured below a submodule decides, and no directory says whether that has changed.
+    stale.extend(named.keys().cloned());
     let mut new = HashMap::new();
     while let Some(path) = stale.pop_last() {
         let Some(directory) = directories.get(&path) else {
@@ -55,12 +70,21 @@ pub(crate) fn build(directories: &mut Directories, before: &Directories) -> Tree
             })
             .collect();
         let known = before.get(&path);
-        let unchanged =
-            known.and_then(|known| unchanged(known, directory, &subtrees, before, &path));
-        let tree = unchanged.or_else(|| {
-            let content = encode(directory, &subtrees);
-            (!content.is_empty()).then(|| add(&mut new, content))
-        });
+        let tree = match named.get(&path) {
+            Some(named) => {
+                let content_of = |path: &RelPath| directories.get(path).and_then(|d| tree_of(d));
+                let mut named = named.clone();
+                named.retain(|(path, _)| content_of(path).is_none());
+                let content = encode(directory, &subtrees, &named);
+                known
+                    .and_then(|known| tree_of(known))
+                    .filter(|known| *known == id_of(&content))
+                    .or_else(|| add(&mut new, content))
+            }
+            None => known
+                .and_then(|known| unchanged(known, directory, &subtrees, before, &path))
+                .or_else(|| add(&mut new, encode(directory, &subtrees, &[]))),
+        };
         if known.map(|known| tree_of(known)) != Some(tree) {
             stale.extend(path.parent());
         }
@@ -72,7 +96,11 @@ pub(crate) fn build(directories: &mut Directories, before: &Directories) -> Tree
     }
     let root = directories.get(&RelPath::root()).and_then(|d| tree_of(d));
     Trees {
-        root: root.unwrap_or_else(|| add(&mut new, Vec::new())),
+        root: root.unwrap_or_else(|| {
+            let empty = id_of(b"");
+            new.insert(empty, Vec::new());
+            empty
+        }),
         new,
     }
 }
@@ -84,11 +112,19 @@ fn tree_of(directory: &CachedDirectory) -> Option<ObjectId> {
     }
 }
 
-fn add(new: &mut HashMap<ObjectId, Vec<u8>>, content: Vec<u8>) -> ObjectId {
-    let id = ObjectId::of(ObjectKind::Tree, &content)
-        .expect("a colliding tree would need ids that collide themselves");
+/// Adds a tree; `None` if there is nothing in it.
+fn add(new: &mut HashMap<ObjectId, Vec<u8>>, content: Vec<u8>) -> Option<ObjectId> {
+    if content.is_empty() {
+        return None;
+    }
+    let id = id_of(&content);
     new.insert(id, content);
-    id
+    Some(id)
+}
+
+fn id_of(content: &[u8]) -> ObjectId {
+    ObjectId::of(ObjectKind::Tree, content)
+        .expect("a colliding tree would need ids that collide themselves")
 }
 
 /// The tree that a directory had, if it would get the same again.
@@ -111,7 +147,11 @@ fn unchanged(
 }
 
 /// The content of a tree object.
-fn encode(directory: &CachedDirectory, subtrees: &[(&[u8], ObjectId)]) -> Vec<u8> {
+fn encode(
+    directory: &CachedDirectory,
+    subtrees: &[(&[u8], ObjectId)],
+    submodules: &[(&RelPath, ObjectId)],
+) -> Vec<u8> {
     let files = directory.captured().filter_map(|(name, entry)| {
         let ContentId::Sha1(id) = entry.id else {
             return None;
@@ -127,5 +167,10 @@ fn encode(directory: &CachedDirectory, subtrees: &[(&[u8], ObjectId)]) -> Vec<u8
         kind: ItemKind::Directory,
         id: *id,
     });
-    tree_object::serialize(&mut files.chain(trees).collect::<Vec<_>>())
+    let submodules = submodules.iter().map(|(path, commit)| TreeItem {
+        name: path.name().to_vec(),
+        kind: ItemKind::Submodule,
+        id: *commit,
+    });
+    tree_object::serialize(&mut files.chain(trees).chain(submodules).collect::<Vec<_>>())
 }

@@ -38,8 +38,12 @@ use crate::worktree::stat_cache::{self, EntryStat, StatCache};
 use crate::worktree::walk::{self, WalkOptions};
 
 /// Captures a directory as a list of blake3 digests, and keeps the content if asked to.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct HashBackend;
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HashBackend {
+    /// Why it stands in for the git backend, where it was chosen for want of that; each snapshot says
+    /// so.
+    instead_of_git: Option<String>,
+}
 
 /// What a capture found.
 pub(crate) struct HashCapture {
@@ -62,7 +66,15 @@ impl Captured for HashCapture {
 }
 
 impl HashBackend {
+    /// The backend for a workspace that lies in a repository which cannot be read, for this `reason`.
+    pub(crate) fn instead_of_git(reason: String) -> Self {
+        Self {
+            instead_of_git: Some(reason),
+        }
+    }
+
     fn capture_now(
+        &self,
         workspace: &LockedWorkspace,
         options: &SnapshotOptions,
         publish: Publish,
@@ -115,6 +127,11 @@ impl HashBackend {
             options.captured_at,
         );
         snapshot.omissions = Coverage::new(walked.omissions);
+        let reason = self.instead_of_git.as_ref();
+        snapshot.metadata.warnings = reason
+            .map(|reason| format!("captured with the hash backend: {reason}"))
+            .into_iter()
+            .collect();
         snapshot.metadata.files = beside.files;
         snapshot.metadata.files_hashed = walked.files_hashed;
         snapshot.metadata.bytes_read = walked.bytes_read;
@@ -286,7 +303,7 @@ impl Restorable for HashBackend {
                 .include
                 .extend(excluded.map(|item| item.path.clone()));
         }
-        Self::capture_now(workspace, &options, publish)
+        self.capture_now(workspace, &options, publish)
     }
 
     fn changes(
@@ -382,7 +399,8 @@ impl Backend for HashBackend {
         workspace: &LockedWorkspace,
         options: &SnapshotOptions,
     ) -> Result<Snapshot, SnapshotError> {
-        Ok(Self::capture_now(workspace, options, Publish::Yes)?
+        Ok(self
+            .capture_now(workspace, options, Publish::Yes)?
             .record
             .snapshot)
     }
@@ -442,7 +460,7 @@ impl Backend for HashBackend {
         options: &SnapshotOptions,
     ) -> Result<Why, SnapshotError> {
         let rules = HashRules::new(options)?;
-        let capture = Self::capture_now(workspace, options, Publish::No)?;
+        let capture = self.capture_now(workspace, options, Publish::No)?;
         let mut why = why_in_record(&capture.record, &capture.manifest, path);
         if !why.captured {
             why.rule = rules.excludes_in_tree(path, true);

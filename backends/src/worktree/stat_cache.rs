@@ -31,6 +31,16 @@ pub(crate) struct StatCache {
     /// What the user's index has for a path that a sparse checkout leaves out, where something else
     /// was captured: it counts again once the path is gone from the disk.
     pub(crate) not_left_out: BTreeMap<RelPath, Entry>,
+    /// The submodules that the user's index has.
+    pub(crate) submodules: BTreeMap<RelPath, Submodule>,
+}
+
+/// What the user's index has for the directory of a submodule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Submodule {
+    pub(crate) commit: ContentId,
+    /// Whether a sparse checkout leaves the directory out on purpose.
+    pub(crate) is_sparse: bool,
 }
 
 /// Directories by path; the workspace itself is the empty path. One that a capture found as the

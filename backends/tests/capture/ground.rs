@@ -214,7 +214,7 @@ impl Ground {
 
     /// The tree that git makes of the raw bytes of everything that is tracked, or untracked and
     /// not ignored. What the index skips on purpose, and nothing lies in the place of, is as the
-    /// index has it.
+    /// index has it, and so is a submodule with an empty directory.
     pub(crate) fn oracle(&self) -> String {
         let list = |args: &[&str]| -> Vec<Vec<u8>> {
             let listed = self.git_in(&self.root, args, b"");
@@ -228,6 +228,12 @@ impl Ground {
             let path = path[1..].to_vec();
             match self.raw(&path) {
                 Some(raw) => files.push((path, raw)),
+                None if head[1] == "160000" => {
+                    let is_empty = |p: &Path| fs::read_dir(p).is_ok_and(|mut d| d.next().is_none());
+                    if is_empty(&self.path(&path)) || (head[0] == "S" && !self.is_hidden(&path)) {
+                        files.push((path, (160_000, head[2].as_bytes().to_vec())));
+                    }
+                }
                 None if head[0] == "S" && !self.is_hidden(&path) => {
                     let content = self.git_in(&self.root, ["cat-file", "blob", head[2]], b"");
                     files.push((path, (head[1].parse().unwrap(), content)));
@@ -277,7 +283,7 @@ impl Ground {
         }
     }
 
-    /// The tree that git makes of `files`: path, mode and content of each.
+    /// The tree that git makes of `files`: path, mode and content of each; of a submodule the commit.
     fn tree_of(&self, files: impl IntoIterator<Item = (Vec<u8>, (u32, Vec<u8>))>) -> String {
         let oracle = self.beside("oracle.git");
         if !oracle.exists() {
@@ -295,6 +301,11 @@ impl Ground {
             let mut quoted = String::new();
             for byte in &path {
                 write!(quoted, "\\{byte:03o}").unwrap();
+            }
+            if mode == 160_000 {
+                let commit = String::from_utf8(content).unwrap();
+                writeln!(stream, "M {mode} {commit} \"{quoted}\"").unwrap();
+                continue;
             }
             write!(
                 stream,

@@ -178,6 +178,131 @@ fn a_submodule_is_captured_as_its_files() {
     assert!(omissions(&snapshot).is_empty());
 }
 
+/// A repository with the submodules `a/module` and `module`, and a clean clone of it in which none of
+/// them is checked out.
+fn clone_with_submodules() -> (Ground, Ground) {
+    let library = Ground::repository();
+    let ground = Ground::repository();
+    let url = library.root.to_str().unwrap();
+    ground.git(["submodule", "--quiet", "add", url, "module"]);
+    ground.git(["submodule", "--quiet", "add", url, "a/module"]);
+    ground.write("a/file", "beside\n");
+    ground.commit("modules");
+    let clone = Ground::plain();
+    clone.git(["clone", "-q", ground.root.to_str().unwrap(), "."]);
+    clone.git(["config", "submodule.module.url", url]);
+    clone.git(["config", "submodule.a/module.url", url]);
+    (clone, library)
+}
+
+#[test]
+fn a_clean_clone_with_submodules_is_clean_and_has_the_tree_of_its_commit() {
+    let (clone, _library) = clone_with_submodules();
+    assert_eq!(clone.git(["status", "--porcelain"]), "");
+    let taker = clone.taker("state");
+    let head = clone.git(["rev-parse", "HEAD^{tree}"]);
+    for _ in 0..2 {
+        let snapshot = taker.snapshot();
+        assert_eq!(snapshot.tree.as_deref(), Some(&*head));
+        assert_eq!(snapshot.metadata.dirty, Some(false));
+        assert!(omissions(&snapshot).is_empty());
+    }
+    clone.fsck(&taker);
+
+    // Checked out, its files are captured in its place, and they are those of the commit.
+    clone.git(["submodule", "--quiet", "update", "--init", "a/module"]);
+    let snapshot = taker.snapshot();
+    assert!(clone.listing(&taker, &snapshot).contains("a/module/README"));
+    assert_eq!(snapshot.metadata.dirty, Some(false));
+    assert_eq!(clone.taker("fresh").snapshot().metadata.dirty, Some(false));
+    for (path, restored) in [("a/module/README", "read me\n"), ("a/file", "beside\n")] {
+        clone.write(path, "edited\n");
+        assert_eq!(taker.snapshot().metadata.dirty, Some(true), "{path}");
+        clone.write(path, restored);
+        assert_eq!(taker.snapshot().metadata.dirty, Some(false), "{path}");
+    }
+    clone.git([
+        "-C",
+        "a/module",
+        "commit",
+        "-q",
+        "--allow-empty",
+        "-m",
+        "moved",
+    ]);
+    assert_eq!(clone.git(["status", "--porcelain"]), " M a/module");
+    assert_eq!(taker.snapshot().metadata.dirty, Some(true));
+}
+
+#[test]
+fn a_submodule_in_a_submodule_is_as_committed_or_it_is_not() {
+    let (inner, _library) = clone_with_submodules();
+    let ground = Ground::repository();
+    let url = inner.root.to_str().unwrap();
+    ground.git(["submodule", "--quiet", "add", url, "outer"]);
+    ground.commit("outer");
+    let taker = ground.taker("state");
+    assert_eq!(ground.git(["status", "--porcelain"]), "");
+    assert_eq!(taker.snapshot().metadata.dirty, Some(false));
+    ground.remove("outer/a/module");
+    assert_eq!(taker.snapshot().metadata.dirty, Some(true));
+}
+
+#[test]
+fn whatever_becomes_of_a_submodule_a_store_long_in_use_agrees_with_git() {
+    let (clone, _library) = clone_with_submodules();
+    let taker = clone.taker("state");
+    let commit = clone.git(["rev-parse", "HEAD"]);
+    let mut seen = Vec::new();
+    let mut check = |step: &str| {
+        let tree = taker.tree();
+        assert_eq!(tree, clone.oracle(), "{step}");
+        let fresh = clone.taker(&format!("fresh {step}"));
+        assert_eq!(tree, fresh.tree(), "{step}");
+        seen.push(tree);
+    };
+    check("clean");
+    clone.remove("a/module");
+    check("the directory is gone");
+    clone.mkdir("a/module");
+    check("it is back");
+    clone.remove("a/module");
+    clone.write("a/module", "a file\n");
+    check("a file is in its place");
+    clone.remove("a/module");
+    clone.symlink("a/module", "../module");
+    check("a link is in its place");
+    clone.remove("a/module");
+    clone.mkfifo("a/module");
+    check("a FIFO is in its place");
+    clone.remove("a/module");
+    clone.mkdir("a/module");
+    let info = format!("160000,{commit},a/module");
+    clone.git(["update-index", "--cacheinfo", &info]);
+    check("the index has another commit");
+    clone.remove("a/file");
+    check("nothing else is in the directory");
+    clone.git(["update-index", "--skip-worktree", "a/module"]);
+    check("the index skips it, and it is there");
+    clone.remove("a/module");
+    check("the index skips it, and it is not there");
+    clone.write("a/module", "a file\n");
+    check("the index skips it, and a file is there");
+    clone.remove("a/module");
+    clone.mkdir("a/module");
+    clone.git(["update-index", "--no-skip-worktree", "a/module"]);
+    check("the index skips it no more");
+    clone.git(["update-index", "--force-remove", "a/module"]);
+    check("the index has it no more");
+    clone.git(["reset", "-q", "--hard"]);
+    check("clean again");
+    assert_eq!(seen.first(), seen.last());
+    seen.sort_unstable();
+    seen.dedup();
+    assert!(seen.len() > 6, "the steps differ: {seen:?}");
+    clone.fsck(&taker);
+}
+
 #[test]
 fn names_that_git_takes_for_its_own_are_named() {
     let ground = Ground::repository();

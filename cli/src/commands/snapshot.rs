@@ -1,6 +1,6 @@
 //! `snapshot`, `list`, and what is said about a snapshot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stillframe::{Label, Omission, OmissionReason, Snapshot, WorkspaceOptions};
 
@@ -93,6 +93,8 @@ pub(super) fn description(snapshot: &Snapshot) -> String {
             number => output::count(number as u64, "path"),
         },
     ));
+    let warnings = metadata.warnings.iter();
+    rows.extend(warnings.map(|warning| ("warning", output::printable(warning))));
     let rows: Vec<Vec<String>> = rows
         .into_iter()
         .map(|(name, value)| vec![name.to_owned(), value])
@@ -104,11 +106,20 @@ pub(super) fn description(snapshot: &Snapshot) -> String {
     text
 }
 
-/// What a person should know was not captured: each path once, the first [`MAX_NAMED`] by name.
+/// What a person should know: the captures' own warnings, each once, and what was not captured: each
+/// path once, the first [`MAX_NAMED`] by name.
 pub(super) fn warnings<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> Vec<String> {
+    let mut own = BTreeSet::new();
     let mut omissions = BTreeMap::new();
     let mut lister = None;
     for snapshot in snapshots {
+        own.extend(
+            snapshot
+                .metadata
+                .warnings
+                .iter()
+                .map(|w| output::printable(w)),
+        );
         for omission in snapshot.omissions() {
             if is_surprising(omission.reason) {
                 omissions.entry(&omission.path).or_insert(omission);
@@ -116,11 +127,9 @@ pub(super) fn warnings<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) ->
             }
         }
     }
-    let mut lines: Vec<String> = omissions
-        .values()
-        .take(MAX_NAMED)
-        .map(|omission| format!("not captured: {}", named(omission)))
-        .collect();
+    let mut lines: Vec<String> = own.into_iter().collect();
+    let named = omissions.values().take(MAX_NAMED).copied().map(named);
+    lines.extend(named.map(|name| format!("not captured: {name}")));
     if let (Some(id), true) = (lister, omissions.len() > MAX_NAMED) {
         lines.push(format!(
             "not captured: {} more; \"stillframe show {id}\" lists them",

@@ -346,6 +346,13 @@ impl StateError {
             Self::Sqlite(source) => match source.sqlite_error_code() {
                 Some(Code::DatabaseBusy | Code::DatabaseLocked) => ErrorKind::Busy,
                 Some(Code::DiskFull) => ErrorKind::NoSpace,
+                // The file that readers and writers share could not be made longer.
+                _ if source
+                    .sqlite_error()
+                    .is_some_and(|e| e.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE) =>
+                {
+                    ErrorKind::NoSpace
+                }
                 Some(Code::DatabaseCorrupt | Code::NotADatabase) => ErrorKind::Corrupt,
                 _ => ErrorKind::Storage,
             },

@@ -1,9 +1,14 @@
 //! git's configuration, as far as it says what a repository's format is and which of the user's
-//! own files hold ignore rules and attributes. Pure, and nothing is ever included or executed.
+//! own files hold ignore rules and attributes. Nothing is ever executed, and nothing included but by
+//! the user's own files.
+
+mod includes;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use self::includes::Place;
+use super::UserRepository;
 use super::git_dir::{path_of, read_own_file};
 
 /// No configuration that people write comes near a megabyte.
@@ -231,8 +236,8 @@ fn is_key(byte: u8) -> bool {
 
 /// What git's own configuration of the user and the machine says about ignore rules and attributes.
 ///
-/// Only what the user wrote counts: files that it includes are not read, and no `GIT_*` variable is
-/// looked at. A file that is not there or cannot be read says nothing.
+/// Only what the user wrote counts, and what that includes; no `GIT_*` variable is looked at, and not the
+/// repository's own configuration. A file that is not there or cannot be read says nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct UserConfig {
     /// The file with the user's ignore rules.
@@ -243,12 +248,25 @@ pub(crate) struct UserConfig {
 
 impl UserConfig {
     /// Reads `/etc/gitconfig`, `$XDG_CONFIG_HOME/git/config` (default `~/.config`) and
-    /// `~/.gitconfig`; the later ones win. `env` looks up an environment variable.
-    pub(crate) fn read(env: &dyn Fn(&str) -> Option<OsString>) -> Self {
-        Self::read_with(Path::new("/etc"), env)
+    /// `~/.gitconfig`, with what they include; the later ones win. `env` looks up an environment
+    /// variable; `repository` is asked for what the conditions of an `includeIf` are about.
+    pub(crate) fn read(
+        env: &dyn Fn(&str) -> Option<OsString>,
+        repository: Option<&UserRepository>,
+    ) -> Self {
+        Self::read_at(Path::new("/etc"), env, repository)
     }
 
+    #[cfg(test)]
     pub(super) fn read_with(etc: &Path, env: &dyn Fn(&str) -> Option<OsString>) -> Self {
+        Self::read_at(etc, env, None)
+    }
+
+    fn read_at(
+        etc: &Path,
+        env: &dyn Fn(&str) -> Option<OsString>,
+        repository: Option<&UserRepository>,
+    ) -> Self {
         let directory = |name| env(name).filter(|v| !v.is_empty()).map(PathBuf::from);
         let home = directory("HOME");
         let below_home = |name: &str| home.as_ref().map(|home| home.join(name));
@@ -263,12 +281,18 @@ impl UserConfig {
 
         let mut excludes = xdg.as_ref().map(|directory| directory.join("ignore"));
         let mut attributes = xdg.as_ref().map(|directory| directory.join("attributes"));
-        for text in files
-            .iter()
-            .flatten()
-            .filter_map(|path| read_own_file(path, MAX_CONFIG_BYTES))
-        {
-            let Ok(config) = Config::parse(&text) else {
+        let branch = || {
+            let head = repository?.head().ok()?;
+            Some(head.branch()?.strip_prefix("refs/heads/")?.to_owned())
+        };
+        let place = Place {
+            home: home.as_deref(),
+            git_dir: repository.map(UserRepository::git_dir),
+            branch: &branch,
+        };
+        for config in includes::read(files.iter().flatten().map(PathBuf::as_path), &place) {
+            // One that is damaged says nothing.
+            let Ok(config) = config else {
                 continue;
             };
             if let Some(value) = config.get("core", "excludesfile") {

@@ -341,7 +341,9 @@ pub(super) fn path_of(bytes: &[u8]) -> &Path {
 /// What makes something that is neither file nor directory a trap.
 pub(super) fn trap(kind: FileType) -> &'static str {
     match kind {
-        FileType::Symlink => "it is a symbolic link",
+        FileType::Symlink => {
+            "it is a symbolic link, and none is followed there; what it leads to can take its place"
+        }
         FileType::Fifo => "it is a FIFO",
         FileType::Socket => "it is a socket",
         FileType::CharacterDevice | FileType::BlockDevice => "it is a device",

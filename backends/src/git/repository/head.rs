@@ -11,6 +11,9 @@ use crate::record::Head;
 /// A million refs take some 100 MB.
 pub(super) const MAX_PACKED_REFS_BYTES: u64 = 256 * 1024 * 1024;
 
+/// Stands for no object at all; a ref that holds it is damaged, as it is to git.
+const NO_OBJECT: ObjectId = ObjectId([0; 20]);
+
 /// How many symbolic refs may lead to each other: git's own limit.
 const MAX_SYMREF_DEPTH: u32 = 5;
 
@@ -69,8 +72,8 @@ impl UserRepository {
         };
         match text {
             Some(text) => match RefText::parse(&text) {
-                Some(found) => Ok(Some(found)),
-                None => Err(RepositoryError::Damaged {
+                Some(found) if found != RefText::Id(NO_OBJECT) => Ok(Some(found)),
+                _ => Err(RepositoryError::Damaged {
                     path: holder.disk_path(name),
                     reason: "it names neither a ref nor a commit".to_owned(),
                 }),
@@ -128,7 +131,8 @@ impl UserRepository {
             let (id, rest) = line.split_at_checked(40).ok_or_else(damaged)?;
             let found = rest.strip_prefix(b" ").ok_or_else(damaged)?;
             if found == name.as_bytes() {
-                return hex_id(id).ok_or_else(damaged).map(Some);
+                let id = hex_id(id).filter(|id| *id != NO_OBJECT);
+                return id.ok_or_else(damaged).map(Some);
             }
         }
         Ok(None)
@@ -191,6 +195,30 @@ mod tests {
     use crate::backend::SnapshotError;
     use crate::error::ErrorKind;
     use crate::git::test_repository::TestRepository;
+
+    #[test]
+    fn a_ref_of_zeros_is_damaged_as_it_is_to_git() {
+        let zeros = format!("{}\n", "0".repeat(40));
+        let places: [(&str, &str); 3] = [
+            ("HEAD", &zeros),
+            ("refs/heads/main", &zeros),
+            (
+                "packed-refs",
+                &format!("{} refs/heads/main\n", zeros.trim_end()),
+            ),
+        ];
+        for (name, text) in places {
+            let git = TestRepository::with_commit();
+            if name == "packed-refs" {
+                fs::remove_file(git.path.join(".git/refs/heads/main")).unwrap();
+            }
+            fs::write(git.path.join(".git").join(name), text).unwrap();
+            let told = git.run(&git.path, &["log"]);
+            assert!(!told.status.success(), "{name}: no unborn branch to git");
+            let head = found(&git.path).head();
+            assert!(is_damaged(&head), "{name}: {head:?}");
+        }
+    }
 
     #[test]
     fn head_is_unborn_a_branch_or_detached() {

@@ -9,7 +9,7 @@ use crate::backend::{Problem, StoreError};
 use crate::error::printable;
 use crate::git::ObjectId;
 use crate::git::refs::SnapshotRef;
-use crate::git::tree_object::{self, ItemKind};
+use crate::git::tree_object::{self, ItemKind, Trees as _};
 use crate::path::RelPath;
 use crate::record::Record;
 use crate::restore::ContentError;
@@ -122,15 +122,19 @@ impl Verifying<'_> {
                 continue;
             }
             self.note_packs(&id)?;
-            let items = tree_object::read_own(self.store, &id);
+            let items = self.store.tree(&id);
             let Some(items) = self.or_problem(items)? else {
                 self.proven.trees.remove(&id);
                 continue;
             };
             for item in items {
-                if item.kind != ItemKind::Directory {
-                    self.blobs.push(item.id);
-                    continue;
+                match item.kind {
+                    ItemKind::Directory => {}
+                    ItemKind::Entry(_) => {
+                        self.blobs.push(item.id);
+                        continue;
+                    }
+                    ItemKind::Submodule => continue,
                 }
                 let path = RelPath::root().join(&item.name);
                 let checked = tree_object::check_depth(&path, depth);

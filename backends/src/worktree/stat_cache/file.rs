@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags};
 use serde::ser::{SerializeSeq as _, Serializer};
 use serde::{Deserialize, Serialize};
 
-use super::{CachedDirectory, CachedRules, Directories, IndexStamp, StatCache};
+use super::{CachedDirectory, CachedRules, Directories, IndexStamp, StatCache, Submodule};
 use crate::codec::{Format, TooLong};
 use crate::error::PathError;
 use crate::path::RelPath;
@@ -73,6 +73,7 @@ struct Rest {
     index: Option<IndexStamp>,
     index_only: BTreeMap<RelPath, Vec<ContentId>>,
     not_left_out: BTreeMap<RelPath, Entry>,
+    submodules: BTreeMap<RelPath, Submodule>,
 }
 
 #[derive(Serialize)]
@@ -81,6 +82,7 @@ struct RestRef<'a> {
     index: &'a Option<IndexStamp>,
     index_only: &'a BTreeMap<RelPath, Vec<ContentId>>,
     not_left_out: &'a BTreeMap<RelPath, Entry>,
+    submodules: &'a BTreeMap<RelPath, Submodule>,
 }
 
 fn pairs<S: Serializer>(
@@ -96,7 +98,7 @@ fn pairs<S: Serializer>(
 
 const FORMAT: Format = Format {
     magic: *b"sfstats\n",
-    version: 3,
+    version: 4,
     max_bytes: MAX_BYTES,
 };
 
@@ -130,6 +132,7 @@ fn encode(
             index: &cache.index,
             index_only: &cache.index_only,
             not_left_out: &cache.not_left_out,
+            submodules: &cache.submodules,
         },
     })
 }
@@ -158,11 +161,13 @@ fn decode(bytes: &[u8], expected: &Origin) -> Option<(StatCache, u64, u64)> {
             index,
             index_only,
             not_left_out,
+            submodules,
         } = frame.rest;
         cache.rule_files = rule_files;
         cache.index = index;
         cache.index_only = index_only;
         cache.not_left_out = not_left_out;
+        cache.submodules = submodules;
         left = rest;
         base.get_or_insert((bytes.len() - rest.len()) as u64);
     }
@@ -531,17 +536,27 @@ mod tests {
             prop::collection::hash_map(path(), rules, 0..2),
             prop::option::of((stat(), any::<bool>())),
             prop::collection::btree_map(path(), Just(vec![ContentId::Sha1([2; 20])]), 0..2),
+            prop::collection::btree_map(path(), any::<bool>(), 0..2),
         )
-            .prop_map(|(directories, rule_files, index, index_only)| StatCache {
-                directories,
-                rule_files,
-                index: index.map(|(stat, is_racy)| IndexStamp {
-                    stat,
-                    is_racy,
-                    blob: ContentId::Sha1([3; 20]),
-                }),
-                index_only,
-                not_left_out: BTreeMap::new(),
+            .prop_map(|(directories, rule_files, index, index_only, submodules)| {
+                StatCache {
+                    directories,
+                    rule_files,
+                    index: index.map(|(stat, is_racy)| IndexStamp {
+                        stat,
+                        is_racy,
+                        blob: ContentId::Sha1([3; 20]),
+                    }),
+                    index_only,
+                    not_left_out: BTreeMap::new(),
+                    submodules: submodules
+                        .into_iter()
+                        .map(|(path, is_sparse)| {
+                            let commit = ContentId::Sha1([4; 20]);
+                            (path, Submodule { commit, is_sparse })
+                        })
+                        .collect(),
+                }
             })
     }
 
