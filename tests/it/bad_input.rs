@@ -37,7 +37,7 @@ fn an_unknown_strategy_is_refused() {
     }
 }
 
-// Behaviour 14, 14.1
+// It has no work tree
 #[test]
 fn a_bare_repository_is_no_workspace() {
     let ws = TestWorkspace::plain();

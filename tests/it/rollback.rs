@@ -44,6 +44,37 @@ fn a_failed_run_is_taken_back() {
     );
 }
 
+// Two names of one file
+#[test]
+fn every_name_of_a_file_that_the_run_changed_or_linked_is_taken_back() {
+    // What was there, and what the run did.
+    for (before, command) in [
+        ("echo 1 > a; ln a b", "echo 2 > a; exit 1"),
+        ("echo 1 > a", "ln a b; echo x >> a; exit 1"),
+        (
+            "echo 1 > a; ln a b",
+            "echo 2 > a; rm b; ln a c; chmod 600 c; exit 1",
+        ),
+        ("echo 1 > a; ln a b", "rm a b; echo 2 > a; ln a b; exit 1"),
+    ] {
+        for options in [
+            &ROLLBACK[..],
+            &[ROLLBACK[0], "--strategy", "hash", "--retain-content"],
+        ] {
+            let ws = TestWorkspace::repository();
+            let status = std::process::Command::new("/bin/sh")
+                .args(["-c", before])
+                .current_dir(ws.root())
+                .status();
+            assert!(status.unwrap().success());
+            let seen = view::worktree(ws.root());
+            let rollback = completed(ws.run(options, command));
+            assert_eq!(json::names(&rollback["skipped"]), [""; 0], "{command}");
+            view::same(&seen, &view::worktree(ws.root()), command);
+        }
+    }
+}
+
 #[test]
 fn a_run_that_succeeds_is_not_taken_back() {
     let ws = TestWorkspace::repository();
@@ -282,6 +313,34 @@ fn an_ignored_directory_that_the_run_made_stays_and_is_listed() {
     assert_eq!(ws.text("build/out"), "x\n");
     assert_eq!(json::names(&rollback["leftover_ignored"]), ["build"]);
     assert_eq!(ws.text("README"), "hello\n");
+}
+
+#[test]
+fn a_repository_that_the_run_made_is_kept_whole_wherever_it_is() {
+    for options in [
+        &ROLLBACK[..],
+        &[ROLLBACK[0], "--strategy", "hash", "--retain-content"],
+    ] {
+        let ws = TestWorkspace::repository();
+        ws.mkdir("empty");
+        ws.write("known/file", "captured\n");
+        let run = ws.run(
+            options,
+            "for d in empty known new; do git init -q $d; echo x > $d/made; mkdir $d/sub; done; \
+             echo edited > known/file; echo x > other; exit 1",
+        );
+        let rollback = completed(run);
+        for name in ["empty", "known", "new"] {
+            assert_eq!(ws.text(format!("{name}/made")), "x\n", "{rollback}");
+            assert!(ws.exists(format!("{name}/.git/HEAD")) && ws.exists(format!("{name}/sub")));
+            let reason = json::reason_of(&rollback["skipped"], name);
+            assert_eq!(reason.as_deref(), Some("nested_repository"), "{rollback}");
+        }
+        assert_eq!(json::names_in(&rollback["skipped"]).len(), 3, "{rollback}");
+        assert_eq!(json::names(&rollback["leftover_ignored"]), [""; 0]);
+        assert_eq!(ws.text("known/file"), "captured\n", "the target has it");
+        assert!(!ws.exists("other"));
+    }
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn the_exit_code_is_that_of_the_command() {
         assert_eq!(run["exit_code"], code);
         let status = if code == 0 { "completed" } else { "failed" };
         assert_eq!(run["status"], status);
-        // DESIGN 7 has no kind for it; the message and the code say what there is to say.
+        // No kind says that; the message and the code say what there is to say.
         assert!(run["error"]["kind"].is_null(), "{run}");
         assert_eq!(run["error"]["message"].is_string(), code != 0, "{run}");
     }
@@ -622,7 +622,7 @@ fn after_a_refused_rollback_the_command_that_is_named_takes_the_run_back() {
     assert_eq!(ws.text("README"), "main\n");
 }
 
-// Behaviour 0.2: the host chooses the id of a run
+// The host chooses the id of a run
 #[test]
 fn the_environment_names_one_run_and_none_that_the_command_starts() {
     let ws = TestWorkspace::repository();

@@ -58,7 +58,7 @@ fn a_command_is_in_the_foreground_and_may_set_the_terminal() {
     assert_eq!(numbers[0].trim(), numbers[1].trim(), "{text}");
 }
 
-// DESIGN 6: 128+N; behaviour 5.5
+// 128 and the number of the signal
 #[test]
 fn ctrl_c_is_the_commands_and_a_command_that_dies_of_it_is_a_failed_run() {
     let ws = TestWorkspace::repository();

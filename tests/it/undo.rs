@@ -161,6 +161,36 @@ fn undo_takes_back_the_empty_directories_above_an_empty_directory_that_a_restore
     assert!(ws.exists("zz/yy"), "redone");
 }
 
+// Given any restore, when its guard is restored, all is as before the first
+#[test]
+fn undo_takes_back_what_a_restore_made_though_a_rule_ignores_it() {
+    for strategy in ["git", "hash"] {
+        let ws = TestWorkspace::repository();
+        let rule = match strategy {
+            "git" => "*.log\n",
+            _ => "no rule for this backend\n",
+        };
+        ws.write("x.log", "1\n");
+        ws.write("a/x.log", "1\n");
+        let snapshot = ws.snapshot_with(["--strategy", strategy, "--retain-content"]);
+        let then = view::worktree(ws.root());
+        ws.remove("x.log");
+        ws.remove("a");
+        ws.write("a", "precious\n");
+        ws.write(".gitignore", rule);
+        let messed = view::worktree(ws.root());
+        let guard = ws.restore(&snapshot)["guard_snapshot"].clone();
+        view::same(&then, &view::worktree(ws.root()), "restored");
+        let undone = ws.undo();
+        assert_eq!(json::names_in(&undone["skipped"]), [""; 0], "{undone}");
+        view::same(&messed, &view::worktree(ws.root()), "undone");
+        ws.undo();
+        view::same(&then, &view::worktree(ws.root()), "redone");
+        let back = ws.restore_id(guard.as_str().unwrap());
+        assert_eq!(json::names_in(&back["skipped"]), [""; 0], "{back}");
+        view::same(&messed, &view::worktree(ws.root()), "by the first guard");
+    }
+}
 // A second undo is a redo
 #[test]
 fn a_second_undo_is_a_redo() {

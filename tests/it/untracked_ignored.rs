@@ -157,6 +157,41 @@ fn data_that_an_uncommitted_rule_hides_survives_a_restore_to_before_the_rule() {
     assert!(!ws.exists(".gitignore"), "the rule came after the snapshot");
     assert_eq!(ws.text("data/results"), "hours of work\n");
     assert_eq!(json::names(&outcome["leftover_ignored"]), ["data"]);
+    // The rule is gone, and what it protected is not exposed by that.
+    let times = view::times(ws.root());
+    let again = ws.restore(&snapshot);
+    assert_eq!(view::times(ws.root()), times, "{again}");
+    assert_eq!(json::names(&again["restored"]), [""; 0]);
+    let reason = json::reason_of(&again["skipped"], "data/results");
+    assert_eq!(reason.as_deref(), Some("ignored"), "{again}");
+    // A run that came later saw them, so what it adds beside them is taken back as ever.
+    ws.run(
+        ["--rollback-on-failure"],
+        "echo x > data/new; echo x >> data/results; exit 1",
+    )
+    .exits(1);
+    assert!(!ws.exists("data/new"));
+    assert_eq!(ws.text("data/results"), "hours of work\n");
+}
+
+#[test]
+fn what_a_run_hid_in_a_directory_of_before_is_listed() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "*.log\n");
+    ws.commit("rules");
+    ws.write("b/k.log", "x\n");
+    ws.mkdir("empty");
+    let run = ws
+        .run(
+            ["--rollback-on-failure"],
+            "echo '*' > .gitignore; echo n > b/new; exit 1",
+        )
+        .exits(1)
+        .json();
+    let rollback = &run["workspace"]["rollback"];
+    assert_eq!(ws.text("b/new"), "n\n");
+    assert_eq!(json::names(&rollback["leftover_ignored"]), ["b/new"]);
+    assert_eq!(json::names_in(&rollback["skipped"]), [""; 0], "{run}");
 }
 
 #[test]
@@ -304,6 +339,43 @@ fn a_file_that_a_run_makes_too_large_is_kept_and_named() {
         Some("too_large"),
         "{run}"
     );
+}
+
+// A smaller cap, and what the run removed
+#[test]
+fn what_cannot_be_put_back_after_a_failed_run_is_named() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "*.log\n/cache/\n");
+    ws.write("grown", "x".repeat(200));
+    ws.write("gone", "x".repeat(200));
+    ws.write("same", "x".repeat(200));
+    ws.write("edited.log", "x\n");
+    ws.write("gone.log", "x\n");
+    ws.write("cache/x", "x\n");
+    ws.write("inner/file", "x\n");
+    ws.git_in("work/inner", ["init", "-q"]);
+    let run = ws
+        .run(
+            ["--rollback-on-failure", "--max-untracked-file-bytes", "100"],
+            "echo >> grown; echo >> edited.log; rm -r gone gone.log cache inner; exit 1",
+        )
+        .exits(1)
+        .json();
+    let skipped = &run["workspace"]["rollback"]["skipped"];
+    for (path, reason) in [
+        ("grown", Some("too_large")),
+        ("gone", Some("too_large")),
+        ("same", None),
+        ("edited.log", None),
+        ("gone.log", Some("ignored")),
+        ("cache", Some("ignored")),
+        ("inner/.git", Some("git_dir")),
+        ("inner/file", None),
+    ] {
+        assert_eq!(json::reason_of(skipped, path).as_deref(), reason, "{run}");
+    }
+    assert_eq!(ws.stat("grown").len(), 201);
+    assert_eq!(ws.text("inner/file"), "x\n", "captured, so it is back");
 }
 
 #[test]

@@ -32,7 +32,8 @@ use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
-use crate::worktree::stat_cache::{EntryStat, Flags, StatCache};
+use crate::worktree::journal::Seen;
+use crate::worktree::stat_cache::{Flags, StatCache};
 
 /// Captures a work tree of git's as trees and blobs in a private repository.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,12 +47,9 @@ impl Captured for GitCapture {
         &self.0.record
     }
 
-    fn stat(&self, path: &RelPath) -> Option<EntryStat> {
-        self.0
-            .cache
-            .entry(path)
-            .filter(|e| !e.flags.has(Flags::ABSENT))
-            .map(|e| e.stat)
+    fn seen(&self, path: &RelPath) -> Option<Seen> {
+        let entry = self.0.cache.entry(path);
+        entry.filter(|e| !e.flags.has(Flags::ABSENT)).map(Seen::of)
     }
 }
 

@@ -32,9 +32,10 @@ use crate::snapshot::{BackendKind, Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
+use crate::worktree::journal::Seen;
 use crate::worktree::modes;
 use crate::worktree::root::Root;
-use crate::worktree::stat_cache::{self, EntryStat, StatCache};
+use crate::worktree::stat_cache::{self, StatCache};
 use crate::worktree::walk::{self, WalkOptions};
 
 /// Captures a directory as a list of blake3 digests, and keeps the content if asked to.
@@ -57,11 +58,9 @@ impl Captured for HashCapture {
         &self.record
     }
 
-    fn stat(&self, path: &RelPath) -> Option<EntryStat> {
-        self.cache
-            .entry(path)
-            .filter(|e| e.is_captured())
-            .map(|e| e.stat)
+    fn seen(&self, path: &RelPath) -> Option<Seen> {
+        let entry = self.cache.entry(path);
+        entry.filter(|e| e.is_captured()).map(Seen::of)
     }
 }
 

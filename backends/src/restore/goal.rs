@@ -3,15 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::plan::{self, Node, Operation, PlanError, Question, View};
-use super::{Captured as _, Restorable, RestoreGoal, RestorePlan, Side};
+use super::{Captured as _, Restorable, RestoreGoal, RestorePlan, Side, SkipReason, Skipped};
 use crate::backend::{RestoreError, SnapshotError, StoreError};
 use crate::coverage::OmissionReason;
-use crate::error::printable;
+use crate::error::{PathError, printable};
 use crate::path::RelPath;
 use crate::record::Record;
 use crate::snapshot::{Snapshot, SnapshotId};
 use crate::tree::{Change, Modes};
 use crate::workspace::Workspace;
+use crate::worktree::remembered::{Made, Remembered, Spared};
+use crate::worktree::root::Root;
 
 /// What a restore aims at, with everything that was recorded of it.
 pub(super) struct Goal {
@@ -22,6 +24,8 @@ pub(super) struct Goal {
     after: Option<Record>,
     /// An undo of no paths at all, which is not the same as one of all paths.
     is_undo_of_nothing: bool,
+    /// What restores put where nothing was since the goal, if that is a guard.
+    made: Made,
 }
 
 impl Goal {
@@ -30,6 +34,7 @@ impl Goal {
         workspace: &Workspace,
         goal: &RestoreGoal,
     ) -> Result<Self, RestoreError> {
+        let remembered = Remembered::of(workspace.store_path());
         let load = |snapshot: &Snapshot| backend.record(workspace, &snapshot.id);
         let loaded = match goal {
             RestoreGoal::Snapshot { snapshot, paths } => Self {
@@ -37,6 +42,7 @@ impl Goal {
                 paths: paths.clone(),
                 after: None,
                 is_undo_of_nothing: false,
+                made: remembered.made_since(snapshot)?,
             },
             RestoreGoal::Undo {
                 before,
@@ -47,6 +53,7 @@ impl Goal {
                 paths: paths.clone().unwrap_or_default(),
                 after: Some(load(after)?),
                 is_undo_of_nothing: paths.as_ref().is_some_and(Vec::is_empty),
+                made: remembered.made_since(before)?,
             },
         };
         backend.check_restorable(&loaded.record)?;
@@ -94,6 +101,46 @@ impl Goal {
         std::iter::once(&self.record).chain(&self.after).collect()
     }
 
+    /// Where a restore put something since the goal, a guard, that still is as it was put. It is
+    /// captured although a rule ignores it, so that it can be taken back.
+    pub(super) fn made_since(&self, workspace: &Workspace) -> Result<Vec<RelPath>, PathError> {
+        self.made.still_there(workspace)
+    }
+
+    /// What a rule protects from this restore of `plan` and will not from the next, since the rule
+    /// goes away with it.
+    pub(super) fn spares(&self, root: &Root, guard: &Record, plan: &RestorePlan) -> Vec<Spared> {
+        let changes_rules = |path: &RelPath| path.name() == b".gitignore";
+        if !plan.changed_paths().any(changes_rules) {
+            return Vec::new();
+        }
+        let known = &self.record.snapshot.omissions;
+        let hidden = guard.snapshot.omissions().iter();
+        let hidden = hidden
+            .filter(|o| o.reason == OmissionReason::Ignored && self.is_asked_for(&o.path))
+            .map(|o| &o.path);
+        let kept = plan.skipped.iter();
+        let kept = kept
+            .filter(|s| s.reason == SkipReason::Omitted(OmissionReason::Ignored))
+            .map(|s| &s.path);
+        hidden
+            .chain(kept)
+            .filter(|path| known.covers(path).is_none())
+            .filter_map(|path| {
+                Some(Spared {
+                    path: path.clone(),
+                    inode: root.lstat(path).ok()?.inode,
+                    target: self.record.snapshot.id.clone(),
+                    at: guard.snapshot.captured_at,
+                })
+            })
+            .collect()
+    }
+
+    fn is_asked_for(&self, path: &RelPath) -> bool {
+        self.paths.is_empty() || self.paths.iter().any(|p| path.starts_with(p))
+    }
+
     pub(super) fn plan<B: Restorable>(
         &self,
         backend: &B,
@@ -118,6 +165,13 @@ impl Goal {
                 goal_directories.insert(path);
             }
         }
+        let spared = match &self.after {
+            // What an operation made, its undo takes back.
+            Some(_) => Vec::new(),
+            None => {
+                Remembered::of(workspace.store_path()).spared(workspace, &self.record.snapshot)?
+            }
+        };
         plan::plan(&Question {
             target: &self.record.snapshot.id,
             current: view,
@@ -126,6 +180,7 @@ impl Goal {
             goal_directories: &goal_directories,
             same: &same,
             ignored: &self.ignored(backend, workspace, now, &changes)?,
+            spared: &spared,
             scope: &self.paths,
             undo: self.after.as_ref().map(|after| Operation {
                 after: View::of(after),
@@ -176,6 +231,7 @@ impl Goal {
     }
 
     /// Of the paths that only the present state has, those that today's rules or the goal's name.
+    /// What restores put there since the goal, a guard, is known, whatever a rule says.
     fn ignored<B: Restorable>(
         &self,
         backend: &B,
@@ -183,9 +239,13 @@ impl Goal {
         now: &B::Capture,
         changes: &[Change],
     ) -> Result<BTreeMap<RelPath, OmissionReason>, StoreError> {
+        let is_known = |path: &RelPath| {
+            let seen = now.seen(path);
+            seen.is_some_and(|seen| self.made.is_at(path, &seen.stat))
+        };
         let removed: Vec<RelPath> = changes
             .iter()
-            .filter(|change| change.new.is_none())
+            .filter(|change| change.new.is_none() && !is_known(&change.path))
             .map(|change| change.path.clone())
             .collect();
         if removed.is_empty() {
@@ -198,24 +258,58 @@ impl Goal {
         Ok(ignored)
     }
 
-    /// What is ignored and came since the goal was captured. A directory counts as one.
-    pub(super) fn leftover_ignored(&self, guard: &Record) -> Vec<RelPath> {
-        let known = &self.record.snapshot.omissions;
-        let is_in_scope = |path: &RelPath| {
-            self.paths.is_empty() || self.paths.iter().any(|p| path.starts_with(p))
+    /// What is ignored and came since the goal was captured. A directory counts as one, and what is
+    /// in a repository that was kept whole counts as that.
+    ///
+    /// A rule may have hidden new paths in a directory that was there before from the guard. They
+    /// show in `left`, what still differs afterwards, if the restore took that rule away.
+    pub(super) fn leftover_ignored(
+        &self,
+        guard: &Record,
+        skipped: &[Skipped],
+        left: Option<&RestorePlan>,
+    ) -> Vec<RelPath> {
+        let is_hidden =
+            |reason| matches!(reason, OmissionReason::Ignored | OmissionReason::Excluded);
+        let in_repository = |path: &RelPath| {
+            let mut repositories = skipped
+                .iter()
+                .filter(|s| s.reason == SkipReason::NestedRepository);
+            repositories.any(|s| path.starts_with(&s.path))
         };
-        guard
-            .snapshot
+        let known = &self.record.snapshot.omissions;
+        let goal = View::of(&self.record);
+        let omissions = &guard.snapshot.omissions;
+        let mut leftover: BTreeSet<RelPath> = omissions
             .omissions()
             .iter()
             .filter(|o| {
-                matches!(o.reason, OmissionReason::Ignored | OmissionReason::Excluded)
-                    && is_in_scope(&o.path)
+                is_hidden(o.reason)
+                    && self.is_asked_for(&o.path)
+                    && !in_repository(&o.path)
                     && known.covers(&o.path).is_none()
                     && known.below(&o.path).next().is_none()
+                    && !goal.has_empty_at_or_below(&o.path)
             })
             .map(|o| o.path.clone())
-            .collect()
+            .collect();
+        let came_to_light = left.into_iter().flat_map(|left| {
+            let removals = left.removals.iter().map(|r| &r.path);
+            let spared = left.skipped.iter();
+            let spared = spared
+                .filter(|s| matches!(s.reason, SkipReason::Omitted(reason) if is_hidden(reason)))
+                .map(|s| &s.path);
+            removals.chain(spared)
+        });
+        for path in came_to_light {
+            let was_hidden = omissions.covers(path).is_some_and(|o| is_hidden(o.reason));
+            let is_listed = std::iter::successors(Some(path.clone()), RelPath::parent)
+                .any(|p| leftover.contains(&p));
+            if was_hidden && !is_listed && !in_repository(path) && known.covers(path).is_none() {
+                leftover.insert(path.clone());
+            }
+        }
+        leftover.into_iter().collect()
     }
 }
 
@@ -315,7 +409,7 @@ fn has_directory<B: Restorable>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{ErrorKind, PathError};
+    use crate::error::ErrorKind;
     use crate::restore::naive::rel;
 
     #[test]

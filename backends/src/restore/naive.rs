@@ -26,6 +26,7 @@ use crate::restore::{PlanId, RestoreGoal, RestorePlan};
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Entry, EntryKind, Modes};
 use crate::workspace::{Identity, LockedWorkspace, StateDir, Workspace};
+use crate::worktree::journal::Seen;
 use crate::worktree::root;
 use crate::worktree::stat_cache::EntryStat;
 
@@ -64,8 +65,11 @@ impl Captured for NaiveCapture {
         &self.record
     }
 
-    fn stat(&self, path: &RelPath) -> Option<EntryStat> {
-        self.stats.get(path).copied()
+    fn seen(&self, path: &RelPath) -> Option<Seen> {
+        Some(Seen {
+            stat: *self.stats.get(path)?,
+            content: self.entries.get(path).map(|e| e.id),
+        })
     }
 }
 
@@ -528,7 +532,7 @@ impl Restorable for Naive {
         let mut walk = Walk {
             directory,
             rules: rules.lines().map(str::to_owned).collect(),
-            keep: keep.collect(),
+            keep: keep.chain(options.include.clone()).collect(),
             max_bytes: options.max_untracked_file_bytes,
             capture: NaiveCapture {
                 record: Record {

@@ -74,6 +74,35 @@ impl<'a> View<'a> {
         (omission.reason != OmissionReason::Sparse).then_some(omission)
     }
 
+    /// Whether what another side left out is known to be gone from this one, or to be another thing
+    /// here, as far as its size tells. `changes` are those from this side to the other.
+    fn has_lost(&self, omission: &Omission, changes: &[Change]) -> bool {
+        if omission.reason == OmissionReason::Sparse {
+            return false;
+        }
+        let path = &omission.path;
+        let is_hidden =
+            |o: &Omission| matches!(o.reason, OmissionReason::Ignored | OmissionReason::Excluded);
+        if let Some(now) = self.omission_covering(path) {
+            let is_special = |o: &Omission| o.reason == OmissionReason::Special;
+            if now.path == *path {
+                let is_other =
+                    now.bytes != omission.bytes || is_special(now) != is_special(omission);
+                return is_other && !is_hidden(omission);
+            }
+            // Nothing is below a file or a FIFO; what is below a directory was not seen.
+            return now.bytes.is_some() || is_special(now);
+        }
+        if change_at(changes, path).is_some_and(|c| c.old.is_some()) {
+            // It was captured, and is named as what is not removed.
+            return false;
+        }
+        let is_directory = self.has_empty_at_or_below(path)
+            || self.omits_below(path)
+            || changes_below(changes, path).iter().any(|c| c.old.is_some());
+        !is_directory || (omission.bytes.is_some() && !is_hidden(omission))
+    }
+
     /// As [`Self::omitted_at`], of `path` or the nearest directory above it.
     fn omission_covering(&self, path: &RelPath) -> Option<&'a Omission> {
         let omission = self.coverage.covers(path)?;
@@ -97,6 +126,9 @@ pub(crate) struct Question<'a> {
     pub(crate) same: &'a [(RelPath, Node)],
     /// Of the paths that only `current` has, those that the ignore rules of either side name.
     pub(crate) ignored: &'a BTreeMap<RelPath, OmissionReason>,
+    /// Paths that a rule protected from an earlier restore to the goal, which took the rule away.
+    /// Sorted; a directory stands for everything in it.
+    pub(crate) spared: &'a [RelPath],
     /// Literal paths to stay at and below; empty: everything.
     pub(crate) scope: &'a [RelPath],
     /// Take back an operation only, and keep what happened since.
@@ -177,8 +209,10 @@ pub(crate) fn directories_in_question(changes: &[Change], current: View<'_>) -> 
     }
     for omission in current.coverage.omissions() {
         match omission.reason {
-            OmissionReason::Ignored | OmissionReason::Excluded | OmissionReason::Sparse => {}
-            OmissionReason::GitDir => asked.extend(omission.path.parent()),
+            OmissionReason::Ignored
+            | OmissionReason::Excluded
+            | OmissionReason::Sparse
+            | OmissionReason::GitDir => {}
             _ => {
                 asked.insert(omission.path.clone());
             }

@@ -2,6 +2,7 @@
 //! compare.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Instant;
 
 use super::goal::Goal;
@@ -24,8 +25,9 @@ use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::apply::Committed;
 use crate::worktree::area;
 use crate::worktree::journal::{self, State};
+use crate::worktree::remembered::Remembered;
 use crate::worktree::root::Root;
-use crate::worktree::staging::{self, CommitError, StageError};
+use crate::worktree::staging::{self, CommitError, StageError, Staged};
 
 /// Says what a restore would do. Nothing is written.
 pub(crate) fn plan_only<B: Restorable>(
@@ -35,8 +37,10 @@ pub(crate) fn plan_only<B: Restorable>(
     options: &SnapshotOptions,
 ) -> Result<RestorePlan, RestoreError> {
     let goal = Goal::load(backend, workspace, goal)?;
+    let mut options = options.clone();
+    include_made(workspace, &goal, &mut options)?;
     let now = backend
-        .capture(workspace, options, &goal.keep(), Publish::No)
+        .capture(workspace, &options, &goal.keep(), Publish::No)
         .map_err(RestoreError::Guard)?;
     goal.plan(backend, workspace, &now)
         .map_err(|error| error.before_anything(&goal.record.snapshot.id))
@@ -74,13 +78,10 @@ fn restore_in_place<B: Restorable>(
     recover(workspace)?;
     let repository = prepare_repository(backend, workspace, options)?;
 
+    let mut guard_options = guard_options(options);
+    include_made(workspace, goal, &mut guard_options)?;
     let guard = backend
-        .capture(
-            workspace,
-            &guard_options(options),
-            &goal.keep(),
-            Publish::Yes,
-        )
+        .capture(workspace, &guard_options, &goal.keep(), Publish::Yes)
         .map_err(RestoreError::Guard)?;
     let plan = goal
         .plan(backend, workspace, &guard)
@@ -92,7 +93,7 @@ fn restore_in_place<B: Restorable>(
     if plan.is_empty() && !has_repository_work {
         return Ok(RestoreOutcome {
             restored: Vec::new(),
-            leftover_ignored: goal.leftover_ignored(guard.record()),
+            leftover_ignored: goal.leftover_ignored(guard.record(), &plan.skipped, None),
             guard: guard.record().snapshot.clone(),
             // Nothing was done, so nothing has to be looked at again.
             result: guard.record().snapshot.clone(),
@@ -113,7 +114,7 @@ fn restore_in_place<B: Restorable>(
     let skipped = all_skipped(&plan, &carried.skipped, &left, guard.record());
     Ok(RestoreOutcome {
         restored: restored(&plan, guard.record(), &skipped),
-        leftover_ignored: goal.leftover_ignored(guard.record()),
+        leftover_ignored: goal.leftover_ignored(guard.record(), &skipped, Some(&left)),
         plan,
         guard: guard.record().snapshot.clone(),
         result: result.record().snapshot.clone(),
@@ -175,12 +176,26 @@ pub(crate) fn recover(workspace: &LockedWorkspace) -> Result<Recovery, RestoreEr
             found.journal.remove().map_err(RestoreError::Prepare)?;
         }
         State::Staging => {
+            Remembered::of(store)
+                .forget_made(&staging.guard)
+                .map_err(RestoreError::Prepare)?;
             area::discard(&staging, store).map_err(RestoreError::Prepare)?;
             found.journal.remove().map_err(RestoreError::Prepare)?;
             recovery.discarded += 1;
         }
     }
     Ok(recovery)
+}
+
+/// Lets a capture see what is to be taken back, though a rule ignores it.
+fn include_made(
+    workspace: &Workspace,
+    goal: &Goal,
+    options: &mut SnapshotOptions,
+) -> Result<(), RestoreError> {
+    let made = goal.made_since(workspace);
+    options.include.extend(made.map_err(RestoreError::Prepare)?);
+    Ok(())
 }
 
 /// How the guard is taken. Without its content there would be no way back.
@@ -282,7 +297,7 @@ fn carry_out<B: Restorable>(
         plan,
         guard: &guard.record().snapshot.id,
         modes: &goal.record.modes,
-        seen: &|path| guard.stat(path),
+        seen: &|path| guard.seen(path),
         hidden: &|path| match coverage.covers(path) {
             Some(omission) if omission.reason != OmissionReason::Sparse => {
                 SkipReason::Omitted(omission.reason)
@@ -305,12 +320,21 @@ fn carry_out<B: Restorable>(
             workspace.disk_path(),
         )(gone)));
     }
+    if let Err(error) = remember(&staged, &root, store, plan, goal, guard.record()) {
+        // Best effort, as above.
+        let _ = staged.discard(store);
+        return Err(error);
+    }
     // The repository stays locked until its part is done.
     let repository_plan = repository.as_ref().map(|r| r.plan.clone());
     let committed = staged
         .commit(store, plan, repository_plan)
         .map_err(|error| match error {
-            CommitError::Refused(source) => RestoreError::Prepare(source),
+            CommitError::Refused(source) => {
+                // Best effort: what it names is not there.
+                let _ = Remembered::of(store).forget_made(&guard.record().snapshot.id);
+                RestoreError::Prepare(source)
+            }
             CommitError::Undecided(source) => RestoreError::Apply(source),
         })?;
     skipped.extend(committed.apply(&root).map_err(RestoreError::Apply)?);
@@ -321,6 +345,28 @@ fn carry_out<B: Restorable>(
         skipped,
         repository: outcome,
     })
+}
+
+/// Writes down what later restores have to know of this one, while nothing was touched.
+fn remember(
+    staged: &Staged,
+    root: &Root,
+    store: &Path,
+    plan: &RestorePlan,
+    goal: &Goal,
+    guard: &Record,
+) -> Result<(), RestoreError> {
+    let remembered = Remembered::of(store);
+    let made = staged.made().map_err(RestoreError::Prepare)?;
+    remembered
+        .keep_made(&guard.snapshot, &made)
+        .map_err(RestoreError::Prepare)?;
+    remembered
+        .spare(root, goal.spares(root, guard, plan))
+        .map_err(|error| match error {
+            StoreError::Io(source) => RestoreError::Prepare(source),
+            error => RestoreError::Store(error),
+        })
 }
 
 fn stage_error(error: StageError, target: &SnapshotId) -> RestoreError {

@@ -13,7 +13,7 @@ use crate::record::Record;
 use crate::snapshot::SnapshotId;
 use crate::tree::{Change, ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
-use crate::worktree::stat_cache::EntryStat;
+use crate::worktree::journal::Seen;
 
 /// What the shared order of a restore needs from a backend.
 pub(crate) trait Restorable {
@@ -108,9 +108,9 @@ pub(crate) trait Captured {
     /// The record as it was published, or would have been.
     fn record(&self) -> &Record;
 
-    /// What `lstat` said of the captured file or link at `path` when its content was known to be
-    /// what the record says; `None` if it is not on disk or was not captured.
-    fn stat(&self, path: &RelPath) -> Option<EntryStat>;
+    /// The content of the captured file or link at `path`, and what `lstat` said of it when that
+    /// was known; `None` if it is not on disk or was not captured.
+    fn seen(&self, path: &RelPath) -> Option<Seen>;
 }
 
 /// Whether a capture becomes a snapshot.

@@ -21,7 +21,8 @@ use crate::path::RelPath;
 use crate::restore::{SkipReason, Skipped};
 use crate::worktree::area::{self, Area};
 use crate::worktree::faults;
-use crate::worktree::journal::{Action, Intent, Journal, Staging, Step};
+use crate::worktree::journal::{Action, Intent, Journal, Seen, Staging, Step};
+use crate::worktree::read;
 use crate::worktree::root::{self, Root, Stat};
 use crate::worktree::stat_cache::EntryStat;
 
@@ -272,7 +273,7 @@ impl Hand<'_> {
         }
         match (self.step.expected, self.look(parent.as_fd(), name)?) {
             (None, None) => self.put(staged, parent.as_fd(), name),
-            (Some(expected), Some(now)) if expected == EntryStat::of(&now) => {
+            (Some(seen), Some(now)) if is_unchanged(&seen, &now, parent.as_fd(), name) => {
                 self.exchange(staged, parent.as_fd(), name, inode)
             }
             // Where two cannot be exchanged, the old one is moved away first.
@@ -390,13 +391,12 @@ impl Hand<'_> {
     /// Whether a displaced entry is what the guard saw. A rename changes its ctime, and on some
     /// overlays its inode.
     fn is_as_seen(&self, displaced: &Stat) -> bool {
-        self.step.expected.is_some_and(|expected| {
-            let now = EntryStat::of(displaced);
+        self.step.expected.is_some_and(|seen| {
             EntryStat {
-                ctime_ns: expected.ctime_ns,
-                inode: expected.inode,
-                ..now
-            } == expected
+                ctime_ns: seen.stat.ctime_ns,
+                inode: seen.stat.inode,
+                ..EntryStat::of(displaced)
+            } == seen.stat
         })
     }
 
@@ -410,7 +410,7 @@ impl Hand<'_> {
         };
         match (self.step.expected, self.look(parent.as_fd(), name)?) {
             (_, None) => Ok(Done::Yes),
-            (Some(expected), Some(now)) if expected == EntryStat::of(&now) => {
+            (Some(seen), Some(now)) if is_unchanged(&seen, &now, parent.as_fd(), name) => {
                 self.move_to_trash(parent.as_fd(), name)
             }
             _ => Ok(CHANGED),
@@ -527,7 +527,10 @@ impl Hand<'_> {
         if now.permissions() == to {
             return Ok(Done::Yes);
         }
-        let is_as_seen = self.step.expected.is_none_or(|e| e == EntryStat::of(&now))
+        let is_as_seen = self
+            .step
+            .expected
+            .is_none_or(|seen| seen.stat == EntryStat::of(&now))
             && from.is_none_or(|from| now.permissions() == from);
         if !is_as_seen {
             return Ok(CHANGED);
@@ -553,6 +556,25 @@ impl Hand<'_> {
             None => Done::Yes,
         }
     }
+}
+
+/// Whether what is at a place is what the guard saw there.
+///
+/// To rename or unlink one name of a file changes the inode's ctime, and so what its other names
+/// show. Where nothing else differs the content decides.
+fn is_unchanged(seen: &Seen, now: &Stat, directory: BorrowedFd<'_>, name: &[u8]) -> bool {
+    let now = EntryStat::of(now);
+    if now == seen.stat {
+        return true;
+    }
+    let is_same_inode = EntryStat {
+        ctime_ns: seen.stat.ctime_ns,
+        ..now
+    } == seen.stat;
+    is_same_inode
+        && seen
+            .content
+            .is_none_or(|id| read::holds(directory, name, &id))
 }
 
 /// Sets permission bits through a descriptor that may have been opened without any permission.

@@ -19,6 +19,7 @@ use crate::error::PathError;
 use crate::path::RelPath;
 use crate::snapshot::SnapshotId;
 use crate::worktree::journal::{OperationId, Staging};
+use crate::worktree::remembered::Remembered;
 use crate::worktree::root::Root;
 use crate::worktree::{durable, faults};
 
@@ -54,7 +55,8 @@ pub(crate) fn reap(staging: &Staging, store: &Path) -> Result<(), PathError> {
     remove_file(&directory.join(INDEX))
 }
 
-/// Removes what the restore with this guard displaced. With none it does nothing.
+/// Removes what the restores with these guards displaced, and what is remembered of them. With none
+/// it does nothing.
 ///
 /// To be called when a guard is forgotten: until then the trash is a second copy of what the guard
 /// holds, with the owners, times and attributes that no snapshot has.
@@ -70,6 +72,7 @@ fn purge_trash(store: &Path, guard: &SnapshotId) -> Result<(), StoreError> {
     if let Some(directory) = trash_of(store, guard)? {
         remove_area(&directory)?;
     }
+    Remembered::of(store).forget_made(guard)?;
     Ok(forget_trash(store, guard)?)
 }
 

@@ -27,13 +27,14 @@ use crate::git::rollback::RepositoryPlan;
 use crate::path::RelPath;
 use crate::restore::PlanId;
 use crate::snapshot::SnapshotId;
-use crate::worktree::stat_cache::EntryStat;
+use crate::tree::ContentId;
+use crate::worktree::stat_cache::{CachedEntry, EntryStat};
 use crate::worktree::{durable, faults};
 
 /// The name of the journal in the store.
 const FILE: &str = "restore.journal";
 const MAGIC: [u8; 8] = *b"SFRSTJ\r\n";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const HEADER_BYTES: usize = 8 + 4 + 16 + 1 + 4 + 4;
 const CHECKSUM_BYTES: usize = blake3::OUT_LEN;
 /// Bounds what is allocated for one frame. Steps are spread over as many frames as they need.
@@ -94,8 +95,26 @@ pub(crate) struct Step {
     pub(crate) path: RelPath,
     /// What must be there for the step to be carried out; `None`: nothing, or for the modes of
     /// directories anything.
-    pub(crate) expected: Option<EntryStat>,
+    pub(crate) expected: Option<Seen>,
     pub(crate) action: Action,
+}
+
+/// What the guard saw of an entry, by which it is known again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Seen {
+    pub(crate) stat: EntryStat,
+    /// What it held; `None` for a special file, which holds nothing.
+    pub(crate) content: Option<ContentId>,
+}
+
+impl Seen {
+    /// A file or link as a capture has it.
+    pub(crate) fn of(entry: &CachedEntry) -> Self {
+        Self {
+            stat: entry.stat,
+            content: Some(entry.id),
+        }
+    }
 }
 
 /// What a step does. What it displaces goes to the trash under the number of the step.
@@ -462,17 +481,20 @@ mod tests {
     }
 
     fn steps(count: u64) -> Vec<Step> {
-        let stat = EntryStat {
-            size: 1,
-            mtime_ns: -5,
-            ctime_ns: i64::MAX,
-            inode: 3,
-            mode: 0o100_644,
+        let seen = Seen {
+            stat: EntryStat {
+                size: 1,
+                mtime_ns: -5,
+                ctime_ns: i64::MAX,
+                inode: 3,
+                mode: 0o100_644,
+            },
+            content: Some(ContentId::Sha1([7; 20])),
         };
         (0..count)
             .map(|n| Step {
                 path: RelPath::new(format!("dir/{n}").into_bytes()).unwrap(),
-                expected: n.is_multiple_of(2).then_some(stat),
+                expected: n.is_multiple_of(2).then_some(seen),
                 action: match n % 5 {
                     0 => Action::Place { inode: n },
                     1 => Action::Remove,

@@ -9,6 +9,7 @@ pub(crate) mod faults;
 pub(crate) mod journal;
 pub(crate) mod modes;
 pub(crate) mod read;
+pub(crate) mod remembered;
 pub(crate) mod root;
 pub(crate) mod staging;
 pub(crate) mod stat_cache;

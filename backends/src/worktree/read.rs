@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use crate::backend::{Interrupt, SnapshotError};
 use crate::coverage::OmissionReason;
+use crate::git::{ObjectHasher, ObjectId, ObjectKind};
 use crate::tree::ContentId;
 use crate::worktree::root::{self, Stat};
 
@@ -146,6 +147,60 @@ pub(crate) fn link(
         }
     }
     Ok(Reading::Omitted(OmissionReason::Unstable))
+}
+
+/// Whether the regular file or link `name` in `directory` holds what `id` says. Nothing is kept of
+/// it, and nothing waited for: what cannot be read is not known to hold it.
+pub(crate) fn holds(directory: BorrowedFd<'_>, name: &[u8], id: &ContentId) -> bool {
+    let digest = Digest { like: *id };
+    let interrupt = Interrupt::never();
+    let reading = match root::lstat_at(directory, name).map(|stat| stat.file_type()) {
+        Ok(FileType::Symlink) => link(directory, name, &digest),
+        Ok(FileType::RegularFile) => file(directory, name, &digest, &interrupt),
+        _ => return false,
+    };
+    matches!(reading, Ok(Reading::Read { id: found, .. }) if found == *id)
+}
+
+/// Hashes content the way that some id was made, and keeps none of it.
+struct Digest {
+    like: ContentId,
+}
+
+impl ContentSink for Digest {
+    fn file(&self, size: u64, content: &mut dyn Content) -> Result<Option<ContentId>, SinkError> {
+        let mut sha1 = ObjectHasher::new(ObjectKind::Blob, size);
+        let mut blake3 = blake3::Hasher::new();
+        let mut buffer = vec![0; 64 * 1024];
+        let mut total = 0;
+        loop {
+            let read = content.read(&mut buffer).map_err(SinkError::Read)?;
+            if read == 0 {
+                break;
+            }
+            match self.like {
+                ContentId::Sha1(_) => sha1.update(&buffer[..read]),
+                ContentId::Blake3(_) => drop(blake3.update(&buffer[..read])),
+            }
+            total += read as u64;
+        }
+        Ok((total == size)
+            .then(|| match self.like {
+                ContentId::Sha1(_) => sha1.finish().ok().map(ContentId::from),
+                ContentId::Blake3(_) => Some(ContentId::Blake3(*blake3.finalize().as_bytes())),
+            })
+            .flatten())
+    }
+
+    fn link(&self, text: &[u8]) -> Result<ContentId, SinkError> {
+        Ok(match self.like {
+            // A text that is half of a collision is not known to be the other half.
+            ContentId::Sha1(_) => ObjectId::of(ObjectKind::Blob, text)
+                .unwrap_or(ObjectId([0; 20]))
+                .into(),
+            ContentId::Blake3(_) => ContentId::Blake3(*blake3::hash(text).as_bytes()),
+        })
+    }
 }
 
 fn unopened(errno: Errno) -> Result<Reading, SinkError> {

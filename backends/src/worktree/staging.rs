@@ -25,7 +25,8 @@ use crate::snapshot::SnapshotId;
 use crate::tree::{ContentId, EntryKind, Modes};
 use crate::worktree::apply::Committed;
 use crate::worktree::area::{self, Area};
-use crate::worktree::journal::{Action, Intent, Journal, OperationId, Staging, Step};
+use crate::worktree::journal::{Action, Intent, Journal, OperationId, Seen, Staging, Step};
+use crate::worktree::remembered::Made;
 use crate::worktree::root::{self, Root, Stat};
 use crate::worktree::stat_cache::EntryStat;
 use crate::worktree::{durable, faults};
@@ -43,7 +44,7 @@ pub(crate) struct Request<'a> {
     /// The permission bits of directories that have to be made.
     pub(crate) modes: &'a Modes,
     /// What the guard saw of a captured path.
-    pub(crate) seen: &'a dyn Fn(&RelPath) -> Option<EntryStat>,
+    pub(crate) seen: &'a dyn Fn(&RelPath) -> Option<Seen>,
     /// Why a path is left alone when something that is no directory is above it.
     pub(crate) hidden: &'a dyn Fn(&RelPath) -> SkipReason,
     /// Writes the content with some id.
@@ -126,6 +127,21 @@ impl Staged {
         &self.skipped
     }
 
+    /// What will be put where nothing is, as it will be there.
+    pub(crate) fn made(&self) -> Result<Made, PathError> {
+        let staged = self.area.staged().expect("it was just made");
+        let is_new =
+            |step: &Step| matches!(step.action, Action::Place { .. }) && step.expected.is_none();
+        let steps = self.steps.iter().enumerate().filter(|(_, s)| is_new(s));
+        let made = steps.map(|(number, step)| {
+            let stat = root::lstat_at(staged, number.to_string().as_bytes()).map_err(
+                PathError::at("look at what was staged in", self.area.path()),
+            )?;
+            Ok((step.path.clone(), EntryStat::of(&stat)))
+        });
+        made.collect::<Result<Vec<_>, _>>().map(Made::new)
+    }
+
     /// Removes everything that was staged.
     pub(crate) fn discard(self, store: &Path) -> Result<(), PathError> {
         area::discard(self.area.staging(), store)?;
@@ -191,8 +207,8 @@ struct Draft<'a> {
     closed: BTreeMap<RelPath, u32>,
     /// Directories to be made, with their bits.
     made: BTreeMap<RelPath, u32>,
-    writes: Vec<(&'a PlannedWrite, Option<EntryStat>)>,
-    copies: Vec<(&'a ModeChange, EntryStat)>,
+    writes: Vec<(&'a PlannedWrite, Option<Seen>)>,
+    copies: Vec<(&'a ModeChange, Seen)>,
     steps: Vec<Step>,
     skipped: Vec<Skipped>,
 }
@@ -349,7 +365,7 @@ impl<'a> Draft<'a> {
 
     /// Puts the steps in order: what has to be opened up, removals from the deepest up, new
     /// directories from the top down, new entries, and permission bits from the deepest up.
-    fn collect(&mut self, removals: Vec<(&RelPath, EntryStat)>, mut modes: Vec<Step>) {
+    fn collect(&mut self, removals: Vec<(&RelPath, Seen)>, mut modes: Vec<Step>) {
         let step = |path: &RelPath, expected, action| Step {
             path: path.clone(),
             expected,
@@ -444,12 +460,15 @@ impl<'a> Draft<'a> {
     }
 
     /// The special file at `path`, if one is there.
-    fn special(&self, path: &RelPath) -> Result<Option<EntryStat>, PathError> {
+    fn special(&self, path: &RelPath) -> Result<Option<Seen>, PathError> {
         let root = self.request.root;
         match root.lstat(path) {
             Ok(stat) => Ok(match stat.file_type() {
                 FileType::RegularFile | FileType::Directory | FileType::Symlink => None,
-                _ => Some(EntryStat::of(&stat)),
+                _ => Some(Seen {
+                    stat: EntryStat::of(&stat),
+                    content: None,
+                }),
             }),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
             Err(errno) => Err(PathError::at("look at", root.disk_path(path))(errno)),
@@ -651,7 +670,7 @@ impl StagedFile<'_> {
     }
 
     /// Stages the file that is there, with other permission bits; answers with its inode.
-    fn copy(&self, change: &ModeChange, seen: &EntryStat) -> Result<u64, StageError> {
+    fn copy(&self, change: &ModeChange, seen: &Seen) -> Result<u64, StageError> {
         let root = self.draft.request.root;
         let (parent, name) = root.open_parent(self.path).map_err(self.at("open"))?;
         let mut source = root::open_file_at(parent.as_fd(), name).map_err(self.at("open"))?;
@@ -669,7 +688,7 @@ impl StagedFile<'_> {
                 tv_sec: 0,
                 tv_nsec: rustix::fs::UTIME_OMIT,
             },
-            last_modification: nanos(seen.mtime_ns),
+            last_modification: nanos(seen.stat.mtime_ns),
         };
         rustix::fs::futimens(&file, &times).map_err(self.at("stage"))?;
         self.finish(&file, change.to)

@@ -198,7 +198,7 @@ const CONVERSIONS: [Conversion; 8] = [
     ),
 ];
 
-// DESIGN 1.1: the worktree's exact bytes, also where git has forgotten that they are others
+// The worktree's exact bytes, also where git has forgotten that they are others
 #[test]
 fn a_file_that_was_converted_by_what_is_gone_is_read() {
     for (what, convert, forget) in CONVERSIONS {

@@ -1,7 +1,7 @@
 //! `restore`, and what is said about a restore, a rollback or an undo.
 
 use serde::Serialize;
-use stillframe::backends::{EntryKind, ModeChange, SkipReason};
+use stillframe::backends::{EntryKind, ModeChange, OmissionReason, SkipReason};
 use stillframe::{
     PlanId, RelPath, RestoreDocument, RestorePlan, RestoreRequest, RestoreStatus, Skipped,
     SnapshotId, WorkspaceOptions,
@@ -199,7 +199,13 @@ pub(super) fn rollback_story(document: &RestoreDocument) -> Vec<String> {
         RestoreStatus::Completed => format!("rolled back: {}", upshot(document)),
         _ => upshot(document),
     }];
-    lines.extend(document.skipped.iter().take(MAX_NAMED).map(kept));
+    // A build that was cleaned loses ignored files by the thousand; the others are told first.
+    let is_ignored = |s: &&Skipped| {
+        use OmissionReason::{Excluded, Ignored};
+        matches!(s.reason, SkipReason::Omitted(Ignored | Excluded))
+    };
+    let (ignored, others): (Vec<_>, Vec<_>) = document.skipped.iter().partition(is_ignored);
+    lines.extend(others.into_iter().chain(ignored).take(MAX_NAMED).map(kept));
     if document.skipped.len() > MAX_NAMED {
         lines.push(format!(
             "kept     {} more",
@@ -263,7 +269,8 @@ fn kept(skipped: &Skipped) -> String {
         SkipReason::NestedRepository => "a nested repository",
         SkipReason::Refused => "the system refused it",
         SkipReason::Omitted(reason) => {
-            return format!("kept     {} (not captured: {reason})", skipped.path);
+            // It may also be gone: nobody can put it back.
+            return format!("left     {} (not captured: {reason})", skipped.path);
         }
         _ => "left as it is",
     };
@@ -315,7 +322,7 @@ mod tests {
             format!(
                 "restored a\n\
                  kept     b (edited since)\n\
-                 kept     c (not captured: too_large)\n\
+                 left     c (not captured: too_large)\n\
                  kept     out (ignored; it came after the snapshot)\n\
                  1 path restored; what was there is kept as {}\n",
                 guard()
@@ -364,6 +371,18 @@ mod tests {
         let lines = rollback_story(&document(json!({"skipped": skipped})));
         assert_eq!(lines.len(), 12);
         assert_eq!(lines[11], "kept     10 paths more");
+    }
+
+    #[test]
+    fn the_story_of_a_rollback_tells_ignored_files_that_are_gone_last() {
+        let mut skipped: Vec<Value> = (10..30)
+            .map(|n| json!({"path": format!("f{n}.o"), "reason": "ignored"}))
+            .collect();
+        skipped.push(json!({"path": "g", "reason": "too_large"}));
+        let lines = rollback_story(&document(json!({"skipped": skipped})));
+        assert_eq!(lines[1], "left     g (not captured: too_large)");
+        assert_eq!(lines[2], "left     f10.o (not captured: ignored)");
+        assert_eq!(lines.len(), 12);
     }
 
     #[test]

@@ -33,6 +33,7 @@ macro_rules! backend_contract {
             @promises $name, $new;
             restore_gives_back_every_path
             restore_gives_back_empty_directories_and_permission_bits
+            restore_gives_back_every_name_of_a_hard_linked_file
             restore_of_a_path_leaves_the_others
             restore_of_a_path_that_nobody_knows_touches_nothing
             restore_can_be_undone_by_its_guard
@@ -273,6 +274,57 @@ pub fn restore_gives_back_empty_directories_and_permission_bits(test: &mut TestB
         &view::worktree(&test.root()),
         "bits and empty directories",
     );
+}
+
+pub fn restore_gives_back_every_name_of_a_hard_linked_file(test: &mut TestBackend) {
+    let link = |test: &TestBackend, from: &str, to: &str| {
+        fs::hard_link(test.path(from), test.path(to)).unwrap();
+    };
+    test.write("a", "1\n");
+    link(test, "a", "b");
+    test.write("closed", "1\n");
+    link(test, "closed", "closed-too");
+    test.write("apart", "1\n");
+    symlink("a", test.path("text")).unwrap();
+    link(test, "text", "text-too");
+    let snapshot = test.snapshot();
+    let before = view::worktree(&test.root());
+
+    // In place, so that every name changes, and with names that came since.
+    test.write("a", "2\n");
+    link(test, "a", "a-new");
+    test.write("apart", "2\n");
+    link(test, "apart", "apart-new");
+    fs::set_permissions(test.path("closed"), fs::Permissions::from_mode(0o600)).unwrap();
+    link(test, "text", "text-new");
+    test.remove("text");
+    symlink("b", test.path("text")).unwrap();
+    let outside = test.directory.path().join("outside");
+    fs::hard_link(test.path("a"), &outside).unwrap();
+    let messed = view::worktree(&test.root());
+
+    let outcome = test.restore(&snapshot);
+    assert!(outcome.skipped.is_empty(), "{:?}", outcome.skipped);
+    view::same(&before, &view::worktree(&test.root()), "every name");
+    assert_eq!(
+        fs::read_to_string(&outside).unwrap(),
+        "2\n",
+        "a name outside keeps its bytes"
+    );
+
+    let back = test.restore(&outcome.guard);
+    assert!(back.skipped.is_empty(), "{:?}", back.skipped);
+    view::same(&messed, &view::worktree(&test.root()), "and back");
+
+    let goal = RestoreGoal::Undo {
+        before: outcome.guard.clone(),
+        after: outcome.result.clone(),
+        paths: None,
+    };
+    test.restore(&snapshot);
+    let undone = test.try_restore(&goal, |options| options).unwrap();
+    assert!(undone.skipped.is_empty(), "{:?}", undone.skipped);
+    view::same(&messed, &view::worktree(&test.root()), "by an undo as well");
 }
 
 pub fn restore_of_a_path_leaves_the_others(test: &mut TestBackend) {

@@ -57,6 +57,7 @@ impl<'a, 'q> Planner<'a, 'q> {
         let remove_directories = self.directories_to_remove();
         self.decide_modes();
         self.name_new_omissions();
+        self.name_lost_omissions();
         self.finish(make_directories, remove_directories)
     }
 
@@ -71,6 +72,13 @@ impl<'a, 'q> Planner<'a, 'q> {
         self.skipped.entry(path.clone()).or_insert(reason);
     }
 
+    /// Whether a rule protected `path`, or a directory above it, from an earlier restore.
+    fn is_spared(&self, path: &RelPath) -> bool {
+        let spared = self.question.spared;
+        let is_listed = |path: &RelPath| spared.binary_search(path).is_ok();
+        !spared.is_empty() && (is_listed(path) || ancestors(path).any(|p| is_listed(&p)))
+    }
+
     /// Whether `path` is, or lies in, a directory that is left alone as a whole.
     fn is_closed(&self, path: &RelPath) -> bool {
         !self.closed.is_empty()
@@ -78,12 +86,13 @@ impl<'a, 'q> Planner<'a, 'q> {
     }
 
     /// Repositories that came since the goal was captured are kept whole: their objects are in no
-    /// snapshot, and their files alone would be of little use.
+    /// snapshot, and their files alone would be of little use. Where the directory was there before,
+    /// what the goal captured in it is put back all the same.
     fn find_nested_repositories(&mut self) {
         let question = self.question;
         let mut found = Vec::new();
         for omission in question.current.coverage.omissions() {
-            if omission.reason != OmissionReason::GitDir || !self.is_new_omission(omission) {
+            if !is_repository(omission) || !self.is_new_omission(omission) {
                 continue;
             }
             let repository = omission
@@ -94,10 +103,10 @@ impl<'a, 'q> Planner<'a, 'q> {
                 // The file that belongs here is what cannot be put back, and is named for it.
                 continue;
             }
-            if repository.is_root() || self.goal_has_directory(&repository) {
-                self.skip(&omission.path, SkipReason::Omitted(OmissionReason::GitDir));
-            } else {
+            if !repository.is_root() {
                 found.push(repository);
+            } else if omission.reason == OmissionReason::GitDir {
+                self.skip(&omission.path, SkipReason::Omitted(OmissionReason::GitDir));
             }
         }
         self.closed.extend(found.iter().cloned());
@@ -209,6 +218,8 @@ impl<'a, 'q> Planner<'a, 'q> {
             };
             let protection = if let Some(omission) = goal.coverage.covers(path) {
                 Some(omission.reason)
+            } else if self.is_spared(path) {
+                Some(OmissionReason::Ignored)
             } else {
                 ignored.get(path).copied()
             };
@@ -277,12 +288,13 @@ impl<'a, 'q> Planner<'a, 'q> {
             }
         }
         let is_kept_below = !range_below(&self.kept, path).is_empty();
-        if is_kept_below || current.omits_below(path) {
-            let reason = if current
-                .coverage
-                .at(&path.join(b".git"))
-                .is_some_and(|o| o.reason == OmissionReason::GitDir)
-            {
+        let is_repository = current
+            .coverage
+            .at(&path.join(b".git"))
+            .is_some_and(is_repository);
+        let is_kept_empty = self.is_closed(path) && current.has_empty_at_or_below(path);
+        if is_kept_below || is_kept_empty || current.omits_below(path) {
+            let reason = if is_repository || self.is_closed(path) {
                 SkipReason::NestedRepository
             } else {
                 SkipReason::DirectoryNotEmpty
@@ -396,7 +408,8 @@ impl<'a, 'q> Planner<'a, 'q> {
                 change_at(undo.changes, path).is_some_and(|c| c.old.is_some())
             };
             if undo.is_some_and(was_file) && !self.removals.contains_key(path) {
-                self.skip(path, SkipReason::EditedSince);
+                let kept = self.kept.get(path).copied();
+                self.skip(path, kept.unwrap_or(SkipReason::EditedSince));
                 continue;
             }
             if let Err(reason) = self.room_for_directory(path) {
@@ -430,7 +443,7 @@ impl<'a, 'q> Planner<'a, 'q> {
         Ok(())
     }
 
-    fn directories_to_remove(&self) -> Vec<RelPath> {
+    fn directories_to_remove(&mut self) -> Vec<RelPath> {
         let Question {
             current,
             goal,
@@ -458,6 +471,15 @@ impl<'a, 'q> Planner<'a, 'q> {
                 && !self.is_closed(path)
                 && undo.is_none_or(|undo| Self::after_has_directory(undo, path))
         });
+        let spared: Vec<RelPath> = candidates
+            .iter()
+            .filter(|path| self.is_spared(path))
+            .cloned()
+            .collect();
+        for path in &spared {
+            self.skip(path, SkipReason::Omitted(OmissionReason::Ignored));
+            candidates.remove(path);
+        }
         let mut removed = BTreeSet::new();
         for path in candidates.into_iter().rev() {
             let left = below(current.empty_directories, &path, |p| p);
@@ -530,6 +552,23 @@ impl<'a, 'q> Planner<'a, 'q> {
         }
     }
 
+    /// Names what the goal left out and is gone since, or another thing: nobody can put it back.
+    ///
+    /// That an ignored file is another one by now is what ignored files are for, and is not named.
+    fn name_lost_omissions(&mut self) {
+        let question = self.question;
+        for omission in question.goal.coverage.omissions() {
+            let is_lost = self.in_scope(&omission.path)
+                && question.current.has_lost(omission, question.changes)
+                && question
+                    .undo
+                    .is_none_or(|undo| undo.after.has_lost(omission, undo.changes));
+            if is_lost {
+                self.skip(&omission.path, SkipReason::Omitted(omission.reason));
+            }
+        }
+    }
+
     fn finish(
         mut self,
         make_directories: Vec<(RelPath, u32)>,
@@ -558,6 +597,13 @@ impl<'a, 'q> Planner<'a, 'q> {
         plan.id = PlanId::of_digest(&digest(&plan));
         plan
     }
+}
+
+/// Whether an omission is a repository's own directory or file. The hash backend excludes the
+/// directory by its name.
+fn is_repository(omission: &Omission) -> bool {
+    omission.reason == OmissionReason::GitDir
+        || (omission.reason == OmissionReason::Excluded && omission.path.name() == b".git")
 }
 
 /// What became of a path after the operation that an undo takes back.

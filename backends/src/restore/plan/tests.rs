@@ -217,6 +217,7 @@ fn plan_between(current: &World, goal: &World, after: Option<&World>) -> Restore
         goal_directories: &goal_directories,
         same: &same,
         ignored: &BTreeMap::new(),
+        spared: &[],
         scope: &[],
         undo: after
             .zip(operation.as_ref())
@@ -412,6 +413,7 @@ fn a_goal_that_no_worktree_can_be_is_refused() {
             goal_directories: &BTreeSet::new(),
             same: &[],
             ignored: &BTreeMap::new(),
+            spared: &[],
             scope: &[],
             undo: None,
         })

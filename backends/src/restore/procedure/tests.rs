@@ -229,6 +229,127 @@ fn an_edited_ignore_file_neither_hides_an_edit_nor_a_new_file() {
 }
 
 #[test]
+fn what_a_rule_protected_is_not_removed_by_the_next_restore_either() {
+    let mut stage = Stage::new();
+    stage.write("a", "captured\n");
+    let mut options = stage.options();
+    options.captured_at -= jiff::SignedDuration::from_secs(1);
+    let earlier = stage.snapshot_with(&options);
+    let snapshot = stage.snapshot();
+    stage.write("a", "edited\n");
+    stage.write("secret.env", "key\n");
+    stage.write("data/results", "hours of work\n");
+    fs::create_dir_all(stage.path("void/inner")).unwrap();
+    stage.write(".gitignore", "secret.env\ndata\nvoid\n");
+
+    let outcome = stage.restore(&snapshot);
+    assert!(!stage.has(".gitignore"), "the rule came after the snapshot");
+    let leftover = ["data", "secret.env", "void"].map(rel);
+    assert_eq!(outcome.leftover_ignored, leftover);
+    assert_eq!(outcome.skipped, []);
+    let once = stage.view();
+    assert!(once.contains_key("data/results") && once.contains_key("void/inner"));
+
+    for target in [&snapshot, &snapshot, &earlier] {
+        let again = stage.restore(target);
+        assert_eq!(again.restored, []);
+        assert_eq!(stage.view(), once);
+        assert!(again.plan.is_empty());
+        let named = ["data/results", "secret.env", "void", "void/inner"];
+        let reason = omitted(OmissionReason::Ignored);
+        assert_eq!(again.skipped, named.map(|path| skipped(path, reason)));
+    }
+    // Another file of that name is not the one that was protected, and a later capture knows.
+    fs::write(stage.path("other"), "another\n").unwrap();
+    fs::rename(stage.path("other"), stage.path("secret.env")).unwrap();
+    stage.restore(&snapshot);
+    assert!(!stage.has("secret.env"));
+    let mut later = stage.options();
+    later.captured_at += jiff::SignedDuration::from_secs(1);
+    let later = stage.snapshot_with(&later);
+    stage.write("data/by-a-run", "new\n");
+    stage.restore(&later);
+    assert!(!stage.has("data/by-a-run") && stage.has("data/results"));
+}
+
+#[test]
+fn the_guard_leads_back_though_its_rules_ignore_what_the_restore_made() {
+    let mut stage = Stage::new();
+    stage.write("x.log", "captured\n");
+    stage.write("a/y.log", "captured\n");
+    let snapshot = stage.snapshot();
+    let before = stage.view();
+    stage.remove("x.log");
+    stage.remove("a");
+    stage.write("a", "precious\n");
+    stage.write(".gitignore", "*.log\n");
+    let messed = stage.view();
+
+    let outcome = stage.restore(&snapshot);
+    assert_eq!(stage.view(), before);
+    let undo = |outcome: &RestoreOutcome| RestoreGoal::Undo {
+        before: outcome.guard.clone(),
+        after: outcome.result.clone(),
+        paths: Some(outcome.restored.clone()),
+    };
+    let undone = stage
+        .restore_goal(&undo(&outcome), RepositoryRestore::Nothing)
+        .unwrap();
+    assert_eq!(
+        (stage.view(), undone.skipped.clone()),
+        (messed.clone(), vec![])
+    );
+    let redone = stage
+        .restore_goal(&undo(&undone), RepositoryRestore::Nothing)
+        .unwrap();
+    assert_eq!((stage.view(), redone.skipped), (before, vec![]), "a redo");
+    // A rule that came since does not make strangers of them either.
+    stage.write(".gitignore", "*.log\n# and more\n");
+    let back = stage.restore(&redone.guard);
+    assert_eq!((stage.view(), back.skipped), (messed, vec![]), "the guard");
+}
+
+#[test]
+fn what_was_edited_since_a_restore_made_it_is_protected_by_the_rules_again() {
+    let mut stage = Stage::new();
+    stage.write("x.log", "captured\n");
+    let snapshot = stage.snapshot();
+    stage.remove("x.log");
+    stage.write(".gitignore", "*.log\n");
+    let outcome = stage.restore(&snapshot);
+    stage.write("x.log", "edited since\n");
+
+    let back = stage.restore(&outcome.guard);
+
+    assert_eq!(stage.read("x.log"), "edited since\n");
+    let reason = omitted(OmissionReason::Ignored);
+    assert_eq!(back.skipped, [skipped("x.log", reason)]);
+}
+
+#[test]
+fn what_a_rule_hid_in_a_directory_of_before_is_listed_and_the_directory_is_not() {
+    let mut stage = Stage::new();
+    stage.write("a", "captured\n");
+    stage.write(".gitignore", "*.log\n");
+    stage.write("b/k.log", "there before\n");
+    for path in ["e", "f"] {
+        fs::create_dir(stage.path(path)).unwrap();
+    }
+    let snapshot = stage.snapshot();
+    stage.write(".gitignore", "b\ne\nf\n");
+    stage.write("b/new", "came since\n");
+    stage.write("f/new", "came since\n");
+
+    let outcome = stage.restore(&snapshot);
+
+    assert!(stage.has("b/new") && stage.has("b/k.log") && stage.has("f/new"));
+    assert_eq!(outcome.leftover_ignored, ["b/new", "f/new"].map(rel));
+    assert_eq!(outcome.skipped, []);
+    let again = stage.restore(&snapshot);
+    assert!(again.plan.is_empty() && stage.has("b/new"));
+}
+
+#[test]
 fn a_file_above_the_limit_survives_and_is_named() {
     let mut stage = Stage::new();
     stage.write("grows", "small\n");
@@ -264,6 +385,80 @@ fn a_file_that_the_target_left_out_is_not_removed_once_it_is_captured() {
     assert!(stage.has("large"));
     let reason = omitted(OmissionReason::TooLarge);
     assert_eq!(outcome.skipped, [skipped("large", reason)]);
+}
+
+/// A workspace with something of every kind that a capture leaves out, and a snapshot of it.
+fn left_out() -> (Stage, Snapshot) {
+    let stage = Stage::new();
+    stage.write(".gitignore", "*.log\ncache\n");
+    stage.write("kept.log", "ignored\n");
+    stage.write("gone.log", "ignored\n");
+    stage.write("cache/x", "ignored\n");
+    stage.write("grown", &"large\n".repeat(100));
+    stage.write("gone", &"large\n".repeat(100));
+    stage.write("same", &"large\n".repeat(100));
+    stage.write("dir/gone", &"large\n".repeat(100));
+    stage.write("inner/file", "captured\n");
+    stage.write("inner/.git/HEAD", "ref: refs/heads/main\n");
+    stage.fifo("pipe");
+    let mut options = stage.options();
+    options.max_untracked_file_bytes = 100;
+    let snapshot = stage.snapshot_with(&options);
+    (stage, snapshot)
+}
+
+#[test]
+fn what_the_target_left_out_and_is_gone_or_another_is_named() {
+    let (mut stage, snapshot) = left_out();
+    stage.write("kept.log", "edited, which is what ignored files are for\n");
+    stage.write("grown", &"large\n".repeat(101));
+    for path in ["gone.log", "cache", "gone", "dir", "pipe", "inner"] {
+        stage.remove(path);
+    }
+    stage.write("dir", "a file\n");
+    let mut options = RestoreOptions::new(stage.options());
+    options.guard.max_untracked_file_bytes = 100;
+
+    let goal = Stage::goal(&snapshot);
+    let outcome = restore(&stage.backend, &mut stage.workspace, &goal, &options).unwrap();
+
+    let (too_large, ignored) = (OmissionReason::TooLarge, OmissionReason::Ignored);
+    assert_eq!(stage.read("inner/file"), "captured\n");
+    let named = [
+        skipped("cache", omitted(ignored)),
+        skipped("dir/gone", omitted(too_large)),
+        skipped("gone", omitted(too_large)),
+        skipped("gone.log", omitted(ignored)),
+        skipped("grown", omitted(too_large)),
+        skipped("inner/.git", omitted(OmissionReason::GitDir)),
+        skipped("pipe", omitted(OmissionReason::Special)),
+    ];
+    assert_eq!(outcome.skipped, named);
+    let again = restore(&stage.backend, &mut stage.workspace, &goal, &options).unwrap();
+    assert_eq!((again.restored, again.skipped), (Vec::new(), named.into()));
+}
+
+#[test]
+fn an_undo_names_what_was_left_out_only_where_the_operation_lost_it() {
+    let (mut stage, before) = left_out();
+    stage.remove("gone.log");
+    stage.write("inner/file", "by the operation\n");
+    let mut options = RestoreOptions::new(stage.options());
+    options.guard.max_untracked_file_bytes = 100;
+    let after = stage.snapshot_with(&options.guard);
+    stage.remove("kept.log");
+    stage.write("grown", &"large\n".repeat(101));
+    let goal = RestoreGoal::Undo {
+        before,
+        after,
+        paths: None,
+    };
+
+    let outcome = restore(&stage.backend, &mut stage.workspace, &goal, &options).unwrap();
+
+    assert_eq!(outcome.restored, [rel("inner/file")]);
+    let reason = omitted(OmissionReason::Ignored);
+    assert_eq!(outcome.skipped, [skipped("gone.log", reason)]);
 }
 
 #[test]
@@ -339,6 +534,37 @@ fn another_name_of_a_hard_linked_file_keeps_its_bytes_and_its_mode() {
         "its content did not change, so its time does not"
     );
     assert_eq!(outcome.skipped, []);
+}
+
+#[test]
+fn a_name_that_changed_meanwhile_is_kept_though_its_other_name_is_put_back() {
+    let mut stage = Stage::new();
+    stage.write("a", "captured\n");
+    stage.write("b", "captured\n");
+    let snapshot = stage.snapshot();
+    stage.write("a", "edited 1\n");
+    stage.remove("b");
+    fs::hard_link(stage.path("a"), stage.path("b")).unwrap();
+    let path = stage.path("b");
+    let times = fs::metadata(&path).unwrap();
+    stage.meanwhile(move || {
+        fs::write(&path, "edited 2\n").unwrap();
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        file.set_modified(times.modified().unwrap()).unwrap();
+    });
+
+    let outcome = stage.restore(&snapshot);
+
+    assert_eq!(
+        [stage.read("a"), stage.read("b")],
+        ["edited 2\n", "edited 2\n"],
+        "equal in all but the content, which nobody has"
+    );
+    let reason = SkipReason::ChangedMeanwhile;
+    assert_eq!(
+        outcome.skipped,
+        [skipped("a", reason), skipped("b", reason)]
+    );
 }
 
 #[test]
@@ -447,16 +673,20 @@ fn a_nested_repository_that_came_since_is_kept_whole() {
     stage.write("vendor/lib/inner/.git/HEAD", "ref: refs/heads/main\n");
     stage.write("known/.git/HEAD", "ref: refs/heads/main\n");
     stage.write("known/file", "edited\n");
+    stage.write("known/theirs/b", "theirs\n");
+    fs::create_dir(stage.path("known/empty")).unwrap();
 
     let outcome = stage.restore(&snapshot);
 
     assert_eq!(stage.read("vendor/lib/src/a"), "theirs\n");
     assert!(stage.has("vendor/lib/inner/.git/HEAD"));
     assert_eq!(stage.read("known/file"), "captured\n");
+    assert_eq!(stage.read("known/theirs/b"), "theirs\n");
+    assert!(stage.has("known/empty"));
     assert_eq!(
         outcome.skipped,
         [
-            skipped("known/.git", omitted(OmissionReason::GitDir)),
+            skipped("known", SkipReason::NestedRepository),
             skipped("vendor/lib", SkipReason::NestedRepository)
         ]
     );
@@ -1039,6 +1269,8 @@ fn a_workspace_that_was_swapped_is_not_written_to() {
 fn every_kind() -> (Stage, Snapshot) {
     let stage = Stage::new();
     stage.write("edited", "before\n");
+    stage.write("linked", "before\n");
+    fs::hard_link(stage.path("linked"), stage.path("linked-too")).unwrap();
     stage.write("gone", "before\n");
     stage.write("deep/er/gone", "before\n");
     stage.write("became-directory", "before\n");
@@ -1051,6 +1283,8 @@ fn every_kind() -> (Stage, Snapshot) {
     stage.chmod("empty", 0o750);
     let snapshot = stage.snapshot();
     stage.write("edited", "after\n");
+    stage.write("linked", "after\n");
+    fs::hard_link(stage.path("linked"), stage.path("linked-again")).unwrap();
     stage.remove("gone");
     stage.remove("deep");
     stage.remove("became-directory");
@@ -1133,8 +1367,10 @@ fn a_recovery_that_dies_at_any_call_is_finished_by_the_next() {
     for call in (0..all_calls).step_by(7) {
         for inner in 0.. {
             let (mut stage, snapshot) = every_kind();
-            let (first, _) = faults::with(Fault::StopBefore(call), || stage.try_restore(&snapshot));
-            let was_intended = first.as_ref().is_err_and(RestoreError::touched);
+            let _ = faults::with(Fault::StopBefore(call), || stage.try_restore(&snapshot));
+            // Asked of the journal: an intent that failed to be written may be there or not.
+            let left = journal::find(stage.workspace.store_path()).unwrap();
+            let was_intended = left.is_some_and(|left| matches!(left.state, State::Intended(..)));
             let (_, calls) = faults::with(Fault::StopBefore(inner), || recover(&stage.workspace));
             recover(&stage.workspace).unwrap();
             if was_intended {
