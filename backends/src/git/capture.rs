@@ -27,10 +27,13 @@ use crate::snapshot::{BackendKind, Snapshot};
 use crate::tree::{ContentId, EntryKind};
 use crate::workspace::LockedWorkspace;
 use crate::worktree::durable;
+use crate::worktree::faults::Seam;
 use crate::worktree::modes;
 use crate::worktree::read::{self, Content, ContentSink, Reading, SinkError};
 use crate::worktree::root::Root;
-use crate::worktree::stat_cache::{self, EntryStat, Flags, IndexStamp, OnDisk, StatCache, is_racy};
+use crate::worktree::stat_cache::{
+    self, CachedEntry, EntryStat, Flags, IndexStamp, OnDisk, StatCache, is_racy,
+};
 use crate::worktree::walk::{self, Clock, WalkOptions, Walked};
 
 /// The name of the alternate index in the store.
@@ -110,12 +113,12 @@ pub(crate) fn capture(
     let pack = store.writer()?;
     let sink = GitSink { store, pack: &pack };
 
-    let has_new_index = match repository {
+    let (has_new_index, index_bytes) = match repository {
         Some(repository) => {
             let clock = Clock::of(&root);
-            read_index(repository, store, &pack, &clock, &mut cache)?
+            read_index(repository, store, &clock, &mut cache)?
         }
-        None => cache.index.take().is_some(),
+        None => (cache.index.take().is_some(), None),
     };
     let rules = GitRules::new(&root, repository, store, &cache, options, keep)?;
     let walk_options = WalkOptions {
@@ -125,8 +128,27 @@ pub(crate) fn capture(
         interrupt: &options.interrupt,
         progress: options.progress.as_deref(),
     };
-    let mut walked = walk::walk(&root, &rules, &sink, &walk_options)
-        .map_err(|error| rules.failure().unwrap_or(error))?;
+    let seam = Seam::of_this_thread();
+    let keep_index = || match &index_bytes {
+        Some((id, bytes)) => pack.add(ObjectKind::Blob, *id, bytes),
+        None => Ok(()),
+    };
+    let mut walked = std::thread::scope(|scope| {
+        // An index of a large repository takes as long to compress as all files to look at.
+        let helper = std::thread::Builder::new().spawn_scoped(scope, || {
+            seam.enter();
+            keep_index()
+        });
+        let walked = walk::walk(&root, &rules, &sink, &walk_options)
+            .map_err(|error| rules.failure().unwrap_or(error))?;
+        let kept = match helper.map(std::thread::ScopedJoinHandle::join) {
+            Ok(Ok(kept)) => kept,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(_) => keep_index(),
+        };
+        kept.map_err(StoreError::from)?;
+        Ok::<_, SnapshotError>(walked)
+    })?;
     let trees = borrow(
         repository,
         store,
@@ -319,19 +341,20 @@ pub(crate) fn sha1(id: &ContentId) -> Option<ObjectId> {
 }
 
 /// Brings the cache into agreement with the user's index, if that is another than last time.
+///
+/// Answers whether it was, and with the bytes of the index if the store does not have them.
 fn read_index(
     repository: &UserRepository,
     store: &Store,
-    pack: &PackWriter,
     clock: &Clock,
     cache: &mut StatCache,
-) -> Result<bool, SnapshotError> {
+) -> Result<(bool, Option<(ObjectId, Vec<u8>)>), SnapshotError> {
     let Some(stat) = repository.index_stat()? else {
         let had_one = cache.index.take().is_some();
         if had_one {
             index::agree_with_none(cache);
         }
-        return Ok(had_one);
+        return Ok((had_one, None));
     };
     let now = EntryStat::of(&stat);
     if cache
@@ -339,7 +362,7 @@ fn read_index(
         .as_ref()
         .is_some_and(|known| known.stat == now && !known.is_racy)
     {
-        return Ok(false);
+        return Ok((false, None));
     }
     // Before it is read: what is written after that has a later time.
     let before_ns = clock.now_ns();
@@ -352,10 +375,6 @@ fn read_index(
     let now = EntryStat::of(&stat);
     let is_racy = is_racy(&now, before_ns);
     let blob = ObjectId::of(ObjectKind::Blob, &bytes).map_err(collision)?;
-    if !store.contains(&blob)? {
-        pack.add(ObjectKind::Blob, blob, &bytes)
-            .map_err(StoreError::from)?;
-    }
     let is_same = cache
         .index
         .as_ref()
@@ -377,7 +396,8 @@ fn read_index(
         is_racy,
         blob: blob.into(),
     });
-    Ok(true)
+    let is_new = !store.contains(&blob)?;
+    Ok((true, is_new.then_some((blob, bytes))))
 }
 
 fn object_dirs(repository: Option<&UserRepository>) -> Result<Vec<PathBuf>, SnapshotError> {
@@ -402,11 +422,7 @@ fn borrow(
     let object_dirs = object_dirs(repository)?;
     let submodules = submodules::standing(cache, walked);
     let mut trees = trees::build(&mut walked.directories, &cache.directories, &submodules);
-    let mut wanted: Vec<ObjectId> = walked
-        .adopted
-        .iter()
-        .filter_map(|(_, id)| sha1(id))
-        .collect();
+    let mut wanted: Vec<ObjectId> = walked.adopted.iter().filter_map(sha1).collect();
     wanted.extend(trees.new.keys());
     let missing: Vec<ObjectId> = if wanted.is_empty() {
         Vec::new()
@@ -418,12 +434,14 @@ fn borrow(
         .filter(|id| !trees.new.contains_key(id))
         .collect();
     if !lost.is_empty() {
-        let paths: Vec<(RelPath, ContentId)> = walked
-            .adopted
-            .iter()
-            .filter(|(_, id)| sha1(id).is_some_and(|id| lost.contains(&id)))
-            .cloned()
-            .collect();
+        let is_lost = |entry: &CachedEntry| {
+            entry.is_captured() && sha1(&entry.id).is_some_and(|id| lost.contains(&id))
+        };
+        let mut paths = Vec::new();
+        for (directory, cached) in &walked.directories {
+            let entries = cached.entries.iter().filter(|(_, entry)| is_lost(entry));
+            paths.extend(entries.map(|(name, entry)| (directory.join(name), entry.id)));
+        }
         for (path, id) in paths {
             options.interrupt.check()?;
             read_anew(root, sink, walked, &path, id, &options.interrupt)?;

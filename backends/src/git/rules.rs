@@ -21,7 +21,6 @@ use crate::git::tree_object::{self, ItemKind, Trees as _};
 use crate::ignore_rules::{HostRules, IgnoreStack, RuleFile};
 use crate::path::RelPath;
 use crate::record::OutsideRules;
-use crate::tree::ContentId;
 use crate::worktree::root::{self, Root};
 use crate::worktree::stat_cache::{CachedRules, EntryStat, Flags, NameList, StatCache, is_racy};
 use crate::worktree::walk::{Clock, Rules, Verdict};
@@ -580,13 +579,7 @@ impl Rules for GitRules<'_> {
         tree_object::is_dot_git(name).then_some(OmissionReason::Unrepresentable)
     }
 
-    fn adopts(
-        &self,
-        scope: &GitScope,
-        path: &RelPath,
-        _id: &ContentId,
-        _size: u64,
-    ) -> Result<bool, SnapshotError> {
+    fn adopts(&self, scope: &GitScope, path: &RelPath) -> Result<bool, SnapshotError> {
         // Without a repository nothing vouches for what its index said.
         if self.repository.is_none() {
             return Ok(false);

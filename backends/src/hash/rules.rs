@@ -8,7 +8,6 @@ use crate::coverage::OmissionReason;
 use crate::ignore_rules::HostRules;
 use crate::path::RelPath;
 use crate::record::Record;
-use crate::tree::ContentId;
 use crate::worktree::stat_cache::NameList;
 use crate::worktree::walk::{Rules, Verdict};
 
@@ -104,13 +103,7 @@ impl Rules for HashRules {
         })
     }
 
-    fn adopts(
-        &self,
-        _scope: &HashScope,
-        _path: &RelPath,
-        _id: &ContentId,
-        _size: u64,
-    ) -> Result<bool, SnapshotError> {
+    fn adopts(&self, _scope: &HashScope, _path: &RelPath) -> Result<bool, SnapshotError> {
         // There is no index to take anything from.
         Ok(false)
     }

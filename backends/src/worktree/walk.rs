@@ -68,13 +68,7 @@ pub(crate) trait Rules: Sync {
     fn forbids(&self, name: &[u8], is_directory: bool) -> Option<OmissionReason>;
 
     /// Whether the index's id for an unchanged file is the id of its raw bytes.
-    fn adopts(
-        &self,
-        scope: &Self::Scope,
-        path: &RelPath,
-        id: &ContentId,
-        size: u64,
-    ) -> Result<bool, SnapshotError>;
+    fn adopts(&self, scope: &Self::Scope, path: &RelPath) -> Result<bool, SnapshotError>;
 }
 
 /// What becomes of a name that only the worktree has.
@@ -128,7 +122,7 @@ pub(crate) struct Walked {
     /// with that.
     pub(crate) not_left_out: Vec<(RelPath, Entry)>,
     /// Files whose id was taken from the index, so that their objects have to be borrowed.
-    pub(crate) adopted: Vec<(RelPath, ContentId)>,
+    pub(crate) adopted: Vec<ContentId>,
     /// Whether anything differs from the cache, be it only what is remembered about a file.
     pub(crate) is_changed: bool,
     /// Files and links read and hashed.
@@ -460,7 +454,7 @@ struct Found {
     omissions: Vec<Omission>,
     left_index: Vec<(RelPath, ContentId)>,
     not_left_out: Vec<(RelPath, Entry)>,
-    adopted: Vec<(RelPath, ContentId)>,
+    adopted: Vec<ContentId>,
     /// Whether any content was read.
     has_read: bool,
     /// How many names were looked at.
@@ -511,7 +505,7 @@ impl Found {
             kept.flags = kept.flags.with(Flags::AS_INDEXED);
         }
         if entry.flags.has(Flags::SPARSE) {
-            self.adopted.push((path.clone(), kept.id));
+            self.adopted.push(kept.id);
             self.omit(path, OmissionReason::Sparse, None);
         } else if entry.flags.has(Flags::AS_INDEXED) {
             self.left_index.push((path, entry.id));
@@ -1033,12 +1027,10 @@ impl<R: Rules> Walker<'_, R> {
             return Ok(true);
         }
         let path = visit.path();
-        let is_adopted = stat.file_type() == FileType::Symlink
-            || self
-                .rules
-                .adopts(visit.scope, &path, &cached.id, stat.size)?;
+        let is_adopted =
+            stat.file_type() == FileType::Symlink || self.rules.adopts(visit.scope, &path)?;
         if is_adopted {
-            found.adopted.push((path, cached.id));
+            found.adopted.push(cached.id);
         }
         Ok(is_adopted)
     }
@@ -1270,13 +1262,7 @@ mod tests {
             None
         }
 
-        fn adopts(
-            &self,
-            _: &(),
-            _: &RelPath,
-            _: &ContentId,
-            _: u64,
-        ) -> Result<bool, SnapshotError> {
+        fn adopts(&self, _: &(), _: &RelPath) -> Result<bool, SnapshotError> {
             Ok(false)
         }
     }

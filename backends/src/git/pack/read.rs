@@ -94,6 +94,9 @@ pub(crate) fn open_regular(path: &Path) -> Result<File, PathError> {
     Ok(file)
 }
 
+/// Fewer sizes than this are found before another thread has begun.
+const SIZES_PER_THREAD: usize = 2_000;
+
 impl Pack {
     /// Opens the index at `index_path`; the pack of the same name is opened when it is read.
     pub(crate) fn open(index_path: &Path) -> Result<Self, StoreError> {
@@ -166,11 +169,39 @@ impl Pack {
         // As they lie in the file.
         entries.sort_unstable();
         let file = self.file()?;
-        let mut window = Window::default();
-        for (offset, at) in entries {
-            if let Ok(size) = file.size_at(offset, &mut window) {
-                found(at, size);
-            }
+        let sizes_of = |entries: &[(u64, usize)]| -> Vec<(usize, u64)> {
+            let mut window = Window::default();
+            let sizes = entries.iter().map(|(offset, at)| {
+                let size = file.size_at(*offset, &mut window).ok()?;
+                Some((*at, size))
+            });
+            sizes.flatten().collect()
+        };
+        // The size of a delta's object is in its compressed bytes, so this takes a processor's time.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let part = entries.len().div_ceil(cores).max(SIZES_PER_THREAD);
+        let (first, rest) = entries.split_at(part.min(entries.len()));
+        let parts: Vec<Vec<(usize, u64)>> = std::thread::scope(|scope| {
+            let helpers: Vec<_> = rest
+                .chunks(part)
+                .map(|part| {
+                    let helper = std::thread::Builder::new();
+                    (part, helper.spawn_scoped(scope, || sizes_of(part)))
+                })
+                .collect();
+            let mut parts = vec![sizes_of(first)];
+            parts.extend(helpers.into_iter().map(|(part, helper)| match helper {
+                Ok(helper) => match helper.join() {
+                    Ok(sizes) => sizes,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                },
+                // A machine that gives no thread gets its answer all the same.
+                Err(_) => sizes_of(part),
+            }));
+            parts
+        });
+        for (at, size) in parts.into_iter().flatten() {
+            found(at, size);
         }
         Ok(())
     }
