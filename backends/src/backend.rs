@@ -28,6 +28,10 @@ pub trait Backend: Send + Sync {
     /// On `Ok` the snapshot is durable: its content was synced and read back before a ref named
     /// it. On `Err` nothing was published. What could not be captured is not an error: it is named
     /// in the snapshot's [`Coverage`](crate::Coverage).
+    ///
+    /// A repository that is there and cannot be read is an error, but not for [`Label::GUARD`] and
+    /// [`Label::AFTER_FAILURE`]: what a rollback or an undo starts from is captured by what is still
+    /// known of the repository, so that the files can be put back.
     fn snapshot(
         &self,
         workspace: &LockedWorkspace,
@@ -375,6 +379,10 @@ pub enum RepositoryRestore {
     /// HEAD or the tip is another than `after` saw: [`RestoreError::HeadMoved`], nothing is
     /// touched. A merge, rebase, cherry-pick, revert or bisect that is in progress and was not at
     /// `before`: [`RestoreError::InProgress`], nothing is touched.
+    ///
+    /// One that was in progress at `before` and has ended since is not begun again. That is said by
+    /// [`RestoreOutcome::repository_error`], and so is a repository that is gone or cannot be read:
+    /// the files are restored all the same.
     Rollback {
         /// The state to go back to.
         before: Snapshot,
@@ -414,8 +422,8 @@ pub struct RestoreOutcome {
     /// The full name of the tag that keeps the old branch tip, if a branch moved. Where the commit of
     /// a detached HEAD would be left without a name besides, it has the tag with the next number.
     pub safety_tag: Option<String>,
-    /// What of the repository could not be put back although the files were, in words.
-    pub repository_error: Option<String>,
+    /// What of the repository could not be put back although the files were.
+    pub repository_error: Option<RepositoryProblem>,
 }
 
 impl RestoreOutcome {
@@ -446,8 +454,38 @@ pub struct Recovery {
     pub skipped: Vec<Skipped>,
     /// The full names of the tags that keep old branch tips.
     pub safety_tags: Vec<String>,
-    /// What of the repository could not be put back although the files were, in words.
-    pub repository_errors: Vec<String>,
+    /// What of the repository could not be put back although the files were.
+    pub repository_errors: Vec<RepositoryProblem>,
+}
+
+/// What of the user's repository a restore did not put back, and why.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
+pub struct RepositoryProblem {
+    /// That of the cause. Of several causes: the first that somebody can do something about.
+    pub kind: ErrorKind,
+    /// In words, one line.
+    pub message: String,
+}
+
+impl RepositoryProblem {
+    /// A problem of this kind; for implementations of [`Backend`].
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+        }
+    }
+
+    /// All of them as one; `None` if there are none. What is [`ErrorKind::Unsupported`] stays so
+    /// whatever anybody does, so any other kind is told before it.
+    pub(crate) fn of_all(problems: &[Self]) -> Option<Self> {
+        let messages: Vec<&str> = problems.iter().map(|p| p.message.as_str()).collect();
+        let mut kinds = problems.iter().map(|p| p.kind);
+        let first = kinds.clone().next()?;
+        let kind = kinds.find(|kind| *kind != ErrorKind::Unsupported);
+        Some(Self::new(kind.unwrap_or(first), messages.join("; ")))
+    }
 }
 
 /// Whether a path is captured, and why.

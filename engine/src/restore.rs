@@ -3,9 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stillframe_backends::{
-    Backend, DiffOptions, ErrorKind, Label, LockedWorkspace, Owner, PlanId, Recovery, RelPath,
-    RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, Skipped, Snapshot, SnapshotId,
-    SnapshotOptions,
+    Backend, DiffOptions, Label, LockedWorkspace, Owner, PlanId, Recovery, RelPath, RestoreError,
+    RestoreGoal, RestoreOptions, RestoreOutcome, Skipped, Snapshot, SnapshotId, SnapshotOptions,
 };
 
 use crate::actors::Parts;
@@ -303,7 +302,7 @@ pub(crate) fn recovered(
             .collect(),
         error: recovery
             .and_then(|r| r.repository_errors.first())
-            .map(|message| Failure::new(ErrorKind::Unsupported.as_str(), message)),
+            .map(|problem| Failure::new(problem.kind.as_str(), &problem.message)),
         skipped,
         ..nothing_restored()
     };
@@ -350,7 +349,7 @@ pub(crate) fn restored_document(outcome: &RestoreOutcome) -> RestoreDocument {
         error: outcome
             .repository_error
             .as_ref()
-            .map(|message| Failure::new(ErrorKind::Unsupported.as_str(), message)),
+            .map(|problem| Failure::new(problem.kind.as_str(), &problem.message)),
     }
 }
 

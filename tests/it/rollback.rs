@@ -420,6 +420,124 @@ fn a_run_that_removes_the_repository_gets_its_files_back_and_is_told() {
     assert!(!ws.exists(".git"));
 }
 
+// The store is whole, whatever the run did to `.git`
+#[test]
+fn a_run_that_breaks_the_repository_gets_its_files_back_and_is_told() {
+    let damages = [
+        ("rm .git/HEAD", "Unreadable"),
+        ("echo garbage > .git/HEAD", "Unreadable"),
+        ("echo garbage > .git/refs/heads/main", "Unreadable"),
+        ("rm -r .git/objects", "Unreadable"),
+        ("echo '[core' > .git/config", "Unreadable"),
+        ("rm -r .git; echo 'gitdir: /x' > .git", "Unreadable"),
+        ("rm .git/config; mkfifo .git/config", "HostileRepository"),
+        ("rm .git/index; mkfifo .git/index", "HostileRepository"),
+    ];
+    for (damage, kind) in damages {
+        let ws = TestWorkspace::repository();
+        ws.write("untracked", "x\n");
+        let before = view::worktree(ws.root());
+        let script = format!("echo x > README; rm untracked; echo x > new; {damage}; exit 1");
+        let run = ws.run(ROLLBACK, &script).exits(1).json();
+        let rollback = &run["workspace"]["rollback"];
+        assert_eq!(rollback["status"], "completed", "{damage}: {run}");
+        assert_eq!(rollback["error"]["kind"], kind, "{damage}: {run}");
+        let told = rollback["error"]["message"].as_str().unwrap();
+        assert!(told.contains("move .git away"), "{damage}: {told}");
+        view::same(&before, &view::worktree(ws.root()), damage);
+
+        // A snapshot says what is wrong; a restore of files goes on working.
+        ws.try_json(["snapshot"]).refused(kind);
+        ws.write("README", "later\n");
+        let id = run["workspace"]["before_snapshot"]["id"].as_str().unwrap();
+        ws.restore_id(id);
+        view::same(&before, &view::worktree(ws.root()), damage);
+        ws.json(["undo"]);
+        assert_eq!(ws.text("README"), "later\n", "{damage}");
+    }
+}
+
+#[test]
+fn an_index_that_the_run_broke_comes_back() {
+    for damage in [": > .git/index", "echo garbage > .git/index"] {
+        let ws = TestWorkspace::repository();
+        ws.write("staged", "x\n");
+        ws.git(["add", "staged"]);
+        let index = fs::read(ws.path(".git/index")).unwrap();
+        let commit = ws.git(["rev-parse", "HEAD"]);
+        let script = format!("{GIT} git commit -qam wip; rm README; {damage}; exit 1");
+        completed(ws.run(ROLLBACK, &script));
+        assert_eq!(fs::read(ws.path(".git/index")).unwrap(), index, "{damage}");
+        assert_eq!(ws.git(["rev-parse", "HEAD"]), commit);
+        assert_eq!(ws.git(["status", "--porcelain"]), "A  staged");
+    }
+}
+
+// MERGE_HEAD is in no snapshot
+#[test]
+fn a_merge_that_the_run_ended_is_named() {
+    let merging = || {
+        let ws = TestWorkspace::repository();
+        ws.git(["checkout", "-q", "-b", "side"]);
+        ws.write("README", "side\n");
+        ws.commit("side");
+        ws.git(["checkout", "-q", "main"]);
+        ws.write("README", "main\n");
+        ws.commit("main");
+        ws.git_call(["merge", "-q", "side"]).run().exits(1);
+        ws
+    };
+    let named = |ws: &TestWorkspace, was: &view::View, restored: &serde_json::Value| {
+        assert_eq!(restored["status"], "completed", "{restored}");
+        assert_eq!(restored["error"]["kind"], "Unsupported", "{restored}");
+        let told = restored["error"]["message"].as_str().unwrap();
+        assert!(
+            told.contains("merge") && told.contains("MERGE_HEAD"),
+            "{told}"
+        );
+        view::same(was, &view::worktree(ws.root()), "the files are back");
+        assert_eq!(ws.git(["status", "--porcelain"]), "UU README");
+    };
+    for end in ["git merge --abort", "git commit -qam merged"] {
+        let ws = merging();
+        let was = view::worktree(ws.root());
+        let script = format!("{GIT} {end}; exit 1");
+        let run = ws.run(ROLLBACK, &script).exits(1).json();
+        named(&ws, &was, &run["workspace"]["rollback"]);
+
+        let ws = merging();
+        let was = view::worktree(ws.root());
+        ws.run::<&str>([], &format!("{GIT} {end}")).ok();
+        named(&ws, &was, &ws.json(["undo"]));
+
+        let ws = merging();
+        let was = view::worktree(ws.root());
+        let snapshot = ws.snapshot();
+        ws.run::<&str>([], &format!("{GIT} {end}")).ok();
+        named(
+            &ws,
+            &was,
+            &ws.json(["restore", "--repository", snapshot.id()]),
+        );
+    }
+}
+
+// A lock on a ref is one like that on the index
+#[test]
+fn a_foreign_lock_on_the_branch_refuses_the_rollback_before_anything_is_touched() {
+    let ws = TestWorkspace::repository();
+    let script = format!(
+        "{GIT} echo x > README; git commit -qam wip; touch .git/refs/heads/main.lock; exit 1"
+    );
+    let run = ws.run(ROLLBACK, &script).exits(1).json();
+    let rollback = &run["workspace"]["rollback"];
+    assert_eq!(rollback["status"], "refused", "{run}");
+    assert_eq!(rollback["error"]["kind"], "Busy", "{run}");
+    assert!(rollback["safety_tag"].is_null(), "{run}");
+    assert_eq!(ws.text("README"), "x\n", "nothing was touched");
+    assert!(ws.exists(".git/refs/heads/main.lock"));
+}
+
 /// A script that removes the workspace, directory and all, and fails.
 fn removes_itself(ws: &TestWorkspace) -> String {
     format!("rm -rf {}; exit 1", ws.root().display())

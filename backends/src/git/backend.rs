@@ -6,18 +6,18 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use crate::backend::{
-    Backend, DiffError, Recovery, RestoreError, RestoreOptions, RestoreOutcome, SnapshotError,
-    SnapshotOptions, StoreError, Verification, Why,
+    Backend, DiffError, Recovery, RepositoryProblem, RestoreError, RestoreOptions, RestoreOutcome,
+    SnapshotError, SnapshotOptions, StoreError, Verification, Why,
 };
 use crate::coverage::OmissionReason;
 use crate::diff::beside::Beside;
 use crate::diff::{self, Diff, DiffOptions, PatchText};
 use crate::git::ObjectId;
-use crate::git::capture::{self, Keep, Published, sha1};
+use crate::git::capture::{self, Keep, Published, Source, sha1};
 use crate::git::compare::WithNew;
 use crate::git::index;
-use crate::git::repository::{self, Probe, UserRepository};
-use crate::git::rollback::FoundRepository;
+use crate::git::repository::{self, Probe, RepositoryError, UserRepository};
+use crate::git::rollback::{FoundRepository, chain};
 use crate::git::store::{Proven, Store};
 use crate::git::tree_object::{self, ItemKind};
 use crate::git::tree_rules::{StoredSide, TreeRules};
@@ -84,18 +84,58 @@ fn existing_store(workspace: &Workspace) -> Result<Store, StoreError> {
     })
 }
 
+/// What a repository does to a capture that is there and cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Damage {
+    /// It is an error: it is never taken for "no repository".
+    Refused,
+    /// What is on disk is captured by what the cache knows of the repository, as if that were gone:
+    /// what a run broke must not keep the files from being put back.
+    PassedOver,
+}
+
+impl Damage {
+    /// Who asks for a snapshot gets to know of damage, and so does who begins a run or brings one to
+    /// a good end. What a failed run left, and what a restore finds, is captured all the same: it is
+    /// what a rollback or an undo starts from.
+    fn of(options: &SnapshotOptions) -> Self {
+        match options.label == Label::AFTER_FAILURE || options.label == Label::GUARD {
+            true => Self::PassedOver,
+            false => Self::Refused,
+        }
+    }
+}
+
+/// Whether a capture may have failed because of what is wrong with the repository.
+fn may_be_damage(error: &SnapshotError) -> bool {
+    match error {
+        SnapshotError::Unsupported(_)
+        | SnapshotError::HostileRepository { .. }
+        | SnapshotError::Unreadable { .. }
+        | SnapshotError::LimitExceeded { .. }
+        | SnapshotError::Store(StoreError::Corrupt { .. }) => true,
+        SnapshotError::InvalidOptions(_)
+        | SnapshotError::InvalidPath(_)
+        | SnapshotError::Interrupted(_)
+        | SnapshotError::Store(_) => false,
+    }
+}
+
 impl GitBackend {
     fn capture_now(
         workspace: &LockedWorkspace,
         options: &SnapshotOptions,
         keep: &[&Record],
         publish: Publish,
+        damage: Damage,
     ) -> Result<GitCapture, SnapshotError> {
         let repository = match repository_of(workspace) {
             Ok(repository) => Some(repository),
             // The run removed the repository: what it left is captured all the same, so that the
             // files can be put back.
             Err(SnapshotError::Unsupported(_)) if store_of(workspace)?.is_some() => None,
+            // So it is where the run broke it.
+            Err(_) if damage == Damage::PassedOver && store_of(workspace)?.is_some() => None,
             Err(error) => return Err(error),
         };
         let store = Store::create(&workspace.store_path().join("git"))?;
@@ -117,14 +157,23 @@ impl GitBackend {
             .map(|git| git.common_dir);
         let repository = repository
             .filter(|found| !is_in_run || known.is_none_or(|known| known == found.identity()));
-        let captured = capture::capture(
-            workspace,
-            repository.as_ref(),
-            &store,
-            options,
-            Keep { trees },
-            &known_branches(&store, options)?,
-        )?;
+        let branches = known_branches(&store, options)?;
+        let keep = Keep { trees };
+        let capture = |source: Source<'_>| {
+            capture::capture(workspace, source, &store, options, &keep, &branches)
+        };
+        let captured = match &repository {
+            None => capture(Source::Cache)?,
+            Some(found) => match capture(Source::Repository(found)) {
+                // If it succeeds with less of the repository, the rest was the reason.
+                Err(error) if damage == Damage::PassedOver && may_be_damage(&error) => {
+                    capture(Source::WithoutIndex(found))
+                        .or_else(|_| capture(Source::Cache))
+                        .map_err(|_| error)?
+                }
+                captured => captured?,
+            },
+        };
         Ok(GitCapture(match publish {
             Publish::Yes => capture::publish(workspace, &store, options, captured)?,
             Publish::No => captured.into(),
@@ -223,7 +272,8 @@ impl Restorable for GitBackend {
         keep: &[&Record],
         publish: Publish,
     ) -> Result<GitCapture, SnapshotError> {
-        Self::capture_now(workspace, options, keep, publish)
+        // A restore of files needs nothing of the repository.
+        Self::capture_now(workspace, options, keep, publish, Damage::PassedOver)
     }
 
     fn changes(
@@ -328,23 +378,26 @@ impl Restorable for GitBackend {
     fn repository(
         &self,
         workspace: &LockedWorkspace,
-    ) -> Result<Option<FoundRepository>, RestoreError> {
-        match repository_of(workspace) {
-            Ok(repository) => {
-                let head = repository
-                    .head()
-                    .map_err(|e| RestoreError::Guard(e.into()))?;
-                Ok(Some(FoundRepository {
-                    git_dir: repository.git_dir().to_owned(),
-                    common_dir: repository.common_dir().to_owned(),
-                    identity: repository.identity(),
-                    head,
-                    in_progress: repository.in_progress().map(str::to_owned),
-                }))
-            }
-            Err(SnapshotError::Unsupported(_)) => Ok(None),
-            Err(error) => Err(RestoreError::Guard(error)),
-        }
+    ) -> Result<Option<FoundRepository>, RepositoryProblem> {
+        let found = || match repository::probe(workspace.disk_path())? {
+            Probe::Found(repository) => Ok(Some(FoundRepository {
+                git_dir: repository.git_dir().to_owned(),
+                common_dir: repository.common_dir().to_owned(),
+                identity: repository.identity(),
+                head: repository.head()?,
+                in_progress: repository.in_progress().map(str::to_owned),
+            })),
+            Probe::None | Probe::Bare(_) => Ok(None),
+            Probe::Unsupported { format, .. } => Err(RepositoryError::Unsupported { what: format }),
+        };
+        found().map_err(|error: RepositoryError| {
+            let message = format!(
+                "index, HEAD and branch were not put back, because the repository cannot be read: \
+                 {}; move .git away if it cannot be repaired: the files can be restored without it",
+                chain(&error)
+            );
+            RepositoryProblem::new(SnapshotError::from(error).kind(), message)
+        })
     }
 
     fn index_bytes(&self, workspace: &Workspace, blob: &ObjectId) -> Result<Vec<u8>, StoreError> {
@@ -367,10 +420,10 @@ impl Backend for GitBackend {
         workspace: &LockedWorkspace,
         options: &SnapshotOptions,
     ) -> Result<Snapshot, SnapshotError> {
-        Ok(Self::capture_now(workspace, options, &[], Publish::Yes)?
-            .0
-            .record
-            .snapshot)
+        let damage = Damage::of(options);
+        let GitCapture(published) =
+            Self::capture_now(workspace, options, &[], Publish::Yes, damage)?;
+        Ok(published.record.snapshot)
     }
 
     fn list(&self, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError> {
@@ -488,7 +541,8 @@ impl Backend for GitBackend {
             return Ok(why_not_git_dir(path));
         }
         // What a capture would do is found out by doing one, and not publishing it.
-        let GitCapture(capture) = Self::capture_now(workspace, options, &[], Publish::No)?;
+        let GitCapture(capture) =
+            Self::capture_now(workspace, options, &[], Publish::No, Damage::Refused)?;
         let store = existing_store(workspace)?;
         let mut why = Why {
             path: path.clone(),

@@ -91,19 +91,34 @@ pub(crate) struct Keep {
     pub(crate) trees: Vec<ObjectId>,
 }
 
+/// By what a capture goes.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    /// The user's repository.
+    Repository(&'a UserRepository),
+    /// The same, but for its index, which cannot be read: its bytes are kept, and what is tracked is
+    /// what the cache still knows.
+    WithoutIndex(&'a UserRepository),
+    /// What the cache still knows of a repository that a run has removed or broken.
+    Cache,
+}
+
 /// Captures `workspace` into `store`; nothing is visible until [`publish`].
 ///
-/// Without a repository, because a run has removed it, the files are captured by what the cache
-/// still knows of it. `branches` are those whose tips are recorded beside that of HEAD's.
+/// `branches` are those whose tips are recorded beside that of HEAD's.
 pub(crate) fn capture(
     workspace: &LockedWorkspace,
-    repository: Option<&UserRepository>,
+    source: Source<'_>,
     store: &Store,
     options: &SnapshotOptions,
-    keep: Keep,
+    keep: &Keep,
     branches: &[String],
 ) -> Result<Captured, SnapshotError> {
     let started = Instant::now();
+    let repository = match source {
+        Source::Repository(repository) | Source::WithoutIndex(repository) => Some(repository),
+        Source::Cache => None,
+    };
     let root = Root::open(workspace).map_err(|source| SnapshotError::Unreadable {
         context: "the workspace could not be opened".to_owned(),
         source,
@@ -113,12 +128,19 @@ pub(crate) fn capture(
     let pack = store.writer()?;
     let sink = GitSink { store, pack: &pack };
 
-    let (has_new_index, index_bytes) = match repository {
-        Some(repository) => {
+    let (has_new_index, index_bytes) = match source {
+        Source::Repository(repository) => {
             let clock = Clock::of(&root);
-            read_index(repository, store, &clock, &mut cache)?
+            read_index(repository, &clock, &mut cache)?
         }
-        None => (cache.index.take().is_some(), None),
+        Source::WithoutIndex(repository) => {
+            (cache.index.take().is_some(), unread_index(repository)?)
+        }
+        Source::Cache => (cache.index.take().is_some(), None),
+    };
+    let index = match (&source, &index_bytes) {
+        (Source::WithoutIndex(_), Some(kept)) => Some(kept.id),
+        _ => cache.index.as_ref().and_then(|stamp| sha1(&stamp.blob)),
     };
     let rules = GitRules::new(&root, repository, store, &cache, options, keep)?;
     let walk_options = WalkOptions {
@@ -130,7 +152,7 @@ pub(crate) fn capture(
     };
     let seam = Seam::of_this_thread();
     let keep_index = || match &index_bytes {
-        Some((id, bytes)) => pack.add(ObjectKind::Blob, *id, bytes),
+        Some(index) => index.keep(store, &pack),
         None => Ok(()),
     };
     let mut walked = std::thread::scope(|scope| {
@@ -146,7 +168,7 @@ pub(crate) fn capture(
             Ok(Err(panic)) => std::panic::resume_unwind(panic),
             Err(_) => keep_index(),
         };
-        kept.map_err(StoreError::from)?;
+        kept?;
         Ok::<_, SnapshotError>(walked)
     })?;
     let trees = borrow(
@@ -173,7 +195,7 @@ pub(crate) fn capture(
                 common_dir: repository.identity(),
                 branches: tips_of(repository, branches, &head),
                 head,
-                index: cache.index.as_ref().and_then(|stamp| sha1(&stamp.blob)),
+                index,
                 in_progress: repository.in_progress().map(str::to_owned),
                 scope: repository.scope().clone(),
                 outside_rules: rules.outside().to_vec(),
@@ -205,7 +227,6 @@ pub(crate) fn capture(
         submodules: cache.submodules,
     };
     let staged = staged(repository, store, &next, options)?;
-    let index = next.index.as_ref().and_then(|stamp| sha1(&stamp.blob));
     let mut snapshot = Snapshot::new(
         options.id.clone(),
         BackendKind::Git,
@@ -340,15 +361,29 @@ pub(crate) fn sha1(id: &ContentId) -> Option<ObjectId> {
     }
 }
 
+/// The bytes of the user's index, to be kept with the snapshot.
+struct IndexBytes {
+    id: ObjectId,
+    bytes: Vec<u8>,
+}
+
+impl IndexBytes {
+    fn keep(&self, store: &Store, pack: &PackWriter) -> Result<(), StoreError> {
+        if !store.contains(&self.id)? {
+            pack.add(ObjectKind::Blob, self.id, &self.bytes)?;
+        }
+        Ok(())
+    }
+}
+
 /// Brings the cache into agreement with the user's index, if that is another than last time.
 ///
-/// Answers whether it was, and with the bytes of the index if the store does not have them.
+/// Answers whether it was, and with the bytes of the index if they were read.
 fn read_index(
     repository: &UserRepository,
-    store: &Store,
     clock: &Clock,
     cache: &mut StatCache,
-) -> Result<(bool, Option<(ObjectId, Vec<u8>)>), SnapshotError> {
+) -> Result<(bool, Option<IndexBytes>), SnapshotError> {
     let Some(stat) = repository.index_stat()? else {
         let had_one = cache.index.take().is_some();
         if had_one {
@@ -396,8 +431,16 @@ fn read_index(
         is_racy,
         blob: blob.into(),
     });
-    let is_new = !store.contains(&blob)?;
-    Ok((true, is_new.then_some((blob, bytes))))
+    Ok((true, Some(IndexBytes { id: blob, bytes })))
+}
+
+/// The bytes of an index, whatever they are; `None` if there is none.
+fn unread_index(repository: &UserRepository) -> Result<Option<IndexBytes>, SnapshotError> {
+    let Some((bytes, _)) = repository.index_bytes()? else {
+        return Ok(None);
+    };
+    let id = ObjectId::of(ObjectKind::Blob, &bytes).map_err(collision)?;
+    Ok(Some(IndexBytes { id, bytes }))
 }
 
 fn object_dirs(repository: Option<&UserRepository>) -> Result<Vec<PathBuf>, SnapshotError> {

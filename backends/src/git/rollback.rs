@@ -1,52 +1,46 @@
 //! Putting back what a run did to the repository itself: index, HEAD and branch.
 //!
-//! This is the only code that writes in a user's repository. It follows git's own protocol (the
+//! This module is the only code that writes in a user's repository. It follows git's own protocol (the
 //! new content in full in `<file>.lock`, which must not exist yet, then a rename), and not
 //! libgit2's: a lock is a hard link to a file that carries the operation's id, so that after a
 //! crash we know our own from a foreign one, and every directory on the way is opened without
 //! following a link. No hook runs, and no configuration is read.
 
+mod directory;
+mod hand;
+mod moves;
+mod refs;
+mod staged;
+
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flate2::Compression;
-use flate2::write::ZlibEncoder;
 use jiff::Timestamp;
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Uid};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{RestoreError, StoreError};
-use crate::error::PathError;
+use self::directory::{Create, open_below, open_directory, read_file};
+use self::hand::Hand;
+use self::moves::{BranchMove, HeadMove, HeadMoved, Moves, described};
+use self::refs::{PACKED_REFS, Refs, free_tags, split};
+use self::staged::{Objects, give_objects_back, same_index};
+use crate::backend::{RepositoryProblem, RestoreError, StoreError};
+use crate::error::{ErrorKind, PathError, printable};
 use crate::git::ObjectId;
-use crate::path::printable_bytes;
 use crate::patience::Patience;
 use crate::record::{GitState, Head};
 use crate::workspace::{Identity, LockError, LockFile, StateDir, make_private};
-use crate::worktree::durable;
-use crate::worktree::faults;
-use crate::worktree::root::{self, Stat};
+use crate::worktree::root;
 
 /// How long a lock in the user's repository is waited for: git holds one for moments, and one
 /// that stays is what a killed git left.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-/// The most that is read of a loose ref or of HEAD; git writes far less.
-const MAX_REF_BYTES: u64 = 4096;
-/// The most that is read of `packed-refs`: some ten million refs.
-const MAX_PACKED_REFS_BYTES: u64 = 1024 * 1024 * 1024;
-const PACKED_REFS: &str = "packed-refs";
+
 /// The most that is read of an index: some ten million paths.
 const MAX_INDEX_BYTES: u64 = 2 * 1024 * 1024 * 1024;
-/// A run is rolled back a few times at most; a repository with more tags of one run is broken.
-const MAX_TAGS: u32 = 1000;
-/// Who moves a ref, in a reflog.
-const COMMITTER: &str = "Stillframe <stillframe@localhost>";
 
 /// The user's repository as a rollback finds it.
 #[derive(Clone, Debug)]
@@ -68,8 +62,8 @@ pub(crate) struct Request<'a> {
     pub(crate) state: &'a StateDir,
     /// A private directory for what has to lie in a file to be read.
     pub(crate) scratch: &'a Path,
-    /// `None`: it is gone.
-    pub(crate) found: Option<&'a FoundRepository>,
+    /// `None`: it is gone; an error: it is there, and cannot be read.
+    pub(crate) found: Result<Option<&'a FoundRepository>, RepositoryProblem>,
     pub(crate) before: &'a GitState,
     /// `None`: it was gone, or not captured.
     pub(crate) after: Option<&'a GitState>,
@@ -101,27 +95,8 @@ pub(crate) struct RepositoryPlan {
     branches: Vec<BranchMove>,
     head: Option<HeadMove>,
     index: Option<IndexChange>,
-    /// What cannot be put back, in words.
-    notes: Vec<String>,
-}
-
-/// A branch whose tip goes back. `None` is a branch that does not exist.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct BranchMove {
-    name: String,
-    from: Option<ObjectId>,
-    to: Option<ObjectId>,
-    /// HEAD names it all the while, so that HEAD's reflog tells of it, too.
-    is_heads: bool,
-}
-
-/// HEAD, as the text of the file without its line end.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct HeadMove {
-    from: String,
-    to: String,
-    /// The commits, for the reflog.
-    commits: (Option<ObjectId>, Option<ObjectId>),
+    /// What cannot be put back.
+    notes: Vec<RepositoryProblem>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,8 +121,8 @@ pub(crate) struct Prepared {
 pub(crate) struct Outcome {
     /// The full name of the tag that keeps the old tip.
     pub(crate) safety_tag: Option<String>,
-    /// What could not be put back, in words.
-    pub(crate) error: Option<String>,
+    /// What could not be put back.
+    pub(crate) error: Option<RepositoryProblem>,
 }
 
 /// Why a part of the repository could not be put back.
@@ -165,14 +140,47 @@ enum PutError {
     },
     #[error("{what} is {problem}")]
     Unsafe { what: String, problem: &'static str },
+    #[error("{} is another directory than before", printable(path))]
+    Replaced { path: PathBuf },
+    #[error("{last} is taken, and so are all names of tags before it")]
+    NoFreeTag { last: String },
+}
+
+impl PutError {
+    /// What a caller can do about it.
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Io(source) => source.storage_kind(),
+            Self::Locked { .. } => ErrorKind::Busy,
+            Self::Moved { .. } => ErrorKind::HeadMoved,
+            Self::Unsafe { .. } => ErrorKind::HostileRepository,
+            Self::Replaced { .. } => ErrorKind::Conflict,
+            Self::NoFreeTag { .. } => ErrorKind::LimitExceeded,
+        }
+    }
+
+    /// As a part of an outcome: `what` is a clause that says what came of it.
+    fn problem(&self, what: &str) -> RepositoryProblem {
+        RepositoryProblem::new(self.kind(), format!("{what}: {}", chain(self)))
+    }
 }
 
 /// Decides what has to be put back. Refuses where somebody else was at work since `after`.
 /// Writes nothing in the repository.
 pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
-    let (Some(found), Some(after)) = (request.found, request.after) else {
-        let note = "the repository is gone: its index, HEAD and branch were not put back";
-        return Ok(Prepared::nothing(note));
+    let unsupported = |note| RepositoryProblem::new(ErrorKind::Unsupported, note);
+    let (found, after) = match (&request.found, request.after) {
+        (Ok(Some(found)), Some(after)) => (*found, after),
+        (Err(problem), _) => return Ok(Prepared::nothing(problem.clone())),
+        (Ok(None), _) => {
+            let note = "the repository is gone: its index, HEAD and branch were not put back";
+            return Ok(Prepared::nothing(unsupported(note)));
+        }
+        (Ok(Some(_)), None) => {
+            let note = "the state that is gone back from was captured without the repository, which \
+                        could not be read then: its index, HEAD and branch were not put back";
+            return Ok(Prepared::nothing(unsupported(note)));
+        }
     };
     if let Some(operation) = &found.in_progress
         && request.before.in_progress.as_ref() != Some(operation)
@@ -182,19 +190,33 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
         });
     }
     let lock = lock_repository(request.state, &found.common_dir, request.patience)?;
-    let mut plan = RepositoryPlan::at(found, request.now)?;
-    let mut index = None;
-    let moved = if found.head == after.head {
-        plan.move_back(request, found, after)
-    } else {
-        Some(HeadMoved::of_head(&after.head, &found.head))
+    let patience = Patience::of(request.patience);
+    let (mut plan, moved) = loop {
+        let mut plan = RepositoryPlan::at(found, request.now)?;
+        let moved = if found.head == after.head {
+            plan.move_back(request, found, after)
+        } else {
+            Some(HeadMoved::of_head(&after.head, &found.head))
+        };
+        // Whoever held a lock may have moved what it is for: then all is looked at again.
+        if moved.is_some() || plan.wait_for_refs(found, patience)? == Waited::No {
+            break (plan, moved);
+        }
     };
+    let mut index = None;
     match moved {
-        None => index = plan.put_index_back(request, found, after)?,
-        Some(moved) if request.keeps_edits => plan.notes.push(format!(
-            "{} is at {}, not at {} where the operation left it: HEAD, branch and index were kept",
-            moved.what, moved.found, moved.expected
-        )),
+        None => {
+            index = plan.put_index_back(request, found, after, patience)?;
+            plan.notes.extend(ended_operation(request, found, after));
+        }
+        Some(moved) if request.keeps_edits => plan.note(
+            ErrorKind::HeadMoved,
+            format!(
+                "{} is at {}, not at {} where the operation left it: HEAD, branch and index were \
+                 kept",
+                moved.what, moved.found, moved.expected
+            ),
+        ),
         Some(HeadMoved {
             what,
             expected,
@@ -233,12 +255,10 @@ pub(crate) fn carry_out(
             patience,
         };
         if let Err(error) = hand.carry_out(index, &mut outcome.safety_tag) {
-            problems.push(format!("not everything was put back: {}", chain(&error)));
+            problems.push(error.problem("not everything was put back"));
         }
     }
-    if !problems.is_empty() {
-        outcome.error = Some(problems.join("; "));
-    }
+    outcome.error = RepositoryProblem::of_all(&problems);
     outcome
 }
 
@@ -252,7 +272,7 @@ pub(crate) fn lock_repository(
     let directory = state.path().join("repositories");
     make_private(&directory).map_err(RestoreError::Prepare)?;
     let name = format!("{:x}-{:x}.lock", meta.dev(), meta.ino());
-    let what = format!("the repository {}", crate::error::printable(common_dir));
+    let what = format!("the repository {}", printable(common_dir));
     LockFile::acquire(&directory.join(name), &what, patience).map_err(|error| match error {
         LockError::Busy { what, holder } => RestoreError::Busy { what, holder },
         LockError::Io(source) => RestoreError::Prepare(source),
@@ -260,10 +280,10 @@ pub(crate) fn lock_repository(
 }
 
 impl Prepared {
-    fn nothing(note: &str) -> Self {
+    fn nothing(note: RepositoryProblem) -> Self {
         Self {
             plan: RepositoryPlan {
-                notes: vec![note.to_owned()],
+                notes: vec![note],
                 ..RepositoryPlan::default()
             },
             index: None,
@@ -298,9 +318,13 @@ impl RepositoryPlan {
             && self.index.is_none()
     }
 
-    /// What cannot be put back, in words; `None` if there is nothing of that kind.
-    pub(crate) fn notes(&self) -> Option<String> {
-        (!self.notes.is_empty()).then(|| self.notes.join("; "))
+    /// What cannot be put back; `None` if there is nothing of that kind.
+    pub(crate) fn notes(&self) -> Option<RepositoryProblem> {
+        RepositoryProblem::of_all(&self.notes)
+    }
+
+    fn note(&mut self, kind: ErrorKind, message: impl Into<String>) {
+        self.notes.push(RepositoryProblem::new(kind, message));
     }
 
     /// Where the lock of [`lock_repository`] belongs.
@@ -330,25 +354,57 @@ impl RepositoryPlan {
             Ok((Err(moved), _)) => return Some(moved),
             // The run left a trap there. That must not keep it from being rolled back otherwise.
             Err(error) => {
-                self.notes.push(format!(
-                    "HEAD and branch were left where they are: {}",
-                    chain(&error)
-                ));
+                let what = "HEAD and branch were left where they are";
+                self.notes.push(error.problem(what));
                 return None;
             }
         };
         let objects = Objects::open(&found.common_dir);
         let lost = moves.destinations().find(|commit| !objects.has(*commit));
         if let Some(commit) = lost {
-            self.notes.push(format!(
-                "commit {commit} is not in the repository any more: HEAD and branch were left at {}",
-                described(&after.head)
-            ));
+            self.note(
+                ErrorKind::Corrupt,
+                format!(
+                    "commit {commit} is not in the repository any more: HEAD and branch were left \
+                     at {}",
+                    described(&after.head)
+                ),
+            );
             return None;
         }
-        self.notes.append(&mut moves.notes);
+        for left in std::mem::take(&mut moves.notes) {
+            self.note(ErrorKind::HeadMoved, left);
+        }
         (self.tags, self.branches, self.head) = (tags, moves.branches, moves.head);
         None
+    }
+
+    /// Waits until nobody holds HEAD or a ref that is to be written.
+    fn wait_for_refs(
+        &self,
+        found: &FoundRepository,
+        patience: Patience,
+    ) -> Result<Waited, RestoreError> {
+        let tags = self.tags.iter().map(|(name, _)| name.as_str());
+        let branches = self.branches.iter().map(|branch| branch.name.as_str());
+        let deletes = self.branches.iter().any(|branch| branch.to.is_none());
+        let shared = tags.chain(branches).chain(deletes.then_some(PACKED_REFS));
+        let head = self.head.iter().map(|_| ("HEAD", &found.git_dir));
+        let mut waited = Waited::No;
+        for (name, directory) in shared.map(|name| (name, &found.common_dir)).chain(head) {
+            let (above, leaf) = split(name);
+            // What cannot be opened here cannot be written later either, which is told then.
+            let opened = open_directory(directory)
+                .ok()
+                .and_then(|fd| open_below(fd.as_fd(), above, Create::No).ok().flatten());
+            if let Some(opened) = opened
+                && wait_for_lock(opened.as_fd(), leaf, &directory.join(above), patience)?
+                    == Waited::Yes
+            {
+                waited = Waited::Yes;
+            }
+        }
+        Ok(waited)
     }
 
     /// Plans what the index becomes; answers with its bytes.
@@ -357,6 +413,7 @@ impl RepositoryPlan {
         request: &Request<'_>,
         found: &FoundRepository,
         after: &GitState,
+        patience: Patience,
     ) -> Result<Option<Vec<u8>>, RestoreError> {
         let read = open_directory(&found.git_dir).and_then(|git_dir| {
             let bytes = read_file(git_dir.as_fd(), b"index", MAX_INDEX_BYTES, &found.git_dir)?;
@@ -366,7 +423,7 @@ impl RepositoryPlan {
             Ok(read) => read,
             Err(error) => {
                 self.notes
-                    .push(format!("the index was left as it is: {}", chain(&error)));
+                    .push(error.problem("the index was left as it is"));
                 return Ok(None);
             }
         };
@@ -378,26 +435,58 @@ impl RepositoryPlan {
         if request.keeps_edits {
             let then = kept(&after.index)?;
             if !same_index(request.scratch, then.as_deref(), now.as_deref())? {
-                self.notes
-                    .push("the index was changed since, and was kept".to_owned());
+                let what = "the index was changed since, and was kept";
+                self.note(ErrorKind::Conflict, what);
                 return Ok(None);
             }
         }
-        wait_for_lock(git_dir.as_fd(), found, request.patience)?;
+        wait_for_lock(git_dir.as_fd(), "index", &found.git_dir, patience)?;
         let Some(bytes) = wanted else {
             self.index = Some(IndexChange::Remove);
             return Ok(None);
         };
         let lacking = give_objects_back(request, &found.common_dir, &bytes)?;
         if let Some(first) = lacking.first() {
-            self.notes.push(format!(
-                "the index names {} objects that the repository lacks, such as {first}",
-                lacking.len()
-            ));
+            self.note(
+                ErrorKind::Corrupt,
+                format!(
+                    "the index names {} objects that the repository lacks, such as {first}",
+                    lacking.len()
+                ),
+            );
         }
         self.index = Some(IndexChange::Write);
         Ok(Some(bytes))
     }
+}
+
+/// What is said of an operation of git's that was in progress at `before` and has ended since.
+fn ended_operation(
+    request: &Request<'_>,
+    found: &FoundRepository,
+    after: &GitState,
+) -> Option<RepositoryProblem> {
+    let was = &request.before.in_progress;
+    let operation = operation_name(was.as_ref()?);
+    // One that was begun anew since is another one.
+    if *was == after.in_progress && *was == found.in_progress {
+        return None;
+    }
+    let marks = match operation {
+        "merge" => "MERGE_HEAD",
+        "rebase" => "what git keeps in rebase-merge or rebase-apply",
+        "cherry-pick" => "CHERRY_PICK_HEAD",
+        "revert" => "REVERT_HEAD",
+        "bisect" => "BISECT_LOG",
+        _ => "what git knows it by",
+    };
+    Some(RepositoryProblem::new(
+        ErrorKind::Unsupported,
+        format!(
+            "the {operation} that was in progress has ended since and cannot be begun again, because \
+             no snapshot keeps {marks}"
+        ),
+    ))
 }
 
 /// What git calls an operation, for the error.
@@ -406,148 +495,6 @@ fn operation_name(operation: &str) -> &'static str {
         .into_iter()
         .find(|name| *name == operation)
         .unwrap_or("git operation")
-}
-
-/// Something that is not where the operation left it.
-#[derive(Debug, PartialEq, Eq)]
-struct HeadMoved {
-    /// HEAD, or the full name of a branch.
-    what: String,
-    expected: String,
-    found: String,
-}
-
-impl HeadMoved {
-    fn of_head(expected: &Head, found: &Head) -> Self {
-        match (expected.branch(), found.branch()) {
-            (Some(a), Some(b)) if a == b => Self::of_branch(a, expected.commit(), found.commit()),
-            _ => Self {
-                what: "HEAD".to_owned(),
-                expected: described(expected),
-                found: described(found),
-            },
-        }
-    }
-
-    fn of_branch(name: &str, expected: Option<ObjectId>, found: Option<ObjectId>) -> Self {
-        Self {
-            what: name.to_owned(),
-            expected: shown(expected),
-            found: shown(found),
-        }
-    }
-}
-
-/// Where HEAD and branches go.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Moves {
-    branches: Vec<BranchMove>,
-    head: Option<HeadMove>,
-    /// The commits that no branch names afterwards, and HEAD neither: a branch's old tip first.
-    unnamed: Vec<ObjectId>,
-    /// What is left where it is, in words.
-    notes: Vec<String>,
-}
-
-impl Moves {
-    /// What takes HEAD, its branch and the branches that both states know from `after` to `before`,
-    /// while HEAD is as `after` has it. `now` says where a branch is by now.
-    ///
-    /// A branch is moved only if the operation moved it, and if it is where the operation left it.
-    fn between(
-        before: &GitState,
-        after: &GitState,
-        now: &dyn Fn(&str) -> Result<Option<ObjectId>, PutError>,
-    ) -> Result<Result<Self, HeadMoved>, PutError> {
-        let (from, to) = (&after.head, &before.head);
-        let mut moves = Self::default();
-        if head_text(from) != head_text(to) {
-            moves.head = Some(HeadMove {
-                from: head_text(from),
-                to: head_text(to),
-                commits: (from.commit(), to.commit()),
-            });
-        }
-        let left = after.tips();
-        for (name, was) in before.tips() {
-            let gets_head = moves.head.is_some() && to.branch() == Some(name);
-            match left.get(name) {
-                Some(left) if *left != was || gets_head => {
-                    let found = now(name)?;
-                    if found != *left {
-                        return Ok(Err(HeadMoved::of_branch(name, *left, found)));
-                    }
-                    if found != was {
-                        let is_heads = moves.head.is_none() && to.branch() == Some(name);
-                        moves.branch(name, found, was, is_heads);
-                    }
-                }
-                Some(_) => {}
-                None if gets_head => moves.unseen_branch(name, now(name)?, was),
-                None => {}
-            }
-        }
-        if let Head::Detached { commit } = from
-            && to.commit() != Some(*commit)
-            && !moves.unnamed.contains(commit)
-        {
-            moves.unnamed.push(*commit);
-        }
-        Ok(Ok(moves))
-    }
-
-    fn branch(&mut self, name: &str, from: Option<ObjectId>, to: Option<ObjectId>, is_heads: bool) {
-        self.unnamed
-            .extend(from.filter(|commit| !self.unnamed.contains(commit)));
-        self.branches.push(BranchMove {
-            name: name.to_owned(),
-            from,
-            to,
-            is_heads,
-        });
-    }
-
-    /// HEAD goes back to a branch that nobody looked at after the operation, so it is not known who
-    /// moved it.
-    fn unseen_branch(&mut self, name: &str, now: Option<ObjectId>, to: Option<ObjectId>) {
-        if now.is_none() && to.is_some() {
-            // It was deleted or renamed. Made anew it takes nothing from anybody, and HEAD must not
-            // name a branch that is not there.
-            self.branch(name, None, to, false);
-        } else if now != to {
-            self.notes.push(format!(
-                "{name} was at {} and is at {}; it was not looked at when HEAD named another branch, \
-                 so it was left there",
-                shown(to),
-                shown(now)
-            ));
-        }
-    }
-
-    /// The commits that HEAD and branches go to.
-    fn destinations(&self) -> impl Iterator<Item = ObjectId> {
-        let branches = self.branches.iter().filter_map(|branch| branch.to);
-        branches.chain(self.head.iter().filter_map(|head| head.commits.1))
-    }
-}
-
-fn shown(commit: Option<ObjectId>) -> String {
-    commit.map_or_else(|| "no commit".to_owned(), |c| c.to_string())
-}
-
-fn described(head: &Head) -> String {
-    match head {
-        Head::Unborn { branch } => format!("{branch} without a commit"),
-        Head::Branch { branch, commit } => format!("{branch} ({commit})"),
-        Head::Detached { commit } => format!("{commit}, detached"),
-    }
-}
-
-fn head_text(head: &Head) -> String {
-    match head {
-        Head::Unborn { branch } | Head::Branch { branch, .. } => format!("ref: {branch}"),
-        Head::Detached { commit } => commit.to_string(),
-    }
 }
 
 fn path_of(bytes: &[u8]) -> PathBuf {
@@ -564,7 +511,8 @@ fn prepare_error(
 
 const FOREIGN_HOLDER: &str = "another process, or by what is left of one";
 
-fn chain(error: &dyn std::error::Error) -> String {
+/// An error with all of its causes.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -575,781 +523,33 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// A name for the safety tag of each commit that no other ref has, or that has this commit already.
-///
-/// A symbolic ref at the name is none of ours, and is not followed: the branch stays where it is.
-fn free_tags(
-    refs: &Refs,
-    run_id: &str,
-    commits: &[ObjectId],
-) -> Result<Vec<(String, ObjectId)>, PutError> {
-    // The one thing that a run's id may hold and a ref's name may not.
-    let run = if run_id.contains("..") {
-        run_id.replace('.', "%2e")
-    } else {
-        run_id.to_owned()
-    };
-    let name_of = |number| format!("refs/tags/stillframe/safety-{run}-{number}");
-    let mut tags: Vec<(String, ObjectId)> = Vec::new();
-    for commit in commits {
-        let mut free = None;
-        for name in (1..=MAX_TAGS).map(name_of) {
-            let is_taken = tags.iter().any(|(taken, _)| *taken == name)
-                || refs.resolve(&name)?.is_some_and(|taken| taken != *commit);
-            if !is_taken {
-                free = Some(name);
-                break;
-            }
-        }
-        let name = free.ok_or_else(|| PutError::Unsafe {
-            what: name_of(MAX_TAGS),
-            problem: "taken, and so are all before it",
-        })?;
-        tags.push((name, *commit));
-    }
-    Ok(tags)
+/// Whether somebody held a lock for a while.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waited {
+    Yes,
+    No,
 }
 
-/// Waits until nobody holds the index. The lock is looked at, never touched.
+/// Waits until nobody holds the file `name` of `directory`, which is `at`. The lock is looked at,
+/// never touched.
 fn wait_for_lock(
-    git_dir: BorrowedFd<'_>,
-    found: &FoundRepository,
-    patience: Duration,
-) -> Result<(), RestoreError> {
-    let patience = Patience::of(patience);
-    while root::lstat_at(git_dir, b"index.lock").is_ok() {
+    directory: BorrowedFd<'_>,
+    name: &str,
+    at: &Path,
+    patience: Patience,
+) -> Result<Waited, RestoreError> {
+    let lock = format!("{name}.lock");
+    let mut waited = Waited::No;
+    while root::lstat_at(directory, lock.as_bytes()).is_ok() {
+        waited = Waited::Yes;
         if !patience.pause() {
             return Err(RestoreError::Busy {
-                what: crate::error::printable(&found.git_dir.join("index.lock")),
+                what: printable(&at.join(&lock)),
                 holder: FOREIGN_HOLDER.to_owned(),
             });
         }
     }
-    Ok(())
-}
-
-/// Whether two indexes stage the same: git rewrites the file for its stat data alone.
-fn same_index(scratch: &Path, a: Option<&[u8]>, b: Option<&[u8]>) -> Result<bool, RestoreError> {
-    let (Some(a), Some(b)) = (a, b) else {
-        return Ok(a == b);
-    };
-    if a == b {
-        return Ok(true);
-    }
-    Ok(
-        match (staged_entries(scratch, a)?, staged_entries(scratch, b)?) {
-            (Some(a), Some(b)) => a == b,
-            _ => false,
-        },
-    )
-}
-
-/// Path, id, mode, flags and extended flags of an entry in the index.
-type StagedEntry = (Vec<u8>, ObjectId, u32, u16, u16);
-
-/// What an index stages; `None` if libgit2 cannot read it.
-fn staged_entries(scratch: &Path, bytes: &[u8]) -> Result<Option<Vec<StagedEntry>>, RestoreError> {
-    /// Stage and assume-unchanged; what is left out is the length of the name and a format bit.
-    const FLAGS: u16 = 0xb000;
-    /// skip-worktree and intent-to-add.
-    const EXTENDED_FLAGS: u16 = 0x6000;
-    let mut file = tempfile::NamedTempFile::new_in(scratch)
-        .map_err(prepare_error("make a temporary file in", scratch))?;
-    file.write_all(bytes)
-        .map_err(prepare_error("write", file.path()))?;
-    let Ok(index) = git2::Index::open(file.path()) else {
-        return Ok(None);
-    };
-    let entries = index.iter().map(|e| {
-        (
-            e.path.clone(),
-            e.id.into(),
-            e.mode,
-            e.flags & FLAGS,
-            e.flags_extended & EXTENDED_FLAGS,
-        )
-    });
-    Ok(Some(entries.collect()))
-}
-
-/// The objects that an index names and the repository has not.
-fn lacking_objects(
-    scratch: &Path,
-    index: &[u8],
-    common_dir: &Path,
-) -> Result<Vec<ObjectId>, RestoreError> {
-    const GITLINK: u32 = 0o160_000;
-    /// An entry that was only announced (`git add -N`) has the empty blob, which need not exist.
-    const INTENT_TO_ADD: u16 = 0x2000;
-    let Some(entries) = staged_entries(scratch, index)? else {
-        return Ok(Vec::new());
-    };
-    let objects = Objects::open(common_dir);
-    let mut lacking: Vec<ObjectId> = entries
-        .into_iter()
-        .filter(|(_, id, mode, _, extended)| {
-            *mode != GITLINK && extended & INTENT_TO_ADD == 0 && !objects.has(*id)
-        })
-        .map(|(_, id, ..)| id)
-        .collect();
-    lacking.sort_unstable();
-    lacking.dedup();
-    Ok(lacking)
-}
-
-/// Gives the repository the staged content that it has lost and the snapshot kept; answers with what
-/// it still lacks.
-///
-/// An object more changes nothing that anybody sees, so it is written ahead of the intent: a crash
-/// leaves at most content that git's housekeeping removes.
-fn give_objects_back(
-    request: &Request<'_>,
-    common_dir: &Path,
-    index: &[u8],
-) -> Result<Vec<ObjectId>, RestoreError> {
-    let mut lacking = lacking_objects(request.scratch, index, common_dir)?;
-    lacking.retain(|id| {
-        let Ok(content) = (request.index_bytes)(id) else {
-            return true;
-        };
-        write_loose_blob(common_dir, id, &content).is_err()
-    });
-    Ok(lacking)
-}
-
-/// Writes a loose object as git does: under a temporary name, synced, then under its own.
-fn write_loose_blob(common_dir: &Path, id: &ObjectId, content: &[u8]) -> Result<(), PathError> {
-    let digits = id.to_string();
-    let objects = common_dir.join("objects");
-    let directory = objects.join(&digits[..2]);
-    for path in [&objects, &directory] {
-        match std::fs::symlink_metadata(path) {
-            Ok(meta) if meta.is_dir() => {}
-            Ok(_) => {
-                let trap = std::io::Error::other("it is no directory");
-                return Err(PathError::at("write into", path)(trap));
-            }
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                std::fs::create_dir(path).map_err(PathError::at("make", path))?;
-            }
-            Err(e) => return Err(PathError::at("look at", path)(e)),
-        }
-    }
-    let mut staged = tempfile::Builder::new()
-        .prefix("tmp_obj_")
-        .permissions(std::fs::Permissions::from_mode(0o444))
-        .tempfile_in(&directory)
-        .map_err(PathError::at("make a temporary file in", &directory))?;
-    let mut encoder = ZlibEncoder::new(staged.as_file_mut(), Compression::fast());
-    encoder
-        .write_all(format!("blob {}\0", content.len()).as_bytes())
-        .and_then(|()| encoder.write_all(content))
-        .and_then(|()| encoder.finish().map(drop))
-        .and_then(|()| staged.as_file().sync_all())
-        .map_err(PathError::at("write", staged.path().to_owned()))?;
-    let path = directory.join(&digits[2..]);
-    match staged.persist_noclobber(&path) {
-        Err(e) if e.error.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(PathError::at("rename into", path)(e.error))
-        }
-        _ => durable::sync_directory(&directory),
-    }
-}
-
-/// The objects of a repository, without the repository: no configuration is read.
-struct Objects(Option<git2::Odb<'static>>);
-
-impl Objects {
-    fn open(common_dir: &Path) -> Self {
-        let objects = common_dir.join("objects");
-        // libgit2 would wait for ever on a FIFO of that name.
-        let is_safe = std::fs::symlink_metadata(objects.join("info/alternates"))
-            .map_or(true, |meta| meta.is_file());
-        let open = || {
-            let odb = git2::Odb::new().ok()?;
-            odb.add_disk_alternate(objects.to_str()?).ok()?;
-            Some(odb)
-        };
-        Self(is_safe.then(open).flatten())
-    }
-
-    /// Whether the object is there. Where that cannot be told, it is taken to be.
-    fn has(&self, id: ObjectId) -> bool {
-        self.0.as_ref().is_none_or(|odb| odb.exists(id.to_git2()))
-    }
-}
-
-/// The refs of a repository, read as files.
-struct Refs {
-    common: OwnedFd,
-    path: PathBuf,
-}
-
-impl Refs {
-    fn open(common_dir: &Path) -> Result<Self, PutError> {
-        Ok(Self {
-            common: open_directory(common_dir)?,
-            path: common_dir.to_owned(),
-        })
-    }
-
-    /// The commit that a ref names; `None` if there is no such ref. A symbolic ref is an error.
-    fn resolve(&self, name: &str) -> Result<Option<ObjectId>, PutError> {
-        let (directory, leaf) = split(name);
-        let loose = match open_below(self.common.as_fd(), directory, Create::No) {
-            Ok(Some(fd)) => read_file(fd.as_fd(), leaf.as_bytes(), MAX_REF_BYTES, &self.path)?,
-            Ok(None) => None,
-            Err(errno) => return Err(self.unsafe_path(name, errno)),
-        };
-        let Some(text) = loose else {
-            let packed = self.packed()?;
-            return Ok(packed.as_deref().and_then(|p| find_packed(p, name)));
-        };
-        let text = String::from_utf8_lossy(&text);
-        text.trim().parse().map(Some).map_err(|_| PutError::Unsafe {
-            what: name.to_owned(),
-            problem: "a symbolic ref, or damaged",
-        })
-    }
-
-    fn packed(&self) -> Result<Option<Vec<u8>>, PutError> {
-        read_file(
-            self.common.as_fd(),
-            PACKED_REFS.as_bytes(),
-            MAX_PACKED_REFS_BYTES,
-            &self.path,
-        )
-    }
-
-    fn unsafe_path(&self, name: &str, errno: Errno) -> PutError {
-        match errno {
-            Errno::LOOP | Errno::NOTDIR => PutError::Unsafe {
-                what: name.to_owned(),
-                problem: "below a link, or below another ref",
-            },
-            errno => PathError::at("open", self.path.join(name))(errno).into(),
-        }
-    }
-}
-
-fn split(name: &str) -> (&str, &str) {
-    name.rsplit_once('/').unwrap_or(("", name))
-}
-
-/// The id of `name` in the text of `packed-refs`.
-fn find_packed(text: &[u8], name: &str) -> Option<ObjectId> {
-    text.split(|b| *b == b'\n').find_map(|line| {
-        let (id, rest) = line.split_at_checked(40)?;
-        if rest.strip_prefix(b" ")?.trim_ascii_end() != name.as_bytes() {
-            return None;
-        }
-        std::str::from_utf8(id).ok()?.parse().ok()
-    })
-}
-
-/// The text of `packed-refs` without `name`, and without the line that peels it.
-fn without_packed(text: &[u8], name: &str) -> Vec<u8> {
-    let mut kept = Vec::with_capacity(text.len());
-    let mut is_dropping = false;
-    for line in text.split_inclusive(|b| *b == b'\n') {
-        is_dropping = if line.starts_with(b"^") {
-            is_dropping
-        } else {
-            line.get(40..)
-                .and_then(|rest| rest.strip_prefix(b" "))
-                .is_some_and(|rest| rest.trim_ascii_end() == name.as_bytes())
-        };
-        if !is_dropping {
-            kept.extend_from_slice(line);
-        }
-    }
-    kept
-}
-
-const DIRECTORY: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::CLOEXEC);
-
-fn open_directory(path: &Path) -> Result<OwnedFd, PutError> {
-    Ok(rustix::fs::open(path, DIRECTORY, Mode::empty()).map_err(PathError::at("open", path))?)
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Create {
-    Yes,
-    No,
-}
-
-/// Opens a directory below `from`, no component of which is a link; `None` if it is not there.
-fn open_below(
-    from: BorrowedFd<'_>,
-    path: &str,
-    create: Create,
-) -> rustix::io::Result<Option<OwnedFd>> {
-    let mut at = rustix::fs::openat(from, c".", DIRECTORY, Mode::empty())?;
-    for name in path.split('/').filter(|n| !n.is_empty()) {
-        let open = || rustix::fs::openat(&at, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty());
-        let next = match open() {
-            Err(Errno::NOENT) if create == Create::No => return Ok(None),
-            Err(Errno::NOENT) => {
-                let above = rustix::fs::fstat(&at)?;
-                faults::before().map_err(|_| Errno::IO)?;
-                let mode = Mode::from_raw_mode(above.st_mode & 0o777);
-                match rustix::fs::mkdirat(&at, name, mode) {
-                    Ok(()) | Err(Errno::EXIST) => {}
-                    Err(errno) => return Err(errno),
-                }
-                let made = open()?;
-                give_to(made.as_fd(), &above)?;
-                made
-            }
-            other => other?,
-        };
-        at = next;
-    }
-    Ok(Some(at))
-}
-
-/// Gives what root made in somebody's repository to them.
-fn give_to(fd: BorrowedFd<'_>, like: &rustix::fs::Stat) -> rustix::io::Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(());
-    }
-    rustix::fs::fchown(
-        fd,
-        Some(Uid::from_raw(like.st_uid)),
-        Some(Gid::from_raw(like.st_gid)),
-    )
-}
-
-/// Reads a regular file of the repository; `None` if there is none.
-fn read_file(
-    directory: BorrowedFd<'_>,
-    name: &[u8],
-    max_bytes: u64,
-    at: &Path,
-) -> Result<Option<Vec<u8>>, PutError> {
-    let path = at.join(OsString::from_vec(name.to_vec()));
-    let unsafe_file = |problem| PutError::Unsafe {
-        what: crate::error::printable(&path),
-        problem,
-    };
-    let file = match root::open_file_at(directory, name) {
-        Ok(file) => file,
-        Err(Errno::NOENT) => return Ok(None),
-        Err(Errno::LOOP) => return Err(unsafe_file("a link")),
-        Err(errno) => return Err(PathError::at("open", &path)(errno).into()),
-    };
-    let stat = root::fstat(&file).map_err(PathError::at("look at", &path))?;
-    if stat.file_type() == FileType::Directory {
-        return Ok(None);
-    }
-    if stat.file_type() != FileType::RegularFile {
-        return Err(unsafe_file("no regular file"));
-    }
-    if stat.size > max_bytes {
-        return Err(unsafe_file("larger than any that git writes"));
-    }
-    let mut bytes = Vec::new();
-    file.take(max_bytes)
-        .read_to_end(&mut bytes)
-        .map_err(PathError::at("read", &path))?;
-    Ok(Some(bytes))
-}
-
-/// Carries out a plan.
-struct Hand<'a> {
-    plan: &'a RepositoryPlan,
-    is_recovery: bool,
-    patience: Duration,
-}
-
-impl Hand<'_> {
-    fn carry_out(
-        &self,
-        index: impl FnOnce() -> Result<Vec<u8>, PathError>,
-        safety_tag: &mut Option<String>,
-    ) -> Result<(), PutError> {
-        let git_path = path_of(&self.plan.git_dir);
-        let git_dir = self.open_known(&git_path, self.plan.git_inode)?;
-        let common_path = path_of(&self.plan.common_dir);
-        let refs = Refs {
-            common: self.open_known(&common_path, self.plan.common_inode)?,
-            path: common_path,
-        };
-        for (name, commit) in &self.plan.tags {
-            // Before the branch moves: the old tip is never without a name.
-            self.set_ref(&refs, name, None, Some(*commit))?;
-            safety_tag.get_or_insert_with(|| name.clone());
-        }
-        for branch in &self.plan.branches {
-            self.set_ref(&refs, &branch.name, branch.from, branch.to)?;
-            self.log(&refs.common, &branch.name, branch.from, branch.to);
-            if branch.is_heads {
-                self.log(&git_dir, "HEAD", branch.from, branch.to);
-            }
-        }
-        if let Some(head) = &self.plan.head {
-            let place = Place {
-                directory: git_dir.as_fd(),
-                path: &git_path,
-                name: "HEAD",
-            };
-            let is_right = |now: Option<&[u8]>| match now.map(<[u8]>::trim_ascii) {
-                Some(text) if text == head.to.as_bytes() => Ok(Verdict::Right),
-                Some(text) if text == head.from.as_bytes() => Ok(Verdict::Replace),
-                other => Err(PutError::Moved {
-                    what: "HEAD".to_owned(),
-                    expected: head.from.clone(),
-                    found: other.map_or_else(|| "missing".to_owned(), printable_bytes),
-                }),
-            };
-            let text = format!("{}\n", head.to);
-            self.replace(&place, Some(text.as_bytes()), &is_right)?;
-            self.log(&git_dir, "HEAD", head.commits.0, head.commits.1);
-        }
-        let place = Place {
-            directory: git_dir.as_fd(),
-            path: &git_path,
-            name: "index",
-        };
-        match self.plan.index {
-            Some(IndexChange::Write) => {
-                let bytes = index()?;
-                let is_right = |now: Option<&[u8]>| {
-                    Ok(if now == Some(&bytes[..]) {
-                        Verdict::Right
-                    } else {
-                        Verdict::Replace
-                    })
-                };
-                self.replace(&place, Some(&bytes), &is_right)
-            }
-            Some(IndexChange::Remove) => self.replace(&place, None, &|now| {
-                Ok(if now.is_none() {
-                    Verdict::Right
-                } else {
-                    Verdict::Replace
-                })
-            }),
-            None => Ok(()),
-        }
-    }
-
-    /// Opens a directory of the repository, if it still is the one that the plan was made for.
-    fn open_known(&self, path: &Path, inode: u64) -> Result<OwnedFd, PutError> {
-        let fd = open_directory(path)?;
-        let stat = root::fstat(&fd).map_err(PathError::at("look at", path))?;
-        if stat.inode != inode {
-            return Err(PutError::Unsafe {
-                what: crate::error::printable(path),
-                problem: "another directory than before",
-            });
-        }
-        Ok(fd)
-    }
-
-    /// Moves a ref from one commit to another, by compare-and-swap.
-    fn set_ref(
-        &self,
-        refs: &Refs,
-        name: &str,
-        from: Option<ObjectId>,
-        to: Option<ObjectId>,
-    ) -> Result<(), PutError> {
-        let (directory, leaf) = split(name);
-        let opened = open_below(refs.common.as_fd(), directory, Create::Yes)
-            .map_err(|errno| refs.unsafe_path(name, errno))?
-            .expect("made where it was missing");
-        let path = refs.path.join(directory);
-        let place = Place {
-            directory: opened.as_fd(),
-            path: &path,
-            name: leaf,
-        };
-        // The loose file is not the whole truth: a ref may be packed.
-        let is_right = |_: Option<&[u8]>| {
-            let now = refs.resolve(name)?;
-            if now == to {
-                return Ok(Verdict::Right);
-            }
-            if now != from {
-                return Err(PutError::Moved {
-                    what: name.to_owned(),
-                    expected: shown(from),
-                    found: shown(now),
-                });
-            }
-            if to.is_none() {
-                self.drop_packed(refs, name)?;
-            }
-            Ok(Verdict::Replace)
-        };
-        let text = to.map(|commit| format!("{commit}\n"));
-        self.replace(&place, text.as_ref().map(|t| t.as_bytes()), &is_right)?;
-        if to.is_none() && self.is_recovery {
-            // A crash right after `packed-refs` was replaced leaves the other name of our file.
-            let packed = Place {
-                directory: refs.common.as_fd(),
-                path: &refs.path,
-                name: PACKED_REFS,
-            };
-            packed.unlink(&self.evidence(PACKED_REFS))?;
-        }
-        Ok(())
-    }
-
-    /// The name of our own file that becomes the lock of `name`.
-    fn evidence(&self, name: &str) -> String {
-        format!("stillframe-{}-{name}", self.plan.operation)
-    }
-
-    fn drop_packed(&self, refs: &Refs, name: &str) -> Result<(), PutError> {
-        let Some(text) = refs.packed()? else {
-            return Ok(());
-        };
-        if find_packed(&text, name).is_none() {
-            return Ok(());
-        }
-        let place = Place {
-            directory: refs.common.as_fd(),
-            path: &refs.path,
-            name: PACKED_REFS,
-        };
-        let kept = without_packed(&text, name);
-        let is_right = |now: Option<&[u8]>| match now {
-            Some(now) if now == text => Ok(Verdict::Replace),
-            _ => Err(PutError::Moved {
-                what: "packed-refs".to_owned(),
-                expected: "as it was read".to_owned(),
-                found: "changed".to_owned(),
-            }),
-        };
-        self.replace(&place, Some(&kept), &is_right)
-    }
-
-    /// Replaces a file, or removes it, under git's own lock for it. `judge` is asked under the
-    /// lock.
-    fn replace(
-        &self,
-        place: &Place<'_>,
-        bytes: Option<&[u8]>,
-        judge: &Judge<'_>,
-    ) -> Result<(), PutError> {
-        let lock = self.acquire(place, bytes.unwrap_or_default())?;
-        let now = place.read()?;
-        let done = judge(now.as_deref()).and_then(|verdict| match (verdict, bytes) {
-            (Verdict::Right, _) => Ok(Held::Yes),
-            (Verdict::Replace, None) => Ok(place.unlink(place.name).map(|()| Held::Yes)?),
-            (Verdict::Replace, Some(_)) => {
-                faults::before().map_err(place.at("replace"))?;
-                rustix::fs::renameat(place.directory, &lock.name, place.directory, place.name)
-                    .map_err(place.at("replace"))?;
-                Ok(Held::No)
-            }
-        });
-        // Whatever came of it, nothing of ours may stay in the user's way. Once renamed, the lock
-        // is free, and one of that name is somebody else's.
-        let released = match done {
-            Ok(Held::No) => Ok(()),
-            _ => place.unlink(&lock.name),
-        }
-        .and(place.unlink(&lock.evidence));
-        done?;
-        released?;
-        rustix::fs::fsync(place.directory).map_err(place.at("sync the directory of"))?;
-        Ok(())
-    }
-
-    /// Takes `<name>.lock` with the new content in it, whole and synced.
-    fn acquire(&self, place: &Place<'_>, bytes: &[u8]) -> Result<Lock, PutError> {
-        let lock = Lock {
-            name: format!("{}.lock", place.name),
-            evidence: self.evidence(place.name),
-        };
-        if self.is_recovery && self.is_ours(place, &lock, bytes)? {
-            return Ok(lock);
-        }
-        place.unlink(&lock.evidence)?;
-        self.write_evidence(place, &lock, bytes)?;
-        let patience = Patience::of(self.patience);
-        loop {
-            faults::before().map_err(place.at("lock"))?;
-            let linked = rustix::fs::linkat(
-                place.directory,
-                &lock.evidence,
-                place.directory,
-                &lock.name,
-                AtFlags::empty(),
-            );
-            let taken = match linked {
-                // A file system without hard links.
-                Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
-                    rustix::fs::renameat_with(
-                        place.directory,
-                        &lock.evidence,
-                        place.directory,
-                        &lock.name,
-                        RenameFlags::NOREPLACE,
-                    )
-                }
-                other => other,
-            };
-            match taken {
-                Ok(()) => return Ok(lock),
-                Err(Errno::EXIST) if patience.pause() => {}
-                Err(errno) => {
-                    // Nothing but our own file, which is of no use without the lock.
-                    let _ = place.unlink(&lock.evidence);
-                    return Err(match errno {
-                        Errno::EXIST => PutError::Locked {
-                            what: crate::error::printable(&place.path.join(&lock.name)),
-                        },
-                        errno => place.at("lock")(errno).into(),
-                    });
-                }
-            }
-        }
-    }
-
-    /// Whether the lock is what a crash of this very operation left.
-    fn is_ours(&self, place: &Place<'_>, lock: &Lock, bytes: &[u8]) -> Result<bool, PutError> {
-        let Some(held) = place.look(&lock.name)? else {
-            return Ok(false);
-        };
-        Ok(match place.look(&lock.evidence)? {
-            Some(evidence) => evidence.inode == held.inode && evidence.device == held.device,
-            // Without hard links the evidence itself became the lock, whole.
-            None => {
-                let content = read_file(
-                    place.directory,
-                    lock.name.as_bytes(),
-                    MAX_INDEX_BYTES,
-                    place.path,
-                )?;
-                !bytes.is_empty() && content.as_deref() == Some(bytes)
-            }
-        })
-    }
-
-    fn write_evidence(&self, place: &Place<'_>, lock: &Lock, bytes: &[u8]) -> Result<(), PutError> {
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // What is replaced keeps its owner and mode; something new gets those of its directory.
-        let like = match place.look(place.name)? {
-            Some(_) => rustix::fs::statat(place.directory, place.name, AtFlags::SYMLINK_NOFOLLOW),
-            None => rustix::fs::fstat(place.directory),
-        }
-        .map_err(place.at("look at"))?;
-        faults::before().map_err(place.at("lock"))?;
-        let fd = rustix::fs::openat(
-            place.directory,
-            &lock.evidence,
-            flags,
-            Mode::from_raw_mode(0o600),
-        )
-        .map_err(place.at("lock"))?;
-        let mut file = File::from(fd);
-        let written = faults::before().and_then(|()| {
-            file.write_all(bytes)?;
-            give_to(file.as_fd(), &like)?;
-            file.set_permissions(std::fs::Permissions::from_mode(like.st_mode & 0o666))?;
-            file.sync_all()
-        });
-        if let Err(source) = written {
-            let _ = place.unlink(&lock.evidence);
-            return Err(place.at("lock")(source).into());
-        }
-        Ok(())
-    }
-
-    /// Adds a line to a reflog that exists. Best effort: the ref is what counts.
-    fn log(&self, directory: &OwnedFd, name: &str, from: Option<ObjectId>, to: Option<ObjectId>) {
-        let (Some(from), Some(to)) = (from, to) else {
-            return;
-        };
-        let (above, leaf) = split(name);
-        let Ok(Some(logs)) = open_below(directory.as_fd(), &format!("logs/{above}"), Create::No)
-        else {
-            return;
-        };
-        let flags =
-            OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let Ok(fd) = rustix::fs::openat(&logs, leaf, flags, Mode::empty()) else {
-            return;
-        };
-        let is_regular = root::fstat(&fd).is_ok_and(|s| s.file_type() == FileType::RegularFile);
-        if is_regular && faults::before().is_ok() {
-            let line = format!(
-                "{from} {to} {COMMITTER} {} +0000\tstillframe: roll back\n",
-                self.plan.at
-            );
-            let _ = File::from(fd).write_all(line.as_bytes());
-        }
-    }
-}
-
-/// Says what to do with a file that holds this; `None`: that is not there.
-type Judge<'a> = dyn Fn(Option<&[u8]>) -> Result<Verdict, PutError> + 'a;
-
-/// What to do with a file once its lock is held.
-enum Verdict {
-    /// It is as it should be.
-    Right,
-    Replace,
-}
-
-/// Whether a lock still is in the way of others.
-enum Held {
-    Yes,
-    No,
-}
-
-/// A lock in the user's repository, and the file whose link it is.
-struct Lock {
-    name: String,
-    evidence: String,
-}
-
-/// A file in a directory of the user's repository.
-struct Place<'a> {
-    directory: BorrowedFd<'a>,
-    path: &'a Path,
-    name: &'a str,
-}
-
-impl Place<'_> {
-    fn at<E: Into<std::io::Error>>(
-        &self,
-        operation: &'static str,
-    ) -> impl FnOnce(E) -> PathError + use<E> {
-        PathError::at(operation, self.path.join(self.name))
-    }
-
-    fn look(&self, name: &str) -> Result<Option<Stat>, PathError> {
-        match root::lstat_at(self.directory, name.as_bytes()) {
-            Ok(stat) => Ok(Some(stat)),
-            Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(self.at("look at")(errno)),
-        }
-    }
-
-    fn read(&self) -> Result<Option<Vec<u8>>, PutError> {
-        read_file(
-            self.directory,
-            self.name.as_bytes(),
-            MAX_INDEX_BYTES,
-            self.path,
-        )
-    }
-
-    fn unlink(&self, name: &str) -> Result<(), PathError> {
-        faults::before().map_err(self.at("remove"))?;
-        match rustix::fs::unlinkat(self.directory, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(self.at("remove")(errno)),
-        }
-    }
+    Ok(waited)
 }
 
 #[cfg(test)]
@@ -1406,6 +606,16 @@ mod tests {
         after: &Snapshot,
     ) -> Result<RestoreOutcome, RestoreError> {
         stage.restore_goal(&Stage::goal(before), rollback(before, after))
+    }
+
+    /// What is said of the repository beside a restore that was carried out.
+    fn said(outcome: &RestoreOutcome) -> String {
+        outcome.repository_error.clone().unwrap().message
+    }
+
+    /// Of which kind that is.
+    fn told_kind(outcome: &RestoreOutcome) -> ErrorKind {
+        outcome.repository_error.clone().unwrap().kind
     }
 
     /// The state that a run left which began at `before`.
@@ -1524,8 +734,9 @@ mod tests {
 
         // An undo keeps it, and takes back the files.
         let outcome = undo(&mut stage, &before, &after).unwrap();
-        let told = outcome.repository_error.unwrap();
+        let told = said(&outcome);
         assert!(told.contains("HEAD, branch and index were kept"), "{told}");
+        assert_eq!(told_kind(&outcome), ErrorKind::HeadMoved);
         let now = seen(&stage);
         assert_eq!((now.0, now.1, now.2), (was.0.0, was.0.1, was.0.2));
         assert_eq!(stage.read("tracked"), "two\n");
@@ -1558,8 +769,9 @@ mod tests {
         stage.write("new", "by a person\n");
         stage.git(&["add", "new"]);
         let outcome = undo(&mut stage, &redone.guard, &redone.result).unwrap();
-        let told = outcome.repository_error.unwrap();
+        let told = said(&outcome);
         assert!(told.contains("the index was changed since"), "{told}");
+        assert_eq!(told_kind(&outcome), ErrorKind::Conflict);
         assert_eq!(stage.git(&["show", ":new"]), "by a person");
     }
 
@@ -1734,7 +946,7 @@ mod tests {
 
                 // An undo keeps it, and takes back the files.
                 let outcome = undo(&mut stage, &before, &after).unwrap();
-                let told = outcome.repository_error.unwrap();
+                let told = said(&outcome);
                 assert!(told.contains("refs/heads/main is at"), "{told}");
                 let now = seen(&stage);
                 assert_eq!((now.0, now.1, now.2), (was.0.0, was.0.1, was.0.2));
@@ -1797,7 +1009,7 @@ mod tests {
             tip,
             "nobody knows who moved it"
         );
-        let told = outcome.repository_error.unwrap();
+        let told = said(&outcome);
         assert!(told.contains(&tip), "{told}");
         assert_eq!(stage.read("tracked"), "two\n");
     }
@@ -1904,9 +1116,134 @@ mod tests {
         stage.write(".git/index.lock", "somebody's\n");
         let index = prepared.index.clone().unwrap();
         let outcome = carry_out(&prepared.plan, || Ok(index), false, Duration::ZERO);
-        assert!(outcome.error.unwrap().contains("index.lock is locked"));
+        let error = outcome.error.unwrap();
+        assert!(error.message.contains("index.lock is locked"), "{error:?}");
+        assert_eq!(error.kind, ErrorKind::Busy);
         assert_eq!(stage.read(".git/index.lock"), "somebody's\n");
         assert_eq!(leavings(&stage), ["index.lock"]);
+    }
+
+    #[test]
+    fn an_operation_that_the_run_ended_is_named_and_does_not_come_back() {
+        let named = |begin: &[&str], end: &[&[&str]], operation: &str| {
+            let mut stage = repository();
+            stage.git(&["checkout", "-q", "-b", "topic"]);
+            stage.git(&["commit", "-q", "-m", "on topic"]);
+            stage.git(&["checkout", "-q", "main"]);
+            stage.git(&["commit", "-q", "--allow-empty", "-m", "on main"]);
+            stage.git(begin);
+            let before = stage.snapshot();
+            let was = seen(&stage);
+            for command in end {
+                stage.git(command);
+            }
+            let after = snapshot_since(&stage, &before);
+            for is_undo in [false, true] {
+                let outcome = match is_undo {
+                    false => roll_back(&mut stage, &before, &after),
+                    true => undo(&mut stage, &before, &after),
+                };
+                let outcome = outcome.unwrap();
+                let told = said(&outcome);
+                assert!(told.contains(operation), "{told}");
+                assert_eq!(told_kind(&outcome), ErrorKind::Unsupported);
+                assert_eq!(seen(&stage), was, "{operation}");
+                // There and back again: a state in which none was in progress has none to lose.
+                let again = undo(&mut stage, &outcome.guard, &outcome.result).unwrap();
+                assert_eq!(again.repository_error, None, "{operation}");
+            }
+        };
+        let merge = ["merge", "-q", "--no-commit", "--no-ff", "topic"];
+        named(&merge, &[&["merge", "--abort"]], "the merge that was");
+        named(
+            &merge,
+            &[&["commit", "-q", "-m", "merged"]],
+            "no snapshot keeps MERGE_HEAD",
+        );
+    }
+
+    #[test]
+    fn a_lock_on_anything_that_moves_is_waited_for_and_nothing_is_touched() {
+        let locked = |script: &[&[&str]], lock: &str| {
+            let mut stage = repository();
+            let before = stage.snapshot();
+            for command in script {
+                stage.git(command);
+            }
+            stage.write("tracked", "by the run\n");
+            let after = snapshot_since(&stage, &before);
+            stage.write(lock, "somebody's\n");
+            let was = (seen(&stage), view(&stage.path(".git")));
+            let error = prepared(&mut stage, &before, &after, Duration::ZERO).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Busy, "{lock}: {error}");
+            assert!(error.to_string().contains(lock), "{error}");
+            assert!(!error.touched());
+            assert_eq!((seen(&stage), view(&stage.path(".git"))), was, "{lock}");
+            stage.remove(lock);
+            let outcome = roll_back(&mut stage, &before, &after).unwrap();
+            assert_eq!(outcome.repository_error, None, "{lock}");
+        };
+        let commit = ["commit", "-q", "-a", "-m", "by the run"];
+        locked(&[&commit], ".git/refs/heads/main.lock");
+        locked(&[&commit], ".git/refs/tags/stillframe/safety-run_7-1.lock");
+        locked(&[&["checkout", "-q", "-b", "other"]], ".git/HEAD.lock");
+        let unborn: &[&[&str]] = &[
+            &["checkout", "-q", "--orphan", "other"],
+            &["commit", "-q", "-m", "by the run"],
+        ];
+        locked(unborn, ".git/HEAD.lock");
+    }
+
+    #[test]
+    fn a_branch_that_moves_while_its_lock_is_waited_for_is_kept() {
+        let mut stage = repository();
+        let before = stage.snapshot();
+        run(&stage);
+        let after = stage.snapshot();
+        let theirs = stage.git(&["commit-tree", "-m", "by a person", "HEAD^{tree}"]);
+        let (branch, lock) = (
+            stage.path(".git/refs/heads/main"),
+            stage.path(".git/refs/heads/main.lock"),
+        );
+        fs::write(&lock, format!("{theirs}\n")).unwrap();
+        // git's own way to end it, in the midst of the wait.
+        let they = std::thread::spawn(move || fs::rename(lock, branch).unwrap());
+        let result = prepared(&mut stage, &before, &after, Duration::from_secs(60));
+        they.join().unwrap();
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::HeadMoved, "{error}");
+        assert_eq!(stage.git(&["rev-parse", "main"]), theirs);
+    }
+
+    #[test]
+    fn what_the_disk_refuses_is_told_as_that() {
+        for (errno, kind) in [
+            (rustix::io::Errno::NOSPC, ErrorKind::NoSpace),
+            (rustix::io::Errno::IO, ErrorKind::Storage),
+        ] {
+            let mut refused = 0;
+            for call in 0.. {
+                let mut stage = repository();
+                let before = stage.snapshot();
+                run(&stage);
+                let after = stage.snapshot();
+                let prepared = prepared(&mut stage, &before, &after, Duration::ZERO).unwrap();
+                let index = prepared.index.clone().unwrap();
+                let fault = Fault::FailAt(call, errno.raw_os_error());
+                let (outcome, calls) = crate::worktree::faults::with(fault, || {
+                    carry_out(&prepared.plan, || Ok(index), false, Duration::ZERO)
+                });
+                if calls <= call {
+                    break;
+                }
+                // A line of a reflog is not worth an error.
+                if let Some(error) = outcome.error {
+                    assert_eq!(error.kind, kind, "at call {call}: {error:?}");
+                    refused += 1;
+                }
+            }
+            assert!(refused > 10, "{refused}");
+        }
     }
 
     /// Prepares a rollback without the files.
@@ -1924,7 +1261,7 @@ mod tests {
         prepare(&Request {
             state: stage.workspace.state(),
             scratch: stage.workspace.store_path(),
-            found: found.as_ref(),
+            found: Ok(found.as_ref()),
             before: &record(before),
             after: Some(&record(after)),
             run_id: "run_7",
@@ -1946,7 +1283,9 @@ mod tests {
         let was = seen(&stage);
         let index = prepared.index.clone().unwrap();
         let outcome = carry_out(&prepared.plan, || Ok(index), false, Duration::ZERO);
-        assert!(outcome.error.unwrap().contains("refs/heads/main is"));
+        let error = outcome.error.unwrap();
+        assert!(error.message.contains("refs/heads/main is"), "{error:?}");
+        assert_eq!(error.kind, ErrorKind::HeadMoved);
         assert_eq!(seen(&stage), was);
         assert_eq!(leavings(&stage), Vec::<String>::new());
     }
@@ -1987,7 +1326,8 @@ mod tests {
         let outcome = roll_back(&mut stage, &before, &after).unwrap();
 
         assert_eq!(stage.git(&["for-each-ref"]), refs, "no ref moved");
-        assert!(outcome.repository_error.unwrap().contains("symbolic"));
+        assert!(said(&outcome).contains("symbolic"));
+        assert_eq!(told_kind(&outcome), ErrorKind::HostileRepository);
         assert_eq!(outcome.safety_tag, None);
         assert_eq!(stage.read("tracked"), "two\n", "the files are back");
     }
@@ -2027,7 +1367,7 @@ mod tests {
         let after = stage.snapshot();
         let outcome = roll_back(&mut stage, &before, &after).unwrap();
         assert_eq!(stage.read("tracked"), "two\n");
-        assert!(outcome.repository_error.unwrap().contains("is gone"));
+        assert!(said(&outcome).contains("is gone"));
         assert!(!stage.has(".git"));
     }
 
@@ -2043,8 +1383,9 @@ mod tests {
         stage.remove(&object(&blob));
 
         let outcome = roll_back(&mut stage, &before, &after).unwrap();
-        let told = outcome.repository_error.unwrap();
+        let told = said(&outcome);
         assert!(told.contains("lacks") && told.contains(&blob), "{told}");
+        assert_eq!(told_kind(&outcome), ErrorKind::Corrupt);
         assert_eq!(stage.git(&["rev-parse", "main"]), first);
 
         undo(&mut stage, &outcome.guard, &outcome.result).unwrap();
@@ -2052,7 +1393,7 @@ mod tests {
         stage.remove(&object(&first));
         let after = stage.snapshot();
         let outcome = roll_back(&mut stage, &before, &after).unwrap();
-        let told = outcome.repository_error.unwrap();
+        let told = said(&outcome);
         assert!(told.contains(&first), "{told}");
         assert_eq!(
             stage.git(&["rev-parse", "main"]),
@@ -2148,7 +1489,7 @@ mod tests {
                 break;
             }
             let recovery = recover(&stage.workspace).unwrap();
-            assert_eq!(recovery.repository_errors, Vec::<String>::new());
+            assert_eq!(recovery.repository_errors, []);
             assert_eq!(recovery.skipped, []);
             assert_eq!(leavings(&stage), Vec::<String>::new(), "at call {call}");
             let is_restored = is(&stage, &restored);
@@ -2189,21 +1530,6 @@ mod tests {
         assert_eq!(tag, "refs/tags/stillframe/safety-a%2e%2eb%2elock-1");
         stage.git(&["check-ref-format", &tag]);
         assert!(stage.has_ref(&tag));
-    }
-
-    #[test]
-    fn a_line_of_packed_refs_goes_with_the_line_that_peels_it() {
-        let id = "0123456789012345678901234567890123456789";
-        let text = format!(
-            "# pack-refs with: peeled fully-peeled sorted \n{id} refs/heads/a\n{id} refs/tags/b\n^{id}\n{id} refs/tags/b2\n"
-        );
-        assert_eq!(find_packed(text.as_bytes(), "refs/tags/b"), id.parse().ok());
-        assert_eq!(find_packed(text.as_bytes(), "refs/tags"), None);
-        let kept = without_packed(text.as_bytes(), "refs/tags/b");
-        assert_eq!(
-            String::from_utf8(kept).unwrap(),
-            text.replace(&format!("{id} refs/tags/b\n^{id}\n"), "")
-        );
     }
 
     #[test]

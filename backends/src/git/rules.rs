@@ -49,7 +49,7 @@ pub(crate) struct GitRules<'a> {
     outside: Vec<OutsideRules>,
     above: Vec<(RelPath, OutsideRules)>,
     attributes: AttributeStack,
-    keep: Keep,
+    keep: &'a Keep,
     clock: Clock,
     rule_files: Mutex<RuleFiles>,
     /// The ignore files that no rules are read from, and why.
@@ -89,7 +89,7 @@ impl<'a> GitRules<'a> {
         store: &'a Store,
         cache: &'a StatCache,
         options: &'a SnapshotOptions,
-        keep: Keep,
+        keep: &'a Keep,
     ) -> Result<Self, SnapshotError> {
         let host = HostRules::new(&options.ignore).map_err(SnapshotError::InvalidOptions)?;
         let parse =

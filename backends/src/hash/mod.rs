@@ -10,8 +10,8 @@ use std::io::Write;
 use std::time::Instant;
 
 use crate::backend::{
-    Backend, DiffError, Recovery, RestoreError, RestoreOptions, RestoreOutcome, SnapshotError,
-    SnapshotOptions, StoreError, Verification, Why,
+    Backend, DiffError, Recovery, RepositoryProblem, RestoreError, RestoreOptions, RestoreOutcome,
+    SnapshotError, SnapshotOptions, StoreError, Verification, Why,
 };
 use crate::coverage::{Coverage, OmissionReason};
 use crate::diff::beside::{Beside, Compared};
@@ -376,7 +376,7 @@ impl Restorable for HashBackend {
     fn repository(
         &self,
         _workspace: &LockedWorkspace,
-    ) -> Result<Option<FoundRepository>, RestoreError> {
+    ) -> Result<Option<FoundRepository>, RepositoryProblem> {
         Ok(None)
     }
 

@@ -14,8 +14,8 @@ use jiff::Timestamp;
 
 use super::{Captured, ContentError, Node, Publish, Restorable, Side};
 use crate::backend::{
-    IgnoreOptions, RepositoryRestore, RestoreError, RestoreOptions, RestoreOutcome, SnapshotError,
-    SnapshotOptions, StoreError,
+    IgnoreOptions, RepositoryProblem, RepositoryRestore, RestoreError, RestoreOptions,
+    RestoreOutcome, SnapshotError, SnapshotOptions, StoreError,
 };
 use crate::coverage::{Coverage, Omission, OmissionReason};
 use crate::git::rollback::FoundRepository;
@@ -655,7 +655,7 @@ impl Restorable for Naive {
     fn repository(
         &self,
         workspace: &LockedWorkspace,
-    ) -> Result<Option<FoundRepository>, RestoreError> {
+    ) -> Result<Option<FoundRepository>, RepositoryProblem> {
         let directory = workspace.disk_path();
         let Some(state) = self.git_state(directory, None) else {
             return Ok(None);

@@ -417,12 +417,12 @@ fn prepare_repository<B: Restorable>(
     };
     // Whatever else lies there by now is not the repository that is to be put back.
     let found = backend
-        .repository(workspace)?
-        .filter(|found| found.identity == state_before.common_dir);
+        .repository(workspace)
+        .map(|found| found.filter(|found| found.identity == state_before.common_dir));
     rollback::prepare(&rollback::Request {
         state: workspace.state(),
         scratch: workspace.store_path(),
-        found: found.as_ref(),
+        found: found.as_ref().map(Option::as_ref).map_err(Clone::clone),
         before: state_before,
         after: after.git.as_ref(),
         run_id,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use super::plan::Node;
-use crate::backend::{RestoreError, SnapshotError, SnapshotOptions, StoreError};
+use crate::backend::{RepositoryProblem, RestoreError, SnapshotError, SnapshotOptions, StoreError};
 use crate::coverage::OmissionReason;
 use crate::git::ObjectId;
 use crate::git::rollback::FoundRepository;
@@ -93,11 +93,12 @@ pub(crate) trait Restorable {
         sink: &mut dyn Write,
     ) -> Result<(), ContentError>;
 
-    /// The user's repository as it is now; `None` if the backend knows of none, or it is gone.
+    /// The user's repository as it is now; `None` if the backend knows of none, or it is gone. An
+    /// error: it is there, and cannot be read, so nothing of it can be put back.
     fn repository(
         &self,
         workspace: &LockedWorkspace,
-    ) -> Result<Option<FoundRepository>, RestoreError>;
+    ) -> Result<Option<FoundRepository>, RepositoryProblem>;
 
     /// The bytes of a user's index that a snapshot kept.
     fn index_bytes(&self, workspace: &Workspace, blob: &ObjectId) -> Result<Vec<u8>, StoreError>;

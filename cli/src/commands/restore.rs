@@ -215,7 +215,7 @@ pub(super) fn rollback_story(document: &RestoreDocument) -> Vec<String> {
     lines.extend(left_alone(&document.leftover_ignored));
     if let Some(tag) = &document.safety_tag {
         lines.push(format!(
-            "the branch was moved back; its old tip is {}",
+            "the old tip of the branch is kept by {}",
             output::printable(tag)
         ));
     }

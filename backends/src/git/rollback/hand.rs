@@ -1,0 +1,419 @@
+//! Carrying out a plan, under git's own locks.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::directory::{Create, give_to, open_below, open_directory, read_file};
+use super::moves::shown;
+use super::refs::{PACKED_REFS, Refs, find_packed, split, without_packed};
+use super::{IndexChange, MAX_INDEX_BYTES, PutError, RepositoryPlan, path_of};
+use crate::error::PathError;
+use crate::git::ObjectId;
+use crate::path::printable_bytes;
+use crate::patience::Patience;
+use crate::worktree::faults;
+use crate::worktree::root::{self, Stat};
+
+/// Who moves a ref, in a reflog.
+const COMMITTER: &str = "Stillframe <stillframe@localhost>";
+
+/// Carries out a plan.
+pub(super) struct Hand<'a> {
+    pub(super) plan: &'a RepositoryPlan,
+    pub(super) is_recovery: bool,
+    pub(super) patience: Duration,
+}
+
+impl Hand<'_> {
+    pub(super) fn carry_out(
+        &self,
+        index: impl FnOnce() -> Result<Vec<u8>, PathError>,
+        safety_tag: &mut Option<String>,
+    ) -> Result<(), PutError> {
+        let git_path = path_of(&self.plan.git_dir);
+        let git_dir = self.open_known(&git_path, self.plan.git_inode)?;
+        let common_path = path_of(&self.plan.common_dir);
+        let refs = Refs {
+            common: self.open_known(&common_path, self.plan.common_inode)?,
+            path: common_path,
+        };
+        for (name, commit) in &self.plan.tags {
+            // Before the branch moves: the old tip is never without a name.
+            self.set_ref(&refs, name, None, Some(*commit))?;
+            safety_tag.get_or_insert_with(|| name.clone());
+        }
+        for branch in &self.plan.branches {
+            self.set_ref(&refs, &branch.name, branch.from, branch.to)?;
+            self.log(&refs.common, &branch.name, branch.from, branch.to);
+            if branch.is_heads {
+                self.log(&git_dir, "HEAD", branch.from, branch.to);
+            }
+        }
+        if let Some(head) = &self.plan.head {
+            let place = Place {
+                directory: git_dir.as_fd(),
+                path: &git_path,
+                name: "HEAD",
+            };
+            let is_right = |now: Option<&[u8]>| match now.map(<[u8]>::trim_ascii) {
+                Some(text) if text == head.to.as_bytes() => Ok(Verdict::Right),
+                Some(text) if text == head.from.as_bytes() => Ok(Verdict::Replace),
+                other => Err(PutError::Moved {
+                    what: "HEAD".to_owned(),
+                    expected: head.from.clone(),
+                    found: other.map_or_else(|| "missing".to_owned(), printable_bytes),
+                }),
+            };
+            let text = format!("{}\n", head.to);
+            self.replace(&place, Some(text.as_bytes()), &is_right)?;
+            self.log(&git_dir, "HEAD", head.commits.0, head.commits.1);
+        }
+        let place = Place {
+            directory: git_dir.as_fd(),
+            path: &git_path,
+            name: "index",
+        };
+        match self.plan.index {
+            Some(IndexChange::Write) => {
+                let bytes = index()?;
+                let is_right = |now: Option<&[u8]>| {
+                    Ok(if now == Some(&bytes[..]) {
+                        Verdict::Right
+                    } else {
+                        Verdict::Replace
+                    })
+                };
+                self.replace(&place, Some(&bytes), &is_right)
+            }
+            Some(IndexChange::Remove) => self.replace(&place, None, &|now| {
+                Ok(if now.is_none() {
+                    Verdict::Right
+                } else {
+                    Verdict::Replace
+                })
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Opens a directory of the repository, if it still is the one that the plan was made for.
+    fn open_known(&self, path: &Path, inode: u64) -> Result<OwnedFd, PutError> {
+        let fd = open_directory(path)?;
+        let stat = root::fstat(&fd).map_err(PathError::at("look at", path))?;
+        if stat.inode != inode {
+            return Err(PutError::Replaced {
+                path: path.to_owned(),
+            });
+        }
+        Ok(fd)
+    }
+
+    /// Moves a ref from one commit to another, by compare-and-swap.
+    fn set_ref(
+        &self,
+        refs: &Refs,
+        name: &str,
+        from: Option<ObjectId>,
+        to: Option<ObjectId>,
+    ) -> Result<(), PutError> {
+        let (directory, leaf) = split(name);
+        let opened = open_below(refs.common.as_fd(), directory, Create::Yes)
+            .map_err(|errno| refs.unsafe_path(name, errno))?
+            .expect("made where it was missing");
+        let path = refs.path.join(directory);
+        let place = Place {
+            directory: opened.as_fd(),
+            path: &path,
+            name: leaf,
+        };
+        // The loose file is not the whole truth: a ref may be packed.
+        let is_right = |_: Option<&[u8]>| {
+            let now = refs.resolve(name)?;
+            if now == to {
+                return Ok(Verdict::Right);
+            }
+            if now != from {
+                return Err(PutError::Moved {
+                    what: name.to_owned(),
+                    expected: shown(from),
+                    found: shown(now),
+                });
+            }
+            if to.is_none() {
+                self.drop_packed(refs, name)?;
+            }
+            Ok(Verdict::Replace)
+        };
+        let text = to.map(|commit| format!("{commit}\n"));
+        self.replace(&place, text.as_ref().map(|t| t.as_bytes()), &is_right)?;
+        if to.is_none() && self.is_recovery {
+            // A crash right after `packed-refs` was replaced leaves the other name of our file.
+            let packed = Place {
+                directory: refs.common.as_fd(),
+                path: &refs.path,
+                name: PACKED_REFS,
+            };
+            packed.unlink(&self.evidence(PACKED_REFS))?;
+        }
+        Ok(())
+    }
+
+    /// The name of our own file that becomes the lock of `name`.
+    fn evidence(&self, name: &str) -> String {
+        format!("stillframe-{}-{name}", self.plan.operation)
+    }
+
+    fn drop_packed(&self, refs: &Refs, name: &str) -> Result<(), PutError> {
+        let Some(text) = refs.packed()? else {
+            return Ok(());
+        };
+        if find_packed(&text, name).is_none() {
+            return Ok(());
+        }
+        let place = Place {
+            directory: refs.common.as_fd(),
+            path: &refs.path,
+            name: PACKED_REFS,
+        };
+        let kept = without_packed(&text, name);
+        let is_right = |now: Option<&[u8]>| match now {
+            Some(now) if now == text => Ok(Verdict::Replace),
+            _ => Err(PutError::Moved {
+                what: "packed-refs".to_owned(),
+                expected: "as it was read".to_owned(),
+                found: "changed".to_owned(),
+            }),
+        };
+        self.replace(&place, Some(&kept), &is_right)
+    }
+
+    /// Replaces a file, or removes it, under git's own lock for it. `judge` is asked under the
+    /// lock.
+    fn replace(
+        &self,
+        place: &Place<'_>,
+        bytes: Option<&[u8]>,
+        judge: &Judge<'_>,
+    ) -> Result<(), PutError> {
+        let lock = self.acquire(place, bytes.unwrap_or_default())?;
+        let now = place.read()?;
+        let done = judge(now.as_deref()).and_then(|verdict| match (verdict, bytes) {
+            (Verdict::Right, _) => Ok(Held::Yes),
+            (Verdict::Replace, None) => Ok(place.unlink(place.name).map(|()| Held::Yes)?),
+            (Verdict::Replace, Some(_)) => {
+                faults::before().map_err(place.at("replace"))?;
+                rustix::fs::renameat(place.directory, &lock.name, place.directory, place.name)
+                    .map_err(place.at("replace"))?;
+                Ok(Held::No)
+            }
+        });
+        // Whatever came of it, nothing of ours may stay in the user's way. Once renamed, the lock
+        // is free, and one of that name is somebody else's.
+        let released = match done {
+            Ok(Held::No) => Ok(()),
+            _ => place.unlink(&lock.name),
+        }
+        .and(place.unlink(&lock.evidence));
+        done?;
+        released?;
+        rustix::fs::fsync(place.directory).map_err(place.at("sync the directory of"))?;
+        Ok(())
+    }
+
+    /// Takes `<name>.lock` with the new content in it, whole and synced.
+    fn acquire(&self, place: &Place<'_>, bytes: &[u8]) -> Result<Lock, PutError> {
+        let lock = Lock {
+            name: format!("{}.lock", place.name),
+            evidence: self.evidence(place.name),
+        };
+        if self.is_recovery && self.is_ours(place, &lock, bytes)? {
+            return Ok(lock);
+        }
+        place.unlink(&lock.evidence)?;
+        self.write_evidence(place, &lock, bytes)?;
+        let patience = Patience::of(self.patience);
+        loop {
+            faults::before().map_err(place.at("lock"))?;
+            let linked = rustix::fs::linkat(
+                place.directory,
+                &lock.evidence,
+                place.directory,
+                &lock.name,
+                AtFlags::empty(),
+            );
+            let taken = match linked {
+                // A file system without hard links.
+                Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
+                    rustix::fs::renameat_with(
+                        place.directory,
+                        &lock.evidence,
+                        place.directory,
+                        &lock.name,
+                        RenameFlags::NOREPLACE,
+                    )
+                }
+                other => other,
+            };
+            match taken {
+                Ok(()) => return Ok(lock),
+                Err(Errno::EXIST) if patience.pause() => {}
+                Err(errno) => {
+                    // Nothing but our own file, which is of no use without the lock.
+                    let _ = place.unlink(&lock.evidence);
+                    return Err(match errno {
+                        Errno::EXIST => PutError::Locked {
+                            what: crate::error::printable(&place.path.join(&lock.name)),
+                        },
+                        errno => place.at("lock")(errno).into(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Whether the lock is what a crash of this very operation left.
+    fn is_ours(&self, place: &Place<'_>, lock: &Lock, bytes: &[u8]) -> Result<bool, PutError> {
+        let Some(held) = place.look(&lock.name)? else {
+            return Ok(false);
+        };
+        Ok(match place.look(&lock.evidence)? {
+            Some(evidence) => evidence.inode == held.inode && evidence.device == held.device,
+            // Without hard links the evidence itself became the lock, whole.
+            None => {
+                let content = read_file(
+                    place.directory,
+                    lock.name.as_bytes(),
+                    MAX_INDEX_BYTES,
+                    place.path,
+                )?;
+                !bytes.is_empty() && content.as_deref() == Some(bytes)
+            }
+        })
+    }
+
+    fn write_evidence(&self, place: &Place<'_>, lock: &Lock, bytes: &[u8]) -> Result<(), PutError> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // What is replaced keeps its owner and mode; something new gets those of its directory.
+        let like = match place.look(place.name)? {
+            Some(_) => rustix::fs::statat(place.directory, place.name, AtFlags::SYMLINK_NOFOLLOW),
+            None => rustix::fs::fstat(place.directory),
+        }
+        .map_err(place.at("look at"))?;
+        faults::before().map_err(place.at("lock"))?;
+        let fd = rustix::fs::openat(
+            place.directory,
+            &lock.evidence,
+            flags,
+            Mode::from_raw_mode(0o600),
+        )
+        .map_err(place.at("lock"))?;
+        let mut file = File::from(fd);
+        let written = faults::before().and_then(|()| {
+            file.write_all(bytes)?;
+            give_to(file.as_fd(), &like)?;
+            file.set_permissions(std::fs::Permissions::from_mode(like.st_mode & 0o666))?;
+            file.sync_all()
+        });
+        if let Err(source) = written {
+            let _ = place.unlink(&lock.evidence);
+            return Err(place.at("lock")(source).into());
+        }
+        Ok(())
+    }
+
+    /// Adds a line to a reflog that exists. Best effort: the ref is what counts.
+    fn log(&self, directory: &OwnedFd, name: &str, from: Option<ObjectId>, to: Option<ObjectId>) {
+        let (Some(from), Some(to)) = (from, to) else {
+            return;
+        };
+        let (above, leaf) = split(name);
+        let Ok(Some(logs)) = open_below(directory.as_fd(), &format!("logs/{above}"), Create::No)
+        else {
+            return;
+        };
+        let flags =
+            OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let Ok(fd) = rustix::fs::openat(&logs, leaf, flags, Mode::empty()) else {
+            return;
+        };
+        let is_regular = root::fstat(&fd).is_ok_and(|s| s.file_type() == FileType::RegularFile);
+        if is_regular && faults::before().is_ok() {
+            let line = format!(
+                "{from} {to} {COMMITTER} {} +0000\tstillframe: roll back\n",
+                self.plan.at
+            );
+            let _ = File::from(fd).write_all(line.as_bytes());
+        }
+    }
+}
+
+/// Says what to do with a file that holds this; `None`: that is not there.
+type Judge<'a> = dyn Fn(Option<&[u8]>) -> Result<Verdict, PutError> + 'a;
+
+/// What to do with a file once its lock is held.
+enum Verdict {
+    /// It is as it should be.
+    Right,
+    Replace,
+}
+
+/// Whether a lock still is in the way of others.
+enum Held {
+    Yes,
+    No,
+}
+
+/// A lock in the user's repository, and the file whose link it is.
+struct Lock {
+    name: String,
+    evidence: String,
+}
+
+/// A file in a directory of the user's repository.
+struct Place<'a> {
+    directory: BorrowedFd<'a>,
+    path: &'a Path,
+    name: &'a str,
+}
+
+impl Place<'_> {
+    fn at<E: Into<std::io::Error>>(
+        &self,
+        operation: &'static str,
+    ) -> impl FnOnce(E) -> PathError + use<E> {
+        PathError::at(operation, self.path.join(self.name))
+    }
+
+    fn look(&self, name: &str) -> Result<Option<Stat>, PathError> {
+        match root::lstat_at(self.directory, name.as_bytes()) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(self.at("look at")(errno)),
+        }
+    }
+
+    fn read(&self) -> Result<Option<Vec<u8>>, PutError> {
+        read_file(
+            self.directory,
+            self.name.as_bytes(),
+            MAX_INDEX_BYTES,
+            self.path,
+        )
+    }
+
+    fn unlink(&self, name: &str) -> Result<(), PathError> {
+        faults::before().map_err(self.at("remove"))?;
+        match rustix::fs::unlinkat(self.directory, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(self.at("remove")(errno)),
+        }
+    }
+}

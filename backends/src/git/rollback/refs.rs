@@ -1,0 +1,163 @@
+//! The refs of a repository, read as files.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use super::PutError;
+use super::directory::{Create, open_below, open_directory, read_file};
+use crate::error::PathError;
+use crate::git::ObjectId;
+
+/// The most that is read of a loose ref or of HEAD; git writes far less.
+const MAX_REF_BYTES: u64 = 4096;
+
+/// The most that is read of `packed-refs`: some ten million refs.
+const MAX_PACKED_REFS_BYTES: u64 = 1024 * 1024 * 1024;
+
+pub(super) const PACKED_REFS: &str = "packed-refs";
+
+/// A run is rolled back a few times at most; a repository with more tags of one run is broken.
+const MAX_TAGS: u32 = 1000;
+
+/// A name for the safety tag of each commit that no other ref has, or that has this commit already.
+///
+/// A symbolic ref at the name is none of ours, and is not followed: the branch stays where it is.
+pub(super) fn free_tags(
+    refs: &Refs,
+    run_id: &str,
+    commits: &[ObjectId],
+) -> Result<Vec<(String, ObjectId)>, PutError> {
+    // The one thing that a run's id may hold and a ref's name may not.
+    let run = if run_id.contains("..") {
+        run_id.replace('.', "%2e")
+    } else {
+        run_id.to_owned()
+    };
+    let name_of = |number| format!("refs/tags/stillframe/safety-{run}-{number}");
+    let mut tags: Vec<(String, ObjectId)> = Vec::new();
+    for commit in commits {
+        let mut free = None;
+        for name in (1..=MAX_TAGS).map(name_of) {
+            let is_taken = tags.iter().any(|(taken, _)| *taken == name)
+                || refs.resolve(&name)?.is_some_and(|taken| taken != *commit);
+            if !is_taken {
+                free = Some(name);
+                break;
+            }
+        }
+        let name = free.ok_or_else(|| PutError::NoFreeTag {
+            last: name_of(MAX_TAGS),
+        })?;
+        tags.push((name, *commit));
+    }
+    Ok(tags)
+}
+
+/// The refs of a repository, read as files.
+pub(super) struct Refs {
+    pub(super) common: OwnedFd,
+    pub(super) path: PathBuf,
+}
+
+impl Refs {
+    pub(super) fn open(common_dir: &Path) -> Result<Self, PutError> {
+        Ok(Self {
+            common: open_directory(common_dir)?,
+            path: common_dir.to_owned(),
+        })
+    }
+
+    /// The commit that a ref names; `None` if there is no such ref. A symbolic ref is an error.
+    pub(super) fn resolve(&self, name: &str) -> Result<Option<ObjectId>, PutError> {
+        let (directory, leaf) = split(name);
+        let loose = match open_below(self.common.as_fd(), directory, Create::No) {
+            Ok(Some(fd)) => read_file(fd.as_fd(), leaf.as_bytes(), MAX_REF_BYTES, &self.path)?,
+            Ok(None) => None,
+            Err(errno) => return Err(self.unsafe_path(name, errno)),
+        };
+        let Some(text) = loose else {
+            let packed = self.packed()?;
+            return Ok(packed.as_deref().and_then(|p| find_packed(p, name)));
+        };
+        let text = String::from_utf8_lossy(&text);
+        text.trim().parse().map(Some).map_err(|_| PutError::Unsafe {
+            what: name.to_owned(),
+            problem: "a symbolic ref, or damaged",
+        })
+    }
+
+    pub(super) fn packed(&self) -> Result<Option<Vec<u8>>, PutError> {
+        read_file(
+            self.common.as_fd(),
+            PACKED_REFS.as_bytes(),
+            MAX_PACKED_REFS_BYTES,
+            &self.path,
+        )
+    }
+
+    pub(super) fn unsafe_path(&self, name: &str, errno: Errno) -> PutError {
+        match errno {
+            Errno::LOOP | Errno::NOTDIR => PutError::Unsafe {
+                what: name.to_owned(),
+                problem: "below a link, or below another ref",
+            },
+            errno => PathError::at("open", self.path.join(name))(errno).into(),
+        }
+    }
+}
+
+pub(super) fn split(name: &str) -> (&str, &str) {
+    name.rsplit_once('/').unwrap_or(("", name))
+}
+
+/// The id of `name` in the text of `packed-refs`.
+pub(super) fn find_packed(text: &[u8], name: &str) -> Option<ObjectId> {
+    text.split(|b| *b == b'\n').find_map(|line| {
+        let (id, rest) = line.split_at_checked(40)?;
+        if rest.strip_prefix(b" ")?.trim_ascii_end() != name.as_bytes() {
+            return None;
+        }
+        std::str::from_utf8(id).ok()?.parse().ok()
+    })
+}
+
+/// The text of `packed-refs` without `name`, and without the line that peels it.
+pub(super) fn without_packed(text: &[u8], name: &str) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(text.len());
+    let mut is_dropping = false;
+    for line in text.split_inclusive(|b| *b == b'\n') {
+        is_dropping = if line.starts_with(b"^") {
+            is_dropping
+        } else {
+            line.get(40..)
+                .and_then(|rest| rest.strip_prefix(b" "))
+                .is_some_and(|rest| rest.trim_ascii_end() == name.as_bytes())
+        };
+        if !is_dropping {
+            kept.extend_from_slice(line);
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_packed_refs_goes_with_the_line_that_peels_it() {
+        let id = "0123456789012345678901234567890123456789";
+        let text = format!(
+            "# pack-refs with: peeled fully-peeled sorted \n{id} refs/heads/a\n{id} refs/tags/b\n^{id}\n{id} refs/tags/b2\n"
+        );
+        assert_eq!(find_packed(text.as_bytes(), "refs/tags/b"), id.parse().ok());
+        assert_eq!(find_packed(text.as_bytes(), "refs/tags"), None);
+        let kept = without_packed(text.as_bytes(), "refs/tags/b");
+        assert_eq!(
+            String::from_utf8(kept).unwrap(),
+            text.replace(&format!("{id} refs/tags/b\n^{id}\n"), "")
+        );
+    }
+}
