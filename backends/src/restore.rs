@@ -22,7 +22,7 @@ mod procedure;
 mod restorable;
 
 pub(crate) use plan::{Node, View};
-pub(crate) use procedure::{plan_only, recover, restore};
+pub(crate) use procedure::{check_place, plan_only, recover, restore};
 pub(crate) use restorable::{Captured, ContentError, Publish, Restorable, Side};
 
 /// What a restore should make of the worktree.

@@ -93,10 +93,15 @@ pub struct Change {
     pub new: Option<Entry>,
 }
 
+/// The bits of a mode that a snapshot records and a restore puts back: permissions and sticky, without
+/// which anybody may remove what others have in a shared directory. Never setuid and setgid, which
+/// would lend a captured file's rights to whoever runs what took its place.
+pub(crate) const RECORDED_BITS: u32 = 0o1777;
+
 /// Permission bits that are not what the entry's kind alone says.
 ///
 /// A tree of git's knows one bit, executable or not. The others are kept here, so that a restore
-/// puts a `0600` file back as `0600`. setuid, setgid and sticky are never recorded.
+/// puts a `0600` file back as `0600`. It is [`RECORDED_BITS`] that are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Modes {
     /// The permission bits of most files, such as `0o644`.

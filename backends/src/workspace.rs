@@ -611,7 +611,7 @@ mod registry {
             path: workspace.disk_path.clone(),
             identity: workspace.identity,
             born_ns,
-            mode: found.ok().map(|m| m.mode() & 0o777),
+            mode: found.ok().map(|m| m.mode() & crate::tree::RECORDED_BITS),
         };
         if known.is_some_and(|r| r == now) {
             return Ok(());

@@ -7,14 +7,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
 
-/// SIGHUP, SIGINT and SIGTERM, caught from [`Signals::listen`] on.
+/// SIGHUP, SIGINT, SIGQUIT and SIGTERM, caught from [`Signals::listen`] on.
 ///
 /// A SIGHUP that was ignored when the process was started stays ignored, because `nohup` means it.
 /// The others are caught in any case: a script that starts something in the background has SIGINT
-/// ignored below it, and a host below that may still want to stop a run.
+/// and SIGQUIT ignored below it, and a host below that may still want to stop a run.
 pub(crate) struct Signals {
     hang_up: Option<Signal>,
     interrupt: Signal,
+    quit: Signal,
     terminate: Signal,
 }
 
@@ -36,6 +37,7 @@ impl Signals {
                 false => Some(signal(SignalKind::hangup())?),
             },
             interrupt: signal(SignalKind::interrupt())?,
+            quit: signal(SignalKind::quit())?,
             terminate: signal(SignalKind::terminate())?,
         })
     }
@@ -45,6 +47,7 @@ impl Signals {
         tokio::select! {
             () = next_of(self.hang_up.as_mut()) => number(SignalKind::hangup()),
             () = next_of(Some(&mut self.interrupt)) => number(SignalKind::interrupt()),
+            () = next_of(Some(&mut self.quit)) => number(SignalKind::quit()),
             () = next_of(Some(&mut self.terminate)) => number(SignalKind::terminate()),
         }
     }
@@ -104,9 +107,10 @@ mod tests {
         let codes = [
             SignalKind::hangup(),
             SignalKind::interrupt(),
+            SignalKind::quit(),
             SignalKind::terminate(),
         ]
         .map(|kind| exit_code(number(kind)));
-        assert_eq!(codes, [129, 130, 143]);
+        assert_eq!(codes, [129, 130, 131, 143]);
     }
 }

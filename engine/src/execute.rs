@@ -129,13 +129,16 @@ fn place(parts: &Parts, options: &RunOptions) -> Result<Option<RunPlace>, Error>
         let cannot = opened.options.rollback_on_failure
             && backend.kind() == BackendKind::Hash
             && !opened.options.retain_content;
-        match cannot {
-            false => Ok(backend),
-            true => Err(Error::new(
+        if cannot {
+            return Err(Error::new(
                 ErrorKind::Unsupported,
                 "rollback_on_failure needs retain_content with the hash backend; the run was not started and nothing was touched",
-            )),
+            ));
         }
+        if opened.options.rollback_on_failure {
+            backend.check_restore_place(&opened.workspace)?;
+        }
+        Ok(backend)
     });
     Ok(Some(RunPlace {
         opened,

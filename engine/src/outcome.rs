@@ -71,8 +71,8 @@ pub struct RunDocument {
     pub status: RunStatus,
     /// The exit code of a command.
     pub exit_code: Option<i32>,
-    /// Why the work did not complete, or else what the engine could not do after it. Where the
-    /// work ended with an exit code, that says it all, and the failure of the engine is here.
+    /// Why the work did not complete; `None`: it did. What the engine could not do after it is in
+    /// [`WorkspaceDocument::error`]: of the two failures neither hides the other.
     pub error: Option<Failure>,
     /// `None`: the run had no workspace.
     pub workspace: Option<WorkspaceDocument>,
@@ -101,20 +101,12 @@ impl RunOutcome {
     /// The JSON document of this run.
     pub fn document(&self) -> RunDocument {
         let workspace = &self.workspace;
-        // Neither failure may hide the other. An exit code is not hidden by an error beside it.
-        let is_told_by_code = |failure: &Failure| {
-            failure.kind.is_none() && self.run.exit_code.is_some_and(|code| code != 0)
-        };
-        let error = match (&self.run.error, &workspace.error) {
-            (Some(own), Some(engine)) if is_told_by_code(own) => Some(engine),
-            (own, engine) => own.as_ref().or(engine.as_ref()),
-        };
         RunDocument {
             run_id: self.run_id.clone(),
             session_id: self.session_id.clone(),
             status: self.run.status,
             exit_code: self.run.exit_code,
-            error: error.cloned(),
+            error: self.run.error.clone(),
             workspace: workspace.backend.map(|backend| WorkspaceDocument {
                 backend: Some(backend),
                 before_snapshot: workspace.before_snapshot.clone(),

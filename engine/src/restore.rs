@@ -1,10 +1,13 @@
 //! Restores: a rollback, a restore by hand or an undo, from its beginning to its record.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stillframe_backends::{
     Backend, DiffOptions, Label, LockedWorkspace, Owner, PlanId, Recovery, RelPath, RestoreError,
     RestoreGoal, RestoreOptions, RestoreOutcome, Skipped, Snapshot, SnapshotId, SnapshotOptions,
+    Workspace,
 };
 
 use crate::actors::Parts;
@@ -194,7 +197,12 @@ pub(crate) fn restore(
         .map(|snapshot| workspaces::row_of(locked, snapshot, Some(session), run))
         .collect();
     let document = restored_document(&outcome);
-    changes.extend(record(parts, &begun, &document, &outcome.result.id, false));
+    let done = Done {
+        after: &outcome.result.id,
+        paths: Some(document.restored.clone()),
+        is_recovered: false,
+    };
+    changes.extend(record(parts, &begun, &document, done));
     workspaces::keep(parts, changes).map_err(|e| e.touched_if(true))?;
     Ok(outcome)
 }
@@ -219,13 +227,22 @@ fn not_finished(
     Ok(())
 }
 
+/// What an undo has to know of a restore that was carried out.
+struct Done<'a> {
+    /// The state that it led to.
+    after: &'a SnapshotId,
+    /// The paths that it changed; `None`: those where the guard and `after` differ.
+    paths: Option<Vec<RelPath>>,
+    /// Whether recovery carried it on to its end, or found it there.
+    is_recovered: bool,
+}
+
 /// The record of a restore that was carried out: the event, and how an undo takes it back.
 fn record(
     parts: &Parts,
     begun: &RestoreRow,
     document: &RestoreDocument,
-    result: &SnapshotId,
-    is_recovered: bool,
+    done: Done<'_>,
 ) -> Vec<Change> {
     let (session, run) = (&begun.session_id, begun.run_id.as_ref());
     let mut data = json!({
@@ -236,7 +253,7 @@ fn record(
         "restored": document.restored.len(),
         "skipped": document.skipped.len(),
     });
-    if is_recovered {
+    if done.is_recovered {
         data["recovered"] = json!(true);
     }
     let at = parts.now();
@@ -254,8 +271,8 @@ fn record(
             run_id: None,
             kind,
             before: guard.clone(),
-            after: result.clone(),
-            paths: Some(document.restored.clone()),
+            after: done.after.clone(),
+            paths: done.paths,
             repository: begun.repository,
             at,
         })));
@@ -263,9 +280,12 @@ fn record(
     changes
 }
 
-/// The record of a restore whose engine died before it could tell, with the workspace as it is now
-/// for its result. `recovery`: what was found when it was carried on to its end; `None`: it had
-/// come to its end, or had changed nothing. Blocks.
+/// The record of a restore whose engine died, or failed, before it could tell. `recovery`: what was
+/// found when it was carried on to its end; `None`: it had come to its end, or had changed nothing.
+/// Blocks.
+///
+/// Somebody may have worked in the workspace before anybody looked again. So what the restore did is
+/// told by what it aimed at, and not by what is there: an undo keeps what differs from the target.
 pub(crate) fn recovered(
     parts: &Parts,
     locked: &mut LockedWorkspace,
@@ -274,31 +294,37 @@ pub(crate) fn recovered(
     recovery: Option<&Recovery>,
 ) -> Result<Vec<Change>, Error> {
     let (session, run) = (&begun.session_id, begun.run_id.as_ref());
+    let target = parts
+        .reader
+        .read_blocking_with(|store| workspaces::known_snapshot(store, &begun.target, locked))?;
     let owner = Owner {
         session_id: session.to_string(),
         run_id: run.map(ToString::to_string),
     };
     let options = SnapshotOptions::new(Label::AFTER, parts.now())
         .owner(owner)
+        .since(guard.id.clone())
         .retain_content(true);
     let backend = workspaces::backend_of(parts, guard.backend)?;
     let result = backend.snapshot(locked, &options)?;
-    if recovery.is_none() && result.same_content(guard) {
+
+    let wanted = differing(parts, locked, guard, &target)?;
+    let left = differing(parts, locked, &result, &target)?;
+    let is_head_moved = begun.repository && head(guard) != head(&result);
+    if recovery.is_none() && wanted.is_subset(&left) && !is_head_moved {
         // It ended before it changed anything: to take it back would be to take back nothing.
         backend.forget(locked, &[result.id])?;
         return Ok(vec![Change::EndRestore(begun.guard.clone())]);
     }
-    let mut options = DiffOptions::default();
-    options.capture_patch = false;
-    let (diff, _) = workspaces::compare(parts, locked, guard, &result, &options)?;
+    let changed = differing(parts, locked, guard, &result)?;
     let skipped = recovery.map_or(Vec::new(), |r| r.skipped.clone());
     let document = RestoreDocument {
         guard_snapshot: Some(guard.id.clone()),
         safety_tag: recovery.and_then(|r| r.safety_tags.first().cloned()),
-        restored: diff
-            .changed_paths
-            .into_iter()
-            .filter(|path| skipped.iter().all(|s| s.path != *path))
+        restored: wanted
+            .intersection(&changed)
+            .filter(|path| skipped.iter().all(|s| s.path != **path))
+            .cloned()
             .collect(),
         error: recovery
             .and_then(|r| r.repository_errors.first())
@@ -306,10 +332,42 @@ pub(crate) fn recovered(
         skipped,
         ..nothing_restored()
     };
+    let done = Done {
+        after: &target.id,
+        paths: None,
+        is_recovered: true,
+    };
     let mut changes = vec![workspaces::row_of(locked, &result, Some(session), run)];
-    changes.extend(record(parts, begun, &document, &result.id, true));
+    changes.extend(record(parts, begun, &document, done));
     changes.extend(of_run(parts, begun, document)?);
     Ok(changes)
+}
+
+/// The paths at which two snapshots differ in any way.
+fn differing(
+    parts: &Parts,
+    workspace: &Workspace,
+    from: &Snapshot,
+    to: &Snapshot,
+) -> Result<BTreeSet<RelPath>, Error> {
+    let mut options = DiffOptions::default();
+    options.capture_patch = false;
+    let (diff, _) = workspaces::compare(parts, workspace, from, to, &options)?;
+    let modes = diff.permissions_changed.into_iter().map(|mode| mode.path);
+    let directories = diff.directories_added.into_iter();
+    Ok(diff
+        .changed_paths
+        .into_iter()
+        .chain(modes)
+        .chain(directories)
+        .chain(diff.directories_deleted)
+        .collect())
+}
+
+/// What HEAD names in a snapshot.
+fn head(snapshot: &Snapshot) -> (Option<&str>, Option<&str>) {
+    let metadata = &snapshot.metadata;
+    (metadata.branch.as_deref(), metadata.head_ref.as_deref())
 }
 
 /// Where the record of its run gets to know of a rollback that recovery has finished.

@@ -143,8 +143,10 @@ pub(crate) async fn work<T: Send + 'static>(
             let step = AssertUnwindSafe(|| locked(&parts, workspace, patience, work));
             let result = catch_unwind(step)
                 .unwrap_or_else(|payload| Err(StepLost::panicked(&*payload).into()));
-            // The asker may have left; the work is done all the same.
-            let _ = answer.send(result);
+            Box::new(move || {
+                // The asker may have left; the work is done all the same.
+                let _ = answer.send(result);
+            })
         })
     };
     let (mut ticket, mut claim) = Ticket::new(job);
@@ -157,8 +159,10 @@ pub(crate) async fn work<T: Send + 'static>(
             result = &mut answered => return result.unwrap_or_else(|_| Err(stopped())),
             () = claim.settled() => {}
             () = tokio::time::sleep_until(deadline) => {
+                // Its actor answers in turn, so by then a workspace in no use has begun this work,
+                // however short the patience was.
+                let holder = holder(core, workspace).await;
                 if claim.take_back().is_some() {
-                    let holder = holder(core, workspace).await;
                     return Err(Error::new(ErrorKind::Busy, format!(
                         "the workspace {} is in use by {holder} of this engine; nothing was touched",
                         printable(workspace.disk_path())

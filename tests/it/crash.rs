@@ -21,6 +21,38 @@ fn killed_at(call: Call, calls: &str, nth: usize) -> Output {
     .run()
 }
 
+/// Where a call is killed.
+#[derive(Clone, Copy, Debug)]
+enum Kill {
+    /// See [`killed_at`]. Which of the steps that is depends on the threads that take them.
+    At(usize),
+    /// When it is about to sync the journal of a restore for the nth time, which is once for each
+    /// state that a restore goes through.
+    Journal(usize),
+}
+
+impl Kill {
+    fn all() -> impl Iterator<Item = Self> {
+        let anywhere = (1..120).step_by(2).map(Self::At);
+        (1..4).map(Self::Journal).chain(anywhere)
+    }
+
+    /// The call, killed here. The workspace has a store.
+    fn of(self, ws: &TestWorkspace, call: Call) -> Output {
+        match self {
+            Self::At(nth) => killed_at(call, MUTATING, nth),
+            Self::Journal(nth) => {
+                let journal = ws.stores()[0].join("restore.journal");
+                let inject = format!("inject=fsync:signal=KILL:when={nth}");
+                let strace = ["-f", "-o", "/dev/null", "-e", "trace=fsync", "-e", &inject];
+                let journal = ["-P", journal.to_str().unwrap()];
+                call.through("strace", strace.into_iter().chain(journal))
+                    .run()
+            }
+        }
+    }
+}
+
 #[test]
 fn a_restore_killed_at_any_step_ends_before_or_after() {
     if !capability::can_inject() {
@@ -113,6 +145,145 @@ fn a_restore_that_was_killed_is_the_one_that_undo_takes_back() {
     );
 }
 
+/// Where a call is disturbed that puts something in its place.
+const RENAMING: &str = "?rename,?renameat,?renameat2";
+
+/// A workspace with eight files that were edited since a snapshot, and that snapshot.
+fn edited_since_a_snapshot() -> (TestWorkspace, stillframe_tests::Snap) {
+    let ws = TestWorkspace::repository();
+    let write = |text: &str| (1..9).for_each(|i| ws.write(format!("f{i}"), text));
+    write("captured\n");
+    let snapshot = ws.snapshot();
+    write("edited\n");
+    (ws, snapshot)
+}
+
+// What is there when recovery looks need not be the restore's own work
+#[test]
+fn edits_made_after_a_restore_was_killed_are_kept_and_named_by_its_undo() {
+    if !capability::can_inject() {
+        return;
+    }
+    let mut endings = BTreeSet::new();
+    for nth in 1..60 {
+        let (ws, snapshot) = edited_since_a_snapshot();
+        let call = ws.call(["--json", "restore", snapshot.id()]);
+        let was_killed = killed_at(call, RENAMING, nth).code != 0;
+        ws.write("f2", "mine\n");
+        ws.write("mine", "mine\n");
+        ws.json(["list"]);
+        let is_done = ws.text("f1") == "captured\n";
+        let undone = ws.try_json(["undo"]);
+        let case = format!("killed at rename {nth}: {undone}");
+        assert_eq!(ws.text("f2"), "mine\n", "{case}");
+        assert_eq!(ws.text("mine"), "mine\n", "{case}");
+        for i in [1, 3, 4, 5, 6, 7, 8] {
+            assert_eq!(ws.text(format!("f{i}")), "edited\n", "f{i}: {case}");
+        }
+        assert_eq!(undone.code == 0, is_done, "{case}");
+        if is_done {
+            let skipped = undone.json()["skipped"].take();
+            assert_eq!(json::names_in(&skipped), ["f2"], "{case}");
+        }
+        endings.insert((was_killed, is_done));
+        if !was_killed {
+            break;
+        }
+    }
+    assert_eq!(
+        endings,
+        BTreeSet::from([(true, false), (true, true), (false, true)]),
+        "the loop crossed the point of no return and came to the end"
+    );
+}
+
+#[test]
+fn an_undo_of_a_restore_that_failed_half_way_takes_back_the_whole_of_it() {
+    if !capability::can_inject() {
+        return;
+    }
+    let mut endings = BTreeSet::new();
+    for nth in 1..60 {
+        let (ws, snapshot) = edited_since_a_snapshot();
+        let edited = view::worktree(ws.root());
+        let trace = format!("trace={RENAMING}");
+        let inject = format!("inject={RENAMING}:error=ENOSPC:when={nth}");
+        let failed = ws
+            .call(["--json", "restore", snapshot.id()])
+            .through(
+                "strace",
+                ["-f", "-o", "/dev/null", "-e", &trace, "-e", &inject],
+            )
+            .run();
+        let is_mixed = (1..9).any(|i| ws.text(format!("f{i}")) == "captured\n")
+            && (1..9).any(|i| ws.text(format!("f{i}")) == "edited\n");
+        let is_touched = view::worktree(ws.root()) != edited;
+        let undone = ws.try_json(["undo"]);
+        let case = format!("failed at rename {nth}: {failed} {undone}");
+        view::same(&edited, &view::worktree(ws.root()), &case);
+        assert!(undone.code == 0 || !is_touched, "{case}");
+        endings.insert(is_mixed);
+        if failed.code == 0 {
+            break;
+        }
+    }
+    assert_eq!(
+        endings,
+        BTreeSet::from([true, false]),
+        "it failed half way, and came to the end"
+    );
+}
+
+// An undo that recovery finished is an undo, of the repository too
+#[test]
+fn an_undo_that_was_killed_can_be_redone_with_index_and_branch() {
+    if !capability::can_inject() {
+        return;
+    }
+    let mut endings = BTreeSet::new();
+    for kill in Kill::all() {
+        let ws = TestWorkspace::repository();
+        let state = |ws: &TestWorkspace| {
+            (
+                view::worktree(ws.root()),
+                ws.git(["ls-files", "--stage"]),
+                ws.git(["rev-parse", "refs/heads/main"]),
+            )
+        };
+        let before = state(&ws);
+        let git = "export GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org \
+            GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org; ";
+        let script = format!(
+            "{git} echo x > README; echo y > new; git add new; git commit -q -m work; \
+             echo z > staged; git add staged"
+        );
+        let run = ws.run::<&str>([], &script).ok().json();
+        let after = state(&ws);
+        let call = ws.call(["--json", "undo", run["run_id"].as_str().unwrap()]);
+        let was_killed = kill.of(&ws, call).code != 0;
+        ws.json(["list"]);
+        let is_done = state(&ws) == before;
+        let undone = ws.undo();
+        let case = format!("{kill:?}: {undone}");
+        if is_done {
+            assert_eq!(undone["undone"]["operation"], "undo", "{case}");
+            assert_eq!(state(&ws), after, "{case}");
+        } else {
+            assert_eq!(undone["undone"]["run_id"], run["run_id"], "{case}");
+            assert_eq!(state(&ws), before, "{case}");
+        }
+        endings.insert((was_killed, is_done));
+        if !was_killed {
+            break;
+        }
+    }
+    assert_eq!(
+        endings,
+        BTreeSet::from([(true, false), (true, true), (false, true)]),
+        "the loop crossed the point of no return and came to the end"
+    );
+}
+
 #[test]
 fn a_capture_killed_at_any_step_leaves_a_whole_store() {
     if !capability::can_inject() {
@@ -157,8 +328,9 @@ fn a_rollback_killed_at_any_step_leaves_files_index_and_branch_together() {
         return;
     }
     let mut endings = BTreeSet::new();
-    for nth in (1..120).step_by(2) {
+    for kill in Kill::all() {
         let ws = TestWorkspace::repository();
+        ws.snapshot();
         ws.write("other", "x\n");
         ws.git(["add", "other"]);
         let tip = ws.git(["rev-parse", "HEAD"]);
@@ -190,7 +362,7 @@ fn a_rollback_killed_at_any_step_leaves_files_index_and_branch_together() {
              cat ../new-index > .git/index; exit 1"
         );
         let call = ws.run_call(["--rollback-on-failure"], &script);
-        let output = killed_at(call, MUTATING, nth);
+        let output = kill.of(&ws, call);
         if output.code == 1 {
             assert_eq!(state(&ws), before, "it was not killed");
             endings.insert("not killed");
@@ -211,13 +383,9 @@ fn a_rollback_killed_at_any_step_leaves_files_index_and_branch_together() {
                 "before"
             });
         } else {
-            assert_eq!(
-                ws.text("README"),
-                "x\n",
-                "killed at call {nth}: as the run left it"
-            );
-            assert_eq!(ws.text("made"), "x\n", "killed at call {nth}");
-            assert_eq!(now.2, second, "killed at call {nth}: the branch too");
+            assert_eq!(ws.text("README"), "x\n", "{kill:?}: as the run left it");
+            assert_eq!(ws.text("made"), "x\n", "{kill:?}");
+            assert_eq!(now.2, second, "{kill:?}: the branch too");
             assert_ne!(now.2, tip);
             endings.insert("as the run left it");
         }
@@ -234,12 +402,13 @@ fn a_rollback_that_was_killed_is_told_of_by_whoever_finishes_it() {
         return;
     }
     let mut endings = BTreeSet::new();
-    for nth in (1..120).step_by(2) {
+    for kill in Kill::all() {
         let ws = TestWorkspace::repository();
+        ws.snapshot();
         let before = view::worktree(ws.root());
         let script = "echo x > README; echo x > made; exit 1";
         let call = ws.run_call(["--rollback-on-failure", "--session", "s"], script);
-        let was_killed = killed_at(call, MUTATING, nth).code != 1;
+        let was_killed = kill.of(&ws, call).code != 1;
         ws.snapshot();
         let runs = ws.json(["runs"]);
         if !runs[0]["started_at"].is_string() {
@@ -249,7 +418,7 @@ fn a_rollback_that_was_killed_is_told_of_by_whoever_finishes_it() {
         let rollback = &run["workspace"]["rollback"];
         let events = ws.events(["--session", "s"]);
         let told = events.iter().find(|e| e["type"] == "workspace_rolled_back");
-        let case = format!("killed at call {nth}: {run}");
+        let case = format!("{kill:?}: {run}");
         if view::worktree(ws.root()) != before {
             assert!(rollback.is_null() && told.is_none(), "{case}");
             endings.insert("as the run left it");

@@ -611,6 +611,26 @@ fn setuid_and_setgid_are_never_put_back() {
 }
 
 #[test]
+fn a_sticky_directory_comes_back_sticky() {
+    for strategy in ["git", "hash"] {
+        let ws = TestWorkspace::repository();
+        for (name, mode) in [("shared", 0o1777), ("open", 0o777), ("again", 0o1775)] {
+            ws.write(format!("{name}/file"), "x\n");
+            ws.chmod(name, mode);
+        }
+        let snapshot = ws.snapshot_with(["--strategy", strategy, "--retain-content"]);
+        let before = view::worktree(ws.root());
+        ws.chmod("shared", 0o777);
+        ws.chmod("open", 0o1777);
+        ws.remove("again");
+        let outcome = ws.restore(&snapshot);
+        view::same(&before, &view::worktree(ws.root()), strategy);
+        ws.restore_id(outcome["guard_snapshot"].as_str().unwrap());
+        assert_eq!([ws.mode("shared"), ws.mode("open")], [0o777, 0o1777]);
+    }
+}
+
+#[test]
 fn what_cannot_be_replaced_is_found_and_named() {
     let ws = TestWorkspace::repository();
     ws.write("fixed", "captured\n");

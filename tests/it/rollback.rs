@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use stillframe_tests::capability::Mounts;
 use stillframe_tests::{Output, TestWorkspace, json, oracle, shapes, view};
 
 const ROLLBACK: [&str; 1] = ["--rollback-on-failure"];
@@ -746,6 +747,36 @@ fn an_unchanged_file_behind_skip_worktree_comes_back() {
 
 // What was left out at the target is neither made nor removed, and that is said
 #[test]
+fn what_a_run_leaves_out_of_the_checkout_itself_is_put_back() {
+    for command in [
+        "git update-index --skip-worktree README d/b; rm -r README d",
+        "git sparse-checkout set --no-cone /nothing",
+    ] {
+        let ws = TestWorkspace::repository();
+        ws.write("d/b", "x\n");
+        ws.commit("more");
+        let snapshot = ws.snapshot();
+        let before = view::worktree(ws.root());
+        let rollback = completed(ws.run(ROLLBACK, &format!("{GIT} {command}; exit 1")));
+        assert_eq!(json::names(&rollback["restored"]), ["README", "d/b"]);
+        view::same(&before, &view::worktree(ws.root()), command);
+
+        // A restore of files leaves the index alone, and its undo takes away what it made.
+        let refresh = "git update-index -q --refresh";
+        ws.run::<&str>([], &format!("{GIT} {refresh}; {command}"))
+            .ok();
+        assert!(!ws.exists("README"), "{command}");
+        let outcome = ws.restore(&snapshot);
+        assert_eq!(json::names_in(&outcome["skipped"]), [""; 0], "{outcome}");
+        view::same(&before, &view::worktree(ws.root()), command);
+        let undone = ws.undo();
+        assert_eq!(json::names_in(&undone["skipped"]), [""; 0], "{undone}");
+        // Whether the directory was there is in no snapshot, and git does not care.
+        assert!(!ws.exists("README") && !ws.exists("d/b"), "{command}");
+    }
+}
+
+#[test]
 fn a_file_that_a_sparse_checkout_left_out_is_not_removed_by_a_rollback() {
     let ws = behind_skip_worktree("committed\n");
     ws.remove("settings");
@@ -975,4 +1006,29 @@ fn paths_that_are_no_text_are_exact_in_a_rollback() {
     assert_eq!(of("restored"), b"kept\xff");
     assert_eq!(of("leftover_ignored"), b"left\xfe.log");
     assert_eq!(ws.read(b"kept\xff"), b"1\n");
+}
+
+// A rollback that cannot work is refused before the adapter is called
+#[test]
+fn a_rollback_that_has_no_place_to_stage_in_is_refused_before_the_command() {
+    let Some(mounts) = Mounts::new() else {
+        return;
+    };
+    let ws = TestWorkspace::plain();
+    mounts.tmpfs(ws.root(), "8m");
+    let mark = ws.outside().join("ran");
+    let script = format!("touch '{}'; exit 1", mark.display());
+    let run = |options: &[&str]| {
+        let call = ws.run_call(options, &script);
+        mounts.inside(call, ws.root()).run()
+    };
+    let refused = run(&["--rollback-on-failure", "--retain-content"]).exits(125);
+    let message = refused.error("Unsupported");
+    assert!(message.contains("STILLFRAME_HOME"), "{message}");
+    assert!(!mark.exists(), "the command was not run");
+    run(&[]).exits(1);
+    assert!(
+        mark.exists(),
+        "without a rollback there is nothing to refuse"
+    );
 }

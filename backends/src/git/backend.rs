@@ -527,6 +527,10 @@ impl Backend for GitBackend {
         restore::restore(self, workspace, goal, options)
     }
 
+    fn check_restore_place(&self, workspace: &Workspace) -> Result<(), RestoreError> {
+        restore::check_place(workspace)
+    }
+
     fn recover(&self, workspace: &mut LockedWorkspace) -> Result<Recovery, RestoreError> {
         restore::recover(workspace)
     }

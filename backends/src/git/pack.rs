@@ -29,6 +29,9 @@ pub(crate) use read::{DeltaBases, Pack, StoredAs, copy_exactly, open_regular};
 
 /// How the names of unfinished files begin. git ignores such files among its packs.
 pub(crate) const TEMPORARY_PREFIX: &str = "tmp_";
+/// As [`TEMPORARY_PREFIX`], of those that may lie among loose objects, where git takes every other
+/// name for that of a damaged object.
+pub(crate) const TEMPORARY_OBJECT_PREFIX: &str = "tmp_obj_";
 
 /// The fastest level: a snapshot waits for it.
 const COMPRESSION_LEVEL: u32 = 1;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::plan::{self, Node, Operation, PlanError, Question, View};
-use super::{Captured as _, Restorable, RestoreGoal, RestorePlan, Side, SkipReason, Skipped};
+use super::{Captured, Restorable, RestoreGoal, RestorePlan, Side, SkipReason, Skipped};
 use crate::backend::{RestoreError, SnapshotError, StoreError};
 use crate::coverage::OmissionReason;
 use crate::error::{PathError, printable};
@@ -165,6 +165,7 @@ impl Goal {
                 goal_directories.insert(path);
             }
         }
+        let made = self.made_among(now, &changes);
         let spared = match &self.after {
             // What an operation made, its undo takes back.
             Some(_) => Vec::new(),
@@ -179,7 +180,8 @@ impl Goal {
             changes: &changes,
             goal_directories: &goal_directories,
             same: &same,
-            ignored: &self.ignored(backend, workspace, now, &changes)?,
+            ignored: &self.ignored(backend, workspace, now, &changes, &made)?,
+            made: &made,
             spared: &spared,
             scope: &self.paths,
             undo: self.after.as_ref().map(|after| Operation {
@@ -230,22 +232,29 @@ impl Goal {
         Ok(same)
     }
 
+    /// Of the paths that differ, those at which a restore put what is there. They are known, whatever
+    /// a rule says.
+    fn made_among<C: Captured>(&self, now: &C, changes: &[Change]) -> BTreeSet<RelPath> {
+        let is_made = |path: &RelPath| {
+            let seen = now.seen(path);
+            seen.is_some_and(|seen| self.made.is_at(path, &seen.stat))
+        };
+        let paths = changes.iter().map(|change| &change.path);
+        paths.filter(|path| is_made(path)).cloned().collect()
+    }
+
     /// Of the paths that only the present state has, those that today's rules or the goal's name.
-    /// What restores put there since the goal, a guard, is known, whatever a rule says.
     fn ignored<B: Restorable>(
         &self,
         backend: &B,
         workspace: &Workspace,
         now: &B::Capture,
         changes: &[Change],
+        made: &BTreeSet<RelPath>,
     ) -> Result<BTreeMap<RelPath, OmissionReason>, StoreError> {
-        let is_known = |path: &RelPath| {
-            let seen = now.seen(path);
-            seen.is_some_and(|seen| self.made.is_at(path, &seen.stat))
-        };
         let removed: Vec<RelPath> = changes
             .iter()
-            .filter(|change| change.new.is_none() && !is_known(&change.path))
+            .filter(|change| change.new.is_none() && !made.contains(&change.path))
             .map(|change| change.path.clone())
             .collect();
         if removed.is_empty() {

@@ -24,7 +24,7 @@ use crate::path::RelPath;
 use crate::record::{GitState, Head, RECORD_VERSION, Record};
 use crate::restore::{PlanId, RestoreGoal, RestorePlan};
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
-use crate::tree::{Change, ContentId, Entry, EntryKind, Modes};
+use crate::tree::{Change, ContentId, Entry, EntryKind, Modes, RECORDED_BITS};
 use crate::workspace::{Identity, LockedWorkspace, StateDir, Workspace};
 use crate::worktree::journal::Seen;
 use crate::worktree::root;
@@ -463,7 +463,7 @@ impl Walk<'_> {
             });
             return false;
         }
-        let mode = meta.mode() & 0o777;
+        let mode = meta.mode() & RECORDED_BITS;
         if kind.is_dir() {
             self.modes.push((path.clone(), mode));
             let is_captured = self.directory(&path);
@@ -559,7 +559,7 @@ impl Restorable for Naive {
             modes: Vec::new(),
             omissions: Vec::new(),
         };
-        let own = fs::symlink_metadata(directory).unwrap().mode() & 0o777;
+        let own = fs::symlink_metadata(directory).unwrap().mode() & RECORDED_BITS;
         walk.modes.push((RelPath::root(), own));
         walk.directory(&RelPath::root());
         let mut capture = walk.capture;

@@ -126,6 +126,8 @@ pub(crate) struct Question<'a> {
     pub(crate) same: &'a [(RelPath, Node)],
     /// Of the paths that only `current` has, those that the ignore rules of either side name.
     pub(crate) ignored: &'a BTreeMap<RelPath, OmissionReason>,
+    /// Paths of `changes` at which a restore put what is there, since the goal was captured.
+    pub(crate) made: &'a BTreeSet<RelPath>,
     /// Paths that a rule protected from an earlier restore to the goal, which took the rule away.
     /// Sorted; a directory stands for everything in it.
     pub(crate) spared: &'a [RelPath],

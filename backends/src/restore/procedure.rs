@@ -23,8 +23,8 @@ use crate::snapshot::{Label, SnapshotId};
 use crate::tree::ContentId;
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::apply::Committed;
-use crate::worktree::area;
-use crate::worktree::journal::{self, State};
+use crate::worktree::area::{self, Area};
+use crate::worktree::journal::{self, OperationId, State};
 use crate::worktree::remembered::Remembered;
 use crate::worktree::root::Root;
 use crate::worktree::staging::{self, CommitError, StageError, Staged};
@@ -122,6 +122,19 @@ fn restore_in_place<B: Restorable>(
         safety_tag: carried.repository.safety_tag,
         repository_error: carried.repository.error,
     })
+}
+
+/// Says whether a restore would find a place to stage in: see
+/// [`Backend::check_restore_place`](crate::Backend::check_restore_place).
+pub(crate) fn check_place(workspace: &Workspace) -> Result<(), RestoreError> {
+    let root = Root::open(workspace).map_err(RestoreError::Prepare)?;
+    // The store may not be made yet; it will lie on the file system of the state directory.
+    let place = Area::place(&root, workspace.state().path(), OperationId::random())
+        .map_err(RestoreError::Prepare)?;
+    match place {
+        Some(_) => Ok(()),
+        None => Err(RestoreError::Unsupported(Area::no_place(&root))),
+    }
 }
 
 /// Finishes a restore that was interrupted: see [`Backend::recover`](crate::Backend::recover).

@@ -19,6 +19,7 @@ use crate::error::{ErrorKind, PathError};
 use crate::git::rollback::RepositoryPlan;
 use crate::path::RelPath;
 use crate::restore::{SkipReason, Skipped};
+use crate::tree::RECORDED_BITS;
 use crate::worktree::area::{self, Area};
 use crate::worktree::faults;
 use crate::worktree::journal::{Action, Intent, Journal, Seen, Staging, Step};
@@ -535,13 +536,13 @@ impl Hand<'_> {
         if !is_as_seen {
             return Ok(CHANGED);
         }
-        // setgid and sticky of a directory are not recorded, so they stay.
+        // setuid and setgid of a directory are not recorded, so they stay.
         let special = match self.step.expected {
             Some(_) => 0,
-            None => now.mode & 0o7000,
+            None => now.mode & 0o7777 & !RECORDED_BITS,
         };
         faulty()
-            .and_then(|()| set_mode(&fd, Mode::from_raw_mode(to & 0o777 | special)))
+            .and_then(|()| set_mode(&fd, Mode::from_raw_mode(to & RECORDED_BITS | special)))
             .map_err(|e| self.refused("set the mode of", e))?;
         Ok(Done::Yes)
     }

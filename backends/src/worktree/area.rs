@@ -15,7 +15,7 @@ use rustix::fs::{Access, AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
 use crate::backend::StoreError;
-use crate::error::PathError;
+use crate::error::{PathError, printable};
 use crate::path::RelPath;
 use crate::snapshot::SnapshotId;
 use crate::worktree::journal::{OperationId, Staging};
@@ -140,6 +140,15 @@ impl Area {
             )
             .is_ok();
         Ok(is_open.then(|| parent.join(format!("{BESIDE_PREFIX}{operation}"))))
+    }
+
+    /// Why nothing can be restored where [`Area::place`] finds no place.
+    pub(crate) fn no_place(root: &Root) -> String {
+        format!(
+            "{} is on a file system of its own, and no directory outside of it that could be \
+             written to is; choose a state directory there with STILLFRAME_HOME",
+            printable(&root.disk_path(&RelPath::root()))
+        )
     }
 
     /// Makes the directory, and notes whose trash it will hold.

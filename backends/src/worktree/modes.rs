@@ -1,7 +1,7 @@
 //! What a tree cannot hold, counted from what a walk found.
 
 use crate::path::RelPath;
-use crate::tree::{EntryKind, Modes};
+use crate::tree::{EntryKind, Modes, RECORDED_BITS};
 use crate::worktree::stat_cache::{Directories, Flags};
 
 /// What lies beside the tree of a capture.
@@ -28,7 +28,7 @@ pub(crate) fn of(directories: &Directories) -> Beside {
             has_captured = true;
             files += 1;
             if let Some(of) = Of::entry(entry.kind, entry.flags) {
-                count(&mut counts[of as usize], entry.stat.mode & 0o777);
+                count(&mut counts[of as usize], entry.stat.mode & RECORDED_BITS);
             }
         }
         if !directory.is_absent && !path.is_root() {
@@ -62,7 +62,7 @@ pub(crate) fn of(directories: &Directories) -> Beside {
     let usual = [modes.file, modes.executable, modes.directory];
     for (path, directory) in directories {
         for (name, entry) in directory.entries.iter().filter(|(_, e)| e.is_captured()) {
-            let mode = entry.stat.mode & 0o777;
+            let mode = entry.stat.mode & RECORDED_BITS;
             if Of::entry(entry.kind, entry.flags).is_some_and(|of| usual[of as usize] != mode) {
                 modes.exceptions.push((path.join(name), mode));
             }

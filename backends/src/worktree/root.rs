@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use crate::error::PathError;
 use crate::path::RelPath;
+use crate::tree::RECORDED_BITS;
 use crate::workspace::{Identity, Workspace};
 
 /// The longest path, in bytes, that is handed to the kernel at once; its own limit is 4096 with
@@ -65,9 +66,9 @@ impl Stat {
         FileType::from_raw_mode(self.mode)
     }
 
-    /// The permission bits that a snapshot records: never setuid, setgid or sticky.
+    /// The bits that a snapshot records: see [`RECORDED_BITS`].
     pub(crate) fn permissions(&self) -> u32 {
-        self.mode & 0o777
+        self.mode & RECORDED_BITS
     }
 }
 

@@ -16,13 +16,13 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::backend::{Interrupt, Interrupted, StoreError};
-use crate::error::{PathError, printable};
+use crate::error::PathError;
 use crate::git::rollback::RepositoryPlan;
 use crate::path::RelPath;
 use crate::restore::ContentError;
 use crate::restore::{ModeChange, RestorePlan, SkipReason, Skipped, Write as PlannedWrite};
 use crate::snapshot::SnapshotId;
-use crate::tree::{ContentId, EntryKind, Modes};
+use crate::tree::{ContentId, EntryKind, Modes, RECORDED_BITS};
 use crate::worktree::apply::Committed;
 use crate::worktree::area::{self, Area};
 use crate::worktree::journal::{Action, Intent, Journal, OperationId, Seen, Staging, Step};
@@ -84,13 +84,8 @@ pub(crate) struct Staged {
 /// Checks that the plan can be carried out as far as that can be known, and stages all new bytes.
 pub(crate) fn stage(request: &Request<'_>) -> Result<Staged, StageError> {
     let operation = OperationId::random();
-    let workspace = request.root.disk_path(&RelPath::root());
     let Some(place) = Area::place(request.root, request.store, operation)? else {
-        return Err(StageError::Unsupported(format!(
-            "{} is on a file system of its own, and no directory outside of it that could be \
-             written to is; choose a state directory there with STILLFRAME_HOME",
-            printable(&workspace)
-        )));
+        return Err(StageError::Unsupported(Area::no_place(request.root)));
     };
     let mut draft = Draft::new(request);
     draft.survey()?;
@@ -516,7 +511,7 @@ impl<'a> Draft<'a> {
             Ok(()) => Ok(()),
             Err(Errno::ACCESS) if stat.stx_uid == rustix::process::geteuid().as_raw() => {
                 self.closed
-                    .insert(path.clone(), u32::from(stat.stx_mode) & 0o777);
+                    .insert(path.clone(), u32::from(stat.stx_mode) & RECORDED_BITS);
                 Ok(())
             }
             Err(errno) => Err(refused(errno)),
@@ -707,7 +702,7 @@ impl StagedFile<'_> {
         let stat = root::fstat(file).map_err(self.at("look at what was staged for"))?;
         self.give_to_owner(&stat)?;
         // After the owner: a change of owner may take bits away.
-        rustix::fs::fchmod(file, Mode::from_raw_mode(mode & 0o777))
+        rustix::fs::fchmod(file, Mode::from_raw_mode(mode & RECORDED_BITS))
             .map_err(self.at("set the mode of what was staged for"))?;
         if self.is_synced {
             self.before("sync what was staged for")?;

@@ -300,7 +300,6 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::actors::workspace::Job;
     use crate::actors::{Claim, Ticket};
     use crate::adapter::{Adapter, AdapterError, AdapterOutput, RunContext};
     use crate::copying::CopyingBackend;
@@ -451,7 +450,7 @@ mod tests {
         let workspace = host.opened().await;
         let (begun, has_begun) = std::sync::mpsc::channel::<()>();
         let (go, go_on) = std::sync::mpsc::channel::<()>();
-        let work = |job: Job| {
+        let work = |job: Box<dyn FnOnce() + Send>| {
             let (core, workspace) = (host.core().clone(), workspace.clone());
             tokio::spawn(async move {
                 let patience = Duration::from_secs(30);

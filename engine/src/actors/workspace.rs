@@ -14,8 +14,11 @@ use crate::blocking::Blocking;
 /// goes on, locked, when this actor is killed.
 pub(crate) struct WorkspaceActor;
 
-/// Work on a workspace. It answers to whoever asked by itself.
-pub(crate) type Job = Box<dyn FnOnce() + Send>;
+/// Work on a workspace. It ends with the way to answer whoever asked.
+pub(crate) type Job = Box<dyn FnOnce() -> Answer + Send>;
+
+/// Tells whoever asked what came of it. Never waits.
+pub(crate) type Answer = Box<dyn FnOnce() + Send>;
 
 /// What a workspace is asked for.
 pub(crate) enum WorkspaceMessage {
@@ -57,9 +60,14 @@ impl WorkspaceActor {
             let blocking = blocking.clone();
             let myself = myself.clone();
             tokio::spawn(async move {
-                // A job that panics has answered by itself.
-                let _ = blocking.run(job).await;
+                // A job catches its own panics. Where the runtime is shutting down it is lost, and
+                // with it what would have answered.
+                let answer = blocking.run(job).await;
                 let _ = myself.send_message(WorkspaceMessage::Done);
+                // After that: whoever is answered and asks again finds the workspace free.
+                if let Ok(answer) = answer {
+                    answer();
+                }
             });
             return;
         }

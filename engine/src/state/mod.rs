@@ -1,5 +1,7 @@
 //! What must survive the engine: the port that keeps it. `sqlite.rs` implements it.
 
+#[cfg(test)]
+pub(crate) mod contract;
 pub(crate) mod sqlite;
 
 use std::path::PathBuf;

@@ -1073,8 +1073,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::id::{EngineId, OperationId};
     use crate::session;
+    use crate::state::contract::{TestState, state_store_contract};
+
+    /// A database in a directory of its own.
+    struct OnDisk(tempfile::TempDir);
+
+    impl TestState for OnDisk {
+        fn open(&self) -> Box<dyn StateStore> {
+            Box::new(SqliteStore::open(self.0.path()).unwrap())
+        }
+    }
+
+    state_store_contract!(on_disk, super::OnDisk(tempfile::tempdir().unwrap()));
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -1091,50 +1102,9 @@ mod tests {
         NewEvent::new(EventType::new("noted"), session, None, at(2), data)
     }
 
-    fn run(session: &SessionId, id: &str) -> Change {
-        Change::CreateRun(Box::new(NewRun {
-            id: id.parse().unwrap(),
-            session_id: session.clone(),
-            engine_id: EngineId::random(),
-            input: "work".to_owned(),
-            options: json!({}),
-            workspace: None,
-            at: at(2),
-        }))
-    }
-
     fn sequences(store: &SqliteStore, session: &SessionId) -> Vec<u64> {
         let events = store.events(&EventQuery::session(session.clone()), 0);
         events.unwrap().iter().map(|(_, e)| e.sequence).collect()
-    }
-
-    #[test]
-    fn an_event_id_that_is_there_already_is_answered_as_it_is_stored() {
-        let state = tempfile::tempdir().unwrap();
-        let (mut store, session) = started(state.path(), "s");
-        let event = note(&session, json!({ "first": true }));
-        let again = NewEvent {
-            data: json!({ "first": false }),
-            ..event.clone()
-        };
-        let first = store.commit(&[Change::Append(event)]).unwrap();
-        let second = store.commit(&[Change::Append(again)]).unwrap();
-        assert_eq!(first, second, "the stored event comes back");
-        assert_eq!(sequences(&store, &session), [1, 2, 3], "one row");
-    }
-
-    #[test]
-    fn a_batch_with_one_bad_change_leaves_nothing() {
-        let state = tempfile::tempdir().unwrap();
-        let (mut store, session) = started(state.path(), "s");
-        let nowhere: SessionId = "nowhere".parse().unwrap();
-        let batch = [
-            Change::Append(note(&session, json!({}))),
-            Change::Append(note(&nowhere, json!({}))),
-        ];
-        let refused = store.commit(&batch).unwrap_err();
-        assert!(matches!(refused, StateError::NotFound { .. }), "{refused}");
-        assert_eq!(sequences(&store, &session), [1, 2]);
     }
 
     #[test]
@@ -1156,123 +1126,6 @@ mod tests {
         });
         let expected: Vec<u64> = (1..=102).collect();
         assert_eq!(sequences(&store, &session), expected);
-    }
-
-    #[test]
-    fn of_two_transitions_from_one_state_exactly_one_succeeds() {
-        let state = tempfile::tempdir().unwrap();
-        let (mut one, session) = started(state.path(), "s");
-        let mut other = SqliteStore::open(state.path()).unwrap();
-        one.commit(&[run(&session, "r")]).unwrap();
-        let id: RunId = "r".parse().unwrap();
-        let step = |to| Change::MoveRun {
-            id: id.clone(),
-            from: RunStatus::Pending,
-            to,
-            at: at(3),
-            ending: None,
-        };
-        one.commit(&[step(RunStatus::Running)]).unwrap();
-        let lost = other.commit(&[step(RunStatus::Cancelled)]).unwrap_err();
-        assert_eq!(lost.kind(), stillframe_backends::ErrorKind::Conflict);
-        assert!(
-            lost.to_string().contains("run r is running, not pending"),
-            "{lost}"
-        );
-        let row = one.run(&id).unwrap().expect("it is there");
-        assert_eq!(row.status, RunStatus::Running);
-        assert_eq!(row.started_at, Some(at(3)));
-        assert_eq!(row.ended_at, None);
-    }
-
-    #[test]
-    fn a_run_starts_only_in_an_active_session_and_only_once() {
-        let state = tempfile::tempdir().unwrap();
-        let (mut store, session) = started(state.path(), "s");
-        store.commit(&[run(&session, "r")]).unwrap();
-        let twice = store.commit(&[run(&session, "r")]).unwrap_err();
-        assert!(matches!(twice, StateError::Exists { .. }), "{twice}");
-        let row = store.session(&session).unwrap().expect("it is there");
-        store
-            .commit(&[Change::MoveSession {
-                id: session.clone(),
-                from: row.status,
-                version: row.version,
-                to: SessionStatus::Paused,
-                at: at(3),
-            }])
-            .unwrap();
-        let paused = store.commit(&[run(&session, "q")]).unwrap_err();
-        assert!(
-            paused.to_string().contains("is paused, not active"),
-            "{paused}"
-        );
-        let begin: Vec<_> = store
-            .runs_that_begin(&["r".to_owned(), "q".to_owned()])
-            .unwrap();
-        assert_eq!(begin, ["r".parse().unwrap()]);
-    }
-
-    #[test]
-    fn a_key_that_was_deleted_can_be_registered_again() {
-        let state = tempfile::tempdir().unwrap();
-        let (mut store, session) = started(state.path(), "s");
-        let artifact = |bytes| {
-            Change::RegisterArtifact(Box::new(ArtifactRecord {
-                id: crate::id::ArtifactId::random(),
-                session_id: session.clone(),
-                run_id: None,
-                key: "k".to_owned(),
-                content_type: "text/plain".to_owned(),
-                byte_size: bytes,
-                checksum: "00".to_owned(),
-                storage_backend: "file".to_owned(),
-                storage_ref: "00".to_owned(),
-                metadata: json!({}),
-                created_at: at(4),
-                deleted_at: None,
-            }))
-        };
-        let delete = || Change::DeleteArtifact {
-            key: "k".to_owned(),
-            at: at(5),
-        };
-        store.commit(&[artifact(1)]).unwrap();
-        store.commit(&[artifact(2)]).unwrap();
-        store.commit(&[delete(), artifact(3)]).unwrap();
-        let stats = store.session_stats(&session).unwrap();
-        assert_eq!((stats.artifact_count, stats.total_bytes), (1, 3));
-        assert_eq!(
-            store.artifact("k").unwrap().expect("it is there").byte_size,
-            3
-        );
-        store.commit(&[delete()]).unwrap();
-        let gone = store.commit(&[delete()]).unwrap_err();
-        assert!(matches!(gone, StateError::NotFound { .. }), "{gone}");
-    }
-
-    #[test]
-    fn an_operation_comes_back_as_it_was_written() {
-        let state = tempfile::tempdir().unwrap();
-        let (mut store, session) = started(state.path(), "s");
-        let path = stillframe_backends::RelPath::new(b"odd\xffname".to_vec()).unwrap();
-        let row = OperationRow {
-            id: OperationId::random(),
-            workspace_id: "w".to_owned(),
-            session_id: session,
-            run_id: None,
-            kind: OperationKind::Restore,
-            before: SnapshotId::random(),
-            after: SnapshotId::random(),
-            paths: Some(vec![path]),
-            repository: true,
-            at: at(7),
-        };
-        store
-            .commit(&[Change::AddOperation(Box::new(row.clone()))])
-            .unwrap();
-        assert_eq!(store.latest_operation("w").unwrap(), Some(row));
-        assert_eq!(store.latest_operation("v").unwrap(), None);
     }
 
     #[test]

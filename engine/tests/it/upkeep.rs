@@ -188,3 +188,18 @@ async fn verify_names_a_snapshot_that_lost_its_content() {
     let found = engine.verify(&host.workspace()).await.unwrap();
     assert!(found.snapshots.iter().all(|s| !s.problems.is_empty()));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workspace_that_nobody_uses_is_free_at_once_for_whoever_cannot_wait() {
+    let host = Host::new();
+    let engine = Engine::start(host.options().lock_patience(Duration::ZERO))
+        .await
+        .unwrap();
+    let session = engine.session("s").await.unwrap();
+    for _ in 0..100 {
+        session
+            .snapshot(&host.workspace(), Label::MANUAL)
+            .await
+            .unwrap();
+    }
+}

@@ -21,7 +21,7 @@ use crate::backend::{BorrowMode, StoreError};
 use crate::error::PathError;
 use crate::git::ObjectId;
 use crate::git::loose::LooseObject;
-use crate::git::pack::{PackIndex, TEMPORARY_PREFIX};
+use crate::git::pack::{PackIndex, TEMPORARY_OBJECT_PREFIX};
 use crate::workspace::make_private;
 use crate::worktree::durable::{self, ClosedFile, StagedFile};
 use crate::worktree::faults::{self, Effect, Seam};
@@ -294,7 +294,7 @@ impl Borrowing<'_> {
         directory: &Path,
         is_right: &dyn Fn(&File) -> bool,
     ) -> Result<Option<ClosedFile>, StoreError> {
-        let staged = StagedFile::create(directory, &format!("{TEMPORARY_PREFIX}obj_copy_"))?;
+        let staged = StagedFile::create(directory, &format!("{TEMPORARY_OBJECT_PREFIX}copy_"))?;
         faults::effect(Effect::Write(staged.path()))
             .map_err(PathError::at("copy into", staged.path()))?;
         let is_cloned = self.mode != BorrowMode::Copy
@@ -364,7 +364,7 @@ impl<'a> Source<'a> {
     }
 
     fn link(&self, directory: &Path) -> Result<Linked, PathError> {
-        let prefix = format!("{TEMPORARY_PREFIX}obj_link_");
+        let prefix = format!("{TEMPORARY_OBJECT_PREFIX}link_");
         let linked = durable::stage_link(self.directory, self.name, directory, &prefix);
         let linked = match linked {
             Ok(linked) => linked,

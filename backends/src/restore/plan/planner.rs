@@ -207,8 +207,11 @@ impl<'a, 'q> Planner<'a, 'q> {
             ignored,
             ..
         } = *self.question;
-        for change in wanted.iter().filter(|c| c.new.is_none()) {
+        for change in wanted {
             let path = &change.path;
+            if change.new.is_some() && !self.is_made_in_sparse(change) {
+                continue;
+            }
             let Some(entry) = change.old else {
                 if current.is_sparse(path) {
                     // Only the user's index has it, and a restore of files leaves that alone.
@@ -216,7 +219,9 @@ impl<'a, 'q> Planner<'a, 'q> {
                 }
                 continue;
             };
-            let protection = if let Some(omission) = goal.coverage.covers(path) {
+            let protection = if self.is_made_in_sparse(change) {
+                None
+            } else if let Some(omission) = goal.coverage.covers(path) {
                 Some(omission.reason)
             } else if self.is_spared(path) {
                 Some(OmissionReason::Ignored)
@@ -239,6 +244,9 @@ impl<'a, 'q> Planner<'a, 'q> {
         for change in wanted {
             let path = &change.path;
             let Some(entry) = change.new else { continue };
+            if self.is_made_in_sparse(change) {
+                continue;
+            }
             if goal.is_sparse(path) {
                 self.skip(path, SkipReason::Omitted(OmissionReason::Sparse));
                 self.keep(change, SkipReason::Omitted(OmissionReason::Sparse));
@@ -266,6 +274,13 @@ impl<'a, 'q> Planner<'a, 'q> {
                 mode,
             });
         }
+    }
+
+    /// Whether a restore put the path where the goal's sparse checkout leaves it out: it was not
+    /// there, whatever the index has for it.
+    fn is_made_in_sparse(&self, change: &Change) -> bool {
+        let Question { goal, made, .. } = *self.question;
+        goal.is_sparse(&change.path) && made.contains(&change.path)
     }
 
     /// Decides whether something can be put where nothing was captured, and closes the directory

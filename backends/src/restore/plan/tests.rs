@@ -217,6 +217,7 @@ fn plan_between(current: &World, goal: &World, after: Option<&World>) -> Restore
         goal_directories: &goal_directories,
         same: &same,
         ignored: &BTreeMap::new(),
+        made: &BTreeSet::new(),
         spared: &[],
         scope: &[],
         undo: after
@@ -413,6 +414,7 @@ fn a_goal_that_no_worktree_can_be_is_refused() {
             goal_directories: &BTreeSet::new(),
             same: &[],
             ignored: &BTreeMap::new(),
+            made: &BTreeSet::new(),
             spared: &[],
             scope: &[],
             undo: None,

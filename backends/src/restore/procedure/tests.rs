@@ -998,8 +998,33 @@ fn setuid_and_setgid_are_never_set() {
     stage.write("tool", "edited\n");
     stage.chmod("shared", 0o2755);
     stage.restore(&snapshot);
+    assert_eq!(stage.mode("shared"), 0o2775, "what is not recorded stays");
+    stage.remove("shared");
+    stage.restore(&snapshot);
+    assert_eq!(stage.mode("shared") & 0o6777, 0o775, "nor is it made");
+    stage.chmod("shared", 0o2775);
     assert_eq!(stage.mode("tool"), 0o755);
     assert_eq!(stage.mode("shared"), 0o2775, "what is not recorded stays");
+}
+
+#[test]
+fn the_sticky_bit_comes_and_goes_with_the_other_bits() {
+    let mut stage = Stage::new();
+    stage.write("drop/file", "captured\n");
+    stage.chmod("drop", 0o1777);
+    fs::create_dir(stage.path("plain")).unwrap();
+    stage.chmod("plain", 0o777);
+    let snapshot = stage.snapshot();
+    for (drop, plain) in [(0o777, 0o1777), (0o700, 0o700)] {
+        stage.chmod("drop", drop);
+        stage.chmod("plain", plain);
+        stage.restore(&snapshot);
+        let modes = (stage.mode("drop"), stage.mode("plain"));
+        assert_eq!(modes, (0o1777, 0o777));
+    }
+    stage.remove("drop");
+    stage.restore(&snapshot);
+    assert_eq!(stage.mode("drop"), 0o1777, "one that is made again");
 }
 
 #[test]

@@ -1,0 +1,699 @@
+//! What every state store promises: one test for each, over any implementation.
+
+use serde_json::{Value, json};
+use stillframe_backends::{ErrorKind, RelPath, SnapshotId};
+
+use super::*;
+use crate::id::{ArtifactId, EngineId};
+use crate::session;
+
+/// Declares a module with one test for each promise, all over states that `$new` makes.
+macro_rules! state_store_contract {
+    ($name:ident, $new:expr) => {
+        $crate::state::contract::state_store_contract! {
+            @promises $name, $new;
+            a_session_is_made_once_and_moves_by_compare_and_swap
+            sessions_are_listed_oldest_first
+            sequences_have_no_gap_and_are_counted_in_each_session
+            an_event_that_is_there_already_is_answered_as_it_is_kept
+            events_are_found_by_every_part_of_a_query
+            a_batch_with_one_bad_change_leaves_nothing
+            a_run_begins_only_in_an_active_session_and_only_once
+            of_two_transitions_from_one_state_exactly_one_succeeds
+            what_a_run_ended_with_comes_back
+            runs_are_listed_newest_first_and_those_under_way_oldest_first
+            the_beginning_of_an_id_is_literal
+            snapshots_are_listed_in_the_order_of_writing
+            a_snapshot_gets_an_owner_later_and_keeps_it
+            an_operation_comes_back_as_it_was_written
+            the_latest_operation_is_that_of_its_workspace_or_run
+            a_restore_is_known_until_its_record_is_written
+            of_a_rollback_that_recovery_finished_the_run_gets_to_know
+            a_key_that_was_deleted_can_be_registered_again
+            nothing_is_found_where_there_is_nothing
+        }
+    };
+    (@promises $name:ident, $new:expr; $($promise:ident)*) => {
+        mod $name {
+            $(
+                #[test]
+                fn $promise() {
+                    $crate::state::contract::$promise(&$new);
+                }
+            )*
+        }
+    };
+}
+
+pub(crate) use state_store_contract;
+
+/// A state under test.
+pub(crate) trait TestState {
+    /// Opens it, or opens it once more, as another process would.
+    fn open(&self) -> Box<dyn StateStore>;
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+/// The state with a session that is active and has two events.
+fn started(state: &impl TestState, id: &str) -> (Box<dyn StateStore>, SessionId) {
+    let mut store = state.open();
+    let id: SessionId = id.parse().unwrap();
+    store.commit(&session::creation(&id, at(1))).unwrap();
+    (store, id)
+}
+
+fn note(session: &SessionId, second: i64, data: Value) -> NewEvent {
+    NewEvent::new(EventType::new("noted"), session, None, at(second), data)
+}
+
+fn new_run(session: &SessionId, id: &str) -> NewRun {
+    NewRun {
+        id: id.parse().unwrap(),
+        session_id: session.clone(),
+        engine_id: EngineId::random(),
+        input: "work".to_owned(),
+        options: json!({ "a": 1 }),
+        workspace: None,
+        at: at(2),
+    }
+}
+
+fn run(session: &SessionId, id: &str) -> Change {
+    Change::CreateRun(Box::new(new_run(session, id)))
+}
+
+fn run_in(session: &SessionId, id: &str, workspace_id: &str) -> Change {
+    Change::CreateRun(Box::new(NewRun {
+        workspace: Some(RunWorkspace {
+            workspace_id: workspace_id.to_owned(),
+            path: PathBuf::from("/odd\n name"),
+            before: SnapshotId::random(),
+            after: SnapshotId::random(),
+        }),
+        ..new_run(session, id)
+    }))
+}
+
+fn step(id: &str, from: RunStatus, to: RunStatus, second: i64) -> Change {
+    Change::MoveRun {
+        id: id.parse().unwrap(),
+        from,
+        to,
+        at: at(second),
+        ending: None,
+    }
+}
+
+fn ended(id: &str, ending: RunEnding) -> Change {
+    Change::MoveRun {
+        id: id.parse().unwrap(),
+        from: RunStatus::Running,
+        to: RunStatus::Failed,
+        at: at(9),
+        ending: Some(Box::new(ending)),
+    }
+}
+
+fn move_session(row: &SessionRow, to: SessionStatus) -> Change {
+    Change::MoveSession {
+        id: row.id.clone(),
+        from: row.status,
+        version: row.version,
+        to,
+        at: at(3),
+    }
+}
+
+fn snapshot(id: &str, captured_at: &str) -> Snapshot {
+    let document = json!({
+        "id": id, "backend": "git", "path": "/w", "ref": "c0ffee", "tree": "7ree",
+        "label": "before", "captured_at": captured_at,
+        "metadata": {
+            "head_ref": null, "branch": "main", "dirty": true, "includes_untracked": true,
+            "files": 3, "files_hashed": 1, "bytes_read": 2048, "duration_ms": 12,
+        },
+        "omissions": [{ "path": { "base64": "/w==" }, "reason": "too_large", "bytes": 7 }],
+    });
+    serde_json::from_value(document).unwrap()
+}
+
+fn snapshot_row(id: &str, workspace_id: &str, owner: Option<&SessionId>) -> SnapshotRow {
+    SnapshotRow {
+        workspace_id: workspace_id.to_owned(),
+        session_id: owner.cloned(),
+        run_id: None,
+        snapshot: snapshot(id, "2026-02-03T04:05:06.789Z"),
+    }
+}
+
+fn add(row: &SnapshotRow) -> Change {
+    Change::AddSnapshot(Box::new(row.clone()))
+}
+
+fn operation(session: &SessionId, workspace_id: &str, run_id: Option<&str>) -> OperationRow {
+    OperationRow {
+        id: OperationId::random(),
+        workspace_id: workspace_id.to_owned(),
+        session_id: session.clone(),
+        run_id: run_id.map(|id| id.parse().unwrap()),
+        kind: OperationKind::Run,
+        before: SnapshotId::random(),
+        after: SnapshotId::random(),
+        paths: None,
+        repository: false,
+        at: at(7),
+    }
+}
+
+fn restore(session: &SessionId, workspace_id: &str, run_id: Option<&str>) -> RestoreRow {
+    RestoreRow {
+        guard: SnapshotId::random(),
+        workspace_id: workspace_id.to_owned(),
+        session_id: session.clone(),
+        run_id: run_id.map(|id| id.parse().unwrap()),
+        target: SnapshotId::random(),
+        purpose: RestorePurpose::Rollback,
+        repository: true,
+        at: at(7),
+        outcome: None,
+    }
+}
+
+fn begin(row: &RestoreRow) -> Change {
+    Change::BeginRestore(Box::new(row.clone()))
+}
+
+fn artifact(session: &SessionId, key: &str, bytes: u64) -> ArtifactRecord {
+    ArtifactRecord {
+        id: ArtifactId::random(),
+        session_id: session.clone(),
+        run_id: None,
+        key: key.to_owned(),
+        content_type: "text/plain".to_owned(),
+        byte_size: bytes,
+        checksum: "00".to_owned(),
+        storage_backend: "file".to_owned(),
+        storage_ref: "00".to_owned(),
+        metadata: json!({ "of": "the host" }),
+        created_at: at(4),
+        deleted_at: None,
+    }
+}
+
+fn register(artifact: &ArtifactRecord) -> Change {
+    Change::RegisterArtifact(Box::new(artifact.clone()))
+}
+
+fn found(store: &dyn StateStore, query: &EventQuery) -> Vec<u64> {
+    let events = store.events(query, 0).unwrap();
+    events.iter().map(|(_, e)| e.sequence).collect()
+}
+
+fn sequences(store: &dyn StateStore, session: &SessionId) -> Vec<u64> {
+    found(store, &EventQuery::session(session.clone()))
+}
+
+fn ids(rows: &[RunRow]) -> Vec<&str> {
+    rows.iter().map(|row| row.id.as_str()).collect()
+}
+
+pub(crate) fn a_session_is_made_once_and_moves_by_compare_and_swap(state: &impl TestState) {
+    let (mut store, id) = started(state, "s");
+    let active = store.session(&id).unwrap().unwrap();
+    assert_eq!((active.status, active.version), (SessionStatus::Active, 2));
+    assert_eq!((active.created_at, active.ended_at), (at(1), None));
+    let again = Change::CreateSession {
+        id: id.clone(),
+        at: at(8),
+    };
+    store.commit(&[again]).unwrap();
+    assert_eq!(
+        store.session(&id).unwrap(),
+        Some(active.clone()),
+        "as it is"
+    );
+
+    let pause = move_session(&active, SessionStatus::Paused);
+    state.open().commit(std::slice::from_ref(&pause)).unwrap();
+    let lost = store.commit(&[pause]).unwrap_err();
+    assert_eq!(lost.kind(), ErrorKind::Conflict, "{lost}");
+    let paused = store.session(&id).unwrap().unwrap();
+    assert_eq!((paused.status, paused.version), (SessionStatus::Paused, 3));
+
+    // The right status with the version of an earlier time is a conflict too.
+    store
+        .commit(&[move_session(&paused, SessionStatus::Active)])
+        .unwrap();
+    let stale = move_session(&active, SessionStatus::Failed);
+    let lost = store.commit(&[stale]).unwrap_err();
+    assert_eq!(lost.kind(), ErrorKind::Conflict, "{lost}");
+    let active = store.session(&id).unwrap().unwrap();
+    store
+        .commit(&[move_session(&active, SessionStatus::Completed)])
+        .unwrap();
+    let row = state.open().session(&id).unwrap().unwrap();
+    assert_eq!(
+        (row.status, row.ended_at),
+        (SessionStatus::Completed, Some(at(3)))
+    );
+
+    let nobody = SessionRow {
+        id: "nobody".parse().unwrap(),
+        ..row
+    };
+    let unknown = store.commit(&[move_session(&nobody, SessionStatus::Failed)]);
+    assert_eq!(unknown.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+pub(crate) fn sessions_are_listed_oldest_first(state: &impl TestState) {
+    for id in ["b", "a", "c"] {
+        started(state, id);
+    }
+    let sessions = state.open().sessions().unwrap();
+    let ids: Vec<&str> = sessions.iter().map(|row| row.id.as_str()).collect();
+    assert_eq!(ids, ["b", "a", "c"], "by making, not by name");
+}
+
+pub(crate) fn sequences_have_no_gap_and_are_counted_in_each_session(state: &impl TestState) {
+    let (mut store, one) = started(state, "one");
+    let (mut second, other) = started(state, "other");
+    for round in 0..5 {
+        let event = |session| Change::Append(note(session, round, json!({ "round": round })));
+        let events = store
+            .commit(&[event(&one), event(&other), event(&one)])
+            .unwrap();
+        assert_eq!(events.len(), 3, "each is answered");
+        second.commit(&[event(&other)]).unwrap();
+    }
+    assert_eq!(sequences(&*second, &one), (1..=12).collect::<Vec<u64>>());
+    assert_eq!(sequences(&*store, &other), (1..=12).collect::<Vec<u64>>());
+    let all = store.events(&EventQuery::all(), 0).unwrap();
+    assert_eq!(all.len(), 24);
+    assert!(
+        all.windows(2).all(|w| w[0].0 < w[1].0),
+        "in the order of writing"
+    );
+    let (position, event) = &all[10];
+    let rest = store.events(&EventQuery::all(), *position).unwrap();
+    assert_eq!(rest, all[11..], "what follows a position");
+    assert_eq!(store.event(&event.id).unwrap().as_ref(), Some(event));
+}
+
+pub(crate) fn an_event_that_is_there_already_is_answered_as_it_is_kept(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    let event = note(&session, 2, json!({ "first": true }));
+    let again = NewEvent {
+        data: json!({ "first": false }),
+        ..event.clone()
+    };
+    let first = store.commit(&[Change::Append(event)]).unwrap();
+    let second = state.open().commit(&[Change::Append(again)]).unwrap();
+    assert_eq!(first, second, "the event comes back as it is kept");
+    assert_eq!(sequences(&*store, &session), [1, 2, 3], "one row");
+}
+
+pub(crate) fn events_are_found_by_every_part_of_a_query(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    started(state, "another");
+    store.commit(&[run(&session, "r")]).unwrap();
+    let mut of_run = note(&session, 30, json!({}));
+    of_run.run_id = Some("r".parse().unwrap());
+    let later = note(&session, 40, json!({}));
+    store
+        .commit(&[Change::Append(of_run), Change::Append(later)])
+        .unwrap();
+    let of_session = EventQuery::session(session.clone());
+    let noted = EventType::new("noted");
+    for (query, expected) in [
+        (of_session.clone(), &[1, 2, 3, 4][..]),
+        (of_session.clone().run("r".parse().unwrap()), &[3]),
+        (of_session.clone().of_type(noted.clone()), &[3, 4]),
+        (of_session.clone().after(2), &[3, 4]),
+        (of_session.clone().before(2), &[1]),
+        (of_session.clone().after(1).before(4), &[2, 3]),
+        (of_session.clone().since(at(30)), &[3, 4]),
+        (of_session.clone().limit(2), &[1, 2]),
+        (of_session.clone().limit(0), &[]),
+        (of_session.of_type(noted.clone()).since(at(31)), &[4]),
+        (EventQuery::all().of_type(noted), &[3, 4]),
+    ] {
+        assert_eq!(found(&*store, &query), expected, "{query:?}");
+    }
+}
+
+pub(crate) fn a_batch_with_one_bad_change_leaves_nothing(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    let nowhere: SessionId = "nowhere".parse().unwrap();
+    let batch = [
+        run(&session, "r"),
+        Change::Append(note(&session, 2, json!({}))),
+        add(&snapshot_row(SnapshotId::random().as_str(), "w", None)),
+        Change::Append(note(&nowhere, 2, json!({}))),
+    ];
+    let refused = store.commit(&batch).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NotFound, "{refused}");
+    for store in [store, state.open()] {
+        assert_eq!(sequences(&*store, &session), [1, 2]);
+        assert_eq!(store.run(&"r".parse().unwrap()).unwrap(), None);
+        assert_eq!(store.snapshots("w").unwrap(), []);
+    }
+}
+
+pub(crate) fn a_run_begins_only_in_an_active_session_and_only_once(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    store.commit(&[run(&session, "r")]).unwrap();
+    let twice = store.commit(&[run(&session, "r")]).unwrap_err();
+    assert!(matches!(twice, StateError::Exists { .. }), "{twice}");
+    let row = store.session(&session).unwrap().unwrap();
+    store
+        .commit(&[move_session(&row, SessionStatus::Paused)])
+        .unwrap();
+    let paused = store.commit(&[run(&session, "q")]).unwrap_err();
+    let text = paused.to_string();
+    assert!(text.contains("is paused, not active"), "{text}");
+    let unknown = store.commit(&[run(&"nobody".parse().unwrap(), "q")]);
+    assert_eq!(unknown.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(store.run(&"q".parse().unwrap()).unwrap(), None);
+}
+
+pub(crate) fn of_two_transitions_from_one_state_exactly_one_succeeds(state: &impl TestState) {
+    use RunStatus::{Cancelled, Completed, Pending, Running};
+    let (mut one, session) = started(state, "s");
+    let mut other = state.open();
+    one.commit(&[run(&session, "r")]).unwrap();
+    one.commit(&[step("r", Pending, Running, 3)]).unwrap();
+    let lost = other
+        .commit(&[step("r", Pending, Cancelled, 3)])
+        .unwrap_err();
+    assert_eq!(lost.kind(), ErrorKind::Conflict);
+    let text = lost.to_string();
+    assert!(text.contains("run r is running, not pending"), "{text}");
+    let row = one.run(&"r".parse().unwrap()).unwrap().unwrap();
+    assert_eq!(row.status, Running);
+    assert_eq!((row.started_at, row.ended_at), (Some(at(3)), None));
+    other.commit(&[step("r", Running, Completed, 5)]).unwrap();
+    let row = one.run(&"r".parse().unwrap()).unwrap().unwrap();
+    assert_eq!((row.started_at, row.ended_at), (Some(at(3)), Some(at(5))));
+    let unknown = one.commit(&[step("q", Pending, Running, 3)]).unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::NotFound);
+}
+
+pub(crate) fn what_a_run_ended_with_comes_back(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    let created = run_in(&session, "r", "w");
+    let begun = step("r", RunStatus::Pending, RunStatus::Running, 3);
+    store.commit(&[created.clone(), begun]).unwrap();
+    let ending = RunEnding {
+        exit_code: Some(-1),
+        error: Some(Failure::new("NoSpace", "the disk\nis full")),
+        output: json!({ "data": null }),
+        workspace: json!({ "backend": "git", "rollback": null }),
+    };
+    store.commit(&[ended("r", ending.clone())]).unwrap();
+    let row = state.open().run(&"r".parse().unwrap()).unwrap().unwrap();
+    let Change::CreateRun(new) = created else {
+        unreachable!("it was made so");
+    };
+    assert_eq!(row.workspace, new.workspace);
+    assert_eq!((row.engine_id, row.options), (new.engine_id, new.options));
+    assert_eq!(row.status, RunStatus::Failed);
+    assert_eq!((row.created_at, row.ended_at), (at(2), Some(at(9))));
+    assert_eq!((row.exit_code, row.error), (ending.exit_code, ending.error));
+    assert_eq!((row.output, row.summary), (ending.output, ending.workspace));
+}
+
+pub(crate) fn runs_are_listed_newest_first_and_those_under_way_oldest_first(
+    state: &impl TestState,
+) {
+    use RunStatus::{Cancelled, Pending, Running};
+    let (mut store, session) = started(state, "s");
+    let (_, other) = started(state, "other");
+    store
+        .commit(&[
+            run(&session, "b"),
+            run_in(&session, "a", "w"),
+            run_in(&other, "d", "w"),
+            run(&other, "c"),
+        ])
+        .unwrap();
+    store
+        .commit(&[
+            step("a", Pending, Running, 3),
+            step("d", Pending, Cancelled, 3),
+        ])
+        .unwrap();
+    let list = |filter: RunFilter| store.runs(&filter).unwrap();
+    assert_eq!(ids(&list(RunFilter::default())), ["c", "d", "a", "b"]);
+    let of_session = RunFilter {
+        session_id: Some(session),
+        ..RunFilter::default()
+    };
+    assert_eq!(ids(&list(of_session)), ["a", "b"]);
+    let of_workspace = RunFilter {
+        workspace_id: Some("w".to_owned()),
+        ..RunFilter::default()
+    };
+    assert_eq!(ids(&list(of_workspace.clone())), ["d", "a"]);
+    let newest = RunFilter {
+        limit: Some(1),
+        ..of_workspace
+    };
+    assert_eq!(ids(&list(newest)), ["d"]);
+    assert_eq!(ids(&store.runs_under_way().unwrap()), ["b", "a", "c"]);
+}
+
+pub(crate) fn the_beginning_of_an_id_is_literal(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    let names = ["run_a1", "run_a2", "runXa3", "RUN_a4", "run_a5", "run_a6"];
+    let runs: Vec<Change> = names.iter().map(|id| run(&session, id)).collect();
+    store.commit(&runs).unwrap();
+    let begin = |prefixes: &[&str]| -> Vec<String> {
+        let prefixes: Vec<String> = prefixes.iter().map(ToString::to_string).collect();
+        let found = store.runs_that_begin(&prefixes).unwrap();
+        found.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(begin(&["run_a1"]), ["run_a1"]);
+    assert_eq!(begin(&["runX", "run_a2"]), ["runXa3", "run_a2"]);
+    assert!(
+        (2..=3).contains(&begin(&["run_a"]).len()),
+        "enough to say: several"
+    );
+    for none in ["run%", "r_n", "*", "a1", "run_a11"] {
+        assert_eq!(begin(&[none]), [""; 0], "{none}");
+    }
+
+    let id = |digits: &str| format!("snap_{digits:0<32}");
+    let rows = [
+        ("a1", "w"),
+        ("a2", "w"),
+        ("a3", "v"),
+        ("b1", "w"),
+        ("a4", "v"),
+    ];
+    for (digits, workspace) in rows {
+        let row = snapshot_row(&id(digits), workspace, None);
+        store.commit(&[add(&row)]).unwrap();
+    }
+    let begin = |prefix: &str, workspace| -> Vec<String> {
+        let found = store.snapshots_that_begin(prefix, workspace).unwrap();
+        found
+            .iter()
+            .map(|row| row.snapshot.id.to_string())
+            .collect()
+    };
+    assert_eq!(begin("snap_a", Some("w")), [id("a1"), id("a2")]);
+    assert_eq!(begin("snap_b", Some("v")), [""; 0]);
+    assert_eq!(begin("snap_b", None), [id("b1")]);
+    assert_eq!(begin("snap_a", None).len(), 3, "at most");
+    assert_eq!(begin("snap_%", None), [""; 0]);
+}
+
+pub(crate) fn snapshots_are_listed_in_the_order_of_writing(state: &impl TestState) {
+    let mut store = state.open();
+    let ids: Vec<SnapshotId> = (0..3).map(|_| SnapshotId::random()).collect();
+    // A clock may go backwards.
+    for (id, time) in ids.iter().zip(["05:00:00Z", "03:00:00Z", "04:00:00Z"]) {
+        let mut row = snapshot_row(id.as_str(), "w", None);
+        row.snapshot = snapshot(id.as_str(), &format!("2026-02-03T{time}"));
+        store.commit(&[add(&row)]).unwrap();
+    }
+    let listed = |workspace: &str| -> Vec<SnapshotId> {
+        let rows = state.open().snapshots(workspace).unwrap();
+        rows.into_iter().map(|row| row.snapshot.id).collect()
+    };
+    let newest_first: Vec<SnapshotId> = ids.iter().rev().cloned().collect();
+    assert_eq!(listed("w"), newest_first);
+    assert_eq!(listed("v"), []);
+    let unknown = SnapshotId::random();
+    let forget = Change::ForgetSnapshots(vec![ids[1].clone(), unknown]);
+    store.commit(&[forget]).unwrap();
+    assert_eq!(listed("w"), [ids[2].clone(), ids[0].clone()]);
+    assert_eq!(store.snapshot(&ids[1]).unwrap(), None);
+}
+
+pub(crate) fn a_snapshot_gets_an_owner_later_and_keeps_it(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    let id = SnapshotId::random();
+    let adopted = snapshot_row(id.as_str(), "w", None);
+    let owned = snapshot_row(id.as_str(), "w", Some(&session));
+    for (written, expected) in [
+        (&adopted, &adopted),
+        (&owned, &owned),
+        // Whoever adopts it later knows less.
+        (&adopted, &owned),
+    ] {
+        store.commit(&[add(written)]).unwrap();
+        assert_eq!(store.snapshot(&id).unwrap().as_ref(), Some(expected));
+    }
+    assert_eq!(store.snapshots("w").unwrap(), [owned], "whole, and once");
+}
+
+pub(crate) fn an_operation_comes_back_as_it_was_written(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    let odd = RelPath::new(b"odd\xffname".to_vec()).unwrap();
+    for (kind, paths) in [
+        (OperationKind::Restore, Some(vec![odd])),
+        // Nothing at all is not everything.
+        (OperationKind::Undo, Some(Vec::new())),
+        (OperationKind::Run, None),
+    ] {
+        let row = OperationRow {
+            kind,
+            paths,
+            repository: kind == OperationKind::Restore,
+            ..operation(&session, "w", None)
+        };
+        let change = Change::AddOperation(Box::new(row.clone()));
+        store.commit(&[change]).unwrap();
+        let latest = state.open().latest_operation("w").unwrap();
+        assert_eq!(latest, Some(row));
+    }
+}
+
+pub(crate) fn the_latest_operation_is_that_of_its_workspace_or_run(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    store
+        .commit(&[run(&session, "r"), run(&session, "q")])
+        .unwrap();
+    let first = operation(&session, "w", Some("r"));
+    let second = operation(&session, "w", Some("q"));
+    let elsewhere = operation(&session, "v", None);
+    for row in [&first, &second, &elsewhere] {
+        let change = Change::AddOperation(Box::new(row.clone()));
+        store.commit(&[change]).unwrap();
+    }
+    let of_run = |id: &str| store.operation_of_run(&id.parse().unwrap()).unwrap();
+    assert_eq!(store.latest_operation("w").unwrap(), Some(second.clone()));
+    assert_eq!(of_run("q"), Some(second));
+    assert_eq!(of_run("r"), Some(first));
+    assert_eq!(of_run("p"), None);
+}
+
+pub(crate) fn a_restore_is_known_until_its_record_is_written(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    let rollback = restore(&session, "w", Some("r"));
+    let elsewhere = RestoreRow {
+        purpose: RestorePurpose::Undo,
+        repository: false,
+        ..restore(&session, "v", None)
+    };
+    store
+        .commit(&[begin(&rollback), begin(&elsewhere)])
+        .unwrap();
+    let known = |row: &RestoreRow| state.open().restore(&row.guard).unwrap();
+    assert_eq!(known(&rollback), Some(rollback.clone()));
+    assert_eq!(known(&elsewhere), Some(elsewhere.clone()));
+    let of_run = store.rollback_of_run(&"r".parse().unwrap()).unwrap();
+    assert_eq!(of_run, Some(rollback.clone()));
+
+    // The next one in the workspace says that the one before came to nothing.
+    let next = restore(&session, "w", Some("q"));
+    store.commit(&[begin(&next)]).unwrap();
+    assert_eq!(known(&rollback), None);
+    assert_eq!(known(&elsewhere), Some(elsewhere.clone()));
+
+    for row in [&next, &elsewhere, &next] {
+        let end = Change::EndRestore(row.guard.clone());
+        store.commit(&[end]).unwrap();
+        assert_eq!(known(row), None);
+    }
+}
+
+pub(crate) fn of_a_rollback_that_recovery_finished_the_run_gets_to_know(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    let outcome = crate::restore::nothing_restored();
+    let finished = RestoreRow {
+        outcome: Some(outcome.clone()),
+        ..restore(&session, "w", Some("r"))
+    };
+    let next = restore(&session, "w", None);
+    store.commit(&[begin(&finished), begin(&next)]).unwrap();
+    let of_run = store.rollback_of_run(&"r".parse().unwrap()).unwrap();
+    assert_eq!(of_run, Some(finished), "it waits for the run to be settled");
+
+    let set = |id: &str| Change::SetRollback {
+        run_id: id.parse().unwrap(),
+        rollback: Box::new(outcome.clone()),
+    };
+    let unknown = store.commit(&[set("r")]).unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::NotFound, "{unknown}");
+    let begun = step("r", RunStatus::Pending, RunStatus::Running, 3);
+    store.commit(&[run_in(&session, "r", "w"), begun]).unwrap();
+    let too_early = store.commit(&[set("r")]).unwrap_err();
+    assert_eq!(too_early.kind(), ErrorKind::NotFound, "{too_early}");
+    let ending = RunEnding {
+        workspace: json!({ "backend": "git", "rollback": { "status": "failed" } }),
+        ..RunEnding::default()
+    };
+    store.commit(&[ended("r", ending), set("r")]).unwrap();
+    let row = state.open().run(&"r".parse().unwrap()).unwrap().unwrap();
+    assert_eq!(row.summary["backend"], "git", "nothing else is touched");
+    assert_eq!(row.summary["rollback"], json!(outcome));
+}
+
+pub(crate) fn a_key_that_was_deleted_can_be_registered_again(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    let (_, other) = started(state, "other");
+    let delete = Change::DeleteArtifact {
+        key: "k".to_owned(),
+        at: at(5),
+    };
+    let [one, two, three] = [1, 2, 3].map(|bytes| artifact(&session, "k", bytes));
+    let beside = artifact(&other, "l", 10);
+    store.commit(&[register(&one), register(&beside)]).unwrap();
+    store.commit(&[register(&two)]).unwrap();
+    store.commit(&[delete.clone(), register(&three)]).unwrap();
+    let stats = store.session_stats(&session).unwrap();
+    assert_eq!((stats.artifact_count, stats.total_bytes), (1, 3));
+    assert_eq!(store.artifact("k").unwrap(), Some(three.clone()));
+    let all = state.open().artifacts(None).unwrap();
+    assert_eq!(all, [beside, three.clone()], "oldest first");
+    assert_eq!(store.artifacts(Some(&session)).unwrap(), [three]);
+    store.commit(std::slice::from_ref(&delete)).unwrap();
+    assert_eq!(store.artifact("k").unwrap(), None);
+    let gone = store.commit(&[delete]).unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::NotFound, "{gone}");
+}
+
+pub(crate) fn nothing_is_found_where_there_is_nothing(state: &impl TestState) {
+    let store = state.open();
+    let (session, run): (SessionId, RunId) = ("s".parse().unwrap(), "r".parse().unwrap());
+    let snapshot = SnapshotId::random();
+    assert_eq!(store.session(&session).unwrap(), None);
+    assert_eq!(store.sessions().unwrap(), []);
+    assert_eq!(store.run(&run).unwrap(), None);
+    assert_eq!(store.runs(&RunFilter::default()).unwrap(), []);
+    assert_eq!(store.runs_under_way().unwrap(), []);
+    assert_eq!(store.events(&EventQuery::all(), 0).unwrap(), []);
+    assert_eq!(store.event(&EventId::random()).unwrap(), None);
+    assert_eq!(store.snapshot(&snapshot).unwrap(), None);
+    assert_eq!(store.latest_operation("w").unwrap(), None);
+    assert_eq!(store.restore(&snapshot).unwrap(), None);
+    assert_eq!(store.rollback_of_run(&run).unwrap(), None);
+    assert_eq!(store.artifacts(None).unwrap(), []);
+    let stats = store.session_stats(&session).unwrap();
+    assert_eq!(stats, SessionStats::default());
+}
