@@ -270,6 +270,7 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<RunRequest, F
     let mut adapter = CommandAdapter::new(program)
         .args(rest)
         .stdin(CommandInput::Foreground)
+        .adopt_orphans(true)
         .output(match json {
             true => CommandOutput::Stderr,
             false => CommandOutput::Inherit,

@@ -22,6 +22,7 @@ use crate::adapter::{Adapter, AdapterError, AdapterOutput, Ending, RunContext};
 use crate::blocking::Blocking;
 use crate::error::Error;
 use crate::failure::Failure;
+use crate::orphans::{self, Orphans};
 use crate::process_group::ProcessGroup;
 use crate::terminal::{ModesKept, Terminal};
 
@@ -32,7 +33,8 @@ pub const DEFAULT_MAX_OUTPUT_BYTES: usize = 1_048_576;
 ///
 /// The command leads a process group of its own, and nothing of that group outlives the run: what
 /// the command left in the background is killed when the command ends. A process that made itself
-/// a session of its own, or a group as an interactive shell does for its jobs, is no part of it.
+/// a session of its own, or a group as an interactive shell does for its jobs, is no part of it; see
+/// [`CommandAdapter::adopt_orphans`].
 #[derive(Clone, Debug)]
 pub struct CommandAdapter {
     program: OsString,
@@ -44,6 +46,7 @@ pub struct CommandAdapter {
     output: CommandOutput,
     stdin: CommandInput,
     end_signal: EndSignal,
+    adopts_orphans: bool,
 }
 
 /// The signal that asks a command to end when its run is cancelled. Clones share it.
@@ -146,6 +149,7 @@ impl CommandAdapter {
             output: CommandOutput::Capture,
             stdin: CommandInput::Nothing,
             end_signal: EndSignal::default(),
+            adopts_orphans: false,
         }
     }
 
@@ -202,6 +206,17 @@ impl CommandAdapter {
     /// Where it reads from. Default: nothing.
     pub fn stdin(mut self, input: CommandInput) -> Self {
         self.stdin = input;
+        self
+    }
+
+    /// Whether what left the command's process group is ended with it, too. Default: no.
+    ///
+    /// For the time of the command the host's process becomes the parent of what the command
+    /// leaves behind (`PR_SET_CHILD_SUBREAPER`), and once the command has ended, every child of the
+    /// host is killed. So it is for a host that starts nothing else meanwhile, and one command at a
+    /// time. One that has children when the command starts is not changed, and nothing is adopted.
+    pub fn adopt_orphans(mut self, adopts: bool) -> Self {
+        self.adopts_orphans = adopts;
         self
     }
 
@@ -268,6 +283,7 @@ impl Adapter for CommandAdapter {
                 )));
             }
         };
+        let orphans = self.orphans(&context.blocking).await;
         let mut child = match command.spawn() {
             Ok(child) => child,
             Err(e) => return Err(self.not_started(&e, cwd.as_deref(), began).await),
@@ -280,10 +296,24 @@ impl Adapter for CommandAdapter {
         let stdout = Stream::read(child.stdout.take(), self, OutputPiece::Stdout);
         let stderr = Stream::read(child.stderr.take(), self, OutputPiece::Stderr);
 
-        let (status, ending) = self
-            .wait(&mut child, &group, terminal.as_mut(), &context)
-            .await;
+        let (status, ending) = {
+            let waiting = self.wait(&mut child, &group, terminal.as_mut(), &context);
+            tokio::pin!(waiting);
+            loop {
+                tokio::select! {
+                    biased;
+                    ended = &mut waiting => break ended,
+                    () = tokio::time::sleep(orphans::REAP_EVERY) => {}
+                }
+                if let Some(orphans) = &orphans {
+                    orphans.reap(group.id(), &context.blocking).await;
+                }
+            }
+        };
         group.end(&context.blocking).await;
+        if let Some(orphans) = orphans {
+            orphans.end(&context.blocking).await;
+        }
         if let Some(terminal) = &mut terminal {
             let is_success = status.as_ref().is_ok_and(ExitStatus::success);
             terminal.take_back(match is_success && ending.is_none() {
@@ -403,6 +433,22 @@ impl CommandAdapter {
         }
         let lost = |_| std::io::Error::other("the runtime is shutting down");
         blocking.run(Terminal::of_host).await.map_err(lost)?
+    }
+
+    /// Where this is asked for and can be done: the way to what leaves the command's group.
+    async fn orphans(&self, blocking: &Blocking) -> Option<Orphans> {
+        if !self.adopts_orphans {
+            return None;
+        }
+        // Without it the command works as well; what leaves its group is only not found.
+        match blocking.run(Orphans::adopt).await {
+            Ok(Ok(orphans)) => orphans,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "what leaves the command's group will not be found");
+                None
+            }
+            Err(_) => None,
+        }
     }
 
     /// Waits until the command itself has ended, and ends it when its time is up or it is

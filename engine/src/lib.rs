@@ -53,6 +53,7 @@ mod gc;
 mod id;
 mod liveness;
 mod options;
+mod orphans;
 mod outcome;
 mod process_group;
 mod record;

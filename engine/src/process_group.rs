@@ -104,7 +104,7 @@ impl ProcessStat {
 
     /// Whether it can still do something. One that only waits to be reaped by its parent, which
     /// need not be us, cannot.
-    fn can_run(&self) -> bool {
+    pub(crate) fn can_run(&self) -> bool {
         !matches!(self.state, b'Z' | b'X')
     }
 }

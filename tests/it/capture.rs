@@ -132,6 +132,50 @@ fn the_first_capture_of_a_clean_repository_reads_no_tracked_file() {
     assert_eq!(snapshot.tree(), ws.git(["rev-parse", "HEAD^{tree}"]));
 }
 
+// What git converts by attributes that Stillframe does not read is not taken from git's objects
+#[test]
+fn a_file_under_a_filter_that_the_repositorys_own_configuration_brings_in_is_captured_raw() {
+    let filtered = |bring_in: &dyn Fn(&TestWorkspace, &str)| {
+        let ws = TestWorkspace::unborn();
+        let attributes = ws.outside().join("attributes");
+        std::fs::write(&attributes, "*.rot filter=swap\n").unwrap();
+        bring_in(&ws, attributes.to_str().unwrap());
+        ws.git(["config", "filter.swap.clean", "tr a-z n-za-m"]);
+        ws.git(["config", "filter.swap.smudge", "tr a-z n-za-m"]);
+        ws.write("same-size.rot", "abcdef\n");
+        ws.commit_settled("filtered");
+        assert_eq!(ws.git(["show", ":same-size.rot"]), "nopqrs");
+        let snapshot = ws.snapshot();
+        assert_eq!(snapshot.tree(), oracle::raw_tree(&ws));
+        assert_eq!(snapshot.count("files_hashed"), 1);
+        let again = ws.snapshot();
+        assert_eq!(again.tree(), snapshot.tree());
+        assert_eq!(again.count("files_hashed"), 0, "once is enough");
+    };
+    filtered(&|ws, attributes| {
+        ws.git(["config", "core.attributesFile", attributes]);
+    });
+    filtered(&|ws, attributes| {
+        let included = ws.outside().join("included");
+        let text = format!("[core]\n\tattributesFile = {attributes}\n");
+        std::fs::write(&included, text).unwrap();
+        ws.git(["config", "include.path", included.to_str().unwrap()]);
+    });
+}
+
+// git-lfs configures its driver on every machine that it is installed on
+#[test]
+fn a_filter_that_no_attributes_name_costs_nothing() {
+    let ws = TestWorkspace::unborn();
+    ws.git(["config", "filter.lfs.clean", "git-lfs clean -- %f"]);
+    ws.git(["config", "filter.lfs.process", "git-lfs filter-process"]);
+    ws.write("file", "x\n");
+    ws.commit_settled("plain");
+    let snapshot = ws.snapshot();
+    assert_eq!(snapshot.tree(), oracle::raw_tree(&ws));
+    assert_eq!(snapshot.count("files_hashed"), 0);
+}
+
 #[test]
 fn only_what_changed_is_read() {
     let ws = TestWorkspace::unborn();

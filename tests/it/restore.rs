@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use stillframe_tests::{Snap, TestWorkspace, json, shapes, view};
+use stillframe_tests::{Snap, TestWorkspace, capability, json, shapes, view};
 
 const NOTHING: [&str; 0] = [];
 
@@ -662,6 +662,48 @@ fn nothing_is_left_in_or_beside_the_workspace() {
     };
     assert_eq!(names(ws.root()), [".git", "README", "new"]);
     assert_eq!(names(ws.base()), ["home", "outside", "state", "work"]);
+}
+
+#[test]
+fn git_takes_no_notice_of_what_a_restore_keeps_beside_a_part_of_a_repository() {
+    let Some(other) = capability::other_file_system() else {
+        return;
+    };
+    let elsewhere = tempfile::tempdir_in(other).unwrap();
+    let mut ws = TestWorkspace::repository();
+    ws.set_env("STILLFRAME_HOME", elsewhere.path().join("state"));
+    ws.write("sub/file", "captured\n");
+    ws.commit("a part");
+    let whole = ws.snapshot();
+    ws.set_root("work/sub");
+    let snapshot = ws.snapshot();
+    ws.write("file", "edited\n");
+    ws.write("new", "x\n");
+    ws.restore(&snapshot);
+    ws.set_root("work");
+    let kept: Vec<_> = fs::read_dir(ws.root())
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with(".stillframe-"))
+        .collect();
+    assert_eq!(kept.len(), 1, "what was displaced is beside the part");
+    assert_eq!(
+        ws.git(["status", "--porcelain", "--untracked-files=all"]),
+        ""
+    );
+
+    let now = ws.snapshot();
+    assert_eq!(now.tree(), whole.tree());
+    assert_eq!(now.omissions(), []);
+    let diff = ws.diff(&whole, &now);
+    assert_eq!(diff["files_changed"], 0, "{diff}");
+    let outcome = ws.restore(&whole);
+    assert_eq!(json::names(&outcome["restored"]), [""; 0], "{outcome}");
+    assert_eq!(json::names_in(&outcome["skipped"]), [""; 0], "{outcome}");
+    assert!(
+        ws.exists(format!("{}/trash/0", kept[0])),
+        "nobody touches it"
+    );
 }
 
 // Hard-linked names of one file within the workspace

@@ -287,6 +287,30 @@ fn a_failing_after_snapshot_of_a_command_that_succeeded_is_125() {
     assert_eq!(run["workspace"]["error"]["kind"], "HostileRepository");
 }
 
+#[test]
+fn what_left_the_group_of_the_command_is_ended_with_it() {
+    let ws = TestWorkspace::repository();
+    let started = ws.outside().join("pid");
+    // It loses its parent at once, and what is below it is one more step away.
+    let script = format!(
+        "(setsid sh -c 'sh -c \"while :; do echo x >> README; done\" & echo $! > \"$0\"; wait' '{0}' &); \
+         until [ -s '{0}' ]; do :; done; exit 3",
+        started.display()
+    );
+    let output = ws.run(["--rollback-on-failure"], &script);
+    let pid = fs::read_to_string(&started).unwrap();
+    let pid: i32 = pid.trim().parse().unwrap();
+    let is_left = std::path::Path::new(&format!("/proc/{pid}")).exists();
+    if is_left {
+        let pid = rustix::process::Pid::from_raw(pid).unwrap();
+        let _ = rustix::process::kill_process(pid, Signal::KILL);
+    }
+    assert!(!is_left, "{output}");
+    let run = output.exits(3).json();
+    assert_eq!(ws.text("README"), "hello\n", "{run}");
+    assert_eq!(run["workspace"]["rollback"]["status"], "completed", "{run}");
+}
+
 // If the before-snapshot fails, the adapter is not called
 #[test]
 fn a_failing_before_snapshot_means_that_the_command_is_not_run() {

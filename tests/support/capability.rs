@@ -85,11 +85,13 @@ pub fn is_root() -> bool {
 
 /// A directory on another file system than the temporary directory's, if there is one.
 pub fn other_file_system() -> Option<PathBuf> {
-    let shm = Path::new("/dev/shm");
     let device = |path: &Path| fs::metadata(path).map(|m| m.dev()).ok();
     let here = device(&std::env::temp_dir());
-    if device(shm).is_some() && device(shm) != here && tempfile::tempdir_in(shm).is_ok() {
-        return Some(shm.to_owned());
+    for other in ["/dev/shm", "/var/tmp"].map(Path::new) {
+        let is_other = device(other).is_some() && device(other) != here;
+        if is_other && tempfile::tempdir_in(other).is_ok() {
+            return Some(other.to_owned());
+        }
     }
     let why = "there is no second file system";
     skipped(Capability::OtherFileSystem, why);

@@ -44,6 +44,9 @@ pub(crate) struct UserRepository {
     git_dir: GitDir,
     /// `None`: the git directory itself. Otherwise what linked worktrees share.
     common_dir: Option<GitDir>,
+    /// Its own configuration may name a file with attributes. That file is not looked at: what a run
+    /// can write must not choose what is read.
+    may_name_attributes: bool,
     objects: OnceLock<Objects>,
 }
 

@@ -320,11 +320,10 @@ impl<'a> GitRules<'a> {
     /// perhaps checked out under the latter. What cannot be known may be anything.
     fn attribute_files(&self, scope: &GitScope) -> Result<Vec<AttributeFile>, SnapshotError> {
         let mut files = Vec::new();
-        let unknown = || AttributeFile::parse(b"* filter=unknown\n");
         if scope.has_attributes_file {
             match self.read(&scope.path, ATTRIBUTES_FILE)? {
                 RuleText::Read(_, text) => files.push(AttributeFile::parse(&text)),
-                RuleText::Forbidden | RuleText::TooLarge => files.push(unknown()),
+                RuleText::Forbidden | RuleText::TooLarge => files.push(unknown_attributes()),
                 RuleText::None | RuleText::Link => {}
             }
         }
@@ -345,7 +344,7 @@ impl<'a> GitRules<'a> {
         {
             files.push(match repository.read_object(id, MAX_RULE_FILE_BYTES) {
                 Ok(Some((_, text))) => AttributeFile::parse(&text),
-                Ok(None) | Err(_) => unknown(),
+                Ok(None) | Err(_) => unknown_attributes(),
             });
         }
         Ok(files)
@@ -510,6 +509,11 @@ impl Drop for GitScope {
     }
 }
 
+/// Stands for attributes that cannot be read: they may ask for anything.
+fn unknown_attributes() -> AttributeFile {
+    AttributeFile::parse(b"* filter=unknown\n")
+}
+
 /// The attributes that hold before the workspace's own directories say anything.
 fn attributes(
     repository: Option<&UserRepository>,
@@ -525,6 +529,7 @@ fn attributes(
         .iter()
         .chain(&outside.strongest)
         .map(|file| AttributeFile::parse(file.text.as_bytes()))
+        .chain(outside.may_have_others.then(unknown_attributes))
         .collect();
     let above = repository
         .files_above_scope(".gitattributes", MAX_RULE_FILE_BYTES)

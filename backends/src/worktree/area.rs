@@ -34,6 +34,13 @@ const INDEX: &str = "index";
 /// Far above the longest path that the kernel takes.
 const MAX_POINTER_BYTES: u64 = 64 * 1024;
 
+/// Whether a directory of this name is a private one of a restore of some workspace below: it is no
+/// part of a workspace above, and is neither captured nor touched.
+pub(crate) fn is_private_name(name: &[u8]) -> bool {
+    let id = name.strip_prefix(BESIDE_PREFIX.as_bytes());
+    id.is_some_and(OperationId::is_one)
+}
+
 /// Removes what a restore staged without having touched the workspace.
 pub(crate) fn discard(staging: &Staging, store: &Path) -> Result<(), PathError> {
     remove_area(&staging.path())?;
@@ -160,6 +167,13 @@ impl Area {
                 .map_err(PathError::at("make the directory", path))
         };
         make(&path)?;
+        if path
+            .file_name()
+            .is_some_and(|name| is_private_name(name.as_bytes()))
+        {
+            // It may lie in a work tree of the user's, where git is to take no notice of it.
+            durable::replace(&path.join(".gitignore"), b"*\n")?;
+        }
         for name in ["staged", "trash"] {
             make(&path.join(name))?;
         }

@@ -52,6 +52,12 @@ impl OperationId {
     pub(crate) fn random() -> Self {
         Self(*uuid::Uuid::new_v4().as_bytes())
     }
+
+    /// Whether `text` is an id as it is displayed.
+    pub(crate) fn is_one(text: &[u8]) -> bool {
+        let is_digit = |b: &u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
+        text.len() == 32 && text.iter().all(is_digit)
+    }
 }
 
 impl std::fmt::Display for OperationId {

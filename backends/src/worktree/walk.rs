@@ -18,6 +18,7 @@ use crate::coverage::{Omission, OmissionReason};
 use crate::error::PathError;
 use crate::path::RelPath;
 use crate::tree::{ContentId, Entry};
+use crate::worktree::area;
 use crate::worktree::faults::Seam;
 use crate::worktree::read::{self, ContentSink, Reading, SinkError};
 use crate::worktree::root::{self, Root, Stat};
@@ -909,6 +910,10 @@ impl<R: Rules> Walker<'_, R> {
             return Ok(());
         }
         let path = visit.path();
+        if area::is_private_name(visit.name) && !self.tracked.contains(&path) {
+            directory.others.push(visit.name);
+            return Ok(());
+        }
         if !self.tracked.contains(&path)
             && let Verdict::Omit(reason) = self.rules.judge(visit.scope, &path, true)?
         {

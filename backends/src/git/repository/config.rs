@@ -55,6 +55,24 @@ impl Config {
             .map(|v| v.value.as_deref().unwrap_or(b"true"))
     }
 
+    /// The files that this one includes, whatever the condition.
+    fn includes(&self) -> impl Iterator<Item = &[u8]> {
+        let is_include = |v: &&Value| match v.section.as_str() {
+            "include" => v.subsection.is_none() && v.key == "path",
+            "includeif" => v.key == "path",
+            _ => false,
+        };
+        self.values
+            .iter()
+            .filter(is_include)
+            .filter_map(|v| v.value.as_deref())
+    }
+
+    /// Whether it may name a file with attributes: by itself, or in a file that it includes.
+    pub(super) fn may_name_attributes(&self) -> bool {
+        self.get("core", "attributesfile").is_some() || self.includes().next().is_some()
+    }
+
     /// The keys and values of a section without subsection.
     pub(super) fn section<'c>(
         &'c self,

@@ -234,7 +234,14 @@ impl Candidate {
                 format,
             });
         }
+        let of_worktree = self
+            .git_dir
+            .read("config.worktree", config::MAX_CONFIG_BYTES)?
+            .is_some_and(|text| {
+                Config::parse(&text).map_or(true, |config| config.may_name_attributes())
+            });
         Ok(Probe::Found(Box::new(UserRepository {
+            may_name_attributes: config.may_name_attributes() || of_worktree,
             work_tree: self.work_tree,
             scope,
             git_dir: self.git_dir,

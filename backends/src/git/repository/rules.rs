@@ -19,6 +19,9 @@ pub(crate) struct OutsideAttributes {
     pub(crate) weakest: Vec<OutsideRules>,
     /// `info/attributes` of the repository: it wins over any `.gitattributes`.
     pub(crate) strongest: Option<OutsideRules>,
+    /// Besides, there may be others: the repository's own configuration names one, or includes a
+    /// file that may. Neither is read.
+    pub(crate) may_have_others: bool,
 }
 
 impl UserRepository {
@@ -61,6 +64,7 @@ impl UserRepository {
                 .filter_map(|p| own_rules(p))
                 .collect(),
             strongest: self.info_rules("attributes")?,
+            may_have_others: self.may_name_attributes,
         })
     }
 
@@ -189,5 +193,61 @@ mod tests {
             "[core]\nattributesfile = ~/mine\n",
         );
         assert_eq!(texts(&read().weakest), ["* machine\n", "* mine\n"]);
+    }
+
+    #[test]
+    fn attributes_that_included_files_name_are_the_users_too() {
+        let git = TestRepository::with_commit();
+        let read = || texts_of(&found(&git.path).outside_attributes(&user(&git, None)));
+        fn texts_of(read: &Result<OutsideAttributes, RepositoryError>) -> Vec<String> {
+            let read = read.as_ref().unwrap();
+            read.weakest.iter().map(|r| r.text.clone()).collect()
+        }
+        put(
+            git.home().join(".gitconfig"),
+            "[include]\npath = more/config\npath = /nowhere\npath\n\
+             [includeIf \"gitdir:/elsewhere/\"]\npath = ~/conditional\n",
+        );
+        let include_itself = "[include]\npath = config\n";
+        put(
+            git.home().join("more/config"),
+            &format!("{include_itself}[core]\nattributesFile = ~/mine\n"),
+        );
+        let theirs = git.home().join("theirs");
+        put(
+            git.home().join("conditional"),
+            &format!("[core]\nattributesFile = {}\n", theirs.display()),
+        );
+        put(git.home().join("mine"), "* mine\n");
+        put(theirs, "* theirs\n");
+        assert_eq!(read(), ["* mine\n"], "the condition is not met");
+    }
+
+    #[test]
+    fn attributes_that_the_repository_names_itself_are_not_read_but_counted_with() {
+        let may_have_others = |git: &TestRepository| {
+            let read = found(&git.path)
+                .outside_attributes(&user(git, None))
+                .unwrap();
+            assert_eq!(read.weakest, []);
+            read.may_have_others
+        };
+        let git = TestRepository::with_commit();
+        assert!(!may_have_others(&git));
+        git.git(&["config", "filter.lfs.clean", "git-lfs clean -- %f"]);
+        assert!(!may_have_others(&git), "a driver that nothing names");
+        for (key, value) in [
+            ("core.attributesFile", "/etc/passwd"),
+            ("include.path", "/etc/passwd"),
+            ("includeIf.gitdir:~/.path", "other"),
+        ] {
+            git.git(&["config", key, value]);
+            assert!(may_have_others(&git), "{key}");
+            git.git(&["config", "--unset", key]);
+            assert!(!may_have_others(&git), "{key}");
+        }
+        git.git(&["config", "extensions.worktreeConfig", "true"]);
+        git.git(&["config", "--worktree", "core.attributesFile", "/etc/passwd"]);
+        assert!(may_have_others(&git));
     }
 }

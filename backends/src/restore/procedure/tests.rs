@@ -1219,6 +1219,8 @@ fn staging_goes_beside_the_workspace_if_the_store_is_on_another_file_system() {
     assert_eq!(areas[0].parent(), stage.directory.parent());
     let mode = fs::metadata(&areas[0]).unwrap().mode() & 0o777;
     assert_eq!(mode, 0o700);
+    let text = fs::read_to_string(areas[0].join(".gitignore")).unwrap();
+    assert_eq!(text, "*\n");
     let store = stage.workspace.store_path().to_owned();
     assert!(area::trash_bytes(&store).unwrap() > 0);
     area::purge_trashes(&store, std::slice::from_ref(&outcome.guard.id)).unwrap();
