@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+use crate::coverage::Omission;
 use crate::diff::{Diff, DiffOptions};
 use crate::error::{ErrorKind, PathError};
 use crate::path::{InvalidPath, RelPath};
@@ -760,6 +761,18 @@ pub enum RestoreError {
         /// What was asked for.
         path: RelPath,
     },
+    /// The snapshot left a path out that was asked for, or a directory above it, so it does not have
+    /// its bytes.
+    #[error("snapshot {snapshot} does not have {path}: it left {} out ({}); nothing was touched",
+        omission.path, omission.reason)]
+    OmittedPath {
+        /// Where it was looked for.
+        snapshot: SnapshotId,
+        /// What was asked for.
+        path: RelPath,
+        /// What was left out, and why.
+        omission: Omission,
+    },
     /// There is no such plan for the snapshot and the worktree as they are: the worktree moved
     /// since it was made, or it is of something else.
     #[error(
@@ -833,7 +846,7 @@ impl RestoreError {
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::UnknownPath { .. } => ErrorKind::NotFound,
+            Self::UnknownPath { .. } | Self::OmittedPath { .. } => ErrorKind::NotFound,
             Self::PlanChanged { .. } | Self::InProgress { .. } => ErrorKind::Conflict,
             Self::HeadMoved { .. } => ErrorKind::HeadMoved,
             Self::Busy { .. } => ErrorKind::Busy,

@@ -1,7 +1,7 @@
-//! The form in which files of bincode lie on disk: the manifests, the stat caches, and the frames of
-//! the restore journal share it.
+//! The form in which manifests and stat caches lie on disk; the restore journal, whose frames have
+//! another form, shares the encoding of their bodies.
 //!
-//! A file is: magic (8 bytes), version (`u32`), length of the body (`u64`), blake3 of the body (32
+//! A file, or a frame of one, is: magic (8 bytes), version (`u32`), length of the body (`u64`), blake3 of the body (32
 //! bytes), body; numbers are little-endian. Nothing is decoded before its checksum holds, and nothing
 //! that a length field says is allocated before that many bytes are there.
 
@@ -16,7 +16,7 @@ const HEADER_BYTES: usize = 8 + 4 + 8 + blake3::OUT_LEN;
 pub(crate) struct Format {
     /// What such a file begins with.
     pub(crate) magic: [u8; 8],
-    /// The version that is written, and the newest that is read.
+    /// The only version that is written or read.
     pub(crate) version: u32,
     /// The longest file that is written or read, header and all.
     pub(crate) max_bytes: u64,

@@ -38,7 +38,8 @@ pub enum RestoreGoal {
         /// What to go back to.
         snapshot: Snapshot,
         /// Literal paths, files or directories; empty: everything. A path that the snapshot does
-        /// not know is [`RestoreError::UnknownPath`](crate::RestoreError::UnknownPath).
+        /// not know is [`RestoreError::UnknownPath`](crate::RestoreError::UnknownPath), one that it
+        /// left out [`RestoreError::OmittedPath`](crate::RestoreError::OmittedPath).
         paths: Vec<RelPath>,
     },
     /// Takes back what happened between two snapshots, and keeps what happened since.

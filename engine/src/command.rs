@@ -289,7 +289,7 @@ impl Adapter for CommandAdapter {
             Err(e) => return Err(self.not_started(&e, cwd.as_deref(), began).await),
         };
         // From here on nothing of the group outlives this future, however it ends.
-        let group = ProcessGroup::of(&child);
+        let mut group = ProcessGroup::of(&child);
         if let Some(terminal) = &mut terminal {
             terminal.begin(&group);
         }

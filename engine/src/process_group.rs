@@ -44,22 +44,25 @@ impl ProcessGroup {
     }
 
     /// Kills what is left of the group, and comes back once nothing of it runs any more.
-    pub(crate) async fn end(&self, blocking: &Blocking) {
+    ///
+    /// From then on it signals nobody: the id of a group that is gone may be given to another.
+    pub(crate) async fn end(&mut self, blocking: &Blocking) {
         let Some(id) = self.id else { return };
         let mut pause = Duration::from_millis(1);
         loop {
             self.signal(Signal::KILL);
             if rustix::process::test_kill_process_group(id).is_err() {
-                return;
+                break;
             }
             // What cannot be looked at may still run.
             let runs = blocking.run(move || has_running_process(id)).await;
             if !runs.unwrap_or(true) {
-                return;
+                break;
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(100));
         }
+        self.id = None;
     }
 }
 

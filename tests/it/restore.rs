@@ -483,6 +483,31 @@ fn a_path_is_literal_and_must_be_known() {
 }
 
 #[test]
+fn a_path_that_the_snapshot_left_out_is_told_with_the_reason() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "/build/\n*.log\n");
+    ws.write("build/out", "x\n");
+    ws.write("a.log", "x\n");
+    ws.sparse_file("large", 104_857_601);
+    ws.mkfifo("pipe");
+    let snapshot = ws.snapshot();
+    for (path, omitted, reason) in [
+        ("large", "large", "too_large"),
+        ("a.log", "a.log", "ignored"),
+        ("build", "build", "ignored"),
+        ("build/out", "build", "ignored"),
+        ("pipe", "pipe", "special"),
+    ] {
+        let message = ws.untouched(|| {
+            ws.try_json(["restore", snapshot.id(), path])
+                .refused("NotFound")
+        });
+        let expected = format!("does not have {path}: it left {omitted} out ({reason})");
+        assert!(message.contains(&expected), "{message}");
+    }
+}
+
+#[test]
 fn head_stays_detached_or_unborn() {
     for shape in ["detached", "unborn"] {
         let ws = (shapes::named(shape).make)();
@@ -694,7 +719,7 @@ fn git_takes_no_notice_of_what_a_restore_keeps_beside_a_part_of_a_repository() {
 
     let now = ws.snapshot();
     assert_eq!(now.tree(), whole.tree());
-    assert_eq!(now.omissions(), []);
+    assert_eq!(now.omitted(&kept[0]).as_deref(), Some("excluded"));
     let diff = ws.diff(&whole, &now);
     assert_eq!(diff["files_changed"], 0, "{diff}");
     let outcome = ws.restore(&whole);

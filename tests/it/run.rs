@@ -531,7 +531,7 @@ fn a_stopped_command_is_ended_by_the_timeout() {
     assert!(output.took < Duration::from_secs(25), "{:?}", output.took);
 }
 
-// D9: a run that edits ignore rules cannot hide a new file from the report
+// A run that edits ignore rules cannot hide a new file from the report
 #[test]
 fn a_run_says_which_new_files_its_own_rules_hide() {
     let ws = TestWorkspace::repository();

@@ -666,3 +666,34 @@ fn secrets_are_captured_and_in_no_event_or_message() {
     ws.restore(&snapshot);
     assert_eq!(ws.text(".env"), "TOKEN=canary-3141592653\n");
 }
+
+#[test]
+fn a_directory_that_looks_like_one_of_a_restores_own_is_named() {
+    for strategy in ["git", "hash"] {
+        let ws = TestWorkspace::repository();
+        let name = format!(".stillframe-{}", "0123456789abcdef".repeat(2));
+        ws.write(format!("{name}/x"), "x\n");
+        let snapshot = ws.snapshot_with(["--strategy", strategy]);
+        assert_eq!(snapshot.omitted(&name).as_deref(), Some("excluded"));
+        let script = format!("mkdir -p deep/{name}; echo x > deep/{name}/x");
+        let run = ws.run(["--strategy", strategy], &script).ok().json();
+        let after = Snap::of(&run["workspace"]["after_snapshot"]);
+        let omitted = after.omitted(&format!("deep/{name}"));
+        assert_eq!(omitted.as_deref(), Some("excluded"), "{strategy}");
+    }
+}
+
+#[test]
+fn what_a_damaged_index_tracked_is_not_tracked_once_there_is_none() {
+    let ws = TestWorkspace::repository();
+    ws.write("x.log", "x\n");
+    ws.commit("tracked");
+    ws.write(".gitignore", "*.log\n");
+    ws.commit("ignored since");
+    assert_eq!(ws.snapshot().omitted("x.log"), None, "the index has it");
+    ws.run::<&str>([], "echo damage > .git/index; exit 1")
+        .exits(1);
+    ws.remove(".git/index");
+    assert_eq!(ws.snapshot().omitted("x.log"), None, "it was captured");
+    assert_eq!(ws.json(["why", "x.log"])["reason"], "kept_in_session");
+}

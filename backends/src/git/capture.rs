@@ -385,7 +385,10 @@ fn read_index(
     cache: &mut StatCache,
 ) -> Result<(bool, Option<IndexBytes>), SnapshotError> {
     let Some(stat) = repository.index_stat()? else {
-        let had_one = cache.index.take().is_some();
+        // A capture beside a damaged index may have kept what an earlier one said.
+        let is_tracking =
+            !cache.submodules.is_empty() || cache.directories.values().any(|d| d.has_tracked());
+        let had_one = cache.index.take().is_some() || is_tracking;
         if had_one {
             index::agree_with_none(cache);
         }
@@ -553,10 +556,13 @@ fn read_anew(
         Reading::Omitted(reason) => reason,
     };
     entry.flags = entry.flags.with(Flags::ABSENT).with(Flags::UNSEEN);
+    let bytes = Some(entry.stat.size);
+    // It is there, and no entry says so: the next capture has to list the directory.
+    directory.listed = None;
     walked.omissions.push(Omission {
         path: path.clone(),
         reason,
-        bytes: Some(entry.stat.size),
+        bytes,
     });
     Ok(())
 }

@@ -73,9 +73,15 @@ impl Goal {
             let is_known =
                 path.is_root() || has(backend, workspace, Side::Stored(&self.record), path)?;
             if !is_known {
-                return Err(RestoreError::UnknownPath {
-                    snapshot: self.record.snapshot.id.clone(),
-                    path: path.clone(),
+                let (snapshot, path) = (self.record.snapshot.id.clone(), path.clone());
+                let omission = self.record.snapshot.omissions.covers(&path).cloned();
+                return Err(match omission {
+                    None => RestoreError::UnknownPath { snapshot, path },
+                    Some(omission) => RestoreError::OmittedPath {
+                        snapshot,
+                        path,
+                        omission,
+                    },
                 });
             }
         }

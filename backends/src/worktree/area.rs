@@ -34,8 +34,8 @@ const INDEX: &str = "index";
 /// Far above the longest path that the kernel takes.
 const MAX_POINTER_BYTES: u64 = 64 * 1024;
 
-/// Whether a directory of this name is a private one of a restore of some workspace below: it is no
-/// part of a workspace above, and is neither captured nor touched.
+/// Whether a directory of this name is a private one of a restore of some workspace below: a
+/// workspace above leaves it out, and says so.
 pub(crate) fn is_private_name(name: &[u8]) -> bool {
     let id = name.strip_prefix(BESIDE_PREFIX.as_bytes());
     id.is_some_and(OperationId::is_one)

@@ -176,10 +176,23 @@ pub(crate) struct CachedRules {
 /// capture keeps its time, so equal times prove nothing. The rule is git's
 /// (`Documentation/technical/racy-git`), with ctime added because a run can set mtime back.
 pub(crate) fn is_racy(stat: &EntryStat, captured_at_ns: i64) -> bool {
-    stat.mtime_ns.max(stat.ctime_ns) >= captured_at_ns
+    stat.newest_ns() >= captured_at_ns
 }
 
 impl EntryStat {
+    /// The latest time at which the file may have been written.
+    ///
+    /// Inodes of 128 bytes (ext2, ext3, and ext4 that was made so) have room for whole seconds only: a
+    /// time without a fraction stands for all of its second.
+    pub(crate) fn newest_ns(&self) -> i64 {
+        const SECOND: i64 = 1_000_000_000;
+        let newest = self.mtime_ns.max(self.ctime_ns);
+        match newest % SECOND {
+            0 => newest.saturating_add(SECOND - 1),
+            _ => newest,
+        }
+    }
+
     pub(crate) fn of(stat: &Stat) -> Self {
         let ns = |t: i128| i64::try_from(t).unwrap_or(if t < 0 { i64::MIN } else { i64::MAX });
         Self {
@@ -285,6 +298,21 @@ impl StatCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_without_a_fraction_stands_for_its_whole_second() {
+        let written = |mtime_ns, ctime_ns| EntryStat {
+            mtime_ns,
+            ctime_ns,
+            ..Default::default()
+        };
+        let second = 1_000_000_000;
+        let whole = written(7 * second, 7 * second);
+        assert!(is_racy(&whole, 7 * second + second / 2), "in that second");
+        assert!(!is_racy(&whole, 8 * second), "a second later");
+        let exact = written(7 * second, 7 * second + 1);
+        assert!(!is_racy(&exact, 7 * second + 2), "one of the two is exact");
+    }
 
     #[test]
     fn equal_times_prove_nothing() {

@@ -252,7 +252,7 @@ impl Clock {
     /// Only a file that was written before this clock was made is waited for: all the waiting of a
     /// capture together is one tick. One that was written later is being worked on.
     fn settle(&self, stat: &EntryStat, looked_ns: i64, interrupt: &Interrupt) -> bool {
-        let newest = stat.mtime_ns.max(stat.ctime_ns);
+        let newest = stat.newest_ns();
         if newest < looked_ns || newest > self.started_ns || self.granularity_ns != 0 {
             return false;
         }
@@ -277,7 +277,8 @@ fn now_ns(clock: rustix::time::ClockId) -> i64 {
 /// What can be said of the times that a file system keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileSystem {
-    /// On this machine, and it keeps the kernel's clock unrounded.
+    /// On this machine, and it keeps the kernel's clock unrounded, or in whole seconds that can be
+    /// told from it.
     Local,
     /// The same, but what a directory shows may come from elsewhere.
     Overlay,
@@ -371,6 +372,18 @@ fn remember_absent(found: &mut Found, cache: &StatCache) {
             }
             Arc::make_mut(above).children.insert(child.name());
             child = parent;
+        }
+    }
+    // What is as it was is one with what it was, so that nothing is made or written again for it.
+    for (path, directory) in &mut found.directories {
+        if directory.is_absent
+            && let Some(before) = cache.directories.get(path)
+            && before.is_absent
+            && before.mode == directory.mode
+            && before.entries == directory.entries
+            && before.children == directory.children
+        {
+            *directory = Arc::clone(before);
         }
     }
 }
@@ -831,8 +844,10 @@ impl<R: Rules> Walker<'_, R> {
             }
             // Gone since its parent was listed, or something else has taken its place.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
-                if self.root.lstat(&job.path).is_ok() {
-                    found.omit(job.path.clone(), OmissionReason::Unstable, None);
+                // Only what is known to be gone is no omission.
+                match self.root.lstat(&job.path) {
+                    Err(Errno::NOENT | Errno::NOTDIR) => {}
+                    _ => found.omit(job.path.clone(), OmissionReason::Unstable, None),
                 }
                 Ok(None)
             }
@@ -911,7 +926,7 @@ impl<R: Rules> Walker<'_, R> {
         }
         let path = visit.path();
         if area::is_private_name(visit.name) && !self.tracked.contains(&path) {
-            directory.others.push(visit.name);
+            visit.omit(OmissionReason::Excluded, None, found, directory);
             return Ok(());
         }
         if !self.tracked.contains(&path)
@@ -1290,7 +1305,6 @@ mod tests {
         RelPath::new(text).unwrap()
     }
 
-    // R04
     #[test]
     fn a_directory_that_is_moved_away_while_it_is_read_does_not_count() {
         let mut stage = stage(|root| {
