@@ -157,6 +157,7 @@ pub struct SnapshotOptions {
     pub max_files: u64,
     /// Hash backend: keep the content, so that it can be put back. Default: false.
     pub retain_content: bool,
+    pub watch: bool,
     /// How objects that the user's repository has come into the store. Default: hard links.
     pub borrow: BorrowMode,
     /// When to stop early. Default: never.
@@ -179,6 +180,7 @@ impl SnapshotOptions {
             max_untracked_file_bytes: 104_857_600,
             max_files: 0,
             retain_content: false,
+            watch: false,
             borrow: BorrowMode::default(),
             interrupt: Interrupt::never(),
             progress: None,

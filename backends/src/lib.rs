@@ -70,6 +70,7 @@ mod path_pattern;
 mod patience;
 mod record;
 mod restore;
+mod search;
 mod snapshot;
 mod tree;
 mod workspace;

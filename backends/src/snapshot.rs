@@ -165,6 +165,9 @@ pub struct SnapshotMetadata {
     pub bytes_read: u64,
     /// How long the capture took, on a monotonic clock.
     pub duration_ms: u64,
+    /// PLACEHOLDER
+    #[serde(default)]
+    pub search: crate::search::Search,
     /// What a person should know of this capture beside its omissions, a clause each: that the hash
     /// backend stands in for git's, or which files with ignore rules were not read. A few at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

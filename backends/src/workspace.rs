@@ -7,6 +7,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{CWD, FlockOperation, Gid, Mode, OFlags, ResolveFlags, Uid};
@@ -18,6 +19,7 @@ use crate::patience::Patience;
 
 pub(crate) use crate::worktree::durable::make_private;
 use crate::worktree::durable::make_private_durably;
+use crate::worktree::memory::Memory;
 
 /// Where Stillframe keeps everything that is its own. Private: mode 0700.
 #[derive(Clone, Debug)]
@@ -29,12 +31,16 @@ pub struct StateDir {
 ///
 /// Opening one writes nothing. Two spellings of a path, and a path through a link, give the same
 /// workspace: it is known by its real path, and by device and inode.
+///
+/// As long as a value or a clone of it lives, it holds what the last capture found in memory, about
+/// a hundred bytes for each file, so that the next capture need not read it.
 #[derive(Clone, Debug)]
 pub struct Workspace {
     disk_path: PathBuf,
     identity: Identity,
     store_path: PathBuf,
     state: StateDir,
+    memory: Arc<Memory>,
 }
 
 /// What the kernel knows a directory by.
@@ -293,6 +299,7 @@ impl Workspace {
             identity,
             store_path,
             state: state.clone(),
+            memory: Arc::default(),
         })
     }
 
@@ -324,6 +331,11 @@ impl Workspace {
     /// The state directory that the store lies in.
     pub fn state(&self) -> &StateDir {
         &self.state
+    }
+
+    /// What captures leave for those that follow, as long as this value or a clone of it lives.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     /// Waits for the lock, at most for `patience`; [`LockError::Busy`] names who holds it.
@@ -548,6 +560,7 @@ mod registry {
             identity: record?.identity,
             store_path,
             state: state.clone(),
+            memory: Arc::default(),
         })
     }
 

@@ -33,6 +33,7 @@ use crate::tree::{Change, ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
 use crate::worktree::journal::Seen;
+use crate::worktree::memory::Use;
 use crate::worktree::stat_cache::{Flags, StatCache};
 
 /// Captures a work tree of git's as trees and blobs in a private repository.
@@ -159,8 +160,12 @@ impl GitBackend {
             .filter(|found| !is_in_run || known.is_none_or(|known| known == found.identity()));
         let branches = known_branches(&store, options)?;
         let keep = Keep { trees };
+        let usage = match publish {
+            Publish::Yes => Use::Takes,
+            Publish::No => Use::Borrows,
+        };
         let capture = |source: Source<'_>| {
-            capture::capture(workspace, source, &store, options, &keep, &branches)
+            capture::capture(workspace, source, &store, options, &keep, &branches, usage)
         };
         let captured = match &repository {
             None => capture(Source::Cache)?,
@@ -327,7 +332,7 @@ impl Restorable for GitBackend {
             Side::Stored(record) => (record, None),
             Side::Now(capture) => (&capture.0.record, Some(&capture.0.cache)),
         };
-        let rules = TreeRules::of(&store, record, cache)?;
+        let rules = TreeRules::of(&store, record, cache.map(|cache| &**cache))?;
         let mut ignored = BTreeMap::new();
         for path in paths {
             if let Some((reason, _)) = rules.omits(path)? {

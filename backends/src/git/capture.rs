@@ -16,7 +16,7 @@ use crate::git::compare::WithNew;
 use crate::git::index;
 use crate::git::pack::{PackWriter, Streamed};
 use crate::git::repository::UserRepository;
-use crate::git::rules::GitRules;
+use crate::git::rules::{ATTRIBUTES_FILE, GitRules, IGNORE_FILE};
 use crate::git::store::{Parts, Store};
 use crate::git::submodules;
 use crate::git::trees::{self, Trees};
@@ -28,11 +28,11 @@ use crate::tree::{ContentId, EntryKind};
 use crate::workspace::LockedWorkspace;
 use crate::worktree::durable;
 use crate::worktree::faults::Seam;
-use crate::worktree::modes;
+use crate::worktree::memory::{Base, Basis, Closing, Use};
 use crate::worktree::read::{self, Content, ContentSink, Reading, SinkError};
 use crate::worktree::root::Root;
 use crate::worktree::stat_cache::{
-    self, CachedEntry, EntryStat, Flags, IndexStamp, OnDisk, StatCache, is_racy,
+    CachedEntry, Directories, EntryStat, Flags, IndexStamp, StatCache, is_racy,
 };
 use crate::worktree::walk::{self, Clock, WalkOptions, Walked};
 
@@ -47,7 +47,6 @@ const MAX_BUFFERED_BYTES: u64 = 4 << 20;
 #[must_use = "a capture that is not published leaves nothing behind"]
 pub(crate) struct Captured {
     pub(crate) record: Record,
-    pub(crate) cache: StatCache,
     /// The tree of the workspace.
     pub(crate) tree: ObjectId,
     /// The trees that the store did not have before.
@@ -55,14 +54,13 @@ pub(crate) struct Captured {
     index: Option<ObjectId>,
     staged: Vec<ObjectId>,
     pack: PackWriter,
-    on_disk: OnDisk,
-    is_cache_changed: bool,
+    closing: Closing,
 }
 
 /// A capture after it was published, or in place of that.
 pub(crate) struct Published {
     pub(crate) record: Record,
-    pub(crate) cache: StatCache,
+    pub(crate) cache: Arc<StatCache>,
     pub(crate) tree: ObjectId,
     pub(crate) new_trees: HashMap<ObjectId, Vec<u8>>,
 }
@@ -70,18 +68,11 @@ pub(crate) struct Published {
 impl From<Captured> for Published {
     /// Lets go of what publishing would take.
     fn from(captured: Captured) -> Self {
-        let Captured {
-            record,
-            cache,
-            tree,
-            new_trees,
-            ..
-        } = captured;
         Self {
-            record,
-            cache,
-            tree,
-            new_trees,
+            record: captured.record,
+            cache: Arc::clone(captured.closing.cache()),
+            tree: captured.tree,
+            new_trees: captured.new_trees,
         }
     }
 }
@@ -113,6 +104,7 @@ pub(crate) fn capture(
     options: &SnapshotOptions,
     keep: &Keep,
     branches: &[String],
+    usage: Use,
 ) -> Result<Captured, SnapshotError> {
     let started = Instant::now();
     let repository = match source {
@@ -123,60 +115,70 @@ pub(crate) fn capture(
         context: "the workspace could not be opened".to_owned(),
         source,
     })?;
-    let cache_path = workspace.store_path().join(CACHE_FILE);
-    let (mut cache, on_disk) = stat_cache::load(&cache_path, root.identity());
+    let mut base = workspace
+        .memory()
+        .base(workspace, root.identity(), CACHE_FILE, usage);
     let pack = store.writer()?;
     let sink = GitSink { store, pack: &pack };
 
     let (has_new_index, index_bytes) = match source {
         Source::Repository(repository) => {
             let clock = Clock::of(&root);
-            read_index(repository, &clock, &mut cache)?
+            read_index(repository, &clock, &mut base)?
         }
         Source::WithoutIndex(repository) => {
-            (cache.index.take().is_some(), unread_index(repository)?)
+            let had_one = base.cache.index.take().is_some();
+            (had_one, unread_index(repository)?)
         }
-        Source::Cache => (cache.index.take().is_some(), None),
+        Source::Cache => (base.cache.index.take().is_some(), None),
     };
     let index = match (&source, &index_bytes) {
         (Source::WithoutIndex(_), Some(kept)) => Some(kept.id),
-        _ => cache.index.as_ref().and_then(|stamp| sha1(&stamp.blob)),
+        _ => base
+            .cache
+            .index
+            .as_ref()
+            .and_then(|stamp| sha1(&stamp.blob)),
     };
-    let rules = GitRules::new(&root, repository, store, &cache, options, keep)?;
+    let rules = GitRules::new(&root, repository, store, &base.cache, options, keep)?;
+    let scope = base.scope(
+        &root,
+        options.watch,
+        usage,
+        basis(source, &rules, options),
+        &keep
+            .trees
+            .iter()
+            .map(|tree| tree.0.to_vec())
+            .collect::<Vec<_>>(),
+    );
     let walk_options = WalkOptions {
-        cache: &cache,
+        cache: &base.cache,
+        absent: &base.absent,
+        only: scope.only(),
+        watch: scope.watch(),
         max_untracked_file_bytes: options.max_untracked_file_bytes,
         max_files: options.max_files,
         interrupt: &options.interrupt,
         progress: options.progress.as_deref(),
     };
-    let seam = Seam::of_this_thread();
-    let keep_index = || match &index_bytes {
-        Some(index) => index.keep(store, &pack),
-        None => Ok(()),
+    let walk = || {
+        walk::walk(&root, &rules, &sink, &walk_options)
+            .map_err(|error| rules.failure().unwrap_or(error))
     };
-    let mut walked = std::thread::scope(|scope| {
-        // An index of a large repository takes as long to compress as all files to look at.
-        let helper = std::thread::Builder::new().spawn_scoped(scope, || {
-            seam.enter();
-            keep_index()
-        });
-        let walked = walk::walk(&root, &rules, &sink, &walk_options)
-            .map_err(|error| rules.failure().unwrap_or(error))?;
-        let kept = match helper.map(std::thread::ScopedJoinHandle::join) {
-            Ok(Ok(kept)) => kept,
-            Ok(Err(panic)) => std::panic::resume_unwind(panic),
-            Err(_) => keep_index(),
-        };
-        kept?;
-        Ok::<_, SnapshotError>(walked)
-    })?;
+    let mut walked = match &index_bytes {
+        None => walk()?,
+        Some(index) => beside(&|| index.keep(store, &pack), &walk)?,
+    };
+    drop(index_bytes);
+    let (submodules, left_out) = submodules::standing(&base.cache, &walked);
     let trees = borrow(
         repository,
         store,
         &sink,
         &root,
-        &cache,
+        &base,
+        &submodules,
         &mut walked,
         options,
     )?;
@@ -206,27 +208,24 @@ pub(crate) fn capture(
         None => (None, None),
     };
     let warnings = rules.warnings();
+    let is_whole = scope.only().is_none();
     let (rule_files, has_new_rules) = rules.into_rule_files();
-    let mut index_only = cache.index_only;
-    for (path, id) in walked.left_index {
-        let ids = index_only.entry(path).or_default();
+    let has_new_rules =
+        has_new_rules || (is_whole && rule_files.len() != base.cache.rule_files.len());
+    match is_whole {
+        true => base.cache.rule_files = rule_files,
+        false => base.cache.rule_files.extend(rule_files),
+    }
+    for (path, id) in std::mem::take(&mut walked.left_index) {
+        let ids = base.cache.index_only.entry(path).or_default();
         if !ids.contains(&id) {
             ids.push(id);
         }
     }
-    let mut not_left_out = cache.not_left_out;
-    for (path, indexed) in walked.not_left_out {
-        not_left_out.entry(path).or_insert(indexed);
+    for (path, indexed) in std::mem::take(&mut walked.not_left_out) {
+        base.cache.not_left_out.entry(path).or_insert(indexed);
     }
-    let next = StatCache {
-        directories: walked.directories,
-        rule_files,
-        index: cache.index,
-        index_only,
-        not_left_out,
-        submodules: cache.submodules,
-    };
-    let staged = staged(repository, store, &next, options)?;
+    let staged = staged(repository, store, &base.cache, options)?;
     let mut snapshot = Snapshot::new(
         options.id.clone(),
         BackendKind::Git,
@@ -236,11 +235,21 @@ pub(crate) fn capture(
         options.captured_at,
     );
     snapshot.tree = Some(trees.root.to_string());
-    snapshot.omissions = Coverage::new(walked.omissions);
+    let omissions = walked.omissions.values().cloned();
+    snapshot.omissions = Coverage::new(omissions.chain(left_out).collect());
     if let Some(git) = &git {
         snapshot.metadata.head_ref = git.head.commit().map(|id| id.to_string());
         snapshot.metadata.branch = git.head.branch().map(short_branch);
     }
+    snapshot.metadata.search = scope.search;
+    let closing = base.close(
+        scope,
+        walked.delta,
+        walked.omissions,
+        has_new_index || has_new_rules,
+        trees.root.0.to_vec(),
+    );
+    let next = closing.cache();
     snapshot.metadata.dirty = Some(match (repository, head_tree) {
         (Some(_), Some(tree)) if tree == trees.root => false,
         (Some(repository), Some(tree)) if !next.submodules.is_empty() => {
@@ -260,9 +269,16 @@ pub(crate) fn capture(
         (_, Some(_)) => true,
         (_, None) => next.directories.values().any(|d| d.tree.is_some()),
     });
+    let tally = closing.tally();
+    if options.max_files != 0 && tally.files() > options.max_files {
+        return Err(SnapshotError::LimitExceeded {
+            what: "the number of files".to_owned(),
+            limit: options.max_files,
+            actual: tally.files(),
+        });
+    }
     snapshot.metadata.warnings = warnings;
-    let listed = modes::of(&next.directories);
-    snapshot.metadata.files = listed.files;
+    snapshot.metadata.files = tally.files();
     snapshot.metadata.files_hashed = walked.files_hashed;
     snapshot.metadata.bytes_read = walked.bytes_read;
     snapshot.metadata.duration_ms =
@@ -270,8 +286,8 @@ pub(crate) fn capture(
     let record = Record {
         version: RECORD_VERSION,
         snapshot,
-        empty_directories: listed.empty_directories,
-        modes: listed.modes,
+        empty_directories: tally.empty_directories(),
+        modes: tally.modes(),
         ignore: options.ignore.clone(),
         include: options.include.clone(),
         has_content: true,
@@ -279,15 +295,58 @@ pub(crate) fn capture(
     };
     Ok(Captured {
         record,
-        cache: next,
         tree: trees.root,
         new_trees: trees.new,
         index,
         staged,
         pack,
-        on_disk,
-        is_cache_changed: walked.is_changed || has_new_index || has_new_rules,
+        closing,
     })
+}
+
+/// Does `aside` while `work` is done, where there is a thread for it.
+fn beside<T>(
+    aside: &(dyn Fn() -> Result<(), StoreError> + Sync),
+    work: &dyn Fn() -> Result<T, SnapshotError>,
+) -> Result<T, SnapshotError> {
+    let seam = Seam::of_this_thread();
+    std::thread::scope(|scope| {
+        let helper = std::thread::Builder::new().spawn_scoped(scope, || {
+            seam.enter();
+            aside()
+        });
+        let done = work()?;
+        match helper.map(std::thread::ScopedJoinHandle::join) {
+            Ok(Ok(finished)) => finished?,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(_) => aside()?,
+        }
+        Ok(done)
+    })
+}
+
+/// What says which paths belong to the capture, beside the files in the workspace.
+fn basis(source: Source<'_>, rules: &GitRules<'_>, options: &SnapshotOptions) -> Basis {
+    let repository = match source {
+        Source::Repository(repository) => Some((true, repository)),
+        Source::WithoutIndex(repository) => Some((false, repository)),
+        Source::Cache => None,
+    };
+    let repository = repository.map(|(has_index, repository)| {
+        (has_index, repository.identity(), repository.scope().clone())
+    });
+    let rules = (
+        repository,
+        rules.outside(),
+        rules.above(),
+        &options.ignore,
+        &options.include,
+        options.max_untracked_file_bytes,
+    );
+    Basis {
+        rules: serde_json::to_vec(&rules).expect("rules are plain data"),
+        rule_files: &[IGNORE_FILE, ATTRIBUTES_FILE],
+    }
 }
 
 /// Makes a capture durable and visible.
@@ -314,18 +373,11 @@ pub(crate) fn publish(
         }
         Err(error) => return Err(error.into()),
     };
-    if captured.is_cache_changed {
-        // A cache that cannot be written costs the next capture some time, and nothing else.
-        let _ = stat_cache::save(
-            &captured.cache,
-            captured.on_disk,
-            &workspace.store_path().join(CACHE_FILE),
-            workspace.identity(),
-        );
-    }
+    let cache = Arc::clone(captured.closing.cache());
+    captured.closing.keep(workspace);
     Ok(Published {
         record,
-        cache: captured.cache,
+        cache,
         tree: captured.tree,
         new_trees: captured.new_trees,
     })
@@ -382,24 +434,25 @@ impl IndexBytes {
 fn read_index(
     repository: &UserRepository,
     clock: &Clock,
-    cache: &mut StatCache,
+    base: &mut Base,
 ) -> Result<(bool, Option<IndexBytes>), SnapshotError> {
     let Some(stat) = repository.index_stat()? else {
+        let cache = &mut base.cache;
         // A capture beside a damaged index may have kept what an earlier one said.
         let is_tracking =
             !cache.submodules.is_empty() || cache.directories.values().any(|d| d.has_tracked());
         let had_one = cache.index.take().is_some() || is_tracking;
         if had_one {
-            index::agree_with_none(cache);
+            base.revise(|cache| {
+                index::agree_with_none(cache);
+                Ok::<_, SnapshotError>(())
+            })?;
         }
         return Ok((had_one, None));
     };
     let now = EntryStat::of(&stat);
-    if cache
-        .index
-        .as_ref()
-        .is_some_and(|known| known.stat == now && !known.is_racy)
-    {
+    let known = base.cache.index.as_ref();
+    if known.is_some_and(|known| known.stat == now && !known.is_racy) {
         return Ok((false, None));
     }
     // Before it is read: what is written after that has a later time.
@@ -413,23 +466,17 @@ fn read_index(
     let now = EntryStat::of(&stat);
     let is_racy = is_racy(&now, before_ns);
     let blob = ObjectId::of(ObjectKind::Blob, &bytes).map_err(collision)?;
-    let is_same = cache
-        .index
-        .as_ref()
-        .is_some_and(|known| known.blob == blob.into());
-    if !is_same {
-        let parsed = repository.parse_index(&bytes)?;
-        let mut expand = |tree: ObjectId| repository.tree_files(tree);
-        index::agree(
-            cache,
-            &parsed,
-            now.mtime_ns,
-            repository.scope(),
-            &mut expand,
-        )?;
-        index::doubt_other_sizes(cache, |ids| repository.object_sizes(ids))?;
+    if known.is_none_or(|known| known.blob != blob.into()) {
+        base.revise(|cache| {
+            let parsed = repository.parse_index(&bytes)?;
+            let mut expand = |tree: ObjectId| repository.tree_files(tree);
+            let scope = repository.scope();
+            index::agree(cache, &parsed, now.mtime_ns, scope, &mut expand)?;
+            index::doubt_other_sizes(cache, |ids| repository.object_sizes(ids))?;
+            Ok::<_, SnapshotError>(())
+        })?;
     }
-    cache.index = Some(IndexStamp {
+    base.cache.index = Some(IndexStamp {
         stat: now,
         is_racy,
         blob: blob.into(),
@@ -456,18 +503,20 @@ fn object_dirs(repository: Option<&UserRepository>) -> Result<Vec<PathBuf>, Snap
 /// Makes sure that every object of the capture is in the store, or will be with its pack.
 ///
 /// A file whose object the repository lacks, as in a partial clone, is read like a changed one.
+#[expect(clippy::too_many_arguments, reason = "all of them are the capture's")]
 fn borrow(
     repository: Option<&UserRepository>,
     store: &Store,
     sink: &GitSink<'_>,
     root: &Root,
-    cache: &StatCache,
+    base: &Base,
+    submodules: &BTreeMap<RelPath, Option<ObjectId>>,
     walked: &mut Walked,
     options: &SnapshotOptions,
 ) -> Result<Trees, SnapshotError> {
     let object_dirs = object_dirs(repository)?;
-    let submodules = submodules::standing(cache, walked);
-    let mut trees = trees::build(&mut walked.directories, &cache.directories, &submodules);
+    let before = &base.cache.directories;
+    let mut trees = trees::build(&mut walked.delta, before, &base.revised, submodules);
     let mut wanted: Vec<ObjectId> = walked.adopted.iter().filter_map(sha1).collect();
     wanted.extend(trees.new.keys());
     let missing: Vec<ObjectId> = if wanted.is_empty() {
@@ -484,15 +533,21 @@ fn borrow(
             entry.is_captured() && sha1(&entry.id).is_some_and(|id| lost.contains(&id))
         };
         let mut paths = Vec::new();
-        for (directory, cached) in &walked.directories {
+        for (directory, cached) in walked.delta.iter(before) {
             let entries = cached.entries.iter().filter(|(_, entry)| is_lost(entry));
             paths.extend(entries.map(|(name, entry)| (directory.join(name), entry.id)));
         }
+        let anew = Anew {
+            root,
+            sink,
+            before,
+            interrupt: &options.interrupt,
+        };
         for (path, id) in paths {
             options.interrupt.check()?;
-            read_anew(root, sink, walked, &path, id, &options.interrupt)?;
+            anew.read(walked, &path, id)?;
         }
-        trees = trees::build(&mut walked.directories, &cache.directories, &submodules);
+        trees = trees::build(&mut walked.delta, before, &base.revised, submodules);
     }
     let ids: Vec<ObjectId> = trees.new.keys().copied().collect();
     let missing: HashSet<ObjectId> = store.missing(ids)?.into_iter().collect();
@@ -500,71 +555,78 @@ fn borrow(
     Ok(trees)
 }
 
-/// Reads a file that looked unchanged, because nobody has the object that the index names for it.
-fn read_anew(
-    root: &Root,
-    sink: &GitSink<'_>,
-    walked: &mut Walked,
-    path: &RelPath,
-    indexed: ContentId,
-    interrupt: &Interrupt,
-) -> Result<(), SnapshotError> {
-    let directory = path
-        .parent()
-        .and_then(|parent| walked.directories.get_mut(&parent))
-        .map(Arc::make_mut)
-        .expect("an adopted entry lies in a directory that was walked");
-    let at = directory.entries.find(path.name());
-    let at = at.expect("an adopted entry was kept");
-    let entry = directory.entries.entry_mut(at);
-    if entry.flags.has(Flags::ABSENT) {
-        // A sparse checkout of a partial clone: neither the file nor its object is here.
-        entry.flags = entry.flags.with(Flags::UNSEEN);
-        return Ok(());
-    }
-    let unreadable = |operation, source: std::io::Error| SnapshotError::Unreadable {
-        context: format!("{path} could not be read"),
-        source: PathError::at(operation, root.disk_path(path))(source),
-    };
-    let reading = match root.open_parent(path) {
-        Ok((parent, name)) => match entry.kind {
-            EntryKind::Symlink => read::link(parent.as_fd(), name, sink),
-            _ => read::file(parent.as_fd(), name, sink, interrupt),
-        }
-        .map_err(|error| match error {
-            SinkError::Sink(error) => error,
-            SinkError::Read(source) => unreadable("read", source),
-        })?,
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Reading::Replaced,
-        Err(Errno::ACCESS | Errno::PERM) => Reading::Omitted(OmissionReason::Unreadable),
-        Err(errno) => return Err(unreadable("open", errno.into())),
-    };
-    let reason = match reading {
-        Reading::Read { id, stat, bytes } => {
-            walked.files_hashed += 1;
-            walked.bytes_read += bytes;
-            entry.id = id;
-            entry.stat = EntryStat::of(&stat);
-            // It was clean a moment ago; the next capture looks again.
-            entry.flags = entry.flags.with(Flags::RACY);
-            if id != indexed {
-                entry.flags = entry.flags.without(Flags::AS_INDEXED);
-            }
+/// Reads files that looked unchanged, because nobody has the objects that the index names for them.
+struct Anew<'a> {
+    root: &'a Root,
+    sink: &'a GitSink<'a>,
+    before: &'a Directories,
+    interrupt: &'a Interrupt,
+}
+
+impl Anew<'_> {
+    fn read(
+        &self,
+        walked: &mut Walked,
+        path: &RelPath,
+        indexed: ContentId,
+    ) -> Result<(), SnapshotError> {
+        let directory = path
+            .parent()
+            .and_then(|parent| walked.delta.get_mut(self.before, &parent))
+            .expect("an adopted entry lies in a directory that was walked");
+        let at = directory.entries.find(path.name());
+        let at = at.expect("an adopted entry was kept");
+        let entry = directory.entries.entry_mut(at);
+        if entry.flags.has(Flags::ABSENT) {
+            // A sparse checkout of a partial clone: neither the file nor its object is here.
+            entry.flags = entry.flags.with(Flags::UNSEEN);
             return Ok(());
         }
-        Reading::Replaced => OmissionReason::Unstable,
-        Reading::Omitted(reason) => reason,
-    };
-    entry.flags = entry.flags.with(Flags::ABSENT).with(Flags::UNSEEN);
-    let bytes = Some(entry.stat.size);
-    // It is there, and no entry says so: the next capture has to list the directory.
-    directory.listed = None;
-    walked.omissions.push(Omission {
-        path: path.clone(),
-        reason,
-        bytes,
-    });
-    Ok(())
+        let unreadable = |operation, source: std::io::Error| SnapshotError::Unreadable {
+            context: format!("{path} could not be read"),
+            source: PathError::at(operation, self.root.disk_path(path))(source),
+        };
+        let reading = match self.root.open_parent(path) {
+            Ok((parent, name)) => match entry.kind {
+                EntryKind::Symlink => read::link(parent.as_fd(), name, self.sink),
+                _ => read::file(parent.as_fd(), name, self.sink, self.interrupt),
+            }
+            .map_err(|error| match error {
+                SinkError::Sink(error) => error,
+                SinkError::Read(source) => unreadable("read", source),
+            })?,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Reading::Replaced,
+            Err(Errno::ACCESS | Errno::PERM) => Reading::Omitted(OmissionReason::Unreadable),
+            Err(errno) => return Err(unreadable("open", errno.into())),
+        };
+        let reason = match reading {
+            Reading::Read { id, stat, bytes } => {
+                walked.files_hashed += 1;
+                walked.bytes_read += bytes;
+                entry.id = id;
+                entry.stat = EntryStat::of(&stat);
+                // It was clean a moment ago; the next capture looks again.
+                entry.flags = entry.flags.with(Flags::RACY);
+                if id != indexed {
+                    entry.flags = entry.flags.without(Flags::AS_INDEXED);
+                }
+                return Ok(());
+            }
+            Reading::Replaced => OmissionReason::Unstable,
+            Reading::Omitted(reason) => reason,
+        };
+        entry.flags = entry.flags.with(Flags::ABSENT).with(Flags::UNSEEN);
+        let bytes = Some(entry.stat.size);
+        // It is there, and no entry says so: the next capture has to list the directory.
+        directory.listed = None;
+        let omission = Omission {
+            path: path.clone(),
+            reason,
+            bytes,
+        };
+        walked.omissions.insert(path.clone(), omission);
+        Ok(())
+    }
 }
 
 /// The blobs that only the user's index names, as far as anybody has them.

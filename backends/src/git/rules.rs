@@ -2,7 +2,7 @@
 //! them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -22,14 +22,14 @@ use crate::ignore_rules::{HostRules, IgnoreStack, RuleFile};
 use crate::path::RelPath;
 use crate::record::OutsideRules;
 use crate::worktree::root::{self, Root};
-use crate::worktree::stat_cache::{CachedRules, EntryStat, Flags, NameList, StatCache, is_racy};
+use crate::worktree::stat_cache::{CachedRules, EntryStat, Flags, StatCache, is_racy};
 use crate::worktree::walk::{Clock, Rules, Verdict};
 
 /// The file in which a directory says what to ignore in it and below.
-const IGNORE_FILE: &[u8] = b".gitignore";
+pub(crate) const IGNORE_FILE: &[u8] = b".gitignore";
 
 /// The file in which a directory gives attributes to the paths in it and below.
-const ATTRIBUTES_FILE: &[u8] = b".gitattributes";
+pub(crate) const ATTRIBUTES_FILE: &[u8] = b".gitattributes";
 
 /// A rule file larger than this is no rule file: its rules are not read.
 const MAX_RULE_FILE_BYTES: u64 = 1 << 20;
@@ -170,14 +170,13 @@ impl<'a> GitRules<'a> {
         warnings
     }
 
-    /// The rule files that were looked at, and whether any differs from the last capture's.
+    /// The rule files that were looked at, and whether any was read.
     pub(crate) fn into_rule_files(self) -> (HashMap<RelPath, CachedRules>, bool) {
         let files = self
             .rule_files
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
-        let has_new = files.has_new || files.all.len() != self.cache.rule_files.len();
-        (files.all, has_new)
+        (files.all, files.has_new)
     }
 
     /// Decides about a path that the index does not have.
@@ -550,10 +549,8 @@ impl Rules for GitRules<'_> {
         &self,
         above: Option<&Arc<GitScope>>,
         path: &RelPath,
-        _fd: BorrowedFd<'_>,
-        names: &NameList,
+        has: &dyn Fn(&[u8]) -> bool,
     ) -> Result<Arc<GitScope>, SnapshotError> {
-        let has = |name| names.contains(name);
         Ok(Arc::new(GitScope::new(
             above,
             path,

@@ -4,7 +4,7 @@
 //! A snapshot has the files of a submodule that is checked out in place of its commit. Where nothing
 //! is captured in its directory, the tree names the commit, as git's own does.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::coverage::{Omission, OmissionReason};
@@ -20,21 +20,18 @@ use crate::worktree::walk::Walked;
 const MAX_TREE_BYTES: u64 = 256 << 20;
 
 /// The submodules of the index, with the commits of those that a tree may name: there is a directory,
-/// or a sparse checkout left it out, which becomes an omission.
+/// or a sparse checkout left it out, which is an omission.
 ///
 /// Whether the tree names one depends on what is captured below it.
 pub(crate) fn standing(
     cache: &StatCache,
-    walked: &mut Walked,
-) -> BTreeMap<RelPath, Option<ObjectId>> {
-    if cache.submodules.is_empty() {
-        return BTreeMap::new();
-    }
-    let omitted: HashSet<&RelPath> = walked.omissions.iter().map(|o| &o.path).collect();
+    walked: &Walked,
+) -> (BTreeMap<RelPath, Option<ObjectId>>, Vec<Omission>) {
+    let directory = |path: &RelPath| walked.delta.get(&cache.directories, path);
     let is_absent = |path: &RelPath| {
         let above = path.parent().expect("the workspace itself is no submodule");
-        !omitted.contains(path)
-            && walked.directories.get(&above).is_some_and(|above| {
+        !walked.omissions.contains_key(path)
+            && directory(&above).is_some_and(|above| {
                 let entry = above.entry(path.name());
                 !above.children.contains(path.name()) && entry.is_none_or(|e| !e.is_captured())
             })
@@ -42,7 +39,7 @@ pub(crate) fn standing(
     let mut standing = BTreeMap::new();
     let mut left_out = Vec::new();
     for (path, Submodule { commit, is_sparse }) in &cache.submodules {
-        let is_there = walked.directories.get(path).is_some_and(|d| !d.is_absent);
+        let is_there = directory(path).is_some_and(|d| !d.is_absent);
         let is_left_out = !is_there && *is_sparse && is_absent(path);
         if is_left_out {
             left_out.push(Omission {
@@ -54,8 +51,7 @@ pub(crate) fn standing(
         let commit = sha1(commit).filter(|_| is_there || is_left_out);
         standing.insert(path.clone(), commit);
     }
-    walked.omissions.extend(left_out);
-    standing
+    (standing, left_out)
 }
 
 /// Whether the captured tree `ours` is `theirs`, the tree of `repository`'s HEAD, once each submodule

@@ -1,13 +1,12 @@
 //! git's tree objects, made from what a walk found.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 
 use crate::git::tree_object::{self, ItemKind, TreeItem};
 use crate::git::{ObjectId, ObjectKind};
 use crate::path::RelPath;
 use crate::tree::ContentId;
-use crate::worktree::stat_cache::{CachedDirectory, Directories};
+use crate::worktree::stat_cache::{CachedDirectory, Delta, Directories};
 
 /// The trees of a capture.
 pub(crate) struct Trees {
@@ -17,17 +16,18 @@ pub(crate) struct Trees {
     pub(crate) new: HashMap<ObjectId, Vec<u8>>,
 }
 
-/// Gives every directory its tree.
+/// Gives every directory its tree: those of `before` with the difference `delta`.
 ///
-/// One that is as it was in `before`, with all that is below it, keeps its tree and is not looked
-/// at. One that holds what it held costs no hashing. One with nothing captured in it has none, as git
-/// knows no empty directories.
+/// One that is as it was, with all that is below it, keeps its tree and is not looked at. One that
+/// holds what it held costs no hashing. One with nothing captured in it has none, as git knows no
+/// empty directories. `doubtful` are directories of `before` whose trees are not to be relied on.
 ///
 /// `submodules` are all that the index has. One with a commit is named in the tree of the directory
 /// above it if nothing in its own is captured; its name is none of a captured file's.
-pub(crate) fn build(
-    directories: &mut Directories,
+pub(crate) fn build<'a>(
+    delta: &mut Delta,
     before: &Directories,
+    doubtful: impl IntoIterator<Item = &'a RelPath>,
     submodules: &BTreeMap<RelPath, Option<ObjectId>>,
 ) -> Trees {
     let mut named: HashMap<RelPath, Vec<(&RelPath, ObjectId)>> = HashMap::new();
@@ -37,27 +37,15 @@ pub(crate) fn build(
         named.extend(commit.map(|commit| (path, commit)));
     }
     // A directory's path is a prefix of those below it, so the last path is one of the deepest.
-    let mut stale: BTreeSet<RelPath> = directories
-        .iter()
-        .filter(|(path, directory)| {
-            let is_same = before
-                .get(*path)
-                .is_some_and(|before| Arc::ptr_eq(before, directory));
-            let is_empty = directory.entries.is_empty() && directory.children.is_empty();
-            !is_same || (directory.tree.is_none() && !is_empty)
-        })
-        .map(|(path, _)| path.clone())
-        .collect();
+    let mut stale: BTreeSet<RelPath> = delta.directories.keys().cloned().collect();
+    stale.extend(doubtful.into_iter().cloned());
     // Of a directory that is gone the one above it may not say so itself.
-    let gone = before
-        .keys()
-        .filter(|path| !directories.contains_key(*path));
-    stale.extend(gone.filter_map(RelPath::parent));
+    stale.extend(delta.removed.iter().filter_map(RelPath::parent));
     // What is captured below a submodule decides, and no directory says whether that has changed.
     stale.extend(named.keys().cloned());
     let mut new = HashMap::new();
     while let Some(path) = stale.pop_last() {
-        let Some(directory) = directories.get(&path) else {
+        let Some(directory) = delta.get(before, &path) else {
             stale.extend(path.parent());
             continue;
         };
@@ -65,14 +53,14 @@ pub(crate) fn build(
             .children
             .iter()
             .filter_map(|name| {
-                let child = directories.get(&path.join(name))?;
+                let child = delta.get(before, &path.join(name))?;
                 Some((name, tree_of(child)?))
             })
             .collect();
         let known = before.get(&path);
         let tree = match named.get(&path) {
             Some(named) => {
-                let content_of = |path: &RelPath| directories.get(path).and_then(|d| tree_of(d));
+                let content_of = |path: &RelPath| delta.get(before, path).and_then(|d| tree_of(d));
                 let mut named = named.clone();
                 named.retain(|(path, _)| content_of(path).is_none());
                 let content = encode(directory, &subtrees, &named);
@@ -90,11 +78,11 @@ pub(crate) fn build(
         }
         let tree = tree.map(ContentId::from);
         if directory.tree != tree {
-            let directory = directories.get_mut(&path).expect("its path was listed");
-            Arc::make_mut(directory).tree = tree;
+            let directory = delta.get_mut(before, &path);
+            directory.expect("it was just looked at").tree = tree;
         }
     }
-    let root = directories.get(&RelPath::root()).and_then(|d| tree_of(d));
+    let root = delta.get(before, &RelPath::root()).and_then(|d| tree_of(d));
     Trees {
         root: root.unwrap_or_else(|| {
             let empty = id_of(b"");

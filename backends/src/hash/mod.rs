@@ -7,6 +7,7 @@ mod store;
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::backend::{
@@ -33,9 +34,9 @@ use crate::tree::{Change, ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
 use crate::worktree::journal::Seen;
-use crate::worktree::modes;
+use crate::worktree::memory::{Basis, Use};
 use crate::worktree::root::Root;
-use crate::worktree::stat_cache::{self, StatCache};
+use crate::worktree::stat_cache::StatCache;
 use crate::worktree::walk::{self, WalkOptions};
 
 /// Captures a directory as a list of blake3 digests, and keeps the content if asked to.
@@ -50,7 +51,7 @@ pub(crate) struct HashBackend {
 pub(crate) struct HashCapture {
     record: Record,
     manifest: Manifest,
-    cache: StatCache,
+    cache: Arc<StatCache>,
 }
 
 impl Captured for HashCapture {
@@ -92,31 +93,39 @@ impl HashBackend {
         let keeps = options.retain_content && publish == Publish::Yes;
         // A cache that vouches for a digest says nothing about its content, so captures that keep
         // content trust only a cache of their own kind.
-        let cache_path = workspace.store_path().join(if options.retain_content {
-            CONTENT_CACHE_FILE
-        } else {
-            CACHE_FILE
-        });
-        let (cache, on_disk) = stat_cache::load(&cache_path, root.identity());
+        let cache_file = match options.retain_content {
+            true => CONTENT_CACHE_FILE,
+            false => CACHE_FILE,
+        };
+        let usage = match publish {
+            Publish::Yes => Use::Takes,
+            Publish::No => Use::Borrows,
+        };
+        let base = workspace
+            .memory()
+            .base(workspace, root.identity(), cache_file, usage);
+        let scope = base.scope(&root, options.watch, usage, basis(options), &[Vec::new()]);
         let sink = HashSink::new(keeps.then_some(&store.content));
         let walked = walk::walk(
             &root,
             &rules,
             &sink,
             &WalkOptions {
-                cache: &cache,
+                cache: &base.cache,
+                absent: &base.absent,
+                only: scope.only(),
+                watch: scope.watch(),
                 max_untracked_file_bytes: options.max_untracked_file_bytes,
                 max_files: options.max_files,
                 interrupt: &options.interrupt,
                 progress: options.progress.as_deref(),
             },
         )?;
-        let next = StatCache {
-            directories: walked.directories,
-            ..StatCache::default()
-        };
-        let manifest = manifest_of(&next);
-        let beside = modes::of(&next.directories);
+        let omissions = walked.omissions.values().cloned().collect();
+        let search = scope.search;
+        let closing = base.close(scope, walked.delta, walked.omissions, false, Vec::new());
+        let manifest = manifest_of(closing.cache());
+        let tally = closing.tally();
         let mut snapshot = Snapshot::new(
             options.id.clone(),
             BackendKind::Hash,
@@ -125,13 +134,14 @@ impl HashBackend {
             options.label.clone(),
             options.captured_at,
         );
-        snapshot.omissions = Coverage::new(walked.omissions);
+        snapshot.omissions = Coverage::new(omissions);
         let reason = self.instead_of_git.as_ref();
         snapshot.metadata.warnings = reason
             .map(|reason| format!("captured with the hash backend: {reason}"))
             .into_iter()
             .collect();
-        snapshot.metadata.files = beside.files;
+        snapshot.metadata.search = search;
+        snapshot.metadata.files = tally.files();
         snapshot.metadata.files_hashed = walked.files_hashed;
         snapshot.metadata.bytes_read = walked.bytes_read;
         snapshot.metadata.duration_ms =
@@ -139,26 +149,24 @@ impl HashBackend {
         let record = Record {
             version: RECORD_VERSION,
             snapshot,
-            empty_directories: beside.empty_directories,
-            modes: beside.modes,
+            empty_directories: tally.empty_directories(),
+            modes: tally.modes(),
             ignore: options.ignore.clone(),
             include: options.include.clone(),
             has_content: options.retain_content,
             git: None,
         };
+        let cache = Arc::clone(closing.cache());
         if publish == Publish::Yes {
             options.interrupt.check()?;
             sink.publish()?;
             store.publish(&record, &manifest)?;
-            if walked.is_changed {
-                // A cache that cannot be written costs the next capture some time only.
-                let _ = stat_cache::save(&next, on_disk, &cache_path, workspace.identity());
-            }
+            closing.keep(workspace);
         }
         Ok(HashCapture {
             record,
             manifest,
-            cache: next,
+            cache,
         })
     }
 
@@ -176,6 +184,19 @@ impl HashBackend {
 /// The names of the stat caches in the store.
 const CACHE_FILE: &str = "hash.stat-cache";
 const CONTENT_CACHE_FILE: &str = "hash-content.stat-cache";
+
+/// What says which paths belong to the capture.
+fn basis(options: &SnapshotOptions) -> Basis {
+    let rules = (
+        &options.ignore,
+        &options.include,
+        options.max_untracked_file_bytes,
+    );
+    Basis {
+        rules: serde_json::to_vec(&rules).expect("rules are plain data"),
+        rule_files: &[],
+    }
+}
 
 fn manifest_of(cache: &StatCache) -> Manifest {
     let mut items = Vec::new();

@@ -1,6 +1,5 @@
 //! Which paths the hash backend captures: all but what the host and the default names exclude.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::backend::{SnapshotError, SnapshotOptions};
@@ -8,7 +7,6 @@ use crate::coverage::OmissionReason;
 use crate::ignore_rules::HostRules;
 use crate::path::RelPath;
 use crate::record::Record;
-use crate::worktree::stat_cache::NameList;
 use crate::worktree::walk::{Rules, Verdict};
 
 /// The rules of one capture.
@@ -64,8 +62,7 @@ impl Rules for HashRules {
         &self,
         above: Option<&Arc<HashScope>>,
         path: &RelPath,
-        _fd: BorrowedFd<'_>,
-        _names: &NameList,
+        _has: &dyn Fn(&[u8]) -> bool,
     ) -> Result<Arc<HashScope>, SnapshotError> {
         let is_excluded = above.is_some_and(|above| above.is_excluded)
             || self.host.excludes(path, true).is_some();

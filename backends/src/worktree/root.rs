@@ -46,6 +46,8 @@ pub(crate) struct Stat {
     /// Nanoseconds since the Unix epoch.
     pub(crate) ctime_ns: i128,
     pub(crate) owner: u32,
+    /// How many names it has.
+    pub(crate) links: u64,
 }
 
 impl Stat {
@@ -59,6 +61,11 @@ impl Stat {
             mtime_ns: ns(stat.st_mtime, stat.st_mtime_nsec as i64),
             ctime_ns: ns(stat.st_ctime, stat.st_ctime_nsec as i64),
             owner: stat.st_uid,
+            #[allow(
+                clippy::unnecessary_cast,
+                reason = "the type differs between architectures"
+            )]
+            links: stat.st_nlink as u64,
         }
     }
 

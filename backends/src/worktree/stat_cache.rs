@@ -3,6 +3,7 @@
 //! The cache is a convenience: missing, damaged, or written by another version, at another boot or
 //! for another directory it is built anew, and the answer is the same.
 
+mod delta;
 mod file;
 mod names;
 
@@ -15,6 +16,7 @@ use crate::path::RelPath;
 use crate::tree::{ContentId, Entry, EntryKind};
 use crate::worktree::root::Stat;
 
+pub(crate) use delta::Delta;
 pub(crate) use file::{OnDisk, load, save};
 pub(crate) use names::{Entries, NameList};
 
@@ -258,21 +260,38 @@ impl CachedDirectory {
         Some(self.entries.get(self.entries.find(name).ok()?).1)
     }
 
-    /// The names in the directory, if its stat data `now` proves that they are those that it had.
-    pub(crate) fn names_at(&self, now: &EntryStat) -> Option<NameList> {
-        let listed = self.listed.as_ref()?;
+    /// The names in it that are no entry and no child, if its stat data `now` proves that it has the
+    /// names that it had.
+    pub(crate) fn others_at(&self, now: &EntryStat) -> Option<&NameList> {
+        let listed = self.listed.as_ref().filter(|_| !self.is_absent)?;
         let is_same = (listed.inode, listed.mtime_ns, listed.ctime_ns)
             == (now.inode, now.mtime_ns, now.ctime_ns);
-        if self.is_absent || !is_same {
-            return None;
-        }
+        is_same.then_some(&listed.others)
+    }
+
+    /// The names of the files and links in it that were there.
+    pub(crate) fn names_on_disk(&self) -> impl Iterator<Item = &[u8]> {
         let entries = self.entries.iter();
         let on_disk = entries.filter(|(_, entry)| !entry.flags.has(Flags::ABSENT));
-        Some(NameList::merged([
-            &mut on_disk.map(|(name, _)| name),
-            &mut self.children.iter(),
-            &mut listed.others.iter(),
-        ]))
+        on_disk.map(|(name, _)| name)
+    }
+
+    /// Whether it was seen to have `name`; also true if not all of its names are known.
+    pub(crate) fn may_have(&self, name: &[u8]) -> bool {
+        let is_other = |listed: &Listed| listed.others.contains(name);
+        self.entry(name)
+            .is_some_and(|e| !e.flags.has(Flags::ABSENT))
+            || self.children.contains(name)
+            || self.listed.as_ref().is_none_or(is_other)
+    }
+
+    /// Whether it is the same as `other`, whatever their trees.
+    pub(crate) fn is_same_but_tree(&self, other: &Self) -> bool {
+        self.entries == other.entries
+            && self.children == other.children
+            && self.mode == other.mode
+            && self.is_absent == other.is_absent
+            && self.listed == other.listed
     }
 
     /// What was captured, with its names.

@@ -2,13 +2,19 @@
 //!
 //! Directories are read in parallel, each one merged with what the last capture saw of it. Only
 //! what changed is read. Nothing is written, followed or waited for.
+//!
+//! Where a journal tells what may have changed, only that is looked at; the rest is as it was.
 
-use std::collections::{HashMap, HashSet};
+mod absent;
+mod building;
+mod clock;
+mod found;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
@@ -23,9 +29,15 @@ use crate::worktree::faults::Seam;
 use crate::worktree::read::{self, ContentSink, Reading, SinkError};
 use crate::worktree::root::{self, Root, Stat};
 use crate::worktree::stat_cache::{
-    CachedDirectory, CachedEntry, Directories, EntryStat, Flags, Listed, NameList, StatCache,
-    is_racy, kind_of_mode,
+    CachedDirectory, CachedEntry, Delta, EntryStat, Flags, NameList, StatCache, is_racy,
+    kind_of_mode,
 };
+use crate::worktree::watch::{Look, Pending, Watch};
+
+pub(crate) use clock::Clock;
+
+use building::{Building, Known};
+use found::Found;
 
 /// The deepest directory that is entered. Deeper ones are a mistake or an attack, and each costs a
 /// path as long as all names above it.
@@ -35,6 +47,9 @@ const MAX_DEPTH: u64 = 4096;
 /// and with a warm one idle threads cost nothing.
 const MIN_THREADS: usize = 16;
 
+/// For fewer directories no further threads are started.
+const MIN_SHARED_JOBS: usize = 3;
+
 /// How often a directory or file is looked at again when something else has taken its place.
 const TRIES: u32 = 3;
 
@@ -43,14 +58,13 @@ pub(crate) trait Rules: Sync {
     /// What is known about the rules in one directory; shared with the directories below.
     type Scope: Send + Sync;
 
-    /// Prepares for the directory `path`, which is open as `fd`, lies in the directory of `above`,
-    /// and holds `names`.
+    /// Prepares for the directory `path`, which lies in the directory of `above`, and of which
+    /// `has` tells whether it may hold a name.
     fn enter(
         &self,
         above: Option<&Arc<Self::Scope>>,
         path: &RelPath,
-        fd: BorrowedFd<'_>,
-        names: &NameList,
+        has: &dyn Fn(&[u8]) -> bool,
     ) -> Result<Arc<Self::Scope>, SnapshotError>;
 
     /// Whether the path is the repository's own and no part of the workspace: it is neither captured
@@ -101,9 +115,16 @@ fn list(fd: &OwnedFd) -> rustix::io::Result<NameList> {
 pub(crate) struct WalkOptions<'a> {
     /// What the last capture saw.
     pub(crate) cache: &'a StatCache,
+    /// Those directories of the cache that were not there.
+    pub(crate) absent: &'a BTreeSet<RelPath>,
+    /// Where to look; `None`: everywhere.
+    pub(crate) only: Option<Journal<'a>>,
+    /// Told of every directory before it is read.
+    pub(crate) watch: Option<&'a Watch>,
     /// Untracked files larger than this are omitted; zero: no limit.
     pub(crate) max_untracked_file_bytes: u64,
-    /// More captured files and links than this fail the walk; zero: no limit.
+    /// More captured files and links than this fail the walk; zero: no limit. Those that are not
+    /// looked at do not count.
     pub(crate) max_files: u64,
     /// When to stop early.
     pub(crate) interrupt: &'a Interrupt,
@@ -111,12 +132,23 @@ pub(crate) struct WalkOptions<'a> {
     pub(crate) progress: Option<&'a (dyn Fn(Progress) + Send + Sync)>,
 }
 
+/// What may have changed since the last capture, and what that left out.
+#[derive(Clone, Copy)]
+pub(crate) struct Journal<'a> {
+    pub(crate) watch: &'a Watch,
+    pub(crate) pending: &'a Pending,
+    pub(crate) omissions: &'a Omissions,
+}
+
+/// What was left out, by path.
+pub(crate) type Omissions = BTreeMap<RelPath, Omission>;
+
 /// What a walk found.
 pub(crate) struct Walked {
-    /// Every directory that was entered, and those that are gone and the index has paths in.
-    pub(crate) directories: Directories,
-    /// In no order.
-    pub(crate) omissions: Vec<Omission>,
+    /// What differs from the cache, be it only what is remembered about a file.
+    pub(crate) delta: Delta,
+    /// All of them, those that the walk did not look at included.
+    pub(crate) omissions: Omissions,
     /// Tracked files whose content is no longer what the index names, with that id.
     pub(crate) left_index: Vec<(RelPath, ContentId)>,
     /// Paths of a sparse checkout that were captured as something else than what the index has,
@@ -124,8 +156,6 @@ pub(crate) struct Walked {
     pub(crate) not_left_out: Vec<(RelPath, Entry)>,
     /// Files whose id was taken from the index, so that their objects have to be borrowed.
     pub(crate) adopted: Vec<ContentId>,
-    /// Whether anything differs from the cache, be it only what is remembered about a file.
-    pub(crate) is_changed: bool,
     /// Files and links read and hashed.
     pub(crate) files_hashed: u64,
     /// Bytes of content read.
@@ -145,9 +175,10 @@ pub(crate) fn walk<R: Rules>(
         sink,
         options,
         clock: Clock::of(root),
-        tracked: tracked_directories(options.cache),
+        above_absent: above_absent(options.cache, options.absent),
+        tracked: Mutex::default(),
         queue: Mutex::new(Queue {
-            jobs: vec![Job::root()],
+            jobs: first_jobs(rules, options)?,
             active: 0,
             failure: None,
         }),
@@ -158,30 +189,7 @@ pub(crate) fn walk<R: Rules>(
         bytes_read: AtomicU64::new(0),
         files_hashed: AtomicU64::new(0),
     };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = cores.max(MIN_THREADS);
-    let seam = Seam::of_this_thread();
-    let work = || {
-        seam.enter();
-        walker.work()
-    };
-    let mut found = std::thread::scope(|scope| {
-        // A machine that gives fewer threads gets its walk all the same: this one works too.
-        let helpers: Vec<_> = (1..threads)
-            .map_while(|_| {
-                let helper = std::thread::Builder::new();
-                helper.spawn_scoped(scope, work).ok()
-            })
-            .collect();
-        let mut found = walker.work();
-        for helper in helpers {
-            match helper.join() {
-                Ok(part) => found.absorb(part),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        found
-    });
+    let mut found = walker.run();
     if let Some(failure) = lock(&walker.queue).failure.take() {
         return Err(failure);
     }
@@ -191,233 +199,151 @@ pub(crate) fn walk<R: Rules>(
             source: PathError::at("find", root.disk_path(&RelPath::root()))(Errno::NOENT),
         });
     }
-    remember_absent(&mut found, options.cache);
-    let known = &options.cache.directories;
-    let is_changed = found.directories.len() != known.len()
-        || found.directories.iter().any(|(path, now)| {
-            let before = known.get(path);
-            before.is_none_or(|before| !Arc::ptr_eq(before, now))
-        });
+    let mut delta = Delta {
+        directories: std::mem::take(&mut found.directories),
+        removed: HashSet::new(),
+    };
+    absent::remove_gone(&mut delta, options.cache, std::mem::take(&mut found.gone));
+    let mut omissions = match options.only {
+        None => Omissions::new(),
+        Some(journal) => still_omitted(journal, &found.anew, &delta),
+    };
+    add_omissions(&mut omissions, &mut found);
+    absent::remember(
+        &mut delta,
+        options.cache,
+        options.absent,
+        &omissions,
+        &mut found,
+    );
+    add_omissions(&mut omissions, &mut found);
+    if let Some(watch) = options.watch {
+        for path in &delta.removed {
+            watch.forget(path);
+        }
+    }
     Ok(Walked {
-        directories: found.directories,
-        omissions: found.omissions,
+        delta,
+        omissions,
         left_index: found.left_index,
         not_left_out: found.not_left_out,
         adopted: found.adopted,
-        is_changed,
         files_hashed: walker.files_hashed.into_inner(),
         bytes_read: walker.bytes_read.into_inner(),
     })
 }
 
-/// The clock that file times are taken from: the kernel's coarse one, less what the file system
-/// rounds.
-///
-/// A file whose time is not before what this says may be written again without its time changing.
-#[derive(Debug)]
-pub(crate) struct Clock {
-    granularity_ns: i64,
-    started_ns: i64,
-    /// Whether every change of a directory's names changes its times.
-    keeps_directory_times: bool,
+/// Of several for one path the first counts.
+fn add_omissions(omissions: &mut Omissions, found: &mut Found) {
+    for omission in found.omissions.drain(..) {
+        omissions.entry(omission.path.clone()).or_insert(omission);
+    }
 }
 
-impl Clock {
-    /// A tick of the coarse clock lasts 10 ms at most, though a busy machine may be late with it.
-    /// Far beyond, somebody has set the clock back.
-    const MAX_TICK: Duration = Duration::from_millis(100);
-
-    pub(crate) fn of(root: &Root) -> Self {
-        let kind = file_system(root);
-        Self {
-            // FAT rounds to two seconds, and a network file system has a clock of its own.
-            granularity_ns: match kind {
-                FileSystem::Local | FileSystem::Overlay => 0,
-                FileSystem::Other => 2_000_000_000,
-            },
-            started_ns: now_ns(rustix::time::ClockId::Realtime),
-            keeps_directory_times: matches!(kind, FileSystem::Local),
+/// What the last capture left out, and this one did not look at.
+fn still_omitted(journal: Journal<'_>, anew: &[RelPath], delta: &Delta) -> Omissions {
+    if journal.omissions.is_empty() {
+        return Omissions::new();
+    }
+    let anew: HashSet<&RelPath> = anew.iter().chain(&delta.removed).collect();
+    let is_looked_at = |path: &RelPath| {
+        let mut at = path.parent();
+        match at.as_ref().and_then(|above| journal.pending.get(above)) {
+            Some(Look::All) => return true,
+            Some(Look::Names(names)) if names.contains(path.name()) => return true,
+            _ => {}
         }
-    }
-
-    /// Nanoseconds since the Unix epoch.
-    pub(crate) fn now_ns(&self) -> i64 {
-        now_ns(rustix::time::ClockId::RealtimeCoarse).saturating_sub(self.granularity_ns)
-    }
-
-    /// Waits until the tick in which `stat`'s file was written is over, so that what a capture finds
-    /// out about it can be relied on by the next one. True if it was not over at `looked_ns`, when
-    /// the file was looked at, and is by now.
-    ///
-    /// Only a file that was written before this clock was made is waited for: all the waiting of a
-    /// capture together is one tick. One that was written later is being worked on.
-    fn settle(&self, stat: &EntryStat, looked_ns: i64, interrupt: &Interrupt) -> bool {
-        let newest = stat.newest_ns();
-        if newest < looked_ns || newest > self.started_ns || self.granularity_ns != 0 {
+        if anew.is_empty() {
             return false;
         }
-        let patience = Instant::now() + Self::MAX_TICK;
-        while newest >= self.now_ns() {
-            if Instant::now() >= patience || interrupt.check().is_err() {
-                return false;
+        while let Some(above) = at {
+            if anew.contains(&above) {
+                return true;
             }
-            std::thread::sleep(Duration::from_micros(500));
+            at = above.parent();
         }
-        true
-    }
+        false
+    };
+    let still = journal.omissions.iter();
+    still
+        .filter(|(path, _)| !is_looked_at(path))
+        .map(|(path, omission)| (path.clone(), omission.clone()))
+        .collect()
 }
 
-fn now_ns(clock: rustix::time::ClockId) -> i64 {
-    let now = rustix::time::clock_gettime(clock);
-    now.tv_sec
-        .saturating_mul(1_000_000_000)
-        .saturating_add(now.tv_nsec)
-}
-
-/// What can be said of the times that a file system keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FileSystem {
-    /// On this machine, and it keeps the kernel's clock unrounded, or in whole seconds that can be
-    /// told from it.
-    Local,
-    /// The same, but what a directory shows may come from elsewhere.
-    Overlay,
-    Other,
-}
-
-fn file_system(root: &Root) -> FileSystem {
-    /// From `linux/magic.h`.
-    const LOCAL: [i64; 6] = [
-        0xEF53,      // ext2, ext3, ext4
-        0x5846_5342, // XFS
-        0x9123_683E, // btrfs
-        0x0102_1994, // tmpfs
-        0x2FC1_2FC1, // ZFS
-        0xF2F5_2010, // f2fs
-    ];
-    const OVERLAY: i64 = 0x794C_7630;
-    #[allow(
-        clippy::unnecessary_cast,
-        reason = "the type differs between architectures"
-    )]
-    match rustix::fs::fstatfs(root.as_fd()).map(|stat| stat.f_type as i64) {
-        Ok(kind) if LOCAL.contains(&kind) => FileSystem::Local,
-        Ok(OVERLAY) => FileSystem::Overlay,
-        _ => FileSystem::Other,
-    }
-}
-
-/// The directories that have a tracked path at any depth below them.
-fn tracked_directories(cache: &StatCache) -> HashSet<RelPath> {
-    let mut tracked = HashSet::new();
-    for (path, directory) in &cache.directories {
-        if !directory.has_tracked() {
+/// Every directory with a tracked path in one below it that is not there.
+fn above_absent(cache: &StatCache, absent: &BTreeSet<RelPath>) -> HashSet<RelPath> {
+    let mut above = HashSet::new();
+    for path in absent {
+        if !cache.directories.get(path).is_some_and(|d| d.has_tracked()) {
             continue;
         }
         let mut at = Some(path.clone());
         while let Some(path) = at {
             at = path.parent();
-            if !tracked.insert(path) {
+            if !above.insert(path) {
                 break;
             }
         }
     }
-    tracked
+    above
 }
 
-/// Carries over what the index has in directories that are gone, and what a sparse checkout left
-/// out there.
-fn remember_absent(found: &mut Found, cache: &StatCache) {
-    let gone: Vec<(&RelPath, &Arc<CachedDirectory>)> = cache
-        .directories
-        .iter()
-        .filter(|(path, cached)| !found.directories.contains_key(*path) && cached.has_tracked())
-        .collect();
-    if gone.is_empty() {
-        return;
-    }
-    let hidden = hidden(gone.iter().map(|(path, _)| *path), found);
-    for (path, cached) in gone {
-        let mut kept = Building::new(Some(cached), true, cached.mode);
-        for at in 0..cached.entries.len() {
-            let known = Known::at(cached, at);
-            if hidden.contains(path) {
-                found.keep_unseen(path, &known, &mut kept);
-            } else {
-                found.keep_absent(cache, path, &known, &mut kept);
-            }
+/// The directories to begin with.
+fn first_jobs<R: Rules>(
+    rules: &R,
+    options: &WalkOptions<'_>,
+) -> Result<Vec<Job<R::Scope>>, SnapshotError> {
+    let Some(Journal { watch, pending, .. }) = options.only else {
+        return Ok(vec![Job::root()]);
+    };
+    let mut scopes = HashMap::new();
+    let mut jobs = Vec::new();
+    for (path, look) in pending {
+        // What is not watched any more is found from the directory above it, if it is there.
+        if !path.is_root() && !watch.is_watching(path) {
+            continue;
         }
-        found.directories.insert(path.clone(), kept.finish(None));
-    }
-    // A directory that only the index has still needs a place in the directories above it, so
-    // that what a sparse checkout left out stays in the tree.
-    let absent: Vec<RelPath> = found
-        .directories
-        .iter()
-        .filter(|(_, d)| d.is_absent && d.entries.iter().any(|(_, e)| e.is_captured()))
-        .map(|(path, _)| path.clone())
-        .collect();
-    for path in absent {
-        let mut child = path;
-        while let Some(parent) = child.parent() {
-            let above = found.directories.entry(parent.clone()).or_insert_with(|| {
-                Arc::new(CachedDirectory {
-                    is_absent: true,
-                    mode: 0o755,
-                    ..Default::default()
-                })
-            });
-            if above.children.contains(child.name()) {
-                break;
-            }
-            Arc::make_mut(above).children.insert(child.name());
-            child = parent;
-        }
-    }
-    // What is as it was is one with what it was, so that nothing is made or written again for it.
-    for (path, directory) in &mut found.directories {
-        if directory.is_absent
-            && let Some(before) = cache.directories.get(path)
-            && before.is_absent
-            && before.mode == directory.mode
-            && before.entries == directory.entries
-            && before.children == directory.children
-        {
-            *directory = Arc::clone(before);
-        }
-    }
-}
-
-/// Those of `paths` that something hides: they lie below what was omitted, or below a file or link
-/// that has taken a directory's place. Whether they are there was not seen, or plays no part.
-fn hidden<'p>(paths: impl Iterator<Item = &'p RelPath>, found: &Found) -> HashSet<RelPath> {
-    let omitted: HashSet<&RelPath> = found.omissions.iter().map(|o| &o.path).collect();
-    let mut known: HashMap<RelPath, bool> = HashMap::new();
-    for path in paths {
-        let mut asked = Vec::new();
-        let mut at = path.clone();
-        let is_hidden = loop {
-            if let Some(is_hidden) = known.get(&at) {
-                break *is_hidden;
-            }
-            if omitted.contains(&at) {
-                break true;
-            }
-            let Some(parent) = at.parent() else {
-                break false;
-            };
-            let name = at.name().to_owned();
-            asked.push(std::mem::replace(&mut at, parent));
-            if let Some(above) = found.directories.get(&at) {
-                break above
-                    .entry(&name)
-                    .is_some_and(|e| !e.flags.has(Flags::ABSENT));
-            }
+        let above = match path.parent() {
+            Some(above) => Some(scope_of(rules, options.cache, &mut scopes, &above)?),
+            None => None,
         };
-        known.extend(asked.into_iter().map(|path| (path, is_hidden)));
+        jobs.push(Job {
+            path: path.clone(),
+            depth: path.names().count() as u64,
+            above,
+            extent: Extent::Part(look.clone()),
+        });
     }
-    known.retain(|_, is_hidden| *is_hidden);
-    known.into_keys().collect()
+    Ok(jobs)
+}
+
+/// The rules in a directory that is not looked at.
+fn scope_of<R: Rules>(
+    rules: &R,
+    cache: &StatCache,
+    scopes: &mut HashMap<RelPath, Arc<R::Scope>>,
+    path: &RelPath,
+) -> Result<Arc<R::Scope>, SnapshotError> {
+    let mut missing = Vec::new();
+    let mut at = Some(path.clone());
+    let mut scope = None;
+    while let Some(path) = at {
+        scope = scopes.get(&path).cloned();
+        if scope.is_some() {
+            break;
+        }
+        at = path.parent();
+        missing.push(path);
+    }
+    for path in missing.into_iter().rev() {
+        let cached = cache.directories.get(&path);
+        let has = |name: &[u8]| cached.is_none_or(|cached| cached.may_have(name));
+        let entered = rules.enter(scope.as_ref(), &path, &has)?;
+        scopes.insert(path, Arc::clone(&entered));
+        scope = Some(entered);
+    }
+    Ok(scope.expect("the path itself was missing, or known"))
 }
 
 struct Walker<'a, R: Rules> {
@@ -426,7 +352,10 @@ struct Walker<'a, R: Rules> {
     sink: &'a dyn ContentSink,
     options: &'a WalkOptions<'a>,
     clock: Clock,
-    tracked: HashSet<RelPath>,
+    /// The directories with a tracked path in one that is not there.
+    above_absent: HashSet<RelPath>,
+    /// Whether directories that were asked for have a tracked path at any depth.
+    tracked: Mutex<HashMap<RelPath, bool>>,
     queue: Mutex<Queue<R::Scope>>,
     wake: Condvar,
     /// Set once the walk has failed, so that nobody reads on for nothing.
@@ -449,6 +378,15 @@ struct Job<S> {
     path: RelPath,
     depth: u64,
     above: Option<Arc<S>>,
+    extent: Extent,
+}
+
+/// How much of a directory to look at.
+enum Extent {
+    /// All of it, and of what is below.
+    Whole,
+    /// What changed in it; of the directories in it, those that are not watched.
+    Part(Look),
 }
 
 impl<S> Job<S> {
@@ -457,213 +395,8 @@ impl<S> Job<S> {
             path: RelPath::root(),
             depth: 0,
             above: None,
+            extent: Extent::Whole,
         }
-    }
-}
-
-/// What one thread found.
-#[derive(Default)]
-struct Found {
-    directories: Directories,
-    omissions: Vec<Omission>,
-    left_index: Vec<(RelPath, ContentId)>,
-    not_left_out: Vec<(RelPath, Entry)>,
-    adopted: Vec<ContentId>,
-    /// Whether any content was read.
-    has_read: bool,
-    /// How many names were looked at.
-    looked_at: u64,
-}
-
-impl Found {
-    fn absorb(&mut self, other: Self) {
-        if self.directories.is_empty() {
-            self.directories = other.directories;
-        } else {
-            self.directories.extend(other.directories);
-        }
-        self.omissions.extend(other.omissions);
-        self.left_index.extend(other.left_index);
-        self.not_left_out.extend(other.not_left_out);
-        self.adopted.extend(other.adopted);
-        self.has_read |= other.has_read;
-    }
-
-    fn omit(&mut self, path: RelPath, reason: OmissionReason, bytes: Option<u64>) {
-        self.omissions.push(Omission {
-            path,
-            reason,
-            bytes,
-        });
-    }
-
-    /// Remembers an entry of the index that is known not to be on disk.
-    fn keep_absent(
-        &mut self,
-        cache: &StatCache,
-        directory: &RelPath,
-        known: &Known<'_>,
-        into: &mut Building<'_>,
-    ) {
-        let entry = known.entry;
-        if !entry.flags.has(Flags::TRACKED) {
-            return;
-        }
-        let path = directory.join(known.name);
-        let mut kept = entry.clone();
-        kept.flags = kept.flags.with(Flags::ABSENT).without(Flags::UNSEEN);
-        if entry.flags.has(Flags::SPARSE)
-            && let Some(indexed) = cache.not_left_out.get(&path)
-        {
-            (kept.kind, kept.id) = (indexed.kind, indexed.id);
-            kept.flags = kept.flags.with(Flags::AS_INDEXED);
-        }
-        if entry.flags.has(Flags::SPARSE) {
-            self.adopted.push(kept.id);
-            self.omit(path, OmissionReason::Sparse, None);
-        } else if entry.flags.has(Flags::AS_INDEXED) {
-            self.left_index.push((path, entry.id));
-            kept.flags = kept.flags.without(Flags::AS_INDEXED);
-        }
-        into.keep(known, kept);
-    }
-
-    /// Remembers an entry of the index that could not be looked at, or in whose place lies
-    /// something that is captured or omitted instead.
-    fn keep_unseen(&mut self, directory: &RelPath, known: &Known<'_>, into: &mut Building<'_>) {
-        let entry = known.entry;
-        if !entry.flags.has(Flags::TRACKED) {
-            return;
-        }
-        let mut kept = entry.clone();
-        kept.flags = kept.flags.with(Flags::ABSENT).with(Flags::UNSEEN);
-        if entry.flags.has(Flags::AS_INDEXED) {
-            self.left_index.push((directory.join(known.name), entry.id));
-            kept.flags = kept.flags.without(Flags::AS_INDEXED);
-        }
-        into.keep(known, kept);
-    }
-}
-
-/// An entry of the cache, and its place in its directory.
-struct Known<'c> {
-    at: usize,
-    name: &'c [u8],
-    entry: &'c CachedEntry,
-}
-
-impl<'c> Known<'c> {
-    fn at(directory: &'c CachedDirectory, at: usize) -> Self {
-        let (name, entry) = directory.entries.get(at);
-        Self { at, name, entry }
-    }
-}
-
-/// A directory that is being read: nothing is copied while it is found as the cache has it.
-struct Building<'c> {
-    known: Option<&'c Arc<CachedDirectory>>,
-    /// How many entries and children, from the first on, are as the cache has them.
-    same_entries: usize,
-    same_children: usize,
-    is_absent: bool,
-    mode: u32,
-    /// From the first difference on, all of it.
-    own: Option<CachedDirectory>,
-    /// The names that are neither an entry nor a child.
-    others: NameList,
-}
-
-impl<'c> Building<'c> {
-    fn new(known: Option<&'c Arc<CachedDirectory>>, is_absent: bool, mode: u32) -> Self {
-        Self {
-            known,
-            same_entries: 0,
-            same_children: 0,
-            is_absent,
-            mode,
-            own: None,
-            others: NameList::default(),
-        }
-    }
-
-    fn own(&mut self) -> &mut CachedDirectory {
-        self.own.get_or_insert_with(|| {
-            let mut own = CachedDirectory::default();
-            if let Some(known) = self.known {
-                own.entries.begin_as(&known.entries, self.same_entries);
-                own.children.begin_as(&known.children, self.same_children);
-            }
-            own
-        })
-    }
-
-    /// Adds an entry of the cache, as it is or changed.
-    fn keep(&mut self, known: &Known<'_>, entry: CachedEntry) {
-        if self.own.is_none() && known.at == self.same_entries && *known.entry == entry {
-            self.same_entries += 1;
-        } else {
-            self.push(known.name, entry);
-        }
-    }
-
-    /// Adds an entry of the cache as it is.
-    fn keep_as_it_is(&mut self, known: &Known<'_>) {
-        if self.own.is_none() && known.at == self.same_entries {
-            self.same_entries += 1;
-        } else {
-            self.push(known.name, known.entry.clone());
-        }
-    }
-
-    fn push(&mut self, name: &[u8], entry: CachedEntry) {
-        self.own().entries.push(name, entry);
-    }
-
-    fn child(&mut self, name: &[u8]) {
-        let is_same = self.own.is_none()
-            && self.known.is_some_and(|known| {
-                let at = self.same_children;
-                at < known.children.len() && known.children.get(at) == name
-            });
-        if is_same {
-            self.same_children += 1;
-        } else {
-            self.own().children.push(name);
-        }
-    }
-
-    /// The directory: the cache's own if nothing differs. `times` prove later that no name in it
-    /// changed.
-    fn finish(mut self, times: Option<&Stat>) -> Arc<CachedDirectory> {
-        let listed = times.map(|stat| {
-            let EntryStat {
-                mtime_ns,
-                ctime_ns,
-                inode,
-                ..
-            } = EntryStat::of(stat);
-            Listed {
-                inode,
-                mtime_ns,
-                ctime_ns,
-                others: std::mem::take(&mut self.others),
-            }
-        });
-        if let Some(known) = self.known
-            && self.own.is_none()
-            && self.same_entries == known.entries.len()
-            && self.same_children == known.children.len()
-            && self.mode == known.mode
-            && self.is_absent == known.is_absent
-            && listed == known.listed
-        {
-            return Arc::clone(known);
-        }
-        let (mode, is_absent) = (self.mode, self.is_absent);
-        let mut own = std::mem::take(self.own());
-        own.entries.shrink();
-        (own.mode, own.is_absent, own.listed) = (mode, is_absent, listed);
-        Arc::new(own)
     }
 }
 
@@ -673,23 +406,54 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl<R: Rules> Walker<'_, R> {
-    fn work(&self) -> Found {
-        let mut found = Found::default();
-        while let Some(job) = self.next() {
-            let turn = Turn { walker: self };
-            let result = self.visit(&job, &mut found);
-            let mut queue = lock(&self.queue);
-            match result {
-                Ok(jobs) => queue.jobs.extend(jobs),
-                Err(error) => {
-                    queue.failure.get_or_insert(error);
-                    self.is_stopping.store(true, Ordering::Relaxed);
+    /// Reads all directories, with the help of other threads as soon as there is enough to do.
+    fn run(&self) -> Found {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = cores.max(MIN_THREADS);
+        let seam = Seam::of_this_thread();
+        let work = || {
+            seam.enter();
+            let mut found = Found::default();
+            while let Some(job) = self.next() {
+                self.take(&job, &mut found);
+            }
+            found
+        };
+        std::thread::scope(|scope| {
+            let mut helpers = Vec::new();
+            let mut found = Found::default();
+            while let Some(job) = self.next() {
+                if helpers.is_empty() && lock(&self.queue).jobs.len() >= MIN_SHARED_JOBS {
+                    // A machine that gives fewer threads gets its walk all the same.
+                    helpers.extend((1..threads).map_while(|_| {
+                        let helper = std::thread::Builder::new();
+                        helper.spawn_scoped(scope, work).ok()
+                    }));
+                }
+                self.take(&job, &mut found);
+            }
+            for helper in helpers {
+                match helper.join() {
+                    Ok(part) => found.absorb(part),
+                    Err(panic) => std::panic::resume_unwind(panic),
                 }
             }
-            drop(queue);
-            drop(turn);
+            found
+        })
+    }
+
+    /// Does a job, and leaves those that it brings up to whoever is free.
+    fn take(&self, job: &Job<R::Scope>, found: &mut Found) {
+        let _turn = Turn { walker: self };
+        let result = self.visit(job, found);
+        let mut queue = lock(&self.queue);
+        match result {
+            Ok(jobs) => queue.jobs.extend(jobs),
+            Err(error) => {
+                queue.failure.get_or_insert(error);
+                self.is_stopping.store(true, Ordering::Relaxed);
+            }
         }
-        found
     }
 
     /// The next directory to read; `None` once nobody can find another.
@@ -729,6 +493,7 @@ impl<R: Rules> Walker<'_, R> {
         }
         for _ in 0..TRIES {
             let Some(fd) = self.open(job, found)? else {
+                found.gone.push(job.path.clone());
                 return Ok(Vec::new());
             };
             let mut part = Found::default();
@@ -744,64 +509,61 @@ impl<R: Rules> Walker<'_, R> {
             self.report(part.looked_at);
             self.admit(&directory)?;
             found.absorb(part);
-            found.directories.insert(job.path.clone(), directory);
+            let known = self.options.cache.directories.get(&job.path);
+            if known.is_none_or(|known| !Arc::ptr_eq(known, &directory)) {
+                found.directories.insert(job.path.clone(), directory);
+            }
+            if self.options.only.is_some() && matches!(job.extent, Extent::Whole) {
+                found.anew.push(job.path.clone());
+            }
             return Ok(jobs);
         }
         found.omit(job.path.clone(), OmissionReason::Unstable, None);
+        found.gone.push(job.path.clone());
         Ok(Vec::new())
     }
 
     /// Reads an open directory; `None` if it was removed meanwhile.
-    #[expect(clippy::type_complexity, reason = "a directory, and the jobs below it")]
     fn read(
         &self,
         job: &Job<R::Scope>,
         fd: &OwnedFd,
         found: &mut Found,
-    ) -> Result<Option<(Arc<CachedDirectory>, Vec<Job<R::Scope>>)>, SnapshotError> {
+    ) -> Result<Option<Read<R::Scope>>, SnapshotError> {
+        if let Some(watch) = self.options.watch {
+            // Before anything is looked at, so that no change falls between the look and the watch.
+            watch.add(&job.path, fd.as_fd());
+        }
         let cached = self.options.cache.directories.get(&job.path);
         // Before the look, and that before the list: what changes after it has a later time.
         let looked_ns = self.clock.now_ns();
         let stat = root::fstat(fd).map_err(|e| self.unreadable(&job.path, "look at", e))?;
         let times = EntryStat::of(&stat);
-        let names = match cached.and_then(|cached| cached.names_at(&times)) {
-            Some(names) if self.clock.keeps_directory_times => names,
+        let others = cached.and_then(|cached| cached.others_at(&times));
+        let others = others.filter(|_| self.clock.keeps_directory_times);
+        let mut directory = Building::new(cached, false, stat.permissions());
+        let reader = Reader {
+            walker: self,
+            job,
+            fd: fd.as_fd(),
+            cached,
+        };
+        let there = cached.filter(|cached| !cached.is_absent);
+        if let (Extent::Part(Look::Names(names)), Some(cached)) = (&job.extent, there) {
+            let jobs = reader.some(cached, names, others, &mut directory, found)?;
+            // What proved the names that it had before still proves them; nothing proves new ones, as
+            // others may have come since the journal was asked.
+            return Ok(Some((directory.finish(others.map(|_| &stat)), jobs)));
+        }
+        let jobs = match (cached, others) {
+            (Some(cached), Some(others)) => reader.known(cached, others, &mut directory, found)?,
             _ => match list(fd) {
-                Ok(names) => names,
+                Ok(names) => reader.listed(&names, &mut directory, found)?,
                 // What the kernel says of a directory that was removed while it is open.
                 Err(Errno::NOENT) if !job.path.is_root() => return Ok(None),
                 Err(errno) => return Err(self.unreadable(&job.path, "list", errno)),
             },
         };
-        let scope = self
-            .rules
-            .enter(job.above.as_ref(), &job.path, fd.as_fd(), &names)?;
-        found.looked_at += names.len() as u64;
-
-        let mut directory = Building::new(cached, false, stat.permissions());
-        let mut jobs = Vec::new();
-        let known = cached.map_or(0, |cached| cached.entries.len());
-        let known = (0..known).filter_map(|at| Some(Known::at(cached?, at)));
-        let mut known = known.peekable();
-        for name in names.iter() {
-            if self.is_stopping.load(Ordering::Relaxed) {
-                break;
-            }
-            while let Some(gone) = known.next_if(|known| known.name < name) {
-                found.keep_absent(self.options.cache, &job.path, &gone, &mut directory);
-            }
-            let visit = Visit {
-                job,
-                fd: fd.as_fd(),
-                scope: &scope,
-                name,
-                known: known.next_if(|known| known.name == name),
-            };
-            self.entry(&visit, found, &mut directory, &mut jobs)?;
-        }
-        for gone in known {
-            found.keep_absent(self.options.cache, &job.path, &gone, &mut directory);
-        }
         let is_proof = self.clock.keeps_directory_times && !is_racy(&times, looked_ns);
         Ok(Some((directory.finish(is_proof.then_some(&stat)), jobs)))
     }
@@ -925,11 +687,11 @@ impl<R: Rules> Walker<'_, R> {
             return Ok(());
         }
         let path = visit.path();
-        if area::is_private_name(visit.name) && !self.tracked.contains(&path) {
+        if area::is_private_name(visit.name) && !self.is_tracked(&path) {
             visit.omit(OmissionReason::Excluded, None, found, directory);
             return Ok(());
         }
-        if !self.tracked.contains(&path)
+        if !self.is_tracked(&path)
             && let Verdict::Omit(reason) = self.rules.judge(visit.scope, &path, true)?
         {
             visit.omit(reason, None, found, directory);
@@ -937,12 +699,69 @@ impl<R: Rules> Walker<'_, R> {
         }
         visit.keep_unseen(found, directory);
         directory.child(visit.name);
-        jobs.push(Job {
-            path,
-            depth: visit.job.depth + 1,
-            above: Some(visit.scope.clone()),
-        });
+        if let Some(extent) = self.extent_of(&visit.job.extent, &path) {
+            jobs.push(Job {
+                path,
+                depth: visit.job.depth + 1,
+                above: Some(visit.scope.clone()),
+                extent,
+            });
+        }
         Ok(())
+    }
+
+    /// How much to look at of the directory `path`, found in one of which `above` is looked at;
+    /// `None` if it has its job already.
+    fn extent_of(&self, above: &Extent, path: &RelPath) -> Option<Extent> {
+        let (Some(journal), Extent::Part(_)) = (self.options.only, above) else {
+            return Some(Extent::Whole);
+        };
+        let known = self.options.cache.directories.get(path);
+        if !journal.watch.is_watching(path) || known.is_none_or(|known| known.is_absent) {
+            return Some(Extent::Whole);
+        }
+        // Its own permissions may be what changed.
+        let is_pending = journal.pending.contains_key(path);
+        (!is_pending).then(|| Extent::Part(Look::Names(BTreeSet::new())))
+    }
+
+    /// Whether the index has a path at any depth below the directory.
+    fn is_tracked(&self, path: &RelPath) -> bool {
+        let directories = &self.options.cache.directories;
+        if self.above_absent.contains(path) {
+            return true;
+        }
+        let Some(directory) = directories.get(path) else {
+            return false;
+        };
+        if directory.has_tracked() {
+            return true;
+        }
+        let mut known = lock(&self.tracked);
+        let mut asked = vec![path.clone()];
+        let mut at = 0;
+        let mut is_tracked = false;
+        while let Some(path) = asked.get(at) {
+            match known.get(path) {
+                Some(true) => is_tracked = true,
+                Some(false) => {}
+                None => {
+                    if let Some(directory) = directories.get(path) {
+                        is_tracked = directory.has_tracked();
+                        let below: Vec<RelPath> =
+                            directory.children.iter().map(|n| path.join(n)).collect();
+                        asked.extend(below);
+                    }
+                }
+            }
+            if is_tracked {
+                known.insert(asked.swap_remove(0), true);
+                return true;
+            }
+            at += 1;
+        }
+        known.extend(asked.into_iter().map(|path| (path, false)));
+        false
     }
 
     /// Captures or omits a file or link; false if something of another kind was there at a second
@@ -974,11 +793,21 @@ impl<R: Rules> Walker<'_, R> {
                 return Ok(true);
             }
         }
+        if let Some(watch) = self.options.watch
+            && stat.links > 1
+            && !is_link
+        {
+            // It can be written by a name that nobody watches.
+            watch.always_look_at(&visit.job.path, visit.name);
+        }
         let interrupt = self.options.interrupt;
         let (mut looked_ns, mut again) = (looked_ns, None);
-        if self
-            .clock
-            .settle(&EntryStat::of(stat), looked_ns, interrupt)
+        // A journal tells of what is written behind an unchanged time.
+        let is_settling = self.options.watch.is_none();
+        if is_settling
+            && self
+                .clock
+                .settle(&EntryStat::of(stat), looked_ns, interrupt)
         {
             looked_ns = self.clock.now_ns();
             again = root::lstat_at(visit.fd, visit.name).ok();
@@ -1136,6 +965,164 @@ impl<R: Rules> Walker<'_, R> {
     }
 }
 
+/// A directory that was read, and the jobs of those in it.
+type Read<S> = (Arc<CachedDirectory>, Vec<Job<S>>);
+
+/// A directory that is open, and what the cache has of it.
+struct Reader<'w, 'a, R: Rules> {
+    walker: &'w Walker<'a, R>,
+    job: &'w Job<R::Scope>,
+    fd: BorrowedFd<'w>,
+    cached: Option<&'w Arc<CachedDirectory>>,
+}
+
+impl<'w, R: Rules> Reader<'w, '_, R> {
+    /// Looks at all of `names`, which were listed.
+    fn listed(
+        &self,
+        names: &NameList,
+        directory: &mut Building<'w>,
+        found: &mut Found,
+    ) -> Result<Vec<Job<R::Scope>>, SnapshotError> {
+        let scope = self.enter(&|name| names.contains(name))?;
+        self.each(names.iter(), &scope, directory, found)
+    }
+
+    /// Looks at all that the cache has in the directory, and at `others`: nothing else is there.
+    fn known(
+        &self,
+        cached: &CachedDirectory,
+        others: &NameList,
+        directory: &mut Building<'w>,
+        found: &mut Found,
+    ) -> Result<Vec<Job<R::Scope>>, SnapshotError> {
+        let scope = self.enter(&|name| cached.may_have(name))?;
+        if cached.children.is_empty() && others.is_empty() {
+            return self.each(cached.names_on_disk(), &scope, directory, found);
+        }
+        let names = merged(
+            cached.names_on_disk(),
+            cached.children.iter(),
+            others.iter(),
+        );
+        self.each(names, &scope, directory, found)
+    }
+
+    fn each<'n>(
+        &self,
+        names: impl Iterator<Item = &'n [u8]>,
+        scope: &Arc<R::Scope>,
+        directory: &mut Building<'w>,
+        found: &mut Found,
+    ) -> Result<Vec<Job<R::Scope>>, SnapshotError> {
+        let (walker, job) = (self.walker, self.job);
+        let mut jobs = Vec::new();
+        let known = self.cached.map_or(0, |cached| cached.entries.len());
+        let known = (0..known).filter_map(|at| Some(Known::at(self.cached?, at)));
+        let mut known = known.peekable();
+        for name in names {
+            if walker.is_stopping.load(Ordering::Relaxed) {
+                break;
+            }
+            while let Some(gone) = known.next_if(|known| known.name < name) {
+                found.keep_absent(walker.options.cache, &job.path, &gone, directory);
+            }
+            let known = known.next_if(|known| known.name == name);
+            self.one(name, known, scope, directory, found, &mut jobs)?;
+        }
+        for gone in known {
+            found.keep_absent(walker.options.cache, &job.path, &gone, directory);
+        }
+        Ok(jobs)
+    }
+
+    /// Looks at `names` alone; all else is as the cache has it, and `others` if they are known.
+    fn some(
+        &self,
+        cached: &CachedDirectory,
+        names: &BTreeSet<Vec<u8>>,
+        others: Option<&NameList>,
+        directory: &mut Building<'w>,
+        found: &mut Found,
+    ) -> Result<Vec<Job<R::Scope>>, SnapshotError> {
+        let scope = self.enter(&|name| names.contains(name) || cached.may_have(name))?;
+        let no_others = NameList::default();
+        let others = others.unwrap_or(&no_others);
+        let mut jobs = Vec::new();
+        let known = self.cached.map_or(0, |cached| cached.entries.len());
+        let known = (0..known).filter_map(|at| Some(Known::at(self.cached?, at)));
+        let mut known = known.peekable();
+        let all = merged(
+            cached.entries.iter().map(|(name, _)| name),
+            cached.children.iter(),
+            merged(
+                others.iter(),
+                names.iter().map(Vec::as_slice),
+                std::iter::empty(),
+            ),
+        );
+        for name in all {
+            let known = known.next_if(|known| known.name == name);
+            if names.contains(name) {
+                self.one(name, known, &scope, directory, found, &mut jobs)?;
+                continue;
+            }
+            if let Some(known) = &known {
+                directory.keep_as_it_is(known);
+            }
+            if cached.children.contains(name) {
+                directory.child(name);
+            }
+            if others.contains(name) {
+                directory.others.push(name);
+            }
+        }
+        Ok(jobs)
+    }
+
+    fn one(
+        &self,
+        name: &[u8],
+        known: Option<Known<'w>>,
+        scope: &Arc<R::Scope>,
+        directory: &mut Building<'w>,
+        found: &mut Found,
+        jobs: &mut Vec<Job<R::Scope>>,
+    ) -> Result<(), SnapshotError> {
+        found.looked_at += 1;
+        let visit = Visit {
+            job: self.job,
+            fd: self.fd,
+            scope,
+            name,
+            known,
+        };
+        self.walker.entry(&visit, found, directory, jobs)
+    }
+
+    fn enter(&self, has: &dyn Fn(&[u8]) -> bool) -> Result<Arc<R::Scope>, SnapshotError> {
+        let (rules, job) = (self.walker.rules, self.job);
+        rules.enter(job.above.as_ref(), &job.path, has)
+    }
+}
+
+/// The names of sorted sequences, in order and each once.
+fn merged<'n>(
+    a: impl Iterator<Item = &'n [u8]>,
+    b: impl Iterator<Item = &'n [u8]>,
+    c: impl Iterator<Item = &'n [u8]>,
+) -> impl Iterator<Item = &'n [u8]> {
+    let (mut a, mut b, mut c) = (a.peekable(), b.peekable(), c.peekable());
+    std::iter::from_fn(move || {
+        let heads = [a.peek(), b.peek(), c.peek()];
+        let next = heads.into_iter().flatten().copied().min()?;
+        a.next_if_eq(&next);
+        b.next_if_eq(&next);
+        c.next_if_eq(&next);
+        Some(next)
+    })
+}
+
 /// A path for a message, cut where nobody reads on.
 fn shortened(path: &RelPath) -> String {
     let text = path.to_string();
@@ -1243,6 +1230,9 @@ mod tests {
         fn walk(&self) -> Walked {
             let options = WalkOptions {
                 cache: &StatCache::default(),
+                absent: &BTreeSet::new(),
+                only: None,
+                watch: None,
                 max_untracked_file_bytes: 0,
                 max_files: 0,
                 interrupt: &Interrupt::never(),
@@ -1259,8 +1249,7 @@ mod tests {
             &self,
             _above: Option<&Arc<()>>,
             path: &RelPath,
-            _fd: BorrowedFd<'_>,
-            _names: &NameList,
+            _has: &dyn Fn(&[u8]) -> bool,
         ) -> Result<Arc<()>, SnapshotError> {
             let mut on_enter = lock(&self.on_enter);
             if let Some((_, happen)) = on_enter.take_if(|(at, _)| at.as_bytes() == path.as_bytes())
@@ -1326,7 +1315,7 @@ mod tests {
             }),
         )));
         let walked = stage.walk();
-        assert!(!walked.directories.contains_key(&path("d")));
+        assert!(!walked.delta.directories.contains_key(&path("d")));
         assert!(walked.omissions.is_empty(), "it is known to be gone");
     }
 
@@ -1346,7 +1335,7 @@ mod tests {
             }),
         )));
         let walked = stage.walk();
-        let d = &walked.directories[&path("d")];
+        let d = &walked.delta.directories[&path("d")];
         let names: Vec<&[u8]> = d.entries.iter().map(|(name, _)| name).collect();
         assert_eq!(names, [b"new"]);
     }

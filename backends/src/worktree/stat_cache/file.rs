@@ -4,7 +4,7 @@
 //! whole cache again, so it appends a frame with the directories that changed. Once the frames after
 //! the base are larger than the base, the file is written anew.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags};
 use serde::ser::{SerializeSeq as _, Serializer};
 use serde::{Deserialize, Serialize};
 
-use super::{CachedDirectory, CachedRules, Directories, IndexStamp, StatCache, Submodule};
+use super::{CachedDirectory, CachedRules, IndexStamp, StatCache, Submodule};
 use crate::codec::{Format, TooLong};
 use crate::error::PathError;
 use crate::path::RelPath;
@@ -32,10 +32,10 @@ struct Origin {
 }
 
 /// What a file has of a cache.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct OnDisk {
-    /// The directories as the file has them.
-    directories: Directories,
+    /// The directories of the cache that the file has not, or otherwise.
+    changed: BTreeSet<RelPath>,
     /// The file; `None`: there is none that can be gone on with.
     file: Option<Extent>,
 }
@@ -44,8 +44,36 @@ pub(crate) struct OnDisk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Extent {
     file: (u64, u64),
+    /// When it was last written, in nanoseconds since the Unix epoch: an inode can be used again.
+    changed_ns: i128,
     base_bytes: u64,
     bytes: u64,
+}
+
+impl OnDisk {
+    /// Notes directories of the cache that were changed or removed.
+    pub(crate) fn note_changed(&mut self, paths: impl IntoIterator<Item = RelPath>) {
+        self.changed.extend(paths);
+    }
+
+    /// Whether the file at `path` still is the one that this describes.
+    pub(crate) fn is_current(&self, path: &Path) -> bool {
+        let (Some(known), Ok(found)) = (self.file, std::fs::symlink_metadata(path)) else {
+            return false;
+        };
+        known == Extent::of(&found, known.base_bytes)
+    }
+}
+
+impl Extent {
+    fn of(found: &std::fs::Metadata, base_bytes: u64) -> Self {
+        Self {
+            file: (found.dev(), found.ino()),
+            changed_ns: i128::from(found.ctime()) * 1_000_000_000 + i128::from(found.ctime_nsec()),
+            base_bytes,
+            bytes: found.len(),
+        }
+    }
 }
 
 /// The first frame of a file has all directories; each later one has those that changed.
@@ -192,70 +220,58 @@ fn read(path: &Path, workspace: Identity) -> Option<(StatCache, OnDisk)> {
     io::Read::read_to_end(&mut io::Read::take(file, MAX_BYTES), &mut bytes).ok()?;
     let (cache, base_bytes, whole) = decode(&bytes, &Origin::of(workspace)?)?;
     let on_disk = OnDisk {
-        directories: cache.directories.clone(),
+        changed: BTreeSet::new(),
         // After a frame that was cut short nothing can be appended.
-        file: (whole == bytes.len() as u64).then_some(Extent {
-            file: (meta.dev(), meta.ino()),
-            base_bytes,
-            bytes: whole,
-        }),
+        file: (whole == meta.len()).then(|| Extent::of(&meta, base_bytes)),
     };
     Some((cache, on_disk))
 }
 
 /// Writes what `cache` has and `on_disk` has not to the file at `path`, or all of it to a new one.
-/// Answers with what is on disk then.
+/// Tells in `on_disk` what is on disk then.
 ///
 /// It is not synced: after a power cut the file is whole, old or useless, and a useless one is built
 /// anew.
 pub(crate) fn save(
     cache: &StatCache,
-    on_disk: OnDisk,
+    on_disk: &mut OnDisk,
     path: &Path,
     workspace: Identity,
-) -> Result<OnDisk, PathError> {
+) -> Result<(), PathError> {
+    let OnDisk { changed, file } = std::mem::take(on_disk);
     let Some(origin) = Origin::of(workspace) else {
-        return Ok(OnDisk::default());
+        return Ok(());
     };
-    let extent = match on_disk.file {
-        Some(extent) => append(cache, &on_disk.directories, &origin, path, extent)?,
+    let appended = match file {
+        Some(extent) => append(cache, &changed, &origin, path, extent)?,
         None => None,
     };
-    let file = match extent {
+    on_disk.file = match appended {
         Some(extent) => Some(extent),
         None => replace(cache, &origin, path)?,
     };
-    Ok(OnDisk {
-        directories: cache.directories.clone(),
-        file,
-    })
+    Ok(())
 }
 
 /// Adds a frame to the file; `None` if it is better written anew.
 fn append(
     cache: &StatCache,
-    before: &Directories,
+    changed: &BTreeSet<RelPath>,
     origin: &Origin,
     path: &Path,
     extent: Extent,
 ) -> Result<Option<Extent>, PathError> {
-    let changed: Vec<(&RelPath, &CachedDirectory)> = cache
-        .directories
-        .iter()
-        .filter(|(path, now)| {
-            let before = before.get(*path);
-            before.is_none_or(|before| !Arc::ptr_eq(before, now) && before != *now)
-        })
-        .map(|(path, directory)| (path, &**directory))
-        .collect();
-    if changed.len() > cache.directories.len() / 2 {
+    let (mut now, mut removed) = (Vec::new(), Vec::new());
+    for path in changed {
+        match cache.directories.get(path) {
+            Some(directory) => now.push((path, &**directory)),
+            None => removed.push(path),
+        }
+    }
+    if now.len() > cache.directories.len() / 2 {
         return Ok(None);
     }
-    let removed: Vec<&RelPath> = before
-        .keys()
-        .filter(|path| !cache.directories.contains_key(*path))
-        .collect();
-    let Ok(frame) = encode(origin, cache, &changed, &removed) else {
+    let Ok(frame) = encode(origin, cache, &now, &removed) else {
         return Ok(None);
     };
     let bytes = extent.bytes + frame.len() as u64;
@@ -266,14 +282,14 @@ fn append(
     let Ok(file) = rustix::fs::open(path, flags, Mode::empty()).map(File::from) else {
         return Ok(None);
     };
-    let meta = file.metadata().map_err(PathError::at("look at", path))?;
-    if (meta.dev(), meta.ino()) != extent.file || meta.len() != extent.bytes {
+    let look_at = || file.metadata().map_err(PathError::at("look at", path));
+    if Extent::of(&look_at()?, extent.base_bytes) != extent {
         return Ok(None);
     }
     faults::before()
         .and_then(|()| file.write_all_at(&frame, extent.bytes))
         .map_err(PathError::at("write", path))?;
-    Ok(Some(Extent { bytes, ..extent }))
+    Ok(Some(Extent::of(&look_at()?, extent.base_bytes)))
 }
 
 /// Writes the file anew; `None` if nobody would read one so long.
@@ -287,12 +303,8 @@ fn replace(cache: &StatCache, origin: &Origin, path: &Path) -> Result<Option<Ext
         return Ok(None);
     };
     durable::replace_unsynced(path, &bytes)?;
-    let meta = std::fs::symlink_metadata(path).map_err(PathError::at("look at", path))?;
-    Ok(Some(Extent {
-        file: (meta.dev(), meta.ino()),
-        base_bytes: bytes.len() as u64,
-        bytes: bytes.len() as u64,
-    }))
+    let found = std::fs::symlink_metadata(path).map_err(PathError::at("look at", path))?;
+    Ok(Some(Extent::of(&found, bytes.len() as u64)))
 }
 
 #[cfg(test)]
@@ -352,6 +364,21 @@ mod tests {
     fn whole(cache: &StatCache) -> Vec<u8> {
         let all: Vec<_> = cache.directories.iter().map(|(p, d)| (p, &**d)).collect();
         encode(&origin(), cache, &all, &[]).expect("it is short")
+    }
+
+    /// Writes all that may differ.
+    fn write(cache: &StatCache, mut on_disk: OnDisk, file: &Path) -> OnDisk {
+        let known = load(file, HERE).0.directories.into_keys();
+        on_disk.note_changed(
+            known
+                .chain(cache.directories.keys().cloned())
+                .filter(|path| {
+                    load(file, HERE).0.directories.get(path) != cache.directories.get(path)
+                }),
+        );
+        save(cache, &mut on_disk, file, HERE).unwrap();
+        assert!(on_disk.is_current(file));
+        on_disk
     }
 
     fn read_back(bytes: &[u8]) -> Option<StatCache> {
@@ -420,7 +447,7 @@ mod tests {
     fn a_change_is_appended_and_a_torn_one_leaves_what_was_before() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("cache");
-        let on_disk = save(&cache(), OnDisk::default(), &file, HERE).unwrap();
+        let on_disk = write(&cache(), OnDisk::default(), &file);
         let base = std::fs::read(&file).unwrap();
 
         let mut changed = cache();
@@ -428,7 +455,7 @@ mod tests {
             .directories
             .insert(path("a"), directory(b"in a", 100));
         changed.directories.remove(&path("b"));
-        let on_disk = save(&changed, on_disk, &file, HERE).unwrap();
+        let on_disk = write(&changed, on_disk, &file);
         let appended = std::fs::read(&file).unwrap();
         assert!(appended.starts_with(&base) && appended.len() > base.len());
         assert_eq!(load(&file, HERE).0.directories, changed.directories);
@@ -441,7 +468,8 @@ mod tests {
         }
 
         // It is torn, and not what was loaded: it is written anew.
-        save(&changed, on_disk, &file, HERE).unwrap();
+        assert!(!on_disk.is_current(&file));
+        write(&changed, on_disk, &file);
         assert_eq!(load(&file, HERE).0.directories, changed.directories);
     }
 
@@ -451,7 +479,7 @@ mod tests {
         let file = home.path().join("cache");
         rustix::fs::mkfifoat(rustix::fs::CWD, &file, Mode::RUSR | Mode::WUSR).unwrap();
         assert!(load(&file, HERE).0.directories.is_empty());
-        save(&cache(), OnDisk::default(), &file, HERE).unwrap();
+        write(&cache(), OnDisk::default(), &file);
         assert_eq!(load(&file, HERE).0.directories, cache().directories);
     }
 
@@ -459,14 +487,14 @@ mod tests {
     fn a_file_that_is_mostly_changes_is_written_anew() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("cache");
-        let mut on_disk = save(&cache(), OnDisk::default(), &file, HERE).unwrap();
+        let mut on_disk = write(&cache(), OnDisk::default(), &file);
         let base = std::fs::metadata(&file).unwrap().len();
         for size in 0..50 {
             let mut changed = cache();
             changed
                 .directories
                 .insert(path("a"), directory(b"in a", size));
-            on_disk = save(&changed, on_disk, &file, HERE).unwrap();
+            on_disk = write(&changed, on_disk, &file);
             assert!(std::fs::metadata(&file).unwrap().len() <= 2 * base);
             assert_eq!(load(&file, HERE).0.directories, changed.directories);
         }
@@ -593,10 +621,10 @@ mod tests {
         fn any_change_is_read_back(before in any_cache(), after in any_cache()) {
             let home = tempfile::tempdir().unwrap();
             let file = home.path().join("cache");
-            let on_disk = save(&before, OnDisk::default(), &file, HERE).unwrap();
-            let on_disk = save(&after, on_disk, &file, HERE).unwrap();
+            let on_disk = write(&before, OnDisk::default(), &file);
+            let on_disk = write(&after, on_disk, &file);
             prop_assert_eq!(&load(&file, HERE).0, &after);
-            save(&before, on_disk, &file, HERE).unwrap();
+            write(&before, on_disk, &file);
             prop_assert_eq!(load(&file, HERE).0, before);
         }
     }

@@ -53,22 +53,6 @@ impl NameList {
         names
     }
 
-    /// The names of some sorted sequences.
-    pub(crate) fn merged<const N: usize>(sequences: [&mut dyn Iterator<Item = &[u8]>; N]) -> Self {
-        let mut names = Self::default();
-        let mut sequences = sequences.map(Iterator::peekable);
-        loop {
-            let heads = sequences.iter_mut().filter_map(|s| s.peek().copied());
-            let Some(next) = heads.min() else {
-                return names;
-            };
-            names.push(next);
-            for sequence in &mut sequences {
-                sequence.next_if_eq(&next);
-            }
-        }
-    }
-
     /// Whether every name lies in the bytes, in order.
     pub(super) fn is_sound(&self) -> bool {
         is_sound(&self.bytes.0, self.ends.iter().copied())

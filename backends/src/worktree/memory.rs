@@ -1,0 +1,368 @@
+//! What stays in memory between the captures of a workspace, so that the next one need not read it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::io::Errno;
+
+use crate::path::RelPath;
+use crate::search::{Search, WalkReason};
+use crate::workspace::{Identity, LockedWorkspace};
+use crate::worktree::root::Root;
+use crate::worktree::stat_cache::{self, Delta, Directories, OnDisk, StatCache};
+use crate::worktree::tally::Tally;
+use crate::worktree::walk::{Journal, Omissions};
+use crate::worktree::watch::{Look, Pending, Watch};
+
+/// What a workspace remembers, by the file that would otherwise be read.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    remembered: Mutex<HashMap<&'static str, Remembered>>,
+}
+
+/// What one capture leaves to the next.
+#[derive(Clone, Debug)]
+struct Remembered {
+    identity: Identity,
+    cache: Arc<StatCache>,
+    on_disk: OnDisk,
+    absent: BTreeSet<RelPath>,
+    tally: Tally,
+    kept: Option<Kept>,
+}
+
+/// A journal of what changes after a capture, and what that capture went by.
+#[derive(Clone, Debug)]
+struct Kept {
+    watch: Arc<Watch>,
+    omissions: Omissions,
+    basis: Basis,
+    result: Vec<u8>,
+}
+
+/// By what a capture decides which paths belong to it. Another one decides the same for all that is
+/// unchanged if its basis is equal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Basis {
+    /// The rules, in any form that is the same for the same rules alone.
+    pub(crate) rules: Vec<u8>,
+    /// The names of files that hold rules.
+    pub(crate) rule_files: &'static [&'static [u8]],
+}
+
+/// What a capture starts from.
+#[derive(Debug)]
+pub(crate) struct Base {
+    file: &'static str,
+    identity: Identity,
+    /// What the last capture saw.
+    pub(crate) cache: StatCache,
+    /// Those of its directories that were not there.
+    pub(crate) absent: BTreeSet<RelPath>,
+    on_disk: OnDisk,
+    tally: Option<Tally>,
+    kept: Option<Kept>,
+    why_not_kept: WalkReason,
+    /// Directories that the cache has not as the last capture left them.
+    pub(crate) revised: BTreeSet<RelPath>,
+}
+
+/// Where a capture looks.
+#[derive(Debug)]
+pub(crate) struct Scope {
+    watch: Option<Arc<Watch>>,
+    only: Option<(Pending, Omissions)>,
+    basis: Option<Basis>,
+    /// What is said of it.
+    pub(crate) search: Search,
+}
+
+/// What a capture leaves to the next one, once it is published.
+#[derive(Debug)]
+pub(crate) struct Closing {
+    file: &'static str,
+    remembered: Remembered,
+    is_changed: bool,
+}
+
+/// Whether a capture is going to be published, and so takes what is remembered for its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Takes,
+    Borrows,
+}
+
+impl Memory {
+    /// What is known from the last capture: from memory, if `file` in the store of `workspace` is the
+    /// one that goes with it, else from that.
+    pub(crate) fn base(
+        &self,
+        workspace: &LockedWorkspace,
+        identity: Identity,
+        file: &'static str,
+        usage: Use,
+    ) -> Base {
+        let path = workspace.store_path().join(file);
+        let mut held = self
+            .remembered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let remembered = match usage {
+            Use::Takes => held.remove(file),
+            Use::Borrows => held.get(file).cloned(),
+        };
+        drop(held);
+        let had_one = remembered.is_some();
+        let is_current =
+            |known: &Remembered| known.identity == identity && known.on_disk.is_current(&path);
+        if let Some(known) = remembered.filter(is_current) {
+            return Base {
+                file,
+                identity,
+                cache: Arc::unwrap_or_clone(known.cache),
+                absent: known.absent,
+                on_disk: known.on_disk,
+                tally: Some(known.tally),
+                kept: known.kept,
+                why_not_kept: WalkReason::NoJournal,
+                revised: BTreeSet::new(),
+            };
+        }
+        let (cache, on_disk) = stat_cache::load(&path, identity);
+        Base {
+            file,
+            identity,
+            absent: absent_in(&cache.directories),
+            cache,
+            on_disk,
+            tally: None,
+            kept: None,
+            why_not_kept: match had_one {
+                true => WalkReason::CacheReplaced,
+                false => WalkReason::NoJournal,
+            },
+            revised: BTreeSet::new(),
+        }
+    }
+
+    fn keep(&self, file: &'static str, remembered: Remembered) {
+        let mut held = self
+            .remembered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        held.insert(file, remembered);
+    }
+}
+
+impl Base {
+    /// Changes what the cache says, before a walk compares it with the workspace.
+    pub(crate) fn revise<T, E>(
+        &mut self,
+        revise: impl FnOnce(&mut StatCache) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let before = self.cache.directories.clone();
+        let revised = revise(&mut self.cache)?;
+        let now = &self.cache.directories;
+        let differs = |path: &RelPath| match (before.get(path), now.get(path)) {
+            (Some(before), Some(now)) => !Arc::ptr_eq(before, now),
+            _ => true,
+        };
+        let differing = before.keys().chain(now.keys()).filter(|path| differs(path));
+        self.revised.extend(differing.cloned());
+        if !self.revised.is_empty() {
+            self.absent = absent_in(now);
+            self.tally = None;
+        }
+        Ok(revised)
+    }
+
+    /// Decides where to look. With `watches` a journal is kept from here on, for the next capture;
+    /// one that the last capture left is gone by if its basis was the same, and it had one of
+    /// `results`: that alone is what this capture may have to keep although a rule ignores it.
+    pub(crate) fn scope(
+        &self,
+        root: &Root,
+        watches: bool,
+        usage: Use,
+        basis: Basis,
+        results: &[Vec<u8>],
+    ) -> Scope {
+        let walks = |watch, because| Scope {
+            watch,
+            only: None,
+            basis: Some(basis.clone()),
+            search: Search::Walked { because },
+        };
+        if !watches {
+            return walks(None, None);
+        }
+        match self.resume(root, &basis, results) {
+            Ok((watch, pending, omissions)) => Scope {
+                search: Search::Watched {
+                    directories: pending.len() as u64,
+                },
+                watch: Some(watch),
+                only: Some((pending, omissions)),
+                basis: Some(basis),
+            },
+            Err(because) if usage == Use::Borrows => walks(None, Some(because)),
+            Err(because) => match Watch::begin(root) {
+                Ok(watch) => walks(Some(Arc::new(watch)), Some(because)),
+                Err(because) => walks(None, Some(because)),
+            },
+        }
+    }
+
+    fn resume(
+        &self,
+        root: &Root,
+        basis: &Basis,
+        results: &[Vec<u8>],
+    ) -> Result<(Arc<Watch>, Pending, Omissions), WalkReason> {
+        let kept = self.kept.as_ref().ok_or(self.why_not_kept)?;
+        let is_same_result = !results.is_empty() && results.iter().all(|r| *r == kept.result);
+        let mut pending = kept.watch.pending()?;
+        if kept.basis != *basis || !is_same_result || may_change_rules(root, basis, &pending) {
+            return Err(WalkReason::RulesChanged);
+        }
+        for path in &self.revised {
+            if kept.watch.is_watching(path) {
+                pending.insert(path.clone(), Look::All);
+            }
+            // Whether a directory belongs to the capture may depend on what the index has in it.
+            let mut child = path.clone();
+            while let Some(parent) = child.parent() {
+                match pending
+                    .entry(parent.clone())
+                    .or_insert_with(|| Look::Names(BTreeSet::new()))
+                {
+                    Look::All => {}
+                    Look::Names(names) => drop(names.insert(child.name().to_owned())),
+                }
+                child = parent;
+            }
+        }
+        Ok((Arc::clone(&kept.watch), pending, kept.omissions.clone()))
+    }
+
+    /// Ends a capture: what it found is what the next one starts from. `rest` fills in what the
+    /// cache has beside its directories; `result` is what the capture came to.
+    pub(crate) fn close(
+        mut self,
+        scope: Scope,
+        delta: Delta,
+        omissions: Omissions,
+        has_new: bool,
+        result: Vec<u8>,
+    ) -> Closing {
+        let tally = self.tally.take().map(|mut tally| {
+            tally.follow(&self.cache.directories, &delta);
+            tally
+        });
+        let is_changed = has_new || !delta.is_empty() || !self.revised.is_empty();
+        let mut paths = delta.apply(&mut self.cache.directories);
+        for path in &paths {
+            let is_absent = self
+                .cache
+                .directories
+                .get(path)
+                .is_some_and(|d| d.is_absent);
+            match is_absent {
+                true => self.absent.insert(path.clone()),
+                false => self.absent.remove(path),
+            };
+        }
+        paths.extend(self.revised);
+        self.on_disk.note_changed(paths);
+        let tally = tally.unwrap_or_else(|| Tally::of(&self.cache.directories));
+        let kept = scope.watch.zip(scope.basis).map(|(watch, basis)| Kept {
+            watch,
+            omissions,
+            basis,
+            result,
+        });
+        Closing {
+            file: self.file,
+            remembered: Remembered {
+                identity: self.identity,
+                cache: Arc::new(self.cache),
+                on_disk: self.on_disk,
+                absent: self.absent,
+                tally,
+                kept,
+            },
+            is_changed,
+        }
+    }
+}
+
+impl Scope {
+    /// For the walk: who is to be told of directories.
+    pub(crate) fn watch(&self) -> Option<&Watch> {
+        self.watch.as_deref()
+    }
+
+    /// For the walk: where to look.
+    pub(crate) fn only(&self) -> Option<Journal<'_>> {
+        let (pending, omissions) = self.only.as_ref()?;
+        Some(Journal {
+            watch: self.watch()?,
+            pending,
+            omissions,
+        })
+    }
+}
+
+impl Closing {
+    pub(crate) fn cache(&self) -> &Arc<StatCache> {
+        &self.remembered.cache
+    }
+
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.remembered.tally
+    }
+
+    /// Writes the cache and remembers it. To be called when what the cache vouches for is durable.
+    ///
+    /// A cache that cannot be written costs the next capture some time, and nothing else.
+    pub(crate) fn keep(mut self, workspace: &LockedWorkspace) {
+        let path = workspace.store_path().join(self.file);
+        let Remembered {
+            identity,
+            cache,
+            on_disk,
+            ..
+        } = &mut self.remembered;
+        if self.is_changed && stat_cache::save(cache, on_disk, &path, *identity).is_err() {
+            return;
+        }
+        if let Some(kept) = &self.remembered.kept {
+            kept.watch.settle();
+        }
+        workspace.memory().keep(self.file, self.remembered);
+    }
+}
+
+fn absent_in(directories: &Directories) -> BTreeSet<RelPath> {
+    let absent = directories
+        .iter()
+        .filter(|(_, directory)| directory.is_absent);
+    absent.map(|(path, _)| path.clone()).collect()
+}
+
+/// Whether a file with rules may be among what changed: then any path may belong to the capture that
+/// did not, or the reverse.
+fn may_change_rules(root: &Root, basis: &Basis, pending: &Pending) -> bool {
+    let is_there = |directory: &RelPath, name: &[u8]| {
+        !matches!(
+            root.lstat(&directory.join(name)),
+            Err(Errno::NOENT | Errno::NOTDIR)
+        )
+    };
+    basis.rule_files.iter().any(|name| {
+        pending.iter().any(|(directory, look)| match look {
+            Look::Names(names) => names.contains(*name),
+            Look::All => is_there(directory, name),
+        })
+    })
+}

@@ -1,0 +1,72 @@
+//! What a capture found to differ from what the last one saw.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::{CachedDirectory, Directories};
+use crate::path::RelPath;
+
+/// The difference between what two captures saw. What it does not name is as it was, so that a
+/// capture costs what changed, not what is there.
+#[derive(Debug, Default)]
+pub(crate) struct Delta {
+    /// The directories that are new or differ.
+    pub(crate) directories: Directories,
+    /// Those that are no more. The index has no path in them.
+    pub(crate) removed: HashSet<RelPath>,
+}
+
+impl Delta {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.directories.is_empty() && self.removed.is_empty()
+    }
+
+    /// The directory at `path`, after the difference to `before`.
+    pub(crate) fn get<'a>(
+        &'a self,
+        before: &'a Directories,
+        path: &RelPath,
+    ) -> Option<&'a Arc<CachedDirectory>> {
+        match self.directories.get(path) {
+            Some(directory) => Some(directory),
+            None if self.removed.contains(path) => None,
+            None => before.get(path),
+        }
+    }
+
+    /// All directories after the difference to `before`, in no order.
+    pub(crate) fn iter<'a>(
+        &'a self,
+        before: &'a Directories,
+    ) -> impl Iterator<Item = (&'a RelPath, &'a Arc<CachedDirectory>)> {
+        let is_same =
+            |path: &RelPath| !self.directories.contains_key(path) && !self.removed.contains(path);
+        let same = before.iter().filter(move |(path, _)| is_same(path));
+        self.directories.iter().chain(same)
+    }
+
+    /// The directory at `path`, to be changed.
+    pub(crate) fn get_mut<'a>(
+        &'a mut self,
+        before: &Directories,
+        path: &RelPath,
+    ) -> Option<&'a mut CachedDirectory> {
+        if !self.directories.contains_key(path) {
+            let known = Arc::clone(before.get(path).filter(|_| !self.removed.contains(path))?);
+            self.directories.insert(path.clone(), known);
+        }
+        self.directories.get_mut(path).map(Arc::make_mut)
+    }
+
+    /// Brings `directories`, those that the difference is to, up to what was found. Answers with the
+    /// paths of all that differ.
+    pub(crate) fn apply(self, directories: &mut Directories) -> Vec<RelPath> {
+        let mut paths: Vec<RelPath> = self.removed.into_iter().collect();
+        for path in &paths {
+            directories.remove(path);
+        }
+        paths.extend(self.directories.keys().cloned());
+        directories.extend(self.directories);
+        paths
+    }
+}

@@ -1,0 +1,223 @@
+//! What a tree cannot hold, and how much there is, counted from what captures found.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use crate::path::RelPath;
+use crate::tree::{EntryKind, Modes, RECORDED_BITS};
+use crate::worktree::stat_cache::{CachedDirectory, Delta, Directories, Flags};
+
+/// The counts of all directories. They follow a difference at its own cost.
+///
+/// The permission bits that most entries of a kind have are said once, so that under any umask only
+/// the odd ones are listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tally {
+    files: u64,
+    /// How many entries of a kind have which permission bits.
+    counts: [BTreeMap<u32, u64>; 3],
+    /// The permission bits that most of a kind have.
+    usual: [u32; 3],
+    /// The entries that have others.
+    exceptions: BTreeMap<RelPath, u32>,
+    empty_directories: BTreeSet<RelPath>,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            files: 0,
+            counts: Default::default(),
+            usual: DEFAULT_BITS,
+            exceptions: BTreeMap::new(),
+            empty_directories: BTreeSet::new(),
+        }
+    }
+}
+
+impl Tally {
+    /// Counts `directories`.
+    pub(crate) fn of(directories: &Directories) -> Self {
+        let mut tally = Self::default();
+        let delta = Delta::default();
+        for (path, directory) in directories {
+            tally.count(path, directory, true);
+        }
+        tally.list(directories, &delta, true);
+        tally
+    }
+
+    /// Follows from what `before` was counted to what it is with `delta`.
+    pub(crate) fn follow(&mut self, before: &Directories, delta: &Delta) {
+        let were = delta.directories.keys().chain(&delta.removed);
+        for path in were {
+            if let Some(directory) = before.get(path) {
+                self.count(path, directory, false);
+                self.exceptions.remove(path);
+                for (name, _) in directory.entries.iter() {
+                    if !self.exceptions.is_empty() {
+                        self.exceptions.remove(&path.join(name));
+                    }
+                }
+            }
+        }
+        for (path, directory) in &delta.directories {
+            self.count(path, directory, true);
+        }
+        self.list(before, delta, false);
+    }
+
+    /// Files and links that were captured.
+    pub(crate) fn files(&self) -> u64 {
+        self.files
+    }
+
+    /// Directories with nothing captured in them, sorted, the workspace itself left out.
+    pub(crate) fn empty_directories(&self) -> Vec<RelPath> {
+        self.empty_directories.iter().cloned().collect()
+    }
+
+    /// The permission bits.
+    pub(crate) fn modes(&self) -> Modes {
+        let [file, executable, directory] = self.usual;
+        let exceptions = self.exceptions.iter();
+        Modes {
+            file,
+            executable,
+            directory,
+            exceptions: exceptions
+                .map(|(path, mode)| (path.clone(), *mode))
+                .collect(),
+        }
+    }
+
+    /// Adds a directory to the counts, or takes it away.
+    fn count(&mut self, path: &RelPath, directory: &CachedDirectory, is_there: bool) {
+        let mut add = |of: Of, mode: u32| {
+            let counts = &mut self.counts[of as usize];
+            let n = counts.entry(mode).or_default();
+            *n = if is_there {
+                *n + 1
+            } else {
+                n.saturating_sub(1)
+            };
+            if *n == 0 {
+                counts.remove(&mode);
+            }
+        };
+        let mut files = 0;
+        for (_, entry) in directory.entries.iter().filter(|(_, e)| e.is_captured()) {
+            files += 1;
+            if let Some(of) = Of::entry(entry.kind, entry.flags) {
+                add(of, entry.stat.mode & RECORDED_BITS);
+            }
+        }
+        if has_mode(path, directory) {
+            add(Of::Directory, directory.mode);
+        }
+        self.files = match is_there {
+            true => self.files + files,
+            false => self.files.saturating_sub(files),
+        };
+    }
+
+    /// Lists what is odd in the directories of `delta`, or in all.
+    fn list(&mut self, before: &Directories, delta: &Delta, is_all: bool) {
+        let usual = [Of::File, Of::Executable, Of::Directory].map(|of| {
+            let counts = self.counts[of as usize].iter();
+            // Of two that are as frequent the larger, so that the answer depends on the modes alone.
+            let most = counts.max_by_key(|(mode, n)| (**n, **mode));
+            most.map_or(DEFAULT_BITS[of as usize], |(mode, _)| *mode)
+        });
+        let is_other = usual != self.usual;
+        self.usual = usual;
+        let is_uniform = self.counts.iter().all(|counts| counts.len() <= 1);
+        if is_all || is_other {
+            self.exceptions.clear();
+        }
+        if !is_uniform && (is_all || is_other) {
+            for (path, directory) in delta.iter(before) {
+                self.list_modes(path, directory);
+            }
+        } else if !is_uniform {
+            for (path, directory) in &delta.directories {
+                self.list_modes(path, directory);
+            }
+        }
+        if is_all {
+            for (path, directory) in delta.iter(before) {
+                if is_empty(path, directory, before, delta) {
+                    self.empty_directories.insert(path.clone());
+                }
+            }
+            return;
+        }
+        // A directory is empty, or not, by the directories that are in it.
+        let there = |path: &RelPath| before.contains_key(path);
+        let appeared = delta.directories.keys().filter(|path| !there(path));
+        let above = appeared.chain(&delta.removed).filter_map(RelPath::parent);
+        let mut touched: HashSet<RelPath> = above.collect();
+        touched.extend(delta.directories.keys().cloned());
+        for path in &delta.removed {
+            self.empty_directories.remove(path);
+        }
+        for path in touched {
+            match delta.get(before, &path) {
+                Some(directory) if is_empty(&path, directory, before, delta) => {
+                    self.empty_directories.insert(path);
+                }
+                _ => drop(self.empty_directories.remove(&path)),
+            }
+        }
+    }
+
+    fn list_modes(&mut self, path: &RelPath, directory: &CachedDirectory) {
+        for (name, entry) in directory.entries.iter().filter(|(_, e)| e.is_captured()) {
+            let mode = entry.stat.mode & RECORDED_BITS;
+            let of = Of::entry(entry.kind, entry.flags);
+            if of.is_some_and(|of| self.usual[of as usize] != mode) {
+                self.exceptions.insert(path.join(name), mode);
+            }
+        }
+        if has_mode(path, directory) && directory.mode != self.usual[Of::Directory as usize] {
+            self.exceptions.insert(path.clone(), directory.mode);
+        }
+    }
+}
+
+fn has_mode(path: &RelPath, directory: &CachedDirectory) -> bool {
+    !directory.is_absent && !path.is_root()
+}
+
+fn is_empty(
+    path: &RelPath,
+    directory: &CachedDirectory,
+    before: &Directories,
+    delta: &Delta,
+) -> bool {
+    let is_there = |name: &[u8]| delta.get(before, &path.join(name)).is_some();
+    has_mode(path, directory)
+        && directory.captured().next().is_none()
+        && !directory.children.iter().any(is_there)
+}
+
+/// The permission bits of a kind that there is nothing of, in the order of [`Of`].
+const DEFAULT_BITS: [u32; 3] = [0o644, 0o755, 0o755];
+
+#[derive(Clone, Copy)]
+enum Of {
+    File,
+    Executable,
+    Directory,
+}
+
+impl Of {
+    /// Which count an entry belongs to; links, and files that are not on disk, have no bits.
+    fn entry(kind: EntryKind, flags: Flags) -> Option<Self> {
+        match kind {
+            _ if flags.has(Flags::ABSENT) => None,
+            EntryKind::File => Some(Self::File),
+            EntryKind::Executable => Some(Self::Executable),
+            EntryKind::Symlink => None,
+        }
+    }
+}

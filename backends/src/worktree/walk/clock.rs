@@ -1,0 +1,104 @@
+//! The clock that file times are compared with.
+
+use std::time::{Duration, Instant};
+
+use crate::backend::Interrupt;
+use crate::worktree::root::Root;
+use crate::worktree::stat_cache::EntryStat;
+
+/// The clock that file times are taken from: the kernel's coarse one, less what the file system
+/// rounds.
+///
+/// A file whose time is not before what this says may be written again without its time changing.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    granularity_ns: i64,
+    started_ns: i64,
+    /// Whether every change of a directory's names changes its times.
+    pub(super) keeps_directory_times: bool,
+}
+
+impl Clock {
+    /// A tick of the coarse clock lasts 10 ms at most, though a busy machine may be late with it.
+    /// Far beyond, somebody has set the clock back.
+    const MAX_TICK: Duration = Duration::from_millis(100);
+
+    pub(crate) fn of(root: &Root) -> Self {
+        let kind = file_system(root);
+        Self {
+            // FAT rounds to two seconds, and a network file system has a clock of its own.
+            granularity_ns: match kind {
+                FileSystem::Local | FileSystem::Overlay => 0,
+                FileSystem::Other => 2_000_000_000,
+            },
+            started_ns: now_ns(rustix::time::ClockId::Realtime),
+            keeps_directory_times: matches!(kind, FileSystem::Local),
+        }
+    }
+
+    /// Nanoseconds since the Unix epoch.
+    pub(crate) fn now_ns(&self) -> i64 {
+        now_ns(rustix::time::ClockId::RealtimeCoarse).saturating_sub(self.granularity_ns)
+    }
+
+    /// Waits until the tick in which `stat`'s file was written is over, so that what a capture finds
+    /// out about it can be relied on by the next one. True if it was not over at `looked_ns`, when
+    /// the file was looked at, and is by now.
+    ///
+    /// Only a file that was written before this clock was made is waited for: all the waiting of a
+    /// capture together is one tick. One that was written later is being worked on.
+    pub(super) fn settle(&self, stat: &EntryStat, looked_ns: i64, interrupt: &Interrupt) -> bool {
+        let newest = stat.newest_ns();
+        if newest < looked_ns || newest > self.started_ns || self.granularity_ns != 0 {
+            return false;
+        }
+        let patience = Instant::now() + Self::MAX_TICK;
+        while newest >= self.now_ns() {
+            if Instant::now() >= patience || interrupt.check().is_err() {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        true
+    }
+}
+
+fn now_ns(clock: rustix::time::ClockId) -> i64 {
+    let now = rustix::time::clock_gettime(clock);
+    now.tv_sec
+        .saturating_mul(1_000_000_000)
+        .saturating_add(now.tv_nsec)
+}
+
+/// What can be said of the times that a file system keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FileSystem {
+    /// On this machine, and it keeps the kernel's clock unrounded, or in whole seconds that can be
+    /// told from it.
+    Local,
+    /// The same, but what a directory shows may come from elsewhere.
+    Overlay,
+    Other,
+}
+
+fn file_system(root: &Root) -> FileSystem {
+    /// From `linux/magic.h`.
+    const LOCAL: [i64; 6] = [
+        0xEF53,      // ext2, ext3, ext4
+        0x5846_5342, // XFS
+        0x9123_683E, // btrfs
+        0x0102_1994, // tmpfs
+        0x2FC1_2FC1, // ZFS
+        0xF2F5_2010, // f2fs
+    ];
+    const OVERLAY: i64 = 0x794C_7630;
+    #[allow(
+        clippy::unnecessary_cast,
+        reason = "the type differs between architectures"
+    )]
+    match rustix::fs::fstatfs(root.as_fd()).map(|stat| stat.f_type as i64) {
+        Ok(kind) if LOCAL.contains(&kind) => FileSystem::Local,
+        Ok(OVERLAY) => FileSystem::Overlay,
+        _ => FileSystem::Other,
+    }
+}

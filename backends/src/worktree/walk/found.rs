@@ -1,0 +1,104 @@
+//! What one thread of a walk found.
+
+use crate::coverage::{Omission, OmissionReason};
+use crate::path::RelPath;
+use crate::tree::{ContentId, Entry};
+use crate::worktree::stat_cache::{Directories, Flags, StatCache};
+
+use super::building::{Building, Known};
+
+/// What one thread found.
+#[derive(Default)]
+pub(super) struct Found {
+    /// The directories that the cache does not have, or not so.
+    pub(super) directories: Directories,
+    /// The directories that were looked for and not read: gone, or omitted.
+    pub(super) gone: Vec<RelPath>,
+    /// The directories that were read with all that is below them, though only some were to be.
+    pub(super) anew: Vec<RelPath>,
+    pub(super) omissions: Vec<Omission>,
+    pub(super) left_index: Vec<(RelPath, ContentId)>,
+    pub(super) not_left_out: Vec<(RelPath, Entry)>,
+    pub(super) adopted: Vec<ContentId>,
+    /// Whether any content was read.
+    pub(super) has_read: bool,
+    /// How many names were looked at.
+    pub(super) looked_at: u64,
+}
+
+impl Found {
+    pub(super) fn absorb(&mut self, other: Self) {
+        if self.directories.is_empty() {
+            self.directories = other.directories;
+        } else {
+            self.directories.extend(other.directories);
+        }
+        self.gone.extend(other.gone);
+        self.anew.extend(other.anew);
+        self.omissions.extend(other.omissions);
+        self.left_index.extend(other.left_index);
+        self.not_left_out.extend(other.not_left_out);
+        self.adopted.extend(other.adopted);
+        self.has_read |= other.has_read;
+    }
+
+    pub(super) fn omit(&mut self, path: RelPath, reason: OmissionReason, bytes: Option<u64>) {
+        self.omissions.push(Omission {
+            path,
+            reason,
+            bytes,
+        });
+    }
+
+    /// Remembers an entry of the index that is known not to be on disk.
+    pub(super) fn keep_absent(
+        &mut self,
+        cache: &StatCache,
+        directory: &RelPath,
+        known: &Known<'_>,
+        into: &mut Building<'_>,
+    ) {
+        let entry = known.entry;
+        if !entry.flags.has(Flags::TRACKED) {
+            return;
+        }
+        let path = directory.join(known.name);
+        let mut kept = entry.clone();
+        kept.flags = kept.flags.with(Flags::ABSENT).without(Flags::UNSEEN);
+        if entry.flags.has(Flags::SPARSE)
+            && let Some(indexed) = cache.not_left_out.get(&path)
+        {
+            (kept.kind, kept.id) = (indexed.kind, indexed.id);
+            kept.flags = kept.flags.with(Flags::AS_INDEXED);
+        }
+        if entry.flags.has(Flags::SPARSE) {
+            self.adopted.push(kept.id);
+            self.omit(path, OmissionReason::Sparse, None);
+        } else if entry.flags.has(Flags::AS_INDEXED) {
+            self.left_index.push((path, entry.id));
+            kept.flags = kept.flags.without(Flags::AS_INDEXED);
+        }
+        into.keep(known, kept);
+    }
+
+    /// Remembers an entry of the index that could not be looked at, or in whose place lies
+    /// something that is captured or omitted instead.
+    pub(super) fn keep_unseen(
+        &mut self,
+        directory: &RelPath,
+        known: &Known<'_>,
+        into: &mut Building<'_>,
+    ) {
+        let entry = known.entry;
+        if !entry.flags.has(Flags::TRACKED) {
+            return;
+        }
+        let mut kept = entry.clone();
+        kept.flags = kept.flags.with(Flags::ABSENT).with(Flags::UNSEEN);
+        if entry.flags.has(Flags::AS_INDEXED) {
+            self.left_index.push((directory.join(known.name), entry.id));
+            kept.flags = kept.flags.without(Flags::AS_INDEXED);
+        }
+        into.keep(known, kept);
+    }
+}
