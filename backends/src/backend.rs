@@ -163,6 +163,13 @@ pub struct SnapshotOptions {
     pub interrupt: Interrupt,
     /// Told how far the capture has come. Default: nobody.
     pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
+    /// Keep a journal of what changes in the workspace after this capture, as long as the
+    /// [`Workspace`] or a clone of it lives, and use the one that an earlier capture left: so the
+    /// next capture looks only where something changed. It costs one watch a directory
+    /// (inotify's), and a thread. Where a journal cannot be kept or has a hole, everything is looked
+    /// at; [`SnapshotMetadata::search`](crate::SnapshotMetadata) says which way was taken and why.
+    /// Default: false.
+    pub watch: bool,
 }
 
 impl SnapshotOptions {
@@ -182,6 +189,7 @@ impl SnapshotOptions {
             borrow: BorrowMode::default(),
             interrupt: Interrupt::never(),
             progress: None,
+            watch: false,
         }
     }
 
@@ -212,6 +220,12 @@ impl SnapshotOptions {
     /// Sets [`SnapshotOptions::interrupt`].
     pub fn interrupt(mut self, interrupt: Interrupt) -> Self {
         self.interrupt = interrupt;
+        self
+    }
+
+    /// Sets [`SnapshotOptions::watch`].
+    pub fn watch(mut self, watch: bool) -> Self {
+        self.watch = watch;
         self
     }
 }

@@ -70,6 +70,7 @@ mod path_pattern;
 mod patience;
 mod record;
 mod restore;
+mod search;
 mod snapshot;
 mod tree;
 mod workspace;
@@ -86,6 +87,8 @@ pub use backend::{
 };
 
 pub use snapshot::{BackendKind, InvalidSnapshotId, Label, Snapshot, SnapshotId, SnapshotMetadata};
+
+pub use search::{Search, WalkReason};
 
 pub use coverage::{Coverage, Omission, OmissionReason};
 
