@@ -157,13 +157,19 @@ pub struct SnapshotOptions {
     pub max_files: u64,
     /// Hash backend: keep the content, so that it can be put back. Default: false.
     pub retain_content: bool,
-    pub watch: bool,
     /// How objects that the user's repository has come into the store. Default: hard links.
     pub borrow: BorrowMode,
     /// When to stop early. Default: never.
     pub interrupt: Interrupt,
     /// Told how far the capture has come. Default: nobody.
     pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
+    /// Keep a journal of what changes in the workspace after this capture, as long as the
+    /// [`Workspace`] or a clone of it lives, and use the one that an earlier capture left: so the
+    /// next capture looks only where something changed. It costs one watch a directory
+    /// (inotify's), and a thread. Where a journal cannot be kept or has a hole, everything is looked
+    /// at; [`SnapshotMetadata::search`](crate::SnapshotMetadata) says which way was taken and why.
+    /// Default: false.
+    pub watch: bool,
 }
 
 impl SnapshotOptions {
@@ -180,10 +186,10 @@ impl SnapshotOptions {
             max_untracked_file_bytes: 104_857_600,
             max_files: 0,
             retain_content: false,
-            watch: false,
             borrow: BorrowMode::default(),
             interrupt: Interrupt::never(),
             progress: None,
+            watch: false,
         }
     }
 
@@ -214,6 +220,12 @@ impl SnapshotOptions {
     /// Sets [`SnapshotOptions::interrupt`].
     pub fn interrupt(mut self, interrupt: Interrupt) -> Self {
         self.interrupt = interrupt;
+        self
+    }
+
+    /// Sets [`SnapshotOptions::watch`].
+    pub fn watch(mut self, watch: bool) -> Self {
+        self.watch = watch;
         self
     }
 }

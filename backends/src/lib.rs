@@ -88,6 +88,8 @@ pub use backend::{
 
 pub use snapshot::{BackendKind, InvalidSnapshotId, Label, Snapshot, SnapshotId, SnapshotMetadata};
 
+pub use search::{Search, WalkReason};
+
 pub use coverage::{Coverage, Omission, OmissionReason};
 
 pub use diff::{Diff, DiffOptions, PatchText};

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::coverage::{Coverage, Omission};
+use crate::search::Search;
 
 /// Names one snapshot for ever: `snap_` and 32 lower-case hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -165,9 +166,9 @@ pub struct SnapshotMetadata {
     pub bytes_read: u64,
     /// How long the capture took, on a monotonic clock.
     pub duration_ms: u64,
-    /// PLACEHOLDER
+    /// Whether every file was looked at, or only what a watch pointed at.
     #[serde(default)]
-    pub search: crate::search::Search,
+    pub search: Search,
     /// What a person should know of this capture beside its omissions, a clause each: that the hash
     /// backend stands in for git's, or which files with ignore rules were not read. A few at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

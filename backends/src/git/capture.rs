@@ -141,7 +141,7 @@ pub(crate) fn capture(
             .and_then(|stamp| sha1(&stamp.blob)),
     };
     let rules = GitRules::new(&root, repository, store, &base.cache, options, keep)?;
-    let scope = base.scope(
+    let mut scope = base.scope(
         &root,
         options.watch,
         usage,
@@ -155,20 +155,20 @@ pub(crate) fn capture(
     let walk_options = WalkOptions {
         cache: &base.cache,
         absent: &base.absent,
-        only: scope.only(),
-        watch: scope.watch(),
+        only: None,
+        watch: None,
         max_untracked_file_bytes: options.max_untracked_file_bytes,
         max_files: options.max_files,
         interrupt: &options.interrupt,
         progress: options.progress.as_deref(),
     };
-    let walk = || {
-        walk::walk(&root, &rules, &sink, &walk_options)
+    let mut walk = || {
+        walk::search(&root, &rules, &sink, &mut scope, walk_options)
             .map_err(|error| rules.failure().unwrap_or(error))
     };
     let mut walked = match &index_bytes {
         None => walk()?,
-        Some(index) => beside(&|| index.keep(store, &pack), &walk)?,
+        Some(index) => beside(&|| index.keep(store, &pack), &mut walk)?,
     };
     drop(index_bytes);
     let (submodules, left_out) = submodules::standing(&base.cache, &walked);
@@ -307,7 +307,7 @@ pub(crate) fn capture(
 /// Does `aside` while `work` is done, where there is a thread for it.
 fn beside<T>(
     aside: &(dyn Fn() -> Result<(), StoreError> + Sync),
-    work: &dyn Fn() -> Result<T, SnapshotError>,
+    work: &mut dyn FnMut() -> Result<T, SnapshotError>,
 ) -> Result<T, SnapshotError> {
     let seam = Seam::of_this_thread();
     std::thread::scope(|scope| {

@@ -104,17 +104,18 @@ impl HashBackend {
         let base = workspace
             .memory()
             .base(workspace, root.identity(), cache_file, usage);
-        let scope = base.scope(&root, options.watch, usage, basis(options), &[Vec::new()]);
+        let mut scope = base.scope(&root, options.watch, usage, basis(options), &[Vec::new()]);
         let sink = HashSink::new(keeps.then_some(&store.content));
-        let walked = walk::walk(
+        let walked = walk::search(
             &root,
             &rules,
             &sink,
-            &WalkOptions {
+            &mut scope,
+            WalkOptions {
                 cache: &base.cache,
                 absent: &base.absent,
-                only: scope.only(),
-                watch: scope.watch(),
+                only: None,
+                watch: None,
                 max_untracked_file_bytes: options.max_untracked_file_bytes,
                 max_files: options.max_files,
                 interrupt: &options.interrupt,

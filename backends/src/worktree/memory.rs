@@ -226,7 +226,7 @@ impl Base {
             return Err(WalkReason::RulesChanged);
         }
         for path in &self.revised {
-            if kept.watch.is_watching(path) {
+            if kept.watch.watches(path) {
                 pending.insert(path.clone(), Look::All);
             }
             // Whether a directory belongs to the capture may depend on what the index has in it.
@@ -300,6 +300,14 @@ impl Scope {
     /// For the walk: who is to be told of directories.
     pub(crate) fn watch(&self) -> Option<&Watch> {
         self.watch.as_deref()
+    }
+
+    /// Looks everywhere after all. The journal goes on.
+    pub(crate) fn widen(&mut self, because: WalkReason) {
+        self.only = None;
+        self.search = Search::Walked {
+            because: Some(because),
+        };
     }
 
     /// For the walk: where to look.

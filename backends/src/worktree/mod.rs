@@ -6,6 +6,7 @@ pub(crate) mod apply;
 pub(crate) mod area;
 pub(crate) mod durable;
 pub(crate) mod faults;
+pub(crate) mod file_system;
 pub(crate) mod journal;
 pub(crate) mod memory;
 pub(crate) mod read;

@@ -23,9 +23,11 @@ use crate::backend::{Interrupt, Progress, SnapshotError};
 use crate::coverage::{Omission, OmissionReason};
 use crate::error::PathError;
 use crate::path::RelPath;
+use crate::search::WalkReason;
 use crate::tree::{ContentId, Entry};
 use crate::worktree::area;
 use crate::worktree::faults::Seam;
+use crate::worktree::memory::Scope;
 use crate::worktree::read::{self, ContentSink, Reading, SinkError};
 use crate::worktree::root::{self, Root, Stat};
 use crate::worktree::stat_cache::{
@@ -112,6 +114,7 @@ fn list(fd: &OwnedFd) -> rustix::io::Result<NameList> {
 }
 
 /// What a walk needs to know.
+#[derive(Clone, Copy)]
 pub(crate) struct WalkOptions<'a> {
     /// What the last capture saw.
     pub(crate) cache: &'a StatCache,
@@ -160,10 +163,45 @@ pub(crate) struct Walked {
     pub(crate) files_hashed: u64,
     /// Bytes of content read.
     pub(crate) bytes_read: u64,
+    /// Whether a file with several names was seen that the journal did not know. What is written by
+    /// one of them is in the journal by that alone, so all have to be found: by a walk that looks
+    /// everywhere.
+    has_new_link: bool,
+}
+
+/// Walks the workspace where `scope` says, or everywhere if what is found there asks for it.
+pub(crate) fn search<R: Rules>(
+    root: &Root,
+    rules: &R,
+    sink: &dyn ContentSink,
+    scope: &mut Scope,
+    options: WalkOptions<'_>,
+) -> Result<Walked, SnapshotError> {
+    let walked = walk(
+        root,
+        rules,
+        sink,
+        &WalkOptions {
+            only: scope.only(),
+            watch: scope.watch(),
+            ..options
+        },
+    )?;
+    if !walked.has_new_link || scope.only().is_none() {
+        return Ok(walked);
+    }
+    scope.widen(WalkReason::HardLink);
+    let watch = scope.watch();
+    let everywhere = WalkOptions {
+        only: None,
+        watch,
+        ..options
+    };
+    walk(root, rules, sink, &everywhere)
 }
 
 /// Walks the workspace.
-pub(crate) fn walk<R: Rules>(
+fn walk<R: Rules>(
     root: &Root,
     rules: &R,
     sink: &dyn ContentSink,
@@ -188,6 +226,7 @@ pub(crate) fn walk<R: Rules>(
         files: AtomicU64::new(0),
         bytes_read: AtomicU64::new(0),
         files_hashed: AtomicU64::new(0),
+        has_new_link: AtomicBool::new(false),
     };
     let mut found = walker.run();
     if let Some(failure) = lock(&walker.queue).failure.take() {
@@ -230,6 +269,7 @@ pub(crate) fn walk<R: Rules>(
         adopted: found.adopted,
         files_hashed: walker.files_hashed.into_inner(),
         bytes_read: walker.bytes_read.into_inner(),
+        has_new_link: walker.has_new_link.into_inner(),
     })
 }
 
@@ -301,7 +341,7 @@ fn first_jobs<R: Rules>(
     let mut jobs = Vec::new();
     for (path, look) in pending {
         // What is not watched any more is found from the directory above it, if it is there.
-        if !path.is_root() && !watch.is_watching(path) {
+        if !path.is_root() && !watch.watches(path) {
             continue;
         }
         let above = match path.parent() {
@@ -364,6 +404,8 @@ struct Walker<'a, R: Rules> {
     files: AtomicU64,
     bytes_read: AtomicU64,
     files_hashed: AtomicU64,
+    /// Whether a file with several names was seen that the journal did not know.
+    has_new_link: AtomicBool,
 }
 
 /// The directories still to be read. The last one found is read first: its parent's inode is warm,
@@ -717,7 +759,7 @@ impl<R: Rules> Walker<'_, R> {
             return Some(Extent::Whole);
         };
         let known = self.options.cache.directories.get(path);
-        if !journal.watch.is_watching(path) || known.is_none_or(|known| known.is_absent) {
+        if !journal.watch.watches(path) || known.is_none_or(|known| known.is_absent) {
             return Some(Extent::Whole);
         }
         // Its own permissions may be what changed.
@@ -794,11 +836,12 @@ impl<R: Rules> Walker<'_, R> {
             }
         }
         if let Some(watch) = self.options.watch
-            && stat.links > 1
             && !is_link
+            && (stat.links > 1 || watch.is_held(stat.inode))
+            && watch.always_look_at(&visit.job.path, visit.name)
+            && stat.links > 1
         {
-            // It can be written by a name that nobody watches.
-            watch.always_look_at(&visit.job.path, visit.name);
+            self.has_new_link.store(true, Ordering::Relaxed);
         }
         let interrupt = self.options.interrupt;
         let (mut looked_ns, mut again) = (looked_ns, None);

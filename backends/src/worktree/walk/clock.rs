@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::backend::Interrupt;
+use crate::worktree::file_system::{FileSystem, file_system};
 use crate::worktree::root::Root;
 use crate::worktree::stat_cache::EntryStat;
 
@@ -68,37 +69,4 @@ fn now_ns(clock: rustix::time::ClockId) -> i64 {
     now.tv_sec
         .saturating_mul(1_000_000_000)
         .saturating_add(now.tv_nsec)
-}
-
-/// What can be said of the times that a file system keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FileSystem {
-    /// On this machine, and it keeps the kernel's clock unrounded, or in whole seconds that can be
-    /// told from it.
-    Local,
-    /// The same, but what a directory shows may come from elsewhere.
-    Overlay,
-    Other,
-}
-
-fn file_system(root: &Root) -> FileSystem {
-    /// From `linux/magic.h`.
-    const LOCAL: [i64; 6] = [
-        0xEF53,      // ext2, ext3, ext4
-        0x5846_5342, // XFS
-        0x9123_683E, // btrfs
-        0x0102_1994, // tmpfs
-        0x2FC1_2FC1, // ZFS
-        0xF2F5_2010, // f2fs
-    ];
-    const OVERLAY: i64 = 0x794C_7630;
-    #[allow(
-        clippy::unnecessary_cast,
-        reason = "the type differs between architectures"
-    )]
-    match rustix::fs::fstatfs(root.as_fd()).map(|stat| stat.f_type as i64) {
-        Ok(kind) if LOCAL.contains(&kind) => FileSystem::Local,
-        Ok(OVERLAY) => FileSystem::Overlay,
-        _ => FileSystem::Other,
-    }
 }

@@ -1,0 +1,108 @@
+//! Files that something holds open in a way that changes them without an event.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Held files of a file system by inode, each with a path that its holder has for it.
+pub(super) type Held = BTreeMap<u64, PathBuf>;
+
+/// The files that are mapped and shared, open for writing, or behind a loop device, as far as
+/// `/proc` and `/sys` show them.
+///
+/// Mapped ones are found by the device, whatever their path; the others by a path below `root`.
+/// Another user's processes are not shown, nor those of another process namespace.
+pub(super) fn held(root: &Path, device: Option<(u32, u32)>) -> Held {
+    let mut held = Held::new();
+    let mut keep = |path: PathBuf| {
+        if path.starts_with(root)
+            && let Ok(found) = fs::symlink_metadata(&path)
+        {
+            held.entry(found.ino()).or_insert(path);
+        }
+    };
+    for process in processes() {
+        for descriptor in entries(&process.join("fd")) {
+            // The link's own mode tells how the file was opened.
+            if let Ok(path) = fs::read_link(&descriptor)
+                && path.starts_with(root)
+                && fs::symlink_metadata(&descriptor).is_ok_and(|link| link.mode() & 0o200 != 0)
+            {
+                keep(path);
+            }
+        }
+    }
+    for disk in entries(Path::new("/sys/block")) {
+        if let Ok(path) = fs::read(disk.join("loop/backing_file")) {
+            keep(PathBuf::from(OsStr::from_bytes(path.trim_ascii_end())));
+        }
+    }
+    for process in processes() {
+        let maps = fs::read(process.join("maps")).unwrap_or_default();
+        for line in maps.split(|b| *b == b'\n') {
+            if let Some((inode, path)) = shared_mapping(line, device) {
+                held.entry(inode).or_insert(path);
+            }
+        }
+    }
+    held
+}
+
+fn processes() -> impl Iterator<Item = PathBuf> {
+    entries(Path::new("/proc")).filter(|path| {
+        let name = path.file_name().unwrap_or_default();
+        name.as_bytes().iter().all(u8::is_ascii_digit)
+    })
+}
+
+fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.path()))
+}
+
+/// The file behind a line of `/proc/PID/maps` (see `proc_pid_maps(5)`), if it is on `device` and
+/// shared. One that cannot be written to at the moment may become so.
+fn shared_mapping(line: &[u8], device: Option<(u32, u32)>) -> Option<(u64, PathBuf)> {
+    let (fields, path) = match line.iter().position(|b| *b == b'/') {
+        Some(at) => line.split_at(at),
+        None => (line, &line[line.len()..]),
+    };
+    let mut fields = str::from_utf8(fields).ok()?.split_ascii_whitespace();
+    let (_range, permissions) = (fields.next()?, fields.next()?);
+    if !permissions.ends_with('s') {
+        return None;
+    }
+    let (_offset, on, inode) = (fields.next()?, fields.next()?, fields.next()?);
+    let (major, minor) = on.split_once(':')?;
+    let on = (
+        u32::from_str_radix(major, 16).ok()?,
+        u32::from_str_radix(minor, 16).ok()?,
+    );
+    let inode: u64 = inode.parse().ok()?;
+    // Of an unknown device: any file may be meant.
+    (inode != 0 && device.is_none_or(|device| device == on))
+        .then(|| (inode, PathBuf::from(OsStr::from_bytes(path))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_mappings_of_the_device_are_found() {
+        let of = |line: &[u8]| shared_mapping(line, Some((254, 0)));
+        let path = PathBuf::from("/w/a b");
+        for permissions in ["rw-s", "r--s", "---s"] {
+            let line = format!("7f00-7f10 {permissions} 00000000 fe:00 77      /w/a b");
+            assert_eq!(of(line.as_bytes()), Some((77, path.clone())));
+        }
+        assert_eq!(of(b"7f00-7f10 rw-p 00000000 fe:00 77      /w/a b"), None);
+        assert_eq!(of(b"7f00-7f10 rw-s 00000000 00:19 77      /w/a b"), None);
+        assert_eq!(of(b"7f00-7f10 rw-s 00000000 00:00 0 "), None);
+        assert_eq!(of(b""), None);
+        assert_eq!(of(b"\xff\xff"), None);
+    }
+}
