@@ -9,7 +9,7 @@ use crate::path::RelPath;
 use crate::search::{Search, WalkReason};
 use crate::workspace::{Identity, LockedWorkspace};
 use crate::worktree::root::Root;
-use crate::worktree::stat_cache::{self, Delta, Directories, OnDisk, StatCache};
+use crate::worktree::stat_cache::{self, Delta, Directories, EntryStat, Flags, OnDisk, StatCache};
 use crate::worktree::tally::Tally;
 use crate::worktree::walk::{Journal, Omissions};
 use crate::worktree::watch::{Look, Pending, Watch};
@@ -46,7 +46,7 @@ struct Kept {
 pub(crate) struct Basis {
     /// The rules, in any form that is the same for the same rules alone.
     pub(crate) rules: Vec<u8>,
-    /// The names of files that hold rules.
+    /// The names of files that hold rules; those whose text the cache has come first.
     pub(crate) rule_files: &'static [&'static [u8]],
 }
 
@@ -222,7 +222,10 @@ impl Base {
         let kept = self.kept.as_ref().ok_or(self.why_not_kept)?;
         let is_same_result = !results.is_empty() && results.iter().all(|r| *r == kept.result);
         let mut pending = kept.watch.pending()?;
-        if kept.basis != *basis || !is_same_result || may_change_rules(root, basis, &pending) {
+        if kept.basis != *basis
+            || !is_same_result
+            || may_change_rules(root, basis, &pending, &self.cache)
+        {
             return Err(WalkReason::RulesChanged);
         }
         for path in &self.revised {
@@ -358,19 +361,28 @@ fn absent_in(directories: &Directories) -> BTreeSet<RelPath> {
     absent.map(|(path, _)| path.clone()).collect()
 }
 
-/// Whether a file with rules may be among what changed: then any path may belong to the capture that
-/// did not, or the reverse.
-fn may_change_rules(root: &Root, basis: &Basis, pending: &Pending) -> bool {
-    let is_there = |directory: &RelPath, name: &[u8]| {
-        !matches!(
-            root.lstat(&directory.join(name)),
-            Err(Errno::NOENT | Errno::NOTDIR)
-        )
+/// Whether a file with rules may have changed: then any path may belong to the capture that did not,
+/// or the reverse.
+fn may_change_rules(root: &Root, basis: &Basis, pending: &Pending, cache: &StatCache) -> bool {
+    let is_as_it_was = |directory: &RelPath, name: &[u8]| {
+        let path = directory.join(name);
+        let known = cache.entry(&path).filter(|e| !e.flags.has(Flags::ABSENT));
+        let read = cache.rule_files.get(directory);
+        let read = read.filter(|_| basis.rule_files.first() == Some(&name));
+        match root.lstat(&path) {
+            Ok(stat) => {
+                let now = EntryStat::of(&stat);
+                known.is_some_and(|known| known.is_clean(&now))
+                    || read.is_some_and(|read| read.stat == now && !read.is_racy)
+            }
+            Err(Errno::NOENT | Errno::NOTDIR) => known.is_none() && read.is_none(),
+            Err(_) => false,
+        }
     };
     basis.rule_files.iter().any(|name| {
         pending.iter().any(|(directory, look)| match look {
-            Look::Names(names) => names.contains(*name),
-            Look::All => is_there(directory, name),
+            Look::Names(names) if !names.contains(*name) => false,
+            _ => !is_as_it_was(directory, name),
         })
     })
 }
