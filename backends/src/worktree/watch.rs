@@ -151,7 +151,10 @@ impl Watch {
     /// files are looked at; safe to repeat. What fails ends the journal.
     pub(crate) fn add(&self, path: &RelPath, fd: BorrowedFd<'_>) {
         let shared = &*self.shared;
-        let gate = shared.inotify.read().unwrap_or_else(PoisonError::into_inner);
+        let gate = shared
+            .inotify
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         let Some(inotify) = gate.as_ref() else {
             return;
         };
@@ -371,9 +374,8 @@ impl Shared {
             if known.contains_key(&inode) {
                 continue;
             }
-            let is_there = fs::symlink_metadata(&path).is_ok_and(|there| {
-                (there.dev(), there.ino()) == (self.identity.device, inode)
-            });
+            let is_there = fs::symlink_metadata(&path)
+                .is_ok_and(|there| (there.dev(), there.ino()) == (self.identity.device, inode));
             match self.below(&path) {
                 Some((directory, name)) if is_there => journal.always_look_at(&directory, &name),
                 // Outside of the workspace. If it has a name inside too, it has two.

@@ -220,10 +220,8 @@ impl Journal {
         if event.what.intersects(is_content) && !is_directory {
             self.lasting.insert(directory, name);
         }
-        let is_name = ReadFlags::CREATE
-            | ReadFlags::DELETE
-            | ReadFlags::MOVED_FROM
-            | ReadFlags::MOVED_TO;
+        let is_name =
+            ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
         if !event.what.intersects(is_name) {
             return;
         }
