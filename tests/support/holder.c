@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +18,13 @@
 static int fd = -1;
 static char *map = MAP_FAILED;
 static size_t size;
+static sigjmp_buf before_store;
+
+/* The file was cut shorter than its mapping. */
+static void on_bus_error(int signal) {
+    (void)signal;
+    siglongjmp(before_store, 1);
+}
 
 static int is_failed(const char *verb, const char *a, const char *b) {
     if (!strcmp(verb, "open"))
@@ -30,6 +39,10 @@ static int is_failed(const char *verb, const char *a, const char *b) {
         return (map = mmap(0, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED;
     }
     if (!strcmp(verb, "store")) {
+        if (sigsetjmp(before_store, 1)) {
+            errno = EFAULT;
+            return 1;
+        }
         memset(map, *a, size);
         return msync(map, size, MS_SYNC);
     }
@@ -86,6 +99,7 @@ static int is_failed(const char *verb, const char *a, const char *b) {
 int main(void) {
     char line[8192];
     setvbuf(stdout, 0, _IOLBF, 0);
+    signal(SIGBUS, on_bus_error);
     while (fgets(line, sizeof line, stdin)) {
         char *rest = line;
         line[strcspn(line, "\n")] = 0;
