@@ -378,6 +378,16 @@ fn takers(ground: &Ground) -> [Taker; 2] {
     [ground.taker("git"), ground.hash_taker("hash")]
 }
 
+/// What a capture finds that knows nothing, by the same one of the two.
+fn fresh(ground: &Ground, at: usize) -> Snapshot {
+    let state = tempfile::tempdir().unwrap();
+    let kind = [Kind::Git, Kind::Hash][at];
+    let state = state.path().join("state");
+    ground
+        .taker_at(&ground.root, &state.to_string_lossy(), kind)
+        .snapshot()
+}
+
 fn walked(because: WalkReason) -> Search {
     Search::Walked {
         because: Some(because),
@@ -423,11 +433,7 @@ fn a_watched_capture_looks_only_where_something_happened() {
         let again = watched(taker);
         assert!(matches!(again.metadata.search, Search::Watched { .. }));
         assert_eq!(again.metadata.files_hashed, 1);
-        let fresh = [
-            ground.taker(&format!("fresh-{at}")),
-            ground.hash_taker(&format!("fresh-{at}")),
-        ];
-        assert!(again.same_content(&fresh[at].snapshot()));
+        assert!(again.same_content(&fresh(&ground, at)));
     }
 }
 
@@ -447,13 +453,9 @@ fn a_link_inside_is_seen_by_all_of_its_names() {
         let link = format!("link-{at}");
         fs::hard_link(ground.path("src/main.c"), ground.path(&link)).unwrap();
         fs::write(ground.path(&link), format!("through the new name {at}")).unwrap();
-        let fresh = [
-            ground.taker(&format!("fresh-{at}")),
-            ground.hash_taker(&format!("fresh-{at}")),
-        ];
-        assert!(watched(taker).same_content(&fresh[at].snapshot()));
+        assert!(watched(taker).same_content(&fresh(&ground, at)));
         fs::write(ground.path(&link), format!("and again {at}")).unwrap();
-        assert!(watched(taker).same_content(&fresh[at].snapshot()));
+        assert!(watched(taker).same_content(&fresh(&ground, at)));
     }
 }
 
