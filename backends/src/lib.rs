@@ -60,6 +60,9 @@ mod diff;
 mod error;
 mod git;
 mod hash;
+#[cfg(test)]
+#[path = "../../tests/support/holder.rs"]
+mod holder;
 mod ignore_rules;
 #[cfg(test)]
 #[path = "../../tests/support/must_run.rs"]

@@ -22,6 +22,13 @@ pub enum Search {
     },
 }
 
+impl Search {
+    /// Whether every file was looked at, and nothing else was asked for.
+    pub fn is_plain_walk(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 impl Default for Search {
     /// Every file was looked at, and nothing else was asked for.
     fn default() -> Self {

@@ -166,8 +166,9 @@ pub struct SnapshotMetadata {
     pub bytes_read: u64,
     /// How long the capture took, on a monotonic clock.
     pub duration_ms: u64,
-    /// Whether every file was looked at, or only what a watch pointed at.
-    #[serde(default)]
+    /// Whether every file was looked at, or only what a watch pointed at. In JSON only where a watch
+    /// was asked for.
+    #[serde(default, skip_serializing_if = "Search::is_plain_walk")]
     pub search: Search,
     /// What a person should know of this capture beside its omissions, a clause each: that the hash
     /// backend stands in for git's, or which files with ignore rules were not read. A few at most.

@@ -308,6 +308,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", value_parser = bytes)]
     pub(crate) max_patch_bytes: Option<u64>,
 
+    /// Watch the workspace while the command runs, and capture only what changed.
+    #[arg(long)]
+    pub(crate) watch: bool,
+
     /// End the command after this long, such as 90s, 15m or 2h.
     #[arg(long, value_name = "DURATION", value_parser = time_limit)]
     pub(crate) timeout: Option<Duration>,

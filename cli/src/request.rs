@@ -253,7 +253,8 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<RunRequest, F
     let mut workspace = chooser
         .capturing(args.capture)?
         .rollback_on_failure(args.rollback_on_failure)
-        .capture_patch(!args.no_patch);
+        .capture_patch(!args.no_patch)
+        .watch(args.watch);
     if let Some(bytes) = args.max_patch_bytes {
         workspace = workspace.max_patch_bytes(bytes);
     }
@@ -428,6 +429,7 @@ mod tests {
         assert_eq!(workspace.max_untracked_file_bytes, 104_857_600);
         assert_eq!(workspace.max_files, 0);
         assert!(!workspace.rollback_on_failure);
+        assert!(!workspace.watch);
         assert!(!workspace.retain_content);
         assert_eq!(workspace.ignore, IgnoreOptions::default());
         assert_eq!(request.options.input, "make 'the test'");
@@ -458,6 +460,7 @@ mod tests {
             "--retain-content",
             "--rollback-on-failure",
             "--no-patch",
+            "--watch",
             "--max-patch-bytes",
             "10K",
             "--timeout",
@@ -478,6 +481,7 @@ mod tests {
         assert_eq!(workspace.ignore.globs, ["*.log"]);
         assert!(workspace.retain_content && workspace.rollback_on_failure);
         assert!(!workspace.capture_patch);
+        assert!(workspace.watch);
         assert_eq!(workspace.max_patch_bytes, 10_240);
         assert_eq!(workspace.max_untracked_file_bytes, 0);
         assert_eq!(workspace.max_files, 1000);

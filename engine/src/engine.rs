@@ -38,6 +38,7 @@ use crate::state::sqlite::SqliteStore;
 use crate::state::{RunFilter, RunRow, SessionRow};
 use crate::stream::EventStream;
 use crate::verify::VerifyOutcome;
+use crate::watched::WatchedWorkspaces;
 use crate::workspaces::{self, Opened};
 use crate::{recovery, session, verify};
 
@@ -256,6 +257,36 @@ impl Core {
             .await?
     }
 
+    /// Has a watched workspace stay watched until its session ends.
+    pub(crate) fn keep_watched(&self, opened: &mut Opened, session_id: &SessionId) {
+        if opened.options.watch {
+            let workspace = opened.workspace.clone();
+            opened.workspace = self.parts.watched.keep(workspace, session_id);
+        }
+    }
+
+    /// Lets go of what a session watches if it has ended, also while something of it was under way.
+    pub(crate) async fn let_go_if_ended(&self, session_id: &SessionId) {
+        let parts = &self.parts;
+        if !parts.watched.has(session_id) {
+            return;
+        }
+        let asked = session_id.clone();
+        let found = parts.reader.read(move |store| store.session(&asked)).await;
+        if matches!(found, Ok(Some(row)) if row.status.is_terminal()) {
+            self.let_go(session_id).await;
+        }
+    }
+
+    /// Lets go of what a session watches, where no other does.
+    pub(crate) async fn let_go(&self, session_id: &SessionId) {
+        let gone = self.parts.watched.let_go(session_id);
+        if !gone.is_empty() {
+            // An engine that stops lets go of them too.
+            let _ = self.parts.blocking.run(move || drop(gone)).await;
+        }
+    }
+
     /// As [`Core::open`], also where the directory is gone: it can be listed and restored.
     pub(crate) async fn open_known(&self, options: &WorkspaceOptions) -> Result<Opened, Error> {
         self.parts.check_available()?;
@@ -301,6 +332,7 @@ impl Engine {
                 blocking,
                 artifacts,
                 live_runs: LiveRuns::default(),
+                watched: WatchedWorkspaces::default(),
                 lock,
                 stopped: CancellationToken::new(),
             }
@@ -656,8 +688,12 @@ async fn after_the_tree(
     tasks.close();
     tasks.wait().await;
     // Only now is nothing of this engine at work any more, so that another may settle its runs.
-    let lock = Arc::clone(&parts.lock);
-    let _ = parts.blocking.run(move || lock.retire()).await;
+    let (lock, watched) = (Arc::clone(&parts.lock), parts.watched.clone());
+    let end = move || {
+        watched.let_go_of_all();
+        lock.retire();
+    };
+    let _ = parts.blocking.run(end).await;
 }
 
 /// What an engine opens before it has actors.

@@ -179,6 +179,16 @@ impl RunTask {
 
     async fn run(mut self) -> Result<RunOutcome, Error> {
         self.begin().await?;
+        if let Some(place) = &mut self.workspace {
+            self.core.keep_watched(&mut place.opened, &self.session_id);
+        }
+        let outcome = self.accepted().await;
+        self.core.let_go_if_ended(&self.session_id).await;
+        outcome
+    }
+
+    /// Does what its session has accepted.
+    async fn accepted(&mut self) -> Result<RunOutcome, Error> {
         let (lock, before) = match self.prepare().await {
             Ok(ready) => ready,
             Err(NotStarted::Refused(e)) => return Err(self.refuse(e).await),

@@ -67,6 +67,7 @@ mod state;
 mod stream;
 mod terminal;
 mod verify;
+mod watched;
 mod workspaces;
 
 // The tests here use the backend of an example, which knows this crate by its name.
@@ -111,6 +112,6 @@ pub use id::{ArtifactId, EventId, InvalidId, RunId, SessionId};
 pub use stillframe_backends as backends;
 pub use stillframe_backends::{
     BackendKind, BorrowMode, Diff, DiffOptions, ErrorKind, IgnoreOptions, Label, Omission,
-    OmissionReason, PatchText, PlanId, Progress, RelPath, RestorePlan, Skipped, Snapshot,
-    SnapshotId, SnapshotMetadata, Strategy, Why,
+    OmissionReason, PatchText, PlanId, Progress, RelPath, RestorePlan, Search, Skipped, Snapshot,
+    SnapshotId, SnapshotMetadata, Strategy, WalkReason, Why,
 };

@@ -194,6 +194,12 @@ pub struct WorkspaceOptions {
     /// files and links than this; zero: no limit. Default: 0. What a run left is always captured,
     /// however much it is, since only then can it be told and taken back.
     pub max_files: u64,
+    /// Keep a journal of what changes in the workspace from the first snapshot of a session to the
+    /// session's end, so that each later one looks only where something changed. It costs one watch
+    /// a directory and a thread; where a journal cannot be kept, everything is looked at, and
+    /// [`SnapshotMetadata::search`](crate::SnapshotMetadata) says why. Default: false.
+    #[serde(default)]
+    pub watch: bool,
 }
 
 impl WorkspaceOptions {
@@ -211,6 +217,7 @@ impl WorkspaceOptions {
             include: Vec::new(),
             max_untracked_file_bytes: DEFAULT_MAX_UNTRACKED_FILE_BYTES,
             max_files: 0,
+            watch: false,
         }
     }
 
@@ -271,6 +278,12 @@ impl WorkspaceOptions {
     /// Sets [`WorkspaceOptions::max_files`].
     pub fn max_files(mut self, files: u64) -> Self {
         self.max_files = files;
+        self
+    }
+
+    /// Sets [`WorkspaceOptions::watch`].
+    pub fn watch(mut self, watch: bool) -> Self {
+        self.watch = watch;
         self
     }
 

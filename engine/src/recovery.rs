@@ -360,6 +360,8 @@ async fn close(core: &Core, run: &RunRow) -> Result<Closing, Error> {
     options.path = recorded.path.clone();
     // The whole patch belongs to a run that came to its end; it can still be asked for.
     options.capture_patch = false;
+    // Nothing follows that a journal could serve.
+    options.watch = false;
     let parts = core.parts.clone();
     let opened = core
         .parts

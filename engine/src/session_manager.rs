@@ -104,21 +104,14 @@ impl SessionManager {
     ) -> Result<Snapshot, Error> {
         check_label(&label)?;
         self.check_open().await?;
-        let opened = self.core.open(workspace).await?;
+        let mut opened = self.core.open(workspace).await?;
         let (core, session_id) = (self.core.clone(), self.id.clone());
         self.core
             .operation(async move {
-                let parts = core.parts.clone();
-                let patience = parts.options.lock_patience;
-                let interrupt = core.interrupt.clone();
-                let workspace = opened.workspace.clone();
-                let backend = detect(&core, &opened).await?;
-                workspaces::work(&core, &workspace, "a snapshot", patience, move |locked| {
-                    let options =
-                        opened.snapshot_options(&parts, label, &session_id, None, interrupt);
-                    workspaces::capture(&parts, locked, &*backend, &options, &session_id, None)
-                })
-                .await
+                core.keep_watched(&mut opened, &session_id);
+                let snapshot = snapshot(&core, opened, session_id.clone(), label).await;
+                core.let_go_if_ended(&session_id).await;
+                snapshot
             })
             .await
     }
@@ -265,6 +258,9 @@ impl SessionManager {
                 reply,
             })
             .await?;
+        if row.status.is_terminal() {
+            self.core.let_go(&self.id).await;
+        }
         Ok(SessionRecord::from(row))
     }
 
@@ -295,6 +291,24 @@ fn check_label(label: &Label) -> Result<(), Error> {
         )));
     }
     Ok(())
+}
+
+async fn snapshot(
+    core: &Core,
+    opened: Opened,
+    session_id: SessionId,
+    label: Label,
+) -> Result<Snapshot, Error> {
+    let parts = core.parts.clone();
+    let patience = parts.options.lock_patience;
+    let interrupt = core.interrupt.clone();
+    let workspace = opened.workspace.clone();
+    let backend = detect(core, &opened).await?;
+    workspaces::work(core, &workspace, "a snapshot", patience, move |locked| {
+        let options = opened.snapshot_options(&parts, label, &session_id, None, interrupt);
+        workspaces::capture(&parts, locked, &*backend, &options, &session_id, None)
+    })
+    .await
 }
 
 /// The backend for a new capture, found before anything is made for the workspace.

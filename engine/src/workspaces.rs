@@ -40,12 +40,14 @@ impl Opened {
     /// Opens the directory of `options`. Reads alone; blocks.
     pub(crate) fn open(parts: &Parts, options: WorkspaceOptions) -> Result<Self, Error> {
         let workspace = Workspace::open(&options.path, &parts.state_dir)?;
+        let workspace = parts.watched.shared(workspace);
         Ok(Self { workspace, options })
     }
 
     /// As [`Opened::open`], also where the directory is gone: it can be listed and restored.
     pub(crate) fn open_known(parts: &Parts, options: WorkspaceOptions) -> Result<Self, Error> {
         let workspace = Workspace::open_known(&options.path, &parts.state_dir)?;
+        let workspace = parts.watched.shared(workspace);
         Ok(Self { workspace, options })
     }
 
@@ -87,6 +89,7 @@ impl Opened {
             })
             .ignore(self.options.ignore.clone())
             .retain_content(self.options.retain_content)
+            .watch(self.options.watch)
             .interrupt(interrupt);
         options.include = self.options.include.clone();
         options.max_untracked_file_bytes = self.options.max_untracked_file_bytes;
@@ -248,7 +251,7 @@ fn taken(
     run_id: Option<&RunId>,
 ) -> NewEvent {
     let metadata = &snapshot.metadata;
-    let data = json!({
+    let mut data = json!({
         "label": snapshot.label,
         "backend": snapshot.backend,
         "ref": snapshot.reference,
@@ -259,6 +262,9 @@ fn taken(
         "duration_ms": metadata.duration_ms,
         "omissions": snapshot.omissions().len(),
     });
+    if !metadata.search.is_plain_walk() {
+        data["search"] = json!(metadata.search);
+    }
     let event_type = EventType::WORKSPACE_SNAPSHOT_TAKEN;
     NewEvent::new(event_type, session_id, run_id, parts.now(), data)
 }

@@ -29,10 +29,12 @@ pub enum Capability {
     Mounts,
     /// To make files immutable.
     Immutable,
+    /// To set limits for a user namespace of its own.
+    UserNamespaces,
 }
 
 impl Capability {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Root,
         Self::OtherUser,
         Self::Strace,
@@ -40,6 +42,7 @@ impl Capability {
         Self::Script,
         Self::Mounts,
         Self::Immutable,
+        Self::UserNamespaces,
     ];
 
     /// How the list spells it.
@@ -52,6 +55,7 @@ impl Capability {
             Self::Script => "script",
             Self::Mounts => "mounts",
             Self::Immutable => "immutable",
+            Self::UserNamespaces => "user-namespaces",
         }
     }
 }

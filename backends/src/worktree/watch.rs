@@ -421,4 +421,6 @@ fn read_some(inotify: &OwnedFd, buffer: &mut [MaybeUninit<u8>]) -> rustix::io::R
 }
 
 #[cfg(test)]
+mod property;
+#[cfg(test)]
 mod tests;

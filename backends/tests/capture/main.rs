@@ -8,6 +8,8 @@
 
 mod facts;
 mod ground;
+#[path = "../../../tests/support/holder.rs"]
+mod holder;
 mod index;
 mod kinds;
 #[path = "../../../tests/support/must_run.rs"]
@@ -15,3 +17,4 @@ mod must_run;
 mod property;
 mod races;
 mod trouble;
+mod watched;

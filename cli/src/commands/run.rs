@@ -6,7 +6,7 @@ use std::path::Path;
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, BackendKind, CancellationToken, CommandAdapter,
     EndSignal, Error, ErrorKind, Failure as FailureRecord, RestoreDocument, RestoreStatus,
-    RunContext, RunDocument, RunStatus, WorkspaceDocument,
+    RunContext, RunDocument, RunStatus, Search, WorkspaceDocument,
 };
 
 use super::{Tools, restore, snapshot};
@@ -173,6 +173,13 @@ fn story(ended: &Ended<'_>, keeps_content: bool, elsewhere: &str) -> Vec<String>
     }
     if let (Some(before), Some(after)) = (&workspace.before_snapshot, &workspace.after_snapshot) {
         lines.push(format!("before {}, after {}", before.id, after.id));
+        // That the first one looked everywhere goes without saying.
+        if let Search::Walked {
+            because: Some(reason),
+        } = after.metadata.search
+        {
+            lines.push(format!("the after-snapshot looked at every file: {reason}"));
+        }
     }
     match &workspace.rollback {
         Some(rollback) => {
@@ -381,6 +388,27 @@ mod tests {
             0,
             "it was done before the signal counted"
         );
+    }
+
+    #[test]
+    fn a_watch_that_did_not_serve_says_why() {
+        let mut watched = workspace(&[]);
+        let first = json!({"how": "walked", "because": "no_journal"});
+        watched["before_snapshot"]["metadata"]["search"] = first;
+        watched["after_snapshot"]["metadata"]["search"] =
+            json!({"how": "watched", "directories": 1});
+        let served = document("completed", Some(0), watched.clone());
+        let is_said = |lines: &[String]| lines.iter().any(|line| line.contains("every file"));
+        assert!(
+            !is_said(&story(&ended(&served), false, "")),
+            "the first one always walks"
+        );
+        watched["after_snapshot"]["metadata"]["search"] =
+            json!({"how": "walked", "because": "queue_overflow"});
+        let lines = story(&ended(&document("completed", Some(0), watched)), false, "");
+        let line =
+            "the after-snapshot looked at every file: more happened at once than the kernel kept";
+        assert!(lines.iter().any(|said| said == line), "{lines:?}");
     }
 
     #[test]

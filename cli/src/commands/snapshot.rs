@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stillframe::{Label, Omission, OmissionReason, Snapshot, WorkspaceOptions};
+use stillframe::{Label, Omission, OmissionReason, Search, Snapshot, WorkspaceOptions};
 
 use super::Tools;
 use crate::failure::Failure;
@@ -86,6 +86,7 @@ pub(super) fn description(snapshot: &Snapshot) -> String {
         rows.push(("dirty", text.to_owned()));
     }
     rows.push(("captured", cost(snapshot)));
+    rows.extend(search(&metadata.search).map(|text| ("looked at", text)));
     rows.push((
         "left out",
         match snapshot.omissions().len() {
@@ -104,6 +105,19 @@ pub(super) fn description(snapshot: &Snapshot) -> String {
         text.push_str(&format!("  {}\n", named(omission)));
     }
     text
+}
+
+/// Where a capture looked for changes, if a watch was asked for.
+pub(super) fn search(search: &Search) -> Option<String> {
+    match search {
+        Search::Walked { because } => because.map(|reason| format!("every file: {reason}")),
+        Search::Watched { directories } => Some(match directories {
+            0 => "no file: nothing had happened".to_owned(),
+            1 => "1 directory, in which something had happened".to_owned(),
+            more => format!("{more} directories, in which something had happened"),
+        }),
+        _ => None,
+    }
 }
 
 /// What a person should know: the captures' own warnings, each once, and what was not captured: each
@@ -232,6 +246,41 @@ pub(super) mod tests {
             warnings([&snapshot('a', &omissions[..10])]).len(),
             10,
             "ten need no count"
+        );
+    }
+
+    #[test]
+    fn a_description_says_where_a_watched_capture_looked() {
+        let described = |search: Value| {
+            let mut document = snapshot_json('a', &[]);
+            document["metadata"]["search"] = search;
+            let snapshot = serde_json::from_value(document).expect("it is a snapshot");
+            let text = description(&snapshot);
+            let line = text.lines().find(|line| line.starts_with("looked at"));
+            line.map(|line| line["looked at".len()..].trim().to_owned())
+        };
+        let cases = [
+            (json!({"how": "walked"}), None),
+            (
+                json!({"how": "walked", "because": "watch_limit"}),
+                Some("every file: the user may not watch that many directories"),
+            ),
+            (
+                json!({"how": "watched", "directories": 0}),
+                Some("no file: nothing had happened"),
+            ),
+            (
+                json!({"how": "watched", "directories": 2}),
+                Some("2 directories, in which something had happened"),
+            ),
+        ];
+        for (search, line) in cases {
+            assert_eq!(described(search.clone()).as_deref(), line, "{search}");
+        }
+        assert_eq!(
+            search(&snapshot('a', &[]).metadata.search),
+            None,
+            "an old one"
         );
     }
 

@@ -37,6 +37,7 @@ use crate::id::{EngineId, RunId, SessionId};
 use crate::liveness::EngineLock;
 use crate::options::EngineOptions;
 use crate::state::{Change, NewEvent, StateError, StateStore};
+use crate::watched::WatchedWorkspaces;
 
 use self::state_writer::StateWriter;
 
@@ -52,6 +53,7 @@ pub(crate) struct Parts {
     pub(crate) blocking: Blocking,
     pub(crate) artifacts: Artifacts,
     pub(crate) live_runs: LiveRuns,
+    pub(crate) watched: WatchedWorkspaces,
     pub(crate) lock: Arc<EngineLock>,
     /// Cancelled once the tree of actors has stopped.
     pub(crate) stopped: CancellationToken,

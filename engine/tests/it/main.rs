@@ -15,3 +15,4 @@ mod restores;
 mod runs;
 mod sessions;
 mod upkeep;
+mod watch;
