@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::coverage::Omission;
 use crate::diff::{Diff, DiffOptions};
@@ -449,6 +450,44 @@ pub struct RestoreOutcome {
     pub safety_tag: Option<String>,
     /// What of the repository could not be put back although the files were.
     pub repository_error: Option<RepositoryProblem>,
+    /// How long its parts took.
+    pub durations: RestoreDurations,
+}
+
+/// How long the parts of a restore took, by a clock that nobody sets. Serialized as whole
+/// milliseconds: `guard_ms`, `plan_ms`, `apply_ms`, `verify_ms`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RestoreDurations {
+    /// Capturing and publishing what was there before, an interrupted restore that had to be finished
+    /// first included.
+    #[serde(rename = "guard_ms", with = "milliseconds")]
+    pub guard: Duration,
+    /// Comparing that with the goal, and making sure that the store has what is needed.
+    #[serde(rename = "plan_ms", with = "milliseconds")]
+    pub plan: Duration,
+    /// Everything that changes the workspace: staging, journal, renames and syncs, and what was asked
+    /// for of the repository. Zero if nothing had to be done, as is `verify` then.
+    #[serde(rename = "apply_ms", with = "milliseconds")]
+    pub apply: Duration,
+    /// Capturing the result, and comparing it with the goal.
+    #[serde(rename = "verify_ms", with = "milliseconds")]
+    pub verify: Duration,
+}
+
+/// A duration as whole milliseconds.
+mod milliseconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(of: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(u64::try_from(of.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        u64::deserialize(from).map(Duration::from_millis)
+    }
 }
 
 impl RestoreOutcome {
@@ -463,6 +502,7 @@ impl RestoreOutcome {
             skipped: Vec::new(),
             safety_tag: None,
             repository_error: None,
+            durations: RestoreDurations::default(),
         }
     }
 }

@@ -85,8 +85,8 @@ pub use detect::{Detection, Strategy, UnknownStrategy, backend_of, detect};
 
 pub use backend::{
     Backend, BorrowMode, DiffError, IgnoreOptions, Interrupt, Interrupted, Owner, Problem,
-    Progress, Recovery, RepositoryProblem, RepositoryRestore, RestoreError, RestoreOptions,
-    RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Verification, Why,
+    Progress, Recovery, RepositoryProblem, RepositoryRestore, RestoreDurations, RestoreError,
+    RestoreOptions, RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Verification, Why,
 };
 
 pub use snapshot::{BackendKind, InvalidSnapshotId, Label, Snapshot, SnapshotId, SnapshotMetadata};

@@ -23,7 +23,7 @@ mod restorable;
 
 pub(crate) use plan::{Node, View};
 pub(crate) use procedure::{check_place, plan_only, recover, restore};
-pub(crate) use restorable::{Captured, ContentError, Publish, Restorable, Side};
+pub(crate) use restorable::{Captured, ContentError, Contents, Publish, Restorable, Side};
 
 /// What a restore should make of the worktree.
 #[derive(Clone, Debug)]

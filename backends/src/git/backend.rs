@@ -19,14 +19,16 @@ use crate::git::index;
 use crate::git::repository::{self, Probe, RepositoryError, UserRepository};
 use crate::git::rollback::{FoundRepository, chain};
 use crate::git::store::{Proven, Store};
-use crate::git::tree_object::{self, ItemKind};
+use crate::git::tree_lookup::TreeLookup;
+use crate::git::tree_object::{self, ItemKind, TreeItem};
 use crate::git::tree_rules::{StoredSide, TreeRules};
 use crate::git::user_index::{self, IndexError};
 use crate::patch;
 use crate::path::RelPath;
 use crate::record::{GitState, Record};
 use crate::restore::{
-    self, Captured, ContentError, Node, Publish, Restorable, RestoreGoal, RestorePlan, Side,
+    self, Captured, ContentError, Contents, Node, Publish, Restorable, RestoreGoal, RestorePlan,
+    Side,
 };
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Entry};
@@ -233,15 +235,18 @@ pub(super) fn node_in(
     tree: &ObjectId,
     path: &RelPath,
 ) -> Result<Option<Node>, StoreError> {
-    let item = store.entry_at(tree, path)?;
-    Ok(item.and_then(|item| match item.kind {
+    Ok(store.entry_at(tree, path)?.and_then(node_of))
+}
+
+fn node_of(item: TreeItem) -> Option<Node> {
+    match item.kind {
         ItemKind::Entry(kind) => Some(Node::Entry(Entry {
             kind,
             id: item.id.into(),
         })),
         ItemKind::Directory => Some(Node::Directory),
         ItemKind::Submodule => None,
-    }))
+    }
 }
 
 /// What a capture holds at `path`.
@@ -305,11 +310,22 @@ impl Restorable for GitBackend {
         &self,
         workspace: &Workspace,
         side: Side<'_, GitCapture>,
-        path: &RelPath,
-    ) -> Result<Option<Node>, StoreError> {
+        paths: &[RelPath],
+    ) -> Result<Vec<Option<Node>>, StoreError> {
         match side {
-            Side::Stored(record) => node_in(&existing_store(workspace)?, &tree_of(record)?, path),
-            Side::Now(capture) => Ok(captured_at(&capture.0.cache, path)),
+            Side::Stored(_) if paths.is_empty() => Ok(Vec::new()),
+            Side::Stored(record) => {
+                let store = existing_store(workspace)?;
+                let tree = TreeLookup::new(&store, tree_of(record)?);
+                let nodes = paths
+                    .iter()
+                    .map(|path| Ok(tree.at(path)?.and_then(node_of)));
+                nodes.collect()
+            }
+            Side::Now(capture) => {
+                let cache = &capture.0.cache;
+                Ok(paths.iter().map(|path| captured_at(cache, path)).collect())
+            }
         }
     }
 
@@ -368,16 +384,13 @@ impl Restorable for GitBackend {
         Ok(missing.into_iter().map(ContentId::from).collect())
     }
 
-    fn write_content(
-        &self,
-        workspace: &Workspace,
-        id: &ContentId,
-        sink: &mut dyn Write,
-    ) -> Result<(), ContentError> {
-        let object = sha1(id)
-            .ok_or_else(|| StoreError::corrupt(id.to_string(), "it is no id of this backend"))?;
-        existing_store(workspace)?.blob_to(&object, sink)?;
-        Ok(())
+    fn contents<'a>(
+        &'a self,
+        workspace: &'a Workspace,
+        ids: &[ContentId],
+    ) -> Result<Box<dyn Contents + 'a>, StoreError> {
+        let ids = ids.iter().filter_map(sha1).collect();
+        Ok(Box::new(existing_store(workspace)?.blobs(ids)?))
     }
 
     fn repository(

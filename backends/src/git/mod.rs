@@ -20,6 +20,7 @@ pub(crate) mod store;
 mod submodules;
 #[cfg(test)]
 pub(crate) mod test_repository;
+pub(crate) mod tree_lookup;
 pub(crate) mod tree_object;
 mod tree_rules;
 mod trees;

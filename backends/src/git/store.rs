@@ -17,6 +17,7 @@
 //! Nothing here goes through libgit2: it maps packs, which ends the process when a shared one is cut
 //! short, and it does not return from some truncated objects.
 
+mod blobs;
 mod borrow;
 mod collect;
 #[cfg(test)]

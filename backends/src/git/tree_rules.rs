@@ -10,6 +10,7 @@ use crate::git::ObjectId;
 use crate::git::backend::{node_in, tree_of};
 use crate::git::capture::sha1;
 use crate::git::store::Store;
+use crate::git::tree_lookup::TreeLookup;
 use crate::git::tree_object::{ItemKind, TreeItem};
 use crate::ignore_rules::{HostRules, IgnoreStack, RuleFile};
 use crate::path::RelPath;
@@ -24,7 +25,7 @@ const MAX_RULE_FILE_BYTES: u64 = 1 << 20;
 /// The ignore rules that a snapshot was captured under, read from its own tree.
 pub(super) struct TreeRules<'a> {
     store: &'a Store,
-    tree: Option<ObjectId>,
+    tree: Option<TreeLookup<'a>>,
     cache: Option<&'a StatCache>,
     host: HostRules,
     ignore: IgnoreStack,
@@ -64,7 +65,7 @@ impl<'a> TreeRules<'a> {
             tree: if cache.is_some() {
                 None
             } else {
-                Some(tree_of(record)?)
+                Some(TreeLookup::new(store, tree_of(record)?))
             },
             cache,
             host,
@@ -156,10 +157,10 @@ impl<'a> TreeRules<'a> {
             };
             return self.parsed(origin, entry.entry());
         }
-        let Some(tree) = self.tree else {
+        let Some(tree) = &self.tree else {
             return Ok(None);
         };
-        match self.store.entry_at(&tree, &path)? {
+        match tree.at(&path)? {
             Some(TreeItem {
                 kind: ItemKind::Entry(kind),
                 id,

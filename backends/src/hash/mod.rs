@@ -27,7 +27,8 @@ use crate::hash::store::HashStore;
 use crate::path::RelPath;
 use crate::record::{RECORD_VERSION, Record};
 use crate::restore::{
-    self, Captured, ContentError, Node, Publish, Restorable, RestoreGoal, RestorePlan, Side,
+    self, Captured, ContentError, Contents, Node, Publish, Restorable, RestoreGoal, RestorePlan,
+    Side,
 };
 use crate::snapshot::{BackendKind, Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Entry};
@@ -285,6 +286,20 @@ fn rules_of(record: &Record) -> Result<HashRules, StoreError> {
     })
 }
 
+/// The content that a store keeps.
+struct HashContents(HashStore);
+
+impl Contents for HashContents {
+    fn place(&self, _: &ContentId) -> u64 {
+        // Each is a file of its own.
+        0
+    }
+
+    fn write(&self, id: &ContentId, sink: &mut dyn Write) -> Result<(), ContentError> {
+        self.0.content.write_to(id, sink).map(drop)
+    }
+}
+
 impl Restorable for HashBackend {
     type Capture = HashCapture;
 
@@ -341,9 +356,10 @@ impl Restorable for HashBackend {
         &self,
         workspace: &Workspace,
         side: Side<'_, HashCapture>,
-        path: &RelPath,
-    ) -> Result<Option<Node>, StoreError> {
-        Ok(node_in(&Self::manifest_of_side(workspace, side)?, path))
+        paths: &[RelPath],
+    ) -> Result<Vec<Option<Node>>, StoreError> {
+        let manifest = Self::manifest_of_side(workspace, side)?;
+        Ok(paths.iter().map(|path| node_in(&manifest, path)).collect())
     }
 
     fn entries(
@@ -383,16 +399,12 @@ impl Restorable for HashBackend {
         Ok(ids.iter().filter(|id| !has(id)).copied().collect())
     }
 
-    fn write_content(
-        &self,
-        workspace: &Workspace,
-        id: &ContentId,
-        sink: &mut dyn Write,
-    ) -> Result<(), ContentError> {
-        HashStore::of(workspace)
-            .content
-            .write_to(id, sink)
-            .map(drop)
+    fn contents<'a>(
+        &'a self,
+        workspace: &'a Workspace,
+        _: &[ContentId],
+    ) -> Result<Box<dyn Contents + 'a>, StoreError> {
+        Ok(Box::new(HashContents(HashStore::of(workspace))))
     }
 
     fn repository(

@@ -69,10 +69,9 @@ impl Goal {
         if self.after.is_some() {
             return Ok(());
         }
-        for path in &self.paths {
-            let is_known =
-                path.is_root() || has(backend, workspace, Side::Stored(&self.record), path)?;
-            if !is_known {
+        let there = nodes(backend, workspace, Side::Stored(&self.record), &self.paths)?;
+        for (path, there) in self.paths.iter().zip(there) {
+            if there.is_none() {
                 let (snapshot, path) = (self.record.snapshot.id.clone(), path.clone());
                 let omission = self.record.snapshot.omissions.covers(&path).cloned();
                 return Err(match omission {
@@ -164,13 +163,16 @@ impl Goal {
         };
         let same = self.same(backend, workspace, now, &changes)?;
         let view = View::of(current);
-        let asked = plan::directories_in_question(&changes, view);
-        let mut goal_directories = BTreeSet::new();
-        for path in asked {
-            if has_directory(backend, workspace, Side::Stored(&self.record), &path)? {
-                goal_directories.insert(path);
-            }
-        }
+        let asked: Vec<RelPath> = plan::directories_in_question(&changes, view)
+            .into_iter()
+            .collect();
+        let there = nodes(backend, workspace, Side::Stored(&self.record), &asked)?;
+        let goal_directories: BTreeSet<RelPath> = asked
+            .into_iter()
+            .zip(there)
+            .filter(|(_, there)| *there == Some(Node::Directory))
+            .map(|(path, _)| path)
+            .collect();
         let made = self.made_among(now, &changes);
         let spared = match &self.after {
             // What an operation made, its undo takes back.
@@ -221,20 +223,28 @@ impl Goal {
             }
             asked.extend(self.record.empty_directories.iter().cloned());
         }
-        let mut same = Vec::new();
-        for path in asked {
-            let there = node(backend, workspace, Side::Stored(&self.record), &path)?;
-            let is_same = match there {
-                Some(Node::Entry(_)) => changes
-                    .binary_search_by(|change| change.path.cmp(&path))
-                    .is_err(),
-                Some(Node::Directory) => has_directory(backend, workspace, Side::Now(now), &path)?,
-                None => false,
-            };
-            if let Some(node) = there.filter(|_| is_same) {
-                same.push((path, node));
+        let asked: Vec<RelPath> = asked.into_iter().collect();
+        let nodes_there = nodes(backend, workspace, Side::Stored(&self.record), &asked)?;
+        let (mut same, mut directories) = (Vec::new(), Vec::new());
+        for (path, there) in asked.into_iter().zip(nodes_there) {
+            match there {
+                Some(node @ Node::Entry(_)) => {
+                    let differs = changes.binary_search_by(|change| change.path.cmp(&path));
+                    if differs.is_err() {
+                        same.push((path, node));
+                    }
+                }
+                Some(Node::Directory) => directories.push(path),
+                None => {}
             }
         }
+        let nodes_here = nodes(backend, workspace, Side::Now(now), &directories)?;
+        let alike = directories
+            .into_iter()
+            .zip(nodes_here)
+            .filter(|(_, here)| *here == Some(Node::Directory));
+        same.extend(alike.map(|(path, _)| (path, Node::Directory)));
+        same.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         Ok(same)
     }
 
@@ -376,49 +386,38 @@ fn changes_on_disk<B: Restorable>(
 ) -> Result<Vec<Change>, StoreError> {
     let changes = backend.changes(workspace, from, to)?;
     let here = View::of(from.record());
-    let mut alike = Vec::new();
-    for path in plan::left_out_by_one(here, View::of(to)) {
-        let is_listed = changes.binary_search_by(|c| c.path.cmp(&path)).is_ok();
-        if !is_listed && let Some(Node::Entry(entry)) = backend.lookup(workspace, from, &path)? {
-            alike.push((path, entry));
-        }
-    }
+    let is_listed = |path: &RelPath| changes.binary_search_by(|c| c.path.cmp(path)).is_ok();
+    let asked: Vec<RelPath> = plan::left_out_by_one(here, View::of(to))
+        .into_iter()
+        .filter(|path| !is_listed(path))
+        .collect();
+    let found = backend.lookup(workspace, from, &asked)?;
+    let alike = asked.into_iter().zip(found);
+    let alike = alike.filter_map(|(path, node)| match node {
+        Some(Node::Entry(entry)) => Some((path, entry)),
+        _ => None,
+    });
+    let alike = alike.collect();
     Ok(plan::as_on_disk(changes, alike, here))
 }
 
-/// What a side holds at a path, empty directories included.
-fn node<B: Restorable>(
+/// What a side holds at each of `paths`, empty directories included.
+fn nodes<B: Restorable>(
     backend: &B,
     workspace: &Workspace,
     side: Side<'_, B::Capture>,
-    path: &RelPath,
-) -> Result<Option<Node>, StoreError> {
-    if path.is_root() {
-        return Ok(Some(Node::Directory));
+    paths: &[RelPath],
+) -> Result<Vec<Option<Node>>, StoreError> {
+    if paths.is_empty() {
+        return Ok(Vec::new());
     }
-    if let Some(node) = backend.lookup(workspace, side, path)? {
-        return Ok(Some(node));
-    }
-    let is_there = View::of(side.record()).has_empty_at_or_below(path);
-    Ok(is_there.then_some(Node::Directory))
-}
-
-fn has<B: Restorable>(
-    backend: &B,
-    workspace: &Workspace,
-    side: Side<'_, B::Capture>,
-    path: &RelPath,
-) -> Result<bool, StoreError> {
-    Ok(node(backend, workspace, side, path)?.is_some())
-}
-
-fn has_directory<B: Restorable>(
-    backend: &B,
-    workspace: &Workspace,
-    side: Side<'_, B::Capture>,
-    path: &RelPath,
-) -> Result<bool, StoreError> {
-    Ok(node(backend, workspace, side, path)? == Some(Node::Directory))
+    let view = View::of(side.record());
+    let found = backend.lookup(workspace, side, paths)?;
+    let nodes = paths.iter().zip(found).map(|(path, node)| {
+        let is_directory = || path.is_root() || view.has_empty_at_or_below(path);
+        node.or_else(|| is_directory().then_some(Node::Directory))
+    });
+    Ok(nodes.collect())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Captured, ContentError, Node, Publish, Restorable, Side};
+use super::{Captured, ContentError, Contents, Node, Publish, Restorable, Side};
 use crate::backend::{
     IgnoreOptions, RepositoryProblem, RepositoryRestore, RestoreError, RestoreOptions,
     RestoreOutcome, SnapshotError, SnapshotOptions, StoreError,
@@ -495,6 +495,23 @@ impl Walk<'_> {
     }
 }
 
+/// What was asked for, apart from the cell that it lies in.
+struct NaiveContents(BTreeMap<ContentId, Vec<u8>>);
+
+impl Contents for NaiveContents {
+    fn place(&self, _: &ContentId) -> u64 {
+        0
+    }
+
+    fn write(&self, id: &ContentId, sink: &mut dyn Write) -> Result<(), ContentError> {
+        let bytes = &self.0[id];
+        if blake3::hash(bytes).as_bytes() != id.as_bytes() {
+            return Err(StoreError::corrupt(id.to_string(), "it is not what it says").into());
+        }
+        sink.write_all(bytes).map_err(ContentError::Sink)
+    }
+}
+
 impl Restorable for Naive {
     type Capture = NaiveCapture;
 
@@ -602,14 +619,17 @@ impl Restorable for Naive {
         &self,
         _: &Workspace,
         side: Side<'_, NaiveCapture>,
-        path: &RelPath,
-    ) -> Result<Option<Node>, StoreError> {
+        paths: &[RelPath],
+    ) -> Result<Vec<Option<Node>>, StoreError> {
         let entries = self.entries_of(side);
-        if let Some(entry) = entries.get(path) {
-            return Ok(Some(Node::Entry(*entry)));
-        }
-        let is_directory = entries.keys().any(|p| p.starts_with(path));
-        Ok(is_directory.then_some(Node::Directory))
+        let node = |path: &RelPath| match entries.get(path) {
+            Some(entry) => Some(Node::Entry(*entry)),
+            None => {
+                let is_directory = entries.keys().any(|p| p.starts_with(path));
+                is_directory.then_some(Node::Directory)
+            }
+        };
+        Ok(paths.iter().map(node).collect())
     }
 
     fn entries(&self, _: &Workspace, record: &Record) -> Result<Vec<(RelPath, Entry)>, StoreError> {
@@ -638,18 +658,14 @@ impl Restorable for Naive {
             .collect())
     }
 
-    fn write_content(
-        &self,
-        _: &Workspace,
-        id: &ContentId,
-        sink: &mut dyn Write,
-    ) -> Result<(), ContentError> {
+    fn contents<'a>(
+        &'a self,
+        _: &'a Workspace,
+        ids: &[ContentId],
+    ) -> Result<Box<dyn Contents + 'a>, StoreError> {
         let blobs = self.blobs.borrow();
-        let bytes = &blobs[id];
-        if blake3::hash(bytes).as_bytes() != id.as_bytes() {
-            return Err(StoreError::corrupt(id.to_string(), "it is not what it says").into());
-        }
-        sink.write_all(bytes).map_err(ContentError::Sink)
+        let asked = ids.iter().map(|id| (*id, blobs[id].clone()));
+        Ok(Box::new(NaiveContents(asked.collect())))
     }
 
     fn repository(

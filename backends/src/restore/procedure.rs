@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::goal::Goal;
 use super::plan;
@@ -11,8 +11,8 @@ use super::{
     Captured as _, PlanId, Publish, Restorable, RestoreGoal, RestorePlan, SkipReason, Skipped,
 };
 use crate::backend::{
-    Recovery, RepositoryRestore, RestoreError, RestoreOptions, RestoreOutcome, SnapshotError,
-    SnapshotOptions, StoreError,
+    Recovery, RepositoryRestore, RestoreDurations, RestoreError, RestoreOptions, RestoreOutcome,
+    SnapshotError, SnapshotOptions, StoreError,
 };
 use crate::coverage::OmissionReason;
 use crate::error::PathError;
@@ -73,7 +73,7 @@ fn restore_in_place<B: Restorable>(
     goal: &Goal,
     options: &RestoreOptions,
 ) -> Result<RestoreOutcome, RestoreError> {
-    let started = Instant::now();
+    let mut watch = Watch::start();
     // Two restores that are both half done could not be told apart.
     recover(workspace)?;
     let repository = prepare_repository(backend, workspace, options)?;
@@ -83,11 +83,14 @@ fn restore_in_place<B: Restorable>(
     let guard = backend
         .capture(workspace, &guard_options, &goal.keep(), Publish::Yes)
         .map_err(RestoreError::Guard)?;
+    let mut durations = RestoreDurations::default();
+    durations.guard = watch.lap();
     let plan = goal
         .plan(backend, workspace, &guard)
         .map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
     refuse_another_plan(&plan, options.expected_plan.as_ref())?;
     check_content(backend, workspace, &plan, goal)?;
+    durations.plan = watch.lap();
 
     let has_repository_work = repository.as_ref().is_some_and(|r| !r.plan.is_empty());
     if plan.is_empty() && !has_repository_work {
@@ -101,10 +104,12 @@ fn restore_in_place<B: Restorable>(
             plan,
             safety_tag: None,
             repository_error: repository.and_then(|r| r.plan.notes()),
+            durations,
         });
     }
     let carried = carry_out(backend, workspace, &plan, goal, &guard, options, repository)?;
-    let closing = closing_options(options, started);
+    durations.apply = watch.lap();
+    let closing = closing_options(options, watch.started);
     let result = backend
         .capture(workspace, &closing, &goal.keep(), Publish::Yes)
         .map_err(RestoreError::Closing)?;
@@ -112,6 +117,7 @@ fn restore_in_place<B: Restorable>(
         .plan(backend, workspace, &result)
         .map_err(|error| error.after_the_fact(&goal.record.snapshot.id))?;
     let skipped = all_skipped(&plan, &carried.skipped, &left, guard.record());
+    durations.verify = watch.lap();
     Ok(RestoreOutcome {
         restored: restored(&plan, guard.record(), &skipped),
         leftover_ignored: goal.leftover_ignored(guard.record(), &skipped, Some(&left)),
@@ -121,7 +127,30 @@ fn restore_in_place<B: Restorable>(
         skipped,
         safety_tag: carried.repository.safety_tag,
         repository_error: carried.repository.error,
+        durations,
     })
+}
+
+/// Tells how long the parts of a restore take.
+struct Watch {
+    started: Instant,
+    lapped: Instant,
+}
+
+impl Watch {
+    fn start() -> Self {
+        let started = Instant::now();
+        Self {
+            started,
+            lapped: started,
+        }
+    }
+
+    /// The time since the last part ended.
+    fn lap(&mut self) -> Duration {
+        let now = Instant::now();
+        now.duration_since(std::mem::replace(&mut self.lapped, now))
+    }
 }
 
 /// Says whether a restore would find a place to stage in: see
@@ -304,6 +333,10 @@ fn carry_out<B: Restorable>(
     let store = workspace.store_path();
     let root = Root::open(workspace).map_err(RestoreError::Prepare)?;
     let coverage = &guard.record().snapshot.omissions;
+    let wanted: Vec<ContentId> = plan.writes.iter().map(|write| write.entry.id).collect();
+    let contents = backend
+        .contents(workspace, &wanted)
+        .map_err(|error| stage_error(StageError::Store(error), &goal.record.snapshot.id))?;
     let staged = staging::stage(&staging::Request {
         root: &root,
         store,
@@ -317,7 +350,7 @@ fn carry_out<B: Restorable>(
             }
             _ => SkipReason::ChangedMeanwhile,
         },
-        content: &|id, sink| backend.write_content(workspace, id, sink),
+        contents: &*contents,
         index: repository.as_ref().and_then(|r| r.index.as_deref()),
         interrupt: &options.guard.interrupt,
     })

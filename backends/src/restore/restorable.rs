@@ -50,14 +50,16 @@ pub(crate) trait Restorable {
         to: &Record,
     ) -> Result<Vec<Change>, StoreError>;
 
-    /// What `side` captured at `path`. A directory with nothing captured in it may be `None`: the
-    /// caller looks into [`Record::empty_directories`] too.
+    /// What `side` captured at each of `paths`, in their order. A directory with nothing captured in
+    /// it may be `None`: the caller looks into [`Record::empty_directories`] too.
+    ///
+    /// Paths in one directory cost little more than the first of them, wherever they are in `paths`.
     fn lookup(
         &self,
         workspace: &Workspace,
         side: Side<'_, Self::Capture>,
-        path: &RelPath,
-    ) -> Result<Option<Node>, StoreError>;
+        paths: &[RelPath],
+    ) -> Result<Vec<Option<Node>>, StoreError>;
 
     /// All entries, sorted by path. Asked for only where the usual permission bits of the two
     /// sides differ, which makes every path a candidate.
@@ -84,14 +86,12 @@ pub(crate) trait Restorable {
         ids: &[ContentId],
     ) -> Result<Vec<ContentId>, StoreError>;
 
-    /// Writes the content with this id to `sink`, as a stream, and checks it against the id:
-    /// [`StoreError::Corrupt`] if it is not what the id says, whatever was written by then.
-    fn write_content(
-        &self,
-        workspace: &Workspace,
-        id: &ContentId,
-        sink: &mut dyn Write,
-    ) -> Result<(), ContentError>;
+    /// Opens the content with these ids for reading.
+    fn contents<'a>(
+        &'a self,
+        workspace: &'a Workspace,
+        ids: &[ContentId],
+    ) -> Result<Box<dyn Contents + 'a>, StoreError>;
 
     /// The user's repository as it is now; `None` if the backend knows of none, or it is gone. An
     /// error: it is there, and cannot be read, so nothing of it can be put back.
@@ -112,6 +112,17 @@ pub(crate) trait Captured {
     /// The content of the captured file or link at `path`, and what `lstat` said of it when that
     /// was known; `None` if it is not on disk or was not captured.
     fn seen(&self, path: &RelPath) -> Option<Seen>;
+}
+
+/// The content of files, opened for reading. Threads may share it.
+pub(crate) trait Contents: Sync {
+    /// Where the content with this id lies. What lies near what was read last is read at the least
+    /// cost.
+    fn place(&self, id: &ContentId) -> u64;
+
+    /// Writes the content with this id to `sink`, as a stream, and checks it against the id:
+    /// [`StoreError::Corrupt`] if it is not what the id says, whatever was written by then.
+    fn write(&self, id: &ContentId, sink: &mut dyn Write) -> Result<(), ContentError>;
 }
 
 /// Whether a capture becomes a snapshot.

@@ -18,10 +18,11 @@ use crate::backend::StoreError;
 use crate::error::{PathError, printable};
 use crate::path::RelPath;
 use crate::snapshot::SnapshotId;
+use crate::worktree::durable;
+use crate::worktree::faults::{self, Effect};
 use crate::worktree::journal::{OperationId, Staging};
 use crate::worktree::remembered::Remembered;
 use crate::worktree::root::Root;
-use crate::worktree::{durable, faults};
 
 /// The prefix of a private directory beside the workspace.
 const BESIDE_PREFIX: &str = ".stillframe-";
@@ -29,6 +30,10 @@ const BESIDE_PREFIX: &str = ".stillframe-";
 const STORE_PREFIX: &str = "restore-";
 /// In the store: which private directory holds the trash of which guard.
 const TRASH_INDEX: &str = "trash";
+/// The directory of what waits to be placed, and of what that displaced.
+const STAGED: &str = "staged";
+/// The directory of what was displaced by a restore that is done.
+const TRASH: &str = "trash";
 /// The index of the user's repository, staged beside the entries.
 const INDEX: &str = "index";
 /// Far above the longest path that the kernel takes.
@@ -50,7 +55,7 @@ pub(crate) fn discard(staging: &Staging, store: &Path) -> Result<(), PathError> 
 /// Removes what a finished restore leaves behind, but for what it displaced.
 pub(crate) fn reap(staging: &Staging, store: &Path) -> Result<(), PathError> {
     let directory = staging.path();
-    let is_trash_empty = match fs::read_dir(directory.join("trash")) {
+    let is_trash_empty = match fs::read_dir(directory.join(TRASH)) {
         Ok(mut entries) => entries.next().is_none(),
         Err(e) if e.kind() == io::ErrorKind::NotFound => true,
         Err(e) => return Err(PathError::at("list the trash in", directory)(e)),
@@ -58,7 +63,7 @@ pub(crate) fn reap(staging: &Staging, store: &Path) -> Result<(), PathError> {
     if is_trash_empty {
         return discard(staging, store);
     }
-    remove_tree(&directory.join("staged"))?;
+    remove_tree(&directory.join(STAGED))?;
     remove_file(&directory.join(INDEX))
 }
 
@@ -102,7 +107,7 @@ pub(crate) fn trash_bytes(store: &Path) -> Result<u64, StoreError> {
         let Some(directory) = trash_of(store, &guard)? else {
             continue;
         };
-        for entry in list(&directory.join("trash"))? {
+        for entry in list(&directory.join(TRASH))? {
             match fs::symlink_metadata(entry.path()) {
                 Ok(meta) => bytes += meta.blocks() * 512,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -158,11 +163,12 @@ impl Area {
         )
     }
 
-    /// Makes the directory, and notes whose trash it will hold.
+    /// Makes the directory, and notes whose trash it will hold. A power cut may take the directory
+    /// until [`Area::sync_each`] or [`Area::sync_all`].
     pub(crate) fn make(staging: &Staging, store: &Path) -> Result<Self, PathError> {
         let path = staging.path();
         let make = |path: &Path| {
-            faults::before()
+            faults::effect(Effect::MakeDirectory(path))
                 .and_then(|()| fs::DirBuilder::new().mode(0o700).create(path))
                 .map_err(PathError::at("make the directory", path))
         };
@@ -174,26 +180,21 @@ impl Area {
             // It may lie in a work tree of the user's, where git is to take no notice of it.
             durable::replace(&path.join(".gitignore"), b"*\n")?;
         }
-        for name in ["staged", "trash"] {
+        for name in [STAGED, TRASH] {
             make(&path.join(name))?;
         }
         let pointers = store.join(TRASH_INDEX);
         if !pointers.is_dir() {
             make(&pointers)?;
         }
-        faults::before().map_err(PathError::at("write", &pointers))?;
         durable::replace(&pointers.join(staging.guard.as_str()), &staging.directory)?;
-        durable::sync_directory(&path)?;
-        if let Some(parent) = path.parent() {
-            durable::sync_directory(parent)?;
-        }
         let open = |name: &str| {
             let path = path.join(name);
             open_private(&path).map_err(PathError::at("open", path))
         };
         Ok(Self {
-            staged: Some(open("staged")?),
-            trash: Some(open("trash")?),
+            staged: Some(open(STAGED)?),
+            trash: Some(open(TRASH)?),
             staging: staging.clone(),
         })
     }
@@ -202,10 +203,27 @@ impl Area {
     pub(crate) fn reopen(staging: Staging) -> Self {
         let path = staging.path();
         Self {
-            staged: open_private(&path.join("staged")).ok(),
-            trash: open_private(&path.join("trash")).ok(),
+            staged: open_private(&path.join(STAGED)).ok(),
+            trash: open_private(&path.join(TRASH)).ok(),
             staging,
         }
+    }
+
+    /// Makes the names in the directory survive a power cut, and its own.
+    pub(crate) fn sync_each(&self) -> Result<(), PathError> {
+        let path = self.path();
+        durable::sync_directory(&path.join(STAGED))?;
+        durable::sync_directory(&path)?;
+        match path.parent() {
+            Some(parent) => durable::sync_directory(parent),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes everything survive a power cut that is on the file system of the directory: what was
+    /// staged, its names, and the directory's own.
+    pub(crate) fn sync_all(&self) -> Result<(), PathError> {
+        durable::sync_file_system(&self.path().join(STAGED))
     }
 
     pub(crate) fn staging(&self) -> &Staging {
@@ -287,14 +305,14 @@ fn remove_area(path: &Path) -> Result<(), PathError> {
 }
 
 fn remove_tree(path: &Path) -> Result<(), PathError> {
-    match faults::before().and_then(|()| fs::remove_dir_all(path)) {
+    match faults::effect(Effect::Remove(path)).and_then(|()| fs::remove_dir_all(path)) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(PathError::at("remove", path)(e)),
         _ => Ok(()),
     }
 }
 
 fn remove_file(path: &Path) -> Result<(), PathError> {
-    match faults::before().and_then(|()| fs::remove_file(path)) {
+    match faults::effect(Effect::Remove(path)).and_then(|()| fs::remove_file(path)) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(PathError::at("remove", path)(e)),
         _ => Ok(()),
     }

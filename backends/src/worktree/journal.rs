@@ -28,8 +28,9 @@ use crate::path::RelPath;
 use crate::restore::PlanId;
 use crate::snapshot::SnapshotId;
 use crate::tree::ContentId;
+use crate::worktree::durable;
+use crate::worktree::faults::{self, Effect};
 use crate::worktree::stat_cache::{CachedEntry, EntryStat};
-use crate::worktree::{durable, faults};
 
 /// The name of the journal in the store.
 const FILE: &str = "restore.journal";
@@ -194,7 +195,7 @@ impl Journal {
         staging: &Staging,
     ) -> Result<Self, PathError> {
         let path = store.join(FILE);
-        faults::before().map_err(PathError::at("make the journal", &path))?;
+        faults::effect(Effect::Stage(&path)).map_err(PathError::at("make the journal", &path))?;
         let file = OpenOptions::new()
             .append(true)
             .create_new(true)
@@ -252,7 +253,7 @@ impl Journal {
     /// Removes the journal, once everything that it names is gone or in place.
     pub(crate) fn remove(self) -> Result<(), PathError> {
         let path = self.store.join(FILE);
-        faults::before()
+        faults::effect(Effect::Remove(&path))
             .and_then(|()| fs::remove_file(&path))
             .map_err(PathError::at("remove", &path))?;
         durable::sync_directory(&self.store)
@@ -272,7 +273,7 @@ impl Journal {
         frame.extend_from_slice(&payload);
         let checksum = blake3::hash(&frame);
         frame.extend_from_slice(checksum.as_bytes());
-        faults::before()
+        faults::effect(Effect::Write(&path))
             .and_then(|()| self.file.write_all(&frame))
             .map_err(PathError::at("write", &path))?;
         self.sequence += 1;
@@ -280,9 +281,10 @@ impl Journal {
     }
 
     fn sync(&self) -> Result<(), PathError> {
-        faults::before()
+        let path = self.store.join(FILE);
+        faults::effect(Effect::Sync(&path))
             .and_then(|()| self.file.sync_all())
-            .map_err(PathError::at("sync", self.store.join(FILE)))
+            .map_err(PathError::at("sync", path))
     }
 }
 
@@ -299,7 +301,7 @@ pub(crate) fn find(store: &Path) -> Result<Option<Leftover>, StoreError> {
         .map_err(PathError::at("open", &path))?;
     if contents.whole_bytes < bytes.len() {
         // What follows must not come after a torn frame.
-        faults::before()
+        faults::effect(Effect::Write(&path))
             .and_then(|()| file.set_len(contents.whole_bytes as u64))
             .map_err(PathError::at("shorten", &path))?;
     }

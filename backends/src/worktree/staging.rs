@@ -1,17 +1,16 @@
 //! Preparing a restore: everything that can fail for want of space, content or permission fails
 //! here, before anything of the workspace is touched.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::rc::Rc;
 
 use rustix::fs::{
-    Access, AtFlags, FileType, Gid, Mode, OFlags, StatVfsMountFlags, Statx, StatxAttributes,
-    StatxFlags, Timespec, Timestamps, Uid,
+    Access, AtFlags, FileType, StatVfsMountFlags, Statx, StatxAttributes, StatxFlags,
 };
 use rustix::io::Errno;
 
@@ -19,17 +18,22 @@ use crate::backend::{Interrupt, Interrupted, StoreError};
 use crate::error::PathError;
 use crate::git::rollback::RepositoryPlan;
 use crate::path::RelPath;
-use crate::restore::ContentError;
-use crate::restore::{ModeChange, RestorePlan, SkipReason, Skipped, Write as PlannedWrite};
+use crate::restore::{
+    Contents, ModeChange, RestorePlan, SkipReason, Skipped, Write as PlannedWrite,
+};
 use crate::snapshot::SnapshotId;
-use crate::tree::{ContentId, EntryKind, Modes, RECORDED_BITS};
+use crate::tree::{Modes, RECORDED_BITS};
 use crate::worktree::apply::Committed;
 use crate::worktree::area::{self, Area};
+use crate::worktree::durable;
 use crate::worktree::journal::{Action, Intent, Journal, OperationId, Seen, Staging, Step};
 use crate::worktree::remembered::Made;
-use crate::worktree::root::{self, Root, Stat};
+use crate::worktree::root::{self, Root};
 use crate::worktree::stat_cache::EntryStat;
-use crate::worktree::{durable, faults};
+
+use files::{Job, Owner, Stager, Syncing, What};
+
+mod files;
 
 /// Beyond this many files one `syncfs` is cheaper than an `fsync` of each.
 const MAX_SINGLE_SYNCS: usize = 64;
@@ -47,8 +51,8 @@ pub(crate) struct Request<'a> {
     pub(crate) seen: &'a dyn Fn(&RelPath) -> Option<Seen>,
     /// Why a path is left alone when something that is no directory is above it.
     pub(crate) hidden: &'a dyn Fn(&RelPath) -> SkipReason,
-    /// Writes the content with some id.
-    pub(crate) content: &'a dyn Fn(&ContentId, &mut dyn Write) -> Result<(), ContentError>,
+    /// The content of what is written.
+    pub(crate) contents: &'a dyn Contents,
     /// The bytes of a user's index that the repository's part of the restore needs.
     pub(crate) index: Option<&'a [u8]>,
     pub(crate) interrupt: &'a Interrupt,
@@ -202,8 +206,11 @@ struct Draft<'a> {
     closed: BTreeMap<RelPath, u32>,
     /// Directories to be made, with their bits.
     made: BTreeMap<RelPath, u32>,
-    writes: Vec<(&'a PlannedWrite, Option<Seen>)>,
-    copies: Vec<(&'a ModeChange, Seen)>,
+    writes: Vec<(&'a PlannedWrite, Option<Seen>, Option<Owner>)>,
+    copies: Vec<(&'a ModeChange, Seen, Option<Owner>)>,
+    /// The directory that was looked into last: paths are sorted, so the next one is likely to be in
+    /// it too.
+    opened: RefCell<Option<(RelPath, Rc<OwnedFd>)>>,
     steps: Vec<Step>,
     skipped: Vec<Skipped>,
 }
@@ -226,6 +233,7 @@ impl<'a> Draft<'a> {
             made: BTreeMap::new(),
             writes: Vec::new(),
             copies: Vec::new(),
+            opened: RefCell::default(),
             steps: Vec::new(),
             skipped: Vec::new(),
         }
@@ -288,6 +296,7 @@ impl<'a> Draft<'a> {
     fn survey_write(&mut self, write: &'a PlannedWrite) -> Result<(), PathError> {
         let path = &write.path;
         let parent = path.parent().expect("the workspace itself is no entry");
+        let mut there = None;
         match self.directory(&parent)? {
             Directory::Blocked(reason) => {
                 self.skip(path, reason);
@@ -297,18 +306,19 @@ impl<'a> Draft<'a> {
                 let mode = self.request.modes.of_directory(&parent);
                 self.make(&parent, mode)?;
             }
-            Directory::Exists => self.check_entry(path)?,
+            Directory::Exists => there = self.check_entry(path)?,
         }
+        let owner = self.owner_of_place(path, there.as_ref())?;
         let expected = if write.current.is_some() {
             (self.request.seen)(path)
         } else if self.leaving.contains(path) {
             self.special(path)?
         } else {
-            self.writes.push((write, None));
+            self.writes.push((write, None, owner));
             return Ok(());
         };
         match expected {
-            Some(stat) => self.writes.push((write, Some(stat))),
+            Some(stat) => self.writes.push((write, Some(stat), owner)),
             None => self.skip(path, SkipReason::ChangedMeanwhile),
         }
         Ok(())
@@ -343,8 +353,9 @@ impl<'a> Draft<'a> {
         self.refuse_immutable(path, &stat)?;
         if stat.stx_nlink > 1 && kind == FileType::RegularFile {
             // Its other names may lie outside of the workspace, and would change with it.
-            self.check_entry(path)?;
-            self.copies.push((change, seen));
+            let there = self.check_entry(path)?;
+            let owner = self.owner_of_place(path, there.as_ref())?;
+            self.copies.push((change, seen, owner));
             return Ok(());
         }
         modes.push(Step {
@@ -380,10 +391,10 @@ impl<'a> Draft<'a> {
         for path in self.made.keys() {
             steps.push(step(path, None, Action::MakeDirectory));
         }
-        for (write, expected) in &self.writes {
+        for (write, expected, _) in &self.writes {
             steps.push(step(&write.path, *expected, Action::Place { inode: 0 }));
         }
-        for (change, seen) in &self.copies {
+        for (change, seen, _) in &self.copies {
             steps.push(step(&change.path, Some(*seen), Action::Place { inode: 0 }));
         }
         for (path, mode) in &self.made {
@@ -426,7 +437,7 @@ impl<'a> Draft<'a> {
     fn look_at_directory(&self, path: &RelPath) -> Result<Directory, PathError> {
         let hidden = || Directory::Blocked((self.request.hidden)(path));
         let root = self.request.root;
-        match root.open_directory(path) {
+        match self.open(path) {
             Ok(_) => Ok(Directory::Exists),
             Err(Errno::NOENT) => Ok(Directory::Missing),
             Err(Errno::NOTDIR | Errno::LOOP) if self.leaving.contains(path) => {
@@ -470,14 +481,51 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Makes sure that the entry at `path`, if there is one, may be renamed.
-    fn check_entry(&mut self, path: &RelPath) -> Result<(), PathError> {
+    /// Opens the directory at `path`, if it is not the one that is open.
+    fn open(&self, path: &RelPath) -> rustix::io::Result<Rc<OwnedFd>> {
+        if let Some((at, fd)) = &*self.opened.borrow()
+            && at == path
+        {
+            return Ok(Rc::clone(fd));
+        }
+        let fd = Rc::new(self.request.root.open_directory(path)?);
+        self.opened.replace(Some((path.clone(), Rc::clone(&fd))));
+        Ok(fd)
+    }
+
+    /// Makes sure that the entry at `path`, if there is one, may be renamed; answers with what is
+    /// there.
+    fn check_entry(&mut self, path: &RelPath) -> Result<Option<Statx>, PathError> {
         self.check_parent(path)?;
-        if let Some(stat) = self.statx(path)? {
-            self.refuse_immutable(path, &stat)?;
+        let there = self.statx(path)?;
+        if let Some(stat) = &there {
+            self.refuse_immutable(path, stat)?;
             self.refuse_sticky(path, stat.stx_uid)?;
         }
-        Ok(())
+        Ok(there)
+    }
+
+    /// Whom an entry at `path` is to belong to: as what is `there`, or as the nearest thing above.
+    fn owner_of_place(
+        &self,
+        path: &RelPath,
+        there: Option<&Statx>,
+    ) -> Result<Option<Owner>, PathError> {
+        let owner = |stat: &Statx| Owner {
+            user: stat.stx_uid,
+            group: stat.stx_gid,
+        };
+        if let Some(there) = there {
+            return Ok(Some(owner(there)));
+        }
+        let mut at = path.parent();
+        while let Some(above) = at {
+            if let Some(stat) = self.statx(&above)? {
+                return Ok(Some(owner(&stat)));
+            }
+            at = above.parent();
+        }
+        Ok(None)
     }
 
     fn check_parent(&mut self, path: &RelPath) -> Result<(), PathError> {
@@ -496,7 +544,7 @@ impl<'a> Draft<'a> {
         let root = self.request.root;
         let refused =
             |errno: Errno| PathError::at("change what is in", root.disk_path(path))(errno);
-        let fd = root.open_directory(path).map_err(refused)?;
+        let fd = self.open(path).map_err(refused)?;
         let filesystem = rustix::fs::fstatvfs(&fd).map_err(refused)?;
         if filesystem.f_flag.contains(StatVfsMountFlags::RDONLY) {
             return Err(refused(Errno::ROFS));
@@ -520,22 +568,13 @@ impl<'a> Draft<'a> {
 
     fn statx(&self, path: &RelPath) -> Result<Option<Statx>, PathError> {
         let root = self.request.root;
-        let looked = if path.is_root() {
-            rustix::fs::statx(
-                root.as_fd(),
-                c"",
-                AtFlags::EMPTY_PATH,
-                StatxFlags::BASIC_STATS,
-            )
-        } else {
-            root.open_parent(path).and_then(|(parent, name)| {
-                rustix::fs::statx(
-                    &parent,
-                    OsStr::from_bytes(name),
-                    AtFlags::SYMLINK_NOFOLLOW,
-                    StatxFlags::BASIC_STATS,
-                )
-            })
+        let all = StatxFlags::BASIC_STATS;
+        let looked = match path.parent() {
+            None => rustix::fs::statx(root.as_fd(), c"", AtFlags::EMPTY_PATH, all),
+            Some(parent) => self.open(&parent).and_then(|parent| {
+                let name = OsStr::from_bytes(path.name());
+                rustix::fs::statx(&*parent, name, AtFlags::SYMLINK_NOFOLLOW, all)
+            }),
         };
         match looked {
             Ok(stat) => Ok(Some(stat)),
@@ -577,189 +616,49 @@ impl<'a> Draft<'a> {
             .iter()
             .position(|s| matches!(s.action, Action::Place { .. }))
             .unwrap_or(self.steps.len());
-        let is_single = self.writes.len() + self.copies.len() <= MAX_SINGLE_SYNCS;
-        let mut inodes = Vec::new();
-        for (write, _) in &self.writes {
-            self.request.interrupt.check()?;
-            let file = StagedFile {
-                draft: self,
-                directory: staged,
-                name: (first + inodes.len()).to_string(),
-                path: &write.path,
-                is_synced: is_single,
-            };
-            inodes.push(file.write(write)?);
-        }
-        for (change, seen) in &self.copies {
-            self.request.interrupt.check()?;
-            let file = StagedFile {
-                draft: self,
-                directory: staged,
-                name: (first + inodes.len()).to_string(),
-                path: &change.path,
-                is_synced: is_single,
-            };
-            inodes.push(file.copy(change, seen)?);
-        }
-        for (step, found) in self.steps[first..].iter_mut().zip(inodes) {
-            step.action = Action::Place { inode: found };
+        let writes = self.writes.iter();
+        let writes = writes.map(|(write, _, owner)| (&write.path, What::Entry(write), *owner));
+        let copies = self.copies.iter();
+        let copies =
+            copies.map(|(change, seen, owner)| (&change.path, What::Copy(change, *seen), *owner));
+        let jobs: Vec<Job<'_>> = writes
+            .chain(copies)
+            .enumerate()
+            .map(|(at, (path, what, owner))| Job {
+                number: first + at,
+                path,
+                owner,
+                what,
+            })
+            .collect();
+        let syncing = match jobs.len() <= MAX_SINGLE_SYNCS {
+            true => Syncing::Each,
+            false => Syncing::Later,
+        };
+        let stager = Stager {
+            root: self.request.root,
+            directory: staged,
+            disk_path: &area.path(),
+            contents: self.request.contents,
+            syncing,
+            interrupt: self.request.interrupt,
+        };
+        let inodes = stager.stage(&jobs)?;
+        for (step, inode) in self.steps[first..].iter_mut().zip(inodes) {
+            step.action = Action::Place { inode };
         }
         if let Some(index) = self.request.index {
-            let path = area.index_path();
-            faults::before().map_err(PathError::at("write", &path))?;
-            durable::replace(&path, index)?;
+            durable::replace(&area.index_path(), index)?;
         }
-        faults::before().map_err(PathError::at("sync", area.path()))?;
-        let synced = if is_single {
-            rustix::fs::fsync(staged)
-        } else {
-            rustix::fs::syncfs(staged)
-        };
-        Ok(synced.map_err(PathError::at("sync", area.path()))?)
+        Ok(match syncing {
+            Syncing::Each => area.sync_each()?,
+            // The directories above are on the same file system.
+            Syncing::Later => area.sync_all()?,
+        })
     }
 }
 
 fn is_immutable(stat: &Statx) -> bool {
     stat.stx_attributes
         .intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND)
-}
-
-/// One entry on its way to the staging directory.
-struct StagedFile<'a> {
-    draft: &'a Draft<'a>,
-    directory: BorrowedFd<'a>,
-    name: String,
-    /// Where it will be placed.
-    path: &'a RelPath,
-    is_synced: bool,
-}
-
-impl StagedFile<'_> {
-    fn at(&self, operation: &'static str) -> impl FnOnce(Errno) -> PathError {
-        let path = self.draft.request.root.disk_path(self.path);
-        move |errno| PathError::at(operation, path)(errno)
-    }
-
-    /// Stages a planned entry; answers with its inode.
-    fn write(&self, write: &PlannedWrite) -> Result<u64, StageError> {
-        let content = self.draft.request.content;
-        if write.entry.kind == EntryKind::Symlink {
-            let mut text = Vec::new();
-            content(&write.entry.id, &mut text).map_err(|e| self.content_error(e))?;
-            self.before("stage the link")?;
-            rustix::fs::symlinkat(OsStr::from_bytes(&text), self.directory, &self.name)
-                .map_err(self.at("stage the link"))?;
-            let stat = root::lstat_at(self.directory, self.name.as_bytes())
-                .map_err(self.at("look at what was staged for"))?;
-            self.give_to_owner(&stat)?;
-            return Ok(stat.inode);
-        }
-        let mut file = self.create()?;
-        {
-            let mut sink = io::BufWriter::with_capacity(128 * 1024, &mut file);
-            content(&write.entry.id, &mut sink)
-                .and_then(|()| sink.flush().map_err(ContentError::Sink))
-                .map_err(|e| self.content_error(e))?;
-        }
-        self.finish(&file, write.mode.unwrap_or(0o644))
-    }
-
-    /// Stages the file that is there, with other permission bits; answers with its inode.
-    fn copy(&self, change: &ModeChange, seen: &Seen) -> Result<u64, StageError> {
-        let root = self.draft.request.root;
-        let (parent, name) = root.open_parent(self.path).map_err(self.at("open"))?;
-        let mut source = root::open_file_at(parent.as_fd(), name).map_err(self.at("open"))?;
-        let mut file = self.create()?;
-        self.before("stage")?;
-        io::copy(&mut source, &mut file)
-            .map_err(PathError::at("stage", root.disk_path(self.path)))?;
-        // If it was not as the guard saw it, its step will find that out too and leave it alone.
-        let nanos = |ns: i64| Timespec {
-            tv_sec: ns.div_euclid(1_000_000_000),
-            tv_nsec: ns.rem_euclid(1_000_000_000) as _,
-        };
-        let times = Timestamps {
-            last_access: Timespec {
-                tv_sec: 0,
-                tv_nsec: rustix::fs::UTIME_OMIT,
-            },
-            last_modification: nanos(seen.stat.mtime_ns),
-        };
-        rustix::fs::futimens(&file, &times).map_err(self.at("stage"))?;
-        self.finish(&file, change.to)
-    }
-
-    fn create(&self) -> Result<File, StageError> {
-        self.before("stage")?;
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(self.directory, &self.name, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(self.at("stage"))?;
-        Ok(File::from(fd))
-    }
-
-    fn finish(&self, file: &File, mode: u32) -> Result<u64, StageError> {
-        let stat = root::fstat(file).map_err(self.at("look at what was staged for"))?;
-        self.give_to_owner(&stat)?;
-        // After the owner: a change of owner may take bits away.
-        rustix::fs::fchmod(file, Mode::from_raw_mode(mode & RECORDED_BITS))
-            .map_err(self.at("set the mode of what was staged for"))?;
-        if self.is_synced {
-            self.before("sync what was staged for")?;
-            rustix::fs::fsync(file).map_err(self.at("sync what was staged for"))?;
-        }
-        Ok(stat.inode)
-    }
-
-    /// Gives what was staged to the owner of what it replaces, or of the directory it goes to.
-    ///
-    /// Only root can give files away; anybody else may set a group they belong to.
-    fn give_to_owner(&self, staged: &Stat) -> Result<(), StageError> {
-        let Some((owner, group)) = self.owner_of_place()? else {
-            return Ok(());
-        };
-        let is_root = rustix::process::geteuid().is_root();
-        let owner = (is_root && owner != staged.owner).then(|| Uid::from_raw(owner));
-        let changed = rustix::fs::chownat(
-            self.directory,
-            &self.name,
-            owner,
-            Some(Gid::from_raw(group)),
-            AtFlags::SYMLINK_NOFOLLOW,
-        );
-        match changed {
-            Err(errno) if is_root => {
-                Err(self.at("set the owner of what was staged for")(errno).into())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn owner_of_place(&self) -> Result<Option<(u32, u32)>, StageError> {
-        let mut at = Some(self.path.clone());
-        while let Some(path) = at {
-            if let Some(stat) = self.draft.statx(&path)? {
-                return Ok(Some((stat.stx_uid, stat.stx_gid)));
-            }
-            at = path.parent();
-        }
-        Ok(None)
-    }
-
-    fn before(&self, operation: &'static str) -> Result<(), PathError> {
-        faults::before().map_err(PathError::at(
-            operation,
-            self.draft.request.root.disk_path(self.path),
-        ))
-    }
-
-    fn content_error(&self, error: ContentError) -> StageError {
-        match error {
-            ContentError::Store(source) => StageError::Store(source),
-            ContentError::Sink(source) => StageError::Disk(PathError::at(
-                "stage",
-                self.draft.request.root.disk_path(self.path),
-            )(source)),
-        }
-    }
 }

@@ -214,7 +214,17 @@ impl Pack {
         max_bytes: u64,
         bases: &DeltaBases,
     ) -> Result<(ObjectKind, Vec<u8>), StoreError> {
-        let file = self.file()?;
+        self.object_in(&self.file()?, offset, max_bytes, bases)
+    }
+
+    /// As [`Pack::object`], from the opened file.
+    fn object_in(
+        &self,
+        file: &OpenPack<'_>,
+        offset: u64,
+        max_bytes: u64,
+        bases: &DeltaBases,
+    ) -> Result<(ObjectKind, Vec<u8>), StoreError> {
         let mut deltas = Vec::new();
         let mut at = offset;
         let (kind, mut bytes) = loop {
@@ -236,7 +246,7 @@ impl Pack {
                 }
                 StoredAs::Tag => return Err(file.corrupt(at, "it is a tag")),
                 StoredAs::OffsetDelta { base } => base,
-                StoredAs::IdDelta { base } => self.base_of(&file, at, &base)?,
+                StoredAs::IdDelta { base } => self.base_of(file, at, &base)?,
             };
             if deltas.len() == MAX_DELTA_CHAIN {
                 return Err(file.corrupt(offset, "its deltas go round in a circle"));
@@ -345,7 +355,7 @@ impl Pack {
             .map_err(PathError::at("look at", &self.path))?
             .len();
         Ok(OpenPack {
-            file,
+            file: Arc::new(file),
             path: &self.path,
             end: length.saturating_sub(CHECKSUM_BYTES),
         })
@@ -373,8 +383,43 @@ impl Window {
     }
 }
 
+/// A pack whose file stays open, for those who read many of its objects. Threads may share it.
+#[derive(Debug)]
+pub(crate) struct HeldPack {
+    pack: Arc<Pack>,
+    file: Arc<File>,
+    end: u64,
+}
+
+impl HeldPack {
+    /// Opens the file of `pack`.
+    pub(crate) fn open(pack: &Arc<Pack>) -> Result<Self, StoreError> {
+        let opened = pack.file()?;
+        Ok(Self {
+            file: Arc::clone(&opened.file),
+            end: opened.end,
+            pack: Arc::clone(pack),
+        })
+    }
+
+    /// See [`Pack::object`].
+    pub(crate) fn object(
+        &self,
+        offset: u64,
+        max_bytes: u64,
+        bases: &DeltaBases,
+    ) -> Result<(ObjectKind, Vec<u8>), StoreError> {
+        let file = OpenPack {
+            file: Arc::clone(&self.file),
+            path: &self.pack.path,
+            end: self.end,
+        };
+        self.pack.object_in(&file, offset, max_bytes, bases)
+    }
+}
+
 struct OpenPack<'a> {
-    file: File,
+    file: Arc<File>,
     path: &'a Path,
     /// Where the checksum begins.
     end: u64,
