@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ErrorKind, PathError, printable};
+use crate::git::store::StoreSlot;
 use crate::patience::Patience;
 
 pub(crate) use crate::worktree::durable::make_private;
@@ -41,6 +42,7 @@ pub struct Workspace {
     store_path: PathBuf,
     state: StateDir,
     memory: Arc<Memory>,
+    git_store: Arc<StoreSlot>,
 }
 
 /// What the kernel knows a directory by.
@@ -300,6 +302,7 @@ impl Workspace {
             store_path,
             state: state.clone(),
             memory: Arc::default(),
+            git_store: Arc::default(),
         })
     }
 
@@ -336,6 +339,11 @@ impl Workspace {
     /// What captures leave for those that follow, as long as this value or a clone of it lives.
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// The git backend's store, kept open between operations.
+    pub(crate) fn git_store(&self) -> &StoreSlot {
+        &self.git_store
     }
 
     /// Waits for the lock, at most for `patience`; [`LockError::Busy`] names who holds it.
@@ -561,6 +569,7 @@ mod registry {
             store_path,
             state: state.clone(),
             memory: Arc::default(),
+            git_store: Arc::default(),
         })
     }
 

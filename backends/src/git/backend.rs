@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::{
@@ -74,11 +75,13 @@ fn repository_of(workspace: &Workspace) -> Result<UserRepository, SnapshotError>
     }
 }
 
-fn store_of(workspace: &Workspace) -> Result<Option<Store>, StoreError> {
-    Store::open(&workspace.store_path().join("git"))
+fn store_of(workspace: &Workspace) -> Result<Option<Arc<Store>>, StoreError> {
+    workspace
+        .git_store()
+        .open(&workspace.store_path().join("git"))
 }
 
-fn existing_store(workspace: &Workspace) -> Result<Store, StoreError> {
+fn existing_store(workspace: &Workspace) -> Result<Arc<Store>, StoreError> {
     store_of(workspace)?.ok_or_else(|| {
         StoreError::corrupt(
             format!("the store of {}", workspace.disk_path().display()),
@@ -141,7 +144,8 @@ impl GitBackend {
             Err(_) if damage == Damage::PassedOver && store_of(workspace)?.is_some() => None,
             Err(error) => return Err(error),
         };
-        let store = Store::create(&workspace.store_path().join("git"))?;
+        let store = workspace.git_store();
+        let store = store.create(&workspace.store_path().join("git"))?;
         if publish == Publish::Yes && store.has(&options.id) {
             return Err(SnapshotError::taken(&options.id));
         }
@@ -316,7 +320,7 @@ impl Restorable for GitBackend {
             Side::Stored(_) if paths.is_empty() => Ok(Vec::new()),
             Side::Stored(record) => {
                 let store = existing_store(workspace)?;
-                let tree = TreeLookup::new(&store, tree_of(record)?);
+                let tree = TreeLookup::new(&*store, tree_of(record)?);
                 let nodes = paths
                     .iter()
                     .map(|path| Ok(tree.at(path)?.and_then(node_of)));

@@ -215,11 +215,19 @@ impl PackWriter {
     /// The file is read back once and compared with what was written: `Corrupt` if it differs.
     /// `None` if nothing was added.
     pub(crate) fn finish(self) -> Result<Option<FinishedPack>, StoreError> {
+        self.finish_with(&[])
+    }
+
+    /// The same; `others` are synced at the same time, also if nothing was added.
+    pub(crate) fn finish_with(
+        self,
+        others: &[&StagedFile],
+    ) -> Result<Option<FinishedPack>, StoreError> {
         let unfinished = self
             .unfinished
             .into_inner()
             .expect("no thread panics while it appends");
-        unfinished.finish(&self.directory)
+        unfinished.finish(&self.directory, others)
     }
 
     fn lock(&self) -> MutexGuard<'_, Unfinished> {
@@ -351,8 +359,13 @@ impl Unfinished {
         Ok((id, crc32.finalize()))
     }
 
-    fn finish(mut self, directory: &Path) -> Result<Option<FinishedPack>, StoreError> {
+    fn finish(
+        mut self,
+        directory: &Path,
+        others: &[&StagedFile],
+    ) -> Result<Option<FinishedPack>, StoreError> {
         if self.entries.is_empty() && !self.is_broken {
+            durable::sync_together(others)?;
             return Ok(None);
         }
         self.flush()?;
@@ -363,9 +376,12 @@ impl Unfinished {
         self.file.write_at(&checksum, end)?;
         let objects = self.entries.len() as u64;
         let index = write_index_file(directory, &mut self.entries, &checksum)?;
-        let bytes = [&self.file, &index].iter().try_fold(0, |sum, file| {
+        let parts = [&self.file, &index];
+        for file in parts {
             file.make_read_only()?;
-            file.sync()?;
+        }
+        durable::sync_together(&[&parts, others].concat())?;
+        let bytes = parts.iter().try_fold(0, |sum, file| {
             file.as_file()
                 .metadata()
                 .map(|m| sum + m.len())

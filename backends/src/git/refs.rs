@@ -4,10 +4,12 @@
 //! the files ourselves: a ref of libgit2's that is killed half-way leaves a lock behind that somebody
 //! has to remove. git reads them, and what git packs by hand is read here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use super::ObjectId;
 use super::pack::TEMPORARY_PREFIX;
@@ -63,15 +65,18 @@ pub(crate) struct SnapshotRef {
 }
 
 /// The refs below one repository.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Refs {
     git_dir: PathBuf,
+    /// Directories whose own names were synced, with all above them, and their inodes.
+    durable: Mutex<HashMap<String, u64>>,
 }
 
 impl Refs {
     pub(crate) fn new(git_dir: &Path) -> Self {
         Self {
             git_dir: git_dir.to_owned(),
+            durable: Mutex::default(),
         }
     }
 
@@ -136,7 +141,15 @@ impl Refs {
         }))
     }
 
-    /// Makes a ref that was not there before, with the next number, durably.
+    /// Writes what a ref to `commit` consists of. To be synced before [`Refs::create`] names it.
+    pub(crate) fn stage(&self, commit: &ObjectId) -> Result<StagedFile, PathError> {
+        let staged = StagedFile::create(&self.git_dir, &format!("{TEMPORARY_PREFIX}ref_"))?;
+        staged.write_at(format!("{commit}\n").as_bytes(), 0)?;
+        Ok(staged)
+    }
+
+    /// Makes a ref that was not there before, with the next number, durably. `staged` is what it
+    /// consists of.
     ///
     /// On `Err` there is no such ref.
     pub(crate) fn create(
@@ -144,6 +157,7 @@ impl Refs {
         namespace: Namespace,
         owner: &Owner,
         commit: ObjectId,
+        mut staged: StagedFile,
     ) -> Result<SnapshotRef, StoreError> {
         let session = component(&owner.session_id);
         let run = owner.run_id.as_deref().map_or(NO_RUN.to_owned(), |run_id| {
@@ -154,7 +168,6 @@ impl Refs {
             }
         });
         let directory = format!("{}/{session}/{run}", namespace.directory());
-        let mut staged = self.stage(&commit)?;
         for _ in 0..MAX_TRIES {
             let everywhere = Namespace::ALL.map(|n| n.directory().to_owned());
             let latest = self.latest_name(&everywhere)?;
@@ -199,6 +212,10 @@ impl Refs {
             match durable::sync_directory(&run) {
                 Err(e) if e.source.kind() == io::ErrorKind::NotFound => {}
                 other => other?,
+            }
+            // One that is made again is new.
+            if let Ok(mut known) = self.durable.lock() {
+                known.clear();
             }
             // They go when they are empty, which the file system knows best.
             let _ = fs::remove_dir(&run).and_then(|()| fs::remove_dir(parent(&run)));
@@ -336,19 +353,22 @@ impl Refs {
     }
 
     /// A ref that nobody sees yet, synced.
-    fn stage(&self, commit: &ObjectId) -> Result<StagedFile, PathError> {
-        let staged = StagedFile::create(&self.git_dir, &format!("{TEMPORARY_PREFIX}ref_"))?;
-        staged.write_at(format!("{commit}\n").as_bytes(), 0)?;
-        staged.sync()?;
-        Ok(staged)
-    }
 
-    /// Syncs every directory from that of the ref at `path` upwards.
+    /// Syncs the directory of the ref at `path`, and those above it whose names are not known to be
+    /// durable.
     fn make_durable(&self, directory: &str, path: &Path) -> Result<(), PathError> {
+        let inode = fs::symlink_metadata(parent(path)).map_or(0, |found| found.ino());
+        let is_it = |known: &HashMap<String, u64>| known.get(directory) == Some(&inode);
+        let is_known = self.durable.lock().is_ok_and(|known| is_it(&known));
         let sync = || {
             let up = Path::new(directory).ancestors();
             up.filter(|d| !d.as_os_str().is_empty())
-                .try_for_each(|d| durable::sync_directory(&self.git_dir.join(d)))
+                .take(if is_known { 1 } else { usize::MAX })
+                .try_for_each(|d| durable::sync_directory(&self.git_dir.join(d)))?;
+            if let Ok(mut known) = self.durable.lock() {
+                known.insert(directory.to_owned(), inode);
+            }
+            Ok(())
         };
         // The ref is there: its durability is asked for again before that is taken back. What was
         // answered with an error must not be found later.
@@ -424,6 +444,17 @@ mod tests {
     use super::*;
     use crate::git::test_repository::TestRepository;
 
+    fn create(
+        refs: &Refs,
+        namespace: Namespace,
+        owner: &Owner,
+        commit: ObjectId,
+    ) -> Result<SnapshotRef, StoreError> {
+        let staged = refs.stage(&commit)?;
+        staged.sync()?;
+        refs.create(namespace, owner, commit, staged)
+    }
+
     fn owner(session_id: &str, run_id: Option<&str>) -> Owner {
         Owner {
             session_id: session_id.to_owned(),
@@ -451,8 +482,7 @@ mod tests {
             (Namespace::Snapshots, "s2", None),
             (Namespace::Snapshots, "s1", Some("r1")),
         ] {
-            refs.create(namespace, &owner(session, run), commit)
-                .unwrap();
+            create(&refs, namespace, &owner(session, run), commit).unwrap();
         }
         let all = refs.snapshots().unwrap();
         let expected = [
@@ -481,11 +511,11 @@ mod tests {
         let (repository, refs, commit) = with_refs();
         let me = owner("s", Some("r"));
         for _ in 0..3 {
-            refs.create(Namespace::Snapshots, &me, commit).unwrap();
+            create(&refs, Namespace::Snapshots, &me, commit).unwrap();
         }
         repository.git(&["pack-refs", "--all", "--prune"]);
         assert_eq!(refs.latest_of_session("s").unwrap().unwrap().seq, 3);
-        let fourth = refs.create(Namespace::Snapshots, &me, commit).unwrap();
+        let fourth = create(&refs, Namespace::Snapshots, &me, commit).unwrap();
         assert_eq!(fourth.seq, 4);
         let all = refs.snapshots().unwrap();
         assert_eq!(all.len(), 4);
@@ -503,15 +533,13 @@ mod tests {
     #[test]
     fn removing_is_safe_to_repeat_and_leaves_no_empty_directories() {
         let (repository, refs, commit) = with_refs();
-        let created = refs
-            .create(Namespace::Snapshots, &owner("s", Some("r")), commit)
-            .unwrap();
+        let created = create(&refs, Namespace::Snapshots, &owner("s", Some("r")), commit).unwrap();
         for _ in 0..2 {
             refs.remove(std::slice::from_ref(&created.name)).unwrap();
         }
         assert_eq!(refs.snapshots().unwrap(), []);
         assert!(!repository.path.join(".git/refs/snapshots/s").exists());
-        let again = refs.create(Namespace::Snapshots, &owner("s", None), commit);
+        let again = create(&refs, Namespace::Snapshots, &owner("s", None), commit);
         assert_eq!(again.unwrap().seq, 1);
     }
 
@@ -525,7 +553,7 @@ mod tests {
                     scope.spawn(move || -> Vec<String> {
                         let me = owner("s", Some("r"));
                         (0..10)
-                            .map(|_| refs.create(Namespace::Snapshots, &me, commit))
+                            .map(|_| create(&refs, Namespace::Snapshots, &me, commit))
                             .map(|created| created.unwrap().name)
                             .collect()
                     })
@@ -580,8 +608,13 @@ mod tests {
     #[test]
     fn a_run_that_is_called_manual_is_not_taken_for_none() {
         let (_repository, refs, commit) = with_refs();
-        let with = refs.create(Namespace::Snapshots, &owner("s", Some("manual")), commit);
-        let without = refs.create(Namespace::Snapshots, &owner("s", None), commit);
+        let with = create(
+            &refs,
+            Namespace::Snapshots,
+            &owner("s", Some("manual")),
+            commit,
+        );
+        let without = create(&refs, Namespace::Snapshots, &owner("s", None), commit);
         let directory = |created: SnapshotRef| created.name.rsplit_once('/').unwrap().0.to_owned();
         assert_ne!(directory(with.unwrap()), directory(without.unwrap()));
     }

@@ -28,10 +28,10 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 
@@ -47,7 +47,7 @@ use crate::record::{MAX_RECORD_BYTES, Record};
 use crate::restore::ContentError;
 use crate::snapshot::{Label, Snapshot, SnapshotId};
 use crate::tree::{Change, Entry, EntryKind};
-use crate::workspace::make_private;
+use crate::workspace::{Identity, make_private};
 use crate::worktree::durable;
 
 pub(crate) use verify::Proven;
@@ -104,6 +104,42 @@ pub(crate) struct Store {
     /// Where in the set the last object was found: the next one is likely to be there too.
     last_hit: AtomicUsize,
     bases: DeltaBases,
+}
+
+/// Keeps a store open for whoever asks next.
+#[derive(Debug, Default)]
+pub(crate) struct StoreSlot {
+    held: Mutex<Option<(Identity, Arc<Store>)>>,
+}
+
+impl StoreSlot {
+    /// As [`Store::open`]; the one that was opened last, if it still is what lies at `git_dir`.
+    pub(crate) fn open(&self, git_dir: &Path) -> Result<Option<Arc<Store>>, StoreError> {
+        // A store can be removed and made again under its name.
+        let identity = fs::symlink_metadata(git_dir).ok().map(|found| Identity {
+            device: found.dev(),
+            inode: found.ino(),
+        });
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = held
+            .take()
+            .filter(|(known, store)| Some(*known) == identity && store.git_dir == git_dir);
+        let opened = match Store::open(git_dir)? {
+            Some(opened) => same.map_or_else(|| Arc::new(opened), |(_, store)| store),
+            None => return Ok(None),
+        };
+        *held = identity.map(|identity| (identity, Arc::clone(&opened)));
+        Ok(Some(opened))
+    }
+
+    /// As [`Store::create`], and as [`StoreSlot::open`].
+    pub(crate) fn create(&self, git_dir: &Path) -> Result<Arc<Store>, StoreError> {
+        if let Some(store) = self.open(git_dir)? {
+            return Ok(store);
+        }
+        Store::create(git_dir)?;
+        Ok(self.open(git_dir)?.expect("it was just made"))
+    }
 }
 
 /// The packs as they were when the directory was last read.
@@ -368,7 +404,8 @@ impl Store {
             ObjectKind::Commit,
             commit_text(&tree, &record.snapshot.id, record.snapshot.captured_at).as_bytes(),
         )?;
-        let finished = pack.finish()?;
+        let staged_ref = self.refs.stage(&commit)?;
+        let finished = pack.finish_with(&[&staged_ref])?;
         let mut needed = staged;
         needed.extend(parts.index);
         needed.extend([commit, tree]);
@@ -378,7 +415,7 @@ impl Store {
         };
         let made = self
             .check_complete(parts.worktree, needed)
-            .and_then(|()| self.refs.create(namespace, owner, commit));
+            .and_then(|()| self.refs.create(namespace, owner, commit, staged_ref));
         let made = made.inspect_err(|_| {
             // Its record has an id that no other has, so nobody else needs this pack.
             if let Some(finished) = finished {

@@ -13,7 +13,7 @@ use tempfile::{NamedTempFile, TempPath};
 
 use crate::backend::StoreError;
 use crate::error::{PathError, printable};
-use crate::worktree::faults::{self, Effect};
+use crate::worktree::faults::{self, Effect, Seam};
 
 /// How the names of staged files of the store begin.
 pub(crate) const STAGED_PREFIX: &str = ".tmp-";
@@ -232,6 +232,37 @@ pub(crate) fn sync_file(path: &Path) -> Result<(), PathError> {
     faults::effect(Effect::Sync(path))
         .and_then(|()| File::open(path)?.sync_all())
         .map_err(PathError::at("sync", path))
+}
+
+/// Makes the bytes of some files survive a power cut: all at once, so that a file system with a
+/// journal writes that once for all of them.
+pub(crate) fn sync_together(files: &[&StagedFile]) -> Result<(), PathError> {
+    let Some((own, others)) = files.split_first() else {
+        return Ok(());
+    };
+    let seam = Seam::of_this_thread();
+    let sync = |file: &StagedFile| {
+        seam.enter();
+        file.sync()
+    };
+    std::thread::scope(|scope| {
+        let spawn = |file| {
+            let helper = std::thread::Builder::new();
+            (file, helper.spawn_scoped(scope, move || sync(file)))
+        };
+        let helpers: Vec<_> = others.iter().copied().map(spawn).collect();
+        let own = own.sync();
+        let others = helpers.into_iter().map(|(file, helper)| match helper {
+            Ok(helper) => helper
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            // No thread can be had: one after the other.
+            Err(_) => file.sync(),
+        });
+        std::iter::once(own)
+            .chain(others.collect::<Vec<_>>())
+            .collect()
+    })
 }
 
 /// Makes the names in `directory` survive a power cut.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::sync::Arc;
 
 use super::{MAX_HELD_BYTES, Store, check_bytes};
 use crate::backend::StoreError;
@@ -14,7 +15,7 @@ use crate::tree::ContentId;
 /// Blobs of a store, opened for reading. Threads may share it.
 #[derive(Debug)]
 pub(crate) struct Blobs {
-    store: Store,
+    store: Arc<Store>,
     packs: Vec<HeldPack>,
     places: HashMap<ObjectId, InPack>,
 }
@@ -29,7 +30,7 @@ struct InPack {
 
 impl Store {
     /// Opens the blobs with these ids. That one of them is missing is found when it is read.
-    pub(crate) fn blobs(self, mut ids: Vec<ObjectId>) -> Result<Blobs, StoreError> {
+    pub(crate) fn blobs(self: Arc<Self>, mut ids: Vec<ObjectId>) -> Result<Blobs, StoreError> {
         ids.sort_unstable();
         ids.dedup();
         let set = self.packs()?;
