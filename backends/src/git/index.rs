@@ -121,20 +121,40 @@ pub(crate) fn doubt_other_sizes<E>(
             && entry.flags.has(Flags::FROM_INDEX)
             && !entry.flags.has(Flags::RACY)
     };
-    let entries = cache.directories.values().flat_map(|d| d.entries.iter());
-    let mut ids: Vec<ObjectId> = entries
-        .filter(|(_, entry)| is_trusted(entry))
-        .filter_map(|(_, entry)| sha1(&entry.id))
+    let size_and_id = |entry: &CachedEntry| match sha1(&entry.id) {
+        Some(id) if is_trusted(entry) => Some((id, entry.stat.size)),
+        _ => None,
+    };
+    let mut expected: Vec<(ObjectId, u64)> = cache
+        .directories
+        .values()
+        .flat_map(|d| d.entries.iter())
+        .filter_map(|(_, entry)| size_and_id(entry))
         .collect();
-    if ids.is_empty() {
+    if expected.is_empty() {
         return Ok(());
     }
-    ids.sort_unstable();
+    expected.sort_unstable();
+    expected.dedup();
+    let mut ids: Vec<ObjectId> = expected.iter().map(|(id, _)| *id).collect();
     ids.dedup();
     let sizes = sizes_of(&ids)?;
-    let size_of = |id: &ContentId| sizes[ids.binary_search(&sha1(id)?).ok()?];
+    // Both are sorted by id, and every id has a size.
+    let mut place = 0;
+    let mut doubtful: HashSet<(ObjectId, u64)> = HashSet::new();
+    for (id, size) in expected {
+        while ids[place] != id {
+            place += 1;
+        }
+        if sizes[place] != Some(size) {
+            doubtful.insert((id, size));
+        }
+    }
+    if doubtful.is_empty() {
+        return Ok(());
+    }
     let is_doubtful =
-        |entry: &CachedEntry| is_trusted(entry) && size_of(&entry.id) != Some(entry.stat.size);
+        |entry: &CachedEntry| size_and_id(entry).is_some_and(|found| doubtful.contains(&found));
     for directory in cache.directories.values_mut() {
         if !directory.entries.iter().any(|(_, e)| is_doubtful(e)) {
             continue;

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
+use std::ops::Deref;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use sha1::{Digest as _, Sha1};
 use super::{BUFFER_BYTES, CHECKSUM_BYTES, PackIndex};
 use crate::backend::StoreError;
 use crate::error::{PathError, printable};
-use crate::git::inflate::Inflate;
+use crate::git::inflate::{self, Inflate};
 use crate::git::{ObjectId, ObjectKind};
 use crate::restore::ContentError;
 
@@ -34,10 +35,12 @@ const MAX_TRUSTED_BYTES: u64 = 1 << 20;
 /// an id.
 const HEADER_BYTES: usize = 32;
 /// What tells the size of an object: a header, and of a delta the first two numbers, behind the codes
-/// of the block that they are deflated in.
-const TELLING_BYTES: u64 = 512;
-/// A page: to read less costs as much.
+/// of the block that they are deflated in. Rarely it takes more, which is read then.
+const TELLING_BYTES: u64 = 256;
+/// How much is read at once where objects lie closely together.
 const WINDOW_BYTES: u64 = 4096;
+/// Objects that begin within so many bytes do.
+const NEAR_BYTES: u64 = 1024;
 
 /// A pack and its index.
 #[derive(Debug)]
@@ -46,6 +49,8 @@ pub(crate) struct Pack {
     path: PathBuf,
     /// Tells packs apart in [`DeltaBases`].
     number: u64,
+    /// The file, if it is to stay open.
+    file: Option<File>,
 }
 
 /// What stands at an offset of a pack.
@@ -105,6 +110,18 @@ impl Pack {
             index: PackIndex::open(index_path)?,
             path: index_path.with_extension("pack"),
             number: NEXT.fetch_add(1, Ordering::Relaxed),
+            file: None,
+        })
+    }
+
+    /// The same pack with both its files open, for many reads one after the other. A store may have more
+    /// packs than a process may have open files, so only few are to be held.
+    pub(crate) fn held_open(&self) -> Result<Self, StoreError> {
+        Ok(Self {
+            index: self.index.held_open()?,
+            path: self.path.clone(),
+            number: self.number,
+            file: Some(open_regular(&self.path)?),
         })
     }
 
@@ -171,11 +188,14 @@ impl Pack {
         let file = self.file()?;
         let sizes_of = |entries: &[(u64, usize)]| -> Vec<(usize, u64)> {
             let mut window = Window::default();
-            let sizes = entries.iter().map(|(offset, at)| {
-                let size = file.size_at(*offset, &mut window).ok()?;
-                Some((*at, size))
-            });
-            sizes.flatten().collect()
+            let mut sizes = Vec::with_capacity(entries.len());
+            for (place, (offset, at)) in entries.iter().enumerate() {
+                let next = entries.get(place + 1).map(|(next, _)| *next);
+                if let Ok(size) = file.size_at(*offset, next, &mut window) {
+                    sizes.push((*at, size));
+                }
+            }
+            sizes
         };
         // The size of a delta's object is in its compressed bytes, so this takes a processor's time.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -339,7 +359,10 @@ impl Pack {
     }
 
     fn file(&self) -> Result<OpenPack<'_>, StoreError> {
-        let file = open_regular(&self.path)?;
+        let file = match &self.file {
+            Some(file) => Handle::Held(file),
+            None => Handle::Own(open_regular(&self.path)?),
+        };
         let length = file
             .metadata()
             .map_err(PathError::at("look at", &self.path))?
@@ -373,8 +396,25 @@ impl Window {
     }
 }
 
+/// The open file of a pack.
+enum Handle<'a> {
+    Own(File),
+    Held(&'a File),
+}
+
+impl Deref for Handle<'_> {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        match self {
+            Self::Own(file) => file,
+            Self::Held(file) => file,
+        }
+    }
+}
+
 struct OpenPack<'a> {
-    file: File,
+    file: Handle<'a>,
     path: &'a Path,
     /// Where the checksum begins.
     end: u64,
@@ -406,12 +446,22 @@ impl OpenPack<'_> {
         self.result_size(offset, &head)
     }
 
-    /// The size of the object at `offset`, from the window if that has all it takes.
-    fn size_at(&self, offset: u64, window: &mut Window) -> Result<u64, StoreError> {
+    /// The size of the object at `offset`, from the window if that has all it takes. `next` is what
+    /// will be asked for after it.
+    fn size_at(
+        &self,
+        offset: u64,
+        next: Option<u64>,
+        window: &mut Window,
+    ) -> Result<u64, StoreError> {
         let room = self.end.saturating_sub(offset);
         if !window.has(offset, TELLING_BYTES.min(room)) {
+            let wanted = match next {
+                Some(next) if next.saturating_sub(offset) < NEAR_BYTES => WINDOW_BYTES,
+                _ => TELLING_BYTES,
+            };
             let mut bytes = std::mem::take(&mut window.bytes);
-            bytes.resize(usize::try_from(room.min(WINDOW_BYTES)).expect("a page"), 0);
+            bytes.resize(usize::try_from(room.min(wanted)).expect("a page"), 0);
             self.file
                 .read_exact_at(&mut bytes, offset)
                 .map_err(|e| self.unreadable(offset, e))?;
@@ -423,11 +473,10 @@ impl OpenPack<'_> {
         if let StoredAs::Whole(_) | StoredAs::Tag = header.kind {
             return Ok(header.size);
         }
-        let mut head = Vec::with_capacity(20);
-        let content = Inflate::new(window.from(header.content_at));
-        match content.take(20).read_to_end(&mut head) {
-            Ok(_) => self.result_size(offset, &head),
-            Err(_) => self.size_of(offset, &header),
+        let mut head = [0; 20];
+        match inflate::beginning(window.from(header.content_at), &mut head, has_two_numbers) {
+            Some(head) => self.result_size(offset, head),
+            None => self.size_of(offset, &header),
         }
     }
 
@@ -591,6 +640,12 @@ fn parse_header(bytes: &[u8], offset: u64) -> Option<EntryHeader> {
         size,
         content_at,
     })
+}
+
+/// Whether these bytes have the two sizes that a delta begins with: the last byte of each number is the
+/// one without the high bit.
+fn has_two_numbers(delta: &[u8]) -> bool {
+    delta.iter().filter(|byte| **byte < 0x80).count() == 2
 }
 
 /// What is left to read of a delta (`gitformat-pack`, "Deltified representation").
