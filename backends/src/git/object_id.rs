@@ -66,6 +66,30 @@ impl ObjectHasher {
     }
 }
 
+/// Hashes an object in a quarter of the time of [`ObjectHasher`], without a look for attacks: to compare
+/// with an id that was made with one.
+pub(crate) struct TrustingHasher(sha1::Sha1);
+
+impl TrustingHasher {
+    /// For an object of `size` bytes.
+    pub(crate) fn new(kind: ObjectKind, size: u64) -> Self {
+        use sha1::Digest as _;
+        let mut hasher = sha1::Sha1::new();
+        hasher.update(format!("{} {size}\0", kind.as_str()));
+        Self(hasher)
+    }
+
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        use sha1::Digest as _;
+        self.0.update(bytes);
+    }
+
+    pub(crate) fn finish(self) -> ObjectId {
+        use sha1::Digest as _;
+        ObjectId(self.0.finalize().into())
+    }
+}
+
 impl ObjectId {
     /// The id of an object with this content.
     pub(crate) fn of(kind: ObjectKind, bytes: &[u8]) -> Result<Self, Collision> {
@@ -74,14 +98,11 @@ impl ObjectId {
         hasher.finish()
     }
 
-    /// As [`ObjectId::of`], without a look for attacks: to compare with an id that was made with one, or
-    /// where nothing hangs on who made the bytes.
+    /// As [`ObjectId::of`], by a [`TrustingHasher`].
     pub(crate) fn of_trusted(kind: ObjectKind, bytes: &[u8]) -> Self {
-        use sha1::Digest as _;
-        let mut hasher = sha1::Sha1::new();
-        hasher.update(format!("{} {}\0", kind.as_str(), bytes.len()));
+        let mut hasher = TrustingHasher::new(kind, bytes.len() as u64);
         hasher.update(bytes);
-        Self(hasher.finalize().into())
+        hasher.finish()
     }
 
     /// The same id for libgit2.

@@ -192,6 +192,11 @@ impl Store {
         self.has_loose(id)
     }
 
+    /// Whether there is a pack: without one, nothing was ever published.
+    pub(crate) fn has_packs(&self) -> Result<bool, StoreError> {
+        Ok(!self.packs()?.packs.is_empty())
+    }
+
     /// Those of `wanted` that are not in the store, sorted and unique. Content is not read.
     pub(crate) fn missing(&self, wanted: Vec<ObjectId>) -> Result<Vec<ObjectId>, StoreError> {
         self.refresh()?;
