@@ -36,10 +36,16 @@ impl RelPath {
     /// Checks `bytes`; accepts what this type promises and nothing else, so it repairs nothing.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, InvalidPath> {
         let bytes = bytes.into();
-        match defect(&bytes) {
-            None => Ok(Self(bytes)),
+        Self::check(&bytes)?;
+        Ok(Self(bytes))
+    }
+
+    /// Whether [`RelPath::new`] takes `bytes`.
+    pub(crate) fn check(bytes: &[u8]) -> Result<(), InvalidPath> {
+        match defect(bytes) {
+            None => Ok(()),
             Some(reason) => Err(InvalidPath {
-                path: printable_name(&bytes),
+                path: printable_name(bytes),
                 reason,
             }),
         }

@@ -15,7 +15,7 @@ use crate::error::PathError;
 use crate::git::compare::WithNew;
 use crate::git::index;
 use crate::git::pack::{PackWriter, Streamed};
-use crate::git::repository::UserRepository;
+use crate::git::repository::{IndexFile, UserRepository};
 use crate::git::rules::{ATTRIBUTES_FILE, GitRules, IGNORE_FILE};
 use crate::git::store::{Parts, Store};
 use crate::git::submodules;
@@ -124,7 +124,8 @@ pub(crate) fn capture(
     let (has_new_index, index_bytes) = match source {
         Source::Repository(repository) => {
             let clock = Clock::of(&root);
-            read_index(repository, &clock, &mut base)?
+            let is_new = read_index(repository, &clock, &mut base, store, &pack)?;
+            (is_new, None)
         }
         Source::WithoutIndex(repository) => {
             let had_one = base.cache.index.take().is_some();
@@ -428,14 +429,15 @@ impl IndexBytes {
     }
 }
 
-/// Brings the cache into agreement with the user's index, if that is another than last time.
-///
-/// Answers whether it was, and with the bytes of the index if they were read.
+/// Brings the cache into agreement with the user's index, if that is another than last time, and keeps
+/// its bytes in the store. Answers whether it was.
 fn read_index(
     repository: &UserRepository,
     clock: &Clock,
     base: &mut Base,
-) -> Result<(bool, Option<IndexBytes>), SnapshotError> {
+    store: &Store,
+    pack: &PackWriter,
+) -> Result<bool, SnapshotError> {
     let Some(stat) = repository.index_stat()? else {
         let cache = &mut base.cache;
         // A capture beside a damaged index may have kept what an earlier one said.
@@ -448,40 +450,101 @@ fn read_index(
                 Ok::<_, SnapshotError>(())
             })?;
         }
-        return Ok((had_one, None));
+        return Ok(had_one);
     };
     let now = EntryStat::of(&stat);
     let known = base.cache.index.as_ref();
     if known.is_some_and(|known| known.stat == now && !known.is_racy) {
-        return Ok((false, None));
+        return Ok(false);
     }
     // Before it is read: what is written after that has a later time.
     let before_ns = clock.now_ns();
-    let Some((bytes, stat)) = repository.index_bytes()? else {
+    let path = || repository.git_dir().join("index");
+    let Some(file) = repository.open_index()? else {
         return Err(SnapshotError::Unreadable {
             context: "the index was removed while it was read".to_owned(),
-            source: PathError::at("read", repository.git_dir().join("index"))(Errno::NOENT),
+            source: PathError::at("read", path())(Errno::NOENT),
         });
     };
-    let now = EntryStat::of(&stat);
+    let now = EntryStat::of(&file.stat());
     let is_racy = is_racy(&now, before_ns);
-    let blob = ObjectId::of(ObjectKind::Blob, &bytes).map_err(collision)?;
-    if known.is_none_or(|known| known.blob != blob.into()) {
-        base.revise(|cache| {
-            let parsed = repository.parse_index(&bytes)?;
-            let mut expand = |tree: ObjectId| repository.tree_files(tree);
-            let scope = repository.scope();
-            index::agree(cache, &parsed, now.mtime_ns, scope, &mut expand)?;
-            index::doubt_other_sizes(cache, |ids| repository.object_sizes(ids))?;
-            Ok::<_, SnapshotError>(())
-        })?;
+    let known = known.map(|known| known.blob);
+    let is_same = known.is_some() && known == Some(file.blob_id()?.into());
+    let seam = Seam::of_this_thread();
+    let (agreed, kept) = std::thread::scope(|scope| {
+        // To hash and compress the bytes takes as long as to read the entries.
+        let helper = std::thread::Builder::new().spawn_scoped(scope, || {
+            seam.enter();
+            keep_index(&file, store, pack)
+        });
+        let agreed = match is_same {
+            true => Ok(None),
+            false => base
+                .revise(|cache| agree(repository, &file, cache))
+                .map(Some),
+        };
+        let kept = match helper.map(std::thread::ScopedJoinHandle::join) {
+            Ok(Ok(kept)) => kept,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            // A machine that gives no thread gets its answer all the same.
+            Err(_) => keep_index(&file, store, pack),
+        };
+        (agreed, kept)
+    });
+    let (agreed, kept) = (agreed?, kept?);
+    let expected = agreed.map_or(known, |id| Some(id.into()));
+    if kept.map(ContentId::from) != expected {
+        return Err(SnapshotError::Unreadable {
+            context: "the index was written to while it was read".to_owned(),
+            source: PathError::at("read", path())(Errno::AGAIN),
+        });
     }
-    base.cache.index = Some(IndexStamp {
+    base.cache.index = expected.map(|blob| IndexStamp {
         stat: now,
         is_racy,
-        blob: blob.into(),
+        blob,
     });
-    Ok((true, Some(IndexBytes { id: blob, bytes })))
+    Ok(true)
+}
+
+/// Makes the cache agree with the index in `file`; answers with the id of its bytes.
+fn agree(
+    repository: &UserRepository,
+    file: &IndexFile<'_>,
+    cache: &mut StatCache,
+) -> Result<ObjectId, SnapshotError> {
+    let mtime_ns = EntryStat::of(&file.stat()).mtime_ns;
+    let begin = || index::Tracked::new(repository.scope(), mtime_ns);
+    let (tracked, id) = file.fold(begin, index::Tracked::add)?;
+    let mut expand = |tree: ObjectId| repository.tree_files(tree);
+    index::agree(cache, tracked, &mut expand)?;
+    index::doubt_other_sizes(cache, |ids| repository.object_sizes(ids))?;
+    Ok(id)
+}
+
+/// Puts the bytes of the index into the pack, unless the store has them; answers with their id. `None`:
+/// the index has not as many of them as it had.
+fn keep_index(
+    file: &IndexFile<'_>,
+    store: &Store,
+    pack: &PackWriter,
+) -> Result<Option<ObjectId>, SnapshotError> {
+    if store.has_packs()? {
+        let id = file.blob_id()?;
+        if store.contains(&id)? {
+            return Ok(Some(id));
+        }
+    }
+    let streamed = pack.add_stream(file.stat().size, &mut file.bytes());
+    match streamed.map_err(StoreError::from)? {
+        Streamed::Stored(id) => Ok(Some(id)),
+        Streamed::Unstable => Ok(None),
+        Streamed::Unreadable(source) => Err(SnapshotError::Unreadable {
+            context: "the index could not be read".to_owned(),
+            source: PathError::at("read", file.path())(source),
+        }),
+        Streamed::Collision(found) => Err(collision(found)),
+    }
 }
 
 /// The bytes of an index, whatever they are; `None` if there is none.

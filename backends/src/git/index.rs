@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::git::ObjectId;
 use crate::git::capture::sha1;
-use crate::git::user_index::{IndexEntry, UserIndex};
+use crate::git::user_index::IndexEntry;
 use crate::path::RelPath;
 use crate::tree::{ContentId, Entry, EntryKind};
 use crate::worktree::stat_cache::{
@@ -28,23 +28,20 @@ const EMPTY_BLOB: ObjectId = ObjectId([
     0xe4, 0x8c, 0x53, 0x91,
 ]);
 
-/// Makes `cache` agree with `index` about what is tracked.
+/// Makes `cache` agree about what is tracked with the index that `tracked` was taken from.
 ///
 /// Entries that the cache has keep what a capture found out about them; those that it has not are
-/// taken over with the index's own stat data, and the next walk confirms or replaces them. `scope`
-/// is the workspace below the work tree: what lies outside of it is left out. `expand` lists what
-/// is below a directory that a sparse index keeps as one entry.
+/// taken over with the index's own stat data, and the next walk confirms or replaces them. `expand`
+/// lists what is below a directory that a sparse index keeps as one entry.
 pub(crate) fn agree<E>(
     cache: &mut StatCache,
-    index: &UserIndex,
-    index_mtime_ns: i64,
-    scope: &RelPath,
+    tracked: Tracked,
     expand: &mut dyn FnMut(ObjectId) -> Result<Vec<(RelPath, Entry)>, E>,
 ) -> Result<(), E> {
-    let tracked = tracked(index, index_mtime_ns, scope, expand)?;
+    let tracked = tracked.expanded(expand)?;
     let before = cache.directories.clone();
     let mut touched = forget_tracked(cache);
-    for (path, seeds) in &tracked.directories {
+    for (path, mut seeds) in tracked.directories {
         let directory = cache.directories.entry(path.clone()).or_insert_with(|| {
             Arc::new(CachedDirectory {
                 is_absent: true,
@@ -53,6 +50,12 @@ pub(crate) fn agree<E>(
             })
         });
         let directory = Arc::make_mut(directory);
+        if directory.entries.is_empty() {
+            seeds.shrink();
+            directory.entries = seeds;
+            touched.insert(path);
+            continue;
+        }
         let mut new = Vec::new();
         for (name, seed) in seeds.iter() {
             let Ok(at) = directory.entries.find(name) else {
@@ -75,8 +78,8 @@ pub(crate) fn agree<E>(
                 .set(Flags::SPARSE, seed.flags.has(Flags::SPARSE));
         }
         if !new.is_empty() {
-            touched.insert(path.clone());
             directory.entries.merge(new);
+            touched.insert(path);
         }
     }
     // The trees above a submodule have its commit.
@@ -121,20 +124,40 @@ pub(crate) fn doubt_other_sizes<E>(
             && entry.flags.has(Flags::FROM_INDEX)
             && !entry.flags.has(Flags::RACY)
     };
-    let entries = cache.directories.values().flat_map(|d| d.entries.iter());
-    let mut ids: Vec<ObjectId> = entries
-        .filter(|(_, entry)| is_trusted(entry))
-        .filter_map(|(_, entry)| sha1(&entry.id))
+    let size_and_id = |entry: &CachedEntry| match sha1(&entry.id) {
+        Some(id) if is_trusted(entry) => Some((id, entry.stat.size)),
+        _ => None,
+    };
+    let mut expected: Vec<(ObjectId, u64)> = cache
+        .directories
+        .values()
+        .flat_map(|d| d.entries.iter())
+        .filter_map(|(_, entry)| size_and_id(entry))
         .collect();
-    if ids.is_empty() {
+    if expected.is_empty() {
         return Ok(());
     }
-    ids.sort_unstable();
+    expected.sort_unstable();
+    expected.dedup();
+    let mut ids: Vec<ObjectId> = expected.iter().map(|(id, _)| *id).collect();
     ids.dedup();
     let sizes = sizes_of(&ids)?;
-    let size_of = |id: &ContentId| sizes[ids.binary_search(&sha1(id)?).ok()?];
+    // Both are sorted by id, and every id has a size.
+    let mut place = 0;
+    let mut doubtful: HashSet<(ObjectId, u64)> = HashSet::new();
+    for (id, size) in expected {
+        while ids[place] != id {
+            place += 1;
+        }
+        if sizes[place] != Some(size) {
+            doubtful.insert((id, size));
+        }
+    }
+    if doubtful.is_empty() {
+        return Ok(());
+    }
     let is_doubtful =
-        |entry: &CachedEntry| is_trusted(entry) && size_of(&entry.id) != Some(entry.stat.size);
+        |entry: &CachedEntry| size_and_id(entry).is_some_and(|found| doubtful.contains(&found));
     for directory in cache.directories.values_mut() {
         if !directory.entries.iter().any(|(_, e)| is_doubtful(e)) {
             continue;
@@ -198,46 +221,45 @@ fn forget_trees(cache: &mut StatCache, touched: HashSet<RelPath>) {
     }
 }
 
-struct Tracked {
+/// What an index tracks below a workspace, gathered entry by entry.
+pub(crate) struct Tracked {
+    /// Where the workspace lies below the work tree: what is outside of it is left out.
+    scope: RelPath,
+    index_mtime_ns: i64,
     directories: HashMap<RelPath, Entries>,
+    /// The directory of the last entry: the next one is likely to lie there too.
+    last: (RelPath, Entries),
     /// The objects of conflict stages: the paths are tracked, and no single content is theirs.
     unmerged: Vec<(RelPath, ObjectId)>,
     submodules: BTreeMap<RelPath, Submodule>,
+    /// Directories that the index keeps as one entry, by their paths below the work tree, with their
+    /// trees.
+    sparse: Vec<(RelPath, ObjectId)>,
 }
 
-fn tracked<E>(
-    index: &UserIndex,
-    index_mtime_ns: i64,
-    scope: &RelPath,
-    expand: &mut dyn FnMut(ObjectId) -> Result<Vec<(RelPath, Entry)>, E>,
-) -> Result<Tracked, E> {
-    let mut tracked = Tracked {
-        directories: HashMap::new(),
-        unmerged: Vec::new(),
-        submodules: BTreeMap::new(),
-    };
-    for entry in &index.entries {
-        if entry.mode == SPARSE_DIRECTORY {
-            for (below, content) in expand(entry.id)? {
-                let mut path = entry.path.clone();
-                for name in below.names() {
-                    path = path.join(name);
-                }
-                let Some(path) = within(&path, scope) else {
-                    continue;
-                };
-                let flags = Flags::TRACKED.with(Flags::AS_INDEXED).with(Flags::SPARSE);
-                tracked.add(
-                    &path,
-                    content,
-                    EntryStat::default(),
-                    flags.with(Flags::ABSENT),
-                );
-            }
-            continue;
+impl Tracked {
+    /// Nothing as yet, of an index that was written at `index_mtime_ns`.
+    pub(crate) fn new(scope: &RelPath, index_mtime_ns: i64) -> Self {
+        Self {
+            scope: scope.clone(),
+            index_mtime_ns,
+            directories: HashMap::new(),
+            last: Default::default(),
+            unmerged: Vec::new(),
+            submodules: BTreeMap::new(),
+            sparse: Vec::new(),
         }
-        let Some(path) = within(&entry.path, scope) else {
-            continue;
+    }
+
+    /// Adds the next entry of the index.
+    pub(crate) fn add(&mut self, entry: &IndexEntry<&[u8]>) {
+        let owned = |path: &[u8]| RelPath::new(path).expect("the end of a path is a path");
+        if entry.mode == SPARSE_DIRECTORY {
+            self.sparse.push((owned(entry.path), entry.id));
+            return;
+        }
+        let Some(path) = below(entry.path, &self.scope) else {
+            return;
         };
         let Some(kind) = EntryKind::from_git_mode(entry.mode) else {
             debug_assert_eq!(entry.mode, GITLINK, "the parser lets no other mode through");
@@ -246,47 +268,54 @@ fn tracked<E>(
                     commit: entry.id.into(),
                     is_sparse: entry.is_skip_worktree,
                 };
-                tracked.submodules.insert(path, submodule);
+                self.submodules.insert(owned(path), submodule);
             }
-            continue;
+            return;
         };
         let content = Entry {
             kind,
             id: entry.id.into(),
         };
         if entry.stage != 0 {
-            tracked.unmerged.push((path.clone(), entry.id));
-            tracked.add(
-                &path,
+            self.unmerged.push((owned(path), entry.id));
+            self.put(
+                path,
                 content,
                 EntryStat::default(),
                 Flags::TRACKED.with(Flags::RACY),
             );
-            continue;
+            return;
         }
         let stat = seed_stat(entry);
-        let is_doubtful = entry.is_intent_to_add || is_doubtful(entry, &stat, index_mtime_ns);
+        let is_doubtful = entry.is_intent_to_add || is_doubtful(entry, &stat, self.index_mtime_ns);
         let flags = Flags::TRACKED
             .with(Flags::FROM_INDEX)
             .set(Flags::AS_INDEXED, !entry.is_intent_to_add)
             .set(Flags::RACY, is_doubtful)
             .set(Flags::SPARSE, entry.is_skip_worktree);
-        tracked.add(&path, content, stat, flags);
+        self.put(path, content, stat, flags);
     }
-    Ok(tracked)
-}
 
-impl Tracked {
-    fn add(&mut self, path: &RelPath, content: Entry, stat: EntryStat, flags: Flags) {
-        let parent = path.parent().expect("the workspace itself is no entry");
-        let entries = self.directories.entry(parent).or_default();
+    fn put(&mut self, path: &[u8], content: Entry, stat: EntryStat, flags: Flags) {
+        let slash = path.iter().rposition(|byte| *byte == b'/');
+        let (directory, name) = match slash {
+            Some(slash) => (&path[..slash], &path[slash + 1..]),
+            None => (&[][..], path),
+        };
+        if self.last.0.as_bytes() != directory {
+            self.put_last();
+            let entries = self.directories.remove(directory).unwrap_or_default();
+            let directory = RelPath::new(directory).expect("the beginning of a path is a path");
+            self.last = (directory, entries);
+        }
+        let entries = &mut self.last.1;
         // Conflict stages give one path several times, one after the other.
-        if entries.last().is_some_and(|last| last == path.name()) {
+        if entries.last().is_some_and(|last| last == name) {
             return;
         }
         let Entry { kind, id } = content;
         entries.push(
-            path.name(),
+            name,
             CachedEntry {
                 kind,
                 id,
@@ -295,20 +324,51 @@ impl Tracked {
             },
         );
     }
+
+    fn put_last(&mut self) {
+        let (path, entries) = std::mem::take(&mut self.last);
+        if !entries.is_empty() {
+            self.directories.insert(path, entries);
+        }
+    }
+
+    /// The same, with what lies below the directories that the index keeps whole.
+    fn expanded<E>(
+        mut self,
+        expand: &mut dyn FnMut(ObjectId) -> Result<Vec<(RelPath, Entry)>, E>,
+    ) -> Result<Self, E> {
+        let flags = Flags::TRACKED.with(Flags::AS_INDEXED).with(Flags::SPARSE);
+        for (above, tree) in std::mem::take(&mut self.sparse) {
+            for (below_it, content) in expand(tree)? {
+                let mut path = above.clone();
+                for name in below_it.names() {
+                    path = path.join(name);
+                }
+                if let Some(path) = within(&path, &self.scope) {
+                    let flags = flags.with(Flags::ABSENT);
+                    self.put(path.as_bytes(), content, EntryStat::default(), flags);
+                }
+            }
+        }
+        self.put_last();
+        Ok(self)
+    }
 }
 
 /// The path relative to the scope; `None` outside of it.
 pub(super) fn within(path: &RelPath, scope: &RelPath) -> Option<RelPath> {
-    if scope.is_root() {
-        return Some(path.clone());
-    }
-    if !path.starts_with(scope) || path == scope {
-        return None;
-    }
-    RelPath::new(&path.as_bytes()[scope.as_bytes().len() + 1..]).ok()
+    RelPath::new(below(path.as_bytes(), scope)?).ok()
 }
 
-fn seed_stat(entry: &IndexEntry) -> EntryStat {
+/// As [`within`], of the bytes of a path.
+fn below<'p>(path: &'p [u8], scope: &RelPath) -> Option<&'p [u8]> {
+    if scope.is_root() {
+        return Some(path);
+    }
+    path.strip_prefix(scope.as_bytes())?.strip_prefix(b"/")
+}
+
+fn seed_stat<P>(entry: &IndexEntry<P>) -> EntryStat {
     let ns = |(seconds, nanos): (u32, u32)| i64::from(seconds) * 1_000_000_000 + i64::from(nanos);
     EntryStat {
         size: u64::from(entry.stat.size),
@@ -321,7 +381,7 @@ fn seed_stat(entry: &IndexEntry) -> EntryStat {
 
 /// Whether the index's own stat data proves nothing: written in the same tick, marked by git, or
 /// left empty by a program that does not keep all of it.
-fn is_doubtful(entry: &IndexEntry, stat: &EntryStat, index_mtime_ns: i64) -> bool {
+fn is_doubtful<P>(entry: &IndexEntry<P>, stat: &EntryStat, index_mtime_ns: i64) -> bool {
     let is_marked = stat.size == 0 && entry.id != EMPTY_BLOB;
     let is_partial = stat.inode == 0 || stat.ctime_ns == 0 || stat.mtime_ns == 0;
     is_marked || is_partial || is_racy(stat, index_mtime_ns)

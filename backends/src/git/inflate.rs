@@ -77,9 +77,254 @@ impl<R> Drop for Inflate<R> {
     }
 }
 
+/// The first bytes of a zlib stream: as many as it takes until `is_enough` holds of them, and all of
+/// `out` at most.
+///
+/// `None` where `stream` ends before that, repeats what came earlier, or is anything but ordinary:
+/// [`Inflate`] tells what it is then. Nothing is proven of what follows those bytes.
+///
+/// [`Inflate`] builds tables that pay for thousands of bytes; for the two sizes at the beginning of a
+/// delta, which every file of a repository may be asked for, they would cost ten times the rest.
+pub(crate) fn beginning<'o>(
+    stream: &[u8],
+    out: &'o mut [u8],
+    is_enough: impl Fn(&[u8]) -> bool,
+) -> Option<&'o [u8]> {
+    let [method, flags, blocks @ ..] = stream else {
+        return None;
+    };
+    let has_dictionary = flags & 0x20 != 0;
+    let is_sound = u16::from_be_bytes([*method, *flags]) % 31 == 0;
+    if method & 0x0f != 8 || has_dictionary || !is_sound {
+        return None;
+    }
+    let mut bits = Bits::of(blocks);
+    let _is_last = bits.take(1)?;
+    let mut literals = match bits.take(2)? {
+        0 => Literals::stored(&mut bits)?,
+        1 => Literals::Fixed,
+        2 => Literals::Dynamic(Box::new(Codes::read(&mut bits)?)),
+        _ => return None,
+    };
+    let mut length = 0;
+    while length < out.len() {
+        out[length] = literals.next(&mut bits)?;
+        length += 1;
+        if is_enough(&out[..length]) {
+            break;
+        }
+    }
+    Some(&out[..length])
+}
+
+/// The bits of a deflated stream, the lowest of each byte first.
+struct Bits<'a> {
+    bytes: &'a [u8],
+    held: u64,
+    /// How many bits of `held` count; those above them are zero or what will come to stand there.
+    count: u32,
+}
+
+impl<'a> Bits<'a> {
+    fn of(bytes: &'a [u8]) -> Self {
+        Self {
+            bytes,
+            held: 0,
+            count: 0,
+        }
+    }
+
+    fn fill(&mut self) {
+        if let Some(word) = self.bytes.first_chunk() {
+            self.held |= u64::from_le_bytes(*word) << self.count;
+            self.bytes = &self.bytes[(63 - self.count as usize) / 8..];
+            self.count |= 56;
+            return;
+        }
+        while self.count <= 56
+            && let Some((byte, rest)) = self.bytes.split_first()
+        {
+            self.held |= u64::from(*byte) << self.count;
+            self.bytes = rest;
+            self.count += 8;
+        }
+    }
+
+    /// The next bits, 16 at most, as they stand: the first is the lowest.
+    fn peek(&mut self) -> u32 {
+        if self.count < 16 {
+            self.fill();
+        }
+        (self.held & 0xffff) as u32
+    }
+
+    fn skip(&mut self, count: u32) -> Option<()> {
+        self.count = self.count.checked_sub(count)?;
+        self.held >>= count;
+        Some(())
+    }
+
+    /// The next `count` bits, 16 at most, as a number.
+    fn take(&mut self, count: u32) -> Option<u32> {
+        let bits = self.peek() & ((1 << count) - 1);
+        self.skip(count)?;
+        Some(bits)
+    }
+}
+
+/// How the literals of a block are told apart.
+enum Literals {
+    /// They stand as they are; so many are left.
+    Stored(u32),
+    Fixed,
+    Dynamic(Box<Codes>),
+}
+
+impl Literals {
+    fn stored(bits: &mut Bits<'_>) -> Option<Self> {
+        bits.skip(bits.count % 8)?;
+        let (length, complement) = (bits.take(16)?, bits.take(16)?);
+        (length ^ complement == 0xffff).then_some(Self::Stored(length))
+    }
+
+    /// The next byte, if it is a literal.
+    fn next(&mut self, bits: &mut Bits<'_>) -> Option<u8> {
+        let literal = match self {
+            Self::Stored(left) => {
+                *left = left.checked_sub(1)?;
+                bits.take(8)?
+            }
+            Self::Fixed => {
+                // Codes stand with their highest bit first (RFC 1951, 3.2.6).
+                let code = (bits.peek() as u16).reverse_bits();
+                let (literal, length) = match code >> 8 {
+                    head @ 0x30..=0xbf => (head - 0x30, 8),
+                    0xc8..=0xff => ((code >> 7) - 0x190 + 144, 9),
+                    _ => return None,
+                };
+                bits.skip(length)?;
+                u32::from(literal)
+            }
+            Self::Dynamic(codes) => u32::from(codes.next(bits)?),
+        };
+        u8::try_from(literal).ok()
+    }
+}
+
+/// The longest code of a literal, in bits.
+const MAX_CODE_BITS: usize = 15;
+
+/// The codes of the literals and lengths of a block.
+struct Codes {
+    /// The symbols that have a code, ascending, with the length of it.
+    symbols: [(u16, u8); Self::MAX],
+    used: usize,
+    /// How many codes there are of each length.
+    counts: [u16; MAX_CODE_BITS + 1],
+}
+
+impl Codes {
+    /// Literals, the end of the block, and lengths.
+    const MAX: usize = 286;
+
+    fn read(bits: &mut Bits<'_>) -> Option<Self> {
+        let literals = bits.take(5)? as usize + 257;
+        let distances = bits.take(5)? as usize + 1;
+        if literals > Self::MAX || distances > 30 {
+            return None;
+        }
+        let lengths = code_lengths(bits)?;
+        let mut codes = Self {
+            symbols: [(0, 0); Self::MAX],
+            used: 0,
+            counts: [0; MAX_CODE_BITS + 1],
+        };
+        let (mut at, mut last) = (0, 0);
+        while at < literals + distances {
+            let (symbol, length) = lengths[bits.peek() as usize & 0x7f];
+            bits.skip(length.into())?;
+            let (length, times) = match symbol {
+                0..=15 => (symbol, 1),
+                16 if at > 0 => (last, 3 + bits.take(2)?),
+                17 => (0, 3 + bits.take(3)?),
+                18 => (0, 11 + bits.take(7)?),
+                _ => return None,
+            };
+            let end = at + times as usize;
+            if end > literals + distances {
+                return None;
+            }
+            if length > 0 {
+                for symbol in at..end.min(literals) {
+                    codes.symbols[codes.used] = (symbol as u16, length);
+                    codes.used += 1;
+                    codes.counts[usize::from(length)] += 1;
+                }
+            }
+            (at, last) = (end, length);
+        }
+        // As many codes as there is room for: with more or fewer they mean nothing.
+        let counts = codes.counts.iter().enumerate();
+        let taken = counts.map(|(length, count)| usize::from(*count) << (MAX_CODE_BITS - length));
+        (taken.sum::<usize>() == 1 << MAX_CODE_BITS).then_some(codes)
+    }
+
+    /// The symbol that comes next.
+    fn next(&self, bits: &mut Bits<'_>) -> Option<u16> {
+        let stream = bits.peek();
+        let (mut code, mut first) = (0, 0);
+        for (length, count) in self.counts.iter().enumerate().skip(1) {
+            code = code << 1 | stream >> (length - 1) & 1;
+            first <<= 1;
+            let count = u32::from(*count);
+            if code < first + count {
+                bits.skip(length as u32)?;
+                // Of one length, codes ascend with their symbols.
+                let symbols = self.symbols[..self.used].iter();
+                let mut same = symbols.filter(|(_, of)| usize::from(*of) == length);
+                return same.nth((code - first) as usize).map(|(symbol, _)| *symbol);
+            }
+            first += count;
+        }
+        None
+    }
+}
+
+/// The codes of the lengths of codes, each at all places that begin with it: symbol, and length.
+fn code_lengths(bits: &mut Bits<'_>) -> Option<[(u8, u8); 128]> {
+    /// RFC 1951, 3.2.7.
+    const ORDER: [usize; 19] = [
+        16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15,
+    ];
+    let given = bits.take(4)? as usize + 4;
+    let mut lengths = [0; 19];
+    for symbol in &ORDER[..given] {
+        lengths[*symbol] = bits.take(3)?;
+    }
+    let mut table = [(0, 0); 128];
+    let mut code = 0_usize;
+    for length in 1..=7 {
+        let step = 128 >> length;
+        for (symbol, _) in lengths.iter().enumerate().filter(|(_, of)| **of == length) {
+            if code + step > 128 {
+                return None;
+            }
+            // The highest bit of a code comes first, so it is found at the low end of what comes.
+            for place in code..code + step {
+                table[usize::from((place as u8).reverse_bits() >> 1)] =
+                    (symbol as u8, length as u8);
+            }
+            code += step;
+        }
+    }
+    (code == 128).then_some(table)
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
+
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -124,5 +369,66 @@ mod tests {
         *stream.last_mut().unwrap() ^= 1;
         let error = inflated(&stream).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    /// Deflated at each level, with the codes that zlib chooses and with those that are fixed.
+    fn deflated_in_every_way(bytes: &[u8]) -> Vec<Vec<u8>> {
+        let at_level = |level| {
+            let mut encoder =
+                flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::new(level));
+            encoder.write_all(bytes).unwrap();
+            encoder.finish().unwrap()
+        };
+        [0, 1, 6, 9].into_iter().map(at_level).collect()
+    }
+
+    #[test]
+    fn the_first_bytes_of_ordinary_streams_are_told_without_the_rest() {
+        let text: String = (0..400).map(|n| format!("{n} and {}\n", n * n)).collect();
+        for content in [
+            &text.as_bytes()[..6],
+            &text.as_bytes()[..40],
+            text.as_bytes(),
+        ] {
+            for stream in deflated_in_every_way(content) {
+                let start = &stream[..stream.len().min(256)];
+                let mut out = [0; 20];
+                let found = beginning(start, &mut out, |bytes| bytes.len() == 3);
+                assert_eq!(found, Some(&content[..3]));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_first_bytes_are_those_that_the_whole_has(
+            content in prop::collection::vec(prop_oneof![any::<u8>(), 0..4_u8], 0..600),
+            cut: prop::sample::Index,
+            enough in 1..8_usize,
+        ) {
+            for stream in deflated_in_every_way(&content) {
+                for length in [stream.len(), cut.index(stream.len())] {
+                    let mut out = [0; 5];
+                    let is_enough = |bytes: &[u8]| bytes.len() == enough;
+                    if let Some(found) = beginning(&stream[..length], &mut out, is_enough) {
+                        prop_assert_eq!(found, &content[..enough.min(5)]);
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn any_bytes_have_a_beginning_or_none(
+            bytes in prop::collection::vec(any::<u8>(), 0..300),
+            kind in 0..3_u8,
+        ) {
+            let mut stream = vec![0x78, 0x9c];
+            stream.extend(bytes);
+            if let Some(block) = stream.get_mut(2) {
+                *block = *block & !6 | kind << 1;
+            }
+            let mut out = [0; 20];
+            let _ = beginning(&stream, &mut out, |_| false);
+        }
     }
 }

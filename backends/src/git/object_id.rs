@@ -1,5 +1,6 @@
 //! git's object ids.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
@@ -10,7 +11,7 @@ use sha1_checked::Sha1;
 use crate::tree::ContentId;
 
 /// The SHA-1 id of an object of git's. In JSON: 40 lower-case hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct ObjectId(pub(crate) [u8; 20]);
 
@@ -65,6 +66,30 @@ impl ObjectHasher {
     }
 }
 
+/// Hashes an object in a quarter of the time of [`ObjectHasher`], without a look for attacks: to compare
+/// with an id that was made with one.
+pub(crate) struct TrustingHasher(sha1::Sha1);
+
+impl TrustingHasher {
+    /// For an object of `size` bytes.
+    pub(crate) fn new(kind: ObjectKind, size: u64) -> Self {
+        use sha1::Digest as _;
+        let mut hasher = sha1::Sha1::new();
+        hasher.update(format!("{} {size}\0", kind.as_str()));
+        Self(hasher)
+    }
+
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        use sha1::Digest as _;
+        self.0.update(bytes);
+    }
+
+    pub(crate) fn finish(self) -> ObjectId {
+        use sha1::Digest as _;
+        ObjectId(self.0.finalize().into())
+    }
+}
+
 impl ObjectId {
     /// The id of an object with this content.
     pub(crate) fn of(kind: ObjectKind, bytes: &[u8]) -> Result<Self, Collision> {
@@ -73,9 +98,33 @@ impl ObjectId {
         hasher.finish()
     }
 
+    /// As [`ObjectId::of`], by a [`TrustingHasher`].
+    pub(crate) fn of_trusted(kind: ObjectKind, bytes: &[u8]) -> Self {
+        let mut hasher = TrustingHasher::new(kind, bytes.len() as u64);
+        hasher.update(bytes);
+        hasher.finish()
+    }
+
     /// The same id for libgit2.
     pub(crate) fn to_git2(self) -> git2::Oid {
         git2::Oid::from_bytes(&self.0).expect("twenty bytes are an id")
+    }
+}
+
+/// By bytes. Ids are spread evenly, so the first eight of them, compared as one number, nearly always
+/// decide: a capture sorts as many ids as there are files.
+impl Ord for ObjectId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let head = |id: &Self| u64::from_be_bytes(*id.0.first_chunk().expect("twenty bytes"));
+        head(self)
+            .cmp(&head(other))
+            .then_with(|| self.0[8..].cmp(&other.0[8..]))
+    }
+}
+
+impl PartialOrd for ObjectId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 

@@ -30,6 +30,7 @@ use crate::path::RelPath;
 use crate::workspace::Identity;
 
 pub(crate) use self::config::UserConfig;
+pub(crate) use self::index::IndexFile;
 pub(crate) use self::probe::{Probe, no_work_tree, probe};
 
 /// A file that holds one path, one ref or one line. The kernel's longest path has 4096 bytes.

@@ -125,7 +125,14 @@ impl StoreSlot {
             .take()
             .filter(|(known, store)| Some(*known) == identity && store.git_dir == git_dir);
         let opened = match Store::open(git_dir)? {
-            Some(opened) => same.map_or_else(|| Arc::new(opened), |(_, store)| store),
+            Some(opened) => same.map_or_else(
+                || Arc::new(opened),
+                |(_, store)| {
+                    // What one operation read is of no use to the next, and takes memory.
+                    store.bases.clear();
+                    store
+                },
+            ),
             None => return Ok(None),
         };
         *held = identity.map(|identity| (identity, Arc::clone(&opened)));
@@ -227,6 +234,11 @@ impl Store {
             }
         }
         self.has_loose(id)
+    }
+
+    /// Whether there is a pack: without one, nothing was ever published.
+    pub(crate) fn has_packs(&self) -> Result<bool, StoreError> {
+        Ok(!self.packs()?.packs.is_empty())
     }
 
     /// Those of `wanted` that are not in the store, sorted and unique. Content is not read.
@@ -540,24 +552,32 @@ impl Store {
         // One that cannot be read proves nothing.
         let latest = self.refs.latest().ok().flatten();
         let known = latest.and_then(|latest| self.parts(&latest.commit).ok());
+        let mut reader = TreeReader::of(self);
         let mut seen = HashSet::new();
         let mut pending = vec![(worktree, known.map(|parts| parts.worktree), 0)];
         while let Some((id, known, depth)) = pending.pop() {
             if known == Some(id) || !seen.insert(id) {
                 continue;
             }
-            let items = self.tree(&id)?;
-            let known = known.and_then(|known| self.tree(&known).ok());
-            let mut known = known.unwrap_or_default().into_iter().peekable();
-            for item in items {
+            let bytes = reader.tree(&id)?;
+            let known_bytes = known.and_then(|known| Some((known, reader.tree(&known).ok()?)));
+            // One that is malformed proves as little as one that cannot be read.
+            let mut known = known_bytes
+                .iter()
+                .flat_map(|(id, bytes)| tree_object::raw_items(*id, bytes))
+                .map_while(Result::ok)
+                .peekable();
+            for item in tree_object::raw_items(id, &bytes) {
+                let item = item?;
+                let name = (item.name, item.kind);
                 while known
-                    .next_if(|k| tree_object::compare(k, &item).is_lt())
+                    .next_if(|k| tree_object::compare_names((k.name, k.kind), name).is_lt())
                     .is_some()
                 {}
-                let same_name = known.next_if(|k| k.name == item.name && k.kind == item.kind);
+                let same_name = known.next_if(|k| (k.name, k.kind) == name);
                 let known = same_name.map(|k| k.id);
                 if item.kind == ItemKind::Directory {
-                    tree_object::check_depth(&RelPath::root().join(&item.name), depth)?;
+                    tree_object::check_depth(&RelPath::root().join(item.name), depth)?;
                     pending.push((item.id, known, depth + 1));
                 } else if item.kind != ItemKind::Submodule && known != Some(item.id) {
                     needed.push(item.id);
@@ -828,6 +848,45 @@ impl Trees for Store {
         let (kind, bytes) = self.read(id, MAX_TREE_BYTES)?;
         check_kind(id, kind, ObjectKind::Tree)?;
         tree_object::parse(id, &bytes)
+    }
+}
+
+/// Reads the trees of snapshots, many one after the other: the files of the pack that had the last one
+/// stay open.
+///
+/// Their ids were made here from what they hold, by a hash that finds attacks on SHA-1, so that no
+/// other bytes have them: to compare them takes the plain hash, which costs a quarter.
+struct TreeReader<'s> {
+    store: &'s Store,
+    held: Option<Pack>,
+}
+
+impl<'s> TreeReader<'s> {
+    fn of(store: &'s Store) -> Self {
+        Self { store, held: None }
+    }
+
+    /// The bytes of a tree, checked against its id.
+    fn tree(&mut self, id: &ObjectId) -> Result<Vec<u8>, StoreError> {
+        // It need not be anywhere.
+        if *id == tree_object::empty_tree_id() {
+            return Ok(Vec::new());
+        }
+        if let Some(pack) = &self.held
+            && let Ok(Some(offset)) = pack.index.find(id)
+            && let Ok((ObjectKind::Tree, bytes)) =
+                pack.object(offset, MAX_TREE_BYTES, &self.store.bases)
+            && ObjectId::of_trusted(ObjectKind::Tree, &bytes) == *id
+        {
+            return Ok(bytes);
+        }
+        // Wherever else it is; what is wrong with it is told here too.
+        let (kind, bytes) = self.store.read(id, MAX_TREE_BYTES)?;
+        check_kind(id, kind, ObjectKind::Tree)?;
+        let set = self.store.packs()?;
+        let hit = self.store.last_hit.load(Ordering::Relaxed);
+        self.held = set.packs.get(hit).and_then(|pack| pack.held_open().ok());
+        Ok(bytes)
     }
 }
 

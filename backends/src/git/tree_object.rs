@@ -77,7 +77,12 @@ pub(crate) fn parse(id: &ObjectId, bytes: &[u8]) -> Result<Vec<TreeItem>, StoreE
                 format!("name {position} of the tree {detail}"),
             )
         };
-        let (item, after) = parse_item(rest).ok_or_else(|| corrupt("is malformed"))?;
+        let (item, after) = split_item(rest).ok_or_else(|| corrupt("is malformed"))?;
+        let item = TreeItem {
+            name: item.name.to_vec(),
+            kind: item.kind,
+            id: item.id,
+        };
         if let Some(reason) = name_defect(&item.name) {
             return Err(corrupt(reason));
         }
@@ -103,7 +108,39 @@ pub(crate) fn parse(id: &ObjectId, bytes: &[u8]) -> Result<Vec<TreeItem>, StoreE
     Ok(items)
 }
 
-fn parse_item(bytes: &[u8]) -> Option<(TreeItem, &[u8])> {
+/// One name of a tree, as it stands in its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawItem<'b> {
+    pub(crate) name: &'b [u8],
+    pub(crate) kind: ItemKind,
+    pub(crate) id: ObjectId,
+}
+
+/// What the bytes of the tree `id` name, unjudged: for trees that are known to be right, because we
+/// made them or have read them before. `Corrupt` where they are malformed.
+pub(crate) fn raw_items<'b>(
+    id: ObjectId,
+    bytes: &'b [u8],
+) -> impl Iterator<Item = Result<RawItem<'b>, StoreError>> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let Some((item, after)) = split_item(rest) else {
+            rest = &[];
+            return Some(Err(StoreError::corrupt(
+                id.to_string(),
+                "the tree is malformed",
+            )));
+        };
+        rest = after;
+        Some(Ok(item))
+    })
+}
+
+/// The first name in the bytes of a tree, and what follows it.
+fn split_item(bytes: &[u8]) -> Option<(RawItem<'_>, &[u8])> {
     let space = bytes.iter().take(8).position(|b| *b == b' ')?;
     let digits = std::str::from_utf8(&bytes[..space]).ok()?;
     if !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -117,8 +154,8 @@ fn parse_item(bytes: &[u8]) -> Option<(TreeItem, &[u8])> {
     let rest = &bytes[space + 1..];
     let end = rest.iter().position(|b| *b == 0)?;
     let id = rest.get(end + 1..end + 21)?;
-    let item = TreeItem {
-        name: rest[..end].to_vec(),
+    let item = RawItem {
+        name: &rest[..end],
         kind,
         id: ObjectId(id.try_into().expect("twenty bytes")),
     };
@@ -140,13 +177,18 @@ pub(crate) fn serialize(items: &mut [TreeItem]) -> Vec<u8> {
 
 /// git's order: by bytes, a directory as if its name ended in `/`.
 pub(crate) fn compare(a: &TreeItem, b: &TreeItem) -> Ordering {
-    fn key(item: &TreeItem) -> impl Iterator<Item = u8> + '_ {
-        let slash = (item.kind == ItemKind::Directory).then_some(b'/');
-        item.name.iter().copied().chain(slash)
+    compare_names((&a.name, a.kind), (&b.name, b.kind))
+}
+
+/// As [`compare`], of names by themselves.
+pub(crate) fn compare_names(a: (&[u8], ItemKind), b: (&[u8], ItemKind)) -> Ordering {
+    fn key<'a>((name, kind): (&'a [u8], ItemKind)) -> impl Iterator<Item = u8> + 'a {
+        let slash = (kind == ItemKind::Directory).then_some(b'/');
+        name.iter().copied().chain(slash)
     }
-    let shared = a.name.len().min(b.name.len());
-    a.name[..shared]
-        .cmp(&b.name[..shared])
+    let shared = a.0.len().min(b.0.len());
+    a.0[..shared]
+        .cmp(&b.0[..shared])
         .then_with(|| key(a).skip(shared).cmp(key(b).skip(shared)))
 }
 

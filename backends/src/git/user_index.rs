@@ -46,11 +46,11 @@ pub(crate) struct UserIndex {
     pub(crate) shared_id: Option<ObjectId>,
 }
 
-/// One path of the index.
+/// One path of the index. While the index is read, `P` is the bytes of a path that [`RelPath`] takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct IndexEntry {
+pub(crate) struct IndexEntry<P = RelPath> {
     /// From the top of the work tree. Never empty; no component is `.git` in any case.
-    pub(crate) path: RelPath,
+    pub(crate) path: P,
     /// `100644`, `100755`, `120000` (link), `160000` (submodule), or `040000`: a directory outside of
     /// a sparse checkout, whose `id` is a tree.
     pub(crate) mode: u32,
@@ -143,6 +143,57 @@ pub(crate) enum IndexError {
     },
 }
 
+impl IndexEntry {
+    /// The same, with its path as bytes.
+    pub(crate) fn borrowed(&self) -> IndexEntry<&[u8]> {
+        let Self {
+            ref path,
+            mode,
+            id,
+            stat,
+            stage,
+            is_intent_to_add,
+            is_skip_worktree,
+            is_assume_unchanged,
+        } = *self;
+        IndexEntry {
+            path: path.as_bytes(),
+            mode,
+            id,
+            stat,
+            stage,
+            is_intent_to_add,
+            is_skip_worktree,
+            is_assume_unchanged,
+        }
+    }
+}
+
+impl IndexEntry<&[u8]> {
+    fn to_owned(&self) -> IndexEntry {
+        let Self {
+            path,
+            mode,
+            id,
+            stat,
+            stage,
+            is_intent_to_add,
+            is_skip_worktree,
+            is_assume_unchanged,
+        } = *self;
+        IndexEntry {
+            path: RelPath::new(path).expect("it was checked when it was read"),
+            mode,
+            id,
+            stat,
+            stage,
+            is_intent_to_add,
+            is_skip_worktree,
+            is_assume_unchanged,
+        }
+    }
+}
+
 impl IndexError {
     /// Whether the index may well be in order, in a format that this does not read.
     pub(crate) fn is_unsupported(&self) -> bool {
@@ -198,173 +249,461 @@ struct IndexFile {
 }
 
 fn parse_file(bytes: &[u8]) -> Result<IndexFile, IndexError> {
-    if bytes.len() < HEADER_BYTES + TRAILER_BYTES || !bytes.starts_with(b"DIRC") {
-        return Err(IndexError::NotAnIndex);
-    }
-    let (body, trailer) = bytes.split_at(bytes.len() - TRAILER_BYTES);
-    let mut reader = Reader {
-        bytes: body,
-        at: 4,
-        part: "its header",
+    let mut rest = bytes;
+    let mut source = |into: &mut [u8]| {
+        let (taken, left) = rest.split_at(rest.len().min(into.len()));
+        into[..taken.len()].copy_from_slice(taken);
+        rest = left;
+        Ok::<_, IndexError>(taken.len())
     };
-    let version = reader.u32()?;
-    if !(2..=4).contains(&version) {
-        return Err(IndexError::UnsupportedVersion(version));
-    }
-    let checksum = ObjectId(trailer.try_into().expect("split off at this length"));
-    if checksum.0 != [0; 20] {
-        let expected = ObjectId(Sha1::digest(body).into());
-        if expected != checksum {
-            return Err(IndexError::Checksum {
-                expected,
-                found: checksum,
-            });
-        }
-    }
-    let count = reader.u32()? as usize;
-    // Before anything is allocated for them: that many entries must be able to fit.
-    if count > reader.rest() / FIXED_ENTRY_BYTES {
-        return Err(IndexError::Truncated("its entries"));
-    }
-    reader.part = "its entries";
-    let entries = parse_entries(&mut reader, version, count)?;
-
-    reader.part = "an extension";
-    let mut link = None;
-    let mut is_sparse = false;
-    while reader.rest() > 0 {
-        let name: [u8; 4] = reader.array()?;
-        let length = reader.u32()? as usize;
-        let content = reader.take(length)?;
-        match &name {
-            b"link" => link = Link::parse(content)?,
-            b"sdir" => is_sparse = true,
-            // An upper-case letter in front means that the entries can be read without it.
-            [b'A'..=b'Z', ..] => {}
-            _ => {
-                let name = crate::path::printable_bytes(&name);
-                return Err(IndexError::UnsupportedExtension(name));
-            }
-        }
-    }
+    let mut entries = Vec::new();
+    let outline = scan(&mut source, bytes.len() as u64, &mut |entry, _| {
+        entries.push(entry.to_owned());
+    })?;
     Ok(IndexFile {
-        version,
+        version: outline.version,
         entries,
-        link,
-        is_sparse,
-        checksum,
+        link: outline.link,
+        is_sparse: outline.is_sparse,
+        checksum: outline.checksum,
     })
 }
 
-fn parse_entries(
-    reader: &mut Reader<'_>,
-    version: u32,
-    count: usize,
-) -> Result<Vec<IndexEntry>, IndexError> {
-    const FLAG_ASSUME_UNCHANGED: u16 = 0x8000;
-    const FLAG_EXTENDED: u16 = 0x4000;
-    /// The length of the path; all bits set: that much or more.
-    const FLAG_LENGTH: u16 = 0x0fff;
-    const EXTENDED_SKIP_WORKTREE: u16 = 0x4000;
-    const EXTENDED_INTENT_TO_ADD: u16 = 0x2000;
+/// What [`visit`] has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Visited {
+    /// All entries of the index.
+    All,
+    /// The index is a split one. What was visited says nothing: it takes [`parse`].
+    Split,
+}
 
-    let max_path_bytes = reader.bytes.len() * MAX_PATH_EXPANSION;
-    let mut path_bytes = 0;
-    let mut entries: Vec<IndexEntry> = Vec::with_capacity(count);
-    // The whole name of the entry before, which version 4 builds on.
-    let mut previous: Vec<u8> = Vec::new();
-    for position in 0..count {
-        let bad = |reason| IndexError::BadEntry { position, reason };
-        let start = reader.at;
-        let ctime = (reader.u32()?, reader.u32()?);
-        let mtime = (reader.u32()?, reader.u32()?);
-        let dev = reader.u32()?;
-        let ino = reader.u32()?;
-        let mode = reader.u32()?;
-        let uid = reader.u32()?;
-        let gid = reader.u32()?;
-        let size = reader.u32()?;
-        let id = ObjectId(reader.array()?);
-        let flags = reader.u16()?;
-        let extended = if flags & FLAG_EXTENDED != 0 {
-            reader.u16()?
-        } else {
-            0
-        };
-        if extended & !(EXTENDED_SKIP_WORKTREE | EXTENDED_INTENT_TO_ADD) != 0 {
-            return Err(bad("has flags that are not known"));
-        }
-        if !matches!(
-            mode,
-            MODE_FILE | MODE_EXECUTABLE | MODE_LINK | MODE_SUBMODULE | MODE_SPARSE_DIRECTORY
-        ) {
-            return Err(bad("has a mode that is not one of git's"));
-        }
-
-        let mut name = if version == 4 {
-            let kept = usize::try_from(reader.varint()?)
-                .ok()
-                .and_then(|stripped| previous.len().checked_sub(stripped))
-                .ok_or_else(|| bad("shares more with the entry before than that has"))?;
-            let rest = reader.until_nul()?;
-            if kept + rest.len() > MAX_PATH_BYTES {
-                return Err(bad("has a path that is too long"));
-            }
-            previous.truncate(kept);
-            previous.extend_from_slice(rest);
-            previous.clone()
-        } else {
-            let name = reader.until_nul()?;
-            if name.len() > MAX_PATH_BYTES {
-                return Err(bad("has a path that is too long"));
-            }
-            let claimed = usize::from(flags & FLAG_LENGTH);
-            if name.len().min(usize::from(FLAG_LENGTH)) != claimed {
-                return Err(bad("has a path of another length than it says"));
-            }
-            // One to eight NULs, so that the entry is a multiple of eight bytes long.
-            let unpadded = reader.at - 1 - start;
-            reader.at -= 1;
-            let padding = reader.take(8 - unpadded % 8)?;
-            if padding.iter().any(|b| *b != 0) {
-                return Err(bad("is not padded with NUL"));
-            }
-            name.to_vec()
-        };
-        path_bytes += name.len();
-        if path_bytes > max_path_bytes {
-            return Err(IndexError::PathsTooLong {
-                limit: max_path_bytes,
+/// Reads an index of `length` bytes from `source`, which is asked for more of it until it answers 0, and
+/// calls `visit` with each entry, so that nobody has to hold them all.
+///
+/// What was visited counts only if this answers with [`Visited::All`]: the checksum and the kind of the
+/// index stand at its end. Whatever was visited was in order.
+pub(crate) fn visit<E: From<IndexError>>(
+    source: &mut dyn FnMut(&mut [u8]) -> Result<usize, E>,
+    length: u64,
+    visit: &mut dyn FnMut(&IndexEntry<&[u8]>),
+) -> Result<Visited, E> {
+    let mut position = 0;
+    let mut failure = None;
+    let mut directory = None;
+    let outline = scan(source, length, &mut |entry, is_next| {
+        if entry.path.is_empty() || !is_next {
+            failure.get_or_insert_with(|| match entry.path.is_empty() {
+                true => IndexError::BadEntry {
+                    position,
+                    reason: "has no path",
+                },
+                false => IndexError::Unsorted {
+                    position,
+                    path: entry.to_owned().path,
+                },
             });
         }
-        // `dir/`: the slash says that the entry is a directory, as the mode does.
-        if mode == MODE_SPARSE_DIRECTORY && name.pop() != Some(b'/') {
-            return Err(bad("is a directory, and its path does not end in a slash"));
+        if entry.mode == MODE_SPARSE_DIRECTORY {
+            directory.get_or_insert(position);
         }
-        let path = RelPath::new(name).map_err(|source| IndexError::BadPath { position, source })?;
-        if names_git_dir(path.as_bytes()) {
-            return Err(bad("has a path with a component \".git\""));
+        if failure.is_none() {
+            visit(entry);
         }
-        entries.push(IndexEntry {
-            path,
-            mode,
-            id,
-            stat: IndexStat {
-                ctime,
-                mtime,
-                dev,
-                ino,
-                uid,
-                gid,
-                size,
-            },
-            stage: (flags >> 12 & 3) as u8,
-            is_intent_to_add: extended & EXTENDED_INTENT_TO_ADD != 0,
-            is_skip_worktree: extended & EXTENDED_SKIP_WORKTREE != 0,
-            is_assume_unchanged: flags & FLAG_ASSUME_UNCHANGED != 0,
-        });
+        position += 1;
+    })?;
+    if outline.link.is_some() {
+        return Ok(Visited::Split);
     }
-    Ok(entries)
+    if let Some(failure) = failure {
+        return Err(failure.into());
+    }
+    match directory {
+        Some(position) if !outline.is_sparse => Err(IndexError::BadEntry {
+            position,
+            reason: DIRECTORY_WITHOUT_SPARSE,
+        }
+        .into()),
+        _ => Ok(Visited::All),
+    }
+}
+
+const DIRECTORY_WITHOUT_SPARSE: &str = "is a directory, and the index is not sparse";
+
+/// What an index file says beside its entries.
+struct Outline {
+    version: u32,
+    link: Option<Link>,
+    is_sparse: bool,
+    /// What stands at the end; zero if git left it out.
+    checksum: ObjectId,
+}
+
+/// Reads an index file, and calls `visit` with each entry and whether it sorts after the one before. In a
+/// split index the path of an entry may be empty.
+fn scan<E: From<IndexError>>(
+    source: &mut dyn FnMut(&mut [u8]) -> Result<usize, E>,
+    length: u64,
+    visit: &mut dyn FnMut(&IndexEntry<&[u8]>, bool),
+) -> Result<Outline, E> {
+    let Some(body) = length
+        .checked_sub(TRAILER_BYTES as u64)
+        .filter(|body| *body >= HEADER_BYTES as u64)
+    else {
+        return Err(IndexError::NotAnIndex.into());
+    };
+    let mut stream = Stream {
+        source,
+        bytes: Vec::new(),
+        at: 0,
+        unread: body,
+        sha1: Sha1::new(),
+        part: "its header",
+    };
+    let begun = stream.header();
+    let (version, count) = match begun {
+        Ok(header) => header,
+        // Nothing else of such a file means anything.
+        Err(Failed::Source(error)) => return Err(error),
+        Err(Failed::Index(error)) => return Err(error.into()),
+    };
+    let parsed = stream
+        .entries(version, count, body, visit)
+        .and_then(|()| stream.extensions());
+    let checksum = match stream.checksum() {
+        Ok(checksum) => checksum,
+        Err(Failed::Source(error)) => return Err(error),
+        Err(Failed::Index(error)) => return Err(error.into()),
+    };
+    match parsed {
+        Ok((link, is_sparse)) => Ok(Outline {
+            version,
+            link,
+            is_sparse,
+            checksum,
+        }),
+        Err(Failed::Source(error)) => Err(error),
+        Err(Failed::Index(error)) => Err(error.into()),
+    }
+}
+
+/// Why an index could not be read to its end.
+enum Failed<E> {
+    /// Its bytes could not be had.
+    Source(E),
+    Index(IndexError),
+}
+
+impl<E> From<IndexError> for Failed<E> {
+    fn from(error: IndexError) -> Self {
+        Self::Index(error)
+    }
+}
+
+/// How much is read at once.
+const STREAM_BYTES: usize = 128 * 1024;
+
+/// Takes the body of an index, all but its checksum, off a source.
+struct Stream<'s, E> {
+    source: &'s mut dyn FnMut(&mut [u8]) -> Result<usize, E>,
+    /// What was read and, from `at` on, not yet taken.
+    bytes: Vec<u8>,
+    at: usize,
+    /// How much of the body is still to be read.
+    unread: u64,
+    /// Over what was read.
+    sha1: Sha1,
+    /// What is being read, for the error.
+    part: &'static str,
+}
+
+impl<E> Stream<'_, E> {
+    fn truncated(&self) -> IndexError {
+        IndexError::Truncated(self.part)
+    }
+
+    /// How much of the body was not taken.
+    fn rest(&self) -> u64 {
+        self.unread + (self.bytes.len() - self.at) as u64
+    }
+
+    /// Reads more.
+    fn fill(&mut self) -> Result<(), Failed<E>> {
+        let room = STREAM_BYTES.min(usize::try_from(self.unread).unwrap_or(usize::MAX));
+        self.bytes.drain(..self.at);
+        self.at = 0;
+        let had = self.bytes.len();
+        self.bytes.resize(had + room, 0);
+        let count = match room {
+            0 => 0,
+            _ => (self.source)(&mut self.bytes[had..]).map_err(Failed::Source)?,
+        };
+        self.bytes.truncate(had + count);
+        if count == 0 {
+            return Err(self.truncated().into());
+        }
+        self.sha1.update(&self.bytes[had..]);
+        self.unread -= count as u64;
+        Ok(())
+    }
+
+    /// The next `count` bytes; they stay.
+    fn peek(&mut self, count: usize) -> Result<&[u8], Failed<E>> {
+        while self.bytes.len() - self.at < count {
+            self.fill()?;
+        }
+        Ok(&self.bytes[self.at..][..count])
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Failed<E>> {
+        let taken = self.peek(N)?.try_into().expect("taken at this length");
+        self.at += N;
+        Ok(taken)
+    }
+
+    fn u32(&mut self) -> Result<u32, Failed<E>> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    /// A number in the form that packs use for offsets: seven bits a byte, the high ones first, and
+    /// one added at each step.
+    fn varint(&mut self) -> Result<u64, Failed<E>> {
+        let mut byte = self.array::<1>()?[0];
+        let mut value = u64::from(byte & 0x7f);
+        while byte & 0x80 != 0 {
+            if value >= 1 << 56 {
+                return Err(self.truncated().into());
+            }
+            byte = self.array::<1>()?[0];
+            value = ((value + 1) << 7) | u64::from(byte & 0x7f);
+        }
+        Ok(value)
+    }
+
+    /// How many bytes stand before the next NUL; `None` if there are more than `max`.
+    fn before_nul(&mut self, max: usize) -> Result<Option<usize>, Failed<E>> {
+        let mut seen = 0;
+        loop {
+            let new = &self.bytes[self.at + seen..];
+            match new.iter().position(|b| *b == 0) {
+                Some(at) => return Ok((seen + at <= max).then_some(seen + at)),
+                None => seen += new.len(),
+            }
+            if seen > max {
+                return Ok(None);
+            }
+            self.fill()?;
+        }
+    }
+
+    /// The version, and how many entries there are.
+    fn header(&mut self) -> Result<(u32, usize), Failed<E>> {
+        if &self.array::<4>()? != b"DIRC" {
+            return Err(IndexError::NotAnIndex.into());
+        }
+        let version = self.u32()?;
+        if !(2..=4).contains(&version) {
+            return Err(IndexError::UnsupportedVersion(version).into());
+        }
+        Ok((version, self.u32()? as usize))
+    }
+
+    fn entries(
+        &mut self,
+        version: u32,
+        count: usize,
+        body: u64,
+        visit: &mut dyn FnMut(&IndexEntry<&[u8]>, bool),
+    ) -> Result<(), Failed<E>> {
+        const FLAG_ASSUME_UNCHANGED: u16 = 0x8000;
+        const FLAG_EXTENDED: u16 = 0x4000;
+        /// The length of the path; all bits set: that much or more.
+        const FLAG_LENGTH: u16 = 0x0fff;
+        const EXTENDED_SKIP_WORKTREE: u16 = 0x4000;
+        const EXTENDED_INTENT_TO_ADD: u16 = 0x2000;
+
+        self.part = "its entries";
+        // Before anything is looked at: that many entries must be able to fit.
+        if count as u64 > self.rest() / FIXED_ENTRY_BYTES as u64 {
+            return Err(self.truncated().into());
+        }
+        let max_path_bytes = usize::try_from(body)
+            .unwrap_or(usize::MAX)
+            .saturating_mul(MAX_PATH_EXPANSION);
+        let mut path_bytes = 0;
+        // The whole names of this entry and of the one before, and that one's stage.
+        let (mut name, mut previous): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
+        let mut previous_stage = 0;
+        for position in 0..count {
+            let bad = |reason| Failed::from(IndexError::BadEntry { position, reason });
+            let head: [u8; FIXED_ENTRY_BYTES] = self.array()?;
+            let word =
+                |at: usize| u32::from_be_bytes(head[at * 4..][..4].try_into().expect("four bytes"));
+            let mode = word(6);
+            let id = ObjectId(head[40..60].try_into().expect("twenty bytes"));
+            let flags = u16::from_be_bytes([head[60], head[61]]);
+            let is_extended = flags & FLAG_EXTENDED != 0;
+            let extended = match is_extended {
+                true => u16::from_be_bytes(self.array()?),
+                false => 0,
+            };
+            if extended & !(EXTENDED_SKIP_WORKTREE | EXTENDED_INTENT_TO_ADD) != 0 {
+                return Err(bad("has flags that are not known"));
+            }
+            if !matches!(
+                mode,
+                MODE_FILE | MODE_EXECUTABLE | MODE_LINK | MODE_SUBMODULE | MODE_SPARSE_DIRECTORY
+            ) {
+                return Err(bad("has a mode that is not one of git's"));
+            }
+
+            name.clear();
+            if version == 4 {
+                let kept = usize::try_from(self.varint()?)
+                    .ok()
+                    .and_then(|stripped| previous.len().checked_sub(stripped))
+                    .ok_or_else(|| bad("shares more with the entry before than that has"))?;
+                name.extend_from_slice(&previous[..kept]);
+            }
+            let length = self
+                .before_nul(MAX_PATH_BYTES - name.len())?
+                .ok_or_else(|| bad("has a path that is too long"))?;
+            name.extend_from_slice(&self.bytes[self.at..][..length]);
+            self.at += length;
+            if version == 4 {
+                self.at += 1;
+            } else {
+                if name.len().min(usize::from(FLAG_LENGTH)) != usize::from(flags & FLAG_LENGTH) {
+                    return Err(bad("has a path of another length than it says"));
+                }
+                // One to eight NULs, so that the entry is a multiple of eight bytes long.
+                let unpadded = FIXED_ENTRY_BYTES + 2 * usize::from(is_extended) + length;
+                let padding = 8 - unpadded % 8;
+                if self.peek(padding)?.iter().any(|b| *b != 0) {
+                    return Err(bad("is not padded with NUL"));
+                }
+                self.at += padding;
+            }
+            path_bytes += name.len();
+            if path_bytes > max_path_bytes {
+                return Err(IndexError::PathsTooLong {
+                    limit: max_path_bytes,
+                }
+                .into());
+            }
+            // `dir/`: the slash says that the entry is a directory, as the mode does.
+            let path = match mode {
+                MODE_SPARSE_DIRECTORY => name
+                    .strip_suffix(b"/")
+                    .ok_or_else(|| bad("is a directory, and its path does not end in a slash"))?,
+                _ => &name[..],
+            };
+            // The names that it has in common with the path before were looked at there.
+            let known = shared_names(&previous, path);
+            if path.len() == known || RelPath::check(&path[known..]).is_err() {
+                RelPath::check(path).map_err(|source| IndexError::BadPath { position, source })?;
+            }
+            if names_git_dir(&path[known..]) {
+                return Err(bad("has a path with a component \".git\""));
+            }
+            let stage = (flags >> 12 & 3) as u8;
+            let is_next = match previous.cmp(&name) {
+                Ordering::Less => true,
+                // Merged and unmerged at once: no path is both.
+                Ordering::Equal => previous_stage != 0 && previous_stage < stage,
+                Ordering::Greater => false,
+            };
+            let entry = IndexEntry {
+                path,
+                mode,
+                id,
+                stat: IndexStat {
+                    ctime: (word(0), word(1)),
+                    mtime: (word(2), word(3)),
+                    dev: word(4),
+                    ino: word(5),
+                    uid: word(7),
+                    gid: word(8),
+                    size: word(9),
+                },
+                stage,
+                is_intent_to_add: extended & EXTENDED_INTENT_TO_ADD != 0,
+                is_skip_worktree: extended & EXTENDED_SKIP_WORKTREE != 0,
+                is_assume_unchanged: flags & FLAG_ASSUME_UNCHANGED != 0,
+            };
+            visit(&entry, is_next);
+            previous_stage = stage;
+            std::mem::swap(&mut name, &mut previous);
+        }
+        Ok(())
+    }
+
+    /// Reads what follows the entries: how the index is split, and whether it is sparse.
+    fn extensions(&mut self) -> Result<(Option<Link>, bool), Failed<E>> {
+        self.part = "an extension";
+        let mut link = None;
+        let mut is_sparse = false;
+        while self.rest() > 0 {
+            let name: [u8; 4] = self.array()?;
+            let length = self.u32()? as usize;
+            if length as u64 > self.rest() {
+                return Err(self.truncated().into());
+            }
+            match &name {
+                b"link" => link = Link::parse(self.peek(length)?)?,
+                b"sdir" => is_sparse = true,
+                // An upper-case letter in front means that the entries can be read without it.
+                [b'A'..=b'Z', ..] => {}
+                _ => {
+                    let name = crate::path::printable_bytes(&name);
+                    return Err(IndexError::UnsupportedExtension(name).into());
+                }
+            }
+            self.pass_over(length)?;
+        }
+        Ok((link, is_sparse))
+    }
+
+    fn pass_over(&mut self, length: usize) -> Result<(), Failed<E>> {
+        let mut left = length;
+        loop {
+            let here = left.min(self.bytes.len() - self.at);
+            self.at += here;
+            left -= here;
+            if left == 0 {
+                return Ok(());
+            }
+            self.fill()?;
+        }
+    }
+
+    /// Reads what is left of the body, and the checksum behind it, which must be that of the body or
+    /// zero.
+    fn checksum(&mut self) -> Result<ObjectId, Failed<E>> {
+        self.at = self.bytes.len();
+        while self.unread > 0 {
+            self.fill()?;
+            self.at = self.bytes.len();
+        }
+        let expected = ObjectId(std::mem::take(&mut self.sha1).finalize().into());
+        self.unread = TRAILER_BYTES as u64;
+        let found = ObjectId(self.array()?);
+        if found.0 != [0; TRAILER_BYTES] && found != expected {
+            return Err(IndexError::Checksum { expected, found }.into());
+        }
+        Ok(found)
+    }
+}
+
+/// How many bytes at the beginning of `path` are whole names, each with its slash, that `previous` begins
+/// with too.
+fn shared_names(previous: &[u8], path: &[u8]) -> usize {
+    let same = previous.iter().zip(path).take_while(|(a, b)| a == b);
+    let same = same.count();
+    path[..same]
+        .iter()
+        .rposition(|byte| *byte == b'/')
+        .map_or(0, |slash| slash + 1)
 }
 
 /// Whether a component of `path` is `.git`, in any case. git writes no such entry; on a file system
@@ -387,7 +726,7 @@ fn check_entries(entries: &[IndexEntry], is_sparse: bool) -> Result<(), IndexErr
             return Err(bad("has no path"));
         }
         if entry.mode == MODE_SPARSE_DIRECTORY && !is_sparse {
-            return Err(bad("is a directory, and the index is not sparse"));
+            return Err(bad(DIRECTORY_WITHOUT_SPARSE));
         }
     }
     for (position, pair) in entries.windows(2).enumerate() {
@@ -585,35 +924,8 @@ impl<'a> Reader<'a> {
         Ok(self.take(N)?.try_into().expect("taken at this length"))
     }
 
-    fn u16(&mut self) -> Result<u16, IndexError> {
-        self.array().map(u16::from_be_bytes)
-    }
-
     fn u32(&mut self) -> Result<u32, IndexError> {
         self.array().map(u32::from_be_bytes)
-    }
-
-    /// What comes before the next NUL, which is passed over.
-    fn until_nul(&mut self) -> Result<&'a [u8], IndexError> {
-        let rest = &self.bytes[self.at..];
-        let end = rest.iter().position(|b| *b == 0).ok_or(self.truncated())?;
-        self.at += end + 1;
-        Ok(&rest[..end])
-    }
-
-    /// A number in the form that packs use for offsets: seven bits a byte, the high ones first, and
-    /// one added at each step.
-    fn varint(&mut self) -> Result<u64, IndexError> {
-        let mut byte = self.array::<1>()?[0];
-        let mut value = u64::from(byte & 0x7f);
-        while byte & 0x80 != 0 {
-            if value >= 1 << 56 {
-                return Err(self.truncated());
-            }
-            byte = self.array::<1>()?[0];
-            value = ((value + 1) << 7) | u64::from(byte & 0x7f);
-        }
-        Ok(value)
     }
 }
 

@@ -19,6 +19,8 @@ const MAX_RESIDENT_BYTES: u64 = 64 * 1024;
 const SCAN_BYTES: u64 = 128 * 1024;
 /// How many names are read around the place where an id should be: a page of them.
 const WINDOW: u32 = 200;
+/// How many rows of the table of offsets are read at once at most: a page of them.
+const OFFSETS_AT_ONCE: u32 = 1024;
 /// Where a bucket of the table has more names than this for each one wanted, looking each up costs
 /// less than reading the bucket.
 const SPARSE: u64 = 400;
@@ -172,8 +174,21 @@ impl PackIndex {
         let mut found = Vec::new();
         let opened = self.each_position(wanted, &mut |at, position| found.push((at, position)))?;
         let this = opened.as_ref().unwrap_or(self);
-        for (at, position) in found {
-            hit(at, this.offset_at(position)?);
+        let mut words = Vec::new();
+        let mut rest = found.as_slice();
+        // Positions ascend with the ids, so those that share a page are read with it.
+        while let Some((_, first)) = rest.first() {
+            let count = rest.partition_point(|(_, at)| at - first < OFFSETS_AT_ONCE);
+            let (near, after) = rest.split_at(count);
+            let rows = near.last().expect("the first is one of them").1 - first + 1;
+            words.resize(rows as usize * 4, 0);
+            this.read_at(&mut words, this.offsets_at() + u64::from(*first) * 4)?;
+            for (at, position) in near {
+                let word = &words[(position - first) as usize * 4..][..4];
+                let word = u32::from_be_bytes(word.try_into().expect("four bytes"));
+                hit(*at, this.resolve_offset(word)?);
+            }
+            rest = after;
         }
         Ok(())
     }
@@ -187,7 +202,7 @@ impl PackIndex {
     ) -> Result<Option<Self>, StoreError> {
         debug_assert!(wanted.is_sorted_by(|a, b| a < b), "sorted and unique");
         let opened = match self.bytes {
-            Bytes::Named => Some(self.reopened()?),
+            Bytes::Named => Some(self.held_open()?),
             _ => None,
         };
         let this = opened.as_ref().unwrap_or(self);
@@ -420,11 +435,15 @@ impl PackIndex {
         }
     }
 
-    /// The same index with its file open, for many reads.
-    fn reopened(&self) -> Result<Self, StoreError> {
+    /// The same index with its file open, or all of it in memory, for many reads.
+    pub(super) fn held_open(&self) -> Result<Self, StoreError> {
+        let bytes = match &self.bytes {
+            Bytes::Resident(bytes) => Bytes::Resident(bytes.clone()),
+            _ => Bytes::Open(super::read::open_regular(&self.path)?),
+        };
         Ok(Self {
             path: self.path.clone(),
-            bytes: Bytes::Open(super::read::open_regular(&self.path)?),
+            bytes,
             fanout: self.fanout.clone(),
             large_offsets: self.large_offsets,
             length: self.length,
@@ -497,16 +516,17 @@ impl Hashing<'_> {
 /// are sorted.
 /// Answers how many of `wanted` are settled: those up to the last of `names`.
 fn intersect(wanted: &[ObjectId], names: &[u8], hit: &mut dyn FnMut(usize, usize)) -> usize {
-    let name = |at: usize| &names[at * 20..][..20];
+    let name = |at: usize| ObjectId(names[at * 20..][..20].try_into().expect("twenty bytes"));
     let (ids, rows) = (wanted.len(), names.len() / 20);
     let (mut at, mut row) = (0, 0);
     while at < ids && row < rows {
-        match wanted[at].0.as_slice().cmp(name(row)) {
+        match wanted[at].cmp(&name(row)) {
             std::cmp::Ordering::Less => {
-                at = gallop(at, ids, |i| wanted[i].0.as_slice() < name(row));
+                let name = name(row);
+                at = gallop(at, ids, |i| wanted[i] < name);
             }
             std::cmp::Ordering::Greater => {
-                row = gallop(row, rows, |i| name(i) < wanted[at].0.as_slice());
+                row = gallop(row, rows, |i| name(i) < wanted[at]);
             }
             std::cmp::Ordering::Equal => {
                 hit(at, row);

@@ -14,7 +14,7 @@ use sha1::{Digest as _, Sha1};
 use super::{BUFFER_BYTES, CHECKSUM_BYTES, PackIndex};
 use crate::backend::StoreError;
 use crate::error::{PathError, printable};
-use crate::git::inflate::Inflate;
+use crate::git::inflate::{self, Inflate};
 use crate::git::{ObjectId, ObjectKind};
 use crate::restore::ContentError;
 
@@ -34,10 +34,12 @@ const MAX_TRUSTED_BYTES: u64 = 1 << 20;
 /// an id.
 const HEADER_BYTES: usize = 32;
 /// What tells the size of an object: a header, and of a delta the first two numbers, behind the codes
-/// of the block that they are deflated in.
-const TELLING_BYTES: u64 = 512;
-/// A page: to read less costs as much.
+/// of the block that they are deflated in. Rarely it takes more, which is read then.
+const TELLING_BYTES: u64 = 256;
+/// How much is read at once where objects lie closely together.
 const WINDOW_BYTES: u64 = 4096;
+/// Objects that begin within so many bytes do.
+const NEAR_BYTES: u64 = 1024;
 
 /// A pack and its index.
 #[derive(Debug)]
@@ -46,6 +48,8 @@ pub(crate) struct Pack {
     path: PathBuf,
     /// Tells packs apart in [`DeltaBases`].
     number: u64,
+    /// The file, if it is to stay open.
+    file: Option<Arc<File>>,
 }
 
 /// What stands at an offset of a pack.
@@ -105,6 +109,18 @@ impl Pack {
             index: PackIndex::open(index_path)?,
             path: index_path.with_extension("pack"),
             number: NEXT.fetch_add(1, Ordering::Relaxed),
+            file: None,
+        })
+    }
+
+    /// The same pack with both its files open, for many reads one after the other. A store may have more
+    /// packs than a process may have open files, so only few are to be held.
+    pub(crate) fn held_open(&self) -> Result<Self, StoreError> {
+        Ok(Self {
+            index: self.index.held_open()?,
+            path: self.path.clone(),
+            number: self.number,
+            file: Some(Arc::new(open_regular(&self.path)?)),
         })
     }
 
@@ -171,11 +187,14 @@ impl Pack {
         let file = self.file()?;
         let sizes_of = |entries: &[(u64, usize)]| -> Vec<(usize, u64)> {
             let mut window = Window::default();
-            let sizes = entries.iter().map(|(offset, at)| {
-                let size = file.size_at(*offset, &mut window).ok()?;
-                Some((*at, size))
-            });
-            sizes.flatten().collect()
+            let mut sizes = Vec::with_capacity(entries.len());
+            for (place, (offset, at)) in entries.iter().enumerate() {
+                let next = entries.get(place + 1).map(|(next, _)| *next);
+                if let Ok(size) = file.size_at(*offset, next, &mut window) {
+                    sizes.push((*at, size));
+                }
+            }
+            sizes
         };
         // The size of a delta's object is in its compressed bytes, so this takes a processor's time.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -349,13 +368,16 @@ impl Pack {
     }
 
     fn file(&self) -> Result<OpenPack<'_>, StoreError> {
-        let file = open_regular(&self.path)?;
+        let file = match &self.file {
+            Some(file) => Arc::clone(file),
+            None => Arc::new(open_regular(&self.path)?),
+        };
         let length = file
             .metadata()
             .map_err(PathError::at("look at", &self.path))?
             .len();
         Ok(OpenPack {
-            file: Arc::new(file),
+            file,
             path: &self.path,
             end: length.saturating_sub(CHECKSUM_BYTES),
         })
@@ -380,41 +402,6 @@ impl Window {
     fn from(&self, offset: u64) -> &[u8] {
         let skipped = usize::try_from(offset.saturating_sub(self.at)).unwrap_or(usize::MAX);
         self.bytes.get(skipped..).unwrap_or_default()
-    }
-}
-
-/// A pack whose file stays open, for those who read many of its objects. Threads may share it.
-#[derive(Debug)]
-pub(crate) struct HeldPack {
-    pack: Arc<Pack>,
-    file: Arc<File>,
-    end: u64,
-}
-
-impl HeldPack {
-    /// Opens the file of `pack`.
-    pub(crate) fn open(pack: &Arc<Pack>) -> Result<Self, StoreError> {
-        let opened = pack.file()?;
-        Ok(Self {
-            file: Arc::clone(&opened.file),
-            end: opened.end,
-            pack: Arc::clone(pack),
-        })
-    }
-
-    /// See [`Pack::object`].
-    pub(crate) fn object(
-        &self,
-        offset: u64,
-        max_bytes: u64,
-        bases: &DeltaBases,
-    ) -> Result<(ObjectKind, Vec<u8>), StoreError> {
-        let file = OpenPack {
-            file: Arc::clone(&self.file),
-            path: &self.pack.path,
-            end: self.end,
-        };
-        self.pack.object_in(&file, offset, max_bytes, bases)
     }
 }
 
@@ -451,12 +438,22 @@ impl OpenPack<'_> {
         self.result_size(offset, &head)
     }
 
-    /// The size of the object at `offset`, from the window if that has all it takes.
-    fn size_at(&self, offset: u64, window: &mut Window) -> Result<u64, StoreError> {
+    /// The size of the object at `offset`, from the window if that has all it takes. `next` is what
+    /// will be asked for after it.
+    fn size_at(
+        &self,
+        offset: u64,
+        next: Option<u64>,
+        window: &mut Window,
+    ) -> Result<u64, StoreError> {
         let room = self.end.saturating_sub(offset);
         if !window.has(offset, TELLING_BYTES.min(room)) {
+            let wanted = match next {
+                Some(next) if next.saturating_sub(offset) < NEAR_BYTES => WINDOW_BYTES,
+                _ => TELLING_BYTES,
+            };
             let mut bytes = std::mem::take(&mut window.bytes);
-            bytes.resize(usize::try_from(room.min(WINDOW_BYTES)).expect("a page"), 0);
+            bytes.resize(usize::try_from(room.min(wanted)).expect("a page"), 0);
             self.file
                 .read_exact_at(&mut bytes, offset)
                 .map_err(|e| self.unreadable(offset, e))?;
@@ -468,11 +465,10 @@ impl OpenPack<'_> {
         if let StoredAs::Whole(_) | StoredAs::Tag = header.kind {
             return Ok(header.size);
         }
-        let mut head = Vec::with_capacity(20);
-        let content = Inflate::new(window.from(header.content_at));
-        match content.take(20).read_to_end(&mut head) {
-            Ok(_) => self.result_size(offset, &head),
-            Err(_) => self.size_of(offset, &header),
+        let mut head = [0; 20];
+        match inflate::beginning(window.from(header.content_at), &mut head, has_two_numbers) {
+            Some(head) => self.result_size(offset, head),
+            None => self.size_of(offset, &header),
         }
     }
 
@@ -638,6 +634,12 @@ fn parse_header(bytes: &[u8], offset: u64) -> Option<EntryHeader> {
     })
 }
 
+/// Whether these bytes have the two sizes that a delta begins with: the last byte of each number is the
+/// one without the high bit.
+fn has_two_numbers(delta: &[u8]) -> bool {
+    delta.iter().filter(|byte| **byte < 0x80).count() == 2
+}
+
 /// What is left to read of a delta (`gitformat-pack`, "Deltified representation").
 struct Delta<'a>(&'a [u8]);
 
@@ -737,6 +739,11 @@ struct Cached {
 }
 
 impl DeltaBases {
+    /// Forgets all of them.
+    pub(crate) fn clear(&self) {
+        *self.cached.lock().expect("no panic while it is held") = Cached::default();
+    }
+
     fn get(&self, pack: u64, offset: u64) -> Option<Content> {
         let cached = self.cached.lock().expect("no panic while it is held");
         cached.objects.get(&(pack, offset)).cloned()

@@ -1,14 +1,159 @@
 //! Where the user's index lies, and what it takes to read it.
 
-use super::git_dir;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+
+use super::git_dir::Found;
 use super::{RepositoryError, UserRepository};
-use crate::git::user_index::{self, IndexError, UserIndex};
+use crate::error::{PathError, printable};
+use crate::git::object_id::TrustingHasher;
+use crate::git::user_index::{self, IndexEntry, IndexError, UserIndex, Visited};
+use crate::git::{ObjectId, ObjectKind};
 use crate::worktree::root::Stat;
 
 /// Ten million entries of a hundred bytes.
 const MAX_INDEX_BYTES: u64 = 1024 * 1024 * 1024;
 
+/// The user's index, held open: whatever takes its name meanwhile, this is what is read.
+#[derive(Debug)]
+pub(crate) struct IndexFile<'r> {
+    repository: &'r UserRepository,
+    file: File,
+    stat: Stat,
+}
+
+impl IndexFile<'_> {
+    /// What `fstat` said of it when it was opened.
+    pub(crate) fn stat(&self) -> Stat {
+        self.stat
+    }
+
+    /// Its bytes from the beginning, at most as many as it had when it was opened.
+    pub(crate) fn bytes(&self) -> IndexBytes<'_> {
+        IndexBytes {
+            file: &self.file,
+            at: 0,
+            end: self.stat.size,
+        }
+    }
+
+    /// The id of the blob with its bytes. Attacks on SHA-1 are not looked for: to compare with an id that
+    /// was made with such a look.
+    pub(crate) fn blob_id(&self) -> Result<ObjectId, RepositoryError> {
+        let mut hasher = TrustingHasher::new(ObjectKind::Blob, self.stat.size);
+        let mut bytes = self.bytes();
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            match bytes.read(&mut piece).map_err(self.unreadable())? {
+                0 => return Ok(hasher.finish()),
+                count => hasher.update(&piece[..count]),
+            }
+        }
+    }
+
+    /// Reads it, and adds each of its entries in order to what `begin` makes; answers with that, and with
+    /// the id of the blob with the bytes that were read, as [`IndexFile::blob_id`] does.
+    ///
+    /// Entries are held one at a time, but for those of a split index, whose shared one is read from beside
+    /// it.
+    pub(crate) fn fold<T>(
+        &self,
+        begin: impl Fn() -> T,
+        mut add: impl FnMut(&mut T, &IndexEntry<&[u8]>),
+    ) -> Result<(T, ObjectId), RepositoryError> {
+        let mut hasher = TrustingHasher::new(ObjectKind::Blob, self.stat.size);
+        let mut bytes = self.bytes();
+        let mut source = |into: &mut [u8]| {
+            let count = bytes.read(into).map_err(self.unreadable())?;
+            hasher.update(&into[..count]);
+            Ok::<_, IndexOr>(count)
+        };
+        let mut all = begin();
+        let visited = user_index::visit(&mut source, self.stat.size, &mut |e| add(&mut all, e));
+        match visited.map_err(|error| self.repository.index_error(error))? {
+            Visited::All => return Ok((all, hasher.finish())),
+            // Only once both files were read is it known what the entries are.
+            Visited::Split => drop(all),
+        }
+        let mut whole = Vec::new();
+        let read = self.bytes().read_to_end(&mut whole);
+        read.map_err(self.unreadable())?;
+        let index = self.repository.parse_index(&whole)?;
+        let mut all = begin();
+        for entry in &index.entries {
+            add(&mut all, &entry.borrowed());
+        }
+        Ok((all, ObjectId::of_trusted(ObjectKind::Blob, &whole)))
+    }
+
+    /// Where it was found, for messages.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.repository.git_dir.disk_path("index")
+    }
+
+    fn unreadable(&self) -> impl FnOnce(io::Error) -> PathError {
+        PathError::at("read", self.path())
+    }
+}
+
+/// How much of an index is read at once.
+const PIECE_BYTES: usize = 128 * 1024;
+
+/// Reads an [`IndexFile`] by position, so that several may do so at once.
+#[derive(Debug)]
+pub(crate) struct IndexBytes<'f> {
+    file: &'f File,
+    at: u64,
+    end: u64,
+}
+
+impl Read for IndexBytes<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
+        let room = left.min(into.len());
+        let count = loop {
+            match self.file.read_at(&mut into[..room], self.at) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
 impl UserRepository {
+    /// Opens the index; `None` if there is none, as before the first `git add`.
+    pub(crate) fn open_index(&self) -> Result<Option<IndexFile<'_>>, RepositoryError> {
+        let (file, stat) = match self.git_dir.find("index")? {
+            Found::File(file, stat) => (file, stat),
+            Found::Nothing => return Ok(None),
+            Found::Directory => return Err(self.index_is_directory()),
+        };
+        if stat.size > MAX_INDEX_BYTES {
+            let path = self.git_dir.disk_path("index");
+            return Err(RepositoryError::TooLarge {
+                what: format!("the size of {}", printable(&path)),
+                limit: MAX_INDEX_BYTES,
+                actual: stat.size,
+            });
+        }
+        Ok(Some(IndexFile {
+            repository: self,
+            file,
+            stat,
+        }))
+    }
+
+    fn index_is_directory(&self) -> RepositoryError {
+        RepositoryError::Damaged {
+            path: self.git_dir.disk_path("index"),
+            reason: "it is a directory".to_owned(),
+        }
+    }
+
     /// The bytes of the index, and what `fstat` said of the file; `None` if there is none, as
     /// before the first `git add`.
     pub(crate) fn index_bytes(&self) -> Result<Option<(Vec<u8>, Stat)>, RepositoryError> {
@@ -18,22 +163,15 @@ impl UserRepository {
     /// What `fstat` says of the index; `None` if there is none. Cheap: nothing is read.
     pub(crate) fn index_stat(&self) -> Result<Option<Stat>, RepositoryError> {
         match self.git_dir.find("index")? {
-            git_dir::Found::File(_, stat) => Ok(Some(stat)),
-            git_dir::Found::Nothing => Ok(None),
-            git_dir::Found::Directory => Err(RepositoryError::Damaged {
-                path: self.git_dir.disk_path("index"),
-                reason: "it is a directory".to_owned(),
-            }),
+            Found::File(_, stat) => Ok(Some(stat)),
+            Found::Nothing => Ok(None),
+            Found::Directory => Err(self.index_is_directory()),
         }
     }
 
-    /// Parses what [`UserRepository::index_bytes`] answered with. The shared index of a split one
+    /// Parses the bytes of an index. The shared index of a split one
     /// is read from beside it.
     pub(crate) fn parse_index(&self, bytes: &[u8]) -> Result<UserIndex, RepositoryError> {
-        let bad = |source| RepositoryError::Index {
-            path: self.git_dir.disk_path("index"),
-            source,
-        };
         user_index::parse(bytes, &mut |id| {
             let name = format!("sharedindex.{id}");
             match self.git_dir.read(&name, MAX_INDEX_BYTES)? {
@@ -44,10 +182,17 @@ impl UserRepository {
                 })),
             }
         })
-        .map_err(|error| match error {
-            IndexOr::Index(source) => bad(source),
+        .map_err(|error| self.index_error(error))
+    }
+
+    fn index_error(&self, error: IndexOr) -> RepositoryError {
+        match error {
+            IndexOr::Index(source) => RepositoryError::Index {
+                path: self.git_dir.disk_path("index"),
+                source,
+            },
             IndexOr::Repository(error) => error,
-        })
+        }
     }
 
     /// The index, and what `fstat` said of its file; `None` if there is none.
@@ -69,6 +214,12 @@ enum IndexOr {
 impl From<IndexError> for IndexOr {
     fn from(error: IndexError) -> Self {
         Self::Index(error)
+    }
+}
+
+impl From<PathError> for IndexOr {
+    fn from(error: PathError) -> Self {
+        Self::Repository(error.into())
     }
 }
 

@@ -148,8 +148,12 @@ impl Objects {
             // A pack that cannot be read tells nothing, and is no failure of this.
             directory.new_packs(ids[*first], &mut None)?;
             for pack in directory.known_packs() {
-                let wanted: Vec<ObjectId> = open.iter().map(|at| ids[*at]).collect();
-                let _ = pack.sizes(&wanted, &mut |at, size| sizes[open[at]] = Some(size));
+                if open.len() == ids.len() {
+                    let _ = pack.sizes(ids, &mut |at, size| sizes[at] = Some(size));
+                } else {
+                    let wanted: Vec<ObjectId> = open.iter().map(|at| ids[*at]).collect();
+                    let _ = pack.sizes(&wanted, &mut |at, size| sizes[open[at]] = Some(size));
+                }
                 open.retain(|at| sizes[*at].is_none());
             }
         }

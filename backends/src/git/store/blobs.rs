@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{MAX_HELD_BYTES, Store, check_bytes};
 use crate::backend::StoreError;
 use crate::git::capture::sha1;
-use crate::git::pack::HeldPack;
+use crate::git::pack::Pack;
 use crate::git::{ObjectId, ObjectKind};
 use crate::restore::{ContentError, Contents};
 use crate::tree::ContentId;
@@ -16,7 +16,7 @@ use crate::tree::ContentId;
 #[derive(Debug)]
 pub(crate) struct Blobs {
     store: Arc<Store>,
-    packs: Vec<HeldPack>,
+    packs: Vec<Pack>,
     places: HashMap<ObjectId, InPack>,
 }
 
@@ -44,7 +44,7 @@ impl Store {
                 .index
                 .each_offset(&ids, &mut |at, offset| found.push((at, offset)));
             // A pack that is gone or damaged: each object is looked for everywhere when it is read.
-            let Ok(held) = went_through.and_then(|()| HeldPack::open(pack)) else {
+            let Ok(held) = went_through.and_then(|()| pack.held_open()) else {
                 continue;
             };
             if found.is_empty() {
