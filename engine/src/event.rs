@@ -83,7 +83,7 @@ event_types! {
     WORKSPACE_SNAPSHOT_TAKEN = "workspace_snapshot_taken";
     /// Two snapshots were compared. Data: `files_changed`, `insertions`, `deletions`, `has_patch`.
     WORKSPACE_DIFF_COMPUTED = "workspace_diff_computed";
-    /// A workspace was put back. Data: `to`, `guard`, `leftover_ignored`, `operation`.
+    /// A workspace was put back. Data: `to`, `guard`, `leftover_ignored`, `operation`, `durations`.
     WORKSPACE_ROLLED_BACK = "workspace_rolled_back";
     /// The engine failed beside the work of a run. Data: `kind`, `message`.
     ERROR_OCCURRED = "error_occurred";

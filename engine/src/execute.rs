@@ -534,6 +534,7 @@ impl RunTask {
         Some(match restored {
             Ok(outcome) => RestoreDocument {
                 plan_id: None,
+                durations: None,
                 ..restore::restored_document(&outcome)
             },
             Err(e) => restore::not_restored(

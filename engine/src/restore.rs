@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stillframe_backends::{
-    Backend, DiffOptions, Label, LockedWorkspace, Owner, PlanId, Recovery, RelPath, RestoreError,
-    RestoreGoal, RestoreOptions, RestoreOutcome, Skipped, Snapshot, SnapshotId, SnapshotOptions,
-    Workspace,
+    Backend, DiffOptions, Label, LockedWorkspace, Owner, PlanId, Recovery, RelPath,
+    RestoreDurations, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, Skipped, Snapshot,
+    SnapshotId, SnapshotOptions, Workspace,
 };
 
 use crate::actors::Parts;
@@ -53,6 +53,10 @@ pub struct RestoreDocument {
     pub skipped: Vec<Skipped>,
     /// Why it was refused or failed, or what of the repository could not be put back.
     pub error: Option<Failure>,
+    /// How long its parts took. Left out of the document of a rollback, whose event has them, and of
+    /// one that was not done, or that recovery finished.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durations: Option<RestoreDurations>,
 }
 
 /// What `undo` did.
@@ -253,6 +257,9 @@ fn record(
         "restored": document.restored.len(),
         "skipped": document.skipped.len(),
     });
+    if let Some(durations) = document.durations {
+        data["durations"] = json!(durations);
+    }
     if done.is_recovered {
         data["recovered"] = json!(true);
     }
@@ -408,6 +415,7 @@ pub(crate) fn restored_document(outcome: &RestoreOutcome) -> RestoreDocument {
             .repository_error
             .as_ref()
             .map(|problem| Failure::new(problem.kind.as_str(), &problem.message)),
+        durations: Some(outcome.durations),
     }
 }
 
@@ -422,6 +430,7 @@ pub(crate) fn nothing_restored() -> RestoreDocument {
         leftover_ignored: Vec::new(),
         skipped: Vec::new(),
         error: None,
+        durations: None,
     }
 }
 
@@ -436,5 +445,6 @@ pub(crate) fn not_restored(status: RestoreStatus, failure: Failure) -> RestoreDo
         leftover_ignored: Vec::new(),
         skipped: Vec::new(),
         error: Some(failure),
+        durations: None,
     }
 }

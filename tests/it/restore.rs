@@ -329,6 +329,7 @@ fn a_restore_prints_the_keys_of_a_rollback_and_the_plan() {
     assert_eq!(
         json::keys(&outcome),
         [
+            "durations",
             "error",
             "guard_snapshot",
             "leftover_ignored",
@@ -347,6 +348,10 @@ fn a_restore_prints_the_keys_of_a_rollback_and_the_plan() {
             .starts_with("snap_")
     );
     assert!(outcome["plan_id"].as_str().unwrap().starts_with("plan_"));
+    assert_eq!(
+        json::keys(&outcome["durations"]),
+        ["apply_ms", "guard_ms", "plan_ms", "verify_ms"]
+    );
 }
 
 // `restore` does it, `--plan` alone previews
