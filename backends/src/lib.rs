@@ -64,6 +64,7 @@ mod ignore_rules;
 #[cfg(test)]
 #[path = "../../tests/support/must_run.rs"]
 mod must_run;
+mod parallel;
 mod patch;
 mod path;
 mod path_pattern;
@@ -89,7 +90,7 @@ pub use snapshot::{BackendKind, InvalidSnapshotId, Label, Snapshot, SnapshotId, 
 
 pub use coverage::{Coverage, Omission, OmissionReason};
 
-pub use diff::{Diff, DiffOptions, PatchText};
+pub use diff::{ApproximatedFile, Approximation, Diff, DiffOptions, PatchText};
 
 pub use restore::{
     ModeChange, PlanId, Removal, RestoreGoal, RestorePlan, SkipReason, Skipped, Write,
