@@ -785,6 +785,9 @@ pub enum DiffError {
     /// The patch could not be written to where the caller wanted it.
     #[error("cannot write the patch")]
     Sink(#[source] std::io::Error),
+    /// Asked to stop, or out of time.
+    #[error("the comparison was stopped: {0}; what was written of the patch is none")]
+    Interrupted(#[from] Interrupted),
     /// The store could not answer.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -798,6 +801,7 @@ impl DiffError {
             | Self::DifferentWorkspaces { .. }
             | Self::InvalidOptions(_) => ErrorKind::InvalidOptions,
             Self::Sink(source) => ErrorKind::of_storage(source),
+            Self::Interrupted(source) => source.kind(),
             Self::Store(source) => source.kind(),
         }
     }

@@ -1,10 +1,14 @@
 //! Two snapshots compared.
 
 pub(crate) mod beside;
+pub(crate) mod sketch;
+
+use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::DiffError;
+use crate::backend::{DiffError, Interrupt};
 use crate::coverage::Coverage;
 use crate::path::RelPath;
 use crate::restore::ModeChange;
@@ -21,6 +25,24 @@ pub struct DiffOptions {
     /// cut short: a larger patch is only written to the sink. Default: 1 048 576, since a megabyte
     /// shows any change that a person reads and keeps a document quick to parse. Must not be zero.
     pub max_patch_bytes: u64,
+    /// The most changed text of one side of a file, in bytes, that is compared line by line. It is
+    /// what lies between the first and the last line that differ: a line appended to a huge log is
+    /// little. Beyond it the file is [`approximated`](Diff::approximated). Default: 33 554 432, which
+    /// is also the most that is ever compared; zero compares no lines. The answer depends on nothing
+    /// but the two contents.
+    pub max_compared_bytes: u64,
+    /// How long the search for the lines that one file shares may take before it is
+    /// [`approximated`](Diff::approximated). Default: 5 seconds, which is what a person waits for, and
+    /// far more than text that people write ever needs. `None`: as long as it takes, which
+    /// `max_compared_bytes` bounds. Only where time ran out can two diffs of the same snapshots differ,
+    /// in `approximated`, the counts, and the hunks of the files named there.
+    pub max_file_time: Option<Duration>,
+    /// How long all files together may be searched; every file that is compared later, and takes
+    /// more than a look, is [`approximated`](Diff::approximated). The answer is complete all the same.
+    /// Default: `None`.
+    pub max_time: Option<Duration>,
+    /// Stops the comparison with an error, which is looked at once per file. Default: never.
+    pub interrupt: Interrupt,
 }
 
 impl Default for DiffOptions {
@@ -28,6 +50,10 @@ impl Default for DiffOptions {
         Self {
             capture_patch: false,
             max_patch_bytes: 1_048_576,
+            max_compared_bytes: crate::patch::MAX_COMPARED_BYTES as u64,
+            max_file_time: Some(Duration::from_secs(5)),
+            max_time: None,
+            interrupt: Interrupt::never(),
         }
     }
 }
@@ -46,12 +72,97 @@ impl DiffOptions {
         self.max_patch_bytes = bytes;
         self
     }
+
+    /// Sets [`DiffOptions::max_compared_bytes`].
+    pub fn max_compared_bytes(mut self, bytes: u64) -> Self {
+        self.max_compared_bytes = bytes;
+        self
+    }
+
+    /// Sets [`DiffOptions::max_file_time`].
+    pub fn max_file_time(mut self, limit: impl Into<Option<Duration>>) -> Self {
+        self.max_file_time = limit.into();
+        self
+    }
+
+    /// Sets [`DiffOptions::max_time`].
+    pub fn max_time(mut self, limit: impl Into<Option<Duration>>) -> Self {
+        self.max_time = limit.into();
+        self
+    }
+
+    /// Sets [`DiffOptions::interrupt`].
+    pub fn interrupt(mut self, interrupt: Interrupt) -> Self {
+        self.interrupt = interrupt;
+        self
+    }
+}
+
+/// A changed file whose lines were not compared as git compares them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ApproximatedFile {
+    /// The file.
+    pub path: RelPath,
+    /// Why, and with that what the counts are.
+    pub reason: Approximation,
+    /// What it adds to [`Diff::insertions`].
+    pub insertions: u64,
+    /// What it adds to [`Diff::deletions`].
+    pub deletions: u64,
+}
+
+impl ApproximatedFile {
+    /// A file with the counts that a cheaper method gave.
+    pub fn new(path: RelPath, reason: Approximation, insertions: u64, deletions: u64) -> Self {
+        Self {
+            path,
+            reason,
+            insertions,
+            deletions,
+        }
+    }
+}
+
+/// Why the lines of a file were not compared as git compares them. Its patch is right in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Approximation {
+    /// It has more than 64 MiB, and is not held in memory. The patch has it whole and compressed. The
+    /// counts are lower bounds: lines of which one side has more than the other, wherever they are.
+    TooLarge,
+    /// More text changed than is compared: [`DiffOptions::max_compared_bytes`], or 524 288 lines. The
+    /// counts are upper bounds, and the hunk is as long: every line from the first difference to the
+    /// last.
+    TooMuchChanged,
+    /// [`DiffOptions::max_file_time`] or [`DiffOptions::max_time`] was over. The counts are upper
+    /// bounds, those of the hunks, which may replace lines that are the same.
+    OutOfTime,
+}
+
+impl Approximation {
+    /// The word in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TooLarge => "too_large",
+            Self::TooMuchChanged => "too_much_changed",
+            Self::OutOfTime => "out_of_time",
+        }
+    }
+}
+
+impl fmt::Display for Approximation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 /// Two snapshots compared: what the later one has that the earlier one has not, and the reverse.
 ///
 /// `files_changed`, `changed_paths` and the three parts of it are git's notion of a change. What git
-/// does not record is in the last four lists, which JSON documents leave out while they are empty.
+/// does not record is in four further lists, which JSON documents leave out while they are empty, as
+/// they do the last, which says where the counts are not exact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Diff {
@@ -101,6 +212,10 @@ pub struct Diff {
     /// not, sorted; a directory counts as one. They are in no other list: they were not captured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub newly_ignored: Vec<RelPath>,
+    /// Files that a limit of [`DiffOptions`] or of memory kept from being compared line by line, sorted
+    /// by path. They are in the other lists and in the sums too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approximated: Vec<ApproximatedFile>,
 }
 
 /// The bytes of a patch. In JSON a string, or `{"base64": "…"}` where they are not UTF-8.
@@ -186,6 +301,7 @@ impl Diff {
             directories_added: Vec::new(),
             directories_deleted: Vec::new(),
             newly_ignored: Vec::new(),
+            approximated: Vec::new(),
         }
     }
 

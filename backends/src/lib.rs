@@ -67,6 +67,7 @@ mod ignore_rules;
 #[cfg(test)]
 #[path = "../../tests/support/must_run.rs"]
 mod must_run;
+mod parallel;
 mod patch;
 mod path;
 mod path_pattern;
@@ -95,7 +96,7 @@ pub use search::{Search, WalkReason};
 
 pub use coverage::{Coverage, Omission, OmissionReason};
 
-pub use diff::{Diff, DiffOptions, PatchText};
+pub use diff::{ApproximatedFile, Approximation, Diff, DiffOptions, PatchText};
 
 pub use restore::{
     ModeChange, PlanId, Removal, RestoreGoal, RestorePlan, SkipReason, Skipped, Write,

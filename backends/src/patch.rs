@@ -10,6 +10,7 @@
 //! checks all sections first, then removes everything that goes, then makes what comes. It reads
 //! no patch above 1023 MiB.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io::{self, Write};
 use std::ops::Range;
@@ -19,6 +20,7 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use similar::algorithms::{Compact, DiffHook, myers};
 
+use crate::diff::Approximation;
 use crate::git::{ObjectId, ObjectKind};
 use crate::path::RelPath;
 use crate::tree::{ContentId, EntryKind};
@@ -27,14 +29,14 @@ use crate::tree::{ContentId, EntryKind};
 const CONTEXT: usize = 3;
 
 /// How much of a file git looks at for a NUL (`FIRST_FEW_BYTES` of its `xdiff-interface.c`).
-const BINARY_PROBE_BYTES: usize = 8000;
+pub(crate) const BINARY_PROBE_BYTES: usize = 8000;
 
 /// Above this, git takes any file for binary: the default of its `core.bigFileThreshold`.
-const MAX_TEXT_BYTES: usize = 512 << 20;
+pub(crate) const MAX_TEXT_BYTES: usize = 512 << 20;
 
-/// The most changed text of a side, in bytes, that is compared line by line. Beyond it nobody
+/// The most changed text of a side, in bytes, that is ever compared line by line. Beyond it nobody
 /// reads the hunks, and the compressed file is the smaller patch.
-const MAX_COMPARED_BYTES: usize = 32 << 20;
+pub(crate) const MAX_COMPARED_BYTES: usize = 32 << 20;
 
 /// The most changed text of a side, in lines, that is compared line by line. It bounds memory
 /// (about 100 bytes a line), the time that counting takes on the worst pair (seconds), and the
@@ -74,13 +76,32 @@ pub(crate) struct LineCounts {
     pub(crate) is_binary: bool,
 }
 
-/// Writes the patch of one path, and answers with the counts of [`count`].
+/// How much may be spent on one pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// The most changed text of a side, in bytes, that is compared line by line; never more than
+    /// 32 MiB and 524 288 lines.
+    pub(crate) max_compared_bytes: u64,
+    /// When the search for a short patch stops.
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// What came of comparing a pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Compared {
+    pub(crate) counts: LineCounts,
+    /// Why the counts, and the hunks, are larger than need be; `None` if they are git's.
+    pub(crate) approximation: Option<Approximation>,
+}
+
+/// Writes the patch of one path, and answers as [`count`] does.
 ///
 /// Nothing is written where the sides are equal. A file that became a link, or the reverse, is a
 /// deletion and a creation, as git has it. What is binary, and what is too much text to compare
 /// (more than 32 MiB or 524 288 lines changed on a side), goes out compressed and whole, both ways.
+/// Text beyond a smaller limit is one hunk, from the first difference to the last.
 ///
-/// At `deadline` the search for a short patch stops; what was not searched is replaced as a whole,
+/// At the deadline the search for a short patch stops; what was not searched is replaced as a whole,
 /// so the patch is longer and still right. While there is time, the same pair gives the same
 /// bytes. `out` gets many small writes: hand in something that buffers.
 ///
@@ -93,26 +114,30 @@ pub(crate) fn write(
     path: &RelPath,
     old: Option<Side<'_>>,
     new: Option<Side<'_>>,
-    deadline: Instant,
-) -> io::Result<LineCounts> {
+    limits: &Limits,
+) -> io::Result<Compared> {
     let pair = Pair::new(bytes_of(old), bytes_of(new));
+    let comparison = pair.compare(limits);
     let is_link = |side: Side<'_>| side.kind == EntryKind::Symlink;
     match (old, new) {
         (Some(o), Some(n)) if is_link(o) != is_link(n) => {
-            write_section(out, path, old, None, &Pair::new(o.bytes, b""), deadline)?;
-            write_section(out, path, None, new, &Pair::new(b"", n.bytes), deadline)?;
+            let (gone, come) = (Pair::new(o.bytes, b""), Pair::new(b"", n.bytes));
+            write_section(out, path, old, None, &gone, &gone.compare(limits).form)?;
+            write_section(out, path, None, new, &come, &come.compare(limits).form)?;
         }
-        _ => write_section(out, path, old, new, &pair, deadline)?,
+        _ => write_section(out, path, old, new, &pair, &comparison.form)?,
     }
-    Ok(pair.counts())
+    Ok(comparison.compared)
 }
 
 /// Counts the lines in which two contents differ, as `git diff --numstat --no-renames` does.
 ///
-/// The counts are git's own as long as there is not too much text to compare (see [`write`]); then
-/// every line between the first and the last difference counts as changed.
-pub(crate) fn count(old: Option<&[u8]>, new: Option<&[u8]>) -> LineCounts {
-    Pair::new(old.unwrap_or_default(), new.unwrap_or_default()).counts()
+/// The counts are git's own unless there was too much text to compare (see [`write`]) or too little
+/// time: then every line between the first and the last difference counts as changed that was not
+/// found to be the same.
+pub(crate) fn count(old: Option<&[u8]>, new: Option<&[u8]>, limits: &Limits) -> Compared {
+    let pair = Pair::new(old.unwrap_or_default(), new.unwrap_or_default());
+    pair.compare(limits).compared
 }
 
 fn bytes_of<'a>(side: Option<Side<'a>>) -> &'a [u8] {
@@ -175,62 +200,95 @@ impl<'a> Pair<'a> {
         is_binary(self.old) || is_binary(self.new)
     }
 
-    /// Whether the patch has hunks. Otherwise it has both contents.
-    fn is_written_as_text(&self) -> bool {
-        let (old, new) = self.changed();
-        if self.is_binary() || old.len().max(new.len()) > MAX_COMPARED_BYTES {
-            return false;
-        }
-        // Lines that only come or only go are not compared with anything.
-        old.is_empty() || new.is_empty() || (is_comparable(old) && is_comparable(new))
-    }
-
-    fn counts(&self) -> LineCounts {
+    fn compare(&self, limits: &Limits) -> Comparison {
         if self.is_binary() {
-            return LineCounts {
+            let counts = LineCounts {
                 is_binary: true,
                 ..LineCounts::default()
             };
+            return Comparison::new(Form::Literals, counts, None);
+        }
+        if self.is_equal() {
+            return Comparison::default();
         }
         let (old, new) = self.changed();
+        let (old_lines, new_lines) = (count_lines(old), count_lines(new));
         let every_line = LineCounts {
-            insertions: count_lines(new),
-            deletions: count_lines(old),
+            insertions: new_lines,
+            deletions: old_lines,
             is_binary: false,
         };
+        let bytes = old.len().max(new.len());
+        // Lines that only come or only go are not compared with anything.
         if old.is_empty() || new.is_empty() {
-            return every_line;
+            let form = match bytes > MAX_COMPARED_BYTES {
+                true => Form::Literals,
+                false => Form::Hunks(vec![self.whole()]),
+            };
+            return Comparison::new(form, every_line, None);
         }
+        let too_much = Some(Approximation::TooMuchChanged);
+        if bytes > MAX_COMPARED_BYTES || old_lines.max(new_lines) > MAX_COMPARED_LINES as u64 {
+            return Comparison::new(Form::Literals, every_line, too_much);
+        }
+        if bytes as u64 > limits.max_compared_bytes {
+            return Comparison::new(Form::Hunks(vec![self.whole()]), every_line, too_much);
+        }
+        let is_late = || limits.deadline.is_some_and(|at| Instant::now() >= at);
+        if is_late() {
+            let form = Form::Hunks(vec![self.whole()]);
+            return Comparison::new(form, every_line, Some(Approximation::OutOfTime));
+        }
+        let lines = Lines::of(self);
+        let edits = self.edits(&lines, limits.deadline);
+        let sum = |of: fn(&Edit) -> &Range<usize>| edits.iter().map(|e| of(e).len() as u64).sum();
+        let found = LineCounts {
+            insertions: sum(|edit| &edit.new),
+            deletions: sum(|edit| &edit.old),
+            is_binary: false,
+        };
+        // The search does not say whether it was stopped, so it is asked what time it is.
+        if is_late() {
+            let late = Some(Approximation::OutOfTime);
+            return Comparison::new(Form::Hunks(edits), found, late);
+        }
+        let counts = match lines.is_shortest(found) {
+            true => found,
+            // libgit2 fails here only for want of memory; what was found is an upper bound.
+            false => self.count_as_git_does().unwrap_or(found),
+        };
+        Comparison::new(Form::Hunks(edits), counts, None)
+    }
+
+    /// All that lies between the shared ends, replaced.
+    fn whole(&self) -> Edit {
+        let (old, new) = self.changed();
+        let first = count_lines(&self.old[..self.head]) as usize;
+        Edit {
+            old: first..first + count_lines(old) as usize,
+            new: first..first + count_lines(new) as usize,
+        }
+    }
+
+    fn count_as_git_does(&self) -> Option<LineCounts> {
+        let (old, new) = self.changed();
         // Whole files where possible: git's shortcuts look at how frequent a line is in the shared
         // ends too. Without those, one made pair in ten was counted differently.
-        let counted = if is_comparable(self.old) && is_comparable(self.new) {
+        if is_comparable(self.old) && is_comparable(self.new) {
             count_with_xdiff(self.old, self.new)
-        } else if is_comparable(old) && is_comparable(new) {
-            count_with_xdiff(old, new)
         } else {
-            return every_line;
-        };
-        // libgit2 fails here only for want of memory; an upper bound is the better answer.
-        counted.unwrap_or(every_line)
+            count_with_xdiff(old, new)
+        }
     }
 
     /// The changes in the order of their lines, at least one unchanged line between two of them.
-    fn edits(&self, deadline: Instant) -> Vec<Edit> {
-        let (old, new) = self.changed();
+    fn edits(&self, lines: &Lines, deadline: Option<Instant>) -> Vec<Edit> {
         let first = count_lines(&self.old[..self.head]) as usize;
-        let whole = Edit {
-            old: first..first + count_lines(old) as usize,
-            new: first..first + count_lines(new) as usize,
-        };
-        if old.is_empty() || new.is_empty() {
-            return vec![whole];
-        }
-        let (old, new): (Vec<_>, Vec<_>) = (lines(old).collect(), lines(new).collect());
+        let (old, new) = (&lines.old[..], &lines.new[..]);
         // Slides changes so that they meet, which makes fewer of them.
-        let mut search = Compact::new(Matches::default(), &old[..], &new[..]);
+        let mut search = Compact::new(Matches::default(), old, new);
         let (olds, news) = (0..old.len(), 0..new.len());
-        let Ok(()) =
-            myers::diff_deadline(&mut search, &old[..], olds, &new[..], news, Some(deadline));
+        let Ok(()) = myers::diff_deadline(&mut search, old, olds, new, news, deadline);
 
         let mut edits = Vec::new();
         let (mut old_at, mut new_at) = (0, 0);
@@ -252,6 +310,140 @@ impl<'a> Pair<'a> {
         }
         edits
     }
+}
+
+/// What a pair differs in, and how that is written.
+#[derive(Default)]
+struct Comparison {
+    form: Form,
+    compared: Compared,
+}
+
+impl Comparison {
+    fn new(form: Form, counts: LineCounts, approximation: Option<Approximation>) -> Self {
+        let compared = Compared {
+            counts,
+            approximation,
+        };
+        Self { form, compared }
+    }
+}
+
+/// What a section holds.
+enum Form {
+    /// Lines; none where the contents are equal.
+    Hunks(Vec<Edit>),
+    /// Both contents, compressed.
+    Literals,
+}
+
+impl Default for Form {
+    fn default() -> Self {
+        Self::Hunks(Vec::new())
+    }
+}
+
+/// The changed lines of a pair as numbers, the same for the same line, so that comparing two is
+/// comparing two numbers; and how often each line is in either file.
+struct Lines {
+    old: Vec<u32>,
+    new: Vec<u32>,
+    /// By number: in the whole of the old file, and of the new.
+    occurrences: Vec<[u32; 2]>,
+    /// The lines of the whole old file, and of the new.
+    totals: [u64; 2],
+    /// Whether no changed line of one side is one of the other.
+    is_disjoint: bool,
+}
+
+impl Lines {
+    fn of(pair: &Pair<'_>) -> Self {
+        let (old, new) = pair.changed();
+        let mut numbers: HashMap<&[u8], u32> = HashMap::new();
+        let mut occurrences: Vec<[u32; 2]> = Vec::new();
+        let mut number = |text, side: usize| -> Vec<u32> {
+            lines(text)
+                .map(|line| {
+                    let number = *numbers.entry(line).or_insert_with(|| {
+                        occurrences.push([0; 2]);
+                        (occurrences.len() - 1) as u32
+                    });
+                    occurrences[number as usize][side] += 1;
+                    number
+                })
+                .collect()
+        };
+        let (old, new) = (number(old, 0), number(new, 1));
+        let (head, tail) = (
+            &pair.old[..pair.head],
+            &pair.old[pair.old.len() - pair.tail..],
+        );
+        let is_disjoint = occurrences.iter().all(|[old, new]| *old == 0 || *new == 0);
+        let mut shared = 0;
+        // Only what is not much is looked at: more of it would take longer than what it spares.
+        let is_little = head.len() + tail.len() <= MAX_SHARED_BYTES;
+        if is_little && !is_disjoint {
+            for line in lines(head).chain(lines(tail)) {
+                shared += 1;
+                if let Some(number) = numbers.get(line) {
+                    let [in_old, in_new] = &mut occurrences[*number as usize];
+                    (*in_old, *in_new) = (*in_old + 1, *in_new + 1);
+                }
+            }
+        }
+        let totals = match is_little {
+            true => [shared + old.len() as u64, shared + new.len() as u64],
+            // With no lines at all, every line is frequent.
+            false => [0; 2],
+        };
+        Self {
+            old,
+            new,
+            occurrences,
+            totals,
+            is_disjoint,
+        }
+    }
+
+    /// Whether edits with these counts are as few as there can be, and git too finds so few.
+    ///
+    /// `similar` and git's `xdiffi.c` search for the shortest way until they have gone 256 steps from
+    /// both ends. Before that, git leaves out lines that the other file has not at all, which changes
+    /// nothing, and some that it has very often (`xdl_cleanup_records`), which may; `similar` does
+    /// that only where both sides have more than 511 lines.
+    fn is_shortest(&self, found: LineCounts) -> bool {
+        if self.is_disjoint {
+            return true;
+        }
+        let is_frequent = |number: &u32, other: usize, total: u64| {
+            u64::from(self.occurrences[*number as usize][other]) >= frequent(total)
+        };
+        found.insertions + found.deletions <= MAX_SHORTEST_EDITS
+            && self.old.len().min(self.new.len()) < MAX_SEARCHED_WHOLE
+            && !self.old.iter().any(|n| is_frequent(n, 1, self.totals[0]))
+            && !self.new.iter().any(|n| is_frequent(n, 0, self.totals[1]))
+    }
+}
+
+/// How much of the shared ends is looked at to learn how frequent a line is, in bytes.
+const MAX_SHARED_BYTES: usize = 1 << 20;
+
+/// Far from the 512 edits at which a search begins to take shortcuts.
+const MAX_SHORTEST_EDITS: u64 = 250;
+
+/// `similar` looks at all lines of sides that both have as many as this before it searches.
+const MAX_SEARCHED_WHOLE: usize = 512;
+
+/// How often a line has to be in the other file for git to think of leaving it out
+/// (`xdl_bogosqrt` of `xutils.c`, `XDL_MAX_EQLIMIT` of `xprepare.c`).
+fn frequent(lines: u64) -> u64 {
+    let mut root = 1;
+    let mut rest = lines;
+    while rest > 0 {
+        root <<= 1;
+        rest >>= 2;
+    }
+    root.min(1024)
 }
 
 /// Lines that are replaced by others. Both ranges count lines of the whole file, from 0.
@@ -339,7 +531,7 @@ fn write_section(
     old: Option<Side<'_>>,
     new: Option<Side<'_>>,
     pair: &Pair<'_>,
-    deadline: Instant,
+    form: &Form,
 ) -> io::Result<()> {
     let mode = |side: Side<'_>| side.kind.git_mode();
     let (old_mode, new_mode) = (old.map(mode), new.map(mode));
@@ -355,18 +547,18 @@ fn write_section(
         // An empty file came or went.
         return Ok(());
     }
-    if !pair.is_written_as_text() {
+    let Form::Hunks(edits) = form else {
         out.write_all(b"GIT binary patch\n")?;
         let literal = |out: &mut dyn Write, bytes: &[u8]| {
             write_literal(out, bytes.len() as u64, &|sink| sink.write_all(bytes))
         };
         literal(out, pair.new)?;
         return literal(out, pair.old);
-    }
+    };
     let (old_name, new_name) = (quoted(b"a/", path), quoted(b"b/", path));
     write_file_line(out, b"--- ", old.map(|_| &old_name[..]))?;
     write_file_line(out, b"+++ ", new.map(|_| &new_name[..]))?;
-    write_hunks(out, pair, &pair.edits(deadline))
+    write_hunks(out, pair, edits)
 }
 
 /// Writes the patch of one path with a side that is too large to be held: both contents go out
@@ -489,8 +681,10 @@ fn write_file_line(out: &mut dyn Write, mark: &[u8], name: Option<&[u8]>) -> io:
 }
 
 fn write_hunks(out: &mut dyn Write, pair: &Pair<'_>, edits: &[Edit]) -> io::Result<()> {
-    let mut old = Cursor::new(pair.old);
-    let mut new = Cursor::new(pair.new);
+    let begin = context_before(&pair.old[..pair.head]);
+    let line = count_lines(&pair.old[..begin]) as usize;
+    let mut old = Cursor::new(&pair.old[begin..], line);
+    let mut new = Cursor::new(&pair.new[begin..], line);
     let tail = &pair.old[pair.old.len() - pair.tail..];
     let end = edits.last().map_or(0, |edit| edit.old.end) + lines(tail).take(CONTEXT).count();
     let are_near = |a: &Edit, b: &Edit| b.old.start - a.old.end <= 2 * CONTEXT;
@@ -527,6 +721,13 @@ fn write_range(out: &mut dyn Write, lines: Range<usize>) -> io::Result<()> {
     }
 }
 
+/// Where the lines begin that surround a change which comes after `head`, whole lines.
+fn context_before(head: &[u8]) -> usize {
+    let newlines = head.iter().enumerate().rev().filter(|(_, b)| **b == b'\n');
+    // The last one ends the line before the change.
+    newlines.map(|(at, _)| at + 1).nth(CONTEXT).unwrap_or(0)
+}
+
 /// A place between two lines of a text.
 struct Cursor<'a> {
     rest: &'a [u8],
@@ -534,11 +735,8 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    fn new(text: &'a [u8]) -> Self {
-        Self {
-            rest: text,
-            line: 0,
-        }
+    fn new(rest: &'a [u8], line: usize) -> Self {
+        Self { rest, line }
     }
 
     /// Goes on to `line`. What is passed is written with `mark` before each line, or skipped.
@@ -650,7 +848,6 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
     use std::path::Path;
     use std::process::{Command, Stdio};
-    use std::time::Duration;
 
     use proptest::prelude::*;
     use proptest::sample::select;
@@ -696,9 +893,11 @@ mod tests {
         (before, after)
     }
 
-    fn distant() -> Instant {
-        Instant::now() + Duration::from_secs(60)
-    }
+    /// As much as a search can take.
+    const GENEROUS: Limits = Limits {
+        max_compared_bytes: u64::MAX,
+        deadline: None,
+    };
 
     fn side(node: &Node) -> Side<'_> {
         Side {
@@ -711,8 +910,12 @@ mod tests {
     fn patch_of_path(path: &[u8], old: Option<&Node>, new: Option<&Node>) -> (Vec<u8>, LineCounts) {
         let mut out = Vec::new();
         let path = RelPath::new(path).unwrap();
-        let counts = write(&mut out, &path, old.map(side), new.map(side), distant()).unwrap();
-        (out, counts)
+        let compared = write(&mut out, &path, old.map(side), new.map(side), &GENEROUS).unwrap();
+        let bytes = |node: Option<&'_ Node>| node.map(|node| node.bytes.clone());
+        let (old, new) = (bytes(old), bytes(new));
+        let counted = count(old.as_deref(), new.as_deref(), &GENEROUS);
+        assert_eq!(counted, compared, "with and without the patch");
+        (out, compared.counts)
     }
 
     /// The whole patch, and the counts of every path that differs.
@@ -1199,6 +1402,44 @@ mod tests {
         Git::new().check(&before, &after);
     }
 
+    #[test]
+    fn where_one_search_is_enough_it_counts_as_git_does() {
+        let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
+        let mut searched = [0, 0];
+        for i in 0..3000 {
+            let (len, words) = (1 + noise.below(600) as usize, 1 + noise.below(2000));
+            let old = noise.lines(len, words);
+            let mut new = edited(&old, &mut noise);
+            if i % 2 == 0 {
+                // Edits in one place, as people make them; a line that is everywhere among them.
+                let at = lines(&old).take(len / 3).map(<[u8]>::len).sum::<usize>();
+                let to = at + lines(&old[at..]).take(6).map(<[u8]>::len).sum::<usize>();
+                let middle = edited(&[&old[at..to], b"}\n\n"].concat(), &mut noise);
+                new = [&old[..at], &middle, &old[to..]].concat();
+            }
+            let pair = Pair::new(&old, &new);
+            let (changed_old, changed_new) = pair.changed();
+            if changed_old.is_empty() || changed_new.is_empty() {
+                continue;
+            }
+            let lines = Lines::of(&pair);
+            let mut found = LineCounts::default();
+            for edit in pair.edits(&lines, None) {
+                found.deletions += edit.old.len() as u64;
+                found.insertions += edit.new.len() as u64;
+            }
+            let is_enough = lines.is_shortest(found);
+            searched[usize::from(is_enough)] += 1;
+            if is_enough {
+                assert_eq!(count_with_xdiff(&old, &new), Some(found), "pair {i}");
+            }
+        }
+        assert!(
+            searched.iter().all(|n| *n > 100),
+            "both happen: {searched:?}"
+        );
+    }
+
     /// `text` with lines removed, added and doubled.
     fn edited(text: &[u8], noise: &mut Noise) -> Vec<u8> {
         let mut out = Vec::new();
@@ -1234,17 +1475,23 @@ mod tests {
         let path = RelPath::new("f").unwrap();
         let (searched, counts) = patch_of_path(b"f", Some(&old), Some(&new));
         let mut hasty = Vec::new();
-        let at_once = Instant::now();
-        let same = write(
-            &mut hasty,
-            &path,
-            Some(side(&old)),
-            Some(side(&new)),
-            at_once,
-        )
-        .unwrap();
+        let at_once = Limits {
+            deadline: Some(Instant::now()),
+            ..GENEROUS
+        };
+        let sides = (Some(side(&old)), Some(side(&new)));
+        let compared = write(&mut hasty, &path, sides.0, sides.1, &at_once).unwrap();
         assert!(hasty.len() > searched.len(), "the deadline was looked at");
-        assert_eq!(same, counts, "the counts do not depend on time");
+        assert_eq!(compared.approximation, Some(Approximation::OutOfTime));
+        assert!(
+            compared.counts.insertions > counts.insertions,
+            "an upper bound"
+        );
+        assert_eq!(
+            compared,
+            count(Some(&old.bytes), Some(&new.bytes), &at_once),
+            "with and without the patch"
+        );
 
         let directory = tempfile::tempdir().unwrap();
         store(directory.path(), &Tree::from([(b"f".to_vec(), old)]));
@@ -1333,7 +1580,11 @@ mod tests {
         let half_of_a_usual_stack = 1 << 20;
         let search = move || {
             let pair = Pair::new(&old, &new);
-            (pair.edits(distant()).len(), pair.counts())
+            let comparison = pair.compare(&GENEROUS);
+            let Form::Hunks(edits) = comparison.form else {
+                panic!("it is text");
+            };
+            (edits.len(), comparison.compared.counts)
         };
         let thread = std::thread::Builder::new().stack_size(half_of_a_usual_stack);
         let (edits, counts) = thread.spawn(search).unwrap().join().unwrap();
@@ -1354,7 +1605,7 @@ mod tests {
         let hashed = Side { id, ..side(&node) };
         let mut out = Vec::new();
         let path = RelPath::new("f").unwrap();
-        write(&mut out, &path, None, Some(hashed), distant()).unwrap();
+        write(&mut out, &path, None, Some(hashed), &GENEROUS).unwrap();
         assert_eq!(out, patch_of_path(b"f", None, Some(&node)).0);
     }
 
@@ -1390,7 +1641,7 @@ mod tests {
             let size = patch_of_path(b"f", None, Some(&node)).0.len();
             for left in 0..=size {
                 let mut out = Full { left, largest: 0 };
-                let result = write(&mut out, &path, None, Some(side(&node)), distant());
+                let result = write(&mut out, &path, None, Some(side(&node)), &GENEROUS);
                 match result {
                     Ok(_) => assert_eq!(left, size, "nothing was lost"),
                     Err(e) => assert_eq!(e.kind(), io::ErrorKind::StorageFull),

@@ -1,10 +1,8 @@
 //! The port, as the git backend fills it.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use crate::backend::{
     Backend, DiffError, Recovery, RepositoryProblem, RestoreError, RestoreOptions, RestoreOutcome,
@@ -12,11 +10,12 @@ use crate::backend::{
 };
 use crate::coverage::OmissionReason;
 use crate::diff::beside::Beside;
-use crate::diff::{self, Diff, DiffOptions, PatchText};
+use crate::diff::{self, Diff, DiffOptions};
 use crate::git::ObjectId;
 use crate::git::capture::{self, Keep, Published, Source, sha1};
 use crate::git::compare::WithNew;
 use crate::git::index;
+use crate::git::line_diffs;
 use crate::git::repository::{self, Probe, RepositoryError, UserRepository};
 use crate::git::rollback::{FoundRepository, chain};
 use crate::git::store::{Proven, Store};
@@ -24,7 +23,6 @@ use crate::git::tree_lookup::TreeLookup;
 use crate::git::tree_object::{self, ItemKind, TreeItem};
 use crate::git::tree_rules::{StoredSide, TreeRules};
 use crate::git::user_index::{self, IndexError};
-use crate::patch;
 use crate::path::RelPath;
 use crate::record::{GitState, Record};
 use crate::restore::{
@@ -480,6 +478,7 @@ impl Backend for GitBackend {
             }
             (Err(error), _) | (_, Err(error)) => return Err(error.into()),
         };
+        options.interrupt.check()?;
         let changes = store.tree_changes(Some(tree_of(&before)?), Some(tree_of(&after)?))?;
         let beside = Beside::between(
             &StoredSide::of(&store, &before)?,
@@ -490,44 +489,7 @@ impl Backend for GitBackend {
         let changes = diff::evident(changes, &from.omissions, &to.omissions);
         let mut diff = Diff::of_changes(BackendKind::Git, &from.reference, &to.reference, &changes)
             .beside(beside);
-        if options.capture_patch {
-            let mut sink = PatchSink::new(patch, options.max_patch_bytes);
-            for change in &changes {
-                if is_large(&store, change)? {
-                    write_large(&store, &mut sink, change)?;
-                    continue;
-                }
-                let (old, new) = (side(&store, change.old)?, side(&store, change.new)?);
-                let counts = patch::write(
-                    &mut sink,
-                    &change.path,
-                    old.as_ref().map(Content::as_side),
-                    new.as_ref().map(Content::as_side),
-                    Instant::now() + MAX_FILE_DIFF_TIME,
-                )
-                .map_err(DiffError::Sink)?;
-                diff.insertions += counts.insertions;
-                diff.deletions += counts.deletions;
-            }
-            sink.flush().map_err(DiffError::Sink)?;
-            diff.patch_bytes = Some(sink.written);
-            diff.has_patch = sink.written > 0;
-            diff.patch_truncated = sink.written > options.max_patch_bytes;
-            diff.patch = sink.kept.filter(|kept| !kept.is_empty()).map(PatchText);
-        } else {
-            for change in &changes {
-                if is_large(&store, change)? {
-                    continue;
-                }
-                let (old, new) = (side(&store, change.old)?, side(&store, change.new)?);
-                let counts = patch::count(
-                    old.as_ref().map(|c| &*c.bytes),
-                    new.as_ref().map(|c| &*c.bytes),
-                );
-                diff.insertions += counts.insertions;
-                diff.deletions += counts.deletions;
-            }
-        }
+        line_diffs::compare(&store, &changes, options, patch, &mut diff)?;
         Ok(diff)
     }
 
@@ -696,126 +658,6 @@ fn is_of_git_dir(path: &RelPath) -> bool {
 
 fn why_not_git_dir(path: &RelPath) -> Why {
     Why::new(path.clone(), false, OmissionReason::GitDir.as_str())
-}
-
-/// How long the search for a short patch of one file may take. What a person waits for, and far
-/// more than text that people write ever needs.
-const MAX_FILE_DIFF_TIME: Duration = Duration::from_secs(5);
-
-/// A file larger than this is not compared by lines: it counts like a binary, and its patch holds it
-/// whole. Two of them and what the comparison takes fit where a build fits.
-const MAX_COMPARED_BYTES: u64 = 64 << 20;
-
-/// One side of a change, with its content.
-struct Content {
-    entry: Entry,
-    bytes: Vec<u8>,
-}
-
-impl Content {
-    fn as_side(&self) -> patch::Side<'_> {
-        patch::Side {
-            kind: self.entry.kind,
-            id: self.entry.id,
-            bytes: &self.bytes,
-        }
-    }
-}
-
-/// Whether a side of the change is too large to be held and compared by lines.
-fn is_large(store: &Store, change: &Change) -> Result<bool, StoreError> {
-    for entry in [change.old, change.new].into_iter().flatten() {
-        if store.blob_size(&blob_id(entry))? > MAX_COMPARED_BYTES {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Writes the patch of a change with a side that is too large to be held.
-fn write_large(store: &Store, out: &mut dyn Write, change: &Change) -> Result<(), DiffError> {
-    // The store's own failure must not be taken for the sink's.
-    let failure = RefCell::new(None);
-    let copy = |entry: Option<Entry>, out: &mut dyn Write| match entry {
-        None => Ok(()),
-        Some(entry) => match store.blob_to(&blob_id(entry), out) {
-            Ok(_) => Ok(()),
-            Err(ContentError::Sink(error)) => Err(error),
-            Err(ContentError::Store(error)) => {
-                failure.borrow_mut().get_or_insert(error);
-                Err(std::io::Error::other("the store failed"))
-            }
-        },
-    };
-    let copy_old = |out: &mut dyn Write| copy(change.old, out);
-    let copy_new = |out: &mut dyn Write| copy(change.new, out);
-    let streamed = |entry: Option<Entry>, copy| -> Result<_, StoreError> {
-        let Some(entry) = entry else { return Ok(None) };
-        let id = blob_id(entry);
-        let size = store.blob_size(&id)?;
-        Ok(Some(patch::Streamed {
-            kind: entry.kind,
-            id,
-            size,
-            copy,
-        }))
-    };
-    let (old, new) = (
-        streamed(change.old, &copy_old)?,
-        streamed(change.new, &copy_new)?,
-    );
-    let written = patch::write_streamed(out, &change.path, old, new);
-    match failure.into_inner() {
-        Some(error) => Err(error.into()),
-        None => written.map_err(DiffError::Sink),
-    }
-}
-
-fn blob_id(entry: Entry) -> ObjectId {
-    sha1(&entry.id).expect("trees of git's hold ids of git's")
-}
-
-fn side(store: &Store, entry: Option<Entry>) -> Result<Option<Content>, StoreError> {
-    let Some(entry) = entry else { return Ok(None) };
-    let (_, bytes) = store.read(&blob_id(entry), MAX_COMPARED_BYTES)?;
-    Ok(Some(Content { entry, bytes }))
-}
-
-/// Passes a patch on, counts it, and keeps it while it is small enough to be embedded.
-struct PatchSink<'a> {
-    out: std::io::BufWriter<&'a mut dyn Write>,
-    written: u64,
-    limit: u64,
-    kept: Option<Vec<u8>>,
-}
-
-impl<'a> PatchSink<'a> {
-    fn new(out: &'a mut dyn Write, limit: u64) -> Self {
-        let out = std::io::BufWriter::with_capacity(64 * 1024, out);
-        Self {
-            out,
-            written: 0,
-            limit,
-            kept: Some(Vec::new()),
-        }
-    }
-}
-
-impl Write for PatchSink<'_> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.out.write_all(bytes)?;
-        self.written += bytes.len() as u64;
-        if self.written > self.limit {
-            self.kept = None;
-        } else if let Some(kept) = &mut self.kept {
-            kept.extend_from_slice(bytes);
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.out.flush()
-    }
 }
 
 /// Says what `detect` needs to know of the place that a workspace lies in.

@@ -42,6 +42,31 @@ impl<R: BufRead> Inflate<R> {
     }
 }
 
+impl<R: BufRead> Inflate<R> {
+    /// All of the bytes, which must be `size`. `InvalidData` if they are fewer or more.
+    ///
+    /// Costs less than to read them piece by piece: what was inflated is looked up where it is.
+    pub(crate) fn read_whole(&mut self, size: usize) -> io::Result<Vec<u8>> {
+        // One more byte, which shows both what is too long and, by its absence, the right checksum.
+        let mut bytes = vec![0; size + 1];
+        let mut filled = 0;
+        while filled <= size {
+            match self.read(&mut bytes[filled..]) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        if filled != size {
+            let detail = format!("it claims {size} bytes and has others");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, detail));
+        }
+        bytes.truncate(size);
+        Ok(bytes)
+    }
+}
+
 impl<R: BufRead> Read for Inflate<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let state = self.state.as_mut().expect("kept until it is dropped");

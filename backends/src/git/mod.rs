@@ -8,6 +8,7 @@ mod compare;
 mod index;
 mod inflate;
 pub(crate) mod libgit2;
+mod line_diffs;
 mod loose;
 mod object_id;
 pub(crate) mod pack;

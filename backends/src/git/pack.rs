@@ -25,7 +25,7 @@ use crate::error::{PathError, printable};
 use crate::worktree::durable::{self, StagedFile};
 
 pub(crate) use index::PackIndex;
-pub(crate) use read::{DeltaBases, Pack, StoredAs, copy_exactly, open_regular};
+pub(crate) use read::{DeltaBases, OpenPack, Pack, StoredAs, copy_exactly, open_regular};
 
 /// How the names of unfinished files begin. git ignores such files among its packs.
 pub(crate) const TEMPORARY_PREFIX: &str = "tmp_";

@@ -20,6 +20,7 @@
 mod blobs;
 mod borrow;
 mod collect;
+mod reader;
 #[cfg(test)]
 mod testing;
 mod verify;
@@ -50,6 +51,7 @@ use crate::tree::{Change, Entry, EntryKind};
 use crate::workspace::{Identity, make_private};
 use crate::worktree::durable;
 
+pub(crate) use reader::Reader;
 pub(crate) use verify::Proven;
 
 /// What git needs to know about the repository, and what keeps a git that is run in it by hand from
@@ -353,12 +355,12 @@ impl Store {
         old: Option<ObjectId>,
         new: Option<ObjectId>,
     ) -> Result<Vec<Change>, StoreError> {
-        tree_object::changes(self, old, new)
+        tree_object::changes(&self.reader(&self.reader_set()?), old, new)
     }
 
     /// Every file and link of a tree, sorted by path.
     pub(crate) fn tree_paths(&self, root: &ObjectId) -> Result<Vec<(RelPath, Entry)>, StoreError> {
-        tree_object::entries(self, root)
+        tree_object::entries(&self.reader(&self.reader_set()?), root)
     }
 
     /// What a tree has at `path`; `None` if it has nothing there.

@@ -111,18 +111,18 @@ fn named<'i>(items: &'i [TreeItem], name: &[u8]) -> Option<&'i TreeItem> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
     struct Counted<'a> {
         trees: HashMap<ObjectId, Vec<TreeItem>>,
-        reads: &'a Cell<usize>,
+        reads: &'a AtomicUsize,
     }
 
     impl Trees for Counted<'_> {
         fn tree(&self, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError> {
-            self.reads.set(self.reads.get() + 1);
+            self.reads.fetch_add(1, Ordering::Relaxed);
             Ok(self.trees[id].clone())
         }
     }
@@ -145,7 +145,7 @@ mod tests {
             item("a0", file, 3),
             item("m", ItemKind::Submodule, 4),
         ];
-        let reads = Cell::new(0);
+        let reads = AtomicUsize::new(0);
         let trees = Counted {
             trees: HashMap::from([
                 (ObjectId([9; 20]), root.clone()),
@@ -184,10 +184,10 @@ mod tests {
             let same = tree_object::find(&trees, &ObjectId([9; 20]), &path).unwrap();
             assert_eq!(found, same.map(|item| item.id), "{path}");
         }
-        let before = reads.get();
+        let before = reads.load(Ordering::Relaxed);
         for (path, _) in &paths[1..] {
             lookup.at(&RelPath::new(path.as_bytes()).unwrap()).unwrap();
         }
-        assert_eq!(reads.get(), before);
+        assert_eq!(reads.load(Ordering::Relaxed), before);
     }
 }

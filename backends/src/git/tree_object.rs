@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use super::{ObjectId, ObjectKind};
 use crate::backend::StoreError;
+use crate::parallel;
 use crate::path::RelPath;
 use crate::tree::{Change, Entry, EntryKind};
 
@@ -51,7 +52,7 @@ impl ItemKind {
 }
 
 /// Where trees come from: the store, or the store and what a capture has in memory.
-pub(crate) trait Trees {
+pub(crate) trait Trees: Sync {
     /// The names in the tree `id`, in git's order. `Corrupt` if it is missing, is no tree, or could
     /// not be one of ours.
     fn tree(&self, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError>;
@@ -248,17 +249,58 @@ pub(crate) fn changes(
     new: Option<ObjectId>,
 ) -> Result<Vec<Change>, StoreError> {
     let mut changes = Vec::new();
-    let mut pending = vec![(RelPath::root(), 0, old, new)];
-    while let Some((directory, depth, old, new)) = pending.pop() {
-        if old == new {
-            continue;
+    let mut pending = vec![Pair {
+        directory: RelPath::root(),
+        depth: 0,
+        old,
+        new,
+    }];
+    while !pending.is_empty() {
+        // The last first: what waits is then no more than a few times the deepest path has beside it,
+        // whatever trees claim to hold.
+        let batch = pending.split_off(pending.len().saturating_sub(MAX_BATCH));
+        let compared = parallel::map(&batch, PAIRS_PER_THREAD, |pair| pair.compare(trees));
+        for pair in compared {
+            let (below, changed) = pair?;
+            pending.extend(below);
+            if let Some(change) = changed.last() {
+                check_count(changes.len() + changed.len() - 1, &change.path)?;
+            }
+            changes.extend(changed);
+        }
+    }
+    changes.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+    Ok(changes)
+}
+
+/// Fewer trees than twice this are compared before another thread has begun.
+const PAIRS_PER_THREAD: usize = 24;
+
+/// So many are compared at a time.
+const MAX_BATCH: usize = 1024;
+
+/// A directory of two trees.
+struct Pair {
+    directory: RelPath,
+    /// How many directories lie above it.
+    depth: usize,
+    old: Option<ObjectId>,
+    new: Option<ObjectId>,
+}
+
+impl Pair {
+    /// What differs right here: directories to look into, and changes.
+    fn compare(&self, trees: &dyn Trees) -> Result<(Vec<Self>, Vec<Change>), StoreError> {
+        if self.old == self.new {
+            return Ok((Vec::new(), Vec::new()));
         }
         let read = |id: Option<ObjectId>| id.map_or(Ok(Vec::new()), |id| trees.tree(&id));
-        let (old, new) = (read(old)?, read(new)?);
+        let (old, new) = (read(self.old)?, read(self.new)?);
         let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
+        let (mut below, mut changes) = (Vec::new(), Vec::new());
         loop {
             let order = match (old.peek(), new.peek()) {
-                (None, None) => break,
+                (None, None) => return Ok((below, changes)),
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
                 // A file and a directory of one name differ in order too: one goes, the other comes.
@@ -266,13 +308,20 @@ pub(crate) fn changes(
             };
             let old = old.next_if(|_| order != Ordering::Greater);
             let new = new.next_if(|_| order != Ordering::Less);
+            if old == new {
+                continue;
+            }
             let either = old.or(new).expect("one of them was there");
-            let path = directory.join(&either.name);
+            let path = self.directory.join(&either.name);
             if either.kind == ItemKind::Directory {
-                check_depth(&path, depth)?;
-                pending.push((path, depth + 1, old.map(|i| i.id), new.map(|i| i.id)));
+                check_depth(&path, self.depth)?;
+                below.push(Self {
+                    directory: path,
+                    depth: self.depth + 1,
+                    old: old.map(|item| item.id),
+                    new: new.map(|item| item.id),
+                });
             } else if old.and_then(entry) != new.and_then(entry) {
-                check_count(changes.len(), &either.id)?;
                 changes.push(Change {
                     path,
                     old: old.and_then(entry),
@@ -281,8 +330,6 @@ pub(crate) fn changes(
             }
         }
     }
-    changes.sort_unstable_by(|a, b| a.path.cmp(&b.path));
-    Ok(changes)
 }
 
 /// Every file and link of a tree, sorted by path.
@@ -342,12 +389,12 @@ pub(crate) fn check_depth(path: &RelPath, depth: usize) -> Result<(), StoreError
     ))
 }
 
-fn check_count(count: usize, id: &ObjectId) -> Result<(), StoreError> {
+fn check_count(count: usize, path: &RelPath) -> Result<(), StoreError> {
     if count < MAX_ENTRIES {
         return Ok(());
     }
     Err(StoreError::corrupt(
-        id.to_string(),
+        path.to_string(),
         format!("the tree around it has more than {MAX_ENTRIES} files"),
     ))
 }

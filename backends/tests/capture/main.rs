@@ -6,6 +6,7 @@
     reason = "tests start git and others that are their oracles"
 )]
 
+mod diffs;
 mod facts;
 mod ground;
 #[path = "../../../tests/support/holder.rs"]

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufReader};
 
-use stillframe::backends::ModeChange;
+use stillframe::backends::{ApproximatedFile, Approximation, ModeChange};
 use stillframe::{Diff, DiffOutcome, DiffRequest, ErrorKind, RelPath, WorkspaceOptions};
 
 use super::{Tools, diffstat};
@@ -133,7 +133,12 @@ fn untold(diff: &Diff) -> Vec<String> {
             beside.join(", ")
         )
     });
-    beside.into_iter().chain(hidden(diff)).collect()
+    let hidden = hidden(diff).into_iter();
+    beside
+        .into_iter()
+        .chain(hidden)
+        .chain(approximated(diff))
+        .collect()
 }
 
 fn summary(diff: &Diff) -> String {
@@ -157,11 +162,45 @@ fn beside(diff: &Diff) -> String {
     let ignored = diff.newly_ignored.iter();
     let ignored =
         ignored.map(|path| format!("hidden {path} (by an ignore rule that came since)\n"));
+    let approximated = diff.approximated.iter().map(|file| {
+        let (path, counts) = (&file.path, counts_of(file));
+        format!("approximated {path} ({counts}: {})\n", why(file.reason))
+    });
     permissions
         .chain(made)
         .chain(removed)
         .chain(ignored)
+        .chain(approximated)
         .collect()
+}
+
+/// What a file whose lines were not compared as git does adds to the totals.
+fn counts_of(file: &ApproximatedFile) -> String {
+    let bound = match file.reason {
+        Approximation::TooLarge => "at least",
+        _ => "at most",
+    };
+    format!("{bound} +{} -{}", file.insertions, file.deletions)
+}
+
+fn why(reason: Approximation) -> &'static str {
+    match reason {
+        Approximation::TooLarge => "it is too large to be compared line by line",
+        Approximation::TooMuchChanged => "too much of it changed to be compared line by line",
+        Approximation::OutOfTime => "there was no time to compare it to the end",
+        _ => "it was not compared line by line",
+    }
+}
+
+/// Files whose lines were not compared as git does, in one line.
+pub(super) fn approximated(diff: &Diff) -> Option<String> {
+    let paths: Vec<RelPath> = diff.approximated.iter().map(|f| f.path.clone()).collect();
+    let count = output::count(paths.len() as u64, "file");
+    let verb = if paths.len() == 1 { "was" } else { "were" };
+    let named = output::some_of(&paths);
+    (!paths.is_empty()).then(|| {
+        format!("{count} {verb} not compared line by line, so counts are approximate: {named}")
+    })
 }
 
 fn names(paths: &[RelPath]) -> String {
@@ -244,6 +283,27 @@ mod tests {
                  1 empty directory removed; the plain diff lists them",
                 "1 new path is hidden by ignore rules that came since: secret",
             ]
+        );
+    }
+
+    #[test]
+    fn counts_that_are_not_exact_are_said_to_be_so() {
+        let mut approximate = diff(&[], &["a", "b"], &[]);
+        approximate.approximated = serde_json::from_value(json!([
+            {"path": "a", "reason": "out_of_time", "insertions": 7, "deletions": 1},
+            {"path": "b", "reason": "too_large", "insertions": 3, "deletions": 0},
+        ]))
+        .expect("they are files");
+        assert_eq!(
+            summary(&approximate),
+            "M a\nM b\n\
+             approximated a (at most +7 -1: there was no time to compare it to the end)\n\
+             approximated b (at least +3 -0: it is too large to be compared line by line)\n\
+             2 files changed, 10 insertions(+), 1 deletion(-)\n"
+        );
+        assert_eq!(
+            untold(&approximate),
+            ["2 files were not compared line by line, so counts are approximate: a, b"]
         );
     }
 

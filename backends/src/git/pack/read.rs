@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,6 +40,8 @@ const TELLING_BYTES: u64 = 256;
 const WINDOW_BYTES: u64 = 4096;
 /// Objects that begin within so many bytes do.
 const NEAR_BYTES: u64 = 1024;
+/// How much is read of an entry at once: all that most files of a work tree are compressed to.
+const AHEAD_BYTES: u64 = 8192;
 
 /// A pack and its index.
 #[derive(Debug)]
@@ -233,11 +235,11 @@ impl Pack {
         max_bytes: u64,
         bases: &DeltaBases,
     ) -> Result<(ObjectKind, Vec<u8>), StoreError> {
-        self.object_in(&self.file()?, offset, max_bytes, bases)
+        self.object_of(&self.file()?, offset, max_bytes, bases)
     }
 
-    /// As [`Pack::object`], from the opened file.
-    fn object_in(
+    /// As [`Pack::object`], from this pack's file, for those who read many.
+    pub(crate) fn object_of(
         &self,
         file: &OpenPack<'_>,
         offset: u64,
@@ -250,14 +252,14 @@ impl Pack {
             if let Some(found) = bases.get(self.number, at) {
                 break found;
             }
-            let header = file.header(at)?;
+            let begun = file.begin(at)?;
             let limit = match deltas.is_empty() {
                 true => max_bytes,
                 false => MAX_DELTA_OBJECT_BYTES,
             };
-            let base = match header.kind {
+            let base = match begun.header.kind {
                 StoredAs::Whole(kind) => {
-                    let bytes = Arc::new(file.inflate(at, &header, limit)?);
+                    let bytes = Arc::new(file.inflate(at, begun, limit)?);
                     if !deltas.is_empty() {
                         bases.put(self.number, at, kind, &bytes);
                     }
@@ -270,11 +272,11 @@ impl Pack {
             if deltas.len() == MAX_DELTA_CHAIN {
                 return Err(file.corrupt(offset, "its deltas go round in a circle"));
             }
-            deltas.push((at, header));
+            deltas.push(at);
             at = base;
         };
-        while let Some((at, header)) = deltas.pop() {
-            let delta = file.inflate(at, &header, MAX_DELTA_OBJECT_BYTES)?;
+        while let Some(at) = deltas.pop() {
+            let delta = file.inflate(at, file.begin(at)?, MAX_DELTA_OBJECT_BYTES)?;
             let limit = match deltas.is_empty() {
                 true => max_bytes.min(MAX_DELTA_OBJECT_BYTES),
                 false => MAX_DELTA_OBJECT_BYTES,
@@ -367,7 +369,8 @@ impl Pack {
             .ok_or_else(|| file.corrupt(offset, "it is a delta of something that is elsewhere"))
     }
 
-    fn file(&self) -> Result<OpenPack<'_>, StoreError> {
+    /// Opens the file with the objects.
+    pub(crate) fn file(&self) -> Result<OpenPack<'_>, StoreError> {
         let file = match &self.file {
             Some(file) => Arc::clone(file),
             None => Arc::new(open_regular(&self.path)?),
@@ -405,11 +408,53 @@ impl Window {
     }
 }
 
-struct OpenPack<'a> {
+/// The file of a pack, open for reading. Threads may share it.
+#[derive(Debug)]
+pub(crate) struct OpenPack<'a> {
     file: Arc<File>,
     path: &'a Path,
     /// Where the checksum begins.
     end: u64,
+}
+
+/// An entry whose header was read, and with it the beginning of its content: all of it, as a rule.
+struct Begun<'f> {
+    header: EntryHeader,
+    content: Ahead<'f>,
+}
+
+/// What follows a place of a file, the first of it read already.
+struct Ahead<'f> {
+    read: Box<[u8]>,
+    at: usize,
+    rest: Section<'f>,
+}
+
+impl Read for Ahead<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let mut from = self.fill_buf()?;
+        let count = from.read(out)?;
+        self.consume(count);
+        Ok(count)
+    }
+}
+
+impl BufRead for Ahead<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.at == self.read.len() {
+            // The first of a small object was little; there is no end to what a large one has.
+            let mut buffer = std::mem::take(&mut self.read).into_vec();
+            buffer.resize(BUFFER_BYTES.min(64 * 1024), 0);
+            let count = self.rest.read(&mut buffer)?;
+            buffer.truncate(count);
+            (self.read, self.at) = (buffer.into_boxed_slice(), 0);
+        }
+        Ok(&self.read[self.at..])
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.at = (self.at + count).min(self.read.len());
+    }
 }
 
 impl OpenPack<'_> {
@@ -492,20 +537,48 @@ impl OpenPack<'_> {
         Inflate::new(BufReader::with_capacity(capacity, section))
     }
 
+    /// Reads the header of the entry at `offset`, and what follows it up to a few pages.
+    fn begin(&self, offset: u64) -> Result<Begun<'_>, StoreError> {
+        let room = self.end.saturating_sub(offset).min(AHEAD_BYTES);
+        let mut bytes = vec![0; usize::try_from(room).expect("a few pages")];
+        self.file
+            .read_exact_at(&mut bytes, offset)
+            .map_err(|e| self.unreadable(offset, e))?;
+        let header = parse_header(&bytes[..bytes.len().min(HEADER_BYTES)], offset)
+            .ok_or_else(|| self.corrupt(offset, "what stands there is no object"))?;
+        let content = Ahead {
+            at: usize::try_from(header.content_at - offset).expect("a header is short"),
+            read: bytes.into_boxed_slice(),
+            rest: Section {
+                file: &self.file,
+                at: offset + room,
+                end: self.end,
+            },
+        };
+        Ok(Begun { header, content })
+    }
+
     fn inflate(
         &self,
         offset: u64,
-        header: &EntryHeader,
+        begun: Begun<'_>,
         max_bytes: u64,
     ) -> Result<Vec<u8>, StoreError> {
-        if header.size > max_bytes {
+        let size = begun.header.size;
+        if size > max_bytes {
             return Err(self.corrupt(
                 offset,
-                format!("it claims {} bytes, {max_bytes} are allowed", header.size),
+                format!("it claims {size} bytes, {max_bytes} are allowed"),
             ));
         }
-        let mut bytes = Vec::with_capacity(trusted(header.size));
-        copy_exactly(&mut self.content(header), header.size, &mut bytes, |e| {
+        let mut content = Inflate::new(begun.content);
+        if size <= MAX_TRUSTED_BYTES {
+            return content
+                .read_whole(trusted(size))
+                .map_err(|e| self.unreadable(offset, e));
+        }
+        let mut bytes = Vec::with_capacity(trusted(size));
+        copy_exactly(&mut content, size, &mut bytes, |e| {
             self.unreadable(offset, e)
         })
         .map_err(|error| match error {

@@ -1,0 +1,118 @@
+//! Reading many objects: packs stay open, threads share them, and each object costs one look at an
+//! index and, as a rule, one read.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use sha1::{Digest as _, Sha1};
+
+use super::{MAX_TREE_BYTES, PackSet, Store, check_kind};
+use crate::backend::StoreError;
+use crate::git::pack::OpenPack;
+use crate::git::tree_object::{self, TreeItem, Trees};
+use crate::git::{ObjectId, ObjectKind};
+
+/// How many packs are kept open. What lies in others is read all the same.
+const MAX_OPEN_PACKS: usize = 64;
+
+/// Reads objects of a [`Store`] as [`Store::read`] does, at less cost for each. Threads may share it.
+///
+/// An object is compared with its id by a plain SHA-1: that finds any damage. What an attack on SHA-1
+/// made is looked for where content comes in, and wherever content goes back into a workspace.
+pub(crate) struct Reader<'s> {
+    store: &'s Store,
+    set: &'s PackSet,
+    files: Vec<OnceLock<Option<OpenPack<'s>>>>,
+    opened: AtomicUsize,
+    last_hit: AtomicUsize,
+}
+
+/// The packs of a store as they were at one time.
+pub(crate) struct ReaderSet(Arc<PackSet>);
+
+impl Store {
+    /// The packs as they are now, for [`Store::reader`].
+    pub(crate) fn reader_set(&self) -> Result<ReaderSet, StoreError> {
+        Ok(ReaderSet(self.packs()?))
+    }
+
+    /// A reader of these packs, and through the store of everything else.
+    pub(crate) fn reader<'s>(&'s self, ReaderSet(set): &'s ReaderSet) -> Reader<'s> {
+        Reader {
+            store: self,
+            set,
+            files: set.packs.iter().map(|_| OnceLock::new()).collect(),
+            opened: AtomicUsize::new(0),
+            last_hit: AtomicUsize::new(self.last_hit.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+impl Reader<'_> {
+    /// The bytes of a blob; `None` if they are more than `max_bytes`.
+    pub(crate) fn blob(
+        &self,
+        id: &ObjectId,
+        max_bytes: u64,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        if let Some((kind, bytes)) = self.quick(id, max_bytes) {
+            check_kind(id, kind, ObjectKind::Blob)?;
+            return Ok(Some(bytes));
+        }
+        if self.store.blob_size(id)? > max_bytes {
+            return Ok(None);
+        }
+        let (kind, bytes) = self.store.read(id, max_bytes)?;
+        check_kind(id, kind, ObjectKind::Blob)?;
+        Ok(Some(bytes))
+    }
+
+    /// The object, if it is in a pack and nothing at all is odd about it. Whoever gets nothing asks
+    /// the store, which looks everywhere and says what is wrong.
+    fn quick(&self, id: &ObjectId, max_bytes: u64) -> Option<(ObjectKind, Vec<u8>)> {
+        let packs = &self.set.packs;
+        let start = self.last_hit.load(Ordering::Relaxed);
+        for step in 0..packs.len() {
+            let at = (start + step) % packs.len();
+            let Some(offset) = packs[at].index.find(id).ok()? else {
+                continue;
+            };
+            if step > 0 {
+                self.last_hit.store(at, Ordering::Relaxed);
+            }
+            let file = self.file(at)?;
+            let bases = &self.store.bases;
+            let (kind, bytes) = packs[at].object_of(file, offset, max_bytes, bases).ok()?;
+            return is_object(id, kind, &bytes).then_some((kind, bytes));
+        }
+        None
+    }
+
+    fn file(&self, at: usize) -> Option<&OpenPack<'_>> {
+        let open = || {
+            let is_allowed = self.opened.fetch_add(1, Ordering::Relaxed) < MAX_OPEN_PACKS;
+            is_allowed.then(|| self.set.packs[at].file().ok()).flatten()
+        };
+        self.files[at].get_or_init(open).as_ref()
+    }
+}
+
+/// Whether the bytes are those that the id was made of.
+fn is_object(id: &ObjectId, kind: ObjectKind, bytes: &[u8]) -> bool {
+    let mut hasher = Sha1::new();
+    hasher.update(format!("{} {}\0", kind.as_str(), bytes.len()));
+    hasher.update(bytes);
+    id.0 == <[u8; 20]>::from(hasher.finalize())
+}
+
+impl Trees for Reader<'_> {
+    fn tree(&self, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError> {
+        match self.quick(id, MAX_TREE_BYTES) {
+            Some((kind, bytes)) => {
+                check_kind(id, kind, ObjectKind::Tree)?;
+                tree_object::parse(id, &bytes)
+            }
+            None => self.store.tree(id),
+        }
+    }
+}
