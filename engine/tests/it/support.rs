@@ -175,6 +175,8 @@ pub(crate) struct Double {
     gates: Mutex<Vec<(String, Gate)>>,
     recoveries: AtomicU64,
     pub(crate) rolled_forward: Mutex<Vec<SnapshotId>>,
+    /// The labels of the captures that a watch was asked for.
+    pub(crate) watched: Mutex<Vec<String>>,
 }
 
 impl Double {
@@ -211,6 +213,9 @@ impl Backend for Double {
     ) -> Result<Snapshot, SnapshotError> {
         self.check_recovered();
         let label = options.label.as_str();
+        if options.watch {
+            self.watched.lock().unwrap().push(label.to_owned());
+        }
         let gate = {
             let mut gates = self.gates.lock().unwrap();
             let at = gates.iter().position(|(name, _)| name == label);

@@ -1,53 +1,85 @@
 //! A workspace that is watched from one snapshot of a session to the next.
 
 use serde_json::json;
-use stillframe::{Label, RunOptions, Search, WalkReason};
+use stillframe::{Engine, EngineOptions, Label, RunOptions, Search, WalkReason};
 
-use crate::support::{Host, all, writes};
+use crate::support::{Host, all, ruins, writes};
+
+/// An engine with the backends of its own, which can watch.
+async fn engine(host: &Host) -> Engine {
+    let options = EngineOptions::default().state_dir(host.state());
+    Engine::start(options).await.unwrap()
+}
+
+fn walked() -> Search {
+    Search::Walked {
+        because: Some(WalkReason::NoJournal),
+    }
+}
 
 #[tokio::test]
-async fn what_is_asked_for_is_kept_with_the_run_and_told_with_its_snapshots() {
+async fn every_capture_around_a_watched_run_is_asked_to_watch_and_no_other() {
     let host = Host::new();
-    let (engine, session) = host.session().await;
+    let (_engine, session) = host.session().await;
+    let watched = || std::mem::take(&mut *host.backend.watched.lock().unwrap());
     let options = RunOptions::new("x").workspace(host.workspace().watch(true));
-    let outcome = session
+    session
         .execute_run(options, writes("new", "1"))
         .await
         .unwrap();
-    let document = outcome.document();
-    let workspace = document.workspace.unwrap();
-    let before = workspace.before_snapshot.unwrap();
-    assert_eq!(
-        before.metadata.search,
-        Search::Walked {
-            because: Some(WalkReason::NoJournal)
-        }
-    );
-    let events = all(&engine, &session).await;
-    let told: Vec<_> = events
-        .iter()
-        .filter(|event| event.event_type.as_str() == "workspace_snapshot_taken")
-        .map(|event| event.data["search"].clone())
-        .collect();
-    assert_eq!(told[0], json!({"how": "walked", "because": "no_journal"}));
-    assert_eq!(told.len(), 2);
-
-    let options = RunOptions::new("y").workspace(host.workspace());
+    assert_eq!(watched(), ["before", "after"]);
+    let workspace = host.workspace().watch(true).rollback_on_failure(true);
+    let options = RunOptions::new("y").workspace(workspace);
     session
-        .execute_run(options, writes("other", "1"))
+        .execute_run(options, ruins("new", "2"))
         .await
         .unwrap();
-    let events = all(&engine, &session).await;
-    let taken = events
-        .iter()
-        .rfind(|event| event.event_type.as_str() == "workspace_snapshot_taken");
-    assert_eq!(taken.unwrap().data.get("search"), None, "nobody asked");
+    assert_eq!(watched()[..2], ["before", "after_failure"]);
+    let workspace = host.workspace().watch(true);
+    session
+        .snapshot(&workspace, Label::new("by hand"))
+        .await
+        .unwrap();
+    assert_eq!(watched(), ["by hand"]);
+    let options = RunOptions::new("z").workspace(host.workspace());
+    session
+        .execute_run(options, writes("new", "3"))
+        .await
+        .unwrap();
+    assert!(watched().is_empty());
+}
+
+#[tokio::test]
+async fn how_a_watched_capture_searched_is_told_with_it() {
+    let host = Host::new();
+    let engine = engine(&host).await;
+    let session = engine.session("s").await.unwrap();
+    let told = async || {
+        let events = all(&engine, &session).await;
+        let taken = events
+            .iter()
+            .rfind(|event| event.event_type.as_str() == "workspace_snapshot_taken");
+        taken.unwrap().data.get("search").cloned()
+    };
+    session
+        .snapshot(&host.workspace(), Label::MANUAL)
+        .await
+        .unwrap();
+    assert_eq!(told().await, None, "nobody asked");
+    let workspace = host.workspace().watch(true);
+    let first = session.snapshot(&workspace, Label::MANUAL).await.unwrap();
+    assert_eq!(first.metadata.search, walked());
+    assert_eq!(
+        told().await,
+        Some(json!({"how": "walked", "because": "no_journal"}))
+    );
 }
 
 #[tokio::test]
 async fn a_session_watches_on_from_run_to_run_until_it_ends() {
     let host = Host::new();
-    let (engine, session) = host.session().await;
+    let engine = engine(&host).await;
+    let session = engine.session("s").await.unwrap();
     let workspace = || host.workspace().watch(true);
     let mut searches = Vec::new();
     for name in ["one", "two"] {
@@ -63,10 +95,7 @@ async fn a_session_watches_on_from_run_to_run_until_it_ends() {
     }
     let by_hand = session.snapshot(&workspace(), Label::MANUAL).await.unwrap();
     searches.push(by_hand.metadata.search);
-    let walked = Search::Walked {
-        because: Some(WalkReason::NoJournal),
-    };
-    assert_eq!(searches[0], walked);
+    assert_eq!(searches[0], walked());
     for search in &searches[1..] {
         assert!(matches!(search, Search::Watched { .. }), "{searches:?}");
     }
@@ -74,5 +103,5 @@ async fn a_session_watches_on_from_run_to_run_until_it_ends() {
     session.complete("").await.unwrap();
     let next = engine.new_session().await.unwrap();
     let after = next.snapshot(&workspace(), Label::MANUAL).await.unwrap();
-    assert_eq!(after.metadata.search, walked, "it was let go of");
+    assert_eq!(after.metadata.search, walked(), "it was let go of");
 }
