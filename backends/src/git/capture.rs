@@ -28,7 +28,7 @@ use crate::tree::{ContentId, EntryKind};
 use crate::workspace::LockedWorkspace;
 use crate::worktree::durable;
 use crate::worktree::faults::Seam;
-use crate::worktree::memory::{Base, Basis, Closing, Use};
+use crate::worktree::memory::{Base, Basis, Closing, Outcome, Use};
 use crate::worktree::read::{self, Content, ContentSink, Reading, SinkError};
 use crate::worktree::root::Root;
 use crate::worktree::stat_cache::{
@@ -209,6 +209,7 @@ pub(crate) fn capture(
         None => (None, None),
     };
     let warnings = rules.warnings();
+    let has_kept = rules.has_kept();
     let is_whole = scope.only().is_none();
     let (rule_files, has_new_rules) = rules.into_rule_files();
     let has_new_rules =
@@ -248,7 +249,10 @@ pub(crate) fn capture(
         walked.delta,
         walked.omissions,
         has_new_index || has_new_rules,
-        trees.root.0.to_vec(),
+        Outcome {
+            result: trees.root.0.to_vec(),
+            has_kept,
+        },
     );
     let next = closing.cache();
     snapshot.metadata.dirty = Some(match (repository, head_tree) {

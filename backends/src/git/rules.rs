@@ -57,6 +57,7 @@ pub(crate) struct GitRules<'a> {
     /// Why some rules could not be read; without them no decision is right.
     failure: Mutex<Option<SnapshotError>>,
     has_failed: AtomicBool,
+    has_kept: AtomicBool,
 }
 
 /// The rule files of the workspace that this capture looked at.
@@ -140,6 +141,7 @@ impl<'a> GitRules<'a> {
             unread: Mutex::default(),
             failure: Mutex::default(),
             has_failed: AtomicBool::new(false),
+            has_kept: AtomicBool::new(false),
         })
     }
 
@@ -168,6 +170,11 @@ impl<'a> GitRules<'a> {
             warnings.push(format!("the rules in {more} more files were not read"));
         }
         warnings
+    }
+
+    /// Whether anything was kept that a rule would have left out.
+    pub(crate) fn has_kept(&self) -> bool {
+        self.has_kept.load(Ordering::Relaxed)
     }
 
     /// The rule files that were looked at, and whether any was read.
@@ -205,6 +212,7 @@ impl<'a> GitRules<'a> {
             .iter()
             .any(|names| names.contains_key(path.name()));
         if is_kept {
+            self.has_kept.store(true, Ordering::Relaxed);
             Verdict::Capture
         } else {
             Verdict::Omit(reason)
@@ -360,8 +368,15 @@ impl<'a> GitRules<'a> {
         let (file, is_new) = match known.filter(|known| is_unchanged(known).is_some()) {
             Some(known) => (known.clone(), false),
             None => {
-                let before_ns = self.clock.now_ns();
-                let (stat, text) = match self.read(directory, IGNORE_FILE)? {
+                let mut before_ns = self.clock.now_ns();
+                let mut read = self.read(directory, IGNORE_FILE)?;
+                if let RuleText::Read(stat, _) = &read
+                    && self.clock.settle(stat, before_ns, &self.options.interrupt)
+                {
+                    before_ns = self.clock.now_ns();
+                    read = self.read(directory, IGNORE_FILE)?;
+                }
+                let (stat, text) = match read {
                     RuleText::Read(stat, text) => (stat, text),
                     other => {
                         self.note_unread(directory, &other);
@@ -579,6 +594,10 @@ impl Rules for GitRules<'_> {
             return Some(OmissionReason::GitDir);
         }
         tree_object::is_dot_git(name).then_some(OmissionReason::Unrepresentable)
+    }
+
+    fn are_in(&self, name: &[u8]) -> bool {
+        name == IGNORE_FILE || name == ATTRIBUTES_FILE
     }
 
     fn adopts(&self, scope: &GitScope, path: &RelPath) -> Result<bool, SnapshotError> {

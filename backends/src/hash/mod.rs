@@ -35,7 +35,7 @@ use crate::tree::{Change, ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
 use crate::worktree::journal::Seen;
-use crate::worktree::memory::{Basis, Use};
+use crate::worktree::memory::{Basis, Outcome, Use};
 use crate::worktree::root::Root;
 use crate::worktree::stat_cache::StatCache;
 use crate::worktree::walk::{self, WalkOptions};
@@ -105,7 +105,7 @@ impl HashBackend {
         let base = workspace
             .memory()
             .base(workspace, root.identity(), cache_file, usage);
-        let mut scope = base.scope(&root, options.watch, usage, basis(options), &[Vec::new()]);
+        let mut scope = base.scope(&root, options.watch, usage, basis(options), &[]);
         let sink = HashSink::new(keeps.then_some(&store.content));
         let walked = walk::search(
             &root,
@@ -125,7 +125,11 @@ impl HashBackend {
         )?;
         let omissions = walked.omissions.values().cloned().collect();
         let search = scope.search;
-        let closing = base.close(scope, walked.delta, walked.omissions, false, Vec::new());
+        let outcome = Outcome {
+            result: Vec::new(),
+            has_kept: false,
+        };
+        let closing = base.close(scope, walked.delta, walked.omissions, false, outcome);
         let manifest = manifest_of(closing.cache());
         let tally = closing.tally();
         let mut snapshot = Snapshot::new(

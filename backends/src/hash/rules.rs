@@ -100,6 +100,10 @@ impl Rules for HashRules {
         })
     }
 
+    fn are_in(&self, _name: &[u8]) -> bool {
+        false
+    }
+
     fn adopts(&self, _scope: &HashScope, _path: &RelPath) -> Result<bool, SnapshotError> {
         // There is no index to take anything from.
         Ok(false)

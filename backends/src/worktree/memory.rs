@@ -38,6 +38,8 @@ struct Kept {
     omissions: Omissions,
     basis: Basis,
     result: Vec<u8>,
+    /// Whether it has anything against the rules, for the sake of an earlier one.
+    has_kept: bool,
 }
 
 /// By what a capture decides which paths belong to it. Another one decides the same for all that is
@@ -90,6 +92,15 @@ pub(crate) struct Closing {
 pub(crate) enum Use {
     Takes,
     Borrows,
+}
+
+/// What a capture came to.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// What tells it from others.
+    pub(crate) result: Vec<u8>,
+    /// Whether it has anything against the rules, for the sake of an earlier one.
+    pub(crate) has_kept: bool,
 }
 
 impl Memory {
@@ -177,8 +188,8 @@ impl Base {
     }
 
     /// Decides where to look. With `watches` a journal is kept from here on, for the next capture;
-    /// one that the last capture left is gone by if its basis was the same, and it had one of
-    /// `results`: that alone is what this capture may have to keep although a rule ignores it.
+    /// one that the last capture left is gone by if its basis was the same, and its result is all of
+    /// `results`: what this capture has to keep although a rule ignores it.
     pub(crate) fn scope(
         &self,
         root: &Root,
@@ -220,7 +231,10 @@ impl Base {
         results: &[Vec<u8>],
     ) -> Result<(Arc<Watch>, Pending, Omissions), WalkReason> {
         let kept = self.kept.as_ref().ok_or(self.why_not_kept)?;
-        let is_same_result = !results.is_empty() && results.iter().all(|r| *r == kept.result);
+        let is_same_result = match results {
+            [] => !kept.has_kept,
+            results => results.iter().all(|result| *result == kept.result),
+        };
         let mut pending = kept.watch.pending()?;
         if kept.basis != *basis
             || !is_same_result
@@ -256,7 +270,7 @@ impl Base {
         delta: Delta,
         omissions: Omissions,
         has_new: bool,
-        result: Vec<u8>,
+        result: Outcome,
     ) -> Closing {
         let tally = self.tally.take().map(|mut tally| {
             tally.follow(&self.cache.directories, &delta);
@@ -278,11 +292,13 @@ impl Base {
         paths.extend(self.revised);
         self.on_disk.note_changed(paths);
         let tally = tally.unwrap_or_else(|| Tally::of(&self.cache.directories));
+        let had_kept = scope.only.is_some() && self.kept.as_ref().is_some_and(|k| k.has_kept);
         let kept = scope.watch.zip(scope.basis).map(|(watch, basis)| Kept {
             watch,
             omissions,
             basis,
-            result,
+            result: result.result,
+            has_kept: result.has_kept || had_kept,
         });
         Closing {
             file: self.file,

@@ -84,6 +84,9 @@ pub(crate) trait Rules: Sync {
     /// The reason to omit anything of this name, whatever the index says.
     fn forbids(&self, name: &[u8], is_directory: bool) -> Option<OmissionReason>;
 
+    /// Whether files of this name hold rules.
+    fn are_in(&self, name: &[u8]) -> bool;
+
     /// Whether the index's id for an unchanged file is the id of its raw bytes.
     fn adopts(&self, scope: &Self::Scope, path: &RelPath) -> Result<bool, SnapshotError>;
 }
@@ -845,8 +848,8 @@ impl<R: Rules> Walker<'_, R> {
         }
         let interrupt = self.options.interrupt;
         let (mut looked_ns, mut again) = (looked_ns, None);
-        // A journal tells of what is written behind an unchanged time.
-        let is_settling = self.options.watch.is_none();
+        // A journal tells of what is written behind an unchanged time. Rules are compared by it.
+        let is_settling = self.options.watch.is_none() || self.rules.are_in(visit.name);
         if is_settling
             && self
                 .clock
@@ -1312,6 +1315,10 @@ mod tests {
 
         fn forbids(&self, _name: &[u8], _is_directory: bool) -> Option<OmissionReason> {
             None
+        }
+
+        fn are_in(&self, _name: &[u8]) -> bool {
+            false
         }
 
         fn adopts(&self, _: &(), _: &RelPath) -> Result<bool, SnapshotError> {

@@ -38,7 +38,7 @@ const ASKED: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVE)
     .union(WatchFlags::MODIFY)
-    .union(WatchFlags::CLOSE_WRITE)
+    .union(WatchFlags::CLOSE)
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::OPEN)
     .union(WatchFlags::DELETE_SELF)

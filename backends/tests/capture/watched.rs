@@ -404,6 +404,11 @@ fn a_watched_capture_looks_only_where_something_happened() {
     for (at, taker) in takers(&ground).iter().enumerate() {
         let first = watched(taker);
         assert_eq!(first.metadata.search, walked(WalkReason::NoJournal));
+        // What the first one read is looked at once more.
+        assert!(matches!(
+            watched(taker).metadata.search,
+            Search::Watched { .. }
+        ));
         let unchanged = watched(taker);
         assert_eq!(
             unchanged.metadata.search,
@@ -488,6 +493,7 @@ fn a_capture_by_somebody_else_is_a_reason_to_look_everywhere() {
         let taker = Taker { workspace, backend };
         let snapshot = watched(&taker);
         assert_eq!(snapshot.metadata.search, walked(WalkReason::CacheReplaced));
+        watched(&taker);
         let after = watched(&taker);
         assert_eq!(after.metadata.search, Search::Watched { directories: 0 });
         assert!(after.same_content(&snapshot));

@@ -48,7 +48,7 @@ impl Clock {
     ///
     /// Only a file that was written before this clock was made is waited for: all the waiting of a
     /// capture together is one tick. One that was written later is being worked on.
-    pub(super) fn settle(&self, stat: &EntryStat, looked_ns: i64, interrupt: &Interrupt) -> bool {
+    pub(crate) fn settle(&self, stat: &EntryStat, looked_ns: i64, interrupt: &Interrupt) -> bool {
         let newest = stat.newest_ns();
         if newest < looked_ns || newest > self.started_ns || self.granularity_ns != 0 {
             return false;

@@ -43,6 +43,14 @@ pub(super) struct Journal {
     lasting: Names,
     /// Those of them that were named by [`Journal::always_look_at`].
     linked: HashSet<RelPath>,
+    /// Those of them that came in by a name, and were perhaps open before that.
+    came: HashSet<RelPath>,
+    /// How often files were opened and, as far as is told, not closed again. The last close comes when
+    /// the last mapping is gone. Events that are alike and follow each other at once are told as one,
+    /// so a count may be too low by those who opened a file at the same moment.
+    opened: HashMap<RelPath, u32>,
+    /// The file of the last event, if that made its name.
+    just_made: Option<RelPath>,
     is_settled: bool,
     /// Whether a directory was added since the last capture settled.
     has_grown: bool,
@@ -213,27 +221,66 @@ impl Journal {
     }
 
     fn note_name(&mut self, directory: &RelPath, name: &[u8], event: &Event) {
-        let is_directory = event.what.contains(ReadFlags::ISDIR);
-        if event.what.contains(ReadFlags::OPEN) {
-            // It may be mapped, and stores into a mapping have no event.
-            if !is_directory {
-                self.lasting.insert(directory, name);
+        let path = directory.join(name);
+        let just_made = self.just_made.take();
+        if !event.what.contains(ReadFlags::ISDIR) {
+            if event.what.contains(ReadFlags::OPEN) {
+                // It was made by being opened, or else it may have been open before it had its name.
+                if just_made.as_ref() == Some(&path) {
+                    self.came.remove(&path);
+                }
+                return self.note_open(directory, path);
             }
+            if event
+                .what
+                .intersects(ReadFlags::CLOSE_WRITE | ReadFlags::CLOSE_NOWRITE)
+            {
+                self.note_close(directory, &path);
+            }
+        } else if event
+            .what
+            .intersects(ReadFlags::OPEN | ReadFlags::CLOSE_NOWRITE)
+        {
             return;
         }
         self.changed.insert(directory, name);
-        let is_content = ReadFlags::MODIFY | ReadFlags::CLOSE_WRITE;
-        if event.what.intersects(is_content) && !is_directory {
-            self.lasting.insert(directory, name);
-        }
         let is_name =
             ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
-        if !event.what.intersects(is_name) {
-            return;
+        if event.what.intersects(is_name) {
+            self.note_path(directory, path, event);
         }
+    }
+
+    /// A file that is open may be mapped, and stores into a mapping have no event.
+    fn note_open(&mut self, directory: &RelPath, path: RelPath) {
+        self.lasting.insert(directory, path.name());
+        *self.opened.entry(path).or_default() += 1;
+    }
+
+    /// Nobody has it open or mapped any more, if that was the last one; what was stored before is
+    /// looked at once again.
+    fn note_close(&mut self, directory: &RelPath, path: &RelPath) {
+        let Some(count) = self.opened.get_mut(path) else {
+            // It was open before its directory was watched, or had another name.
+            self.lasting.insert(directory, path.name());
+            return;
+        };
+        *count -= 1;
+        if *count == 0 {
+            self.opened.remove(path);
+            if !self.linked.contains(path) && !self.came.contains(path) {
+                self.lasting.take(path);
+            }
+        }
+    }
+
+    /// Somebody made or removed the name of a file or directory.
+    fn note_path(&mut self, directory: &RelPath, path: RelPath, event: &Event) {
+        let is_directory = event.what.contains(ReadFlags::ISDIR);
         // What was watched there is elsewhere or gone; what is there by now is read as a whole.
-        let path = directory.join(name);
         self.forget(&path);
+        self.opened.remove(&path);
+        self.came.remove(&path);
         if event.what.contains(ReadFlags::MOVED_FROM) {
             // Two that are exchanged arrive before they have left.
             let is_exchanged = self.moves.iter().any(|m| m.to.as_ref() == Some(&path));
@@ -253,16 +300,23 @@ impl Journal {
         } else if event.what.contains(ReadFlags::DELETE) {
             self.lasting.take(&path);
         } else {
-            if event.what.contains(ReadFlags::MOVED_TO)
-                && let Some(moved) = self.moves.iter_mut().find(|m| m.cookie == event.cookie)
-            {
-                moved.to = Some(path.clone());
-                let carried = std::mem::take(&mut moved.carried);
-                self.lasting.put(carried, &path);
-            }
+            let is_from_inside = event.what.contains(ReadFlags::MOVED_TO)
+                && match self.moves.iter_mut().find(|m| m.cookie == event.cookie) {
+                    Some(moved) => {
+                        moved.to = Some(path.clone());
+                        let carried = std::mem::take(&mut moved.carried);
+                        self.lasting.put(carried, &path);
+                        true
+                    }
+                    None => false,
+                };
             // A file that comes in by a name may be open already.
-            if !is_directory {
-                self.lasting.insert(directory, name);
+            if !is_directory && !is_from_inside {
+                self.lasting.insert(directory, path.name());
+                self.came.insert(path.clone());
+            }
+            if event.what.contains(ReadFlags::CREATE) {
+                self.just_made = Some(path);
             }
         }
     }
@@ -278,7 +332,12 @@ impl Journal {
 
     fn bound(&mut self) {
         if self.changed.len() + self.told.len() + self.lasting.len() > MAX_NAMES
-            || self.linked.len() > MAX_NAMES
+            || self
+                .linked
+                .len()
+                .max(self.came.len())
+                .max(self.opened.len())
+                > MAX_NAMES
         {
             self.end(WalkReason::TooManyFiles);
         }

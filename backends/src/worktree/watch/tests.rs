@@ -449,7 +449,34 @@ fn what_no_capture_settled_is_told_again() {
     assert_eq!(ground.pending(), ["b", "d/a"]);
     fs::remove_file(ground.path("f/a")).unwrap();
     assert_eq!(ground.captured(), ["b", "d/a", "f/a"]);
-    assert_eq!(ground.pending(), ["d/a"], "it may still be open");
+    assert_eq!(ground.pending(), [""; 0]);
+}
+
+#[test]
+fn a_file_is_looked_at_as_long_as_it_is_open_and_once_more() {
+    let ground = Ground::new();
+    for options in [
+        fs::File::options().read(true),
+        fs::File::options().write(true),
+    ] {
+        let first = options.open(ground.path("d/a")).unwrap();
+        assert_eq!(ground.captured(), ["d/a"]);
+        let second = options.open(ground.path("d/a")).unwrap();
+        assert_eq!(ground.captured(), ["d/a"]);
+        drop(first);
+        assert_eq!(ground.captured(), ["d/a"]);
+        assert_eq!(ground.captured(), ["d/a"], "one of the two has it open");
+        drop(second);
+        assert_eq!(
+            ground.captured(),
+            ["d/a"],
+            "it may have been stored into before"
+        );
+        assert_eq!(ground.captured(), [""; 0]);
+    }
+    fs::write(ground.path("d/new"), "made and closed").unwrap();
+    assert_eq!(ground.captured(), ["d/new"]);
+    assert_eq!(ground.captured(), [""; 0]);
 }
 
 #[test]
