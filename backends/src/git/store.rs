@@ -1003,6 +1003,7 @@ mod tests {
     use super::*;
     use crate::git::pack::Streamed;
     use crate::record::RECORD_VERSION;
+    use crate::restore::Contents as _;
 
     const NO_FILES: &[(&str, &str)] = &[];
 
@@ -1010,15 +1011,25 @@ mod tests {
         matches!(result, Err(StoreError::Corrupt { .. }))
     }
 
+    /// The blob, alone and as one of many, which must come to the same.
     fn content(store: &Store, id: &ObjectId) -> Result<Vec<u8>, StoreError> {
         let mut out = Vec::new();
-        match store.blob_to(id, &mut out) {
+        let alone = match store.blob_to(id, &mut out) {
             Ok(size) => {
                 assert_eq!(size, out.len() as u64);
                 Ok(out)
             }
             Err(error) => Err(no_sink(error)),
+        };
+        let again = Store::open(&store.git_dir)?.expect("it is there");
+        let mut out = Vec::new();
+        let among_many = again.blobs(vec![*id])?.write(&(*id).into(), &mut out);
+        match (&alone, among_many) {
+            (Ok(bytes), Ok(())) => assert_eq!(*bytes, out),
+            (Err(_), Err(ContentError::Store(_))) => {}
+            (alone, among_many) => panic!("{id}: {:?}, {among_many:?}", alone.as_ref().err()),
         }
+        alone
     }
 
     #[test]

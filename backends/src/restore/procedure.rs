@@ -83,8 +83,10 @@ fn restore_in_place<B: Restorable>(
     let guard = backend
         .capture(workspace, &guard_options, &goal.keep(), Publish::Yes)
         .map_err(RestoreError::Guard)?;
-    let mut durations = RestoreDurations::default();
-    durations.guard = watch.lap();
+    let mut durations = RestoreDurations {
+        guard: watch.lap(),
+        ..RestoreDurations::default()
+    };
     let plan = goal
         .plan(backend, workspace, &guard)
         .map_err(|error| error.before_anything(&goal.record.snapshot.id))?;

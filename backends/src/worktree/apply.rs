@@ -1,8 +1,12 @@
 //! Carrying out a restore plan on disk.
 //!
 //! All new bytes were staged and synced before (`staging.rs`), and the journal names each step
-//! (`journal.rs`). Only renames, new directories and permission bits are left. Nothing is
-//! unlinked: what is displaced goes to the trash of the restore (`area.rs`).
+//! (`journal.rs`). Only renames, new directories and permission bits are left. Nothing of the
+//! workspace is unlinked: what is displaced takes the place of what was staged for it, and all of
+//! that becomes the trash of the restore at once (`area.rs`).
+//!
+//! The steps are carried out one after another, on one thread: a rename from one directory to
+//! another holds a lock of the whole file system, so that several at a time are no faster.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -21,7 +25,7 @@ use crate::path::RelPath;
 use crate::restore::{SkipReason, Skipped};
 use crate::tree::RECORDED_BITS;
 use crate::worktree::area::{self, Area};
-use crate::worktree::faults;
+use crate::worktree::faults::{self, Effect};
 use crate::worktree::journal::{Action, Intent, Journal, Seen, Staging, Step};
 use crate::worktree::read;
 use crate::worktree::root::{self, Root, Stat};
@@ -81,7 +85,7 @@ impl Committed {
     /// Answers with the paths that were left as they are because somebody changed them since the
     /// guard, or because the system refused that one path.
     pub(crate) fn apply(&self, root: &Root) -> Result<Vec<Skipped>, PathError> {
-        let mut skipped = Vec::new();
+        let (mut skipped, mut unused) = (Vec::new(), Vec::new());
         let mut touched = Touched::default();
         for (number, step) in self.steps.iter().enumerate() {
             let hand = Hand {
@@ -91,19 +95,24 @@ impl Committed {
                 step,
                 is_recovery: self.is_recovery,
             };
-            match hand.carry_out() {
-                Ok(Done::Yes) => touched.note(step),
-                Ok(Done::Kept(reason)) => skipped.push(Skipped {
-                    path: step.path.clone(),
-                    reason,
-                }),
-                Err(Failure::Refused) => skipped.push(Skipped {
-                    path: step.path.clone(),
-                    reason: SkipReason::Refused,
-                }),
+            let reason = match hand.carry_out() {
+                Ok(Done::Yes) => {
+                    touched.note(step);
+                    continue;
+                }
+                Ok(Done::Kept(reason)) => reason,
+                Err(Failure::Refused) => SkipReason::Refused,
                 Err(Failure::Disk(error)) => return Err(error),
+            };
+            if let Action::Place { inode } = step.action {
+                unused.push((hand.name, inode));
             }
+            skipped.push(Skipped {
+                path: step.path.clone(),
+                reason,
+            });
         }
+        self.area.keep_displaced(&unused)?;
         self.sync(root, &touched)?;
         Ok(skipped)
     }
@@ -113,15 +122,19 @@ impl Committed {
             let disk_path = root.disk_path(path);
             move |errno: Errno| PathError::at("sync", disk_path)(errno)
         };
-        faults::before().map_err(PathError::at("sync", root.disk_path(&RelPath::root())))?;
         let count = touched.directories.len() + touched.modes.len();
         // After a crash it is unknown what the first attempt had synced.
         if self.is_recovery || count > MAX_SINGLE_SYNCS {
-            return rustix::fs::syncfs(root.as_fd()).map_err(at(&RelPath::root()));
+            let workspace = root.disk_path(&RelPath::root());
+            return faulty(Effect::SyncFileSystem(&workspace))
+                .and_then(|()| rustix::fs::syncfs(root.as_fd()))
+                .map_err(PathError::at("sync the file system of", workspace));
         }
         for path in &touched.directories {
             match root.open_directory(path) {
-                Ok(fd) => rustix::fs::fsync(fd).map_err(at(path))?,
+                Ok(fd) => faulty(Effect::SyncDirectory(path.as_path()))
+                    .and_then(|()| rustix::fs::fsync(fd))
+                    .map_err(at(path))?,
                 // Removed by a later step, or by somebody else.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
                 Err(errno) => return Err(at(path)(errno)),
@@ -136,13 +149,12 @@ impl Committed {
             };
             // Where nobody may read it by its new bits, it gets along with its directory.
             if let Ok(file) = opened {
-                rustix::fs::fsync(file).map_err(at(path))?;
+                faulty(Effect::Sync(path.as_path()))
+                    .and_then(|()| rustix::fs::fsync(file))
+                    .map_err(at(path))?;
             }
         }
-        if let Ok(trash) = self.area.trash() {
-            rustix::fs::fsync(trash).map_err(PathError::at("sync", self.area.path()))?;
-        }
-        Ok(())
+        self.area.sync_displaced()
     }
 
     /// Says that the restore is done, and removes everything but its trash.
@@ -259,6 +271,9 @@ impl Hand<'_> {
 
     fn place(&self, inode: u64) -> Result<Done, Failure> {
         let Some(waiting) = self.look_in_area(self.area.staged())? else {
+            if !self.is_recovery {
+                return Err(self.error("find what was staged for", Errno::NOENT));
+            }
             return self.placed_already(inode);
         };
         let staged = self
@@ -270,7 +285,10 @@ impl Hand<'_> {
         };
         if waiting.inode != inode {
             // The two were exchanged already.
-            return self.settle(staged, parent.as_fd(), name, inode);
+            return match self.settle(staged, parent.as_fd(), name, inode)? {
+                Done::Yes => self.placed_already(inode),
+                kept @ Done::Kept(_) => Ok(kept),
+            };
         }
         match (self.step.expected, self.look(parent.as_fd(), name)?) {
             (None, None) => self.put(staged, parent.as_fd(), name),
@@ -285,11 +303,8 @@ impl Hand<'_> {
         }
     }
 
-    /// What to make of a step for which nothing is staged.
+    /// What to make of a step that was carried out before a crash.
     fn placed_already(&self, inode: u64) -> Result<Done, Failure> {
-        if !self.is_recovery {
-            return Err(self.error("find what was staged for", Errno::NOENT));
-        }
         let now = match self.root.lstat(&self.step.path) {
             Ok(stat) => Some(stat),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => None,
@@ -308,7 +323,8 @@ impl Hand<'_> {
         parent: BorrowedFd<'_>,
         name: &[u8],
     ) -> Result<Done, Failure> {
-        match rename_to_free(staged, self.name.as_bytes(), parent, name) {
+        let effect = self.to_place();
+        match rename_to_free(effect, staged, self.name.as_bytes(), parent, name) {
             Ok(()) => Ok(Done::Yes),
             Err(Errno::EXIST | Errno::NOTEMPTY | Errno::ISDIR | Errno::NOTDIR) => Ok(CHANGED),
             Err(errno) => Err(self.refused("put in place", errno)),
@@ -324,24 +340,19 @@ impl Hand<'_> {
         name: &[u8],
         inode: u64,
     ) -> Result<Done, Failure> {
-        let exchanged = faulty().and_then(|()| {
-            rustix::fs::renameat_with(
-                staged,
-                &self.name,
-                parent,
-                OsStr::from_bytes(name),
-                RenameFlags::EXCHANGE,
-            )
-        });
-        match exchanged {
+        match self.swap(staged, parent, name) {
             Ok(()) => self.settle(staged, parent, name, inode),
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                if let kept @ Done::Kept(_) = self.move_to_trash(parent, name)? {
+                let trash = self
+                    .area
+                    .trash()
+                    .map_err(|e| self.error("find the trash for", e))?;
+                if let kept @ Done::Kept(_) = self.displace(parent, name, trash)? {
                     return Ok(kept);
                 }
                 let put = self.put(staged, parent, name);
                 if !matches!(put, Ok(Done::Yes)) {
-                    self.take_back(parent, name)?;
+                    self.take_back(trash, parent, name)?;
                 }
                 put
             }
@@ -350,7 +361,37 @@ impl Hand<'_> {
         }
     }
 
-    /// After an exchange: what came out goes to the trash, or back if it is not what the guard saw.
+    /// Exchanges what is in place and what is in the staging directory.
+    fn swap(
+        &self,
+        staged: BorrowedFd<'_>,
+        parent: BorrowedFd<'_>,
+        name: &[u8],
+    ) -> rustix::io::Result<()> {
+        let name = OsStr::from_bytes(name);
+        faulty(self.to_place()).and_then(|()| {
+            rustix::fs::renameat_with(staged, &self.name, parent, name, RenameFlags::EXCHANGE)
+        })
+    }
+
+    /// A rename into the workspace.
+    fn to_place(&self) -> Effect<'_> {
+        Effect::Rename {
+            from: Path::new(&self.name),
+            to: self.step.path.as_path(),
+        }
+    }
+
+    /// A rename out of the workspace.
+    fn out_of_place(&self) -> Effect<'_> {
+        Effect::Rename {
+            from: self.step.path.as_path(),
+            to: Path::new(&self.name),
+        }
+    }
+
+    /// After an exchange: what came out stays where it came out, or goes back if it is not what the
+    /// guard saw.
     fn settle(
         &self,
         staged: BorrowedFd<'_>,
@@ -366,26 +407,11 @@ impl Hand<'_> {
                 .look(parent, name)?
                 .is_some_and(|now| now.inode == inode);
             if is_ours {
-                let exchanged = faulty().and_then(|()| {
-                    rustix::fs::renameat_with(
-                        staged,
-                        &self.name,
-                        parent,
-                        OsStr::from_bytes(name),
-                        RenameFlags::EXCHANGE,
-                    )
-                });
-                exchanged.map_err(|e| self.error("put back", e))?;
+                self.swap(staged, parent, name)
+                    .map_err(|e| self.error("put back", e))?;
                 return Ok(CHANGED);
             }
         }
-        let trash = self
-            .area
-            .trash()
-            .map_err(|e| self.error("find the trash for", e))?;
-        faulty()
-            .and_then(|()| rustix::fs::renameat(staged, &self.name, trash, &self.name))
-            .map_err(|e| self.error("move to the trash", e))?;
         Ok(Done::Yes)
     }
 
@@ -402,7 +428,7 @@ impl Hand<'_> {
     }
 
     fn remove(&self) -> Result<Done, Failure> {
-        if self.look_in_area(self.area.trash())?.is_some() {
+        if self.is_recovery && self.look_in_area(self.area.staged())?.is_some() {
             return Ok(Done::Yes);
         }
         let Some((parent, name)) = self.parent()? else {
@@ -412,28 +438,33 @@ impl Hand<'_> {
         match (self.step.expected, self.look(parent.as_fd(), name)?) {
             (_, None) => Ok(Done::Yes),
             (Some(seen), Some(now)) if is_unchanged(&seen, &now, parent.as_fd(), name) => {
-                self.move_to_trash(parent.as_fd(), name)
+                let displaced = self
+                    .area
+                    .staged()
+                    .map_err(|e| self.error("find a place for", e))?;
+                self.displace(parent.as_fd(), name, displaced)
             }
             _ => Ok(CHANGED),
         }
     }
 
-    fn move_to_trash(&self, parent: BorrowedFd<'_>, name: &[u8]) -> Result<Done, Failure> {
-        let trash = self
-            .area
-            .trash()
-            .map_err(|e| self.error("find the trash for", e))?;
-        let moved = faulty().and_then(|()| {
-            rustix::fs::renameat(parent, OsStr::from_bytes(name), trash, &self.name)
-        });
+    /// Moves what is in place to a directory of displaced entries.
+    fn displace(
+        &self,
+        parent: BorrowedFd<'_>,
+        name: &[u8],
+        to: BorrowedFd<'_>,
+    ) -> Result<Done, Failure> {
+        let moved = faulty(self.out_of_place())
+            .and_then(|()| rustix::fs::renameat(parent, OsStr::from_bytes(name), to, &self.name));
         match moved {
             Ok(()) => {}
             Err(Errno::NOENT) if self.look(parent, name)?.is_none() => return Ok(CHANGED),
             Err(errno) => return Err(self.refused("move to the trash", errno)),
         }
-        match self.look(trash, self.name.as_bytes())? {
+        match self.look(to, self.name.as_bytes())? {
             Some(displaced) if !self.is_as_seen(&displaced) => {
-                self.take_back(parent, name)?;
+                self.take_back(to, parent, name)?;
                 Ok(CHANGED)
             }
             _ => Ok(Done::Yes),
@@ -441,12 +472,14 @@ impl Hand<'_> {
     }
 
     /// Moves what was displaced back, unless something else is in its place by now.
-    fn take_back(&self, parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Failure> {
-        let trash = self
-            .area
-            .trash()
-            .map_err(|e| self.error("find the trash for", e))?;
-        match rename_to_free(trash, self.name.as_bytes(), parent, name) {
+    fn take_back(
+        &self,
+        from: BorrowedFd<'_>,
+        parent: BorrowedFd<'_>,
+        name: &[u8],
+    ) -> Result<(), Failure> {
+        let effect = self.to_place();
+        match rename_to_free(effect, from, self.name.as_bytes(), parent, name) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(errno) => Err(self.error("put back", errno)),
         }
@@ -456,7 +489,7 @@ impl Hand<'_> {
         let Some((parent, name)) = self.parent()? else {
             return Ok(CHANGED);
         };
-        let made = faulty()
+        let made = faulty(Effect::MakeDirectory(self.step.path.as_path()))
             .and_then(|()| rustix::fs::mkdirat(&parent, OsStr::from_bytes(name), Mode::RWXU));
         match made {
             Ok(()) => {}
@@ -490,7 +523,7 @@ impl Hand<'_> {
             Some(now) if now.file_type() == FileType::Directory => {}
             _ => return Ok(Done::Yes),
         }
-        let removed = faulty().and_then(|()| {
+        let removed = faulty(Effect::Remove(self.step.path.as_path())).and_then(|()| {
             rustix::fs::unlinkat(&parent, OsStr::from_bytes(name), AtFlags::REMOVEDIR)
         });
         match removed {
@@ -541,7 +574,7 @@ impl Hand<'_> {
             Some(_) => 0,
             None => now.mode & 0o7777 & !RECORDED_BITS,
         };
-        faulty()
+        faulty(Effect::Write(self.step.path.as_path()))
             .and_then(|()| set_mode(&fd, Mode::from_raw_mode(to & RECORDED_BITS | special)))
             .map_err(|e| self.refused("set the mode of", e))?;
         Ok(Done::Yes)
@@ -587,20 +620,21 @@ fn set_mode(fd: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
     }
 }
 
-/// [`faults::before`] in the kernel's own words.
-fn faulty() -> rustix::io::Result<()> {
-    faults::before().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
+/// [`faults::effect`] in the kernel's own words.
+fn faulty(effect: Effect<'_>) -> rustix::io::Result<()> {
+    faults::effect(effect).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
 }
 
 /// Renames to a name that must be free.
 fn rename_to_free(
+    effect: Effect<'_>,
     from: BorrowedFd<'_>,
     name: &[u8],
     to: BorrowedFd<'_>,
     new_name: &[u8],
 ) -> rustix::io::Result<()> {
     let (name, new_name) = (OsStr::from_bytes(name), OsStr::from_bytes(new_name));
-    let renamed = faulty()
+    let renamed = faulty(effect)
         .and_then(|()| rustix::fs::renameat_with(from, name, to, new_name, RenameFlags::NOREPLACE));
     match renamed {
         // A file system without this flag: look first.

@@ -22,7 +22,7 @@ use crate::worktree::durable;
 use crate::worktree::faults::{self, Effect};
 use crate::worktree::journal::{OperationId, Staging};
 use crate::worktree::remembered::Remembered;
-use crate::worktree::root::Root;
+use crate::worktree::root::{self, Root};
 
 /// The prefix of a private directory beside the workspace.
 const BESIDE_PREFIX: &str = ".stillframe-";
@@ -202,10 +202,77 @@ impl Area {
     /// Opens the directory of a restore that was interrupted, as far as it is there.
     pub(crate) fn reopen(staging: Staging) -> Self {
         let path = staging.path();
-        Self {
-            staged: open_private(&path.join(STAGED)).ok(),
-            trash: open_private(&path.join(TRASH)).ok(),
-            staging,
+        let [staged, trash] = [STAGED, TRASH].map(|name| open_private(&path.join(name)).ok());
+        match staged {
+            Some(_) => Self {
+                staging,
+                staged,
+                trash,
+            },
+            // It had become the trash. A power cut may have kept that, and not all of what came
+            // before it.
+            None => Self {
+                staging,
+                staged: trash,
+                trash: None,
+            },
+        }
+    }
+
+    /// Makes the trash of everything that was displaced, once all steps are carried out. `unused` are
+    /// the names and inodes of what was staged for those that were not: it is removed.
+    ///
+    /// May be repeated. A power cut may undo it until [`Area::sync_displaced`].
+    pub(crate) fn keep_displaced(&self, unused: &[(String, u64)]) -> Result<(), PathError> {
+        let path = self.path();
+        let (from, to) = (path.join(STAGED), path.join(TRASH));
+        let Ok(staged) = self.staged() else {
+            return Ok(());
+        };
+        for (name, inode) in unused {
+            // Under the same name may be what was displaced.
+            let is_unused =
+                root::lstat_at(staged, name.as_bytes()).is_ok_and(|s| s.inode == *inode);
+            if is_unused {
+                faults::effect(Effect::Remove(&from.join(name)))
+                    .and_then(|()| Ok(rustix::fs::unlinkat(staged, name, AtFlags::empty())?))
+                    .map_err(PathError::at("remove", from.join(name)))?;
+            }
+        }
+        let rename = |from: &Path, to: &Path| {
+            faults::effect(Effect::Rename { from, to }).and_then(|()| fs::rename(from, to))
+        };
+        let renamed = rename(&from, &to);
+        match renamed.as_ref().map_err(io::Error::kind) {
+            Ok(()) => return Ok(()),
+            // It is the trash already, or was taken away by somebody.
+            Err(io::ErrorKind::NotFound) => return Ok(()),
+            Err(io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists) => {}
+            Err(_) => return renamed.map_err(PathError::at("rename", from)),
+        }
+        // Where two entries cannot be exchanged, some of what was displaced is in the trash.
+        for entry in fs::read_dir(&from).map_err(PathError::at("list", &from))? {
+            let name = entry.map_err(PathError::at("list", &from))?.file_name();
+            rename(&from.join(&name), &to.join(&name))
+                .map_err(PathError::at("move to the trash", from.join(&name)))?;
+        }
+        Ok(())
+    }
+
+    /// Makes what was displaced, and its names, survive a power cut.
+    pub(crate) fn sync_displaced(&self) -> Result<(), PathError> {
+        let path = self.path();
+        let synced = |fd: BorrowedFd<'_>, path: &Path| {
+            faults::effect(Effect::SyncDirectory(path))
+                .and_then(|()| Ok(rustix::fs::fsync(fd)?))
+                .map_err(PathError::at("sync the directory", path))
+        };
+        for directory in [self.staged(), self.trash()].into_iter().flatten() {
+            synced(directory, &path)?;
+        }
+        match path.is_dir() {
+            true => durable::sync_directory(&path),
+            false => Ok(()),
         }
     }
 

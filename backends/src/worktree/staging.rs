@@ -650,11 +650,12 @@ impl<'a> Draft<'a> {
         if let Some(index) = self.request.index {
             durable::replace(&area.index_path(), index)?;
         }
-        Ok(match syncing {
+        match syncing {
             Syncing::Each => area.sync_each()?,
             // The directories above are on the same file system.
             Syncing::Later => area.sync_all()?,
-        })
+        }
+        Ok(())
     }
 }
 

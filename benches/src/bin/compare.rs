@@ -339,8 +339,18 @@ impl Ground<'_> {
         for changed in [170, 1700] {
             let case = format!("restore, {changed} files");
             let two = self.two(changed);
-            self.times
+            let outcome = self
+                .times
                 .take(&case, OURS, || self.stillframe.restore(&two.from));
+            let parts = outcome.durations;
+            for (part, time) in [
+                ("apply alone", parts.apply),
+                ("guard", parts.guard),
+                ("plan", parts.plan),
+                ("verification", parts.verify),
+            ] {
+                self.times.add(&case, &format!("{OURS}: {part}"), time);
+            }
             self.stillframe.restore(&two.to);
             self.git.tree_persistent_index();
             self.times.take(&case, "git read-tree --reset -u", || {

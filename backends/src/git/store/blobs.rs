@@ -69,7 +69,7 @@ impl Store {
 impl Blobs {
     /// The blob, from the pack that was found to have it; `None` if it is not to be had there, or is
     /// too large to be held.
-    fn from_pack(&self, id: &ObjectId) -> Option<Vec<u8>> {
+    fn packed(&self, id: &ObjectId) -> Option<Vec<u8>> {
         let place = self.places.get(id)?;
         let pack = &self.packs[place.pack as usize];
         let read = pack.object(place.offset, MAX_HELD_BYTES, &self.store.bases);
@@ -89,7 +89,7 @@ impl Contents for Blobs {
     fn write(&self, id: &ContentId, sink: &mut dyn Write) -> Result<(), ContentError> {
         let object = sha1(id)
             .ok_or_else(|| StoreError::corrupt(id.to_string(), "it is no id of this backend"))?;
-        match self.from_pack(&object) {
+        match self.packed(&object) {
             Some(bytes) => sink.write_all(&bytes).map_err(ContentError::Sink),
             // Another place may do better, and if none does it knows why.
             None => self.store.blob_to(&object, sink).map(drop),

@@ -11,7 +11,7 @@ use crate::backend::{Interrupt, Interrupted};
 use crate::error::ErrorKind;
 use crate::restore::naive::{Stage, rel, scratch, view};
 use crate::snapshot::Snapshot;
-use crate::worktree::faults::{self, Fault};
+use crate::worktree::faults::{self, Done, Fault};
 
 #[test]
 fn a_restore_gives_back_every_path() {
@@ -1380,6 +1380,175 @@ fn a_restore_that_dies_at_any_call_ends_before_or_after() {
         }
     }
     assert_eq!(seen.len(), 2, "the loop crossed the point of no return");
+}
+
+/// A stage where a restore replaces, makes and removes more files than are synced one by one.
+fn many_files() -> (Stage, Snapshot) {
+    let stage = Stage::new();
+    for number in 0..80 {
+        stage.write(&format!("d{}/f{number}", number % 9), "before\n");
+    }
+    let snapshot = stage.snapshot();
+    for number in 0..80 {
+        let path = format!("d{}/f{number}", number % 9);
+        match number % 10 {
+            0 => stage.remove(&path),
+            _ => stage.write(&path, &format!("after {number}\n")),
+        }
+    }
+    for number in 0..5 {
+        stage.write(&format!("new{number}/file"), "after\n");
+    }
+    (stage, snapshot)
+}
+
+#[test]
+fn a_restore_of_many_files_that_dies_on_the_way_ends_before_or_after() {
+    let [untouched, restored] = {
+        let (mut stage, snapshot) = many_files();
+        let untouched = stage.view();
+        stage.restore(&snapshot);
+        [untouched, stage.view()]
+    };
+    let mut seen = BTreeSet::new();
+    // Threads stage, so that the same call is another one each time.
+    for call in (0..).step_by(3) {
+        let (mut stage, snapshot) = many_files();
+        let (result, calls) =
+            faults::with(Fault::StopBefore(call), || stage.try_restore(&snapshot));
+        if calls <= call {
+            assert!(result.is_ok(), "nothing went wrong: {result:?}");
+            break;
+        }
+        assert_eq!(recover(&stage.workspace).unwrap().skipped, []);
+        let now = stage.view();
+        assert!(
+            now == untouched || now == restored,
+            "at call {call}: {now:#?}"
+        );
+        seen.insert(now == restored);
+        assert_eq!(recover(&stage.workspace).unwrap(), Recovery::default());
+    }
+    assert_eq!(seen.len(), 2, "the loop crossed the point of no return");
+}
+
+/// Whether a call changes something at a path of the workspace, which calls name as relative.
+fn changes_the_workspace(call: &Done) -> bool {
+    match call {
+        Done::Rename { to, .. } => to.is_relative(),
+        Done::MakeDirectory(path) | Done::Remove(path) | Done::Write(path) => path.is_relative(),
+        _ => false,
+    }
+}
+
+#[test]
+fn no_path_changes_before_bytes_and_intent_are_synced_and_nothing_is_done_before_the_paths_are() {
+    for (stage, snapshot) in [every_kind(), many_files()] {
+        let mut stage = stage;
+        let store = stage.workspace.store_path().to_owned();
+        let journal = store.join("restore.journal");
+        let (outcome, seen) = faults::seen(|| stage.restore(&snapshot));
+        let area = stage.areas().remove(0);
+        let staged = area.join("staged");
+        let position = |what: &str, is_it: &dyn Fn(&Done) -> bool| {
+            let found = seen.iter().position(is_it);
+            found.unwrap_or_else(|| panic!("{what} is not among {seen:#?}"))
+        };
+        let last = |what: &str, is_it: &dyn Fn(&Done) -> bool| {
+            let found = seen.iter().rposition(is_it);
+            found.unwrap_or_else(|| panic!("{what} is not among {seen:#?}"))
+        };
+        let is = |done: Done| move |call: &Done| *call == done;
+        let after = |from: usize, done: &Done| {
+            let found = seen[from..].iter().position(|call| call == done);
+            from + found.unwrap_or_else(|| panic!("no {done:?} after {from} of {seen:#?}"))
+        };
+
+        let begun = position("the journal", &is(Done::SyncDirectory(store.clone())));
+        let made = position("the area", &is(Done::MakeDirectory(area.clone())));
+        assert!(begun < made, "what is left over can be found: {seen:#?}");
+        let last_staged = last("a staged entry", &is(Done::Stage(area.clone())));
+        let entries = seen
+            .iter()
+            .filter(|c| **c == Done::Stage(area.clone()))
+            .count();
+        let changed: Vec<usize> = (0..seen.len())
+            .filter(|at| changes_the_workspace(&seen[*at]))
+            .collect();
+        let (first_change, last_change) = (changed[0], changed[changed.len() - 1]);
+
+        let whole = Done::SyncFileSystem(staged.clone());
+        let synced = match seen.contains(&whole) {
+            true => after(last_staged, &whole),
+            false => {
+                let is_staged =
+                    |path: &Path| path.to_str().is_some_and(|p| p.parse::<usize>().is_ok());
+                let single = seen[..first_change]
+                    .iter()
+                    .filter(|call| matches!(call, Done::Sync(path) if is_staged(path)));
+                // A link has no bytes of its own.
+                assert_eq!(single.count(), entries - 1, "{seen:#?}");
+                let names = [staged.clone(), area.clone(), store.clone()];
+                names.map(|path| after(last_staged, &Done::SyncDirectory(path)))[2]
+            }
+        };
+        let intent = after(synced, &Done::Write(journal.clone()));
+        let promised = after(intent, &Done::Sync(journal.clone()));
+        assert!(promised < first_change, "{seen:#?}");
+
+        let kept = Done::Rename {
+            from: staged.clone(),
+            to: area.join("trash"),
+        };
+        let kept = after(last_change, &kept);
+        let workspace = Done::SyncFileSystem(stage.directory.clone());
+        let lasting = match seen[kept..].contains(&workspace) {
+            true => after(kept, &workspace),
+            false => {
+                let names = outcome.restored.iter().filter_map(RelPath::parent);
+                let names = names.filter(|path| stage.path(&path.to_string()).is_dir());
+                for path in names.collect::<BTreeSet<_>>() {
+                    after(kept, &Done::SyncDirectory(path.as_path().to_owned()));
+                }
+                after(kept, &Done::SyncDirectory(area.clone()))
+            }
+        };
+        let done = after(lasting, &Done::Write(journal.clone()));
+        let told = after(done, &Done::Sync(journal.clone()));
+        after(told, &Done::Remove(journal.clone()));
+        assert_eq!(
+            seen[kept..done]
+                .iter()
+                .filter(|c| **c == Done::Write(journal.clone()))
+                .count(),
+            0,
+            "it is not said to be done before that is so: {seen:#?}"
+        );
+    }
+}
+
+#[test]
+fn what_was_staged_in_vain_is_no_part_of_the_trash() {
+    let mut stage = Stage::new();
+    for path in ["edited", "late"] {
+        stage.write(path, "captured\n");
+    }
+    let snapshot = stage.snapshot();
+    for path in ["edited", "late"] {
+        stage.write(path, "of the run\n");
+    }
+    let late = stage.path("late");
+    stage.meanwhile(move || fs::write(late, "of a person, and longer\n").unwrap());
+    let outcome = stage.restore(&snapshot);
+    assert_eq!(
+        outcome.skipped,
+        [skipped("late", SkipReason::ChangedMeanwhile)]
+    );
+    let trash = view(&stage.areas()[0].join("trash"));
+    assert_eq!(
+        trash.into_values().collect::<Vec<_>>(),
+        ["644 \"of the run\\n\""]
+    );
 }
 
 #[test]
