@@ -5,6 +5,8 @@
 //! bytes), body; numbers are little-endian. Nothing is decoded before its checksum holds, and nothing
 //! that a length field says is allocated before that many bytes are there.
 
+use std::io;
+
 use bincode::Options as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -44,13 +46,25 @@ pub(crate) struct TooLong;
 impl Format {
     /// The bytes of the file that holds `value`.
     pub(crate) fn encode(&self, value: &impl Serialize) -> Result<Vec<u8>, TooLong> {
-        let body = serialize(value, self.max_bytes - HEADER_BYTES as u64)?;
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
-        bytes.extend_from_slice(&self.magic);
-        bytes.extend_from_slice(&self.version.to_le_bytes());
-        bytes.extend_from_slice(&(body.len() as u64).to_le_bytes());
-        bytes.extend_from_slice(blake3::hash(&body).as_bytes());
-        bytes.extend_from_slice(&body);
+        // In one piece, and in one pass: a limit would be checked by another one.
+        let mut bytes = vec![0; HEADER_BYTES];
+        let whole = bincode::DefaultOptions::new().with_fixint_encoding();
+        // What is serialized is plain data in memory: nothing but its size can be wrong.
+        whole
+            .serialize_into(&mut bytes, value)
+            .map_err(|_| TooLong)?;
+        if bytes.len() as u64 > self.max_bytes {
+            return Err(TooLong);
+        }
+        let (header, body) = bytes.split_at_mut(HEADER_BYTES);
+        let digest = blake3::hash(body);
+        let parts: [&[u8]; 4] = [
+            &self.magic,
+            &self.version.to_le_bytes(),
+            &(body.len() as u64).to_le_bytes(),
+            digest.as_bytes(),
+        ];
+        header.copy_from_slice(&parts.concat());
         Ok(bytes)
     }
 
@@ -69,28 +83,73 @@ impl Format {
         &self,
         bytes: &'b [u8],
     ) -> Result<(T, &'b [u8]), Unusable> {
-        let damaged = |how| Unusable::Damaged { how };
-        let cut_short = || damaged("it is cut short");
-        let rest = bytes
-            .strip_prefix(&self.magic)
-            .ok_or_else(|| damaged("it is a file of another kind"))?;
-        let (version, rest) = rest.split_first_chunk::<4>().ok_or_else(cut_short)?;
+        let (header, rest) = self.split_header(bytes)?;
+        let (body, rest) = usize::try_from(header.body_bytes)
+            .ok()
+            .and_then(|length| rest.split_at_checked(length))
+            .ok_or(CUT_SHORT)?;
+        Ok((header.decode(body)?, rest))
+    }
+
+    /// Reads what [`Format::encode`] wrote from the start of what is left of `source`, `left` bytes, and
+    /// no more; answers also with how many bytes that were. What cannot be read was cut short.
+    pub(crate) fn decode_from<T: DeserializeOwned>(
+        &self,
+        source: &mut dyn io::Read,
+        left: u64,
+    ) -> Result<(T, u64), Unusable> {
+        let mut header = [0; HEADER_BYTES];
+        let room = left.checked_sub(HEADER_BYTES as u64).ok_or(CUT_SHORT)?;
+        source.read_exact(&mut header).map_err(|_| CUT_SHORT)?;
+        let (header, _) = self.split_header(&header)?;
+        let length = Some(header.body_bytes).filter(|length| *length <= room);
+        let length = length.ok_or(CUT_SHORT)?;
+        let mut body = vec![0; usize::try_from(length).map_err(|_| CUT_SHORT)?];
+        source.read_exact(&mut body).map_err(|_| CUT_SHORT)?;
+        Ok((header.decode(&body)?, HEADER_BYTES as u64 + length))
+    }
+
+    /// The header that `bytes` begin with, and what follows it.
+    fn split_header<'b>(&self, bytes: &'b [u8]) -> Result<(Header<'b>, &'b [u8]), Unusable> {
+        let rest = bytes.strip_prefix(&self.magic).ok_or(Unusable::Damaged {
+            how: "it is a file of another kind",
+        })?;
+        let (version, rest) = rest.split_first_chunk::<4>().ok_or(CUT_SHORT)?;
         let found = u32::from_le_bytes(*version);
         if found > self.version {
             return Err(Unusable::TooNew { found });
         }
         if found != self.version {
-            return Err(damaged("there is no such version of it"));
+            return Err(Unusable::Damaged {
+                how: "there is no such version of it",
+            });
         }
-        let (length, rest) = rest.split_first_chunk::<8>().ok_or_else(cut_short)?;
-        let (digest, rest) = rest.split_first_chunk::<32>().ok_or_else(cut_short)?;
-        let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| cut_short())?;
-        let (body, rest) = rest.split_at_checked(length).ok_or_else(cut_short)?;
-        if blake3::hash(body).as_bytes() != digest {
+        let (length, rest) = rest.split_first_chunk::<8>().ok_or(CUT_SHORT)?;
+        let (digest, rest) = rest.split_first_chunk::<32>().ok_or(CUT_SHORT)?;
+        let header = Header {
+            body_bytes: u64::from_le_bytes(*length),
+            digest,
+        };
+        Ok((header, rest))
+    }
+}
+
+const CUT_SHORT: Unusable = Unusable::Damaged {
+    how: "it is cut short",
+};
+
+struct Header<'b> {
+    body_bytes: u64,
+    digest: &'b [u8; blake3::OUT_LEN],
+}
+
+impl Header<'_> {
+    fn decode<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, Unusable> {
+        let damaged = |how| Unusable::Damaged { how };
+        if blake3::hash(body).as_bytes() != self.digest {
             return Err(damaged("its checksum does not hold"));
         }
-        let value = deserialize(body).ok_or_else(|| damaged("it cannot be decoded"))?;
-        Ok((value, rest))
+        deserialize(body).ok_or_else(|| damaged("it cannot be decoded"))
     }
 }
 

@@ -180,9 +180,22 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), PathError> {
 
 /// As [`replace`], without a sync: after a power cut the file may be whole, old, damaged or gone.
 pub(crate) fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), PathError> {
+    let write = |staged: &StagedFile| staged.write_at(bytes, 0).map(|()| true);
+    replace_unsynced_by(path, write).map(drop)
+}
+
+/// As [`replace_unsynced`], by what `write` puts into the staged file. If that answers false nothing is
+/// replaced; answers the same.
+pub(crate) fn replace_unsynced_by(
+    path: &Path,
+    write: impl FnOnce(&StagedFile) -> Result<bool, PathError>,
+) -> Result<bool, PathError> {
     let staged = StagedFile::create(directory_of(path), STAGED_PREFIX)?;
-    staged.write_at(bytes, 0)?;
-    staged.rename(path)
+    let is_wanted = write(&staged)?;
+    if is_wanted {
+        staged.rename(path)?;
+    }
+    Ok(is_wanted)
 }
 
 fn directory_of(path: &Path) -> &Path {

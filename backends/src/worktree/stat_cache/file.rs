@@ -2,7 +2,8 @@
 //!
 //! A capture of a large tree in which little changed would spend most of its time on writing the
 //! whole cache again, so it appends a frame with the directories that changed. Once the frames after
-//! the base are larger than the base, the file is written anew.
+//! the base are larger than the base, the file is written anew. The base itself is some frames, so that
+//! none of it is ever held whole in its encoded form.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -48,13 +49,15 @@ struct Extent {
     bytes: u64,
 }
 
-/// The first frame of a file has all directories; each later one has those that changed.
+/// The first frames of a file, up to one with a rest, have all directories; each later one has those that
+/// changed.
 #[derive(Deserialize)]
 struct Frame {
     origin: Origin,
     directories: Vec<(RelPath, CachedDirectory)>,
     removed: Vec<RelPath>,
-    rest: Rest,
+    /// `None`: the next frame goes on with this one, and neither says anything without the other.
+    rest: Option<Rest>,
 }
 
 /// [`Frame`], borrowed, with the same encoding.
@@ -64,7 +67,7 @@ struct FrameRef<'a> {
     #[serde(serialize_with = "pairs")]
     directories: &'a [(&'a RelPath, &'a CachedDirectory)],
     removed: &'a [&'a RelPath],
-    rest: RestRef<'a>,
+    rest: Option<RestRef<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -98,7 +101,7 @@ fn pairs<S: Serializer>(
 
 const FORMAT: Format = Format {
     magic: *b"sfstats\n",
-    version: 4,
+    version: 5,
     max_bytes: MAX_BYTES,
 };
 
@@ -127,27 +130,69 @@ fn encode(
         origin,
         directories: changed,
         removed,
-        rest: RestRef {
+        rest: Some(RestRef {
             rule_files: &cache.rule_files,
             index: &cache.index,
             index_only: &cache.index_only,
             not_left_out: &cache.not_left_out,
             submodules: &cache.submodules,
-        },
+        }),
     })
 }
 
-/// The cache that `bytes` hold, how many of them are its base, and how many its whole frames.
-/// `None` unless they were written for `expected`, from the first to the last whole frame.
-fn decode(bytes: &[u8], expected: &Origin) -> Option<(StatCache, u64, u64)> {
-    let mut cache = StatCache::default();
-    let (mut left, mut base) = (bytes, None);
-    while let Ok((frame, rest)) = FORMAT.decode_first::<Frame>(left) {
-        if frame.origin != *expected || !frame.directories.iter().all(|(_, d)| d.is_sound()) {
+/// How many files the directories of one frame have together, about a megabyte of them: that much is held
+/// in memory while a cache is written or read, and no more.
+const FILES_PER_FRAME: usize = 10_000;
+
+/// The frames that have all of `cache`, one after the other; all but the last have at least
+/// `files_per_frame` files.
+fn frames<'a>(
+    origin: &'a Origin,
+    cache: &'a StatCache,
+    files_per_frame: usize,
+) -> impl Iterator<Item = Result<Vec<u8>, TooLong>> {
+    let mut directories = cache
+        .directories
+        .iter()
+        .map(|(path, directory)| (path, &**directory));
+    let mut is_done = false;
+    std::iter::from_fn(move || {
+        if is_done {
             return None;
         }
-        if base.is_none() {
-            cache.directories.reserve(frame.directories.len());
+        let (mut some, mut files) = (Vec::new(), 0);
+        while files < files_per_frame {
+            let Some((path, directory)) = directories.next() else {
+                is_done = true;
+                return Some(encode(origin, cache, &some, &[]));
+            };
+            // One without files takes some room too.
+            files += 1 + directory.entries.len();
+            some.push((path, directory));
+        }
+        Some(FORMAT.encode(&FrameRef {
+            origin,
+            directories: &some,
+            removed: &[],
+            rest: None,
+        }))
+    })
+}
+
+/// The cache that `source` holds, which has `length` bytes; how many of them are its base, and how many
+/// its whole frames. `None` unless they were written for `expected`, from the first to the last whole
+/// frame.
+fn decode(
+    source: &mut dyn io::Read,
+    length: u64,
+    expected: &Origin,
+) -> Option<(StatCache, u64, u64)> {
+    let mut cache = StatCache::default();
+    let (mut at, mut whole, mut base) = (0, 0, None);
+    while let Ok((frame, bytes)) = FORMAT.decode_from::<Frame>(source, length - at) {
+        at += bytes;
+        if frame.origin != *expected || !frame.directories.iter().all(|(_, d)| d.is_sound()) {
+            return None;
         }
         for path in &frame.removed {
             cache.directories.remove(path);
@@ -156,22 +201,29 @@ fn decode(bytes: &[u8], expected: &Origin) -> Option<(StatCache, u64, u64)> {
         cache
             .directories
             .extend(directories.map(|(path, directory)| (path, Arc::new(directory))));
+        let Some(rest) = frame.rest else {
+            // Only the base is written in several frames.
+            if base.is_some() {
+                return None;
+            }
+            continue;
+        };
         let Rest {
             rule_files,
             index,
             index_only,
             not_left_out,
             submodules,
-        } = frame.rest;
+        } = rest;
         cache.rule_files = rule_files;
         cache.index = index;
         cache.index_only = index_only;
         cache.not_left_out = not_left_out;
         cache.submodules = submodules;
-        left = rest;
-        base.get_or_insert((bytes.len() - rest.len()) as u64);
+        whole = at;
+        base.get_or_insert(at);
     }
-    Some((cache, base?, (bytes.len() - left.len()) as u64))
+    Some((cache, base?, whole))
 }
 
 /// Reads the cache at `path`. Whatever is wrong with it, the answer is an empty one, or what an
@@ -183,18 +235,16 @@ pub(crate) fn load(path: &Path, workspace: Identity) -> (StatCache, OnDisk) {
 fn read(path: &Path, workspace: Identity) -> Option<(StatCache, OnDisk)> {
     // Whatever lies there, it is not waited for.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
+    let mut file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
     let meta = file.metadata().ok()?;
     if !meta.is_file() || meta.len() > MAX_BYTES {
         return None;
     }
-    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).ok()?);
-    io::Read::read_to_end(&mut io::Read::take(file, MAX_BYTES), &mut bytes).ok()?;
-    let (cache, base_bytes, whole) = decode(&bytes, &Origin::of(workspace)?)?;
+    let (cache, base_bytes, whole) = decode(&mut file, meta.len(), &Origin::of(workspace)?)?;
     let on_disk = OnDisk {
         directories: cache.directories.clone(),
         // After a frame that was cut short nothing can be appended.
-        file: (whole == bytes.len() as u64).then_some(Extent {
+        file: (whole == meta.len()).then_some(Extent {
             file: (meta.dev(), meta.ino()),
             base_bytes,
             bytes: whole,
@@ -278,20 +328,26 @@ fn append(
 
 /// Writes the file anew; `None` if nobody would read one so long.
 fn replace(cache: &StatCache, origin: &Origin, path: &Path) -> Result<Option<Extent>, PathError> {
-    let all: Vec<(&RelPath, &CachedDirectory)> = cache
-        .directories
-        .iter()
-        .map(|(path, directory)| (path, &**directory))
-        .collect();
-    let Ok(bytes) = encode(origin, cache, &all, &[]) else {
+    let mut bytes = 0;
+    let is_written = durable::replace_unsynced_by(path, |staged| {
+        for frame in frames(origin, cache, FILES_PER_FRAME) {
+            let Ok(frame) = frame else { return Ok(false) };
+            if bytes + frame.len() as u64 > MAX_BYTES {
+                return Ok(false);
+            }
+            staged.write_at(&frame, bytes)?;
+            bytes += frame.len() as u64;
+        }
+        Ok(true)
+    })?;
+    if !is_written {
         return Ok(None);
-    };
-    durable::replace_unsynced(path, &bytes)?;
+    }
     let meta = std::fs::symlink_metadata(path).map_err(PathError::at("look at", path))?;
     Ok(Some(Extent {
         file: (meta.dev(), meta.ino()),
-        base_bytes: bytes.len() as u64,
-        bytes: bytes.len() as u64,
+        base_bytes: bytes,
+        bytes,
     }))
 }
 
@@ -349,13 +405,22 @@ mod tests {
         Origin::of(HERE).expect("a boot id")
     }
 
+    /// In several frames, if it has more than one directory.
     fn whole(cache: &StatCache) -> Vec<u8> {
-        let all: Vec<_> = cache.directories.iter().map(|(p, d)| (p, &**d)).collect();
-        encode(&origin(), cache, &all, &[]).expect("it is short")
+        let origin = origin();
+        let frames: Result<Vec<_>, _> = frames(&origin, cache, 1).collect();
+        let frames = frames.expect("they are short");
+        assert_eq!(frames.len(), cache.directories.len() + 1);
+        frames.concat()
     }
 
     fn read_back(bytes: &[u8]) -> Option<StatCache> {
-        decode(bytes, &origin()).map(|(cache, ..)| cache)
+        decode_for(bytes, &origin())
+    }
+
+    fn decode_for(mut bytes: &[u8], origin: &Origin) -> Option<StatCache> {
+        let length = bytes.len() as u64;
+        decode(&mut bytes, length, origin).map(|(cache, ..)| cache)
     }
 
     #[test]
@@ -403,7 +468,7 @@ mod tests {
             ..origin()
         };
         assert!(
-            decode(&bytes, &there).is_none(),
+            decode_for(&bytes, &there).is_none(),
             "another inode is another directory"
         );
         let later = Origin {
@@ -411,7 +476,7 @@ mod tests {
             ..origin()
         };
         assert!(
-            decode(&bytes, &later).is_none(),
+            decode_for(&bytes, &later).is_none(),
             "the clock may have gone backwards since"
         );
     }
@@ -443,6 +508,47 @@ mod tests {
         // It is torn, and not what was loaded: it is written anew.
         save(&changed, on_disk, &file, HERE).unwrap();
         assert_eq!(load(&file, HERE).0.directories, changed.directories);
+    }
+
+    #[test]
+    fn a_base_of_several_frames_is_gone_on_with() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("cache");
+        let mut large = cache();
+        for n in 0..3 {
+            let mut directory = CachedDirectory::default();
+            let small = cache();
+            let (_, entry) = small.directories[&path("a")].entries.get(0);
+            for name in 0..FILES_PER_FRAME {
+                let name = format!("{name:05}");
+                directory.entries.push(name.as_bytes(), entry.clone());
+            }
+            let name = path(&format!("large-{n}"));
+            large.directories.insert(name, Arc::new(directory));
+        }
+        save(&large, OnDisk::default(), &file, HERE).unwrap();
+        let base = std::fs::read(&file).unwrap();
+        let (loaded, on_disk) = load(&file, HERE);
+        assert!(loaded == large);
+
+        let mut changed = large.clone();
+        changed.directories.insert(path("b"), directory(b"new", 1));
+        save(&changed, on_disk, &file, HERE).unwrap();
+        let appended = std::fs::read(&file).unwrap();
+        assert!(appended.starts_with(&base) && appended.len() < base.len() + 10_000);
+        assert!(load(&file, HERE).0 == changed);
+
+        // Without its last frame a base is nothing, wherever it ends.
+        let origin = origin();
+        let frames = frames(&origin, &large, FILES_PER_FRAME);
+        let ends = frames.map(|frame| frame.unwrap().len());
+        let ends: Vec<_> = ends
+            .scan(0, |at, bytes| Some(std::mem::replace(at, *at + bytes)))
+            .collect();
+        assert!(ends.len() > 3, "{ends:?}");
+        for end in ends {
+            assert_eq!(read_back(&base[..end]), None);
+        }
     }
 
     #[test]
