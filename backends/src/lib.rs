@@ -64,6 +64,7 @@ mod ignore_rules;
 #[cfg(test)]
 #[path = "../../tests/support/must_run.rs"]
 mod must_run;
+mod parallel;
 mod patch;
 mod path;
 mod path_pattern;

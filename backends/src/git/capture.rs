@@ -523,9 +523,13 @@ fn borrow(
     options: &SnapshotOptions,
 ) -> Result<Trees, SnapshotError> {
     let object_dirs = object_dirs(repository)?;
+    let adopted = std::mem::take(&mut walked.adopted);
+    // There is room for a tree for each directory, so that the list, which is long, is made once.
+    let mut wanted = Vec::with_capacity(adopted.len() + walked.directories.len());
+    wanted.extend(adopted.iter().filter_map(sha1));
+    drop(adopted);
     let submodules = submodules::standing(cache, walked);
     let mut trees = trees::build(&mut walked.directories, &cache.directories, &submodules);
-    let mut wanted: Vec<ObjectId> = walked.adopted.iter().filter_map(sha1).collect();
     wanted.extend(trees.new.keys());
     let missing: Vec<ObjectId> = if wanted.is_empty() {
         Vec::new()
