@@ -1,4 +1,4 @@
-//! Work on every core whose results are wanted in order.
+//! Work on every core.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -216,6 +216,37 @@ impl<R> Held for Part<R> {
     }
 }
 
+/// Does `work` on as many parts of `items` as there are processors, side by side; answers in the order of
+/// the parts. No part but the last is smaller than `at_least`: for few items no thread is started.
+pub(crate) fn in_parts<T: Sync, R: Send>(
+    items: &[T],
+    at_least: usize,
+    work: impl Fn(&[T]) -> R + Sync,
+) -> Vec<R> {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let length = items.len().div_ceil(cores).max(at_least).max(1);
+    let (first, rest) = items.split_at(length.min(items.len()));
+    let work = &work;
+    thread::scope(|scope| {
+        let helpers: Vec<_> = rest
+            .chunks(length)
+            .map(|part| {
+                (
+                    part,
+                    thread::Builder::new().spawn_scoped(scope, || work(part)),
+                )
+            })
+            .collect();
+        let mut answers = vec![work(first)];
+        answers.extend(helpers.into_iter().map(|(part, helper)| match helper {
+            Ok(helper) => helper.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            // A machine that gives no thread gets its answer all the same.
+            Err(_) => work(part),
+        }));
+        answers
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -304,5 +335,16 @@ mod tests {
                 .downcast_ref::<&str>()
                 .is_some_and(|text| text.contains("fifty"))
         );
+    }
+
+    #[test]
+    fn every_item_is_in_one_part_and_parts_keep_their_order() {
+        for count in [0, 1, 9, 10, 11, 1000] {
+            let items: Vec<usize> = (0..count).collect();
+            let parts = in_parts(&items, 10, <[usize]>::to_vec);
+            assert_eq!(parts.concat(), items);
+            let (_, others) = parts.split_last().unwrap();
+            assert!(others.iter().all(|part| part.len() >= 10), "{parts:?}");
+        }
     }
 }

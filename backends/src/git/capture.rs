@@ -583,8 +583,12 @@ fn borrow(
 ) -> Result<Trees, SnapshotError> {
     let object_dirs = object_dirs(repository)?;
     let before = &base.cache.directories;
+    let adopted = std::mem::take(&mut walked.adopted);
+    // There is room for a tree for each directory, so that the list, which is long, is made once.
+    let mut wanted = Vec::with_capacity(adopted.len() + walked.delta.directories.len());
+    wanted.extend(adopted.iter().filter_map(sha1));
+    drop(adopted);
     let mut trees = trees::build(&mut walked.delta, before, &base.revised, submodules);
-    let mut wanted: Vec<ObjectId> = walked.adopted.iter().filter_map(sha1).collect();
     wanted.extend(trees.new.keys());
     let missing: Vec<ObjectId> = if wanted.is_empty() {
         Vec::new()

@@ -128,12 +128,14 @@ pub(crate) fn doubt_other_sizes<E>(
         Some(id) if is_trusted(entry) => Some((id, entry.stat.size)),
         _ => None,
     };
-    let mut expected: Vec<(ObjectId, u64)> = cache
-        .directories
-        .values()
-        .flat_map(|d| d.entries.iter())
-        .filter_map(|(_, entry)| size_and_id(entry))
-        .collect();
+    let trusted = |directory: &CachedDirectory| {
+        let entries = directory.entries.iter();
+        entries.filter(|(_, entry)| is_trusted(entry)).count()
+    };
+    let count = cache.directories.values().map(|d| trusted(d)).sum();
+    let mut expected: Vec<(ObjectId, u64)> = Vec::with_capacity(count);
+    let entries = cache.directories.values().flat_map(|d| d.entries.iter());
+    expected.extend(entries.filter_map(|(_, entry)| size_and_id(entry)));
     if expected.is_empty() {
         return Ok(());
     }

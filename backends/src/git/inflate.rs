@@ -323,26 +323,32 @@ fn code_lengths(bits: &mut Bits<'_>) -> Option<[(u8, u8); 128]> {
     ];
     let given = bits.take(4)? as usize + 4;
     let mut lengths = [0; 19];
+    // How many of the 128 places the codes of each length take together.
+    let mut places = [0; 8];
     for symbol in &ORDER[..given] {
-        lengths[*symbol] = bits.take(3)?;
+        let length = bits.take(3)? as u8;
+        lengths[*symbol] = length;
+        places[usize::from(length)] += 128 >> length;
+    }
+    // Codes ascend with their lengths, and those of one length with their symbols.
+    let mut next = [0; 8];
+    for length in 1..7 {
+        next[length + 1] = next[length] + places[length];
+    }
+    if next[7] + places[7] != 128 {
+        return None;
     }
     let mut table = [(0, 0); 128];
-    let mut code = 0_usize;
-    for length in 1..=7 {
-        let step = 128 >> length;
-        for (symbol, _) in lengths.iter().enumerate().filter(|(_, of)| **of == length) {
-            if code + step > 128 {
-                return None;
-            }
+    for (symbol, length) in (0..).zip(lengths).filter(|(_, length)| *length > 0) {
+        let next = &mut next[usize::from(length)];
+        let first = *next;
+        *next += 128 >> length;
+        for place in first..*next {
             // The highest bit of a code comes first, so it is found at the low end of what comes.
-            for place in code..code + step {
-                table[usize::from((place as u8).reverse_bits() >> 1)] =
-                    (symbol as u8, length as u8);
-            }
-            code += step;
+            table[usize::from((place as u8).reverse_bits() >> 1)] = (symbol, length);
         }
     }
-    (code == 128).then_some(table)
+    Some(table)
 }
 
 #[cfg(test)]

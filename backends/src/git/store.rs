@@ -43,6 +43,7 @@ use super::tree_object::{self, ItemKind, TreeItem, Trees};
 use super::{ObjectId, ObjectKind};
 use crate::backend::{Owner, StoreError};
 use crate::error::{PathError, printable};
+use crate::parallel::in_parts;
 use crate::path::RelPath;
 use crate::record::{MAX_RECORD_BYTES, Record};
 use crate::restore::ContentError;
@@ -91,6 +92,8 @@ const MAX_NAME_BYTES: u64 = 4096;
 const MAX_TREE_BYTES: u64 = 256 << 20;
 /// A snapshot's commit has a few hundred bytes; those of other refs may have long messages.
 const MAX_COMMIT_BYTES: u64 = 16 << 20;
+/// Fewer trees than this are read before another thread has begun.
+const TREES_PER_THREAD: usize = 100;
 /// Blobs up to this size are checked before any of them is passed on.
 const MAX_HELD_BYTES: u64 = 4 << 20;
 
@@ -554,14 +557,39 @@ impl Store {
         // One that cannot be read proves nothing.
         let latest = self.refs.latest().ok().flatten();
         let known = latest.and_then(|latest| self.parts(&latest.commit).ok());
-        let mut reader = TreeReader::of(self);
         let mut seen = HashSet::new();
-        let mut pending = vec![(worktree, known.map(|parts| parts.worktree), 0)];
-        while let Some((id, known, depth)) = pending.pop() {
-            if known == Some(id) || !seen.insert(id) {
-                continue;
+        let mut level = vec![(worktree, known.map(|parts| parts.worktree))];
+        for depth in 0.. {
+            level.retain(|(id, known)| *known != Some(*id) && seen.insert(*id));
+            if level.is_empty() {
+                break;
             }
-            let bytes = reader.tree(&id)?;
+            let parts = in_parts(&level, TREES_PER_THREAD, |part| self.look_into(part, depth));
+            level.clear();
+            for part in parts {
+                let part = part?;
+                needed.extend(part.entries);
+                level.extend(part.directories);
+            }
+        }
+        let set = self.packs()?;
+        match self.missing_of(&set, needed)?.first() {
+            None => Ok(()),
+            Some(id) => Err(missing(id)),
+        }
+    }
+
+    /// What `trees`, which lie `depth` directories deep, name that the known ones beside them do not
+    /// have under the same name.
+    fn look_into(
+        &self,
+        trees: &[(ObjectId, Option<ObjectId>)],
+        depth: usize,
+    ) -> Result<Named, StoreError> {
+        let mut reader = TreeReader::of(self);
+        let mut named = Named::default();
+        for (id, known) in trees {
+            let bytes = reader.tree(id)?;
             let known_bytes = known.and_then(|known| Some((known, reader.tree(&known).ok()?)));
             // One that is malformed proves as little as one that cannot be read.
             let mut known = known_bytes
@@ -569,7 +597,7 @@ impl Store {
                 .flat_map(|(id, bytes)| tree_object::raw_items(*id, bytes))
                 .map_while(Result::ok)
                 .peekable();
-            for item in tree_object::raw_items(id, &bytes) {
+            for item in tree_object::raw_items(*id, &bytes) {
                 let item = item?;
                 let name = (item.name, item.kind);
                 while known
@@ -580,17 +608,13 @@ impl Store {
                 let known = same_name.map(|k| k.id);
                 if item.kind == ItemKind::Directory {
                     tree_object::check_depth(&RelPath::root().join(item.name), depth)?;
-                    pending.push((item.id, known, depth + 1));
+                    named.directories.push((item.id, known));
                 } else if item.kind != ItemKind::Submodule && known != Some(item.id) {
-                    needed.push(item.id);
+                    named.entries.push(item.id);
                 }
             }
         }
-        let set = self.packs()?;
-        match self.missing_of(&set, needed)?.first() {
-            None => Ok(()),
-            Some(id) => Err(missing(id)),
-        }
+        Ok(named)
     }
 
     fn find(&self, id: &SnapshotId) -> Result<(SnapshotRef, Record), StoreError> {
@@ -853,6 +877,15 @@ impl Trees for Store {
     }
 }
 
+/// What some trees name.
+#[derive(Default)]
+struct Named {
+    /// Other trees, each with what is known to be complete in the same place.
+    directories: Vec<(ObjectId, Option<ObjectId>)>,
+    /// Blobs.
+    entries: Vec<ObjectId>,
+}
+
 /// Reads the trees of snapshots, many one after the other: the files of the pack that had the last one
 /// stay open.
 ///
@@ -1023,7 +1056,7 @@ mod tests {
         };
         let again = Store::open(&store.git_dir)?.expect("it is there");
         let mut out = Vec::new();
-        let among_many = again.blobs(vec![*id])?.write(&(*id).into(), &mut out);
+        let among_many = Arc::new(again).blobs(vec![*id])?.write(&(*id).into(), &mut out);
         match (&alone, among_many) {
             (Ok(bytes), Ok(())) => assert_eq!(*bytes, out),
             (Err(_), Err(ContentError::Store(_))) => {}

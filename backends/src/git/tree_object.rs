@@ -1,6 +1,7 @@
 //! Trees, as git stores directories: read, written and compared.
 
 use std::cmp::Ordering;
+use std::io::Write as _;
 
 use super::{ObjectId, ObjectKind};
 use crate::backend::StoreError;
@@ -166,9 +167,11 @@ fn split_item(bytes: &[u8]) -> Option<(RawItem<'_>, &[u8])> {
 /// The bytes of the tree with these names, which are put in git's order. Each may be there once.
 pub(crate) fn serialize(items: &mut [TreeItem]) -> Vec<u8> {
     items.sort_unstable_by(compare);
-    let mut bytes = Vec::new();
+    // What an item takes beside its name: six digits of mode at most, a blank, a NUL and an id.
+    let length = items.iter().map(|item| item.name.len() + 6 + 2 + 20).sum();
+    let mut bytes = Vec::with_capacity(length);
     for item in items {
-        bytes.extend_from_slice(format!("{:o} ", item.kind.git_mode()).as_bytes());
+        write!(bytes, "{:o} ", item.kind.git_mode()).expect("memory takes every byte");
         bytes.extend_from_slice(&item.name);
         bytes.push(0);
         bytes.extend_from_slice(&item.id.0);

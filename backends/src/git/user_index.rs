@@ -1457,6 +1457,41 @@ mod tests {
         })
     }
 
+    /// Visits an index that is said to have `length` bytes, and comes in pieces.
+    fn visit_in_pieces(
+        bytes: &[u8],
+        piece: usize,
+        length: usize,
+        entries: &mut Vec<IndexEntry>,
+    ) -> Result<Visited, IndexError> {
+        let mut rest = bytes;
+        let mut source = |into: &mut [u8]| {
+            let count = rest.len().min(into.len()).min(piece);
+            let (taken, left) = rest.split_at(count);
+            into[..count].copy_from_slice(taken);
+            rest = left;
+            Ok(count)
+        };
+        visit(&mut source, length as u64, &mut |entry| {
+            entries.push(entry.to_owned())
+        })
+    }
+
+    #[test]
+    fn an_index_that_is_cut_short_while_it_is_read_is_an_error() {
+        let bytes = index_of_paths(&["a", "b/c", "b/d"]);
+        let mut entries = Vec::new();
+        let whole = visit_in_pieces(&bytes, 7, bytes.len(), &mut entries);
+        assert_eq!((whole, entries.len()), (Ok(Visited::All), 3));
+        for length in 0..bytes.len() {
+            let cut = visit_in_pieces(&bytes[..length], 7, bytes.len(), &mut entries);
+            assert!(
+                matches!(cut, Err(IndexError::Truncated(_))),
+                "{length}: {cut:?}"
+            );
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
@@ -1466,6 +1501,7 @@ mod tests {
             edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
             cut in prop::option::of(any::<prop::sample::Index>()),
             checksum_fits: bool,
+            piece in 1_usize..300,
         ) {
             let (original, shared) = &real_indexes()[which];
             let mut bytes = original.clone();
@@ -1482,6 +1518,18 @@ mod tests {
             let is_intact = bytes == *original;
 
             let result = parse(&bytes, &mut |_| Ok::<_, IndexError>(shared.clone()));
+
+            let mut visited = Vec::new();
+            let seen = visit_in_pieces(&bytes, piece, bytes.len(), &mut visited);
+            match (&result, seen) {
+                (Ok(index), Ok(Visited::All)) => {
+                    prop_assert_eq!(&visited, &index.entries);
+                    prop_assert_eq!(index.shared_id, None);
+                }
+                (Ok(index), Ok(Visited::Split)) => prop_assert!(index.shared_id.is_some()),
+                (Err(_), Ok(Visited::Split) | Err(_)) => {}
+                (result, seen) => prop_assert!(false, "{result:?}, and visited {seen:?}"),
+            }
 
             match result {
                 Ok(index) => {

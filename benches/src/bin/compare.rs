@@ -415,6 +415,11 @@ impl Ground<'_> {
         };
         add("first capture, clean", OURS, &ours("first"));
         add("unchanged", OURS, &ours("unchanged"));
+        let added = self.tree.files.len() / 5;
+        let mutation = mutate_by(&self.tree, 0, 0, added, 0).expect("mutated");
+        let case = format!("first capture, {added} new files");
+        add(&case, OURS, &ours("first"));
+        mutation.revert().expect("reverted");
         add("looking at every name", "floor", &ours("floor"));
         let git = |arguments: &[&str]| {
             let all = ["git", "-C", &text(&self.tree.path)];

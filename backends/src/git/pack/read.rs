@@ -16,6 +16,7 @@ use crate::backend::StoreError;
 use crate::error::{PathError, printable};
 use crate::git::inflate::{self, Inflate};
 use crate::git::{ObjectId, ObjectKind};
+use crate::parallel::in_parts;
 use crate::restore::ContentError;
 
 /// The largest object that takes part in a delta, in bytes. git stores what is larger than 512 MiB
@@ -199,28 +200,7 @@ impl Pack {
             sizes
         };
         // The size of a delta's object is in its compressed bytes, so this takes a processor's time.
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let part = entries.len().div_ceil(cores).max(SIZES_PER_THREAD);
-        let (first, rest) = entries.split_at(part.min(entries.len()));
-        let parts: Vec<Vec<(usize, u64)>> = std::thread::scope(|scope| {
-            let helpers: Vec<_> = rest
-                .chunks(part)
-                .map(|part| {
-                    let helper = std::thread::Builder::new();
-                    (part, helper.spawn_scoped(scope, || sizes_of(part)))
-                })
-                .collect();
-            let mut parts = vec![sizes_of(first)];
-            parts.extend(helpers.into_iter().map(|(part, helper)| match helper {
-                Ok(helper) => match helper.join() {
-                    Ok(sizes) => sizes,
-                    Err(panic) => std::panic::resume_unwind(panic),
-                },
-                // A machine that gives no thread gets its answer all the same.
-                Err(_) => sizes_of(part),
-            }));
-            parts
-        });
+        let parts = in_parts(&entries, SIZES_PER_THREAD, sizes_of);
         for (at, size) in parts.into_iter().flatten() {
             found(at, size);
         }

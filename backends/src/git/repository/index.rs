@@ -256,6 +256,52 @@ mod tests {
     }
 
     #[test]
+    fn entries_are_those_of_the_bytes_whose_id_is_told_though_the_file_changes() {
+        for is_split in [false, true] {
+            let git = TestRepository::with_commit();
+            git.write("d/more", "more\n");
+            git.git(&["add", "-A"]);
+            if is_split {
+                git.git(&["update-index", "--split-index"]);
+            }
+            let repository = found(&git.path);
+            let fold = |file: &IndexFile<'_>| {
+                let add = |paths: &mut Vec<Vec<u8>>, entry: &IndexEntry<&[u8]>| {
+                    paths.push(entry.path.to_owned());
+                };
+                file.fold(Vec::new, add).unwrap()
+            };
+            let id = || git.git(&["hash-object", "--no-filters", ".git/index"]);
+            let listed = || git.git(&["ls-files"]);
+            let is_read = |(paths, read): (Vec<Vec<u8>>, ObjectId)| {
+                assert_eq!(paths.join(&b'\n'), listed().as_bytes());
+                assert_eq!(read.to_string(), id());
+            };
+            let file = repository.open_index().unwrap().unwrap();
+            is_read(fold(&file));
+            assert_eq!(file.blob_id().unwrap().to_string(), id());
+            let before = id();
+
+            // Another file takes its name: what is open stays as it is.
+            git.write("another", "file\n");
+            git.git(&["add", "another"]);
+            assert_ne!(id(), before);
+            assert_eq!(fold(&file).1.to_string(), before);
+            is_read(fold(&repository.open_index().unwrap().unwrap()));
+
+            // It is written to in place.
+            let file = repository.open_index().unwrap().unwrap();
+            let path = git.path.join(".git/index");
+            let mut bytes = fs::read(&path).unwrap();
+            let end = bytes.len() - 20;
+            bytes[end..].fill(0);
+            fs::write(&path, bytes).unwrap();
+            assert_eq!(file.blob_id().unwrap().to_string(), id());
+            is_read(fold(&file));
+        }
+    }
+
+    #[test]
     fn a_damaged_index_is_named_and_told_from_an_unknown_one() {
         let git = TestRepository::with_commit();
         let path = git.path.join(".git/index");

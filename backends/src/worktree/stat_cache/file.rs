@@ -2,7 +2,8 @@
 //!
 //! A capture of a large tree in which little changed would spend most of its time on writing the
 //! whole cache again, so it appends a frame with the directories that changed. Once the frames after
-//! the base are larger than the base, the file is written anew.
+//! the base are larger than the base, the file is written anew. The base itself is some frames, so that
+//! none of it is ever held whole in its encoded form.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
