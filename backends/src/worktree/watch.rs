@@ -367,15 +367,21 @@ impl Shared {
     /// Looks for files that were opened before their directory was watched, and still are.
     fn find_holders(&self) {
         let device = lock(&self.mounts).device();
-        let found = held(&self.disk_path, device);
         let mut known = lock(&self.held);
+        let is_there = |inode: u64, path: &Path| {
+            fs::symlink_metadata(path)
+                .is_ok_and(|there| (there.dev(), there.ino()) == (self.identity.device, inode))
+        };
+        let mut found = held(&self.disk_path, device);
+        found.retain(|inode, _| !known.contains_key(inode));
+        // One may go while the list is made: what cannot be found is asked for once more.
+        if !found.iter().all(|(inode, path)| is_there(*inode, path)) {
+            found = held(&self.disk_path, device);
+            found.retain(|inode, _| !known.contains_key(inode));
+        }
         let mut journal = lock(&self.journal);
         for (inode, path) in found {
-            if known.contains_key(&inode) {
-                continue;
-            }
-            let is_there = fs::symlink_metadata(&path)
-                .is_ok_and(|there| (there.dev(), there.ino()) == (self.identity.device, inode));
+            let is_there = is_there(inode, &path);
             match self.below(&path) {
                 Some((directory, name)) if is_there => {
                     journal.always_look_at(&directory, &name);

@@ -265,6 +265,7 @@ impl Stage {
                 let outside = fs::File::options()
                     .write(true)
                     .create(true)
+                    .truncate(false)
                     .open(self.outside());
                 std::io::Write::write_all(&mut outside.unwrap(), &[b'a' + n % 26, b'o']).unwrap();
             }

@@ -43,7 +43,9 @@ pub(super) fn held(root: &Path, device: Option<(u32, u32)>) -> Held {
     for process in processes() {
         let maps = fs::read(process.join("maps")).unwrap_or_default();
         for line in maps.split(|b| *b == b'\n') {
-            if let Some((inode, path)) = shared_mapping(line, device) {
+            if let Some((inode, path)) = shared_mapping(line, device)
+                && !is_nameless(&process, line, &path)
+            {
                 held.entry(inode).or_insert(path);
             }
         }
@@ -61,6 +63,15 @@ fn processes() -> impl Iterator<Item = PathBuf> {
 fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten();
     entries.filter_map(|entry| Some(entry.ok()?.path()))
+}
+
+/// Whether the mapped file is known to have no name at all, and so to be in no workspace. Who may not
+/// look at it (it takes `CAP_CHECKPOINT_RESTORE`) does not know.
+fn is_nameless(process: &Path, line: &[u8], path: &Path) -> bool {
+    let range = line.split(|b| *b == b' ').next().unwrap_or_default();
+    let mapped = process.join("map_files").join(OsStr::from_bytes(range));
+    path.as_os_str().as_bytes().ends_with(b" (deleted)")
+        && fs::metadata(mapped).is_ok_and(|found| found.nlink() == 0)
 }
 
 /// The file behind a line of `/proc/PID/maps` (see `proc_pid_maps(5)`), if it is on `device` and

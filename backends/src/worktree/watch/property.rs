@@ -289,7 +289,7 @@ impl Doer<'_> {
             Deed::Directory(at) => fs::create_dir_all(self.place(at)),
             Deed::Permissions(at, n) => {
                 use std::os::unix::fs::PermissionsExt as _;
-                let mode = 0o700 | u32::from(n) % 0o100;
+                let mode = 0o700 | (u32::from(n) % 0o100);
                 fs::set_permissions(self.place(at), fs::Permissions::from_mode(mode))
             }
             Deed::Link(from, to) => fs::hard_link(self.place(from), self.place(to)),
