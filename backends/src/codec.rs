@@ -69,6 +69,21 @@ impl Format {
         &self,
         bytes: &'b [u8],
     ) -> Result<(T, &'b [u8]), Unusable> {
+        let (body, rest) = self.body(bytes)?;
+        let value = deserialize(body).ok_or(Unusable::Damaged {
+            how: "it cannot be decoded",
+        })?;
+        Ok((value, rest))
+    }
+
+    /// Whether `bytes` are a file as [`Format::encode`] makes them: its checksum holds. Whether it can
+    /// be decoded is not looked at.
+    pub(crate) fn is_whole(&self, bytes: &[u8]) -> bool {
+        self.body(bytes).is_ok_and(|(_, rest)| rest.is_empty())
+    }
+
+    /// The body of the file that `bytes` begin with, and what follows it.
+    fn body<'b>(&self, bytes: &'b [u8]) -> Result<(&'b [u8], &'b [u8]), Unusable> {
         let damaged = |how| Unusable::Damaged { how };
         let cut_short = || damaged("it is cut short");
         let rest = bytes
@@ -89,8 +104,7 @@ impl Format {
         if blake3::hash(body).as_bytes() != digest {
             return Err(damaged("its checksum does not hold"));
         }
-        let value = deserialize(body).ok_or_else(|| damaged("it cannot be decoded"))?;
-        Ok((value, rest))
+        Ok((body, rest))
     }
 }
 

@@ -5,8 +5,10 @@ mod manifest;
 mod rules;
 mod store;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use crate::backend::{
@@ -20,7 +22,7 @@ use crate::error::PathError;
 use crate::git::ObjectId;
 use crate::git::rollback::FoundRepository;
 use crate::hash::content::HashSink;
-use crate::hash::manifest::{Item, Manifest, What};
+use crate::hash::manifest::{Item, Listing, Manifest};
 use crate::hash::rules::HashRules;
 use crate::hash::store::HashStore;
 use crate::path::RelPath;
@@ -49,8 +51,16 @@ pub(crate) struct HashBackend {
 /// What a capture found.
 pub(crate) struct HashCapture {
     record: Record,
-    manifest: Manifest,
+    /// Made when somebody asks for paths: most captures are only taken.
+    manifest: OnceLock<Manifest>,
     cache: StatCache,
+}
+
+impl HashCapture {
+    fn manifest(&self) -> &Manifest {
+        let listed = || Listing::of(&self.cache.directories).to_manifest();
+        self.manifest.get_or_init(listed)
+    }
 }
 
 impl Captured for HashCapture {
@@ -115,13 +125,13 @@ impl HashBackend {
             directories: walked.directories,
             ..StatCache::default()
         };
-        let manifest = manifest_of(&next);
+        let listing = Listing::of(&next.directories);
         let beside = modes::of(&next.directories);
         let mut snapshot = Snapshot::new(
             options.id.clone(),
             BackendKind::Hash,
             workspace.disk_path().to_owned(),
-            manifest.digest().to_hex().to_string(),
+            listing.digest().to_hex().to_string(),
             options.label.clone(),
             options.captured_at,
         );
@@ -149,7 +159,7 @@ impl HashBackend {
         if publish == Publish::Yes {
             options.interrupt.check()?;
             sink.publish()?;
-            store.publish(&record, &manifest)?;
+            store.publish(&record, &listing)?;
             if walked.is_changed {
                 // A cache that cannot be written costs the next capture some time only.
                 let _ = stat_cache::save(&next, on_disk, &cache_path, workspace.identity());
@@ -157,51 +167,27 @@ impl HashBackend {
         }
         Ok(HashCapture {
             record,
-            manifest,
+            manifest: OnceLock::new(),
             cache: next,
         })
     }
 
-    fn manifest_of_side(
+    fn manifest_of_side<'c>(
         workspace: &Workspace,
-        side: Side<'_, HashCapture>,
-    ) -> Result<Manifest, StoreError> {
-        match side {
-            Side::Stored(record) => HashStore::of(workspace).manifest(&record.snapshot.reference),
-            Side::Now(capture) => Ok(capture.manifest.clone()),
-        }
+        side: Side<'c, HashCapture>,
+    ) -> Result<Cow<'c, Manifest>, StoreError> {
+        Ok(match side {
+            Side::Stored(record) => {
+                Cow::Owned(HashStore::of(workspace).manifest(&record.snapshot.reference)?)
+            }
+            Side::Now(capture) => Cow::Borrowed(capture.manifest()),
+        })
     }
 }
 
 /// The names of the stat caches in the store.
 const CACHE_FILE: &str = "hash.stat-cache";
 const CONTENT_CACHE_FILE: &str = "hash-content.stat-cache";
-
-fn manifest_of(cache: &StatCache) -> Manifest {
-    let mut items = Vec::new();
-    for (path, directory) in &cache.directories {
-        if !path.is_root() {
-            items.push(Item {
-                path: path.clone(),
-                what: What::Directory,
-            });
-        }
-        let entries = directory.entries.iter();
-        for (name, entry) in entries.filter(|(_, e)| e.is_captured()) {
-            let digest = content::digest(&entry.id).expect("this backend's ids are blake3");
-            let what = What::Content {
-                kind: entry.kind,
-                digest,
-                size: entry.stat.size,
-            };
-            items.push(Item {
-                path: path.join(name),
-                what,
-            });
-        }
-    }
-    Manifest::new(items)
-}
 
 /// A stored snapshot, of this workspace or another, as a side of a comparison.
 struct StoredSide {
@@ -321,7 +307,8 @@ impl Restorable for HashBackend {
         side: Side<'_, HashCapture>,
         path: &RelPath,
     ) -> Result<Option<Node>, StoreError> {
-        Ok(node_in(&Self::manifest_of_side(workspace, side)?, path))
+        let manifest = Self::manifest_of_side(workspace, side)?;
+        Ok(node_in(&manifest, path))
     }
 
     fn entries(
@@ -418,6 +405,7 @@ impl Backend for HashBackend {
         _patch: &mut dyn Write,
     ) -> Result<Diff, DiffError> {
         diff::check(from, to, options)?;
+        options.interrupt.check()?;
         let (before, after) = (
             StoredSide::of(workspace, &from.id)?,
             StoredSide::of(workspace, &to.id)?,
@@ -464,7 +452,7 @@ impl Backend for HashBackend {
     ) -> Result<Why, SnapshotError> {
         let rules = HashRules::new(options)?;
         let capture = self.capture_now(workspace, options, Publish::No)?;
-        let mut why = why_in_record(&capture.record, &capture.manifest, path);
+        let mut why = why_in_record(&capture.record, capture.manifest(), path);
         if !why.captured {
             why.rule = rules.excludes_in_tree(path, true);
         }
