@@ -109,6 +109,15 @@ impl Format {
         Ok((header.decode(&body)?, HEADER_BYTES as u64 + length))
     }
 
+    /// Whether `bytes` are a file as [`Format::encode`] makes them: its checksum holds. Whether it can
+    /// be decoded is not looked at.
+    pub(crate) fn is_whole(&self, bytes: &[u8]) -> bool {
+        let split = self.split_header(bytes);
+        split.is_ok_and(|(header, body)| {
+            header.body_bytes == body.len() as u64 && header.check(body).is_ok()
+        })
+    }
+
     /// The header that `bytes` begin with, and what follows it.
     fn split_header<'b>(&self, bytes: &'b [u8]) -> Result<(Header<'b>, &'b [u8]), Unusable> {
         let rest = bytes.strip_prefix(&self.magic).ok_or(Unusable::Damaged {
@@ -145,11 +154,19 @@ struct Header<'b> {
 
 impl Header<'_> {
     fn decode<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, Unusable> {
-        let damaged = |how| Unusable::Damaged { how };
-        if blake3::hash(body).as_bytes() != self.digest {
-            return Err(damaged("its checksum does not hold"));
+        self.check(body)?;
+        deserialize(body).ok_or(Unusable::Damaged {
+            how: "it cannot be decoded",
+        })
+    }
+
+    fn check(&self, body: &[u8]) -> Result<(), Unusable> {
+        match blake3::hash(body).as_bytes() == self.digest {
+            true => Ok(()),
+            false => Err(Unusable::Damaged {
+                how: "its checksum does not hold",
+            }),
         }
-        deserialize(body).ok_or_else(|| damaged("it cannot be decoded"))
     }
 }
 

@@ -1056,7 +1056,9 @@ mod tests {
         };
         let again = Store::open(&store.git_dir)?.expect("it is there");
         let mut out = Vec::new();
-        let among_many = Arc::new(again).blobs(vec![*id])?.write(&(*id).into(), &mut out);
+        let among_many = Arc::new(again)
+            .blobs(vec![*id])?
+            .write(&(*id).into(), &mut out);
         match (&alone, among_many) {
             (Ok(bytes), Ok(())) => assert_eq!(*bytes, out),
             (Err(_), Err(ContentError::Store(_))) => {}

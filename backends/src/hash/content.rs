@@ -1,5 +1,6 @@
 //! The content of hash snapshots, kept under its blake3.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -155,6 +156,30 @@ impl ContentStore {
     }
 }
 
+/// Where a thread reads to, kept between files: to make it anew costs as much as to hash a small one.
+struct Piece(Vec<u8>);
+
+thread_local! {
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+impl Piece {
+    /// All but a few files fit in one piece, and the rest is hashed at full speed.
+    const BYTES: usize = 128 * 1024;
+
+    fn take() -> Self {
+        let mut bytes = SPARE.take();
+        bytes.resize(Self::BYTES, 0);
+        Self(bytes)
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        SPARE.set(std::mem::take(&mut self.0));
+    }
+}
+
 /// Hashes what a walk reads, and keeps the content if that was asked for.
 pub(crate) struct HashSink<'a> {
     store: Option<&'a ContentStore>,
@@ -225,19 +250,24 @@ impl<'a> HashSink<'a> {
                 StagedFile::create(&store.directory, durable::STAGED_PREFIX).map_err(sink_error)?,
             ),
         };
+        let mut piece = Piece::take();
         let mut hasher = blake3::Hasher::new();
-        let mut piece = [0; 64 * 1024];
         let mut total = 0;
         loop {
-            let n = content.read(&mut piece).map_err(SinkError::Read)?;
+            // What is only hashed is not asked for an end: a file that grew has another `stat` after
+            // the last byte, and what is not kept cannot be kept too much.
+            if total == size && self.store.is_none() {
+                break;
+            }
+            let n = content.read(&mut piece.0).map_err(SinkError::Read)?;
             if n == 0 {
                 break;
             }
             total += n as u64;
-            hasher.update(&piece[..n]);
+            hasher.update(&piece.0[..n]);
             if let Some(staged) = &staged {
                 staged
-                    .write_at(&piece[..n], total - n as u64)
+                    .write_at(&piece.0[..n], total - n as u64)
                     .map_err(sink_error)?;
             }
         }

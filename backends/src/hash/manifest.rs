@@ -1,13 +1,19 @@
 //! The list of everything in a hash snapshot, and its digest.
 
+mod listing;
+
 use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
 use crate::backend::StoreError;
-use crate::codec::{Format, TooLong, Unusable};
+#[cfg(test)]
+use crate::codec::TooLong;
+use crate::codec::{Format, Unusable};
 use crate::path::RelPath;
 use crate::tree::{Change, ContentId, Entry, EntryKind};
+
+pub(crate) use listing::Listing;
 
 /// Everything that a hash snapshot captured, sorted by path bytes, each path once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +46,7 @@ impl Manifest {
     pub(crate) const MAX_FILE_BYTES: u64 = 4 << 30;
 
     /// Sorts `items`, which hold each path once.
+    #[cfg(test)]
     pub(crate) fn new(mut items: Vec<Item>) -> Self {
         items.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Self { items }
@@ -68,30 +75,11 @@ impl Manifest {
     /// Names the manifest by its content: the blake3 of every field with its length before it, so
     /// that no two manifests give the same bytes.
     pub(crate) fn digest(&self) -> blake3::Hash {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(b"stillframe manifest 1\n");
-        hasher.update(&(self.items.len() as u64).to_le_bytes());
+        let mut digest = Digest::new(self.items.len());
         for item in &self.items {
-            hasher.update(&(item.path.as_bytes().len() as u64).to_le_bytes());
-            hasher.update(item.path.as_bytes());
-            match item.what {
-                What::Directory => {
-                    hasher.update(b"d");
-                }
-                What::Content { kind, digest, size } => {
-                    let kind = match kind {
-                        EntryKind::File => b"f",
-                        EntryKind::Executable => b"x",
-                        EntryKind::Symlink => b"l",
-                    };
-                    hasher
-                        .update(kind)
-                        .update(&digest)
-                        .update(&size.to_le_bytes());
-                }
-            }
+            digest.add(item.path.as_bytes(), item.what);
         }
-        hasher.finalize()
+        digest.finish()
     }
 
     /// The paths at which files and links differ, sorted.
@@ -119,13 +107,19 @@ impl Manifest {
         }
     }
 
-    /// The bytes of the file that keeps the manifest; an error if they are more than
-    /// [`Manifest::MAX_FILE_BYTES`].
+    /// The bytes of the file that keeps the manifest, as [`Listing::encode`] gives them.
+    #[cfg(test)]
     pub(crate) fn encode(&self) -> Result<Vec<u8>, TooLong> {
         FORMAT.encode(self)
     }
 
-    /// Reads what [`Manifest::encode`] wrote; `what` names it in errors.
+    /// Whether `bytes` are what [`Listing::encode`] gave for some manifest, unharmed. Costs no more
+    /// than to hash them.
+    pub(crate) fn is_whole(bytes: &[u8]) -> bool {
+        FORMAT.is_whole(bytes)
+    }
+
+    /// Reads what [`Listing::encode`] gave; `what` names it in errors.
     ///
     /// The body is decoded only after its checksum holds, and it has to be in canonical order.
     pub(crate) fn decode(bytes: &[u8], what: &str) -> Result<Self, StoreError> {
@@ -142,6 +136,55 @@ impl Manifest {
             return Err(corrupt("its paths are not in order"));
         }
         Ok(manifest)
+    }
+}
+
+/// The digest of a manifest whose items come one by one.
+struct Digest {
+    hasher: blake3::Hasher,
+    /// What is not hashed yet: many small pieces cost several times as much as few large ones.
+    pending: Vec<u8>,
+}
+
+impl Digest {
+    /// How much is hashed at a time: enough for every lane of the processor.
+    const PIECE_BYTES: usize = 128 * 1024;
+
+    fn new(items: usize) -> Self {
+        let mut pending = Vec::with_capacity(Self::PIECE_BYTES + 4096);
+        pending.extend_from_slice(b"stillframe manifest 1\n");
+        pending.extend_from_slice(&(items as u64).to_le_bytes());
+        Self {
+            hasher: blake3::Hasher::new(),
+            pending,
+        }
+    }
+
+    fn add(&mut self, path: &[u8], what: What) {
+        let pending = &mut self.pending;
+        pending.extend_from_slice(&(path.len() as u64).to_le_bytes());
+        pending.extend_from_slice(path);
+        match what {
+            What::Directory => pending.push(b'd'),
+            What::Content { kind, digest, size } => {
+                pending.push(match kind {
+                    EntryKind::File => b'f',
+                    EntryKind::Executable => b'x',
+                    EntryKind::Symlink => b'l',
+                });
+                pending.extend_from_slice(&digest);
+                pending.extend_from_slice(&size.to_le_bytes());
+            }
+        }
+        if pending.len() >= Self::PIECE_BYTES {
+            self.hasher.update(pending);
+            pending.clear();
+        }
+    }
+
+    fn finish(mut self) -> blake3::Hash {
+        self.hasher.update(&self.pending);
+        self.hasher.finalize()
     }
 }
 

@@ -5,9 +5,10 @@ mod manifest;
 mod rules;
 mod store;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use crate::backend::{
@@ -21,7 +22,7 @@ use crate::error::PathError;
 use crate::git::ObjectId;
 use crate::git::rollback::FoundRepository;
 use crate::hash::content::HashSink;
-use crate::hash::manifest::{Item, Manifest, What};
+use crate::hash::manifest::{Item, Listing, Manifest};
 use crate::hash::rules::HashRules;
 use crate::hash::store::HashStore;
 use crate::path::RelPath;
@@ -51,8 +52,16 @@ pub(crate) struct HashBackend {
 /// What a capture found.
 pub(crate) struct HashCapture {
     record: Record,
-    manifest: Manifest,
+    /// Made when somebody asks for paths: most captures are only taken.
+    manifest: OnceLock<Manifest>,
     cache: Arc<StatCache>,
+}
+
+impl HashCapture {
+    fn manifest(&self) -> &Manifest {
+        let listed = || Listing::of(&self.cache.directories).to_manifest();
+        self.manifest.get_or_init(listed)
+    }
 }
 
 impl Captured for HashCapture {
@@ -130,13 +139,14 @@ impl HashBackend {
             has_kept: false,
         };
         let closing = base.close(scope, walked.delta, walked.omissions, false, outcome);
-        let manifest = manifest_of(closing.cache());
+        let cache = Arc::clone(closing.cache());
+        let listing = Listing::of(&cache.directories);
         let tally = closing.tally();
         let mut snapshot = Snapshot::new(
             options.id.clone(),
             BackendKind::Hash,
             workspace.disk_path().to_owned(),
-            manifest.digest().to_hex().to_string(),
+            listing.digest().to_hex().to_string(),
             options.label.clone(),
             options.captured_at,
         );
@@ -166,24 +176,27 @@ impl HashBackend {
         if publish == Publish::Yes {
             options.interrupt.check()?;
             sink.publish()?;
-            store.publish(&record, &manifest)?;
+            store.publish(&record, &listing)?;
+            drop(listing);
             closing.keep(workspace);
         }
         Ok(HashCapture {
             record,
-            manifest,
+            manifest: OnceLock::new(),
             cache,
         })
     }
 
-    fn manifest_of_side(
+    fn manifest_of_side<'c>(
         workspace: &Workspace,
-        side: Side<'_, HashCapture>,
-    ) -> Result<Manifest, StoreError> {
-        match side {
-            Side::Stored(record) => HashStore::of(workspace).manifest(&record.snapshot.reference),
-            Side::Now(capture) => Ok(capture.manifest.clone()),
-        }
+        side: Side<'c, HashCapture>,
+    ) -> Result<Cow<'c, Manifest>, StoreError> {
+        Ok(match side {
+            Side::Stored(record) => {
+                Cow::Owned(HashStore::of(workspace).manifest(&record.snapshot.reference)?)
+            }
+            Side::Now(capture) => Cow::Borrowed(capture.manifest()),
+        })
     }
 }
 
@@ -202,32 +215,6 @@ fn basis(options: &SnapshotOptions) -> Basis {
         rules: serde_json::to_vec(&rules).expect("rules are plain data"),
         rule_files: &[],
     }
-}
-
-fn manifest_of(cache: &StatCache) -> Manifest {
-    let mut items = Vec::new();
-    for (path, directory) in &cache.directories {
-        if !path.is_root() {
-            items.push(Item {
-                path: path.clone(),
-                what: What::Directory,
-            });
-        }
-        let entries = directory.entries.iter();
-        for (name, entry) in entries.filter(|(_, e)| e.is_captured()) {
-            let digest = content::digest(&entry.id).expect("this backend's ids are blake3");
-            let what = What::Content {
-                kind: entry.kind,
-                digest,
-                size: entry.stat.size,
-            };
-            items.push(Item {
-                path: path.join(name),
-                what,
-            });
-        }
-    }
-    Manifest::new(items)
 }
 
 /// A stored snapshot, of this workspace or another, as a side of a comparison.
@@ -456,6 +443,7 @@ impl Backend for HashBackend {
         _patch: &mut dyn Write,
     ) -> Result<Diff, DiffError> {
         diff::check(from, to, options)?;
+        options.interrupt.check()?;
         let (before, after) = (
             StoredSide::of(workspace, &from.id)?,
             StoredSide::of(workspace, &to.id)?,
@@ -502,7 +490,7 @@ impl Backend for HashBackend {
     ) -> Result<Why, SnapshotError> {
         let rules = HashRules::new(options)?;
         let capture = self.capture_now(workspace, options, Publish::No)?;
-        let mut why = why_in_record(&capture.record, &capture.manifest, path);
+        let mut why = why_in_record(&capture.record, capture.manifest(), path);
         if !why.captured {
             why.rule = rules.excludes_in_tree(path, true);
         }

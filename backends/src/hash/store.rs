@@ -11,7 +11,7 @@ use crate::backend::{Problem, StoreError};
 use crate::codec::TooLong;
 use crate::error::PathError;
 use crate::hash::content::{self, ContentStore};
-use crate::hash::manifest::Manifest;
+use crate::hash::manifest::{Listing, Manifest};
 use crate::record::{MAX_RECORD_BYTES, Record};
 use crate::restore::ContentError;
 use crate::snapshot::SnapshotId;
@@ -81,18 +81,27 @@ impl HashStore {
     }
 
     /// Makes a snapshot durable and visible; its content is there already.
-    pub(crate) fn publish(&self, record: &Record, manifest: &Manifest) -> Result<(), StoreError> {
-        let reference = &record.snapshot.reference;
-        // One of the same content may be there, and may be damaged.
-        if self.manifest(reference).is_err() {
-            let path = self.manifest_path(reference);
+    ///
+    /// Where there is a manifest of the same digest, and it is whole, it is not written again.
+    pub(crate) fn publish(
+        &self,
+        record: &Record,
+        manifest: &Listing<'_>,
+    ) -> Result<(), StoreError> {
+        let path = self.manifest_path(&record.snapshot.reference);
+        let read = || durable::read(&path, Manifest::MAX_FILE_BYTES);
+        let is_there = matches!(read(), Ok(Some(bytes)) if Manifest::is_whole(&bytes));
+        if !is_there {
             let bytes = manifest
                 .encode()
                 .map_err(|TooLong| io::Error::from(io::ErrorKind::FileTooLarge))
                 .map_err(PathError::at("write", &path))?;
             durable::replace(&path, &bytes)?;
             // Read back before anything names it.
-            self.manifest(reference)?;
+            if read()?.is_none_or(|found| found != bytes) {
+                let what = format!("manifest {}", record.snapshot.reference);
+                return Err(StoreError::corrupt(what, "it is not what was written"));
+            }
         }
         let text = serde_json::to_vec(record).expect("a record is plain data");
         let path = self.record_path(&record.snapshot.id);

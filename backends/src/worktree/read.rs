@@ -19,7 +19,7 @@ use crate::worktree::root::{self, Stat};
 /// snapshot is published.
 pub(crate) trait ContentSink: Sync {
     /// Takes a file of exactly `size` bytes. `None`: `content` had fewer or more, and nothing of
-    /// it was kept.
+    /// it was kept. A sink that keeps nothing need not look whether it had more.
     fn file(&self, size: u64, content: &mut dyn Content) -> Result<Option<ContentId>, SinkError>;
 
     /// Takes the text of a link.

@@ -1,6 +1,7 @@
 //! The facts of a snapshot: what it says, what it costs, and that nobody notices it.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
@@ -446,6 +447,24 @@ fn a_cache_that_is_damaged_or_gone_changes_nothing() {
         }
         fs::remove_file(&caches[0]).unwrap();
         assert!(taker.snapshot().same_content(&first));
+    }
+}
+
+#[test]
+fn a_manifest_is_written_once_and_again_only_where_it_is_damaged() {
+    let ground = Ground::repository();
+    let taker = ground.hash_taker("state");
+    let first = taker.snapshot();
+    let path = taker.workspace.store_path().join("hash/manifests");
+    let path = path.join(&first.reference);
+    let inode = || fs::metadata(&path).unwrap().ino();
+    let (written, bytes) = (inode(), fs::read(&path).unwrap());
+    assert!(taker.snapshot().same_content(&first));
+    assert_eq!(inode(), written, "the one that is there serves both");
+    for damaged in [&b""[..], &bytes[..bytes.len() - 1], b"sfmanif\n"] {
+        fs::write(&path, damaged).unwrap();
+        assert!(taker.snapshot().same_content(&first));
+        assert!(fs::read(&path).unwrap() == bytes, "it is whole again");
     }
 }
 
