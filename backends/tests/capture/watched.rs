@@ -438,7 +438,8 @@ fn a_watched_capture_looks_only_where_something_happened() {
         ground.write(format!("src/moved-{at}/file"), "changed where it is\n");
         let again = watched(taker);
         assert!(matches!(again.metadata.search, Search::Watched { .. }));
-        assert_eq!(again.metadata.files_hashed, 1);
+        // A file that was written in the tick in which it was read is read once more.
+        assert!((1..=2).contains(&again.metadata.files_hashed));
         assert!(again.same_content(&fresh(&ground, at)));
     }
 }
