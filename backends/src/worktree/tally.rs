@@ -221,3 +221,97 @@ impl Of {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::tree::ContentId;
+    use crate::worktree::stat_cache::{CachedEntry, EntryStat};
+
+    /// A file or link: its kind, its permission bits, and whether it is on disk.
+    type Leaf = (EntryKind, u32, bool);
+
+    fn directories(leaves: &BTreeMap<String, Leaf>, empty: &BTreeMap<String, u32>) -> Directories {
+        let mut found: HashMap<RelPath, CachedDirectory> = HashMap::new();
+        found.insert(RelPath::root(), CachedDirectory::default());
+        let mut enter = |path: &RelPath, mode: u32| {
+            let mut at = path.clone();
+            while let Some(above) = at.parent() {
+                let directory = found.entry(at.clone()).or_default();
+                directory.mode = mode;
+                let above_it = found.entry(above.clone()).or_default();
+                above_it.children.insert(at.name());
+                at = above;
+            }
+        };
+        let path = |text: &str| RelPath::new(text).expect("a path");
+        for (at, mode) in empty {
+            enter(&path(at), *mode);
+        }
+        for at in leaves.keys() {
+            let above = path(at).parent().expect("it is no workspace");
+            enter(&above, 0o755);
+        }
+        for (at, (kind, mode, is_there)) in leaves {
+            let at = path(at);
+            let above = at.parent().expect("it is no workspace");
+            let directory = found.get_mut(&above).expect("it was made");
+            let flags = Flags::default().set(Flags::ABSENT, !is_there);
+            let stat = EntryStat {
+                mode: *mode,
+                ..EntryStat::default()
+            };
+            let entry = CachedEntry {
+                kind: *kind,
+                id: ContentId::Sha1([1; 20]),
+                stat,
+                flags,
+            };
+            directory.entries.push(at.name(), entry);
+        }
+        let all = found.into_iter();
+        all.map(|(path, directory)| (path, Arc::new(directory)))
+            .collect()
+    }
+
+    fn any_directories() -> impl Strategy<Value = Directories> {
+        let kinds = prop_oneof![
+            Just(EntryKind::File),
+            Just(EntryKind::Executable),
+            Just(EntryKind::Symlink)
+        ];
+        let modes = || prop_oneof![Just(0o644_u32), Just(0o755), Just(0o600)];
+        let leaf = (kinds, modes(), any::<bool>());
+        let leaves = prop::collection::btree_map("[ab]{1,2}(/[ab]){0,2}/f[12]", leaf, 0..8);
+        let empty = prop::collection::btree_map("[ab]{1,2}(/[ab]){0,2}", modes(), 0..4);
+        (leaves, empty).prop_map(|(leaves, empty)| directories(&leaves, &empty))
+    }
+
+    proptest! {
+        #[test]
+        fn to_follow_a_difference_comes_to_the_same_as_to_count_anew(
+            before in any_directories(),
+            after in any_directories(),
+        ) {
+            let mut delta = Delta::default();
+            for (path, directory) in &after {
+                if before.get(path) != Some(directory) {
+                    delta.directories.insert(path.clone(), Arc::clone(directory));
+                }
+            }
+            let gone = before.keys().filter(|path| !after.contains_key(*path));
+            delta.removed.extend(gone.cloned());
+            let mut tally = Tally::of(&before);
+            tally.follow(&before, &delta);
+            prop_assert_eq!(tally, Tally::of(&after));
+            let mut directories = before.clone();
+            delta.apply(&mut directories);
+            prop_assert_eq!(directories, after);
+        }
+    }
+}
