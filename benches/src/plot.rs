@@ -102,7 +102,7 @@ pub fn lines(growths: &[Growth], title: &str, x_label: &str) -> String {
     let y = |value: f64| TOP + HEIGHT * (1.0 - up.share(value));
     let bottom = TOP + HEIGHT;
     let height = (bottom + 60.0).max(TOP + 20.0 * growths.len() as f64 + 20.0);
-    let mut svg = opening(980.0, height, title);
+    let mut svg = opening(1040.0, height, title);
     for (value, label) in across.decades() {
         let at = x(value);
         let _ = writeln!(

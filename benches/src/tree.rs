@@ -85,8 +85,8 @@ pub fn standing(directory: &Path, options: TreeOptions) -> io::Result<Tree> {
     if !git(&tree.path, &["status", "--porcelain"])?.is_empty() {
         git(&tree.path, &["reset", "-q", "--hard"])?;
         git(&tree.path, &["clean", "-q", "-f", "-d"])?;
+        tree.settle()?;
     }
-    tree.settle()?;
     Ok(tree)
 }
 
@@ -216,7 +216,7 @@ fn wait_for_another_tick(path: &Path) -> io::Result<()> {
     fs::write(&probe, b"")?;
     let first = fs::metadata(&probe)?;
     // git compares whole seconds where it was built without nanoseconds.
-    while fs::metadata(&probe)?.mtime() <= first.mtime() + 1 {
+    while fs::metadata(&probe)?.mtime() <= first.mtime() {
         fs::write(&probe, b"")?;
         std::thread::yield_now();
     }

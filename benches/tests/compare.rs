@@ -21,10 +21,15 @@ fn compare(trees: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The rows of a table with this case and this beginning of a subject.
+/// The rows with this case and this beginning of a subject in the table of times of the first
+/// repository, which is the one like source trees.
 fn rows<'t>(text: &'t str, case: &str, subject: &str) -> Vec<&'t str> {
     let start = format!("| {case} | {subject}");
-    text.lines().filter(|l| l.starts_with(&start)).collect()
+    let table = text
+        .lines()
+        .skip_while(|l| !l.starts_with("| Case | Subject | Median"));
+    let table = table.take_while(|l| l.starts_with('|'));
+    table.filter(|l| l.starts_with(&start)).collect()
 }
 
 #[test]
