@@ -1,144 +1,113 @@
-//! Capture, diff and restore beside git doing the same, at 10,000 and 100,000 files.
+//! Capture, diff and restore, in seconds: to see whether a change made something slower. What others
+//! take for the same is what the program `compare` measures.
+//!
+//! `STILLFRAME_BENCH_FILES` is the number of files, 10,000 by default.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use stillframe_benches::{GitPeer, Stillframe, TreeOptions, generate, mutate};
-
-fn sizes() -> Vec<usize> {
-    match std::env::var("STILLFRAME_BENCH_FILES") {
-        Ok(text) => text
-            .split(',')
-            .map(|n| n.parse().expect("a number of files"))
-            .collect(),
-        Err(_) => vec![10_000, 100_000],
-    }
-}
+use criterion::{Criterion, criterion_group, criterion_main};
+use stillframe_backends::{Search, Strategy};
+use stillframe_benches::{Changes, Stillframe, Tree, TreeOptions, generate, mutate};
 
 fn snapshot(criterion: &mut Criterion) {
-    for files in sizes() {
-        let home = tempfile::tempdir().expect("a directory");
-        let tree = generate(&home.path().join("tree"), TreeOptions::new(files)).expect("made");
-        let git = GitPeer::new(&tree.path, home.path());
-        let mut group = criterion.benchmark_group(format!("{files} files"));
-        group
-            .sample_size(10)
-            .measurement_time(Duration::from_secs(5));
+    let files = std::env::var("STILLFRAME_BENCH_FILES").map_or(10_000, |text| {
+        text.parse().expect("STILLFRAME_BENCH_FILES is a number")
+    });
+    let home = tempfile::tempdir().expect("a directory");
+    let tree = generate(&home.path().join("tree"), TreeOptions::new(files)).expect("made");
+    let state = |name: &str| home.path().join(name);
+    let mut group = criterion.benchmark_group(format!("{files} files"));
+    group
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2));
 
-        group.bench_function(BenchmarkId::new("first capture", "stillframe"), |bencher| {
+    for (name, strategy) in [
+        ("first capture", Strategy::Auto),
+        ("hash backend, first scan", Strategy::Hash),
+    ] {
+        group.bench_function(name, |bencher| {
             bencher.iter_custom(|times| {
-                let mut total = Duration::ZERO;
-                for _ in 0..times {
+                sum(times, |_| {
                     let state = tempfile::tempdir_in(home.path()).expect("a directory");
-                    let started = Instant::now();
-                    black_box(Stillframe::open(&tree.path, &state.path().join("s")).snapshot());
-                    total += started.elapsed();
-                }
-                total
+                    timed(|| {
+                        Stillframe::open_with(&tree.path, &state.path().join("s"), strategy)
+                            .snapshot()
+                    })
+                })
             });
         });
-        group.bench_function(BenchmarkId::new("first capture", "git status"), |bencher| {
-            bencher.iter(|| git.status());
-        });
-        group.bench_function(
-            BenchmarkId::new("first capture", "git, common way"),
-            |bencher| {
-                bencher.iter(|| black_box(git.tree_common_way()));
-            },
-        );
+    }
 
-        let mut stillframe = Stillframe::open(&tree.path, &home.path().join("state"));
-        let clean = stillframe.snapshot();
-        let clean_tree = git.tree_persistent_index();
-        group.bench_function(BenchmarkId::new("unchanged", "stillframe"), |bencher| {
+    let hash = Stillframe::open_with(&tree.path, &state("hash"), Strategy::Hash);
+    hash.snapshot();
+    group.bench_function("hash backend, unchanged", |bencher| {
+        bencher.iter(|| black_box(hash.snapshot()));
+    });
+    drop(hash);
+
+    let mut walking = Stillframe::open(&tree.path, &state("walking"));
+    let watching = Stillframe::open(&tree.path, &state("watching")).watching();
+    watching.snapshot();
+    let mut nonce = 0;
+    for (name, stillframe) in [("walking", &walking), ("watched", &watching)] {
+        stillframe.snapshot();
+        group.bench_function(format!("unchanged, {name}"), |bencher| {
             bencher.iter(|| black_box(stillframe.snapshot()));
         });
-        group.bench_function(
-            BenchmarkId::new("unchanged", "git, persistent index"),
-            |bencher| {
-                bencher.iter(|| black_box(git.tree_persistent_index()));
-            },
-        );
-
-        let mut nonce = 0;
-        group.bench_function(BenchmarkId::new("170 changes", "stillframe"), |bencher| {
+        group.bench_function(format!("170 changes, {name}"), |bencher| {
             bencher.iter_custom(|times| {
-                let mut total = Duration::ZERO;
-                for _ in 0..times {
+                sum(times, |_| {
                     nonce += 1;
-                    let mutation = mutate(&tree, nonce).expect("mutated");
-                    let started = Instant::now();
-                    black_box(stillframe.snapshot());
-                    total += started.elapsed();
-                    mutation.revert().expect("reverted");
-                    stillframe.snapshot();
-                }
-                total
+                    after_changes(&tree, nonce, stillframe)
+                })
             });
         });
-        group.bench_function(
-            BenchmarkId::new("170 changes", "git, persistent index"),
-            |bencher| {
-                bencher.iter_custom(|times| {
-                    let mut total = Duration::ZERO;
-                    for _ in 0..times {
-                        nonce += 1;
-                        let mutation = mutate(&tree, nonce).expect("mutated");
-                        let started = Instant::now();
-                        black_box(git.tree_persistent_index());
-                        total += started.elapsed();
-                        mutation.revert().expect("reverted");
-                        git.tree_persistent_index();
-                    }
-                    total
-                });
-            },
-        );
-
-        nonce += 1;
-        let mutation = mutate(&tree, nonce).expect("mutated");
-        let changed = stillframe.snapshot();
-        let changed_tree = git.tree_persistent_index();
-        group.bench_function(
-            BenchmarkId::new("diff with patch", "stillframe"),
-            |bencher| {
-                bencher.iter(|| black_box(stillframe.diff(&clean, &changed)));
-            },
-        );
-        group.bench_function(
-            BenchmarkId::new("diff with patch", "git diff-tree"),
-            |bencher| {
-                bencher.iter(|| git.diff(&clean_tree, &changed_tree));
-            },
-        );
-        group.bench_function(BenchmarkId::new("restore", "stillframe"), |bencher| {
-            bencher.iter_custom(|times| {
-                let mut total = Duration::ZERO;
-                for _ in 0..times {
-                    let started = Instant::now();
-                    black_box(stillframe.restore(&clean));
-                    total += started.elapsed();
-                    stillframe.restore(&changed);
-                }
-                total
-            });
-        });
-        group.bench_function(BenchmarkId::new("restore", "git read-tree"), |bencher| {
-            bencher.iter_custom(|times| {
-                let mut total = Duration::ZERO;
-                for _ in 0..times {
-                    let started = Instant::now();
-                    git.restore(&clean_tree);
-                    total += started.elapsed();
-                    git.restore(&changed_tree);
-                }
-                total
-            });
-        });
-        group.finish();
-        drop(mutation);
     }
+    let search = watching.snapshot().metadata.search;
+    assert!(
+        matches!(search, Search::Watched { .. }),
+        "what is called watched was: {search:?}"
+    );
+    drop(watching);
+
+    let clean = walking.snapshot();
+    let mutation = mutate(&tree, nonce + 1, Changes::RUN).expect("mutated");
+    let changed = walking.snapshot();
+    group.bench_function("diff with patch, 170 changes", |bencher| {
+        bencher.iter(|| black_box(walking.diff(&clean, &changed)));
+    });
+    group.bench_function("restore, 170 changes", |bencher| {
+        bencher.iter_custom(|times| {
+            sum(times, |_| {
+                let time = timed(|| walking.restore(&clean));
+                walking.restore(&changed);
+                time
+            })
+        });
+    });
+    group.finish();
+    drop(mutation);
+}
+
+fn sum(times: u64, measured: impl FnMut(u64) -> Duration) -> Duration {
+    (0..times).map(measured).sum()
+}
+
+fn timed<T>(work: impl FnOnce() -> T) -> Duration {
+    let started = Instant::now();
+    black_box(work());
+    started.elapsed()
+}
+
+/// The time of a capture after the edits of a run, which are taken back.
+fn after_changes(tree: &Tree, nonce: u64, stillframe: &Stillframe) -> Duration {
+    let mutation = mutate(tree, nonce, Changes::RUN).expect("mutated");
+    let time = timed(|| stillframe.snapshot());
+    mutation.revert().expect("reverted");
+    stillframe.snapshot();
+    time
 }
 
 criterion_group!(benches, snapshot);

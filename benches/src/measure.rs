@@ -1,23 +1,47 @@
-//! Times of subjects that take turns, and what a process used.
+//! Times of subjects that take turns.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// What was measured: the times of each subject in each case, in the order in which they came first.
 #[derive(Debug, Default)]
 pub struct Times {
-    samples: BTreeMap<(usize, usize), Vec<Duration>>,
+    rows: BTreeMap<(usize, usize), Samples>,
     cases: Vec<String>,
     subjects: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct Samples {
+    times: Vec<Duration>,
+    work: Option<Work>,
+    absent: Option<String>,
+}
+
+/// What a capture did, by its own account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// Files and links whose content it read and hashed.
+    pub files_hashed: u64,
+    /// Bytes of content that it read.
+    pub bytes_read: u64,
+}
+
+/// What there is to say of a subject in a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row<'a> {
+    /// Who did the work.
+    pub subject: &'a str,
+    /// How long it took; `Err` says why it was not measured.
+    pub result: Result<Summary, &'a str>,
+    /// What it did the last time; `None`: it does not tell.
+    pub work: Option<Work>,
 }
 
 /// Several times of one subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Half of the times are shorter.
+    /// Half of the times are shorter: the one in the middle, or the mean of the two.
     pub median: Duration,
     /// The shortest.
     pub least: Duration,
@@ -36,11 +60,25 @@ impl Times {
 
     /// Adds a time that was measured elsewhere.
     pub fn add(&mut self, case: &str, subject: &str, time: Duration) {
+        self.samples(case, subject).times.push(time);
+    }
+
+    /// Says what the subject did.
+    pub fn did(&mut self, case: &str, subject: &str, work: Work) {
+        self.samples(case, subject).work = Some(work);
+    }
+
+    /// Says why a subject has no figure in a case, even if there are times.
+    pub fn absent(&mut self, case: &str, subject: &str, why: &str) {
+        self.samples(case, subject).absent = Some(why.to_owned());
+    }
+
+    fn samples(&mut self, case: &str, subject: &str) -> &mut Samples {
         let key = (
             place(&mut self.cases, case),
             place(&mut self.subjects, subject),
         );
-        self.samples.entry(key).or_default().push(time);
+        self.rows.entry(key).or_default()
     }
 
     /// The cases, in the order in which they came.
@@ -48,15 +86,28 @@ impl Times {
         &self.cases
     }
 
-    /// The subjects of a case with their times, in the order in which the subjects came.
-    pub fn of_case(&self, case: &str) -> Vec<(&str, Summary)> {
+    /// The subjects of a case, in the order in which the subjects came.
+    pub fn of_case(&self, case: &str) -> Vec<Row<'_>> {
         let Some(case) = self.cases.iter().position(|c| c == case) else {
             return Vec::new();
         };
-        let samples = self.samples.range((case, 0)..(case + 1, 0));
-        samples
-            .filter_map(|((_, subject), times)| Some((&*self.subjects[*subject], summary(times)?)))
-            .collect()
+        let rows = self.rows.range((case, 0)..(case + 1, 0));
+        rows.map(|((_, subject), samples)| Row {
+            subject: &self.subjects[*subject],
+            result: match &samples.absent {
+                Some(why) => Err(why.as_str()),
+                None => summary(&samples.times).ok_or("not measured"),
+            },
+            work: samples.work,
+        })
+        .collect()
+    }
+
+    /// The median of a subject in a case, if it was measured.
+    pub fn median(&self, case: &str, subject: &str) -> Option<Duration> {
+        let rows = self.of_case(case);
+        let row = rows.iter().find(|row| row.subject == subject)?;
+        row.result.ok().map(|summary| summary.median)
     }
 }
 
@@ -70,105 +121,58 @@ fn place(names: &mut Vec<String>, name: &str) -> usize {
 fn summary(times: &[Duration]) -> Option<Summary> {
     let mut times = times.to_vec();
     times.sort_unstable();
+    let upper = *times.get(times.len() / 2)?;
+    let lower = times[(times.len() - 1) / 2];
     Some(Summary {
-        median: *times.get(times.len() / 2)?,
+        median: (lower + upper) / 2,
         least: *times.first()?,
         most: *times.last()?,
     })
-}
-
-/// What a process and its children used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// The most memory that any of them held at a time, in KiB.
-    pub peak_kib: u64,
-    /// How many system calls they made; `None` without a tracer.
-    pub system_calls: Option<u64>,
-}
-
-/// The argument with which a program that measures runs another and tells its peak memory: see
-/// [`tell_peak`].
-pub const TELL_PEAK: &str = "--tell-peak";
-
-/// Runs a program and prints the most memory that it or a child of it held, in KiB: in a process of
-/// its own, since the kernel keeps one figure for all children that a process ever had.
-pub fn tell_peak(program: &[String]) -> io::Result<()> {
-    let (name, arguments) = program.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-    let status = Command::new(name)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .status()?;
-    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN)?;
-    println!("{}", usage.max_rss());
-    if status.success() {
-        return Ok(());
-    }
-    Err(io::Error::other(format!("{name} ended with {status}")))
-}
-
-/// Measures what `command` uses. `self_program` must answer to [`TELL_PEAK`].
-pub fn usage(self_program: &Path, command: &[String], scratch: &Path) -> io::Result<Usage> {
-    let output = Command::new(self_program)
-        .arg(TELL_PEAK)
-        .args(command)
-        .stderr(Stdio::inherit())
-        .output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let peak_kib = text.trim().parse().map_err(io::Error::other)?;
-    let counts = scratch.join("system-calls");
-    let traced = Command::new("strace")
-        .args(["-f", "-c", "-o"])
-        .arg(&counts)
-        .args(command)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    let system_calls = match traced {
-        Ok(status) if status.success() => total_calls(&std::fs::read_to_string(&counts)?),
-        _ => None,
-    };
-    Ok(Usage {
-        peak_kib,
-        system_calls,
-    })
-}
-
-/// The number of calls in the last line of a table of strace's.
-fn total_calls(table: &str) -> Option<u64> {
-    let total = table.lines().rfind(|line| line.ends_with("total"))?;
-    // Share, seconds, microseconds for each call, calls, and errors if there were any.
-    total.split_whitespace().nth(3)?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
     #[test]
     fn subjects_keep_their_order_and_their_medians() {
         let mut times = Times::default();
-        for (subject, ms) in [("b", 5), ("a", 1), ("b", 3), ("b", 9)] {
-            times.add("case", subject, Duration::from_millis(ms));
+        for (subject, time) in [("b", 5), ("a", 1), ("b", 3), ("b", 9)] {
+            times.add("case", subject, ms(time));
         }
         times.add("other", "a", Duration::ZERO);
         let of_case = times.of_case("case");
-        let names: Vec<&str> = of_case.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = of_case.iter().map(|row| row.subject).collect();
         assert_eq!(names, ["b", "a"]);
-        assert_eq!(of_case[0].1.median, Duration::from_millis(5));
-        assert_eq!(of_case[0].1.most, Duration::from_millis(9));
+        let (median, least, most) = (ms(5), ms(3), ms(9));
+        let expected = Summary {
+            median,
+            least,
+            most,
+        };
+        assert_eq!(of_case[0].result, Ok(expected));
         assert_eq!(times.cases(), ["case", "other"]);
     }
 
     #[test]
-    fn the_total_of_a_trace_is_its_calls() {
-        let table = "% time     seconds  usecs/call     calls    errors syscall\n\
-                     ------ ----------- ----------- --------- --------- ----------------\n\
-                     100.00    0.001234           1       100         3 newfstatat\n\
-                     ------ ----------- ----------- --------- --------- ----------------\n\
-                     100.00    0.001234           2       456         3 total\n";
-        assert_eq!(total_calls(table), Some(456));
-        assert_eq!(total_calls(""), None);
+    fn the_median_of_an_even_number_of_times_is_between_the_two_in_the_middle() {
+        let mut times = Times::default();
+        for time in [40, 10, 1000, 20] {
+            times.add("case", "a", ms(time));
+        }
+        assert_eq!(times.median("case", "a"), Some(ms(30)));
+        assert_eq!(times.median("case", "b"), None);
+    }
+
+    #[test]
+    fn who_is_absent_is_a_row_with_the_reason() {
+        let mut times = Times::default();
+        times.add("case", "jj", ms(1));
+        times.absent("case", "jj", "not installed");
+        assert_eq!(times.of_case("case")[0].result, Err("not installed"));
     }
 }

@@ -1,17 +1,31 @@
 //! Repositories to measure on, the same every time for the same arguments.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::git::git;
 use crate::random::Random;
+
+/// How files are spread over directories.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Shape {
+    /// Thirty a directory, up to ten levels deep, of sizes as in source trees.
+    #[default]
+    Mixed,
+    /// One a directory, of a hundred bytes.
+    TinyDirectories,
+    /// All in one directory, of a hundred bytes.
+    OneDirectory,
+}
 
 /// What a generated repository is like.
 #[derive(Clone, Copy, Debug)]
 pub struct TreeOptions {
+    /// How the files are spread. Default: [`Shape::Mixed`].
+    pub shape: Shape,
     /// Tracked files, ignore files left out.
     pub files: usize,
     /// Ignored files, as a percentage of `files`. Default: 5.
@@ -24,6 +38,7 @@ impl TreeOptions {
     /// A repository of `files` files.
     pub fn new(files: usize) -> Self {
         Self {
+            shape: Shape::Mixed,
             files,
             ignored_percent: 5,
             seed: 1,
@@ -43,6 +58,48 @@ pub struct Tree {
 /// How many files a directory holds on average, as source trees have them.
 const FILES_PER_DIRECTORY: usize = 30;
 
+/// The repository of these options below `directory`, which is made the first time, and made clean
+/// again later: writing many files anew is slow, and slower where as many were deleted just before.
+pub fn standing(directory: &Path, options: TreeOptions) -> io::Result<Tree> {
+    let TreeOptions {
+        shape,
+        files,
+        ignored_percent,
+        seed,
+    } = options;
+    let home = directory.join(format!("{shape:?}-{files}-{ignored_percent}-{seed}"));
+    let names = home.join("files");
+    if !home.exists() {
+        let unfinished = home.with_extension("unfinished");
+        let _ = fs::remove_dir_all(&unfinished);
+        fs::create_dir_all(&unfinished)?;
+        let tree = generate(&unfinished.join("tree"), options)?;
+        let lines: Vec<&str> = tree.files.iter().filter_map(|f| f.to_str()).collect();
+        fs::write(unfinished.join("files"), lines.join("\n"))?;
+        fs::rename(&unfinished, &home)?;
+    }
+    let tree = Tree {
+        path: home.join("tree"),
+        files: fs::read_to_string(names)?.lines().map(Into::into).collect(),
+    };
+    if !git(&tree.path, &["status", "--porcelain"])?.is_empty() {
+        git(&tree.path, &["reset", "-q", "--hard"])?;
+        git(&tree.path, &["clean", "-q", "-f", "-d"])?;
+        tree.settle()?;
+    }
+    Ok(tree)
+}
+
+impl Tree {
+    /// Makes the index of the repository fresh, so that nothing has to be read to know that a file
+    /// is as it was committed: what a clean repository is.
+    pub fn settle(&self) -> io::Result<()> {
+        wait_for_another_tick(&self.path)?;
+        git(&self.path, &["update-index", "-q", "--refresh"])?;
+        Ok(())
+    }
+}
+
 /// Makes a repository at `path`, which does not exist yet.
 ///
 /// Sizes follow a log-normal distribution around 4 KB, with a few files of up to a megabyte; the
@@ -51,11 +108,12 @@ pub fn generate(path: &Path, options: TreeOptions) -> io::Result<Tree> {
     let mut random = Random::new(options.seed);
     let words: Vec<String> = (0..4000).map(|_| word(&mut random)).collect();
     let pool = text(&mut random, &words, 4 << 20);
-    let directories = directories(
-        &mut random,
-        &words,
-        options.files.div_ceil(FILES_PER_DIRECTORY),
-    );
+    let count = match options.shape {
+        Shape::Mixed => options.files.div_ceil(FILES_PER_DIRECTORY),
+        Shape::TinyDirectories => options.files,
+        Shape::OneDirectory => 1,
+    };
+    let directories = directories(&mut random, &words, count);
 
     fs::create_dir_all(path)?;
     git(path, &["init", "-q", "-b", "main"])?;
@@ -96,9 +154,15 @@ pub fn generate(path: &Path, options: TreeOptions) -> io::Result<Tree> {
     for number in 0..options.files {
         let stem = random.pick(&words).clone();
         let extension = random.pick(&extensions);
-        let name = directories[random.below(directories.len())]
-            .join(format!("{stem}_{number}.{extension}"));
-        let content = content(&mut random, &name, &pool);
+        let directory = match options.shape {
+            Shape::TinyDirectories => &directories[number],
+            _ => &directories[random.below(directories.len())],
+        };
+        let name = directory.join(format!("{stem}_{number}.{extension}"));
+        let content = match options.shape {
+            Shape::Mixed => content(&mut random, &name, &pool),
+            _ => format!("// {number:0>97}\n").into_bytes(),
+        };
         let disk_path = path.join(&name);
         let kind = random.below(1000);
         if kind < 3 {
@@ -135,90 +199,13 @@ pub fn generate(path: &Path, options: TreeOptions) -> io::Result<Tree> {
         fs::create_dir_all(&directory)?;
         fs::write(directory.join(format!("f{number}.js")), &pool[..1000])?;
     }
-    wait_for_another_tick(path)?;
     git(path, &["reset", "-q", "--mixed", "HEAD"])?;
-    git(path, &["update-index", "-q", "--refresh"])?;
-    Ok(Tree {
+    let tree = Tree {
         path: path.to_owned(),
         files,
-    })
-}
-
-/// The edits of one run of an agent: 100 files modified, 50 made, 20 deleted, or fewer in a small
-/// tree. The same paths every time; `nonce` makes the content new.
-pub fn mutate(tree: &Tree, nonce: u64) -> io::Result<Mutation> {
-    mutate_by(tree, nonce, 100, 50, 20)
-}
-
-/// As [`mutate`], with numbers of its own.
-pub fn mutate_by(
-    tree: &Tree,
-    nonce: u64,
-    modified: usize,
-    added: usize,
-    deleted: usize,
-) -> io::Result<Mutation> {
-    let mut random = Random::new(7);
-    let mut picked = BTreeSet::new();
-    let wanted = (modified + deleted).min(tree.files.len());
-    while picked.len() < wanted {
-        picked.insert(random.below(tree.files.len()));
-    }
-    let mut mutation = Mutation::default();
-    for (place, file) in picked.iter().map(|at| &tree.files[*at]).enumerate() {
-        let disk_path = tree.path.join(file);
-        mutation.saved.push((
-            disk_path.clone(),
-            fs::read(&disk_path)?,
-            fs::metadata(&disk_path)?.permissions(),
-        ));
-        if place % (modified + deleted) < deleted {
-            fs::remove_file(&disk_path)?;
-        } else {
-            let mut content = fs::read(&disk_path)?;
-            let middle = content
-                .iter()
-                .skip(content.len() / 2)
-                .position(|b| *b == b'\n');
-            let at = middle.map_or(0, |n| content.len() / 2 + n + 1);
-            content.splice(at..at, format!("// edit {nonce}\n").into_bytes());
-            fs::write(&disk_path, content)?;
-        }
-    }
-    for number in 0..added {
-        let beside = &tree.files[random.below(tree.files.len())];
-        let disk_path = tree
-            .path
-            .join(beside)
-            .with_file_name(format!("new_{number}.rs"));
-        fs::write(&disk_path, format!("// new {nonce}\n").repeat(200))?;
-        mutation.made.push(disk_path);
-    }
-    Ok(mutation)
-}
-
-/// What a mutation changed, so that it can be taken back.
-#[derive(Debug, Default)]
-pub struct Mutation {
-    saved: Vec<(PathBuf, Vec<u8>, fs::Permissions)>,
-    made: Vec<PathBuf>,
-}
-
-impl Mutation {
-    /// Puts every file back. Times are new, as after any edit.
-    pub fn revert(self) -> io::Result<()> {
-        for path in self.made {
-            match fs::remove_file(&path) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                _ => {}
-            }
-        }
-        for (path, content, permissions) in self.saved {
-            fs::write(&path, content)?;
-            fs::set_permissions(&path, permissions)?;
-        }
-        Ok(())
-    }
+    };
+    tree.settle()?;
+    Ok(tree)
 }
 
 /// Waits until a file made now is younger than every file made before: until then git would have
@@ -229,26 +216,11 @@ fn wait_for_another_tick(path: &Path) -> io::Result<()> {
     fs::write(&probe, b"")?;
     let first = fs::metadata(&probe)?;
     // git compares whole seconds where it was built without nanoseconds.
-    while fs::metadata(&probe)?.mtime() <= first.mtime() + 1 {
+    while fs::metadata(&probe)?.mtime() <= first.mtime() {
         fs::write(&probe, b"")?;
         std::thread::yield_now();
     }
     fs::remove_file(&probe)
-}
-
-/// Runs git in `path` with no configuration but the repository's own; answers with its output.
-pub fn git(path: &Path, arguments: &[&str]) -> io::Result<Vec<u8>> {
-    let output = Command::new("git")
-        .args(arguments)
-        .current_dir(path)
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .output()?;
-    if !output.status.success() {
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(io::Error::other(format!("git {arguments:?}: {message}")));
-    }
-    Ok(output.stdout)
 }
 
 fn word(random: &mut Random) -> String {
@@ -317,20 +289,26 @@ mod tests {
     }
 
     #[test]
-    fn a_mutation_that_is_reverted_leaves_the_content_as_it_was() {
+    fn a_repository_of_each_shape_is_clean_and_stands_for_the_next_time() {
         let home = tempfile::tempdir().expect("a directory");
-        let tree = generate(&home.path().join("r"), TreeOptions::new(300)).expect("made");
-        let mutation = mutate(&tree, 1).expect("mutated");
-        let status = git(&tree.path, &["status", "--porcelain", "-uall"]).expect("a status");
-        let lines = |kind: &str| {
-            String::from_utf8_lossy(&status)
-                .lines()
-                .filter(|l| l.starts_with(kind))
-                .count()
-        };
-        assert_eq!((lines(" M"), lines("??"), lines(" D")), (100, 50, 20));
-        mutation.revert().expect("reverted");
-        let status = git(&tree.path, &["status", "--porcelain"]).expect("a status");
-        assert_eq!(String::from_utf8_lossy(&status), "");
+        for shape in [Shape::Mixed, Shape::TinyDirectories, Shape::OneDirectory] {
+            let options = TreeOptions {
+                shape,
+                ..TreeOptions::new(100)
+            };
+            let tree = standing(home.path(), options).expect("made");
+            let tracked = git(&tree.path, &["ls-files", "*_*"]).expect("listed");
+            let tracked = String::from_utf8_lossy(&tracked).lines().count();
+            assert!(
+                tracked >= tree.files.len() && tree.files.len() > 90,
+                "{shape:?}"
+            );
+            fs::write(tree.path.join("left.over"), "x").expect("written");
+            fs::remove_file(tree.path.join(&tree.files[0])).expect("removed");
+            let again = standing(home.path(), options).expect("found");
+            assert_eq!(again.files, tree.files);
+            let status = git(&again.path, &["status", "--porcelain"]).expect("a status");
+            assert_eq!(String::from_utf8_lossy(&status), "");
+        }
     }
 }

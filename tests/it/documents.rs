@@ -34,8 +34,8 @@ fn read(path: &Path) -> String {
 fn documents() -> Vec<Document> {
     let root = repository();
     let mut documents = Vec::new();
-    for directory in [root.clone(), root.join("docs"), root.join("docs/adr")] {
-        for entry in fs::read_dir(directory).unwrap() {
+    for directory in ["", "docs", "docs/adr", "docs/benchmarks"] {
+        for entry in fs::read_dir(root.join(directory)).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|e| e == "md") {
                 let text = read(&path);
