@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
@@ -24,7 +24,7 @@ use crate::coverage::{Omission, OmissionReason};
 use crate::error::PathError;
 use crate::path::RelPath;
 use crate::search::WalkReason;
-use crate::tree::{ContentId, Entry};
+use crate::tree::{ContentId, Entry, EntryKind};
 use crate::worktree::area;
 use crate::worktree::faults::Seam;
 use crate::worktree::memory::Scope;
@@ -96,6 +96,12 @@ pub(crate) trait Rules: Sync {
 pub(crate) enum Verdict {
     Capture,
     Omit(OmissionReason),
+}
+
+/// The threads that can run at once. To ask for it takes longer than to look at a few files.
+fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// Lists an open directory.
@@ -263,6 +269,9 @@ fn walk<R: Rules>(
         for path in &delta.removed {
             watch.forget(path);
         }
+        if options.only.is_none() {
+            look_at_held(watch, &delta, options.cache);
+        }
     }
     Ok(Walked {
         delta,
@@ -274,6 +283,22 @@ fn walk<R: Rules>(
         bytes_read: walker.bytes_read.into_inner(),
         has_new_link: walker.has_new_link.into_inner(),
     })
+}
+
+/// Has the files looked at always that something held when the journal began.
+fn look_at_held(watch: &Watch, delta: &Delta, cache: &StatCache) {
+    let held = watch.held_inodes();
+    if held.is_empty() {
+        return;
+    }
+    for (path, directory) in delta.iter(&cache.directories) {
+        for (name, entry) in directory.entries.iter() {
+            let inode = entry.stat.inode;
+            if entry.kind != EntryKind::Symlink && held.contains(&inode) {
+                watch.always_look_at(path, name);
+            }
+        }
+    }
 }
 
 /// Of several for one path the first counts.
@@ -453,8 +478,12 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 impl<R: Rules> Walker<'_, R> {
     /// Reads all directories, with the help of other threads as soon as there is enough to do.
     fn run(&self) -> Found {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = cores.max(MIN_THREADS);
+        let cores = cores();
+        let threads = match self.options.only {
+            // What has just been written waits for no disk.
+            Some(_) => cores,
+            None => cores.max(MIN_THREADS),
+        };
         let seam = Seam::of_this_thread();
         let work = || {
             seam.enter();
@@ -575,8 +604,11 @@ impl<R: Rules> Walker<'_, R> {
         fd: &OwnedFd,
         found: &mut Found,
     ) -> Result<Option<Read<R::Scope>>, SnapshotError> {
-        if let Some(watch) = self.options.watch {
-            // Before anything is looked at, so that no change falls between the look and the watch.
+        if let Some(watch) = self.options.watch
+            && matches!(job.extent, Extent::Whole)
+        {
+            // Before anything is looked at, so that no change falls between the look and the watch. One
+            // that is looked at in part is watched; if another has taken its place that is told.
             watch.add(&job.path, fd.as_fd());
         }
         let cached = self.options.cache.directories.get(&job.path);
@@ -840,7 +872,8 @@ impl<R: Rules> Walker<'_, R> {
         }
         if let Some(watch) = self.options.watch
             && !is_link
-            && (stat.links > 1 || watch.is_held(stat.inode))
+            // A walk that looks everywhere asks once for all, at its end.
+            && (stat.links > 1 || (self.options.only.is_some() && watch.is_held(stat.inode)))
             && watch.always_look_at(&visit.job.path, visit.name)
             && stat.links > 1
         {

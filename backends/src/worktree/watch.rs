@@ -6,11 +6,13 @@
 //! has a hole, and everything is looked at. docs/guide.md names what is left.
 
 mod holders;
+mod holds;
 mod journal;
 mod mounts;
 mod names;
+mod scans;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::fs;
 use std::mem::MaybeUninit;
@@ -29,9 +31,10 @@ use crate::search::WalkReason;
 use crate::workspace::Identity;
 use crate::worktree::file_system;
 use crate::worktree::root::Root;
-use crate::worktree::watch::holders::{Held, held};
-use crate::worktree::watch::journal::{Event, Journal};
+use crate::worktree::watch::holders::{Held, Holding, held};
+use crate::worktree::watch::journal::{Event, Growth, Journal};
 use crate::worktree::watch::mounts::Mounts;
+use crate::worktree::watch::scans::Scans;
 
 /// What is asked of a directory's watch. Opening is, because a file can be mapped then.
 const ASKED: WatchFlags = WatchFlags::CREATE
@@ -61,6 +64,9 @@ const PAUSE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 5_000_000,
 };
+
+/// The scan for holders that begins with the journal.
+const FIRST_SCAN: u64 = 1;
 
 /// A journal of what changes below a directory.
 ///
@@ -95,7 +101,16 @@ struct Shared {
     reader: Mutex<Vec<MaybeUninit<u8>>>,
     journal: Mutex<Journal>,
     mounts: Mutex<Mounts>,
+    /// The holders found by any scan.
     held: Mutex<Held>,
+    /// The first begins with the journal, and the others when directories were added.
+    scans: Scans,
+}
+
+impl AsRef<Scans> for Shared {
+    fn as_ref(&self) -> &Scans {
+        &self.scans
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -125,7 +140,6 @@ impl Watch {
         let inotify = inotify::init(flags).map_err(unavailable)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(unavailable)?;
         let shared = Arc::new(Shared {
-            held: Mutex::new(held(&disk_path, mounts.device())),
             disk_path,
             identity: root.identity(),
             inotify: RwLock::new(Some(Arc::new(inotify))),
@@ -133,6 +147,8 @@ impl Watch {
             reader: Mutex::new(vec![MaybeUninit::uninit(); BUFFER_BYTES]),
             journal: Mutex::default(),
             mounts: Mutex::new(mounts),
+            held: Mutex::default(),
+            scans: Scans::default(),
         });
         let thread = {
             let shared = Arc::clone(&shared);
@@ -141,10 +157,13 @@ impl Watch {
                 .spawn(move || shared.keep_reading())
                 .map_err(|_| WalkReason::Unavailable)?
         };
-        Ok(Self {
+        let watch = Self {
             shared,
             thread: Some(thread),
-        })
+        };
+        watch.shared.scans.want();
+        watch.scan();
+        Ok(watch)
     }
 
     /// Watches the directory `path`, which is open as `fd`. To be called before it is listed and its
@@ -208,11 +227,25 @@ impl Watch {
         lock(&self.shared.journal).always_look_at(directory, name)
     }
 
-    /// Whether something had the file with this inode mapped, or open for writing, when the journal
-    /// began: a file that is so has to be looked at always. It may be another file of the same number
-    /// on another file system.
+    /// Whether something has, or had, the file with this inode mapped or open for writing: a file that
+    /// is so has to be looked at always. It may be another file of the same number on another file
+    /// system. Waits for what was so when the journal began; what is found later is known later.
     pub(crate) fn is_held(&self, inode: u64) -> bool {
+        self.shared.scans.wait_for(FIRST_SCAN);
         lock(&self.shared.held).contains_key(&inode)
+    }
+
+    /// The inodes of all that [`Watch::is_held`].
+    pub(crate) fn held_inodes(&self) -> HashSet<u64> {
+        self.shared.scans.wait_for(FIRST_SCAN);
+        lock(&self.shared.held).keys().copied().collect()
+    }
+
+    /// Begins the scans that are wanted.
+    fn scan(&self) {
+        Scans::start(&self.shared, |shared, number| {
+            shared.find_holders(number == FIRST_SCAN)
+        });
     }
 
     /// Everything that may have changed since what the last [`Watch::settle`] closed off.
@@ -224,6 +257,15 @@ impl Watch {
     /// The error: the journal has a hole, so the whole tree must be walked and a new journal begun.
     pub(crate) fn pending(&self) -> Result<Pending, WalkReason> {
         self.shared.read_events();
+        let growth = lock(&self.shared.journal).growth();
+        // One that nobody does to its end leaves files that may change and are not known.
+        let is_found = match growth {
+            Growth::None | Growth::Few => self.shared.scans.are_going_on(),
+            Growth::Many => self.shared.scans.wait(),
+        };
+        if !is_found {
+            lock(&self.shared.journal).end(WalkReason::LostWatch);
+        }
         if !lock(&self.shared.mounts).are_unchanged() {
             lock(&self.shared.journal).end(WalkReason::Remounted);
         }
@@ -240,11 +282,18 @@ impl Watch {
     }
 
     /// What the last [`Watch::pending`] answered, or the first walk found, is captured and published;
-    /// without this the next answer has it again.
+    /// without this the next answer has it again. The files of directories that were added are looked
+    /// at in any case until it is known who holds them; that is found out in the background.
     pub(crate) fn settle(&self) {
-        let has_grown = lock(&self.shared.journal).settle();
+        let mut journal = lock(&self.shared.journal);
+        let has_grown = journal.settle();
         if has_grown {
-            self.shared.find_holders();
+            // While the journal is locked, so that no scan that began before is taken for this one.
+            self.shared.scans.want();
+        }
+        drop(journal);
+        if has_grown {
+            self.scan();
         }
     }
 
@@ -270,6 +319,7 @@ impl Drop for Watch {
             // It ends within what it is reading; a panic there was a hole that nobody asks for any more.
             let _ = thread.join();
         }
+        self.shared.scans.join();
     }
 }
 
@@ -364,35 +414,60 @@ impl Shared {
         }
     }
 
-    /// Looks for files that were opened before their directory was watched, and still are.
-    fn find_holders(&self) {
+    /// Looks for files that were opened before their directory was watched, and still are. Answers
+    /// with whether all was looked at: a journal with a hole needs nothing.
+    fn find_holders(&self, is_first: bool) -> bool {
+        let is_wanted = || self.inotify().is_some();
         let device = lock(&self.mounts).device();
-        let mut known = lock(&self.held);
-        let is_there = |inode: u64, path: &Path| {
-            fs::symlink_metadata(path)
+        let look = || {
+            let mut found = held(&self.disk_path, device, &is_wanted)?;
+            let known = lock(&self.held);
+            found.retain(|inode, _| !known.contains_key(inode));
+            Some(found)
+        };
+        let is_there = |inode: u64, holding: &Holding| {
+            fs::symlink_metadata(&holding.path)
                 .is_ok_and(|there| (there.dev(), there.ino()) == (self.identity.device, inode))
         };
-        let mut found = held(&self.disk_path, device);
-        found.retain(|inode, _| !known.contains_key(inode));
-        // One may go while the list is made: what cannot be found is asked for once more.
-        if !found.iter().all(|(inode, path)| is_there(*inode, path)) {
-            found = held(&self.disk_path, device);
-            found.retain(|inode, _| !known.contains_key(inode));
+        let is_found =
+            |(inode, holding): (&u64, &Holding)| holding.was_there || is_there(*inode, holding);
+        let Some(mut found) = look() else {
+            return false;
+        };
+        if is_first {
+            // Where they are the walk that goes on beside this finds out.
+            lock(&self.held).extend(found);
+            return true;
         }
+        // One may go while the list is made: what cannot be found is asked for once more.
+        if !found.iter().all(is_found) {
+            let Some(again) = look() else {
+                return false;
+            };
+            found = again;
+        }
+        // Before they are named: a name that changes meanwhile is looked at, and known by this then.
+        lock(&self.held).extend(found.clone());
         let mut journal = lock(&self.journal);
-        for (inode, path) in found {
-            let is_there = is_there(inode, &path);
-            match self.below(&path) {
+        for (inode, holding) in found {
+            let is_there = is_there(inode, &holding);
+            match self.below(&holding.path) {
                 Some((directory, name)) if is_there => {
                     journal.always_look_at(&directory, &name);
                 }
                 // Outside of the workspace. If it has a name inside too, it has two.
                 None if is_there => {}
+                // It was removed, or renamed: then its new name is looked at, and known by its inode.
+                _ if holding.was_there => {}
                 // The holder has no path for it, or one that means nothing here.
                 _ => journal.end(WalkReason::LostWatch),
             }
-            known.insert(inode, path);
         }
+        // Directories that were settled since are for the next round.
+        if self.scans.is_last() {
+            journal.know_holders();
+        }
+        journal.hole().is_none()
     }
 
     fn below(&self, path: &Path) -> Option<(RelPath, Vec<u8>)> {

@@ -1,4 +1,5 @@
-//! Files that something holds open in a way that changes them without an event.
+//! Files that something holds open: they may change without an event, or their closing be told of
+//! which no opening was.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -7,50 +8,84 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Held files of a file system by inode, each with a path that its holder has for it.
-pub(super) type Held = BTreeMap<u64, PathBuf>;
+/// Held files of a file system by inode.
+pub(super) type Held = BTreeMap<u64, Holding>;
 
-/// The files that are mapped and shared, open for writing, or behind a loop device, as far as
-/// `/proc` and `/sys` show them.
+/// How a held file was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Holding {
+    /// What its holder calls it.
+    pub(super) path: PathBuf,
+    /// Whether it was there, in the workspace: if it is not any more, that is told.
+    pub(super) was_there: bool,
+}
+
+/// The files that are mapped, open, or behind a loop device, as far as `/proc` and `/sys` show them.
 ///
-/// Mapped ones are found by the device, whatever their path; the others by a path below `root`.
-/// Another user's processes are not shown, nor those of another process namespace.
-pub(super) fn held(root: &Path, device: Option<(u32, u32)>) -> Held {
+/// Those that are mapped and shared are found by the device, whatever their path; the others by a
+/// path below `root`. What this process has open for reading is left out: captures do that.
+/// Another user's processes are not shown, nor those of another process namespace. `None` if it ended
+/// early, because it `is_wanted` by nobody.
+pub(super) fn held(
+    root: &Path,
+    device: Option<(u32, u32)>,
+    is_wanted: &dyn Fn() -> bool,
+) -> Option<Held> {
+    let own = std::process::id().to_string();
     let mut held = Held::new();
-    let mut keep = |path: PathBuf| {
+    let keep = |held: &mut Held, path: &Path| {
         if path.starts_with(root)
-            && let Ok(found) = fs::symlink_metadata(&path)
+            && let Ok(found) = fs::symlink_metadata(path)
+            && found.is_file()
         {
-            held.entry(found.ino()).or_insert(path);
+            let path = path.to_owned();
+            let was_there = true;
+            held.insert(found.ino(), Holding { path, was_there });
         }
     };
     for process in processes() {
+        if !is_wanted() {
+            return None;
+        }
+        let is_own = process.ends_with(&own);
         for descriptor in entries(&process.join("fd")) {
             // The link's own mode tells how the file was opened.
+            let is_written =
+                || fs::symlink_metadata(&descriptor).is_ok_and(|link| link.mode() & 0o200 != 0);
             if let Ok(path) = fs::read_link(&descriptor)
                 && path.starts_with(root)
-                && fs::symlink_metadata(&descriptor).is_ok_and(|link| link.mode() & 0o200 != 0)
+                && (!is_own || is_written())
             {
-                keep(path);
+                keep(&mut held, &path);
             }
         }
     }
     for disk in entries(Path::new("/sys/block")) {
         if let Ok(path) = fs::read(disk.join("loop/backing_file")) {
-            keep(PathBuf::from(OsStr::from_bytes(path.trim_ascii_end())));
+            keep(
+                &mut held,
+                Path::new(OsStr::from_bytes(path.trim_ascii_end())),
+            );
         }
     }
     for process in processes() {
+        if !is_wanted() {
+            return None;
+        }
         let maps = fs::read(process.join("maps")).unwrap_or_default();
         for line in maps.split(|b| *b == b'\n') {
+            if let Some(at) = line.iter().position(|b| *b == b'/') {
+                keep(&mut held, Path::new(OsStr::from_bytes(&line[at..])));
+            }
             if let Some((inode, path)) = shared_mapping(line, device)
                 && !is_nameless(&process, line, &path)
             {
-                held.entry(inode).or_insert(path);
+                let was_there = false;
+                held.entry(inode).or_insert(Holding { path, was_there });
             }
         }
     }
-    held
+    Some(held)
 }
 
 fn processes() -> impl Iterator<Item = PathBuf> {

@@ -1,6 +1,6 @@
 //! What has happened in the watched directories: a function of the kernel's events.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use rustix::fs::inotify::ReadFlags;
@@ -8,6 +8,7 @@ use rustix::fs::inotify::ReadFlags;
 use crate::path::RelPath;
 use crate::search::WalkReason;
 use crate::worktree::watch::Pending;
+use crate::worktree::watch::holds::{CarriedHolds, Holds};
 use crate::worktree::watch::names::{Carried, Names, first_below};
 
 /// More names and directories than this are not kept: some megabytes, and by then a walk costs
@@ -17,6 +18,9 @@ pub(super) const MAX_NAMES: usize = 65_536;
 /// How many moves are remembered until their other half is seen. The kernel tells of both one after
 /// the other, but for what others do in between.
 const MAX_MOVES: usize = 64;
+
+/// With more directories than this in a capture the next one waits until their holders are known.
+const MAX_UNSCANNED: usize = 256;
 
 /// What the kernel said.
 #[derive(Clone, Debug)]
@@ -41,14 +45,8 @@ pub(super) struct Journal {
     told: Names,
     /// Files that may change without an event.
     lasting: Names,
-    /// Those of them that were named by [`Journal::always_look_at`].
-    linked: HashSet<RelPath>,
-    /// Those of them that came in by a name, and were perhaps open before that.
-    came: HashSet<RelPath>,
-    /// How often files were opened and, as far as is told, not closed again. The last close comes when
-    /// the last mapping is gone. Events that are alike and follow each other at once are told as one,
-    /// so a count may be too low by those who opened a file at the same moment.
-    opened: HashMap<RelPath, u32>,
+    /// Why they are, as far as it is no matter of a directory's.
+    holds: Holds,
     /// The file of the last event, if that made its name.
     just_made: Option<RelPath>,
     is_settled: bool,
@@ -56,9 +54,29 @@ pub(super) struct Journal {
     has_grown: bool,
     /// Those directories, once there was a first capture.
     fresh: BTreeSet<Arc<RelPath>>,
+    /// Those that were settled, and of which nobody knows yet who holds files in them.
+    unscanned: Unscanned,
     moves: VecDeque<Move>,
     /// Watches that nobody needs.
     unneeded: Vec<i32>,
+}
+
+/// Directories whose holders are being looked for.
+#[derive(Debug, Default)]
+enum Unscanned {
+    #[default]
+    None,
+    Few(BTreeSet<Arc<RelPath>>),
+    Many,
+}
+
+/// How many directories have files that may be held by somebody not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Growth {
+    None,
+    /// So few that they can be looked at as a whole.
+    Few,
+    Many,
 }
 
 /// One rename, which the kernel tells in two halves.
@@ -67,6 +85,7 @@ struct Move {
     cookie: u32,
     to: Option<RelPath>,
     carried: Carried,
+    holds: CarriedHolds,
 }
 
 impl Journal {
@@ -154,7 +173,7 @@ impl Journal {
             return true;
         }
         self.lasting.insert(directory, name);
-        let is_news = self.linked.insert(directory.join(name));
+        let is_news = self.holds.link(directory.join(name));
         self.bound();
         is_news
     }
@@ -174,6 +193,11 @@ impl Journal {
         self.told.absorb(changed);
         let mut answer = self.told.clone();
         answer.absorb(self.lasting.clone());
+        if let Unscanned::Few(unscanned) = &self.unscanned {
+            for directory in unscanned {
+                answer.insert_all(directory);
+            }
+        }
         let mut answer = answer.into_pending();
         // The others are gone or omitted, or one above them is named, and read as a whole.
         answer.retain(|directory, _| self.watches(directory));
@@ -183,9 +207,38 @@ impl Journal {
     /// Answers with whether directories were added since the last time.
     pub(super) fn settle(&mut self) -> bool {
         self.told = Names::default();
-        self.fresh.clear();
+        let fresh = std::mem::take(&mut self.fresh);
+        let has_grown = std::mem::take(&mut self.has_grown);
+        // What is fresh is not kept before the first time.
+        self.unscanned = match std::mem::take(&mut self.unscanned) {
+            _ if has_grown && !self.is_settled => Unscanned::Many,
+            Unscanned::None if fresh.is_empty() => Unscanned::None,
+            Unscanned::None => Unscanned::Few(fresh),
+            Unscanned::Few(mut known) => {
+                known.extend(fresh);
+                Unscanned::Few(known)
+            }
+            Unscanned::Many => Unscanned::Many,
+        };
+        if matches!(&self.unscanned, Unscanned::Few(few) if few.len() > MAX_UNSCANNED) {
+            self.unscanned = Unscanned::Many;
+        }
         self.is_settled = true;
-        std::mem::take(&mut self.has_grown)
+        has_grown
+    }
+
+    /// How many directories were settled since somebody looked for who holds files in them.
+    pub(super) fn growth(&self) -> Growth {
+        match self.unscanned {
+            Unscanned::None => Growth::None,
+            Unscanned::Few(_) => Growth::Few,
+            Unscanned::Many => Growth::Many,
+        }
+    }
+
+    /// Who holds files in the directories that were settled is known, and named.
+    pub(super) fn know_holders(&mut self) {
+        self.unscanned = Unscanned::None;
     }
 
     pub(super) fn note(&mut self, event: &Event) {
@@ -225,17 +278,15 @@ impl Journal {
         let just_made = self.just_made.take();
         if !event.what.contains(ReadFlags::ISDIR) {
             if event.what.contains(ReadFlags::OPEN) {
-                // It was made by being opened, or else it may have been open before it had its name.
                 if just_made.as_ref() == Some(&path) {
-                    self.came.remove(&path);
+                    self.holds.make(&path);
                 }
                 return self.note_open(directory, path);
             }
-            if event
-                .what
-                .intersects(ReadFlags::CLOSE_WRITE | ReadFlags::CLOSE_NOWRITE)
-            {
-                self.note_close(directory, &path);
+            let closed = ReadFlags::CLOSE_WRITE | ReadFlags::CLOSE_NOWRITE;
+            if event.what.intersects(closed) {
+                let has_written = event.what.contains(ReadFlags::CLOSE_WRITE);
+                self.note_close(directory, &path, has_written);
             }
         } else if event
             .what
@@ -254,23 +305,17 @@ impl Journal {
     /// A file that is open may be mapped, and stores into a mapping have no event.
     fn note_open(&mut self, directory: &RelPath, path: RelPath) {
         self.lasting.insert(directory, path.name());
-        *self.opened.entry(path).or_default() += 1;
+        self.holds.open(path);
+        self.bound();
     }
 
     /// Nobody has it open or mapped any more, if that was the last one; what was stored before is
     /// looked at once again.
-    fn note_close(&mut self, directory: &RelPath, path: &RelPath) {
-        let Some(count) = self.opened.get_mut(path) else {
-            // It was open before its directory was watched, or had another name.
+    fn note_close(&mut self, directory: &RelPath, path: &RelPath, has_written: bool) {
+        if self.holds.close(path, has_written) {
+            self.lasting.take(path);
+        } else {
             self.lasting.insert(directory, path.name());
-            return;
-        };
-        *count -= 1;
-        if *count == 0 {
-            self.opened.remove(path);
-            if !self.linked.contains(path) && !self.came.contains(path) {
-                self.lasting.take(path);
-            }
         }
     }
 
@@ -279,15 +324,13 @@ impl Journal {
         let is_directory = event.what.contains(ReadFlags::ISDIR);
         // What was watched there is elsewhere or gone; what is there by now is read as a whole.
         self.forget(&path);
-        self.opened.remove(&path);
-        self.came.remove(&path);
         if event.what.contains(ReadFlags::MOVED_FROM) {
             // Two that are exchanged arrive before they have left.
             let is_exchanged = self.moves.iter().any(|m| m.to.as_ref() == Some(&path));
-            let carried = if is_exchanged {
-                self.lasting.copy(&path)
+            let (carried, holds) = if is_exchanged {
+                (self.lasting.copy(&path), self.holds.copy(&path))
             } else {
-                self.lasting.take(&path)
+                (self.lasting.take(&path), self.holds.take(&path))
             };
             if self.moves.len() == MAX_MOVES {
                 self.moves.pop_front();
@@ -296,24 +339,32 @@ impl Journal {
                 cookie: event.cookie,
                 to: None,
                 carried,
+                holds,
             });
         } else if event.what.contains(ReadFlags::DELETE) {
             self.lasting.take(&path);
+            match is_directory {
+                true => drop(self.holds.take(&path)),
+                false => self.holds.leave(&path),
+            }
         } else {
-            let is_from_inside = event.what.contains(ReadFlags::MOVED_TO)
-                && match self.moves.iter_mut().find(|m| m.cookie == event.cookie) {
-                    Some(moved) => {
-                        moved.to = Some(path.clone());
-                        let carried = std::mem::take(&mut moved.carried);
-                        self.lasting.put(carried, &path);
-                        true
-                    }
-                    None => false,
-                };
-            // A file that comes in by a name may be open already.
-            if !is_directory && !is_from_inside {
-                self.lasting.insert(directory, path.name());
-                self.came.insert(path.clone());
+            self.holds.replace(&path);
+            let moved = self
+                .moves
+                .iter_mut()
+                .find(|m| event.what.contains(ReadFlags::MOVED_TO) && m.cookie == event.cookie);
+            match moved {
+                Some(moved) => {
+                    moved.to = Some(path.clone());
+                    self.lasting.put(std::mem::take(&mut moved.carried), &path);
+                    self.holds.put(std::mem::take(&mut moved.holds), &path);
+                }
+                // A file that comes in by a name may be open already.
+                None if !is_directory => {
+                    self.lasting.insert(directory, path.name());
+                    self.holds.come(path.clone());
+                }
+                None => {}
             }
             if event.what.contains(ReadFlags::CREATE) {
                 self.just_made = Some(path);
@@ -331,14 +382,8 @@ impl Journal {
     }
 
     fn bound(&mut self) {
-        if self.changed.len() + self.told.len() + self.lasting.len() > MAX_NAMES
-            || self
-                .linked
-                .len()
-                .max(self.came.len())
-                .max(self.opened.len())
-                > MAX_NAMES
-        {
+        let names = self.changed.len() + self.told.len() + self.lasting.len();
+        if names > MAX_NAMES || self.holds.len() > MAX_NAMES {
             self.end(WalkReason::TooManyFiles);
         }
     }

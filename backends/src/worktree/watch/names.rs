@@ -59,6 +59,14 @@ impl Names {
             .or_insert_with(none);
     }
 
+    /// Everything in the directory may have changed.
+    pub(super) fn insert_all(&mut self, directory: &RelPath) {
+        let before = self.by_directory.insert(directory.clone(), Look::All);
+        if let Some(Look::Names(names)) = before {
+            self.count -= names.len();
+        }
+    }
+
     pub(super) fn absorb(&mut self, other: Self) {
         if self.by_directory.is_empty() {
             *self = other;
@@ -72,11 +80,7 @@ impl Names {
                         self.insert(&directory, &name);
                     }
                 }
-                Look::All => {
-                    if let Some(Look::Names(names)) = self.by_directory.insert(directory, look) {
-                        self.count -= names.len();
-                    }
-                }
+                Look::All => self.insert_all(&directory),
             }
         }
     }

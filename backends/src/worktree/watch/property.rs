@@ -92,7 +92,16 @@ impl Picture {
         for (directory, look) in pending {
             let names: Vec<Vec<u8>> = match look {
                 Look::Names(names) => names.into_iter().collect(),
-                Look::All => self.names(&directory),
+                Look::All => {
+                    let known = self.nodes.keys();
+                    let known = known.filter(|path| path.parent().as_ref() == Some(&directory));
+                    let known: Vec<Vec<u8>> = known.map(|path| path.name().to_vec()).collect();
+                    let mut names = self.names(&directory);
+                    names.extend(known);
+                    names.sort();
+                    names.dedup();
+                    names
+                }
             };
             for name in names {
                 count += 1;

@@ -55,8 +55,15 @@ impl Ground {
         let root = Root::open(&Workspace::open(&work, &state).unwrap()).unwrap();
         let watch = Watch::begin(&root).unwrap();
         add_all(&root, &watch, &RelPath::root());
-        watch.settle();
-        Self { top, root, watch }
+        let ground = Self { top, root, watch };
+        ground.settle();
+        ground
+    }
+
+    /// Settles, and lets it be found out who holds files in what was added.
+    fn settle(&self) {
+        self.watch.settle();
+        self.watch.shared.scans.wait();
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -85,7 +92,7 @@ impl Ground {
                 }
             }
         }
-        self.watch.settle();
+        self.settle();
         listed(&pending)
     }
 }
@@ -477,6 +484,168 @@ fn a_file_is_looked_at_as_long_as_it_is_open_and_once_more() {
     fs::write(ground.path("d/new"), "made and closed").unwrap();
     assert_eq!(ground.captured(), ["d/new"]);
     assert_eq!(ground.captured(), [""; 0]);
+}
+
+#[test]
+fn all_of_a_new_directory_is_looked_at_until_it_is_known_who_holds_what_is_in_it() {
+    let mut journal = Journal::default();
+    journal.add(&RelPath::root(), 1);
+    assert!(journal.settle());
+    assert_eq!(journal.growth(), Growth::Many, "a first walk");
+    journal.know_holders();
+    journal.add(&path("new"), 2);
+    assert!(journal.settle());
+    assert_eq!(journal.growth(), Growth::Few);
+    for _ in 0..2 {
+        assert_eq!(listed(&journal.pending().unwrap()), ["new/*"]);
+        assert!(!journal.settle());
+    }
+    journal.know_holders();
+    assert!(journal.pending().unwrap().is_empty());
+    for n in 0..300_i32 {
+        journal.add(&path(&format!("new{n}")), 3 + n);
+    }
+    assert!(journal.settle());
+    assert_eq!(journal.growth(), Growth::Many);
+}
+
+#[test]
+fn a_scan_that_does_not_end_is_a_hole() {
+    let ground = Ground::new();
+    ground.watch.shared.scans.want();
+    assert_eq!(ground.watch.pending(), Err(WalkReason::LostWatch));
+}
+
+/// What is told of the root's files, in short: `+a` opens it, `-a` closes it, `=a` closes it after
+/// writing, `*a` makes it, `/a` removes it, and `a>b` renames it.
+fn told(deeds: &[&str]) -> Journal {
+    use inotify::ReadFlags as F;
+
+    let mut journal = Journal::default();
+    journal.add(&RelPath::root(), 1);
+    journal.settle();
+    journal.know_holders();
+    let mut cookie = 0;
+    for deed in deeds {
+        let mut note = |what: F, name: &str, cookie: u32| {
+            journal.note(&Event {
+                watch: 1,
+                what,
+                cookie,
+                name: Some(name.as_bytes().to_vec()),
+            });
+        };
+        if let Some((from, to)) = deed.split_once('>') {
+            cookie += 1;
+            note(F::MOVED_FROM, from, cookie);
+            note(F::MOVED_TO, to, cookie);
+            continue;
+        }
+        let (what, name) = deed.split_at(1);
+        let what = match what {
+            "+" => F::OPEN,
+            "-" => F::CLOSE_NOWRITE,
+            "=" => F::CLOSE_WRITE,
+            "*" => F::CREATE,
+            "/" => F::DELETE,
+            _ => panic!("{deed}"),
+        };
+        note(what, name, 0);
+    }
+    journal
+}
+
+#[test]
+fn a_file_is_looked_at_until_all_who_may_store_into_it_have_closed_it() {
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["+a", "-a"], &[]),
+        (&["+a", "+a", "-a"], &["a"]),
+        (&["+a", "+a", "-a", "=a"], &[]),
+        // It goes along with its new name, and others may open it there.
+        (&["+a", "a>b", "+b", "-b"], &["b"]),
+        (&["+a", "a>b", "+b", "-b", "=b"], &[]),
+        // Who has the removed file open closes it by the name of the new one.
+        (&["+a", "/a", "*a", "+a", "=a"], &["a"]),
+        (&["+a", "/a", "a>b", "b>a", "+a", "=a", "-a"], &[]),
+        (&["+a", "/a"], &[]),
+        (&["*t", "+t", "=t", "+a", "t>a", "+a", "-a"], &["a"]),
+        // Two that were told as one, or somebody from before: not to be counted.
+        (&["+a", "-a", "-a"], &["a"]),
+        (&["+a", "-a", "-a", "+a", "-a"], &["a"]),
+        // Made by being opened, or by a link to what had no name and may be open still.
+        (&["*a", "+a", "=a"], &[]),
+        (&["*a", "+a", "-a"], &["a"]),
+        (&["*a"], &["a"]),
+        (&["+#7", "*a", "=#7"], &["a"]),
+        (&["*a", "+b", "+a", "=a", "=b"], &["a"]),
+        // What was open takes the place of what was not, and the reverse.
+        (&["+a", "a>b", "b>a", "+a", "-a"], &["a"]),
+    ];
+    for (deeds, expected) in cases {
+        let mut journal = told(deeds);
+        journal.pending().unwrap();
+        journal.settle();
+        let pending = listed(&journal.pending().unwrap());
+        assert_eq!(pending, *expected, "{deeds:?}");
+    }
+}
+
+#[test]
+fn two_files_that_are_exchanged_are_both_looked_at_while_one_is_open() {
+    let mut journal = told(&["+a"]);
+    for (what, name, cookie) in [
+        (inotify::ReadFlags::MOVED_FROM, b"a", 1),
+        (inotify::ReadFlags::MOVED_TO, b"b", 1),
+        (inotify::ReadFlags::MOVED_FROM, b"b", 2),
+        (inotify::ReadFlags::MOVED_TO, b"a", 2),
+        (inotify::ReadFlags::OPEN, b"b", 0),
+        (inotify::ReadFlags::CLOSE_NOWRITE, b"b", 0),
+    ] {
+        let name = Some(name.to_vec());
+        journal.note(&Event {
+            watch: 1,
+            what,
+            cookie,
+            name,
+        });
+    }
+    journal.pending().unwrap();
+    journal.settle();
+    assert_eq!(listed(&journal.pending().unwrap()), ["a", "b"]);
+}
+
+#[test]
+fn a_link_is_news_of_a_file_and_not_of_its_name() {
+    let root = RelPath::root();
+    for (deeds, is_news) in [
+        (&[][..], false),
+        (&["/a", "*a"], true),
+        (&["b>a"], true),
+        (&["+a", "-a"], false),
+    ] {
+        let mut journal = Journal::default();
+        journal.add(&root, 1);
+        journal.settle();
+        assert!(journal.always_look_at(&root, b"a"));
+        for deed in deeds {
+            let (what, name) = match deed.split_once('>') {
+                Some((_, to)) => (inotify::ReadFlags::MOVED_TO, to),
+                None => match deed.split_at(1) {
+                    ("/", name) => (inotify::ReadFlags::DELETE, name),
+                    ("*", name) => (inotify::ReadFlags::CREATE, name),
+                    ("+", name) => (inotify::ReadFlags::OPEN, name),
+                    (_, name) => (inotify::ReadFlags::CLOSE_NOWRITE, name),
+                },
+            };
+            journal.note(&Event {
+                watch: 1,
+                what,
+                cookie: 1,
+                name: Some(name.as_bytes().to_vec()),
+            });
+        }
+        assert_eq!(journal.always_look_at(&root, b"a"), is_news, "{deeds:?}");
+    }
 }
 
 #[test]
