@@ -53,6 +53,8 @@ pub(crate) struct Captured {
     pub(crate) new_trees: HashMap<ObjectId, Vec<u8>>,
     index: Option<ObjectId>,
     staged: Vec<ObjectId>,
+    /// Whether every tree was made of what it holds, and none taken over from the last capture.
+    has_only_new_trees: bool,
     pack: PackWriter,
     closing: Closing,
 }
@@ -153,6 +155,7 @@ pub(crate) fn capture(
             .map(|tree| tree.0.to_vec())
             .collect::<Vec<_>>(),
     );
+    let has_only_new_trees = base.cache.directories.values().all(|d| d.tree.is_none());
     let walk_options = WalkOptions {
         cache: &base.cache,
         absent: &base.absent,
@@ -304,6 +307,7 @@ pub(crate) fn capture(
         new_trees: trees.new,
         index,
         staged,
+        has_only_new_trees,
         pack,
         closing,
     })
@@ -363,11 +367,17 @@ pub(crate) fn publish(
 ) -> Result<Published, SnapshotError> {
     options.interrupt.check()?;
     let mut record = captured.record;
+    let directories = &captured.closing.cache().directories;
+    let named = captured
+        .has_only_new_trees
+        .then(|| trees::named(directories, captured.closing.tally().files()))
+        .flatten();
     let parts = Parts {
         worktree: captured.tree,
         record: &record,
         index: captured.index,
         staged: captured.staged,
+        named,
     };
     record.snapshot = match store.publish(&options.owner, parts, captured.pack) {
         Ok(snapshot) => snapshot,
