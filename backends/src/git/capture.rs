@@ -268,8 +268,9 @@ pub(crate) fn capture(
     snapshot.metadata.dirty = Some(match (repository, head_tree) {
         (Some(_), Some(tree)) if tree == trees.root => false,
         (Some(repository), Some(tree)) if !next.submodules.is_empty() => {
+            let packs = store.reader_set()?;
             let with_new = WithNew {
-                store,
+                store: &store.reader(&packs),
                 new: &trees.new,
             };
             !submodules::is_as_committed(
