@@ -299,8 +299,9 @@ impl Restorable for GitBackend {
         match from {
             Side::Stored(record) => store.tree_changes(Some(tree_of(record)?), Some(to)),
             Side::Now(capture) => {
+                let packs = store.reader_set()?;
                 let trees = WithNew {
-                    store: &store,
+                    store: &store.reader(&packs),
                     new: &capture.0.new_trees,
                 };
                 tree_object::changes(&trees, Some(capture.0.tree), Some(to))
@@ -318,7 +319,9 @@ impl Restorable for GitBackend {
             Side::Stored(_) if paths.is_empty() => Ok(Vec::new()),
             Side::Stored(record) => {
                 let store = existing_store(workspace)?;
-                let tree = TreeLookup::new(&*store, tree_of(record)?);
+                let packs = store.reader_set()?;
+                let trees = store.reader(&packs);
+                let tree = TreeLookup::new(&trees, tree_of(record)?);
                 let nodes = paths
                     .iter()
                     .map(|path| Ok(tree.at(path)?.and_then(node_of)));

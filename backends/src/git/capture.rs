@@ -34,10 +34,13 @@ use crate::worktree::root::Root;
 use crate::worktree::stat_cache::{
     CachedEntry, Directories, EntryStat, Flags, IndexStamp, StatCache, is_racy,
 };
-use crate::worktree::walk::{self, Clock, WalkOptions, Walked};
+use crate::worktree::walk::{self, Clock, Seeds, WalkOptions, Walked};
 
 /// The name of the alternate index in the store.
 const CACHE_FILE: &str = "git.stat-cache";
+
+/// The names of the files that hold rules; those whose text the cache has come first.
+const RULE_FILES: &[&[u8]] = &[IGNORE_FILE, ATTRIBUTES_FILE];
 
 /// Files up to this size are read whole, hashed and compressed by the thread that found them;
 /// larger ones pass through in pieces, so that a file's size never is a thread's memory.
@@ -53,6 +56,8 @@ pub(crate) struct Captured {
     pub(crate) new_trees: HashMap<ObjectId, Vec<u8>>,
     index: Option<ObjectId>,
     staged: Vec<ObjectId>,
+    /// Whether every tree was made of what it holds, and none taken over from the last capture.
+    has_only_new_trees: bool,
     pack: PackWriter,
     closing: Closing,
 }
@@ -141,6 +146,8 @@ pub(crate) fn capture(
             .as_ref()
             .and_then(|stamp| sha1(&stamp.blob)),
     };
+    let has_only_new_trees = base.cache.directories.values().all(|d| d.tree.is_none());
+    let seeds = Seeds::take_from(&mut base.cache, RULE_FILES);
     let rules = GitRules::new(&root, repository, store, &base.cache, options, keep)?;
     let mut scope = base.scope(
         &root,
@@ -155,6 +162,7 @@ pub(crate) fn capture(
     );
     let walk_options = WalkOptions {
         cache: &base.cache,
+        seeds: &seeds,
         absent: &base.absent,
         only: None,
         watch: None,
@@ -172,6 +180,18 @@ pub(crate) fn capture(
         Some(index) => beside(&|| index.keep(store, &pack), &mut walk)?,
     };
     drop(index_bytes);
+    let warnings = rules.warnings();
+    let has_kept = rules.has_kept();
+    let is_whole = scope.only().is_none();
+    let (outside_rules, rules_above) = (rules.outside().to_vec(), rules.above().to_vec());
+    let (rule_files, has_new_rules) = rules.into_rule_files();
+    let has_new_rules =
+        has_new_rules || (is_whole && rule_files.len() != base.cache.rule_files.len());
+    match is_whole {
+        true => base.cache.rule_files = rule_files,
+        false => base.cache.rule_files.extend(rule_files),
+    }
+    base.cache.directories.extend(seeds.into_unseen());
     let (submodules, left_out) = submodules::standing(&base.cache, &walked);
     let trees = borrow(
         repository,
@@ -201,23 +221,13 @@ pub(crate) fn capture(
                 index,
                 in_progress: repository.in_progress().map(str::to_owned),
                 scope: repository.scope().clone(),
-                outside_rules: rules.outside().to_vec(),
-                rules_above: rules.above().to_vec(),
+                outside_rules,
+                rules_above,
             };
             (Some(git), head_tree)
         }
         None => (None, None),
     };
-    let warnings = rules.warnings();
-    let has_kept = rules.has_kept();
-    let is_whole = scope.only().is_none();
-    let (rule_files, has_new_rules) = rules.into_rule_files();
-    let has_new_rules =
-        has_new_rules || (is_whole && rule_files.len() != base.cache.rule_files.len());
-    match is_whole {
-        true => base.cache.rule_files = rule_files,
-        false => base.cache.rule_files.extend(rule_files),
-    }
     for (path, id) in std::mem::take(&mut walked.left_index) {
         let ids = base.cache.index_only.entry(path).or_default();
         if !ids.contains(&id) {
@@ -258,8 +268,9 @@ pub(crate) fn capture(
     snapshot.metadata.dirty = Some(match (repository, head_tree) {
         (Some(_), Some(tree)) if tree == trees.root => false,
         (Some(repository), Some(tree)) if !next.submodules.is_empty() => {
+            let packs = store.reader_set()?;
             let with_new = WithNew {
-                store,
+                store: &store.reader(&packs),
                 new: &trees.new,
             };
             !submodules::is_as_committed(
@@ -304,6 +315,7 @@ pub(crate) fn capture(
         new_trees: trees.new,
         index,
         staged,
+        has_only_new_trees,
         pack,
         closing,
     })
@@ -350,7 +362,7 @@ fn basis(source: Source<'_>, rules: &GitRules<'_>, options: &SnapshotOptions) ->
     );
     Basis {
         rules: serde_json::to_vec(&rules).expect("rules are plain data"),
-        rule_files: &[IGNORE_FILE, ATTRIBUTES_FILE],
+        rule_files: RULE_FILES,
     }
 }
 
@@ -363,11 +375,17 @@ pub(crate) fn publish(
 ) -> Result<Published, SnapshotError> {
     options.interrupt.check()?;
     let mut record = captured.record;
+    let directories = &captured.closing.cache().directories;
+    let named = captured
+        .has_only_new_trees
+        .then(|| trees::named(directories, captured.closing.tally().files()))
+        .flatten();
     let parts = Parts {
         worktree: captured.tree,
         record: &record,
         index: captured.index,
         staged: captured.staged,
+        named,
     };
     record.snapshot = match store.publish(&options.owner, parts, captured.pack) {
         Ok(snapshot) => snapshot,
@@ -583,11 +601,9 @@ fn borrow(
 ) -> Result<Trees, SnapshotError> {
     let object_dirs = object_dirs(repository)?;
     let before = &base.cache.directories;
-    let adopted = std::mem::take(&mut walked.adopted);
-    // There is room for a tree for each directory, so that the list, which is long, is made once.
-    let mut wanted = Vec::with_capacity(adopted.len() + walked.delta.directories.len());
-    wanted.extend(adopted.iter().filter_map(sha1));
-    drop(adopted);
+    let adopted = std::mem::take(&mut walked.adopted).into_iter();
+    // In place: there is one for each file.
+    let mut wanted: Vec<ObjectId> = adopted.map(ObjectId).collect();
     let mut trees = trees::build(&mut walked.delta, before, &base.revised, submodules);
     wanted.extend(trees.new.keys());
     let missing: Vec<ObjectId> = if wanted.is_empty() {

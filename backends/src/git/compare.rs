@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use crate::backend::StoreError;
 use crate::git::ObjectId;
-use crate::git::store::Store;
+use crate::git::store::Reader;
 use crate::git::tree_object::{self, TreeItem, Trees};
 
 /// The store's trees, and those that only a capture has.
 pub(crate) struct WithNew<'a> {
-    pub(crate) store: &'a Store,
+    pub(crate) store: &'a Reader<'a>,
     pub(crate) new: &'a HashMap<ObjectId, Vec<u8>>,
 }
 

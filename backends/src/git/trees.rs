@@ -1,9 +1,11 @@
 //! git's tree objects, made from what a walk found.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
+use crate::git::capture::sha1;
 use crate::git::tree_object::{self, ItemKind, TreeItem};
 use crate::git::{ObjectId, ObjectKind};
+use crate::parallel::in_parts;
 use crate::path::RelPath;
 use crate::tree::ContentId;
 use crate::worktree::stat_cache::{CachedDirectory, Delta, Directories};
@@ -36,50 +38,45 @@ pub(crate) fn build<'a>(
         let named = named.entry(above).or_default();
         named.extend(commit.map(|commit| (path, commit)));
     }
-    // A directory's path is a prefix of those below it, so the last path is one of the deepest.
-    let mut stale: BTreeSet<RelPath> = delta.directories.keys().cloned().collect();
-    stale.extend(doubtful.into_iter().cloned());
+    // By depth: the deepest first, as a directory's tree has the ids of those below it.
+    let mut stale = Stale::default();
+    delta
+        .directories
+        .keys()
+        .for_each(|path| stale.add(path.clone()));
+    doubtful
+        .into_iter()
+        .for_each(|path| stale.add(path.clone()));
     // Of a directory that is gone the one above it may not say so itself.
-    stale.extend(delta.removed.iter().filter_map(RelPath::parent));
+    let gone = delta.removed.iter().filter_map(RelPath::parent);
+    gone.for_each(|path| stale.add(path));
     // What is captured below a submodule decides, and no directory says whether that has changed.
-    stale.extend(named.keys().cloned());
+    named.keys().for_each(|path| stale.add(path.clone()));
     let mut new = HashMap::new();
-    while let Some(path) = stale.pop_last() {
-        let Some(directory) = delta.get(before, &path) else {
-            stale.extend(path.parent());
-            continue;
+    while let Some(level) = stale.deepest() {
+        let level: Vec<RelPath> = level.into_iter().collect();
+        let state = State {
+            delta,
+            before,
+            named: &named,
         };
-        let subtrees: Vec<(&[u8], ObjectId)> = directory
-            .children
-            .iter()
-            .filter_map(|name| {
-                let child = delta.get(before, &path.join(name))?;
-                Some((name, tree_of(child)?))
-            })
-            .collect();
-        let known = before.get(&path);
-        let tree = match named.get(&path) {
-            Some(named) => {
-                let content_of = |path: &RelPath| delta.get(before, path).and_then(|d| tree_of(d));
-                let mut named = named.clone();
-                named.retain(|(path, _)| content_of(path).is_none());
-                let content = encode(directory, &subtrees, &named);
-                known
-                    .and_then(|known| tree_of(known))
-                    .filter(|known| *known == id_of(&content))
-                    .or_else(|| add(&mut new, content))
+        let made = in_parts(&level, DIRECTORIES_PER_THREAD, |part| {
+            part.iter().map(|path| state.tree(path)).collect::<Vec<_>>()
+        });
+        for (path, made) in level.into_iter().zip(made.into_iter().flatten()) {
+            let Some(made) = made else {
+                path.parent().into_iter().for_each(|path| stale.add(path));
+                continue;
+            };
+            if before.get(&path).map(|known| tree_of(known)) != Some(made.tree) {
+                path.parent().into_iter().for_each(|path| stale.add(path));
             }
-            None => known
-                .and_then(|known| unchanged(known, directory, &subtrees, before, &path))
-                .or_else(|| add(&mut new, encode(directory, &subtrees, &[]))),
-        };
-        if known.map(|known| tree_of(known)) != Some(tree) {
-            stale.extend(path.parent());
-        }
-        let tree = tree.map(ContentId::from);
-        if directory.tree != tree {
-            let directory = delta.get_mut(before, &path);
-            directory.expect("it was just looked at").tree = tree;
+            new.extend(made.tree.zip(made.content));
+            let tree = made.tree.map(ContentId::from);
+            if delta.get(before, &path).is_some_and(|d| d.tree != tree) {
+                let directory = delta.get_mut(before, &path);
+                directory.expect("it was just looked at").tree = tree;
+            }
         }
     }
     let root = delta.get(before, &RelPath::root()).and_then(|d| tree_of(d));
@@ -94,20 +91,127 @@ pub(crate) fn build<'a>(
 }
 
 fn tree_of(directory: &CachedDirectory) -> Option<ObjectId> {
-    match directory.tree? {
-        ContentId::Sha1(bytes) => Some(ObjectId(bytes)),
-        ContentId::Blake3(_) => None,
+    sha1(directory.tree.as_ref()?)
+}
+
+/// Directories whose trees are to be made, by how deep they lie.
+#[derive(Default)]
+struct Stale(BTreeMap<usize, HashSet<RelPath>>);
+
+impl Stale {
+    fn add(&mut self, path: RelPath) {
+        self.0.entry(path.names().count()).or_default().insert(path);
+    }
+
+    /// Takes out those that lie deepest.
+    fn deepest(&mut self) -> Option<HashSet<RelPath>> {
+        Some(self.0.pop_last()?.1)
     }
 }
 
-/// Adds a tree; `None` if there is nothing in it.
-fn add(new: &mut HashMap<ObjectId, Vec<u8>>, content: Vec<u8>) -> Option<ObjectId> {
-    if content.is_empty() {
-        return None;
+/// Fewer directories than this are given their trees before another thread has begun.
+const DIRECTORIES_PER_THREAD: usize = 200;
+
+/// What the tree of a directory is made of, once those below it have theirs.
+struct State<'s> {
+    delta: &'s Delta,
+    before: &'s Directories,
+    /// The submodules with a commit, by the directories that they lie in.
+    named: &'s HashMap<RelPath, Vec<(&'s RelPath, ObjectId)>>,
+}
+
+/// The tree of a directory.
+#[derive(Default)]
+struct Made {
+    /// `None`: nothing is captured in it.
+    tree: Option<ObjectId>,
+    /// The content of a tree that the directory did not have.
+    content: Option<Vec<u8>>,
+}
+
+impl Made {
+    fn of(content: Vec<u8>) -> Self {
+        if content.is_empty() {
+            return Self::default();
+        }
+        Self {
+            tree: Some(id_of(&content)),
+            content: Some(content),
+        }
     }
-    let id = id_of(&content);
-    new.insert(id, content);
-    Some(id)
+
+    fn kept(tree: ObjectId) -> Self {
+        Self {
+            tree: Some(tree),
+            content: None,
+        }
+    }
+}
+
+impl State<'_> {
+    /// The tree of the directory at `path`; `None` if there is no directory.
+    fn tree(&self, path: &RelPath) -> Option<Made> {
+        let Self { delta, before, .. } = *self;
+        let directory = delta.get(before, path)?;
+        let subtrees: Vec<(&[u8], ObjectId)> = directory
+            .children
+            .iter()
+            .filter_map(|name| {
+                let child = delta.get(before, &path.join(name))?;
+                Some((name, tree_of(child)?))
+            })
+            .collect();
+        let known = before.get(path);
+        Some(match self.named.get(path) {
+            Some(named) => {
+                let content_of = |path: &RelPath| delta.get(before, path).and_then(|d| tree_of(d));
+                let mut named = named.clone();
+                named.retain(|(path, _)| content_of(path).is_none());
+                let made = Made::of(encode(directory, &subtrees, &named));
+                match known.and_then(|known| tree_of(known)) {
+                    Some(known) if made.tree == Some(known) => Made::kept(known),
+                    _ => made,
+                }
+            }
+            None => known
+                .and_then(|known| unchanged(known, directory, &subtrees, before, path))
+                .map_or_else(|| Made::of(encode(directory, &subtrees, &[])), Made::kept),
+        })
+    }
+}
+
+/// The ids of all trees, that of the workspace left out, and of all files that the tree of the
+/// workspace names, about `files` of them. `None` if it is deeper than a tree may be.
+pub(crate) fn named(directories: &Directories, files: u64) -> Option<Vec<ObjectId>> {
+    let files = usize::try_from(files).unwrap_or_default();
+    let mut named = Vec::with_capacity(directories.len() + files);
+    let mut level = vec![RelPath::root()];
+    for _ in 0..tree_object::MAX_DEPTH {
+        if level.is_empty() {
+            return Some(named);
+        }
+        let mut below = Vec::new();
+        for path in level {
+            let Some(directory) = directories.get(&path) else {
+                continue;
+            };
+            named.extend(
+                directory
+                    .captured()
+                    .filter_map(|(_, entry)| sha1(&entry.id)),
+            );
+            for name in directory.children.iter() {
+                let path = path.join(name);
+                let tree = directories.get(&path).and_then(|child| tree_of(child));
+                if let Some(tree) = tree {
+                    named.push(tree);
+                    below.push(path);
+                }
+            }
+        }
+        level = below;
+    }
+    None
 }
 
 fn id_of(content: &[u8]) -> ObjectId {

@@ -39,7 +39,7 @@ use crate::worktree::journal::Seen;
 use crate::worktree::memory::{Basis, Outcome, Use};
 use crate::worktree::root::Root;
 use crate::worktree::stat_cache::StatCache;
-use crate::worktree::walk::{self, WalkOptions};
+use crate::worktree::walk::{self, Seeds, WalkOptions};
 
 /// Captures a directory as a list of blake3 digests, and keeps the content if asked to.
 #[derive(Clone, Debug, Default)]
@@ -123,6 +123,8 @@ impl HashBackend {
             &mut scope,
             WalkOptions {
                 cache: &base.cache,
+                // No index tells it of anything.
+                seeds: &Seeds::default(),
                 absent: &base.absent,
                 only: None,
                 watch: None,

@@ -9,6 +9,7 @@ mod absent;
 mod building;
 mod clock;
 mod found;
+mod seeds;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::mem::MaybeUninit;
@@ -37,6 +38,7 @@ use crate::worktree::stat_cache::{
 use crate::worktree::watch::{Look, Pending, Watch};
 
 pub(crate) use clock::Clock;
+pub(crate) use seeds::Seeds;
 
 use building::{Building, Known};
 use found::Found;
@@ -127,6 +129,8 @@ fn list(fd: &OwnedFd) -> rustix::io::Result<NameList> {
 pub(crate) struct WalkOptions<'a> {
     /// What the last capture saw.
     pub(crate) cache: &'a StatCache,
+    /// What belongs to the cache and is let go of as the walk goes. For a walk that looks everywhere.
+    pub(crate) seeds: &'a Seeds,
     /// Those directories of the cache that were not there.
     pub(crate) absent: &'a BTreeSet<RelPath>,
     /// Where to look; `None`: everywhere.
@@ -166,8 +170,8 @@ pub(crate) struct Walked {
     /// Paths of a sparse checkout that were captured as something else than what the index has,
     /// with that.
     pub(crate) not_left_out: Vec<(RelPath, Entry)>,
-    /// Files whose id was taken from the index, so that their objects have to be borrowed.
-    pub(crate) adopted: Vec<ContentId>,
+    /// The ids of files that were taken from git's index, so that their objects have to be borrowed.
+    pub(crate) adopted: Vec<[u8; 20]>,
     /// Files and links read and hashed.
     pub(crate) files_hashed: u64,
     /// Bytes of content read.
@@ -222,7 +226,7 @@ fn walk<R: Rules>(
         sink,
         options,
         clock: Clock::of(root),
-        above_absent: above_absent(options.cache, options.absent),
+        above_absent: above_absent(options),
         tracked: Mutex::default(),
         queue: Mutex::new(Queue {
             jobs: first_jobs(rules, options)?,
@@ -251,7 +255,15 @@ fn walk<R: Rules>(
         directories: std::mem::take(&mut found.directories),
         removed: HashSet::new(),
     };
-    absent::remove_gone(&mut delta, options.cache, std::mem::take(&mut found.gone));
+    let unseen;
+    let before = match options.seeds.is_empty() {
+        true => &options.cache.directories,
+        false => {
+            unseen = options.seeds.with_unseen(&options.cache.directories);
+            &unseen
+        }
+    };
+    absent::remove_gone(&mut delta, before, std::mem::take(&mut found.gone));
     let mut omissions = match options.only {
         None => Omissions::new(),
         Some(journal) => still_omitted(journal, &found.anew, &delta),
@@ -260,6 +272,7 @@ fn walk<R: Rules>(
     absent::remember(
         &mut delta,
         options.cache,
+        before,
         options.absent,
         &omissions,
         &mut found,
@@ -340,10 +353,13 @@ fn still_omitted(journal: Journal<'_>, anew: &[RelPath], delta: &Delta) -> Omiss
 }
 
 /// Every directory with a tracked path in one below it that is not there.
-fn above_absent(cache: &StatCache, absent: &BTreeSet<RelPath>) -> HashSet<RelPath> {
+fn above_absent(options: &WalkOptions<'_>) -> HashSet<RelPath> {
     let mut above = HashSet::new();
-    for path in absent {
-        if !cache.directories.get(path).is_some_and(|d| d.has_tracked()) {
+    let directories = &options.cache.directories;
+    for path in options.absent {
+        let known = directories.get(path).cloned();
+        let known = known.or_else(|| options.seeds.get(path));
+        if !known.is_some_and(|d| d.has_tracked()) {
             continue;
         }
         let mut at = Some(path.clone());
@@ -571,7 +587,10 @@ impl<R: Rules> Walker<'_, R> {
                 return Ok(Vec::new());
             };
             let mut part = Found::default();
-            let (directory, jobs) = match self.read(job, &fd, &mut part)? {
+            let seed = self.options.seeds.get(&job.path);
+            let known = self.options.cache.directories.get(&job.path);
+            let known = seed.as_ref().or(known);
+            let (directory, jobs) = match self.read(job, &fd, known, &mut part)? {
                 Some(read) => read,
                 None => continue,
             };
@@ -583,9 +602,11 @@ impl<R: Rules> Walker<'_, R> {
             self.report(part.looked_at);
             self.admit(&directory)?;
             found.absorb(part);
-            let known = self.options.cache.directories.get(&job.path);
             if known.is_none_or(|known| !Arc::ptr_eq(known, &directory)) {
                 found.directories.insert(job.path.clone(), directory);
+                if seed.is_some() {
+                    self.options.seeds.let_go(&job.path);
+                }
             }
             if self.options.only.is_some() && matches!(job.extent, Extent::Whole) {
                 found.anew.push(job.path.clone());
@@ -597,11 +618,12 @@ impl<R: Rules> Walker<'_, R> {
         Ok(Vec::new())
     }
 
-    /// Reads an open directory; `None` if it was removed meanwhile.
+    /// Reads an open directory, of which the cache has `cached`; `None` if it was removed meanwhile.
     fn read(
         &self,
         job: &Job<R::Scope>,
         fd: &OwnedFd,
+        cached: Option<&Arc<CachedDirectory>>,
         found: &mut Found,
     ) -> Result<Option<Read<R::Scope>>, SnapshotError> {
         if let Some(watch) = self.options.watch
@@ -611,7 +633,6 @@ impl<R: Rules> Walker<'_, R> {
             // that is looked at in part is watched; if another has taken its place that is told.
             watch.add(&job.path, fd.as_fd());
         }
-        let cached = self.options.cache.directories.get(&job.path);
         // Before the look, and that before the list: what changes after it has a later time.
         let looked_ns = self.clock.now_ns();
         let stat = root::fstat(fd).map_err(|e| self.unreadable(&job.path, "look at", e))?;
@@ -958,7 +979,7 @@ impl<R: Rules> Walker<'_, R> {
         let is_adopted =
             stat.file_type() == FileType::Symlink || self.rules.adopts(visit.scope, &path)?;
         if is_adopted {
-            found.adopted.push(cached.id);
+            found.adopt(cached.id);
         }
         Ok(is_adopted)
     }
@@ -1309,6 +1330,7 @@ mod tests {
         fn walk(&self) -> Walked {
             let options = WalkOptions {
                 cache: &StatCache::default(),
+                seeds: &Seeds::default(),
                 absent: &BTreeSet::new(),
                 only: None,
                 watch: None,

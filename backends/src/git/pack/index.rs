@@ -141,17 +141,11 @@ impl PackIndex {
     /// Costs one pass over those parts of the index where many are wanted, and one read for each id
     /// where few are.
     pub(crate) fn retain_missing(&self, wanted: &mut Vec<ObjectId>) -> Result<(), StoreError> {
-        let mut found = Vec::new();
-        self.each_hit(wanted, &mut |at| found.push(at))?;
-        if !found.is_empty() {
-            let mut found = found.into_iter().peekable();
-            let mut at = 0;
-            wanted.retain(|_| {
-                let is_found = found.next_if_eq(&at).is_some();
-                at += 1;
-                !is_found
-            });
-        }
+        // A byte for each: they may be as many as a workspace has files.
+        let mut is_found = vec![false; wanted.len()];
+        self.each_hit(wanted, &mut |at| is_found[at] = true)?;
+        let mut is_found = is_found.into_iter();
+        wanted.retain(|_| is_found.next() == Some(false));
         Ok(())
     }
 
@@ -435,8 +429,13 @@ impl PackIndex {
         }
     }
 
+    /// Whether all of it is in memory.
+    pub(crate) fn is_resident(&self) -> bool {
+        matches!(self.bytes, Bytes::Resident(_))
+    }
+
     /// The same index with its file open, or all of it in memory, for many reads.
-    pub(super) fn held_open(&self) -> Result<Self, StoreError> {
+    pub(crate) fn held_open(&self) -> Result<Self, StoreError> {
         let bytes = match &self.bytes {
             Bytes::Resident(bytes) => Bytes::Resident(bytes.clone()),
             _ => Bytes::Open(super::read::open_regular(&self.path)?),

@@ -3,6 +3,7 @@
 //! Packs and loose objects come in as hard links, so they cost nothing and survive whatever happens
 //! to the repository. Nothing is written there: no byte, and no time of a shared file.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Seek as _};
@@ -62,7 +63,7 @@ impl Store {
         let mut borrowing = Borrowing {
             store: self,
             mode,
-            missing: wanted.clone(),
+            missing: Cow::Borrowed(&wanted),
             incoming: Vec::new(),
         };
         // All packs before any loose object: one pack may bring thousands.
@@ -73,7 +74,8 @@ impl Store {
         for directory in object_dirs {
             linked_loose += borrowing.loose_objects(directory)?;
         }
-        borrowing.publish()?;
+        let incoming = borrowing.incoming;
+        self.let_in(incoming)?;
         Ok(Borrowed {
             // What counts is what the store itself finds.
             missing: self.missing(wanted)?,
@@ -87,7 +89,7 @@ struct Borrowing<'a> {
     store: &'a Store,
     mode: BorrowMode,
     /// Sorted and unique.
-    missing: Vec<ObjectId>,
+    missing: Cow<'a, [ObjectId]>,
     /// What has come and has no name yet; the index of a pack comes after it.
     incoming: Vec<Incoming>,
 }
@@ -129,15 +131,18 @@ impl Borrowing<'_> {
             let Some(index_source) = Source::open(directory, &index_name) else {
                 continue;
             };
-            let mut hits = Vec::new();
+            let (mut is_hit, mut hits) = (vec![false; self.missing.len()], 0);
             let opened = index_source.file.try_clone().ok().and_then(|file| {
                 let index = PackIndex::of_file(file, &path.join(&index_name)).ok()?;
                 index
-                    .each_hit(&self.missing, &mut |at| hits.push(at))
+                    .each_hit(&self.missing, &mut |at| {
+                        is_hit[at] = true;
+                        hits += 1;
+                    })
                     .ok()?;
                 Some(index)
             });
-            let Some(index) = opened.filter(|_| !hits.is_empty()) else {
+            let Some(index) = opened.filter(|_| hits > 0) else {
                 continue;
             };
             let Some(pack_source) = Source::open(directory, &pack_name) else {
@@ -148,12 +153,9 @@ impl Borrowing<'_> {
                 && self.pack(&pack_source, &index_source)?
             {
                 linked += 1;
-                let mut hits = hits.into_iter().peekable();
-                let mut at = 0;
-                self.missing.retain(|_| {
-                    at += 1;
-                    hits.next_if_eq(&(at - 1)).is_none()
-                });
+                let missing = self.missing.iter().zip(is_hit);
+                let still = missing.filter(|(_, is_hit)| !is_hit).map(|(id, _)| *id);
+                self.missing = Cow::Owned(still.collect());
             }
         }
         Ok(linked)
@@ -218,7 +220,7 @@ impl Borrowing<'_> {
         })?;
         let all: Vec<(ObjectId, Incoming)> = all.into_iter().flatten().collect();
         let came: HashSet<ObjectId> = all.iter().map(|(id, _)| *id).collect();
-        self.missing.retain(|id| !came.contains(id));
+        self.missing.to_mut().retain(|id| !came.contains(id));
         self.incoming
             .extend(all.into_iter().map(|(_, incoming)| incoming));
         Ok(came.len() as u64)
@@ -315,17 +317,19 @@ impl Borrowing<'_> {
         staged.make_read_only()?;
         Ok(Some(staged.close()))
     }
+}
 
-    /// Gives everything its name, durably.
-    fn publish(self) -> Result<(), PathError> {
-        let are_many = self.incoming.len() > MAX_SINGLE_SYNCS;
+impl Store {
+    /// Gives everything that came its name, durably.
+    fn let_in(&self, incoming: Vec<Incoming>) -> Result<(), PathError> {
+        let are_many = incoming.len() > MAX_SINGLE_SYNCS;
         if are_many {
-            durable::sync_file_system(&self.store.git_dir)?;
+            durable::sync_file_system(&self.git_dir)?;
         } else {
-            self.incoming.iter().try_for_each(|i| i.file.sync())?;
+            incoming.iter().try_for_each(|i| i.file.sync())?;
         }
         let mut directories = BTreeSet::new();
-        for Incoming { file, name } in self.incoming {
+        for Incoming { file, name } in incoming {
             // Whatever is there, the store did not take it for the object. A rename onto another
             // name of the same file would do nothing and leave both.
             durable::remove_file(&name)?;
@@ -334,7 +338,7 @@ impl Borrowing<'_> {
             directories.extend(name.ancestors().skip(1).take(2).map(Path::to_owned));
         }
         if are_many {
-            return durable::sync_file_system(&self.store.git_dir);
+            return durable::sync_file_system(&self.git_dir);
         }
         directories
             .iter()

@@ -8,11 +8,11 @@ use sha1::{Digest as _, Sha1};
 
 use super::{MAX_TREE_BYTES, PackSet, Store, check_kind};
 use crate::backend::StoreError;
-use crate::git::pack::OpenPack;
+use crate::git::pack::{OpenPack, PackIndex};
 use crate::git::tree_object::{self, TreeItem, Trees};
 use crate::git::{ObjectId, ObjectKind};
 
-/// How many packs are kept open. What lies in others is read all the same.
+/// How many packs are kept open, and how many indexes. What lies in others is read all the same.
 const MAX_OPEN_PACKS: usize = 64;
 
 /// Reads objects of a [`Store`] as [`Store::read`] does, at less cost for each. Threads may share it.
@@ -24,6 +24,8 @@ pub(crate) struct Reader<'s> {
     set: &'s PackSet,
     files: Vec<OnceLock<Option<OpenPack<'s>>>>,
     opened: AtomicUsize,
+    indexes: Vec<OnceLock<Option<PackIndex>>>,
+    opened_indexes: AtomicUsize,
     last_hit: AtomicUsize,
 }
 
@@ -43,6 +45,8 @@ impl Store {
             set,
             files: set.packs.iter().map(|_| OnceLock::new()).collect(),
             opened: AtomicUsize::new(0),
+            indexes: set.packs.iter().map(|_| OnceLock::new()).collect(),
+            opened_indexes: AtomicUsize::new(0),
             last_hit: AtomicUsize::new(self.last_hit.load(Ordering::Relaxed)),
         }
     }
@@ -74,7 +78,7 @@ impl Reader<'_> {
         let start = self.last_hit.load(Ordering::Relaxed);
         for step in 0..packs.len() {
             let at = (start + step) % packs.len();
-            let Some(offset) = packs[at].index.find(id).ok()? else {
+            let Some(offset) = self.index(at).find(id).ok()? else {
                 continue;
             };
             if step > 0 {
@@ -86,6 +90,20 @@ impl Reader<'_> {
             return is_object(id, kind, &bytes).then_some((kind, bytes));
         }
         None
+    }
+
+    /// The index of a pack, with its file held open if that is needed and allowed.
+    fn index(&self, at: usize) -> &PackIndex {
+        let index = &self.set.packs[at].index;
+        if index.is_resident() {
+            return index;
+        }
+        let open = || {
+            let opened = self.opened_indexes.fetch_add(1, Ordering::Relaxed);
+            let is_allowed = opened < MAX_OPEN_PACKS;
+            is_allowed.then(|| index.held_open().ok()).flatten()
+        };
+        self.indexes[at].get_or_init(open).as_ref().unwrap_or(index)
     }
 
     fn file(&self, at: usize) -> Option<&OpenPack<'_>> {

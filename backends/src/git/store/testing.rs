@@ -157,6 +157,7 @@ impl TestStore {
             record: &record,
             index: None,
             staged: Vec::new(),
+            named: None,
         };
         record.snapshot = self.store.publish(owner, parts, pack).unwrap();
         record

@@ -264,6 +264,7 @@ mod tests {
             record: &record,
             index: Some(index),
             staged: vec![staged],
+            named: None,
         };
         record.snapshot = test.store.publish(&owner("s", "r"), parts, pack).unwrap();
         (test, record)

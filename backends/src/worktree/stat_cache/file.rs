@@ -35,7 +35,7 @@ struct Origin {
 /// What a file has of a cache.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OnDisk {
-    /// The directories of the cache that the file has not, or otherwise.
+    /// The directories of the cache that the file, if there is one, has not, or otherwise.
     changed: BTreeSet<RelPath>,
     /// The file; `None`: there is none that can be gone on with.
     file: Option<Extent>,
@@ -54,7 +54,10 @@ struct Extent {
 impl OnDisk {
     /// Notes directories of the cache that were changed or removed.
     pub(crate) fn note_changed(&mut self, paths: impl IntoIterator<Item = RelPath>) {
-        self.changed.extend(paths);
+        // A file that is written anew has all of them.
+        if self.file.is_some() {
+            self.changed.extend(paths);
+        }
     }
 
     /// Whether the file at `path` still is the one that this describes.

@@ -11,9 +11,9 @@ use super::building::{Building, Known};
 use super::found::Found;
 
 /// Names in `delta.removed` the directories that are not there any more, and takes out of it what a
-/// walk saw below them before they went. `gone` were looked for in vain.
-pub(super) fn remove_gone(delta: &mut Delta, cache: &StatCache, gone: Vec<RelPath>) {
-    let before = &cache.directories;
+/// walk saw below them before they went. `before` is what the last capture saw; `gone` were looked for in
+/// vain.
+pub(super) fn remove_gone(delta: &mut Delta, before: &Directories, gone: Vec<RelPath>) {
     let mut roots: HashSet<RelPath> = gone.into_iter().collect();
     for (path, directory) in &delta.directories {
         let Some(known) = before.get(path) else {
@@ -53,11 +53,11 @@ pub(super) fn remove_gone(delta: &mut Delta, cache: &StatCache, gone: Vec<RelPat
 pub(super) fn remember(
     delta: &mut Delta,
     cache: &StatCache,
+    before: &Directories,
     absent: &BTreeSet<RelPath>,
     omissions: &BTreeMap<RelPath, Omission>,
     found: &mut Found,
 ) {
-    let before = &cache.directories;
     for path in absent {
         if !delta.directories.contains_key(path) {
             delta.removed.insert(path.clone());

@@ -19,7 +19,7 @@ pub(super) struct Found {
     pub(super) omissions: Vec<Omission>,
     pub(super) left_index: Vec<(RelPath, ContentId)>,
     pub(super) not_left_out: Vec<(RelPath, Entry)>,
-    pub(super) adopted: Vec<ContentId>,
+    pub(super) adopted: Vec<[u8; 20]>,
     /// Whether any content was read.
     pub(super) has_read: bool,
     /// How many names were looked at.
@@ -40,6 +40,13 @@ impl Found {
         self.not_left_out.extend(other.not_left_out);
         self.adopted.extend(other.adopted);
         self.has_read |= other.has_read;
+    }
+
+    /// Notes that an id is git's index's. That has no other than SHA-1.
+    pub(super) fn adopt(&mut self, id: ContentId) {
+        if let ContentId::Sha1(id) = id {
+            self.adopted.push(id);
+        }
     }
 
     pub(super) fn omit(&mut self, path: RelPath, reason: OmissionReason, bytes: Option<u64>) {
@@ -72,7 +79,7 @@ impl Found {
             kept.flags = kept.flags.with(Flags::AS_INDEXED);
         }
         if entry.flags.has(Flags::SPARSE) {
-            self.adopted.push(kept.id);
+            self.adopt(kept.id);
             self.omit(path, OmissionReason::Sparse, None);
         } else if entry.flags.has(Flags::AS_INDEXED) {
             self.left_index.push((path, entry.id));
