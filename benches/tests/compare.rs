@@ -15,10 +15,10 @@ fn compare(trees: &Path, arguments: &[&str]) -> String {
         .arg("--trees")
         .arg(trees)
         .output()
-        .unwrap();
+        .expect("the program was built");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
-    String::from_utf8(output.stdout).unwrap()
+    String::from_utf8(output.stdout).expect("it prints text")
 }
 
 /// The rows with this case and this beginning of a subject in the table of times of the first

@@ -37,10 +37,10 @@ pub(crate) fn one(arguments: &[String]) {
 
 /// The most memory, in MiB, that a capture should hold with so many files, a fifth of them being new.
 fn max_mib(files: usize, are_new: bool) -> Option<u64> {
-    match files {
-        ..=100_000 if are_new => Some(160),
-        ..=100_000 => Some(48),
-        ..=1_000_000 => Some(256),
+    match (files, are_new) {
+        (0..=100_000, true) => Some(160),
+        (0..=100_000, false) => Some(48),
+        (100_001..=1_000_000, _) => Some(256),
         _ => None,
     }
 }
