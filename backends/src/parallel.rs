@@ -3,8 +3,15 @@
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread;
+
+/// How many threads can run at once, as it was when this was first asked. The answer may take several
+/// files to be read, which is more than the work that it is for.
+pub(crate) fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
+}
 
 /// How many results may wait for their turn, and what they may hold in all.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +40,7 @@ pub(crate) fn in_order<R: Held + Send, E>(
     work: impl Fn(usize) -> R + Sync,
     mut take: impl FnMut(usize, R) -> Result<(), E>,
 ) -> Result<(), E> {
-    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let cores = cores();
     let threads = cores.min(count / waiting.jobs_per_thread.max(1));
     if threads < 2 {
         return (0..count).try_for_each(|at| take(at, work(at)));
@@ -223,7 +230,7 @@ pub(crate) fn in_parts<T: Sync, R: Send>(
     at_least: usize,
     work: impl Fn(&[T]) -> R + Sync,
 ) -> Vec<R> {
-    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let cores = cores();
     let length = items.len().div_ceil(cores).max(at_least).max(1);
     let (first, rest) = items.split_at(length.min(items.len()));
     let work = &work;
@@ -299,7 +306,7 @@ mod tests {
             Ok::<_, ()>(())
         })
         .unwrap();
-        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let cores = cores();
         let bound = SMALL.max_bytes + 40 * (cores + 2);
         assert!(most.load(Ordering::SeqCst) <= bound);
     }

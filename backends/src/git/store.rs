@@ -914,19 +914,25 @@ struct Named {
     entries: Vec<ObjectId>,
 }
 
-/// Reads the trees of snapshots, many one after the other: the files of the pack that had the last one
+/// Reads the trees of snapshots, many one after the other: the files of the packs that had the last ones
 /// stay open.
 ///
 /// Their ids were made here from what they hold, by a hash that finds attacks on SHA-1, so that no
 /// other bytes have them: to compare them takes the plain hash, which costs a quarter.
 struct TreeReader<'s> {
     store: &'s Store,
-    held: Option<Pack>,
+    /// The one that was of use last comes first. A tree that is new and the one that it was lie in
+    /// different packs, as a rule, and are asked for by turns.
+    held: Vec<Pack>,
 }
+
+/// How many packs a [`TreeReader`] holds open: each is two files, and a search.
+const MAX_HELD_PACKS: usize = 4;
 
 impl<'s> TreeReader<'s> {
     fn of(store: &'s Store) -> Self {
-        Self { store, held: None }
+        let held = Vec::new();
+        Self { store, held }
     }
 
     /// The bytes of a tree, checked against its id.
@@ -935,20 +941,26 @@ impl<'s> TreeReader<'s> {
         if *id == tree_object::empty_tree_id() {
             return Ok(Vec::new());
         }
-        if let Some(pack) = &self.held
-            && let Ok(Some(offset)) = pack.index.find(id)
-            && let Ok((ObjectKind::Tree, bytes)) =
-                pack.object(offset, MAX_TREE_BYTES, &self.store.bases)
-            && ObjectId::of_trusted(ObjectKind::Tree, &bytes) == *id
-        {
-            return Ok(bytes);
+        for at in 0..self.held.len() {
+            let pack = &self.held[at];
+            if let Ok(Some(offset)) = pack.index.find(id)
+                && let Ok((ObjectKind::Tree, bytes)) =
+                    pack.object(offset, MAX_TREE_BYTES, &self.store.bases)
+                && ObjectId::of_trusted(ObjectKind::Tree, &bytes) == *id
+            {
+                self.held[..=at].rotate_right(1);
+                return Ok(bytes);
+            }
         }
         // Wherever else it is; what is wrong with it is told here too.
         let (kind, bytes) = self.store.read(id, MAX_TREE_BYTES)?;
         check_kind(id, kind, ObjectKind::Tree)?;
         let set = self.store.packs()?;
         let hit = self.store.last_hit.load(Ordering::Relaxed);
-        self.held = set.packs.get(hit).and_then(|pack| pack.held_open().ok());
+        if let Some(Ok(pack)) = set.packs.get(hit).map(|pack| pack.held_open()) {
+            self.held.truncate(MAX_HELD_PACKS - 1);
+            self.held.insert(0, pack);
+        }
         Ok(bytes)
     }
 }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use crate::backend::{Interrupt, Progress, SnapshotError};
 use crate::coverage::{Omission, OmissionReason};
 use crate::error::PathError;
+use crate::parallel;
 use crate::path::RelPath;
 use crate::search::WalkReason;
 use crate::tree::{ContentId, Entry, EntryKind};
@@ -98,12 +99,6 @@ pub(crate) trait Rules: Sync {
 pub(crate) enum Verdict {
     Capture,
     Omit(OmissionReason),
-}
-
-/// The threads that can run at once. To ask for it takes longer than to look at a few files.
-fn cores() -> usize {
-    static CORES: OnceLock<usize> = OnceLock::new();
-    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// Lists an open directory.
@@ -494,7 +489,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 impl<R: Rules> Walker<'_, R> {
     /// Reads all directories, with the help of other threads as soon as there is enough to do.
     fn run(&self) -> Found {
-        let cores = cores();
+        let cores = parallel::cores();
         let threads = match self.options.only {
             // What has just been written waits for no disk.
             Some(_) => cores,

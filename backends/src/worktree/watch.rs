@@ -13,11 +13,13 @@ mod names;
 mod scans;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -448,20 +450,27 @@ impl Shared {
         }
         // Before they are named: a name that changes meanwhile is looked at, and known by this then.
         lock(&self.held).extend(found.clone());
-        let mut journal = lock(&self.journal);
+        let mut unplaced = HashSet::new();
+        let mut named = Vec::new();
         for (inode, holding) in found {
             let is_there = is_there(inode, &holding);
             match self.below(&holding.path) {
-                Some((directory, name)) if is_there => {
-                    journal.always_look_at(&directory, &name);
-                }
+                Some(name) if is_there => named.push(name),
                 // Outside of the workspace. If it has a name inside too, it has two.
                 None if is_there => {}
                 // It was removed, or renamed: then its new name is looked at, and known by its inode.
                 _ if holding.was_there => {}
                 // The holder has no path for it, or one that means nothing here.
-                _ => journal.end(WalkReason::LostWatch),
+                _ => drop(unplaced.insert(inode)),
             }
+        }
+        if !unplaced.is_empty() {
+            let added = lock(&self.journal).unscanned();
+            named.extend(self.places_of(&unplaced, &added));
+        }
+        let mut journal = lock(&self.journal);
+        for (directory, name) in named {
+            journal.always_look_at(&directory, &name);
         }
         // Directories that were settled since are for the next round.
         if self.scans.is_last() {
@@ -470,9 +479,26 @@ impl Shared {
         journal.hole().is_none()
     }
 
-    fn below(&self, path: &Path) -> Option<(RelPath, Vec<u8>)> {
-        use std::os::unix::ffi::OsStrExt as _;
+    /// The names of these inodes in `directories`. What has gone from there meanwhile was told.
+    fn places_of(
+        &self,
+        inodes: &HashSet<u64>,
+        directories: &[Arc<RelPath>],
+    ) -> Vec<(RelPath, Vec<u8>)> {
+        let mut places = Vec::new();
+        for directory in directories {
+            let on_disk = self.disk_path.join(OsStr::from_bytes(directory.as_bytes()));
+            for entry in fs::read_dir(on_disk).into_iter().flatten().flatten() {
+                if inodes.contains(&entry.ino()) {
+                    let name = entry.file_name().as_encoded_bytes().to_vec();
+                    places.push((RelPath::clone(directory), name));
+                }
+            }
+        }
+        places
+    }
 
+    fn below(&self, path: &Path) -> Option<(RelPath, Vec<u8>)> {
         let path = path.strip_prefix(&self.disk_path).ok()?;
         let path = RelPath::new(path.as_os_str().as_bytes()).ok()?;
         Some((path.parent()?, path.name().to_owned()))

@@ -204,7 +204,7 @@ impl Borrowing<'_> {
         };
         let helpers = match this.missing.len() {
             0..MIN_SHARED_OBJECTS => 0,
-            _ => std::thread::available_parallelism().map_or(1, usize::from) - 1,
+            _ => crate::parallel::cores() - 1,
         };
         let all = std::thread::scope(|scope| {
             let helpers: Vec<_> = (0..helpers).map(|_| scope.spawn(work)).collect();

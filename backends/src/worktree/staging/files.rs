@@ -3,7 +3,6 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::num::NonZero;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -130,7 +129,7 @@ impl Stager<'_> {
         match self.syncing {
             Syncing::Each => jobs.min(SYNCING_THREADS),
             Syncing::Later => {
-                let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+                let cores = crate::parallel::cores();
                 cores.min(jobs.div_ceil(FILES_PER_THREAD))
             }
         }

@@ -236,6 +236,15 @@ impl Journal {
         }
     }
 
+    /// The directories of which it is not known who holds files in them.
+    pub(super) fn unscanned(&self) -> Vec<Arc<RelPath>> {
+        match &self.unscanned {
+            Unscanned::None => Vec::new(),
+            Unscanned::Few(few) => few.iter().cloned().collect(),
+            Unscanned::Many => self.watches.keys().cloned().collect(),
+        }
+    }
+
     /// Who holds files in the directories that were settled is known, and named.
     pub(super) fn know_holders(&mut self) {
         self.unscanned = Unscanned::None;
