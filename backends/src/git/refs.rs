@@ -352,8 +352,6 @@ impl Refs {
         Ok(durable::sync_directory(&self.git_dir)?)
     }
 
-    /// A ref that nobody sees yet, synced.
-
     /// Syncs the directory of the ref at `path`, and those above it whose names are not known to be
     /// durable.
     fn make_durable(&self, directory: &str, path: &Path) -> Result<(), PathError> {
@@ -553,7 +551,7 @@ mod tests {
                     scope.spawn(move || -> Vec<String> {
                         let me = owner("s", Some("r"));
                         (0..10)
-                            .map(|_| create(&refs, Namespace::Snapshots, &me, commit))
+                            .map(|_| create(refs, Namespace::Snapshots, &me, commit))
                             .map(|created| created.unwrap().name)
                             .collect()
                     })
