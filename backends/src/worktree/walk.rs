@@ -585,7 +585,7 @@ impl<R: Rules> Walker<'_, R> {
             let seed = self.options.seeds.get(&job.path);
             let known = self.options.cache.directories.get(&job.path);
             let known = seed.as_ref().or(known);
-            let (directory, jobs) = match self.read(job, &fd, known, &mut part)? {
+            let (mut directory, jobs) = match self.read(job, &fd, known, &mut part)? {
                 Some(read) => read,
                 None => continue,
             };
@@ -598,10 +598,11 @@ impl<R: Rules> Walker<'_, R> {
             self.admit(&directory)?;
             found.absorb(part);
             if known.is_none_or(|known| !Arc::ptr_eq(known, &directory)) {
-                found.directories.insert(job.path.clone(), directory);
-                if seed.is_some() {
-                    self.options.seeds.let_go(&job.path);
+                if let Some(seed) = seed {
+                    drop(seed);
+                    self.options.seeds.let_go(&job.path, &mut directory);
                 }
+                found.directories.insert(job.path.clone(), directory);
             }
             if self.options.only.is_some() && matches!(job.extent, Extent::Whole) {
                 found.anew.push(job.path.clone());

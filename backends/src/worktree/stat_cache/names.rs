@@ -157,6 +157,15 @@ impl Entries {
         self.slots.push(Slot { end, entry });
     }
 
+    /// The same entries, in the memory of `others` if those have the same names.
+    pub(crate) fn in_place_of(self, mut others: Self) -> Self {
+        if self.names != others.names || self.slots.len() != others.slots.len() {
+            return self;
+        }
+        others.slots.clone_from_slice(&self.slots);
+        others
+    }
+
     /// The entry at a place, to be changed.
     pub(crate) fn entry_mut(&mut self, at: usize) -> &mut CachedEntry {
         &mut self.slots[at].entry
