@@ -17,7 +17,7 @@ use crate::git::index;
 use crate::git::pack::{PackWriter, Streamed};
 use crate::git::repository::{IndexFile, UserRepository};
 use crate::git::rules::{ATTRIBUTES_FILE, GitRules, IGNORE_FILE};
-use crate::git::store::{Parts, Store};
+use crate::git::store::{Parts, Reader, Store};
 use crate::git::submodules;
 use crate::git::trees::{self, Trees};
 use crate::git::{ObjectHasher, ObjectId, ObjectKind};
@@ -124,7 +124,11 @@ pub(crate) fn capture(
         .memory()
         .base(workspace, root.identity(), CACHE_FILE, usage);
     let pack = store.writer()?;
-    let sink = GitSink { store, pack: &pack };
+    let packs = store.reader_set()?;
+    let sink = GitSink {
+        reader: store.reader(&packs),
+        pack: &pack,
+    };
 
     let (has_new_index, index_bytes) = match source {
         Source::Repository(repository) => {
@@ -742,7 +746,7 @@ fn staged(
 
 /// Puts new content into the pack of the capture.
 pub(crate) struct GitSink<'a> {
-    store: &'a Store,
+    reader: Reader<'a>,
     pack: &'a PackWriter,
 }
 
@@ -778,7 +782,7 @@ impl ContentSink for GitSink<'_> {
 impl GitSink<'_> {
     fn blob(&self, bytes: &[u8]) -> Result<ContentId, SinkError> {
         let id = ObjectId::of(ObjectKind::Blob, bytes).map_err(collision)?;
-        if !self.store.contains(&id).map_err(SnapshotError::from)? {
+        if !self.reader.contains(&id).map_err(SnapshotError::from)? {
             self.pack
                 .add(ObjectKind::Blob, id, bytes)
                 .map_err(|e| SnapshotError::from(StoreError::from(e)))?;
@@ -808,7 +812,7 @@ impl GitSink<'_> {
             return Ok(None);
         }
         let id = hasher.finish().map_err(collision)?;
-        if self.store.contains(&id).map_err(SnapshotError::from)? {
+        if self.reader.contains(&id).map_err(SnapshotError::from)? {
             return Ok(Some(id.into()));
         }
         content.rewind().map_err(SinkError::Read)?;

@@ -53,6 +53,16 @@ impl Store {
 }
 
 impl Reader<'_> {
+    /// As [`Store::contains`], in these packs.
+    pub(crate) fn contains(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        for at in 0..self.set.packs.len() {
+            if self.index(at).contains(id)? {
+                return Ok(true);
+            }
+        }
+        self.store.has_loose(id)
+    }
+
     /// The bytes of a blob; `None` if they are more than `max_bytes`.
     pub(crate) fn blob(
         &self,
