@@ -647,14 +647,14 @@ fn borrow(
 }
 
 /// Reads files that looked unchanged, because nobody has the objects that the index names for them.
-struct Anew<'a> {
+struct Anew<'a, 's> {
     root: &'a Root,
-    sink: &'a GitSink<'a>,
+    sink: &'a GitSink<'s>,
     before: &'a Directories,
     interrupt: &'a Interrupt,
 }
 
-impl Anew<'_> {
+impl Anew<'_, '_> {
     fn read(
         &self,
         walked: &mut Walked,
