@@ -10,6 +10,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::SystemTime;
 
 use super::ObjectId;
 use super::pack::TEMPORARY_PREFIX;
@@ -68,8 +69,9 @@ pub(crate) struct SnapshotRef {
 #[derive(Debug)]
 pub(crate) struct Refs {
     git_dir: PathBuf,
-    /// Directories whose own names were synced, with all above them, and their inodes.
-    durable: Mutex<HashMap<String, u64>>,
+    /// Directories whose own names were synced, with all above them, as which they were: their inode
+    /// and when that was made.
+    durable: Mutex<HashMap<String, (u64, SystemTime)>>,
 }
 
 impl Refs {
@@ -355,16 +357,28 @@ impl Refs {
     /// Syncs the directory of the ref at `path`, and those above it whose names are not known to be
     /// durable.
     fn make_durable(&self, directory: &str, path: &Path) -> Result<(), PathError> {
-        let inode = fs::symlink_metadata(parent(path)).map_or(0, |found| found.ino());
-        let is_it = |known: &HashMap<String, u64>| known.get(directory) == Some(&inode);
-        let is_known = self.durable.lock().is_ok_and(|known| is_it(&known));
+        // One that is made again under its name may have the inode of the one before.
+        let birth = fs::symlink_metadata(parent(path))
+            .and_then(|found| Ok((found.ino(), found.created()?)))
+            .ok();
+        let is_known = birth.is_some()
+            && self
+                .durable
+                .lock()
+                .is_ok_and(|known| known.get(directory).copied() == birth);
         let sync = || {
             let up = Path::new(directory).ancestors();
             up.filter(|d| !d.as_os_str().is_empty())
                 .take(if is_known { 1 } else { usize::MAX })
                 .try_for_each(|d| durable::sync_directory(&self.git_dir.join(d)))?;
-            if let Ok(mut known) = self.durable.lock() {
-                known.insert(directory.to_owned(), inode);
+            if let Ok(mut known) = self.durable.lock()
+                && let Some(birth) = birth
+            {
+                // A host may have runs without end on one workspace.
+                if known.len() > 1024 {
+                    known.clear();
+                }
+                known.insert(directory.to_owned(), birth);
             }
             Ok(())
         };

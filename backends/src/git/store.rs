@@ -130,15 +130,17 @@ impl StoreSlot {
             .take()
             .filter(|(known, store)| Some(*known) == identity && store.git_dir == git_dir);
         let opened = match Store::open(git_dir)? {
-            Some(opened) => same.map_or_else(
-                || Arc::new(opened),
-                |(_, store)| {
+            None => return Ok(None),
+            Some(opened) => match same {
+                None => Arc::new(opened),
+                Some((_, store)) => {
                     // What one operation read is of no use to the next, and takes memory.
                     store.bases.clear();
+                    // Somebody else may have removed packs meanwhile.
+                    store.refresh()?;
                     store
-                },
-            ),
-            None => return Ok(None),
+                }
+            },
         };
         *held = identity.map(|identity| (identity, Arc::clone(&opened)));
         Ok(Some(opened))

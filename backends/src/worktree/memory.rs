@@ -242,6 +242,24 @@ impl Base {
         {
             return Err(WalkReason::RulesChanged);
         }
+        // A directory that is named has other permissions: what could not be looked at in it perhaps
+        // can, or the reverse.
+        let mut named = Vec::new();
+        for (directory, look) in &pending {
+            match look {
+                Look::All => {
+                    let below = pending
+                        .keys()
+                        .filter(|p| p.parent().as_ref() == Some(directory));
+                    named.extend(below.cloned());
+                }
+                Look::Names(names) => {
+                    let below = names.iter().map(|name| directory.join(name));
+                    named.extend(below.filter(|path| kept.watch.watches(path)));
+                }
+            }
+        }
+        pending.extend(named.into_iter().map(|path| (path, Look::All)));
         for path in &self.revised {
             if kept.watch.watches(path) {
                 pending.insert(path.clone(), Look::All);

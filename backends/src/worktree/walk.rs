@@ -175,6 +175,9 @@ pub(crate) struct Walked {
     /// one of them is in the journal by that alone, so all have to be found: by a walk that looks
     /// everywhere.
     has_new_link: bool,
+    /// Whether a file with several names was seen that got one while the walk was under way: another
+    /// of its names may have been looked at before that.
+    has_fresh_link: bool,
 }
 
 /// Walks the workspace where `scope` says, or everywhere if what is found there asks for it.
@@ -185,27 +188,28 @@ pub(crate) fn search<R: Rules>(
     scope: &mut Scope,
     options: WalkOptions<'_>,
 ) -> Result<Walked, SnapshotError> {
-    let walked = walk(
-        root,
-        rules,
-        sink,
-        &WalkOptions {
+    let walk = |scope: &Scope| {
+        let options = WalkOptions {
             only: scope.only(),
             watch: scope.watch(),
             ..options
-        },
-    )?;
+        };
+        let walked = walk(root, rules, sink, &options);
+        let is_unknown = |walked: &Walked| options.only.is_none() && walked.has_fresh_link;
+        if let Some(watch) = options.watch
+            && walked.as_ref().map_or(true, is_unknown)
+        {
+            // What it learned of files with several names is lost, or not all there is.
+            watch.give_up(WalkReason::HardLink);
+        }
+        walked
+    };
+    let walked = walk(scope)?;
     if !walked.has_new_link || scope.only().is_none() {
         return Ok(walked);
     }
     scope.widen(WalkReason::HardLink);
-    let watch = scope.watch();
-    let everywhere = WalkOptions {
-        only: None,
-        watch,
-        ..options
-    };
-    walk(root, rules, sink, &everywhere)
+    walk(scope)
 }
 
 /// Walks the workspace.
@@ -235,6 +239,7 @@ fn walk<R: Rules>(
         bytes_read: AtomicU64::new(0),
         files_hashed: AtomicU64::new(0),
         has_new_link: AtomicBool::new(false),
+        has_fresh_link: AtomicBool::new(false),
     };
     let mut found = walker.run();
     if let Some(failure) = lock(&walker.queue).failure.take() {
@@ -246,10 +251,15 @@ fn walk<R: Rules>(
             source: PathError::at("find", root.disk_path(&RelPath::root()))(Errno::NOENT),
         });
     }
+    // Where another directory has taken the place of one meanwhile, what was read as a whole counts.
+    let anew: HashSet<RelPath> = found.anew.iter().cloned().collect();
+    found.partly.retain(|path, _| !anew.contains(path));
+    found.gone.retain(|path| !anew.contains(path));
     let mut delta = Delta {
         directories: std::mem::take(&mut found.directories),
         removed: HashSet::new(),
     };
+    delta.directories.extend(std::mem::take(&mut found.partly));
     let unseen;
     let before = match options.seeds.is_empty() {
         true => &options.cache.directories,
@@ -290,6 +300,7 @@ fn walk<R: Rules>(
         files_hashed: walker.files_hashed.into_inner(),
         bytes_read: walker.bytes_read.into_inner(),
         has_new_link: walker.has_new_link.into_inner(),
+        has_fresh_link: walker.has_fresh_link.into_inner(),
     })
 }
 
@@ -303,7 +314,7 @@ fn look_at_held(watch: &Watch, delta: &Delta, cache: &StatCache) {
         for (name, entry) in directory.entries.iter() {
             let inode = entry.stat.inode;
             if entry.kind != EntryKind::Symlink && held.contains(&inode) {
-                watch.always_look_at(path, name);
+                watch.look_at_held(path, name);
             }
         }
     }
@@ -445,6 +456,7 @@ struct Walker<'a, R: Rules> {
     files_hashed: AtomicU64,
     /// Whether a file with several names was seen that the journal did not know.
     has_new_link: AtomicBool,
+    has_fresh_link: AtomicBool,
 }
 
 /// The directories still to be read. The last one found is read first: its parent's inode is warm,
@@ -602,7 +614,10 @@ impl<R: Rules> Walker<'_, R> {
                     drop(seed);
                     self.options.seeds.let_go(&job.path, &mut directory);
                 }
-                found.directories.insert(job.path.clone(), directory);
+                match job.extent {
+                    Extent::Whole => found.directories.insert(job.path.clone(), directory),
+                    Extent::Part(_) => found.partly.insert(job.path.clone(), directory),
+                };
             }
             if self.options.only.is_some() && matches!(job.extent, Extent::Whole) {
                 found.anew.push(job.path.clone());
@@ -814,9 +829,9 @@ impl<R: Rules> Walker<'_, R> {
         if !journal.watch.watches(path) || known.is_none_or(|known| known.is_absent) {
             return Some(Extent::Whole);
         }
-        // Its own permissions may be what changed.
+        // Its own permissions may be what changed, and with them what can be looked at.
         let is_pending = journal.pending.contains_key(path);
-        (!is_pending).then(|| Extent::Part(Look::Names(BTreeSet::new())))
+        (!is_pending).then_some(Extent::Part(Look::All))
     }
 
     /// Whether the index has a path at any depth below the directory.
@@ -889,12 +904,17 @@ impl<R: Rules> Walker<'_, R> {
         }
         if let Some(watch) = self.options.watch
             && !is_link
-            // A walk that looks everywhere asks once for all, at its end.
-            && (stat.links > 1 || (self.options.only.is_some() && watch.is_held(stat.inode)))
-            && watch.always_look_at(&visit.job.path, visit.name)
-            && stat.links > 1
         {
-            self.has_new_link.store(true, Ordering::Relaxed);
+            if stat.links > 1 {
+                if watch.always_look_at(&visit.job.path, visit.name) {
+                    self.has_new_link.store(true, Ordering::Relaxed);
+                    let is_fresh = self.clock.is_since(&EntryStat::of(stat));
+                    self.has_fresh_link.fetch_or(is_fresh, Ordering::Relaxed);
+                }
+            } else if self.options.only.is_some() && watch.is_held(stat.inode) {
+                // A walk that looks everywhere asks once for all, at its end.
+                watch.look_at_held(&visit.job.path, visit.name);
+            }
         }
         let interrupt = self.options.interrupt;
         let (mut looked_ns, mut again) = (looked_ns, None);

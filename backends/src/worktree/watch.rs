@@ -229,6 +229,11 @@ impl Watch {
         lock(&self.shared.journal).always_look_at(directory, name)
     }
 
+    /// As [`Watch::always_look_at`] for a file that somebody holds, whether or not it has other names.
+    pub(crate) fn look_at_held(&self, directory: &RelPath, name: &[u8]) {
+        lock(&self.shared.journal).look_at_held(directory, name);
+    }
+
     /// Whether something has, or had, the file with this inode mapped or open for writing: a file that
     /// is so has to be looked at always. It may be another file of the same number on another file
     /// system. Waits for what was so when the journal began; what is found later is known later.
@@ -281,6 +286,12 @@ impl Watch {
             self.shared.give_back();
         }
         pending
+    }
+
+    /// Ends the journal: what a capture learned of it that failed may be lost.
+    pub(crate) fn give_up(&self, reason: WalkReason) {
+        lock(&self.shared.journal).end(reason);
+        self.shared.give_back();
     }
 
     /// What the last [`Watch::pending`] answered, or the first walk found, is captured and published;
@@ -470,7 +481,7 @@ impl Shared {
         }
         let mut journal = lock(&self.journal);
         for (directory, name) in named {
-            journal.always_look_at(&directory, &name);
+            journal.look_at_held(&directory, &name);
         }
         // Directories that were settled since are for the next round.
         if self.scans.is_last() {

@@ -504,6 +504,34 @@ fn a_capture_by_somebody_else_is_a_reason_to_look_everywhere() {
 }
 
 #[test]
+fn a_handle_outlives_what_another_one_collects() {
+    let ground = Ground::repository();
+    for (kind, state) in [(Kind::Git, "git"), (Kind::Hash, "hash")] {
+        let taker = ground.taker_at(&ground.root, state, kind);
+        ground.write("only/here", "in a snapshot that is forgotten\n");
+        let first = watched(&taker);
+        ground.remove("only");
+        let backend = taker.backend;
+        let handle = taker.workspace.unlock();
+
+        let mut other = ground.taker_at(&ground.root, state, kind);
+        other.snapshot();
+        let forgotten = std::slice::from_ref(&first.id);
+        other.backend.forget(&mut other.workspace, forgotten).unwrap();
+        other.backend.collect(&mut other.workspace).unwrap();
+        drop(other);
+
+        let workspace = handle.lock(Duration::ZERO).unwrap();
+        let taker = Taker { workspace, backend };
+        ground.write("only/here", "in a snapshot that is forgotten\n");
+        let again = watched(&taker);
+        assert!(again.same_content(&first));
+        let verification = taker.backend.verify(&taker.workspace, &again).unwrap();
+        assert!(verification.is_restorable() || kind == Kind::Hash, "{verification:?}");
+    }
+}
+
+#[test]
 fn where_too_many_directories_are_watched_already_everything_is_looked_at() {
     const NAME: &str =
         "watched::where_too_many_directories_are_watched_already_everything_is_looked_at";

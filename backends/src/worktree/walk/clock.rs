@@ -42,6 +42,12 @@ impl Clock {
         now_ns(rustix::time::ClockId::RealtimeCoarse).saturating_sub(self.granularity_ns)
     }
 
+    /// Whether the file may have been changed since this clock was made.
+    pub(super) fn is_since(&self, stat: &EntryStat) -> bool {
+        const MAX_LAG_NS: i64 = 100_000_000;
+        stat.newest_ns() >= self.started_ns.saturating_sub(MAX_LAG_NS)
+    }
+
     /// Waits until the tick in which `stat`'s file was written is over, so that what a capture finds
     /// out about it can be relied on by the next one. True if it was not over at `looked_ns`, when
     /// the file was looked at, and is by now.

@@ -12,6 +12,8 @@ use super::building::{Building, Known};
 pub(super) struct Found {
     /// The directories that the cache does not have, or not so.
     pub(super) directories: Directories,
+    /// The same, of those of which only a part was looked at.
+    pub(super) partly: Directories,
     /// The directories that were looked for and not read: gone, or omitted.
     pub(super) gone: Vec<RelPath>,
     /// The directories that were read with all that is below them, though only some were to be.
@@ -33,6 +35,7 @@ impl Found {
         } else {
             self.directories.extend(other.directories);
         }
+        self.partly.extend(other.partly);
         self.gone.extend(other.gone);
         self.anew.extend(other.anew);
         self.omissions.extend(other.omissions);

@@ -75,12 +75,17 @@ impl Holds {
         hold.is_made = false;
     }
 
-    /// The file at the path has several names, or somebody holds it who was not counted. Answers
-    /// whether that is news of this file.
+    /// The file at the path has several names, or was held when the journal began. Answers whether that
+    /// is news of this file.
     pub(super) fn link(&mut self, path: RelPath) -> bool {
         let hold = self.0.entry(path).or_default();
         hold.is_doubtful = true;
         !std::mem::replace(&mut hold.is_linked, true)
+    }
+
+    /// Somebody holds the file at the path who was not counted.
+    pub(super) fn doubt(&mut self, path: RelPath) {
+        self.0.entry(path).or_default().is_doubtful = true;
     }
 
     /// The file at the path is gone. Those who have it open close it by its name.

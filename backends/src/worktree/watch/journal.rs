@@ -167,7 +167,8 @@ impl Journal {
         self.told.clear_below(path);
     }
 
-    /// Answers whether that is news.
+    /// A file with several names can change without an event: it is part of every answer. Tells
+    /// whether that is news.
     pub(super) fn always_look_at(&mut self, directory: &RelPath, name: &[u8]) -> bool {
         if self.hole.is_some() {
             return true;
@@ -176,6 +177,16 @@ impl Journal {
         let is_news = self.holds.link(directory.join(name));
         self.bound();
         is_news
+    }
+
+    /// As [`Journal::always_look_at`], of a file that somebody was found to hold: whether it has
+    /// several names was not looked at.
+    pub(super) fn look_at_held(&mut self, directory: &RelPath, name: &[u8]) {
+        if self.hole.is_none() {
+            self.lasting.insert(directory, name);
+            self.holds.doubt(directory.join(name));
+            self.bound();
+        }
     }
 
     pub(super) fn pending(&mut self) -> Result<Pending, WalkReason> {
@@ -276,7 +287,7 @@ impl Journal {
         match directory.parent() {
             _ if !what.intersects(ended | ReadFlags::ATTRIB) => {}
             None if what.intersects(ended) => self.end(WalkReason::LostWatch),
-            None => self.changed.insert_directory(directory),
+            None => self.changed.insert_all(directory),
             Some(_) if what.intersects(ended) => self.lose(directory),
             Some(parent) => self.changed.insert(&parent, directory.name()),
         }
