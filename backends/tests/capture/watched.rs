@@ -517,7 +517,10 @@ fn a_handle_outlives_what_another_one_collects() {
         let mut other = ground.taker_at(&ground.root, state, kind);
         other.snapshot();
         let forgotten = std::slice::from_ref(&first.id);
-        other.backend.forget(&mut other.workspace, forgotten).unwrap();
+        other
+            .backend
+            .forget(&mut other.workspace, forgotten)
+            .unwrap();
         other.backend.collect(&mut other.workspace).unwrap();
         drop(other);
 
@@ -527,7 +530,10 @@ fn a_handle_outlives_what_another_one_collects() {
         let again = watched(&taker);
         assert!(again.same_content(&first));
         let verification = taker.backend.verify(&taker.workspace, &again).unwrap();
-        assert!(verification.is_restorable() || kind == Kind::Hash, "{verification:?}");
+        assert!(
+            verification.is_restorable() || kind == Kind::Hash,
+            "{verification:?}"
+        );
     }
 }
 

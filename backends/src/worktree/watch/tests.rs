@@ -447,7 +447,11 @@ fn a_directorys_own_permissions_are_told_by_its_name() {
     assert_eq!(ground.captured(), ["d/e"]);
     assert!(ground.watch.watches(&path("d/e")), "it is the same one");
     bits(".", 0o700);
-    assert_eq!(listed(&ground.watch.pending().unwrap()), ["*"], "what could not be looked at perhaps can");
+    assert_eq!(
+        listed(&ground.watch.pending().unwrap()),
+        ["*"],
+        "what could not be looked at perhaps can"
+    );
 }
 
 #[test]
