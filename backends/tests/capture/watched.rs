@@ -504,6 +504,26 @@ fn a_capture_by_somebody_else_is_a_reason_to_look_everywhere() {
 }
 
 #[test]
+fn a_directory_with_other_permissions_is_looked_at_as_a_whole() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let ground = Ground::repository();
+    ground.write("d/file", "content\n");
+    ground.commit("a directory");
+    for taker in takers(&ground) {
+        let quiet = Search::Watched { directories: 0 };
+        let is_quiet = |_| watched(&taker).metadata.search == quiet;
+        assert!((0..10).any(is_quiet), "nobody is at work there");
+        // What could not be looked at before perhaps can, or the reverse.
+        for mode in [0o700, 0o755] {
+            fs::set_permissions(ground.path("d"), fs::Permissions::from_mode(mode)).unwrap();
+            let looked = watched(&taker).metadata.search;
+            assert_eq!(looked, Search::Watched { directories: 2 });
+        }
+    }
+}
+
+#[test]
 fn a_handle_outlives_what_another_one_collects() {
     let ground = Ground::repository();
     for (kind, state) in [(Kind::Git, "git"), (Kind::Hash, "hash")] {
