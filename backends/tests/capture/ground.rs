@@ -208,7 +208,7 @@ impl Ground {
         let state = StateDir::open(self.beside(state)).unwrap();
         let workspace = Workspace::open(root, &state).unwrap();
         let backend = detect(&workspace, strategy).unwrap().backend;
-        let workspace = workspace.lock(Duration::ZERO).unwrap();
+        let workspace = workspace.lock(PATIENCE).unwrap();
         Taker { workspace, backend }
     }
 
@@ -380,6 +380,10 @@ impl Ground {
             .collect()
     }
 }
+
+/// How long a test waits for its own lock: a program that another test of this process is about to
+/// start holds it for a moment.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A locked workspace with its backend.
 pub(crate) struct Taker {

@@ -4,14 +4,15 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use proptest::prelude::*;
 use stillframe_backends::{
     Search, Snapshot, StateDir, Strategy as Kind, WalkReason, Workspace, detect,
 };
 
-use crate::ground::{Ground, Taker, in_another_process, omissions, options, other_process};
+use crate::ground::{
+    Ground, PATIENCE, Taker, in_another_process, omissions, options, other_process,
+};
 use crate::holder::Holder;
 use crate::must_run::{Capability, skipped};
 
@@ -492,7 +493,7 @@ fn a_capture_by_somebody_else_is_a_reason_to_look_everywhere() {
         let handle = taker.workspace.unlock();
         ground.write("README", format!("seen by another handle first, {state}\n"));
         ground.taker_at(&ground.root, state, kind).snapshot();
-        let workspace = handle.lock(Duration::ZERO).unwrap();
+        let workspace = handle.lock(PATIENCE).unwrap();
         let taker = Taker { workspace, backend };
         let snapshot = watched(&taker);
         assert_eq!(snapshot.metadata.search, walked(WalkReason::CacheReplaced));
@@ -544,7 +545,7 @@ fn a_handle_outlives_what_another_one_collects() {
         other.backend.collect(&mut other.workspace).unwrap();
         drop(other);
 
-        let workspace = handle.lock(Duration::ZERO).unwrap();
+        let workspace = handle.lock(PATIENCE).unwrap();
         let taker = Taker { workspace, backend };
         ground.write("only/here", "in a snapshot that is forgotten\n");
         let again = watched(&taker);
@@ -565,7 +566,7 @@ fn where_too_many_directories_are_watched_already_everything_is_looked_at() {
         let state = StateDir::open(root.parent().unwrap().join("state")).unwrap();
         let workspace = Workspace::open(&root, &state).unwrap();
         let backend = detect(&workspace, Kind::Auto).unwrap().backend;
-        let workspace = workspace.lock(Duration::ZERO).unwrap();
+        let workspace = workspace.lock(PATIENCE).unwrap();
         let taker = Taker { workspace, backend };
         watched(&taker);
         for _ in 0..2 {
