@@ -13,6 +13,8 @@ pub struct Peer {
     /// How it is called in tables.
     pub name: &'static str,
     program: &'static str,
+    /// The argument that it only says its version with.
+    version: &'static str,
     prepare: &'static [&'static [&'static str]],
     measured: &'static [&'static str],
     /// Whether it takes seconds.
@@ -26,6 +28,7 @@ pub const FOR_CHANGES: [Peer; 4] = [
     Peer {
         name: "gix status",
         program: "gix",
+        version: "--version",
         prepare: &[],
         measured: &["status"],
         is_slow: false,
@@ -34,6 +37,7 @@ pub const FOR_CHANGES: [Peer; 4] = [
     Peer {
         name: "jj util snapshot",
         program: "jj",
+        version: "--version",
         prepare: &[&["git", "init", "--colocate"]],
         measured: &["util", "snapshot"],
         is_slow: false,
@@ -42,25 +46,16 @@ pub const FOR_CHANGES: [Peer; 4] = [
     Peer {
         name: RESTIC,
         program: "restic",
-        prepare: &[&[
-            "--insecure-no-password",
-            "--repo",
-            "{scratch}/restic",
-            "init",
-        ]],
-        measured: &[
-            "--insecure-no-password",
-            "--repo",
-            "{scratch}/restic",
-            "backup",
-            ".",
-        ],
+        version: "version",
+        prepare: &[&["--repo", "{scratch}/restic", "init"]],
+        measured: &["--repo", "{scratch}/restic", "backup", "."],
         is_slow: true,
         writes: false,
     },
     Peer {
         name: "borg create",
         program: "borg",
+        version: "--version",
         prepare: &[&["init", "--encryption", "none", "{scratch}/borg"]],
         measured: &["create", "{scratch}/borg::{now}", "."],
         is_slow: true,
@@ -72,7 +67,7 @@ impl Peer {
     /// Whether the program is there.
     pub fn is_installed(&self) -> bool {
         Command::new(self.program)
-            .arg("--version")
+            .arg(self.version)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -137,6 +132,8 @@ impl Prepared {
             .env("HOME", &self.scratch)
             .env_remove("XDG_CACHE_HOME")
             .env_remove("XDG_CONFIG_HOME")
+            // Every version takes it; not all can do without.
+            .env("RESTIC_PASSWORD", "none")
             .env("BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK", "yes")
             .stdin(Stdio::null())
             .output()
