@@ -55,6 +55,53 @@ fn files_directories_and_links_take_each_others_place() {
 }
 
 #[test]
+fn a_directory_of_thousands_is_as_git_has_it_wherever_it_changes() {
+    let ground = Ground::repository();
+    ground.write(".gitignore", "*.log\n");
+    let name = |at: usize| format!("d/{at:04}");
+    for at in 0..5000 {
+        match at % 500 {
+            250 => ground.write(format!("{}/below", name(at)), "in one of its own\n"),
+            251 => ground.write(format!("{}.log", name(at)), "ignored\n"),
+            252 => ground.symlink(name(at), "0000"),
+            _ => ground.write(name(at), at.to_string()),
+        }
+    }
+    ground.commit("thousands");
+    let taker = ground.taker("state");
+    let watched = || options().watch(true);
+    let by_journal = ground.taker("watched-state");
+    // About the middle, which belongs to the one half or the other, and at both ends.
+    type Edit<'a> = (&'a str, Box<dyn Fn(usize) -> bool>);
+    let edits: [Edit<'_>; 5] = [
+        ("nothing", Box::new(|_| false)),
+        ("the middle", Box::new(|at| (2400..2600).contains(&at))),
+        ("both ends", Box::new(|at| !(30..4970).contains(&at))),
+        ("the later half", Box::new(|at| at > 2300)),
+        ("all", Box::new(|_| true)),
+    ];
+    for (place, is_edited) in edits {
+        for what in ["edited", "gone", "back"] {
+            for at in (0..5000).filter(|at| is_edited(*at)) {
+                let path = ground.path(name(at));
+                match (what, fs::symlink_metadata(&path)) {
+                    ("gone", Ok(_)) => ground.remove(name(at)),
+                    ("edited", Ok(meta)) if meta.is_file() => ground.write(name(at), "edited\n"),
+                    ("back", Err(_)) => ground.write(name(at), "back\n"),
+                    _ => {}
+                }
+            }
+            let oracle = ground.oracle();
+            assert_eq!(taker.tree(), oracle, "{what}, {place}");
+            let seen = by_journal.snapshot_with(&watched());
+            assert_eq!(seen.tree, Some(oracle), "{what}, {place}, watched");
+            assert_eq!(taker.snapshot().metadata.files_hashed, 0, "{what}, {place}");
+        }
+    }
+    ground.fsck(&taker);
+}
+
+#[test]
 fn names_are_bytes() {
     let ground = Ground::repository();
     let long = "n".repeat(255);

@@ -4,6 +4,7 @@
 //! each name would cost more than everything else that a capture does to an unchanged one.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -78,8 +79,13 @@ impl NameList {
         (0..self.len()).map(|at| self.get(at))
     }
 
+    /// The place of `name`, or else where it would belong.
+    pub(crate) fn find(&self, name: &[u8]) -> Result<usize, usize> {
+        search(self.len(), |at| self.get(at).cmp(name))
+    }
+
     pub(crate) fn contains(&self, name: &[u8]) -> bool {
-        search(self.len(), |at| self.get(at).cmp(name)).is_ok()
+        self.find(name).is_ok()
     }
 
     /// Adds a name that sorts after all that are there.
@@ -90,7 +96,7 @@ impl NameList {
 
     /// Adds a name, wherever it belongs; false if it was there.
     pub(crate) fn insert(&mut self, name: &[u8]) -> bool {
-        let Err(at) = search(self.len(), |at| self.get(at).cmp(name)) else {
+        let Err(at) = self.find(name) else {
             return false;
         };
         let names: Vec<Box<[u8]>> = self.iter().map(Box::from).collect();
@@ -105,12 +111,13 @@ impl NameList {
         true
     }
 
-    /// Adds the first `count` names of `other` to an empty list.
-    pub(crate) fn begin_as(&mut self, other: &Self, count: usize) {
-        debug_assert!(self.is_empty(), "nothing is overwritten");
-        let end = start(count, |i| other.ends[i]);
-        self.bytes.0.extend_from_slice(&other.bytes.0[..end]);
-        self.ends.extend_from_slice(&other.ends[..count]);
+    /// Adds the names of `other` in `range`, which sort after all that are there.
+    pub(crate) fn extend_from(&mut self, other: &Self, range: Range<usize>) {
+        let [from, to] = [range.start, range.end].map(|at| start(at, |i| other.ends[i]));
+        let ends = other.ends[range].iter();
+        let moved = moved(from, self.bytes.0.len());
+        self.ends.extend(ends.map(|end| moved(*end)));
+        self.bytes.0.extend_from_slice(&other.bytes.0[from..to]);
     }
 }
 
@@ -207,12 +214,16 @@ impl Entries {
         *self = merged;
     }
 
-    /// Adds the first `count` entries of `other` to an empty list.
-    pub(crate) fn begin_as(&mut self, other: &Self, count: usize) {
-        debug_assert!(self.is_empty(), "nothing is overwritten");
-        let end = start(count, |i| other.slots[i].end);
-        self.names.0.extend_from_slice(&other.names.0[..end]);
-        self.slots.extend_from_slice(&other.slots[..count]);
+    /// Adds the entries of `other` in `range`, whose names sort after all that are there.
+    pub(crate) fn extend_from(&mut self, other: &Self, range: Range<usize>) {
+        let [from, to] = [range.start, range.end].map(|at| start(at, |i| other.slots[i].end));
+        let slots = other.slots[range].iter();
+        let moved = moved(from, self.names.0.len());
+        self.slots.extend(slots.map(|slot| Slot {
+            end: moved(slot.end),
+            entry: slot.entry.clone(),
+        }));
+        self.names.0.extend_from_slice(&other.names.0[from..to]);
     }
 
     /// Puts the names in another order.
@@ -237,6 +248,14 @@ fn start(at: usize, end: impl Fn(usize) -> u32) -> usize {
     at.checked_sub(1).map_or(0, |before| end(before) as usize)
 }
 
+/// Where the end of a name lies once the bytes from `from` on lie at `to`.
+fn moved(from: usize, to: usize) -> impl Fn(u32) -> u32 {
+    move |end| u32::try_from(end as usize - from + to).expect(FEW)
+}
+
+/// Why a place in the names of a directory is a `u32`.
+const FEW: &str = "the names of one directory are less than 4 GiB";
+
 fn is_sound(bytes: &[u8], ends: impl Iterator<Item = u32>) -> bool {
     let (mut at, mut before) = (0, None);
     for end in ends {
@@ -253,7 +272,7 @@ fn is_sound(bytes: &[u8], ends: impl Iterator<Item = u32>) -> bool {
 
 fn append(bytes: &mut Vec<u8>, name: &[u8]) -> u32 {
     bytes.extend_from_slice(name);
-    u32::try_from(bytes.len()).expect("the names of one directory are less than 4 GiB")
+    u32::try_from(bytes.len()).expect(FEW)
 }
 
 fn search(len: usize, compare: impl Fn(usize) -> Ordering) -> Result<usize, usize> {

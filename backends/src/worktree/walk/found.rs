@@ -43,6 +43,7 @@ impl Found {
         self.not_left_out.extend(other.not_left_out);
         self.adopted.extend(other.adopted);
         self.has_read |= other.has_read;
+        self.looked_at += other.looked_at;
     }
 
     /// Notes that an id is git's index's. That has no other than SHA-1.

@@ -1,13 +1,16 @@
 //! Reading one directory, name by name, beside what the cache has of it.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::backend::SnapshotError;
 use crate::coverage::OmissionReason;
+use crate::parallel;
 use crate::path::RelPath;
+use crate::worktree::faults::Seam;
 use crate::worktree::stat_cache::{CachedDirectory, CachedEntry, NameList};
 
 use super::building::{Building, Known};
@@ -22,6 +25,24 @@ pub(super) struct Reader<'w, 'a, R: Rules> {
     pub(super) cached: Option<&'w Arc<CachedDirectory>>,
 }
 
+/// A directory with more names than this is looked at on every core. Others lie beside directories
+/// that the other cores look at. In unit tests every directory is shared out that can be.
+const MIN_SHARED_NAMES: usize = if cfg!(test) { 1 } else { 4096 };
+
+/// What was found of a part of a directory.
+struct Part<'w, S> {
+    directory: Building<'w>,
+    found: Found,
+    jobs: Vec<Job<S>>,
+}
+
+/// Which of the cache's entries belong to a part of a directory, and the place of its first child.
+#[derive(Default)]
+struct Places {
+    entries: Range<usize>,
+    child: usize,
+}
+
 impl<'w, R: Rules> Reader<'w, '_, R> {
     /// Looks at all of `names`, which were listed.
     pub(super) fn listed(
@@ -31,7 +52,7 @@ impl<'w, R: Rules> Reader<'w, '_, R> {
         found: &mut Found,
     ) -> Result<Vec<Job<R::Scope>>, SnapshotError> {
         let scope = self.enter(&|name| names.contains(name))?;
-        self.each(names.iter(), &scope, directory, found)
+        self.each(names.iter(), names.len(), &scope, directory, found)
     }
 
     /// Looks at all that the cache has in the directory, and at `others`: nothing else is there.
@@ -43,28 +64,107 @@ impl<'w, R: Rules> Reader<'w, '_, R> {
         found: &mut Found,
     ) -> Result<Vec<Job<R::Scope>>, SnapshotError> {
         let scope = self.enter(&|name| cached.may_have(name))?;
+        let entries = cached.entries.len();
         if cached.children.is_empty() && others.is_empty() {
-            return self.each(cached.names_on_disk(), &scope, directory, found);
+            return self.each(cached.names_on_disk(), entries, &scope, directory, found);
         }
         let names = merged(
             cached.names_on_disk(),
             cached.children.iter(),
             others.iter(),
         );
-        self.each(names, &scope, directory, found)
+        let count = entries + cached.children.len() + others.len();
+        self.each(names, count, &scope, directory, found)
     }
 
+    /// Looks at `names`, which are sorted and `count` at most; on every core, where they are many.
     fn each<'n>(
         &self,
         names: impl Iterator<Item = &'n [u8]>,
+        count: usize,
+        scope: &Arc<R::Scope>,
+        directory: &mut Building<'w>,
+        found: &mut Found,
+    ) -> Result<Vec<Job<R::Scope>>, SnapshotError> {
+        let known = 0..self.cached.map_or(0, |cached| cached.entries.len());
+        if count <= MIN_SHARED_NAMES {
+            return self.span(names, known, scope, directory, found);
+        }
+        let names: Vec<&[u8]> = names.collect();
+        if names.is_empty() {
+            return self.span(std::iter::empty(), known, scope, directory, found);
+        }
+        let mut jobs = Vec::new();
+        for part in self.in_parts(&names, scope) {
+            let part = part?;
+            directory.append(part.directory);
+            found.absorb(part.found);
+            jobs.extend(part.jobs);
+        }
+        Ok(jobs)
+    }
+
+    /// Looks at `names` on every core; the parts are in order.
+    fn in_parts(
+        &self,
+        names: &[&[u8]],
+        scope: &Arc<R::Scope>,
+    ) -> Vec<Result<Part<'w, R::Scope>, SnapshotError>> {
+        let seam = Seam::of_this_thread();
+        parallel::in_parts(names, 1, |part| {
+            seam.enter();
+            let places = self.places(names, part);
+            let mut directory = Building::part(self.cached, places.entries.start, places.child);
+            let mut found = Found::default();
+            let jobs = self.span(
+                part.iter().copied(),
+                places.entries,
+                scope,
+                &mut directory,
+                &mut found,
+            )?;
+            Ok(Part {
+                directory,
+                found,
+                jobs,
+            })
+        })
+    }
+
+    /// What the cache has from the first of `part`'s names on, up to the part of `names` that follows.
+    fn places(&self, names: &[&[u8]], part: &[&[u8]]) -> Places {
+        let Some(cached) = self.cached else {
+            return Places::default();
+        };
+        let (entries, children) = (&cached.entries, &cached.children);
+        let entry_at = |name: &[u8]| entries.find(name).unwrap_or_else(|at| at);
+        let is_first = part.first() == names.first();
+        let last = part.last().expect("no part is empty");
+        let next = names.partition_point(|name| name <= last);
+        Places {
+            entries: match is_first {
+                true => 0,
+                false => entry_at(part[0]),
+            }..names.get(next).map_or(entries.len(), |next| entry_at(next)),
+            child: match is_first {
+                true => 0,
+                false => children.find(part[0]).unwrap_or_else(|at| at),
+            },
+        }
+    }
+
+    /// Looks at `names`, and notes which of the cache's entries in `known` are not among them.
+    fn span<'n>(
+        &self,
+        names: impl Iterator<Item = &'n [u8]>,
+        known: Range<usize>,
         scope: &Arc<R::Scope>,
         directory: &mut Building<'w>,
         found: &mut Found,
     ) -> Result<Vec<Job<R::Scope>>, SnapshotError> {
         let (walker, job) = (self.walker, self.job);
         let mut jobs = Vec::new();
-        let known = self.cached.map_or(0, |cached| cached.entries.len());
-        let known = (0..known).filter_map(|at| Some(Known::at(self.cached?, at)));
+        let known = known.filter_map(|at| Some(Known::at(self.cached?, at)));
         let mut known = known.peekable();
         for name in names {
             if walker.is_stopping.load(Ordering::Relaxed) {
