@@ -207,6 +207,18 @@ impl Entries {
         *self = merged;
     }
 
+    /// Takes the memory for as many entries as `other` has, at once.
+    pub(crate) fn reserve_as(&mut self, other: &Self) {
+        self.names.0.reserve_exact(other.names.0.len());
+        self.slots.reserve_exact(other.slots.len());
+    }
+
+    /// Forgets all entries, and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.names.0.clear();
+        self.slots.clear();
+    }
+
     /// Adds the first `count` entries of `other` to an empty list.
     pub(crate) fn begin_as(&mut self, other: &Self, count: usize) {
         debug_assert!(self.is_empty(), "nothing is overwritten");

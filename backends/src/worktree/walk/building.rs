@@ -50,6 +50,7 @@ impl<'c> Building<'c> {
         self.own.get_or_insert_with(|| {
             let mut own = CachedDirectory::default();
             if let Some(known) = self.known {
+                own.entries.reserve_as(&known.entries);
                 own.entries.begin_as(&known.entries, self.same_entries);
                 own.children.begin_as(&known.children, self.same_children);
             }
