@@ -15,6 +15,7 @@ use crate::error::ErrorKind;
 use crate::git::test_repository::TestRepository;
 use crate::snapshot::{Label, Snapshot, SnapshotId};
 use crate::workspace::{LockedWorkspace, StateDir, Workspace};
+use crate::worktree::durable;
 use crate::worktree::faults::{self, Done, Fault};
 
 /// How the captures of a story are taken, and of what.
@@ -292,6 +293,19 @@ fn fails_at(scene: Scene, is_meant: impl Fn(&Done) -> bool) -> BTreeSet<&'static
             }
         });
         assert_eq!(stage.published(context), expected, "{context}");
+        if result.is_err() {
+            let left = walkdir::WalkDir::new(stage.workspace.store_path()).into_iter();
+            let left = left.map(|entry| entry.unwrap().into_path());
+            let staged = left.filter(|path| {
+                let name = path.file_name().and_then(|name| name.to_str());
+                name.is_some_and(|name| name.starts_with(durable::STAGED_PREFIX))
+            });
+            assert_eq!(
+                staged.collect::<Vec<_>>(),
+                Vec::<PathBuf>::new(),
+                "{context}"
+            );
+        }
     });
     answers
 }

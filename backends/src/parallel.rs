@@ -254,6 +254,35 @@ pub(crate) fn in_parts<T: Sync, R: Send>(
     })
 }
 
+/// Sorts `items` on every core; the order of equal ones is any.
+///
+/// Fewer items than twice `at_least` are sorted by the caller alone.
+pub(crate) fn sort<T: Ord + Send>(items: &mut [T], at_least: usize) {
+    sort_by(cores(), items, at_least);
+}
+
+fn sort_by<T: Ord + Send>(threads: usize, items: &mut [T], at_least: usize) {
+    if threads < 2 || items.len() < 2 * at_least.max(1) {
+        return items.sort_unstable();
+    }
+    // What is less than the middle one comes to stand before it, and what is not behind it.
+    let (less, _, others) = items.select_nth_unstable(items.len() / 2);
+    let less = Mutex::new(less);
+    let sort_less = || {
+        let mut less = less.lock().expect("nobody else sorts them at this time");
+        sort_by(threads / 2, &mut less, at_least);
+    };
+    thread::scope(|scope| {
+        let helper = thread::Builder::new().spawn_scoped(scope, sort_less);
+        sort_by(threads - threads / 2, others, at_least);
+        match helper {
+            Ok(helper) => helper.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            // A machine that gives no thread gets its answer all the same.
+            Err(_) => sort_less(),
+        }
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -342,6 +371,22 @@ mod tests {
                 .downcast_ref::<&str>()
                 .is_some_and(|text| text.contains("fifty"))
         );
+    }
+
+    #[test]
+    fn items_are_sorted_as_the_standard_library_sorts_them() {
+        for count in [0, 1, 2, 3, 19, 20, 1000, 5000] {
+            for modulus in [1, 2, 97, 10_007] {
+                let items: Vec<usize> = (0..count).map(|n| n * 7919 % modulus).collect();
+                let mut expected = items.clone();
+                expected.sort_unstable();
+                for threads in [1, 2, 3, 8] {
+                    let mut sorted = items.clone();
+                    sort_by(threads, &mut sorted, 10);
+                    assert_eq!(sorted, expected, "{count} items, {threads} threads");
+                }
+            }
+        }
     }
 
     #[test]

@@ -391,7 +391,27 @@ pub(crate) fn publish(
         staged: captured.staged,
         named,
     };
-    record.snapshot = match store.publish(&options.owner, parts, captured.pack) {
+    let closing = &captured.closing;
+    let seam = Seam::of_this_thread();
+    let (published, staged) = std::thread::scope(|scope| {
+        // While the disk is waited for.
+        let helper = closing.is_written_anew().then(|| {
+            std::thread::Builder::new().spawn_scoped(scope, || {
+                seam.enter();
+                closing.stage(workspace)
+            })
+        });
+        let published = store.publish(&options.owner, parts, captured.pack);
+        let staged = match helper {
+            Some(Ok(helper)) => helper
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            // It is written in its turn.
+            _ => None,
+        };
+        (published, staged)
+    });
+    record.snapshot = match published {
         Ok(snapshot) => snapshot,
         Err(error @ StoreError::Corrupt { .. }) => {
             // The cache vouched for what the store has lost. The next capture looks for itself.
@@ -401,7 +421,7 @@ pub(crate) fn publish(
         Err(error) => return Err(error.into()),
     };
     let cache = Arc::clone(captured.closing.cache());
-    captured.closing.keep(workspace);
+    captured.closing.keep(workspace, staged);
     Ok(Published {
         record,
         cache,

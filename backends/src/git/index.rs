@@ -41,7 +41,7 @@ pub(crate) fn agree<E>(
     let tracked = tracked.expanded(expand)?;
     let before = cache.directories.clone();
     let mut touched = forget_tracked(cache);
-    for (path, mut seeds) in tracked.directories {
+    for (path, seeds) in tracked.directories {
         let directory = cache.directories.entry(path.clone()).or_insert_with(|| {
             Arc::new(CachedDirectory {
                 is_absent: true,
@@ -51,7 +51,6 @@ pub(crate) fn agree<E>(
         });
         let directory = Arc::make_mut(directory);
         if directory.entries.is_empty() {
-            seeds.shrink();
             directory.entries = seeds;
             touched.insert(path);
             continue;
@@ -229,7 +228,8 @@ pub(crate) struct Tracked {
     scope: RelPath,
     index_mtime_ns: i64,
     directories: HashMap<RelPath, Entries>,
-    /// The directory of the last entry: the next one is likely to lie there too.
+    /// The directory of the last entry, as the next one is likely to lie there too. Its entries move to
+    /// memory of their own, of the right size, once it is known how many there are.
     last: (RelPath, Entries),
     /// The objects of conflict stages: the paths are tracked, and no single content is theirs.
     unmerged: Vec<(RelPath, ObjectId)>,
@@ -306,9 +306,10 @@ impl Tracked {
         };
         if self.last.0.as_bytes() != directory {
             self.put_last();
-            let entries = self.directories.remove(directory).unwrap_or_default();
-            let directory = RelPath::new(directory).expect("the beginning of a path is a path");
-            self.last = (directory, entries);
+            if let Some(entries) = self.directories.remove(directory) {
+                self.last.1.extend_from(&entries, 0..entries.len());
+            }
+            self.last.0 = RelPath::new(directory).expect("the beginning of a path is a path");
         }
         let entries = &mut self.last.1;
         // Conflict stages give one path several times, one after the other.
@@ -328,9 +329,11 @@ impl Tracked {
     }
 
     fn put_last(&mut self) {
-        let (path, entries) = std::mem::take(&mut self.last);
-        if !entries.is_empty() {
-            self.directories.insert(path, entries);
+        let (path, last) = &mut self.last;
+        let path = std::mem::take(path);
+        if !last.is_empty() {
+            self.directories.insert(path, last.clone());
+            last.clear();
         }
     }
 

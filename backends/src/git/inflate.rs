@@ -125,10 +125,14 @@ pub(crate) fn beginning<'o>(
     }
     let mut bits = Bits::of(blocks);
     let _is_last = bits.take(1)?;
+    let mut codes = Codes::NONE;
     let mut literals = match bits.take(2)? {
         0 => Literals::stored(&mut bits)?,
         1 => Literals::Fixed,
-        2 => Literals::Dynamic(Box::new(Codes::read(&mut bits)?)),
+        2 => {
+            codes.read(&mut bits)?;
+            Literals::Dynamic(&codes)
+        }
         _ => return None,
     };
     let mut length = 0;
@@ -198,14 +202,14 @@ impl<'a> Bits<'a> {
 }
 
 /// How the literals of a block are told apart.
-enum Literals {
+enum Literals<'c> {
     /// They stand as they are; so many are left.
     Stored(u32),
     Fixed,
-    Dynamic(Box<Codes>),
+    Dynamic(&'c Codes),
 }
 
-impl Literals {
+impl Literals<'_> {
     fn stored(bits: &mut Bits<'_>) -> Option<Self> {
         bits.skip(bits.count % 8)?;
         let (length, complement) = (bits.take(16)?, bits.take(16)?);
@@ -241,57 +245,63 @@ const MAX_CODE_BITS: usize = 15;
 
 /// The codes of the literals and lengths of a block.
 struct Codes {
-    /// The symbols that have a code, ascending, with the length of it.
-    symbols: [(u16, u8); Self::MAX],
-    used: usize,
+    /// How long the code of each symbol is, in bits; zero: it has none. Those of distances follow, and
+    /// after them what the last repetition may reach.
+    lengths: [u8; Self::ROOM],
+    /// How many symbols there are: literals, the end of the block, and lengths.
+    symbols: usize,
     /// How many codes there are of each length.
     counts: [u16; MAX_CODE_BITS + 1],
 }
 
 impl Codes {
-    /// Literals, the end of the block, and lengths.
-    const MAX: usize = 286;
+    const NONE: Self = Self {
+        lengths: [0; Self::ROOM],
+        symbols: 0,
+        counts: [0; MAX_CODE_BITS + 1],
+    };
 
-    fn read(bits: &mut Bits<'_>) -> Option<Self> {
-        let literals = bits.take(5)? as usize + 257;
+    /// Literals, the end of the block, and lengths.
+    const MAX_SYMBOLS: usize = 286;
+    const MAX_DISTANCES: usize = 30;
+    /// All of them, and the longest repetition.
+    const ROOM: usize = Self::MAX_SYMBOLS + Self::MAX_DISTANCES + 138;
+
+    /// Reads the codes into what has none.
+    ///
+    /// There are some hundred of them for each object that is asked for, in no order that a processor
+    /// could foresee, so none of the steps depends on which it is.
+    fn read(&mut self, bits: &mut Bits<'_>) -> Option<()> {
+        let symbols = bits.take(5)? as usize + 257;
         let distances = bits.take(5)? as usize + 1;
-        if literals > Self::MAX || distances > 30 {
+        if symbols > Self::MAX_SYMBOLS || distances > Self::MAX_DISTANCES {
             return None;
         }
-        let lengths = code_lengths(bits)?;
-        let mut codes = Self {
-            symbols: [(0, 0); Self::MAX],
-            used: 0,
-            counts: [0; MAX_CODE_BITS + 1],
-        };
-        let (mut at, mut last) = (0, 0);
-        while at < literals + distances {
-            let (symbol, length) = lengths[bits.peek() as usize & 0x7f];
-            bits.skip(length.into())?;
-            let (length, times) = match symbol {
-                0..=15 => (symbol, 1),
-                16 if at > 0 => (last, 3 + bits.take(2)?),
-                17 => (0, 3 + bits.take(3)?),
-                18 => (0, 11 + bits.take(7)?),
-                _ => return None,
-            };
-            let end = at + times as usize;
-            if end > literals + distances {
-                return None;
-            }
-            if length > 0 {
-                for symbol in at..end.min(literals) {
-                    codes.symbols[codes.used] = (symbol as u16, length);
-                    codes.used += 1;
-                    codes.counts[usize::from(length)] += 1;
-                }
-            }
+        let codes = code_lengths(bits)?;
+        // Nothing was last yet, and no length is as long as that.
+        let (mut at, mut last) = (0, LengthCode::LAST);
+        while at < symbols + distances {
+            let code = codes[bits.peek() as usize & 0x7f];
+            let more = (bits.held & code.mask()) >> code.bits;
+            bits.skip(code.all_bits.into())?;
+            let is_last = code.length == LengthCode::LAST;
+            let length = if is_last { last } else { code.length };
+            // At least as many as a length that is not zero is repeated; the others are overwritten.
+            self.lengths[at..][..8].copy_from_slice(&[length; 8]);
+            let end = at + usize::from(code.times) + more as usize;
+            let count = self.counts.get_mut(usize::from(length))?;
+            *count += (end.min(symbols) - at.min(symbols)) as u16;
             (at, last) = (end, length);
         }
+        if at > symbols + distances {
+            return None;
+        }
+        self.counts[0] = 0;
+        self.symbols = symbols;
         // As many codes as there is room for: with more or fewer they mean nothing.
-        let counts = codes.counts.iter().enumerate();
+        let counts = self.counts.iter().enumerate();
         let taken = counts.map(|(length, count)| usize::from(*count) << (MAX_CODE_BITS - length));
-        (taken.sum::<usize>() == 1 << MAX_CODE_BITS).then_some(codes)
+        (taken.sum::<usize>() == 1 << MAX_CODE_BITS).then_some(())
     }
 
     /// The symbol that comes next.
@@ -305,50 +315,115 @@ impl Codes {
             if code < first + count {
                 bits.skip(length as u32)?;
                 // Of one length, codes ascend with their symbols.
-                let symbols = self.symbols[..self.used].iter();
-                let mut same = symbols.filter(|(_, of)| usize::from(*of) == length);
-                return same.nth((code - first) as usize).map(|(symbol, _)| *symbol);
+                return self.nth_of(length as u8, (code - first) as usize);
             }
             first += count;
         }
         None
     }
+
+    /// The symbol that has `before` others before it whose codes are as long as its own: `length` bits.
+    fn nth_of(&self, length: u8, mut before: usize) -> Option<u16> {
+        /// Counted at once.
+        const AT_ONCE: usize = 32;
+        let lengths = &self.lengths[..self.symbols];
+        for (at, some) in (0_u16..).step_by(AT_ONCE).zip(lengths.chunks(AT_ONCE)) {
+            let count: u8 = some.iter().map(|of| u8::from(*of == length)).sum();
+            if before < usize::from(count) {
+                let same = (at..).zip(some).filter(|(_, of)| **of == length);
+                return same.map(|(symbol, _)| symbol).nth(before);
+            }
+            before -= usize::from(count);
+        }
+        None
+    }
 }
 
-/// The codes of the lengths of codes, each at all places that begin with it: symbol, and length.
-fn code_lengths(bits: &mut Bits<'_>) -> Option<[(u8, u8); 128]> {
+/// What some bits stand for in the lengths of codes: a length, and how often it comes.
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(4))]
+struct LengthCode {
+    length: u8,
+    times: u8,
+    /// How many of the bits are its code.
+    bits: u8,
+    /// The same, with those that follow and count how much oftener the length comes.
+    all_bits: u8,
+}
+
+impl LengthCode {
+    /// The length that came last.
+    const LAST: u8 = 0xff;
+
+    /// RFC 1951, 3.2.7.
+    fn of(symbol: u8, bits: u8) -> Self {
+        let (length, times, more_bits) = match symbol {
+            0..16 => (symbol, 1, 0),
+            16 => (Self::LAST, 3, 2),
+            17 => (0, 3, 3),
+            _ => (0, 11, 7),
+        };
+        Self {
+            length,
+            times,
+            bits,
+            all_bits: bits + more_bits,
+        }
+    }
+
+    /// All of its bits.
+    fn mask(self) -> u64 {
+        (1 << self.all_bits) - 1
+    }
+}
+
+/// The codes of the lengths of codes, each at all places that begin with it.
+fn code_lengths(bits: &mut Bits<'_>) -> Option<[LengthCode; 128]> {
     /// RFC 1951, 3.2.7.
     const ORDER: [usize; 19] = [
         16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15,
     ];
     let given = bits.take(4)? as usize + 4;
     let mut lengths = [0; 19];
-    // How many of the 128 places the codes of each length take together.
-    let mut places = [0; 8];
+    let mut counts = [0; 8];
     for symbol in &ORDER[..given] {
         let length = bits.take(3)? as u8;
         lengths[*symbol] = length;
-        places[usize::from(length)] += 128 >> length;
+        counts[usize::from(length)] += 1;
     }
-    // Codes ascend with their lengths, and those of one length with their symbols.
+    // By length, and those of one length ascending; those without a code come last.
     let mut next = [0; 8];
     for length in 1..7 {
-        next[length + 1] = next[length] + places[length];
+        next[length + 1] = next[length] + counts[length];
     }
-    if next[7] + places[7] != 128 {
-        return None;
-    }
-    let mut table = [(0, 0); 128];
-    for (symbol, length) in (0..).zip(lengths).filter(|(_, length)| *length > 0) {
+    next[0] = next[7] + counts[7];
+    let mut sorted = [0; 19];
+    for (symbol, length) in (0..).zip(lengths) {
         let next = &mut next[usize::from(length)];
-        let first = *next;
-        *next += 128 >> length;
-        for place in first..*next {
+        sorted[*next] = symbol;
+        *next += 1;
+    }
+    let mut sorted = sorted.into_iter();
+    let mut table = [LengthCode::default(); 128];
+    let mut code = 0_usize;
+    for (length, count) in counts.into_iter().enumerate().skip(1) {
+        // Codes count up, and go on from those that are shorter.
+        code <<= 1;
+        for symbol in sorted.by_ref().take(count) {
             // The highest bit of a code comes first, so it is found at the low end of what comes.
-            table[usize::from((place as u8).reverse_bits() >> 1)] = (symbol, length);
+            let place = (code as u8).reverse_bits() >> (8 - length);
+            *table.get_mut(usize::from(place))? = LengthCode::of(symbol, length as u8);
+            code += 1;
+        }
+        if code > 1 << length {
+            return None;
+        }
+        if length < 7 {
+            // Any bit may follow.
+            table.copy_within(..1 << length, 1 << length);
         }
     }
-    Some(table)
+    (code == 1 << 7).then_some(table)
 }
 
 #[cfg(test)]

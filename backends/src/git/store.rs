@@ -43,7 +43,7 @@ use super::tree_object::{self, ItemKind, TreeItem, Trees};
 use super::{ObjectId, ObjectKind};
 use crate::backend::{Owner, StoreError};
 use crate::error::{PathError, printable};
-use crate::parallel::in_parts;
+use crate::parallel::{self, in_parts};
 use crate::path::RelPath;
 use crate::record::{MAX_RECORD_BYTES, Record};
 use crate::restore::ContentError;
@@ -94,6 +94,9 @@ const MAX_TREE_BYTES: u64 = 256 << 20;
 const MAX_COMMIT_BYTES: u64 = 16 << 20;
 /// Fewer trees than this are read before another thread has begun.
 const TREES_PER_THREAD: usize = 100;
+
+/// Fewer ids than this are sorted before another thread has begun.
+const SORTED_PER_THREAD: usize = 10_000;
 /// Blobs up to this size are checked before any of them is passed on.
 const MAX_HELD_BYTES: u64 = 4 << 20;
 
@@ -263,7 +266,7 @@ impl Store {
         set: &PackSet,
         mut wanted: Vec<ObjectId>,
     ) -> Result<Vec<ObjectId>, StoreError> {
-        wanted.sort_unstable();
+        parallel::sort(&mut wanted, SORTED_PER_THREAD);
         wanted.dedup();
         for pack in &set.packs {
             if wanted.is_empty() {

@@ -167,12 +167,32 @@ fn split_item(bytes: &[u8]) -> Option<(RawItem<'_>, &[u8])> {
 /// The bytes of the tree with these names, which are put in git's order. Each may be there once.
 pub(crate) fn serialize(items: &mut [TreeItem]) -> Vec<u8> {
     items.sort_unstable_by(compare);
+    bytes_of(items.iter().map(|item| RawItem {
+        name: &item.name,
+        kind: item.kind,
+        id: item.id,
+    }))
+}
+
+/// As [`serialize`], of names that lie elsewhere.
+pub(crate) fn serialize_raw(items: &mut [RawItem<'_>]) -> Vec<u8> {
+    // Files and directories come as two sequences that are in order, as a rule, and this finds them.
+    items.sort_by(|a, b| compare_names((a.name, a.kind), (b.name, b.kind)));
+    bytes_of(items.iter().copied())
+}
+
+/// The bytes of the tree with these names, which are in git's order.
+fn bytes_of<'n>(items: impl Iterator<Item = RawItem<'n>> + Clone) -> Vec<u8> {
     // What an item takes beside its name: six digits of mode at most, a blank, a NUL and an id.
-    let length = items.iter().map(|item| item.name.len() + 6 + 2 + 20).sum();
+    let length = items.clone().map(|item| item.name.len() + 6 + 2 + 20).sum();
     let mut bytes = Vec::with_capacity(length);
     for item in items {
-        write!(bytes, "{:o} ", item.kind.git_mode()).expect("memory takes every byte");
-        bytes.extend_from_slice(&item.name);
+        match item.kind {
+            // Nearly all are files: no number is put into words for each of them.
+            ItemKind::Entry(EntryKind::File) => bytes.extend_from_slice(b"100644 "),
+            kind => write!(bytes, "{:o} ", kind.git_mode()).expect("memory takes every byte"),
+        }
+        bytes.extend_from_slice(item.name);
         bytes.push(0);
         bytes.extend_from_slice(&item.id.0);
     }

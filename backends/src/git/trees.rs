@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::git::capture::sha1;
-use crate::git::tree_object::{self, ItemKind, TreeItem};
+use crate::git::tree_object::{self, ItemKind, RawItem};
 use crate::git::{ObjectId, ObjectKind};
 use crate::parallel::in_parts;
 use crate::path::RelPath;
@@ -245,24 +245,21 @@ fn encode(
     submodules: &[(&RelPath, ObjectId)],
 ) -> Vec<u8> {
     let files = directory.captured().filter_map(|(name, entry)| {
-        let ContentId::Sha1(id) = entry.id else {
-            return None;
-        };
-        Some(TreeItem {
-            name: name.to_vec(),
-            kind: ItemKind::Entry(entry.kind),
-            id: ObjectId(id),
-        })
+        let kind = ItemKind::Entry(entry.kind);
+        let id = sha1(&entry.id)?;
+        Some(RawItem { name, kind, id })
     });
-    let trees = subtrees.iter().map(|(name, id)| TreeItem {
-        name: name.to_vec(),
+    let trees = subtrees.iter().map(|(name, id)| RawItem {
+        name,
         kind: ItemKind::Directory,
         id: *id,
     });
-    let submodules = submodules.iter().map(|(path, commit)| TreeItem {
-        name: path.name().to_vec(),
+    let submodules = submodules.iter().map(|(path, commit)| RawItem {
+        name: path.name(),
         kind: ItemKind::Submodule,
         id: *commit,
     });
-    tree_object::serialize(&mut files.chain(trees).chain(submodules).collect::<Vec<_>>())
+    let mut items = Vec::with_capacity(directory.entries.len() + subtrees.len());
+    items.extend(files.chain(trees).chain(submodules));
+    tree_object::serialize_raw(&mut items)
 }

@@ -180,7 +180,7 @@ impl HashBackend {
             sink.publish()?;
             store.publish(&record, &listing)?;
             drop(listing);
-            closing.keep(workspace);
+            closing.keep(workspace, None);
         }
         Ok(HashCapture {
             record,

@@ -169,33 +169,24 @@ pub(crate) fn stage_link(
 /// Replaces the file at `path` by `bytes`: staged beside it, synced, renamed, and its directory
 /// synced. A reader sees the old bytes or the new ones, on `Err` either of them.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), PathError> {
-    let directory = directory_of(path);
-    let staged = StagedFile::create(directory, STAGED_PREFIX)?;
+    let staged = stage_for(path)?;
     staged.write_at(bytes, 0)?;
     // Before the rename: a name must never point at bytes that a power cut can take.
     staged.sync()?;
     staged.rename(path)?;
-    sync_directory(directory)
+    sync_directory(directory_of(path))
 }
 
 /// As [`replace`], without a sync: after a power cut the file may be whole, old, damaged or gone.
 pub(crate) fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), PathError> {
-    let write = |staged: &StagedFile| staged.write_at(bytes, 0).map(|()| true);
-    replace_unsynced_by(path, write).map(drop)
+    let staged = stage_for(path)?;
+    staged.write_at(bytes, 0)?;
+    staged.rename(path)
 }
 
-/// As [`replace_unsynced`], by what `write` puts into the staged file. If that answers false nothing is
-/// replaced; answers the same.
-pub(crate) fn replace_unsynced_by(
-    path: &Path,
-    write: impl FnOnce(&StagedFile) -> Result<bool, PathError>,
-) -> Result<bool, PathError> {
-    let staged = StagedFile::create(directory_of(path), STAGED_PREFIX)?;
-    let is_wanted = write(&staged)?;
-    if is_wanted {
-        staged.rename(path)?;
-    }
-    Ok(is_wanted)
+/// An empty file that can be given the name `path`.
+pub(crate) fn stage_for(path: &Path) -> Result<StagedFile, PathError> {
+    StagedFile::create(directory_of(path), STAGED_PREFIX)
 }
 
 fn directory_of(path: &Path) -> &Path {

@@ -9,7 +9,9 @@ use crate::path::RelPath;
 use crate::search::{Search, WalkReason};
 use crate::workspace::{Identity, LockedWorkspace};
 use crate::worktree::root::Root;
-use crate::worktree::stat_cache::{self, Delta, Directories, EntryStat, Flags, OnDisk, StatCache};
+use crate::worktree::stat_cache::{
+    self, Delta, Directories, EntryStat, Flags, OnDisk, Staged, StatCache,
+};
 use crate::worktree::tally::Tally;
 use crate::worktree::walk::{Journal, Omissions};
 use crate::worktree::watch::{Look, Pending, Watch};
@@ -367,10 +369,30 @@ impl Closing {
         &self.remembered.tally
     }
 
-    /// Writes the cache and remembers it. To be called when what the cache vouches for is durable.
+    /// Whether all of the cache has to be written, as there is no file of it that could be gone on with.
+    pub(crate) fn is_written_anew(&self) -> bool {
+        self.is_changed && !self.remembered.on_disk.has_file()
+    }
+
+    /// Writes the cache, without a name that anybody would read it by, if all of it has to be written.
+    ///
+    /// For a thread beside the one that makes durable what the cache vouches for.
+    pub(crate) fn stage(&self, workspace: &LockedWorkspace) -> Option<Staged> {
+        let path = workspace.store_path().join(self.file);
+        let Remembered {
+            identity, cache, ..
+        } = &self.remembered;
+        match self.is_written_anew() {
+            true => stat_cache::stage(cache, &path, *identity),
+            false => None,
+        }
+    }
+
+    /// Writes the cache, or names the one that is staged, and remembers it. To be called when what the
+    /// cache vouches for is durable.
     ///
     /// A cache that cannot be written costs the next capture some time, and nothing else.
-    pub(crate) fn keep(mut self, workspace: &LockedWorkspace) {
+    pub(crate) fn keep(mut self, workspace: &LockedWorkspace, staged: Option<Staged>) {
         let path = workspace.store_path().join(self.file);
         let Remembered {
             identity,
@@ -378,7 +400,7 @@ impl Closing {
             on_disk,
             ..
         } = &mut self.remembered;
-        if self.is_changed && stat_cache::save(cache, on_disk, &path, *identity).is_err() {
+        if self.is_changed && stat_cache::save(cache, on_disk, staged, &path, *identity).is_err() {
             return;
         }
         if let Some(kept) = &self.remembered.kept {

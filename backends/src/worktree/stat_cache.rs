@@ -17,7 +17,7 @@ use crate::tree::{ContentId, Entry, EntryKind};
 use crate::worktree::root::Stat;
 
 pub(crate) use delta::Delta;
-pub(crate) use file::{OnDisk, load, save};
+pub(crate) use file::{OnDisk, Staged, load, save, stage};
 pub(crate) use names::{Entries, NameList};
 
 /// Everything that is known of a workspace from its last capture.

@@ -92,27 +92,38 @@ impl Tally {
 
     /// Adds a directory to the counts, or takes it away.
     fn count(&mut self, path: &RelPath, directory: &CachedDirectory, is_there: bool) {
-        let mut add = |of: Of, mode: u32| {
+        let mut add = |of: Of, mode: u32, count: u64| {
             let counts = &mut self.counts[of as usize];
             let n = counts.entry(mode).or_default();
             *n = if is_there {
-                *n + 1
+                *n + count
             } else {
-                n.saturating_sub(1)
+                n.saturating_sub(count)
             };
             if *n == 0 {
                 counts.remove(&mode);
             }
         };
         let mut files = 0;
+        // Most have what the one before has: those are counted together.
+        let (mut last, mut same) = (None, 0);
         for (_, entry) in directory.entries.iter().filter(|(_, e)| e.is_captured()) {
             files += 1;
-            if let Some(of) = Of::entry(entry.kind, entry.flags) {
-                add(of, entry.stat.mode & RECORDED_BITS);
+            let of = Of::entry(entry.kind, entry.flags);
+            let of = of.map(|of| (of, entry.stat.mode & RECORDED_BITS));
+            if of != last {
+                if let Some((of, mode)) = std::mem::replace(&mut last, of) {
+                    add(of, mode, same);
+                }
+                same = 0;
             }
+            same += 1;
+        }
+        if let Some((of, mode)) = last {
+            add(of, mode, same);
         }
         if has_mode(path, directory) {
-            add(Of::Directory, directory.mode);
+            add(Of::Directory, directory.mode, 1);
         }
         self.files = match is_there {
             true => self.files + files,
@@ -203,7 +214,7 @@ fn is_empty(
 /// The permission bits of a kind that there is nothing of, in the order of [`Of`].
 const DEFAULT_BITS: [u32; 3] = [0o644, 0o755, 0o755];
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Of {
     File,
     Executable,

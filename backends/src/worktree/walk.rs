@@ -107,7 +107,8 @@ pub(crate) enum Verdict {
 fn list(fd: &OwnedFd) -> rustix::io::Result<NameList> {
     let mut space = [const { MaybeUninit::<u8>::uninit() }; 64 * 1024];
     let mut listing = RawDir::new(fd, &mut space);
-    let (mut bytes, mut spans) = (Vec::new(), Vec::new());
+    // What most directories need, taken at once.
+    let (mut bytes, mut spans) = (Vec::with_capacity(1024), Vec::with_capacity(64));
     let at = |bytes: &Vec<u8>| u32::try_from(bytes.len()).map_err(|_| Errno::OVERFLOW);
     while let Some(entry) = listing.next() {
         let entry = entry?;

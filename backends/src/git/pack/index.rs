@@ -11,6 +11,7 @@ use super::{CHECKSUM_BYTES, HEADER_BYTES, Packed};
 use crate::backend::StoreError;
 use crate::error::{PathError, printable};
 use crate::git::ObjectId;
+use crate::parallel::in_parts;
 
 /// The longest an index may be that is kept in memory, some 2000 objects. A store has many packs of
 /// that size, one for each snapshot, and few larger ones.
@@ -24,6 +25,9 @@ const OFFSETS_AT_ONCE: u32 = 1024;
 /// Where a bucket of the table has more names than this for each one wanted, looking each up costs
 /// less than reading the bucket.
 const SPARSE: u64 = 400;
+
+/// Fewer ids than this are looked up before another thread has begun.
+const IDS_PER_THREAD: usize = 10_000;
 
 const MAGIC: [u8; 8] = [0xff, b't', b'O', b'c', 0, 0, 0, 2];
 /// Behind magic, version, and 256 counts.
@@ -142,10 +146,14 @@ impl PackIndex {
     /// where few are.
     pub(crate) fn retain_missing(&self, wanted: &mut Vec<ObjectId>) -> Result<(), StoreError> {
         // A byte for each: they may be as many as a workspace has files.
-        let mut is_found = vec![false; wanted.len()];
-        self.each_hit(wanted, &mut |at| is_found[at] = true)?;
-        let mut is_found = is_found.into_iter();
-        wanted.retain(|_| is_found.next() == Some(false));
+        let are_found = in_parts(wanted, IDS_PER_THREAD, |part| {
+            let mut is_found = vec![false; part.len()];
+            self.each_hit(part, &mut |at| is_found[at] = true)?;
+            Ok::<_, StoreError>(is_found)
+        });
+        let are_found: Vec<Vec<bool>> = are_found.into_iter().collect::<Result<_, _>>()?;
+        let mut is_found = are_found.iter().flatten();
+        wanted.retain(|_| is_found.next() == Some(&false));
         Ok(())
     }
 

@@ -37,10 +37,11 @@ const HEADER_BYTES: usize = 32;
 /// What tells the size of an object: a header, and of a delta the first two numbers, behind the codes
 /// of the block that they are deflated in. Rarely it takes more, which is read then.
 const TELLING_BYTES: u64 = 256;
-/// How much is read at once where objects lie closely together.
-const WINDOW_BYTES: u64 = 4096;
-/// Objects that begin within so many bytes do.
-const NEAR_BYTES: u64 = 1024;
+/// Objects that begin within so many bytes of each other are read in one piece with what lies between
+/// them: a call costs as much as to copy that.
+const NEAR_BYTES: u64 = 6 * 1024;
+/// How long such a piece is at most.
+const PIECE_BYTES: u64 = 64 * 1024;
 /// How much is read of an entry at once: all that most files of a work tree are compressed to.
 const AHEAD_BYTES: u64 = 8192;
 
@@ -172,7 +173,7 @@ impl Pack {
     /// Calls `found` with the place in `wanted` of every object that the pack has, and its size as far
     /// as its own entry tells it. `wanted` is sorted and unique.
     ///
-    /// Costs a pass over the index, and one read of a page for objects that lie together; nothing
+    /// Costs a pass over the index, and one read for objects that lie together; nothing
     /// proves that the content is in order. An object whose size cannot be told is left out.
     pub(crate) fn sizes(
         &self,
@@ -189,13 +190,20 @@ impl Pack {
         entries.sort_unstable();
         let file = self.file()?;
         let sizes_of = |entries: &[(u64, usize)]| -> Vec<(usize, u64)> {
-            let mut window = Window::default();
+            let mut piece = vec![0; PIECE_BYTES as usize];
             let mut sizes = Vec::with_capacity(entries.len());
-            for (place, (offset, at)) in entries.iter().enumerate() {
-                let next = entries.get(place + 1).map(|(next, _)| *next);
-                if let Ok(size) = file.size_at(*offset, next, &mut window) {
-                    sizes.push((*at, size));
-                }
+            let mut rest = entries;
+            while let Some((start, _)) = rest.first() {
+                let (near, after) = rest.split_at(near(rest));
+                // Where the file ends early, the objects before that are told all the same.
+                let bytes = file.piece(*start, near[near.len() - 1].0, &mut piece);
+                let size_of = |(offset, at): &(u64, usize)| {
+                    let skipped = usize::try_from(offset - start).expect("within the piece");
+                    let size = file.size_in(*offset, bytes.get(skipped..)?);
+                    size.ok().map(|size| (*at, size))
+                };
+                sizes.extend(near.iter().filter_map(size_of));
+                rest = after;
             }
             sizes
         };
@@ -367,25 +375,13 @@ impl Pack {
     }
 }
 
-/// Some bytes of a pack, for those who read a little in many places near each other.
-#[derive(Default)]
-struct Window {
-    at: u64,
-    bytes: Vec<u8>,
-}
-
-impl Window {
-    /// Whether it has `length` bytes from `offset` on.
-    fn has(&self, offset: u64, length: u64) -> bool {
-        let end = self.at + self.bytes.len() as u64;
-        self.at <= offset && offset.checked_add(length).is_some_and(|to| to <= end)
-    }
-
-    /// The bytes from `offset` on.
-    fn from(&self, offset: u64) -> &[u8] {
-        let skipped = usize::try_from(offset.saturating_sub(self.at)).unwrap_or(usize::MAX);
-        self.bytes.get(skipped..).unwrap_or_default()
-    }
+/// How many of `entries`, the first of them and those that follow, are read in one piece. They are sorted
+/// by their offsets, and one at least.
+fn near(entries: &[(u64, usize)]) -> usize {
+    let fits = |offset: u64| offset - entries[0].0 <= PIECE_BYTES - TELLING_BYTES;
+    let pairs = entries.windows(2);
+    let follow = pairs.take_while(|two| two[1].0 - two[0].0 <= NEAR_BYTES && fits(two[1].0));
+    1 + follow.count()
 }
 
 /// The file of a pack, open for reading. Threads may share it.
@@ -463,35 +459,39 @@ impl OpenPack<'_> {
         self.result_size(offset, &head)
     }
 
-    /// The size of the object at `offset`, from the window if that has all it takes. `next` is what
-    /// will be asked for after it.
-    fn size_at(
-        &self,
-        offset: u64,
-        next: Option<u64>,
-        window: &mut Window,
-    ) -> Result<u64, StoreError> {
-        let room = self.end.saturating_sub(offset);
-        if !window.has(offset, TELLING_BYTES.min(room)) {
-            let wanted = match next {
-                Some(next) if next.saturating_sub(offset) < NEAR_BYTES => WINDOW_BYTES,
-                _ => TELLING_BYTES,
-            };
-            let mut bytes = std::mem::take(&mut window.bytes);
-            bytes.resize(usize::try_from(room.min(wanted)).expect("a page"), 0);
-            self.file
-                .read_exact_at(&mut bytes, offset)
-                .map_err(|e| self.unreadable(offset, e))?;
-            (window.at, window.bytes) = (offset, bytes);
+    /// What tells the sizes of the objects from that at `first` to that at `last`, as far as it can be
+    /// read into `space`.
+    fn piece<'s>(&self, first: u64, last: u64, space: &'s mut [u8]) -> &'s [u8] {
+        let end = self.end.min(last.saturating_add(TELLING_BYTES));
+        let room = usize::try_from(end.saturating_sub(first)).unwrap_or(usize::MAX);
+        let space = &mut space[..room];
+        let mut section = Section {
+            file: &self.file,
+            at: first,
+            end,
+        };
+        let mut filled = 0;
+        while filled < room {
+            match section.read(&mut space[filled..]) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
         }
-        let bytes = window.from(offset);
+        &space[..filled]
+    }
+
+    /// The size of the object at `offset`, of which `bytes` are the first.
+    fn size_in(&self, offset: u64, bytes: &[u8]) -> Result<u64, StoreError> {
         let header = parse_header(&bytes[..bytes.len().min(HEADER_BYTES)], offset)
             .ok_or_else(|| self.corrupt(offset, "what stands there is no object"))?;
         if let StoredAs::Whole(_) | StoredAs::Tag = header.kind {
             return Ok(header.size);
         }
+        let skipped = usize::try_from(header.content_at - offset).expect("a header is short");
         let mut head = [0; 20];
-        match inflate::beginning(window.from(header.content_at), &mut head, has_two_numbers) {
+        match inflate::beginning(&bytes[skipped..], &mut head, has_two_numbers) {
             Some(head) => self.result_size(offset, head),
             None => self.size_of(offset, &header),
         }
@@ -927,6 +927,67 @@ mod tests {
                 .unwrap();
             assert_eq!(found, [(0, size)]);
         }
+    }
+
+    #[test]
+    fn sizes_are_those_that_git_tells_however_far_apart_the_objects_lie() {
+        let repository = TestRepository::new();
+        let mut state = 1_u32;
+        // Bytes that no deflating makes fewer.
+        let mut noise = |length: usize| -> Vec<u8> {
+            let next = || {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 24) as u8
+            };
+            std::iter::repeat_with(next).take(length).collect()
+        };
+        for (n, length) in [3, 100, 6_000, 6_200, 64_000, 66_000, 300_000, 7, 5_000]
+            .into_iter()
+            .cycle()
+            .take(45)
+            .enumerate()
+        {
+            repository.write(format!("noise-{n}"), noise(length));
+        }
+        repository.commit("far and near");
+        repository.git(&["repack", "-adfq"]);
+        let pack = pack_in(&repository.path.join(".git/objects/pack"));
+        let told = repository.git(&[
+            "cat-file",
+            "--batch-all-objects",
+            "--batch-check=%(objectname) %(objectsize)",
+        ]);
+        let told: Vec<(ObjectId, u64)> = told
+            .lines()
+            .map(|line| line.split_once(' ').unwrap())
+            .map(|(id, size)| (id.parse().unwrap(), size.parse().unwrap()))
+            .collect();
+        assert!(told.len() > 45);
+        for step in [1, 2, 5] {
+            let some: Vec<_> = told.iter().copied().step_by(step).collect();
+            let ids: Vec<ObjectId> = some.iter().map(|(id, _)| *id).collect();
+            let mut sizes = Vec::new();
+            pack.sizes(&ids, &mut |at, size| sizes.push((ids[at], size)))
+                .unwrap();
+            sizes.sort_unstable();
+            assert_eq!(sizes, some);
+        }
+    }
+
+    #[test]
+    fn what_is_read_in_one_piece_lies_near_and_fits() {
+        let near = |offsets: &[u64]| {
+            let entries: Vec<_> = offsets.iter().map(|offset| (*offset, 0)).collect();
+            super::near(&entries)
+        };
+        let step = NEAR_BYTES;
+        assert_eq!(near(&[12]), 1);
+        assert_eq!(near(&[12, 12 + step, 13 + 2 * step, 14 + 2 * step]), 2);
+        assert_eq!(near(&[12, 12, 13]), 3, "an index may say anything");
+        let row: Vec<u64> = (0..100).map(|n| 12 + n * step).collect();
+        let count = near(&row);
+        let length = |count: usize| row[count - 1] - row[0] + TELLING_BYTES;
+        assert!(length(count) <= PIECE_BYTES && PIECE_BYTES < length(count + 1));
     }
 
     #[test]

@@ -22,7 +22,8 @@ use crate::error::PathError;
 use crate::path::RelPath;
 use crate::tree::{ContentId, Entry};
 use crate::workspace::Identity;
-use crate::worktree::{durable, faults};
+use crate::worktree::durable::{self, StagedFile};
+use crate::worktree::faults;
 
 /// Where the cache was written, so that it is believed only there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +59,11 @@ impl OnDisk {
         if self.file.is_some() {
             self.changed.extend(paths);
         }
+    }
+
+    /// Whether there is a file that can be gone on with.
+    pub(crate) fn has_file(&self) -> bool {
+        self.file.is_some()
     }
 
     /// Whether the file at `path` still is the one that this describes.
@@ -280,14 +286,31 @@ fn read(path: &Path, workspace: Identity) -> Option<(StatCache, OnDisk)> {
     Some((cache, on_disk))
 }
 
-/// Writes what `cache` has and `on_disk` has not to the file at `path`, or all of it to a new one.
-/// Tells in `on_disk` what is on disk then.
+/// A file with all of a cache, which has no name yet.
+#[derive(Debug)]
+#[must_use = "dropping it removes the file"]
+pub(crate) struct Staged {
+    file: StagedFile,
+    bytes: u64,
+}
+
+/// Writes all of `cache` beside `path`, so that [`save`] has nothing left to do but to name that file, if
+/// there is none that it can go on with.
+///
+/// `None` if this fails: [`save`] does it then, and tells.
+pub(crate) fn stage(cache: &StatCache, path: &Path, workspace: Identity) -> Option<Staged> {
+    write_anew(cache, &Origin::of(workspace)?, path).ok()?
+}
+
+/// Writes what `cache` has and `on_disk` has not to the file at `path`, or all of it to a new one:
+/// `staged`, if that is there. Tells in `on_disk` what is on disk then.
 ///
 /// It is not synced: after a power cut the file is whole, old or useless, and a useless one is built
 /// anew.
 pub(crate) fn save(
     cache: &StatCache,
     on_disk: &mut OnDisk,
+    staged: Option<Staged>,
     path: &Path,
     workspace: Identity,
 ) -> Result<(), PathError> {
@@ -299,10 +322,15 @@ pub(crate) fn save(
         Some(extent) => append(cache, &changed, &origin, path, extent)?,
         None => None,
     };
-    on_disk.file = match appended {
-        Some(extent) => Some(extent),
-        None => replace(cache, &origin, path)?,
+    if appended.is_some() {
+        on_disk.file = appended;
+        return Ok(());
+    }
+    let staged = match staged {
+        Some(staged) => Some(staged),
+        None => write_anew(cache, &origin, path)?,
     };
+    on_disk.file = staged.map(|staged| staged.name(path)).transpose()?;
     Ok(())
 }
 
@@ -345,25 +373,32 @@ fn append(
     Ok(Some(Extent::of(&look_at()?, extent.base_bytes)))
 }
 
-/// Writes the file anew; `None` if nobody would read one so long.
-fn replace(cache: &StatCache, origin: &Origin, path: &Path) -> Result<Option<Extent>, PathError> {
+/// Writes a new file; `None` if nobody would read one so long.
+fn write_anew(
+    cache: &StatCache,
+    origin: &Origin,
+    path: &Path,
+) -> Result<Option<Staged>, PathError> {
+    let file = durable::stage_for(path)?;
     let mut bytes = 0;
-    let is_written = durable::replace_unsynced_by(path, |staged| {
-        for frame in frames(origin, cache, FILES_PER_FRAME) {
-            let Ok(frame) = frame else { return Ok(false) };
-            if bytes + frame.len() as u64 > MAX_BYTES {
-                return Ok(false);
-            }
-            staged.write_at(&frame, bytes)?;
-            bytes += frame.len() as u64;
+    for frame in frames(origin, cache, FILES_PER_FRAME) {
+        let Ok(frame) = frame else { return Ok(None) };
+        if bytes + frame.len() as u64 > MAX_BYTES {
+            return Ok(None);
         }
-        Ok(true)
-    })?;
-    if !is_written {
-        return Ok(None);
+        file.write_at(&frame, bytes)?;
+        bytes += frame.len() as u64;
     }
-    let found = std::fs::symlink_metadata(path).map_err(PathError::at("look at", path))?;
-    Ok(Some(Extent::of(&found, bytes)))
+    Ok(Some(Staged { file, bytes }))
+}
+
+impl Staged {
+    /// Gives it its name, in place of what had it.
+    fn name(self, path: &Path) -> Result<Extent, PathError> {
+        self.file.rename(path)?;
+        let found = std::fs::symlink_metadata(path).map_err(PathError::at("look at", path))?;
+        Ok(Extent::of(&found, self.bytes))
+    }
 }
 
 #[cfg(test)]
@@ -439,7 +474,8 @@ mod tests {
                     load(file, HERE).0.directories.get(path) != cache.directories.get(path)
                 }),
         );
-        save(cache, &mut on_disk, file, HERE).unwrap();
+        let staged = (!on_disk.has_file()).then(|| stage(cache, file, HERE).unwrap());
+        save(cache, &mut on_disk, staged, file, HERE).unwrap();
         assert!(on_disk.is_current(file));
         on_disk
     }

@@ -214,6 +214,18 @@ impl Entries {
         *self = merged;
     }
 
+    /// Takes the memory for as many entries as `other` has, at once.
+    pub(crate) fn reserve_as(&mut self, other: &Self) {
+        self.names.0.reserve_exact(other.names.0.len());
+        self.slots.reserve_exact(other.slots.len());
+    }
+
+    /// Forgets all entries, and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.names.0.clear();
+        self.slots.clear();
+    }
+
     /// Adds the entries of `other` in `range`, whose names sort after all that are there.
     pub(crate) fn extend_from(&mut self, other: &Self, range: Range<usize>) {
         let [from, to] = [range.start, range.end].map(|at| start(at, |i| other.slots[i].end));

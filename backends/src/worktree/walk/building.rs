@@ -83,6 +83,9 @@ impl<'c> Building<'c> {
             let mut own = CachedDirectory::default();
             if let Some(known) = self.known {
                 let (entries, children) = (&self.same_entries, &self.same_children);
+                if entries.start == 0 {
+                    own.entries.reserve_as(&known.entries);
+                }
                 own.entries.extend_from(&known.entries, entries.clone());
                 own.children.extend_from(&known.children, children.clone());
             }
