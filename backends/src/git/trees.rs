@@ -1,8 +1,10 @@
 //! git's tree objects, made from what a walk found.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::git::capture::sha1;
+use crate::git::store::Names;
 use crate::git::tree_object::{self, ItemKind, TreeItem};
 use crate::git::{ObjectId, ObjectKind};
 use crate::parallel::in_parts;
@@ -32,12 +34,7 @@ pub(crate) fn build<'a>(
     doubtful: impl IntoIterator<Item = &'a RelPath>,
     submodules: &BTreeMap<RelPath, Option<ObjectId>>,
 ) -> Trees {
-    let mut named: HashMap<RelPath, Vec<(&RelPath, ObjectId)>> = HashMap::new();
-    for (path, commit) in submodules {
-        let above = path.parent().expect("the workspace itself is no submodule");
-        let named = named.entry(above).or_default();
-        named.extend(commit.map(|commit| (path, commit)));
-    }
+    let named = by_parent(submodules);
     // By depth: the deepest first, as a directory's tree has the ids of those below it.
     let mut stale = Stale::default();
     delta
@@ -112,12 +109,26 @@ impl Stale {
 /// Fewer directories than this are given their trees before another thread has begun.
 const DIRECTORIES_PER_THREAD: usize = 200;
 
+/// The submodules with a commit, by the directories that they lie in; also those directories that have
+/// only others.
+fn by_parent(submodules: &BTreeMap<RelPath, Option<ObjectId>>) -> Submodules<'_> {
+    let mut by_parent = Submodules::new();
+    for (path, commit) in submodules {
+        let above = path.parent().expect("the workspace itself is no submodule");
+        let named = by_parent.entry(above).or_default();
+        named.extend(commit.map(|commit| (path, commit)));
+    }
+    by_parent
+}
+
+type Submodules<'a> = HashMap<RelPath, Vec<(&'a RelPath, ObjectId)>>;
+
 /// What the tree of a directory is made of, once those below it have theirs.
 struct State<'s> {
     delta: &'s Delta,
     before: &'s Directories,
     /// The submodules with a commit, by the directories that they lie in.
-    named: &'s HashMap<RelPath, Vec<(&'s RelPath, ObjectId)>>,
+    named: &'s Submodules<'s>,
 }
 
 /// The tree of a directory.
@@ -153,14 +164,7 @@ impl State<'_> {
     fn tree(&self, path: &RelPath) -> Option<Made> {
         let Self { delta, before, .. } = *self;
         let directory = delta.get(before, path)?;
-        let subtrees: Vec<(&[u8], ObjectId)> = directory
-            .children
-            .iter()
-            .filter_map(|name| {
-                let child = delta.get(before, &path.join(name))?;
-                Some((name, tree_of(child)?))
-            })
-            .collect();
+        let subtrees = subtrees(directory, path, |path| delta.get(before, path));
         let known = before.get(path);
         Some(match self.named.get(path) {
             Some(named) => {
@@ -182,13 +186,16 @@ impl State<'_> {
 
 /// The ids of all trees, that of the workspace left out, and of all files that the tree of the
 /// workspace names, about `files` of them. `None` if it is deeper than a tree may be.
-pub(crate) fn named(directories: &Directories, files: u64) -> Option<Vec<ObjectId>> {
+pub(crate) fn named(directories: &Directories, files: u64) -> Option<Names> {
     let files = usize::try_from(files).unwrap_or_default();
     let mut named = Vec::with_capacity(directories.len() + files);
     let mut level = vec![RelPath::root()];
     for _ in 0..tree_object::MAX_DEPTH {
         if level.is_empty() {
-            return Some(named);
+            return Some(Names {
+                beyond: None,
+                ids: named,
+            });
         }
         let mut below = Vec::new();
         for path in level {
@@ -214,6 +221,71 @@ pub(crate) fn named(directories: &Directories, files: u64) -> Option<Vec<ObjectI
     None
 }
 
+/// What the tree of the workspace names that its tree before the difference `delta` does not name in the
+/// same place. The trees of both are made.
+///
+/// That `before` says what was in those trees is not believed: of each directory that is compared the
+/// tree is made again, and has to have the id that the one above it names. `None` if one has another,
+/// there was no tree, or it is deeper than a tree may be.
+pub(crate) fn named_beyond(
+    delta: &Delta,
+    before: &Directories,
+    submodules: &BTreeMap<RelPath, Option<ObjectId>>,
+) -> Option<Names> {
+    let by_parent = by_parent(submodules);
+    let root = RelPath::root();
+    let known = before.get(&root)?;
+    let beyond = tree_of(known)?;
+    let mut ids = Vec::new();
+    // Directories whose trees are new in their places, each with what was there.
+    let mut level = match tree_of(delta.get(before, &root)?) {
+        Some(tree) if tree != beyond => vec![(root, Some(known))],
+        _ => Vec::new(),
+    };
+    for _ in 0..tree_object::MAX_DEPTH {
+        if level.is_empty() {
+            let beyond = Some(beyond);
+            return Some(Names { beyond, ids });
+        }
+        let mut below = Vec::new();
+        for (path, known) in level {
+            let directory = delta.get(before, &path)?;
+            let known_subtrees = match known {
+                Some(known) => {
+                    let subtrees = subtrees(known, &path, |path| before.get(path));
+                    let mut named = by_parent.get(&path).cloned().unwrap_or_default();
+                    named.retain(|(path, _)| before.get(*path).and_then(|d| tree_of(d)).is_none());
+                    let content = encode(known, &subtrees, &named);
+                    let id = ObjectId::of_trusted(ObjectKind::Tree, &content);
+                    (tree_of(known) == Some(id)).then_some(subtrees)?
+                }
+                None => Vec::new(),
+            };
+            let known_id = |name: &[u8]| {
+                let entries = &known?.entries;
+                let (_, known) = entries.get(entries.find(name).ok()?);
+                known.is_captured().then_some(known.id)
+            };
+            let new = directory
+                .captured()
+                .filter(|(name, entry)| known_id(name) != Some(entry.id));
+            ids.extend(new.filter_map(|(_, entry)| sha1(&entry.id)));
+            for (name, tree) in subtrees(directory, &path, |path| delta.get(before, path)) {
+                let at = known_subtrees.binary_search_by(|(known, _)| (*known).cmp(name));
+                let known_tree = at.ok().map(|at| known_subtrees[at].1);
+                if known_tree != Some(tree) {
+                    let path = path.join(name);
+                    let known = known_tree.and_then(|_| before.get(&path));
+                    ids.push(tree);
+                    below.push((path, known));
+                }
+            }
+        }
+        level = below;
+    }
+    None
+}
+
 fn id_of(content: &[u8]) -> ObjectId {
     ObjectId::of(ObjectKind::Tree, content)
         .expect("a colliding tree would need ids that collide themselves")
@@ -231,11 +303,20 @@ fn unchanged(
     if !known.captured().eq(directory.captured()) {
         return None;
     }
-    let were = known.children.iter().filter_map(|name| {
-        let child = before.get(&path.join(name))?;
-        Some((name, tree_of(child)?))
-    });
-    were.eq(subtrees.iter().copied()).then_some(tree)
+    let were = self::subtrees(known, path, |path| before.get(path));
+    (were == subtrees).then_some(tree)
+}
+
+/// The trees of the directories in `directory`, which lies at `path`, with their names.
+fn subtrees<'d>(
+    directory: &'d CachedDirectory,
+    path: &RelPath,
+    get: impl Fn(&RelPath) -> Option<&'d Arc<CachedDirectory>>,
+) -> Vec<(&'d [u8], ObjectId)> {
+    let children = directory.children.iter();
+    children
+        .filter_map(|name| Some((name, tree_of(get(&path.join(name))?)?)))
+        .collect()
 }
 
 /// The content of a tree object.
