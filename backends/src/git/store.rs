@@ -27,6 +27,7 @@ mod testing;
 mod verify;
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt as _;
@@ -161,6 +162,8 @@ impl StoreSlot {
 /// The packs as they were when the directory was last read.
 #[derive(Debug, Default)]
 struct PackSet {
+    /// What the directory had, packs and indexes, sorted.
+    names: Vec<OsString>,
     /// The largest first.
     packs: Vec<Arc<Pack>>,
     /// Files that are no usable pack, and why.
@@ -698,45 +701,41 @@ impl Store {
     /// Looks at the directory of packs again; answers whether other packs can be used now.
     fn refresh(&self) -> Result<bool, StoreError> {
         let mut held = self.packs.lock().expect("no panic while it is held");
-        let mut indexes = Vec::new();
-        let mut packs = HashSet::new();
         let directory = self.pack_dir();
+        let mut names = Vec::new();
         for entry in fs::read_dir(&directory).map_err(PathError::at("list", &directory))? {
             let name = entry
                 .map_err(PathError::at("list", &directory))?
                 .file_name();
-            let path = directory.join(&name);
-            if name.as_bytes().starts_with(b"pack-") {
-                match path.extension().map(|e| e.as_bytes()) {
-                    Some(b"idx") => indexes.push(path),
-                    Some(b"pack") => drop(packs.insert(path)),
-                    _ => {}
-                }
+            let is_kept = |name: &[u8]| name.ends_with(b".pack") || name.ends_with(b".idx");
+            if name.as_bytes().starts_with(b"pack-") && is_kept(name.as_bytes()) {
+                names.push(name);
             }
         }
+        names.sort_unstable();
+        // What was broken may have been replaced.
+        if held.broken.is_empty() && held.names == names {
+            return Ok(false);
+        }
+        let has_name = |path: &Path| {
+            let name = path.file_name().expect("it lies in the directory");
+            names.binary_search_by(|n| n.as_os_str().cmp(name)).is_ok()
+        };
         let known: HashMap<&Path, &Arc<Pack>> = held
             .packs
             .iter()
-            .filter(|pack| packs.contains(pack.path()))
+            .filter(|pack| has_name(pack.path()))
             .map(|pack| (pack.index.path(), pack))
             .collect();
-        // What was broken may have been replaced.
-        if held.broken.is_empty()
-            && known.len() == held.packs.len()
-            && known.len() == indexes.len()
-            && indexes
-                .iter()
-                .all(|path| known.contains_key(path.as_path()))
-        {
-            return Ok(false);
-        }
+        let indexes = names.iter().map(|name| directory.join(name));
+        let indexes = indexes.filter(|path| path.extension().is_some_and(|e| e == "idx"));
         let mut set = PackSet::default();
         for path in indexes {
             if let Some(pack) = known.get(path.as_path()) {
                 set.packs.push(Arc::clone(pack));
                 continue;
             }
-            let opened = match packs.contains(&path.with_extension("pack")) {
+            let opened = match has_name(&path.with_extension("pack")) {
                 true => Pack::open(&path).and_then(|pack| pack.check().map(|()| pack)),
                 false => Err(StoreError::corrupt(printable(&path), "its pack is missing")),
             };
@@ -752,6 +751,7 @@ impl Store {
         let is_changed = set.packs.len() != held.packs.len() || !set.packs.iter().all(is_known);
         set.packs
             .sort_by_key(|p| std::cmp::Reverse(p.index.count()));
+        set.names = names;
         *held = Arc::new(set);
         Ok(is_changed)
     }
@@ -1152,9 +1152,10 @@ mod tests {
             pack.add(ObjectKind::Tree, id, &bytes).unwrap();
             id
         };
+        let names = |beyond, ids| Some(Names { beyond, ids });
         let sound = test.publish(&owner("s", "r"), &[("a", "one\n")]);
         let sound_tree: ObjectId = sound.snapshot.tree.unwrap().parse().unwrap();
-        for case in 0..8 {
+        for case in 0..11 {
             let pack = test.store.writer().unwrap();
             let mut parts = Parts {
                 worktree: sound_tree,
@@ -1172,20 +1173,17 @@ mod tests {
                     parts.worktree = add(&pack, &mut [item(b"d", ItemKind::Directory, below)]);
                 }
                 4 => parts.index = Some(absent),
-                5 => {
-                    parts.named = Some(Names {
-                        beyond: None,
-                        ids: vec![absent],
-                    })
+                5 => parts.named = names(None, vec![absent]),
+                6 => (parts.worktree, parts.named) = (absent, names(None, Vec::new())),
+                7 => parts.named = names(Some(sound_tree), vec![absent]),
+                8 => {
+                    parts.named = names(Some(sound_tree), Vec::new());
+                    parts.staged = vec![absent];
                 }
-                6 => {
-                    (parts.worktree, parts.named) = (
-                        absent,
-                        Some(Names {
-                            beyond: None,
-                            ids: Vec::new(),
-                        }),
-                    )
+                9 => {
+                    // What the caller goes on from is not what was published last.
+                    parts.worktree = add(&pack, &mut [item(b"a", FILE, absent)]);
+                    parts.named = names(Some(parts.worktree), Vec::new());
                 }
                 _ => parts.staged = vec![absent],
             }
@@ -1199,6 +1197,45 @@ mod tests {
             assert_eq!(*what, absent.to_string(), "case {case}");
             assert_eq!(test.store.snapshots().unwrap().len(), 1, "case {case}");
         }
+        test.fsck();
+    }
+
+    #[test]
+    fn what_was_staged_is_looked_for_again_once_its_snapshot_is_forgotten() {
+        let test = TestStore::new();
+        let files = [("a", "one\n")];
+        let first = test.publish(&owner("s", "r"), &files);
+        let worktree = first.snapshot.tree.unwrap().parse().unwrap();
+        let staged = blob_id(b"staged");
+        let publish = |has_it: bool| {
+            let pack = test.store.writer().unwrap();
+            if has_it {
+                pack.add(ObjectKind::Blob, staged, b"staged").unwrap();
+            }
+            let parts = Parts {
+                worktree,
+                record: &record_of(worktree, None, Label::MANUAL),
+                index: None,
+                staged: vec![staged],
+                named: Some(Names {
+                    beyond: Some(worktree),
+                    ids: Vec::new(),
+                }),
+            };
+            test.store.publish(&owner("s", "r"), parts, pack)
+        };
+        assert!(is_corrupt(&publish(false)), "nobody has it");
+        let second = publish(true).unwrap();
+        assert_eq!(test.store.standing_staged(), [staged]);
+        assert_eq!(test.reopened().standing_staged(), [staged]);
+        let third = publish(false).unwrap();
+        // By another process, of which this one hears nothing.
+        let other = test.reopened();
+        other.forget(&[second.id, third.id]).unwrap();
+        other.collect().unwrap();
+        assert_eq!(test.store.standing_staged(), []);
+        assert!(is_corrupt(&publish(false)), "it was collected");
+        publish(true).unwrap();
         test.fsck();
     }
 

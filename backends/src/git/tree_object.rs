@@ -1,7 +1,6 @@
 //! Trees, as git stores directories: read, written and compared.
 
 use std::cmp::Ordering;
-use std::io::Write as _;
 
 use super::{ObjectId, ObjectKind};
 use crate::backend::StoreError;
@@ -167,12 +166,35 @@ fn split_item(bytes: &[u8]) -> Option<(RawItem<'_>, &[u8])> {
 /// The bytes of the tree with these names, which are put in git's order. Each may be there once.
 pub(crate) fn serialize(items: &mut [TreeItem]) -> Vec<u8> {
     items.sort_unstable_by(compare);
+    bytes_of(items.iter().map(|item| RawItem {
+        name: &item.name,
+        kind: item.kind,
+        id: item.id,
+    }))
+}
+
+/// As [`serialize`], of borrowed names.
+pub(crate) fn serialize_raw(items: &mut [RawItem<'_>]) -> Vec<u8> {
+    // As a rule they are some runs that are in order, which this sort makes use of.
+    items.sort_by(|a, b| compare_names((a.name, a.kind), (b.name, b.kind)));
+    bytes_of(items.iter().copied())
+}
+
+/// The bytes of the tree with these names, which are in git's order.
+fn bytes_of<'i>(items: impl Iterator<Item = RawItem<'i>> + Clone) -> Vec<u8> {
     // What an item takes beside its name: six digits of mode at most, a blank, a NUL and an id.
-    let length = items.iter().map(|item| item.name.len() + 6 + 2 + 20).sum();
+    let length = items.clone().map(|item| item.name.len() + 6 + 2 + 20).sum();
     let mut bytes = Vec::with_capacity(length);
     for item in items {
-        write!(bytes, "{:o} ", item.kind.git_mode()).expect("memory takes every byte");
-        bytes.extend_from_slice(&item.name);
+        let mode = item.kind.git_mode();
+        let digits = (u32::BITS - mode.leading_zeros()).div_ceil(3);
+        bytes.extend(
+            (0..digits)
+                .rev()
+                .map(|at| b'0' + (mode >> (3 * at) & 7) as u8),
+        );
+        bytes.push(b' ');
+        bytes.extend_from_slice(item.name);
         bytes.push(0);
         bytes.extend_from_slice(&item.id.0);
     }
