@@ -17,10 +17,11 @@ use crate::git::index;
 use crate::git::pack::{PackWriter, Streamed};
 use crate::git::repository::{IndexFile, UserRepository};
 use crate::git::rules::{ATTRIBUTES_FILE, GitRules, IGNORE_FILE};
-use crate::git::store::{Parts, Reader, Store};
+use crate::git::store::{Names, Parts, Reader, Store};
 use crate::git::submodules;
 use crate::git::trees::{self, Trees};
 use crate::git::{ObjectHasher, ObjectId, ObjectKind};
+use crate::parallel::in_parts;
 use crate::path::RelPath;
 use crate::record::{GitState, Head, RECORD_VERSION, Record};
 use crate::snapshot::{BackendKind, Snapshot};
@@ -46,6 +47,9 @@ const RULE_FILES: &[&[u8]] = &[IGNORE_FILE, ATTRIBUTES_FILE];
 /// larger ones pass through in pieces, so that a file's size never is a thread's memory.
 const MAX_BUFFERED_BYTES: u64 = 4 << 20;
 
+/// Fewer trees than this are compressed before another thread has begun.
+const TREES_PER_THREAD: usize = 50;
+
 /// What a capture found, and what it takes to publish it.
 #[must_use = "a capture that is not published leaves nothing behind"]
 pub(crate) struct Captured {
@@ -58,6 +62,8 @@ pub(crate) struct Captured {
     staged: Vec<ObjectId>,
     /// Whether every tree was made of what it holds, and none taken over from the last capture.
     has_only_new_trees: bool,
+    /// What the tree names beyond that of the last capture, if that is known.
+    named: Option<Names>,
     pack: PackWriter,
     closing: Closing,
 }
@@ -207,11 +213,11 @@ pub(crate) fn capture(
         &mut walked,
         options,
     )?;
-    for (id, content) in &trees.new {
-        options.interrupt.check()?;
-        pack.add(ObjectKind::Tree, *id, content)
-            .map_err(StoreError::from)?;
-    }
+    add_trees(&pack, &trees.new, &options.interrupt)?;
+    let named = match has_only_new_trees {
+        true => None,
+        false => trees::named_beyond(&walked.delta, &base.cache.directories, &submodules),
+    };
 
     let (git, head_tree) = match repository {
         Some(repository) => {
@@ -241,7 +247,11 @@ pub(crate) fn capture(
     for (path, indexed) in std::mem::take(&mut walked.not_left_out) {
         base.cache.not_left_out.entry(path).or_insert(indexed);
     }
-    let staged = staged(repository, store, &base.cache, options)?;
+    let seen_staged = match named {
+        Some(_) => store.standing_staged(),
+        None => Vec::new(),
+    };
+    let staged = staged(repository, store, &base.cache, &seen_staged, options)?;
     let mut snapshot = Snapshot::new(
         options.id.clone(),
         BackendKind::Git,
@@ -320,9 +330,30 @@ pub(crate) fn capture(
         index,
         staged,
         has_only_new_trees,
+        named,
         pack,
         closing,
     })
+}
+
+/// Puts new trees into the pack. Each is small, but a change deep in a workspace makes many.
+fn add_trees(
+    pack: &PackWriter,
+    trees: &HashMap<ObjectId, Vec<u8>>,
+    interrupt: &Interrupt,
+) -> Result<(), SnapshotError> {
+    let trees: Vec<_> = trees.iter().collect();
+    let seam = Seam::of_this_thread();
+    let added = in_parts(&trees, TREES_PER_THREAD, |part| {
+        seam.enter();
+        for (id, content) in part {
+            interrupt.check()?;
+            pack.add(ObjectKind::Tree, **id, content)
+                .map_err(StoreError::from)?;
+        }
+        Ok(())
+    });
+    added.into_iter().collect()
 }
 
 /// Does `aside` while `work` is done, where there is a thread for it.
@@ -379,11 +410,13 @@ pub(crate) fn publish(
 ) -> Result<Published, SnapshotError> {
     options.interrupt.check()?;
     let mut record = captured.record;
-    let directories = &captured.closing.cache().directories;
-    let named = captured
-        .has_only_new_trees
-        .then(|| trees::named(directories, captured.closing.tally().files()))
-        .flatten();
+    let named = match captured.has_only_new_trees {
+        true => {
+            let directories = &captured.closing.cache().directories;
+            trees::named(directories, captured.closing.tally().files())
+        }
+        false => captured.named,
+    };
     let parts = Parts {
         worktree: captured.tree,
         record: &record,
@@ -623,16 +656,17 @@ fn borrow(
     walked: &mut Walked,
     options: &SnapshotOptions,
 ) -> Result<Trees, SnapshotError> {
-    let object_dirs = object_dirs(repository)?;
     let before = &base.cache.directories;
     let adopted = std::mem::take(&mut walked.adopted).into_iter();
     // In place: there is one for each file.
     let mut wanted: Vec<ObjectId> = adopted.map(ObjectId).collect();
     let mut trees = trees::build(&mut walked.delta, before, &base.revised, submodules);
-    wanted.extend(trees.new.keys());
     let missing: Vec<ObjectId> = if wanted.is_empty() {
+        // Trees alone are not looked for in the repository: they are at hand.
         Vec::new()
     } else {
+        wanted.extend(trees.new.keys());
+        let object_dirs = object_dirs(repository)?;
         store.borrow(&object_dirs, wanted, options.borrow)?.missing
     };
     let lost: HashSet<ObjectId> = missing
@@ -718,8 +752,9 @@ impl Anew<'_, '_> {
                 entry.stat = EntryStat::of(&stat);
                 // It was clean a moment ago; the next capture looks again.
                 entry.flags = entry.flags.with(Flags::RACY);
-                if id != indexed {
+                if id != indexed && entry.flags.has(Flags::AS_INDEXED) {
                     entry.flags = entry.flags.without(Flags::AS_INDEXED);
+                    walked.left_index.push((path.clone(), indexed));
                 }
                 return Ok(());
             }
@@ -727,6 +762,10 @@ impl Anew<'_, '_> {
             Reading::Omitted(reason) => reason,
         };
         entry.flags = entry.flags.with(Flags::ABSENT).with(Flags::UNSEEN);
+        if entry.flags.has(Flags::AS_INDEXED) {
+            entry.flags = entry.flags.without(Flags::AS_INDEXED);
+            walked.left_index.push((path.clone(), indexed));
+        }
         let bytes = Some(entry.stat.size);
         // It is there, and no entry says so: the next capture has to list the directory.
         directory.listed = None;
@@ -740,24 +779,26 @@ impl Anew<'_, '_> {
     }
 }
 
-/// The blobs that only the user's index names, as far as anybody has them.
+/// The blobs that only the user's index names, as far as anybody has them. Those in `seen`, which is
+/// sorted, are known to be in the store.
 fn staged(
     repository: Option<&UserRepository>,
     store: &Store,
     cache: &StatCache,
+    seen: &[ObjectId],
     options: &SnapshotOptions,
 ) -> Result<Vec<ObjectId>, SnapshotError> {
     let ids: Vec<ObjectId> = index::only_in_index(cache)
         .iter()
         .filter_map(sha1)
         .collect();
-    if ids.is_empty() {
+    let unseen = ids.iter().filter(|id| seen.binary_search(id).is_err());
+    let unseen: Vec<ObjectId> = unseen.copied().collect();
+    if unseen.is_empty() {
         return Ok(ids);
     }
     let object_dirs = object_dirs(repository)?;
-    let missing = store
-        .borrow(&object_dirs, ids.clone(), options.borrow)?
-        .missing;
+    let missing = store.borrow(&object_dirs, unseen, options.borrow)?.missing;
     Ok(ids
         .into_iter()
         .filter(|id| missing.binary_search(id).is_err())

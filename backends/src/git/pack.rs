@@ -483,9 +483,10 @@ fn deflated_entry(kind: ObjectKind, bytes: &[u8]) -> Vec<u8> {
             RefCell::new(Compress::new(Compression::new(COMPRESSION_LEVEL), true));
     }
     let mut entry = entry_header(kind, bytes.len() as u64);
+    // As a rule it becomes shorter, and never much longer: to move it on the way costs more than room.
+    entry.reserve(bytes.len() + bytes.len() / 8 + 64);
     DEFLATE.with_borrow_mut(|deflate| {
         deflate.reset();
-        entry.reserve(bytes.len() / 2 + 64);
         loop {
             let done = usize::try_from(deflate.total_in()).expect("no more than was given");
             let status = deflate

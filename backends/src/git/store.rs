@@ -20,12 +20,14 @@
 mod blobs;
 mod borrow;
 mod collect;
+mod complete;
 mod reader;
 #[cfg(test)]
 mod testing;
 mod verify;
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt as _;
@@ -43,7 +45,7 @@ use super::tree_object::{self, ItemKind, TreeItem, Trees};
 use super::{ObjectId, ObjectKind};
 use crate::backend::{Owner, StoreError};
 use crate::error::{PathError, printable};
-use crate::parallel::{self, in_parts};
+use crate::parallel;
 use crate::path::RelPath;
 use crate::record::{MAX_RECORD_BYTES, Record};
 use crate::restore::ContentError;
@@ -52,6 +54,9 @@ use crate::tree::{Change, Entry, EntryKind};
 use crate::workspace::{Identity, make_private};
 use crate::worktree::durable;
 
+use complete::Standing;
+
+pub(crate) use complete::Names;
 pub(crate) use reader::Reader;
 pub(crate) use verify::Proven;
 
@@ -92,9 +97,6 @@ const MAX_NAME_BYTES: u64 = 4096;
 const MAX_TREE_BYTES: u64 = 256 << 20;
 /// A snapshot's commit has a few hundred bytes; those of other refs may have long messages.
 const MAX_COMMIT_BYTES: u64 = 16 << 20;
-/// Fewer trees than this are read before another thread has begun.
-const TREES_PER_THREAD: usize = 100;
-
 /// Fewer ids than this are sorted before another thread has begun.
 const SORTED_PER_THREAD: usize = 10_000;
 /// Blobs up to this size are checked before any of them is passed on.
@@ -112,6 +114,7 @@ pub(crate) struct Store {
     /// Where in the set the last object was found: the next one is likely to be there too.
     last_hit: AtomicUsize,
     bases: DeltaBases,
+    standing: Mutex<Option<Arc<Standing>>>,
 }
 
 /// Keeps a store open for whoever asks next.
@@ -162,6 +165,8 @@ impl StoreSlot {
 /// The packs as they were when the directory was last read.
 #[derive(Debug, Default)]
 struct PackSet {
+    /// What the directory had, packs and indexes, sorted.
+    names: Vec<OsString>,
     /// The largest first.
     packs: Vec<Arc<Pack>>,
     /// Files that are no usable pack, and why.
@@ -180,9 +185,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) index: Option<ObjectId>,
     /// Blobs that the user's index names and the tree does not; in any order.
     pub(crate) staged: Vec<ObjectId>,
-    /// All that `worktree` names at any depth, if the caller made every one of its trees of what it
-    /// holds, and so knows without reading any; in any order.
-    pub(crate) named: Option<Vec<ObjectId>>,
+    /// What `worktree` names, if the caller knows that without reading a tree.
+    pub(crate) named: Option<Names>,
 }
 
 /// A snapshot's ref, and its record or why that cannot be read.
@@ -211,6 +215,7 @@ impl Store {
             packs: Mutex::default(),
             last_hit: AtomicUsize::new(0),
             bases: DeltaBases::default(),
+            standing: Mutex::default(),
         })
         .filter(|store| store.pack_dir().is_dir()))
     }
@@ -275,8 +280,15 @@ impl Store {
             pack.index.retain_missing(&mut wanted)?;
         }
         let mut missing = Vec::with_capacity(wanted.len());
+        let shards = match wanted.is_empty() {
+            true => return Ok(wanted),
+            false => self.loose_shards()?,
+        };
         for shard in wanted.chunk_by(|a, b| a.0[0] == b.0[0]) {
-            let there = self.loose_in(shard)?;
+            let there = match shards.has(&shard[0]) {
+                true => self.loose_in(shard)?,
+                false => HashSet::new(),
+            };
             missing.extend(shard.iter().filter(|id| !there.contains(*id)));
         }
         Ok(missing)
@@ -403,9 +415,10 @@ impl Store {
         let mut record = parts.record.clone();
         record.snapshot.reference.clear();
         let text = serde_json::to_vec(&record).expect("a record is plain data");
+        let record_id = add(ObjectKind::Blob, &text)?;
         let mut items = vec![
             item(WORKTREE, ItemKind::Directory, parts.worktree),
-            item(RECORD, FILE, add(ObjectKind::Blob, &text)?),
+            item(RECORD, FILE, record_id),
         ];
         if parts.worktree == tree_object::empty_tree_id() {
             add(ObjectKind::Tree, b"")?;
@@ -416,6 +429,7 @@ impl Store {
         let mut staged = parts.staged;
         staged.sort_unstable();
         staged.dedup();
+        let mut staged_tree = None;
         if !staged.is_empty() {
             let mut names: Vec<_> = staged
                 .iter()
@@ -423,6 +437,7 @@ impl Store {
                 .collect();
             let tree = add(ObjectKind::Tree, &tree_object::serialize(&mut names))?;
             items.push(item(STAGED, ItemKind::Directory, tree));
+            staged_tree = Some(tree);
         }
         let tree = add(ObjectKind::Tree, &tree_object::serialize(&mut items))?;
         let commit = add(
@@ -431,15 +446,19 @@ impl Store {
         )?;
         let staged_ref = self.refs.stage(&commit)?;
         let finished = pack.finish_with(&[&staged_ref])?;
-        let mut needed = staged;
-        needed.extend(parts.index);
-        needed.extend([commit, tree]);
+        let stored = StoredParts {
+            worktree: parts.worktree,
+            record: record_id,
+            index: parts.index,
+            staged: staged_tree,
+        };
+        let new_pack = finished.as_ref().map(|finished| finished.path.as_path());
         let namespace = match record.snapshot.label == Label::GUARD {
             true => Namespace::Guards,
             false => Namespace::Snapshots,
         };
         let made = self
-            .check_complete(parts.worktree, parts.named, needed)
+            .check_complete(&[commit, tree], &stored, &staged, parts.named, new_pack)
             .and_then(|()| self.refs.create(namespace, owner, commit, staged_ref));
         let made = made.inspect_err(|_| {
             // Its record has an id that no other has, so nobody else needs this pack.
@@ -449,6 +468,7 @@ impl Store {
             }
         })?;
         self.remember(&record.snapshot.id, &made);
+        self.note_standing(made, stored, staged);
         let mut snapshot = record.snapshot;
         snapshot.reference = commit.to_string();
         Ok(snapshot)
@@ -552,102 +572,6 @@ impl Store {
             }
         }
         Ok(sum)
-    }
-
-    /// Makes sure that every object of the new tree is there. Subtrees that the last published
-    /// snapshot has at the same path were seen to be complete then, and are not looked into.
-    ///
-    /// Nor is any tree if it is known what they name. Their ids were made of that, by a hash that finds
-    /// attacks on SHA-1, so that an object of one of these ids names nothing else, and that all of the
-    /// ids are in the store is as complete as it gets. Whether the bytes of an object that was borrowed
-    /// are in order is looked at here for no blob, and then for no tree either: it is when they are read,
-    /// and by [`Store::verify`].
-    fn check_complete(
-        &self,
-        worktree: ObjectId,
-        named: Option<Vec<ObjectId>>,
-        mut needed: Vec<ObjectId>,
-    ) -> Result<(), StoreError> {
-        self.refresh()?;
-        match named {
-            Some(mut named) => {
-                named.push(worktree);
-                named.append(&mut needed);
-                needed = named;
-            }
-            None => self.look_through(worktree, &mut needed)?,
-        }
-        let set = self.packs()?;
-        match self.missing_of(&set, needed)?.first() {
-            None => Ok(()),
-            Some(id) => Err(missing(id)),
-        }
-    }
-
-    /// Reads a tree and those below it, and adds the blobs that they name to `needed`. Subtrees that the
-    /// last published snapshot has at the same path are not looked into, and their blobs left out.
-    fn look_through(
-        &self,
-        worktree: ObjectId,
-        needed: &mut Vec<ObjectId>,
-    ) -> Result<(), StoreError> {
-        // One that cannot be read proves nothing.
-        let latest = self.refs.latest().ok().flatten();
-        let known = latest.and_then(|latest| self.parts(&latest.commit).ok());
-        let mut seen = HashSet::new();
-        let mut level = vec![(worktree, known.map(|parts| parts.worktree))];
-        for depth in 0.. {
-            level.retain(|(id, known)| *known != Some(*id) && seen.insert(*id));
-            if level.is_empty() {
-                break;
-            }
-            let parts = in_parts(&level, TREES_PER_THREAD, |part| self.look_into(part, depth));
-            level.clear();
-            for part in parts {
-                let part = part?;
-                needed.extend(part.entries);
-                level.extend(part.directories);
-            }
-        }
-        Ok(())
-    }
-
-    /// What `trees`, which lie `depth` directories deep, name that the known ones beside them do not
-    /// have under the same name.
-    fn look_into(
-        &self,
-        trees: &[(ObjectId, Option<ObjectId>)],
-        depth: usize,
-    ) -> Result<Named, StoreError> {
-        let mut reader = TreeReader::of(self);
-        let mut named = Named::default();
-        for (id, known) in trees {
-            let bytes = reader.tree(id)?;
-            let known_bytes = known.and_then(|known| Some((known, reader.tree(&known).ok()?)));
-            // One that is malformed proves as little as one that cannot be read.
-            let mut known = known_bytes
-                .iter()
-                .flat_map(|(id, bytes)| tree_object::raw_items(*id, bytes))
-                .map_while(Result::ok)
-                .peekable();
-            for item in tree_object::raw_items(*id, &bytes) {
-                let item = item?;
-                let name = (item.name, item.kind);
-                while known
-                    .next_if(|k| tree_object::compare_names((k.name, k.kind), name).is_lt())
-                    .is_some()
-                {}
-                let same_name = known.next_if(|k| (k.name, k.kind) == name);
-                let known = same_name.map(|k| k.id);
-                if item.kind == ItemKind::Directory {
-                    tree_object::check_depth(&RelPath::root().join(item.name), depth)?;
-                    named.directories.push((item.id, known));
-                } else if item.kind != ItemKind::Submodule && known != Some(item.id) {
-                    named.entries.push(item.id);
-                }
-            }
-        }
-        Ok(named)
     }
 
     fn find(&self, id: &SnapshotId) -> Result<(SnapshotRef, Record), StoreError> {
@@ -780,45 +704,41 @@ impl Store {
     /// Looks at the directory of packs again; answers whether other packs can be used now.
     fn refresh(&self) -> Result<bool, StoreError> {
         let mut held = self.packs.lock().expect("no panic while it is held");
-        let mut indexes = Vec::new();
-        let mut packs = HashSet::new();
         let directory = self.pack_dir();
+        let mut names = Vec::new();
         for entry in fs::read_dir(&directory).map_err(PathError::at("list", &directory))? {
             let name = entry
                 .map_err(PathError::at("list", &directory))?
                 .file_name();
-            let path = directory.join(&name);
-            if name.as_bytes().starts_with(b"pack-") {
-                match path.extension().map(|e| e.as_bytes()) {
-                    Some(b"idx") => indexes.push(path),
-                    Some(b"pack") => drop(packs.insert(path)),
-                    _ => {}
-                }
+            let is_kept = |name: &[u8]| name.ends_with(b".pack") || name.ends_with(b".idx");
+            if name.as_bytes().starts_with(b"pack-") && is_kept(name.as_bytes()) {
+                names.push(name);
             }
         }
+        names.sort_unstable();
+        // What was broken may have been replaced.
+        if held.broken.is_empty() && held.names == names {
+            return Ok(false);
+        }
+        let has_name = |path: &Path| {
+            let name = path.file_name().expect("it lies in the directory");
+            names.binary_search_by(|n| n.as_os_str().cmp(name)).is_ok()
+        };
         let known: HashMap<&Path, &Arc<Pack>> = held
             .packs
             .iter()
-            .filter(|pack| packs.contains(pack.path()))
+            .filter(|pack| has_name(pack.path()))
             .map(|pack| (pack.index.path(), pack))
             .collect();
-        // What was broken may have been replaced.
-        if held.broken.is_empty()
-            && known.len() == held.packs.len()
-            && known.len() == indexes.len()
-            && indexes
-                .iter()
-                .all(|path| known.contains_key(path.as_path()))
-        {
-            return Ok(false);
-        }
+        let indexes = names.iter().map(|name| directory.join(name));
+        let indexes = indexes.filter(|path| path.extension().is_some_and(|e| e == "idx"));
         let mut set = PackSet::default();
         for path in indexes {
             if let Some(pack) = known.get(path.as_path()) {
                 set.packs.push(Arc::clone(pack));
                 continue;
             }
-            let opened = match packs.contains(&path.with_extension("pack")) {
+            let opened = match has_name(&path.with_extension("pack")) {
                 true => Pack::open(&path).and_then(|pack| pack.check().map(|()| pack)),
                 false => Err(StoreError::corrupt(printable(&path), "its pack is missing")),
             };
@@ -834,6 +754,7 @@ impl Store {
         let is_changed = set.packs.len() != held.packs.len() || !set.packs.iter().all(is_known);
         set.packs
             .sort_by_key(|p| std::cmp::Reverse(p.index.count()));
+        set.names = names;
         *held = Arc::new(set);
         Ok(is_changed)
     }
@@ -847,11 +768,9 @@ impl Store {
         let directory = first.parent().expect("objects are two levels deep");
         // To list the names costs less than to ask for more than a few.
         if shard.len() <= 8 {
-            if directory.is_dir() {
-                for id in shard {
-                    if self.has_loose(id)? {
-                        there.insert(*id);
-                    }
+            for id in shard {
+                if self.has_loose(id)? {
+                    there.insert(*id);
                 }
             }
             return Ok(there);
@@ -874,6 +793,23 @@ impl Store {
             }
         }
         Ok(there)
+    }
+
+    /// Which directories of loose objects there are: as a rule few or none, so that most objects need
+    /// not be looked for.
+    fn loose_shards(&self) -> Result<LooseShards, StoreError> {
+        let directory = self.git_dir.join("objects");
+        let mut shards = LooseShards([false; 256]);
+        for entry in fs::read_dir(&directory).map_err(PathError::at("list", &directory))? {
+            let name = entry
+                .map_err(PathError::at("list", &directory))?
+                .file_name();
+            let first = name.to_str().filter(|name| name.len() == 2);
+            if let Some(first) = first.and_then(|name| u8::from_str_radix(name, 16).ok()) {
+                shards.0[usize::from(first)] = true;
+            }
+        }
+        Ok(shards)
     }
 
     fn has_loose(&self, id: &ObjectId) -> Result<bool, StoreError> {
@@ -910,63 +846,13 @@ impl Trees for Store {
     }
 }
 
-/// What some trees name.
-#[derive(Default)]
-struct Named {
-    /// Other trees, each with what is known to be complete in the same place.
-    directories: Vec<(ObjectId, Option<ObjectId>)>,
-    /// Blobs.
-    entries: Vec<ObjectId>,
-}
+/// The directories of loose objects, by the first byte of the ids of what is in them.
+struct LooseShards([bool; 256]);
 
-/// Reads the trees of snapshots, many one after the other: the files of the packs that had the last ones
-/// stay open.
-///
-/// Their ids were made here from what they hold, by a hash that finds attacks on SHA-1, so that no
-/// other bytes have them: to compare them takes the plain hash, which costs a quarter.
-struct TreeReader<'s> {
-    store: &'s Store,
-    /// The one that was of use last comes first. A tree that is new and the one that it was lie in
-    /// different packs, as a rule, and are asked for by turns.
-    held: Vec<Pack>,
-}
-
-/// How many packs a [`TreeReader`] holds open: each is two files, and a search.
-const MAX_HELD_PACKS: usize = 4;
-
-impl<'s> TreeReader<'s> {
-    fn of(store: &'s Store) -> Self {
-        let held = Vec::new();
-        Self { store, held }
-    }
-
-    /// The bytes of a tree, checked against its id.
-    fn tree(&mut self, id: &ObjectId) -> Result<Vec<u8>, StoreError> {
-        // It need not be anywhere.
-        if *id == tree_object::empty_tree_id() {
-            return Ok(Vec::new());
-        }
-        for at in 0..self.held.len() {
-            let pack = &self.held[at];
-            if let Ok(Some(offset)) = pack.index.find(id)
-                && let Ok((ObjectKind::Tree, bytes)) =
-                    pack.object(offset, MAX_TREE_BYTES, &self.store.bases)
-                && ObjectId::of_trusted(ObjectKind::Tree, &bytes) == *id
-            {
-                self.held[..=at].rotate_right(1);
-                return Ok(bytes);
-            }
-        }
-        // Wherever else it is; what is wrong with it is told here too.
-        let (kind, bytes) = self.store.read(id, MAX_TREE_BYTES)?;
-        check_kind(id, kind, ObjectKind::Tree)?;
-        let set = self.store.packs()?;
-        let hit = self.store.last_hit.load(Ordering::Relaxed);
-        if let Some(Ok(pack)) = set.packs.get(hit).map(|pack| pack.held_open()) {
-            self.held.truncate(MAX_HELD_PACKS - 1);
-            self.held.insert(0, pack);
-        }
-        Ok(bytes)
+impl LooseShards {
+    /// Whether there is one that may have the object.
+    fn has(&self, id: &ObjectId) -> bool {
+        self.0[usize::from(id.0[0])]
     }
 }
 
@@ -1269,9 +1155,10 @@ mod tests {
             pack.add(ObjectKind::Tree, id, &bytes).unwrap();
             id
         };
+        let names = |beyond, ids| Some(Names { beyond, ids });
         let sound = test.publish(&owner("s", "r"), &[("a", "one\n")]);
         let sound_tree: ObjectId = sound.snapshot.tree.unwrap().parse().unwrap();
-        for case in 0..8 {
+        for case in 0..11 {
             let pack = test.store.writer().unwrap();
             let mut parts = Parts {
                 worktree: sound_tree,
@@ -1289,8 +1176,18 @@ mod tests {
                     parts.worktree = add(&pack, &mut [item(b"d", ItemKind::Directory, below)]);
                 }
                 4 => parts.index = Some(absent),
-                5 => parts.named = Some(vec![absent]),
-                6 => (parts.worktree, parts.named) = (absent, Some(Vec::new())),
+                5 => parts.named = names(None, vec![absent]),
+                6 => (parts.worktree, parts.named) = (absent, names(None, Vec::new())),
+                7 => parts.named = names(Some(sound_tree), vec![absent]),
+                8 => {
+                    parts.named = names(Some(sound_tree), Vec::new());
+                    parts.staged = vec![absent];
+                }
+                9 => {
+                    // What the caller goes on from is not what was published last.
+                    parts.worktree = add(&pack, &mut [item(b"a", FILE, absent)]);
+                    parts.named = names(Some(parts.worktree), Vec::new());
+                }
                 _ => parts.staged = vec![absent],
             }
             let error = test
@@ -1303,6 +1200,45 @@ mod tests {
             assert_eq!(*what, absent.to_string(), "case {case}");
             assert_eq!(test.store.snapshots().unwrap().len(), 1, "case {case}");
         }
+        test.fsck();
+    }
+
+    #[test]
+    fn what_was_staged_is_looked_for_again_once_its_snapshot_is_forgotten() {
+        let test = TestStore::new();
+        let files = [("a", "one\n")];
+        let first = test.publish(&owner("s", "r"), &files);
+        let worktree = first.snapshot.tree.unwrap().parse().unwrap();
+        let staged = blob_id(b"staged");
+        let publish = |has_it: bool| {
+            let pack = test.store.writer().unwrap();
+            if has_it {
+                pack.add(ObjectKind::Blob, staged, b"staged").unwrap();
+            }
+            let parts = Parts {
+                worktree,
+                record: &record_of(worktree, None, Label::MANUAL),
+                index: None,
+                staged: vec![staged],
+                named: Some(Names {
+                    beyond: Some(worktree),
+                    ids: Vec::new(),
+                }),
+            };
+            test.store.publish(&owner("s", "r"), parts, pack)
+        };
+        assert!(is_corrupt(&publish(false)), "nobody has it");
+        let second = publish(true).unwrap();
+        assert_eq!(test.store.standing_staged(), [staged]);
+        assert_eq!(test.reopened().standing_staged(), [staged]);
+        let third = publish(false).unwrap();
+        // By another process, of which this one hears nothing.
+        let other = test.reopened();
+        other.forget(&[second.id, third.id]).unwrap();
+        other.collect().unwrap();
+        assert_eq!(test.store.standing_staged(), []);
+        assert!(is_corrupt(&publish(false)), "it was collected");
+        publish(true).unwrap();
         test.fsck();
     }
 

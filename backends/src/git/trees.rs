@@ -1,8 +1,10 @@
 //! git's tree objects, made from what a walk found.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::git::capture::sha1;
+use crate::git::store::Names;
 use crate::git::tree_object::{self, ItemKind, RawItem};
 use crate::git::{ObjectId, ObjectKind};
 use crate::parallel::in_parts;
@@ -32,12 +34,7 @@ pub(crate) fn build<'a>(
     doubtful: impl IntoIterator<Item = &'a RelPath>,
     submodules: &BTreeMap<RelPath, Option<ObjectId>>,
 ) -> Trees {
-    let mut named: HashMap<RelPath, Vec<(&RelPath, ObjectId)>> = HashMap::new();
-    for (path, commit) in submodules {
-        let above = path.parent().expect("the workspace itself is no submodule");
-        let named = named.entry(above).or_default();
-        named.extend(commit.map(|commit| (path, commit)));
-    }
+    let named = by_parent(submodules);
     // By depth: the deepest first, as a directory's tree has the ids of those below it.
     let mut stale = Stale::default();
     delta
@@ -109,15 +106,29 @@ impl Stale {
     }
 }
 
-/// Fewer directories than this are given their trees before another thread has begun.
-const DIRECTORIES_PER_THREAD: usize = 200;
+/// Fewer directories than this are given their trees, or compared, before another thread has begun.
+const DIRECTORIES_PER_THREAD: usize = 64;
+
+/// The submodules with a commit, by the directories that they lie in; also those directories that have
+/// only others.
+fn by_parent(submodules: &BTreeMap<RelPath, Option<ObjectId>>) -> Submodules<'_> {
+    let mut by_parent = Submodules::new();
+    for (path, commit) in submodules {
+        let above = path.parent().expect("the workspace itself is no submodule");
+        let named = by_parent.entry(above).or_default();
+        named.extend(commit.map(|commit| (path, commit)));
+    }
+    by_parent
+}
+
+type Submodules<'a> = HashMap<RelPath, Vec<(&'a RelPath, ObjectId)>>;
 
 /// What the tree of a directory is made of, once those below it have theirs.
 struct State<'s> {
     delta: &'s Delta,
     before: &'s Directories,
     /// The submodules with a commit, by the directories that they lie in.
-    named: &'s HashMap<RelPath, Vec<(&'s RelPath, ObjectId)>>,
+    named: &'s Submodules<'s>,
 }
 
 /// The tree of a directory.
@@ -153,14 +164,7 @@ impl State<'_> {
     fn tree(&self, path: &RelPath) -> Option<Made> {
         let Self { delta, before, .. } = *self;
         let directory = delta.get(before, path)?;
-        let subtrees: Vec<(&[u8], ObjectId)> = directory
-            .children
-            .iter()
-            .filter_map(|name| {
-                let child = delta.get(before, &path.join(name))?;
-                Some((name, tree_of(child)?))
-            })
-            .collect();
+        let subtrees = subtrees(directory, path, |path| delta.get(before, path));
         let known = before.get(path);
         Some(match self.named.get(path) {
             Some(named) => {
@@ -182,13 +186,16 @@ impl State<'_> {
 
 /// The ids of all trees, that of the workspace left out, and of all files that the tree of the
 /// workspace names, about `files` of them. `None` if it is deeper than a tree may be.
-pub(crate) fn named(directories: &Directories, files: u64) -> Option<Vec<ObjectId>> {
+pub(crate) fn named(directories: &Directories, files: u64) -> Option<Names> {
     let files = usize::try_from(files).unwrap_or_default();
     let mut named = Vec::with_capacity(directories.len() + files);
     let mut level = vec![RelPath::root()];
     for _ in 0..tree_object::MAX_DEPTH {
         if level.is_empty() {
-            return Some(named);
+            return Some(Names {
+                beyond: None,
+                ids: named,
+            });
         }
         let mut below = Vec::new();
         for path in level {
@@ -214,6 +221,116 @@ pub(crate) fn named(directories: &Directories, files: u64) -> Option<Vec<ObjectI
     None
 }
 
+/// What the tree of the workspace names that its tree before the difference `delta` does not name in the
+/// same place. The trees of both are made.
+///
+/// That `before` says what was in those trees is not believed: of each directory that is compared the
+/// tree is made again, and has to have the id that the one above it names. `None` if one has another,
+/// there was no tree, or it is deeper than a tree may be.
+pub(crate) fn named_beyond(
+    delta: &Delta,
+    before: &Directories,
+    submodules: &BTreeMap<RelPath, Option<ObjectId>>,
+) -> Option<Names> {
+    let beyond = Beyond {
+        delta,
+        before,
+        submodules: by_parent(submodules),
+    };
+    let root = RelPath::root();
+    let known = before.get(&root)?;
+    let known_tree = tree_of(known)?;
+    let mut ids = Vec::new();
+    let mut level = match tree_of(delta.get(before, &root)?) {
+        Some(tree) if tree != known_tree => vec![(root, Some(known))],
+        _ => Vec::new(),
+    };
+    for _ in 0..tree_object::MAX_DEPTH {
+        if level.is_empty() {
+            return Some(Names {
+                beyond: Some(known_tree),
+                ids,
+            });
+        }
+        let parts = in_parts(&level, DIRECTORIES_PER_THREAD, |part| {
+            let mut found = New::default();
+            part.iter()
+                .try_for_each(|(path, known)| beyond.look_into(path, *known, &mut found))
+                .map(|()| found)
+        });
+        level = Vec::new();
+        for found in parts {
+            let found = found?;
+            ids.extend(found.ids);
+            level.extend(found.directories);
+        }
+    }
+    None
+}
+
+/// A search for what is new below some directories.
+struct Beyond<'s> {
+    delta: &'s Delta,
+    before: &'s Directories,
+    submodules: Submodules<'s>,
+}
+
+/// What is new in some directories.
+#[derive(Default)]
+struct New<'s> {
+    /// Files, and the trees of `directories`.
+    ids: Vec<ObjectId>,
+    /// Directories whose trees are new in their places, each with what was there.
+    directories: Vec<(RelPath, Option<&'s Arc<CachedDirectory>>)>,
+}
+
+impl<'s> Beyond<'s> {
+    /// Adds what is new in the directory at `path`, which was `known`, to `found`. `None`: that is not
+    /// what its tree says.
+    fn look_into(
+        &self,
+        path: &RelPath,
+        known: Option<&'s Arc<CachedDirectory>>,
+        found: &mut New<'s>,
+    ) -> Option<()> {
+        let Self { delta, before, .. } = *self;
+        let directory = delta.get(before, path)?;
+        let known_subtrees = match known {
+            Some(known) => {
+                let subtrees = subtrees(known, path, |path| before.get(path));
+                let is_named = |path: &RelPath| before.get(path).is_none_or(|d| d.tree.is_none());
+                let mut submodules = self.submodules.get(path).cloned().unwrap_or_default();
+                submodules.retain(|(path, _)| is_named(path));
+                let content = encode(known, &subtrees, &submodules);
+                let id = ObjectId::of_trusted(ObjectKind::Tree, &content);
+                (tree_of(known) == Some(id)).then_some(subtrees)?
+            }
+            None => Vec::new(),
+        };
+        let known_id = |name: &[u8]| {
+            let entries = &known?.entries;
+            let (_, known) = entries.get(entries.find(name).ok()?);
+            known.is_captured().then_some(known.id)
+        };
+        let files = directory.captured();
+        let new = files.filter(|(name, entry)| known_id(name) != Some(entry.id));
+        found
+            .ids
+            .extend(new.filter_map(|(_, entry)| sha1(&entry.id)));
+        for (name, tree) in subtrees(directory, path, |path| delta.get(before, path)) {
+            let at = known_subtrees.binary_search_by_key(&name, |(known, _)| known);
+            let known_tree = at.ok().map(|at| known_subtrees[at].1);
+            if known_tree != Some(tree) {
+                let path = path.join(name);
+                let known = known_tree.and_then(|_| before.get(&path));
+                found.ids.push(tree);
+                found.directories.push((path, known));
+            }
+        }
+        Some(())
+    }
+}
+
 fn id_of(content: &[u8]) -> ObjectId {
     ObjectId::of(ObjectKind::Tree, content)
         .expect("a colliding tree would need ids that collide themselves")
@@ -231,11 +348,20 @@ fn unchanged(
     if !known.captured().eq(directory.captured()) {
         return None;
     }
-    let were = known.children.iter().filter_map(|name| {
-        let child = before.get(&path.join(name))?;
-        Some((name, tree_of(child)?))
-    });
-    were.eq(subtrees.iter().copied()).then_some(tree)
+    let were = self::subtrees(known, path, |path| before.get(path));
+    (were == subtrees).then_some(tree)
+}
+
+/// The trees of the directories in `directory`, which lies at `path`, with their names.
+fn subtrees<'d>(
+    directory: &'d CachedDirectory,
+    path: &RelPath,
+    get: impl Fn(&RelPath) -> Option<&'d Arc<CachedDirectory>>,
+) -> Vec<(&'d [u8], ObjectId)> {
+    let children = directory.children.iter();
+    children
+        .filter_map(|name| Some((name, tree_of(get(&path.join(name))?)?)))
+        .collect()
 }
 
 /// The content of a tree object.
@@ -262,4 +388,136 @@ fn encode(
     let mut items = Vec::with_capacity(directory.entries.len() + subtrees.len());
     items.extend(files.chain(trees).chain(submodules));
     tree_object::serialize_raw(&mut items)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::tree::EntryKind;
+    use crate::worktree::stat_cache::{CachedEntry, EntryStat, Flags};
+
+    /// Paths of files, and what tells their contents apart.
+    type Files = BTreeMap<String, u8>;
+    type Contents = HashMap<ObjectId, Vec<u8>>;
+
+    fn directories(files: &Files) -> Directories {
+        let mut made: HashMap<RelPath, CachedDirectory> = HashMap::new();
+        made.insert(RelPath::root(), CachedDirectory::default());
+        for (path, content) in files {
+            let path = RelPath::new(path.as_str()).expect("a path");
+            let mut at = path.parent().expect("it is no workspace");
+            let entry = CachedEntry {
+                kind: EntryKind::File,
+                id: ContentId::Sha1([*content; 20]),
+                stat: EntryStat::default(),
+                flags: Flags::default(),
+            };
+            let directory = made.entry(at.clone()).or_default();
+            directory.entries.push(path.name(), entry);
+            while let Some(above) = at.parent() {
+                let directory = made.entry(above.clone()).or_default();
+                directory.children.insert(at.name());
+                at = above;
+            }
+        }
+        let all = made.into_iter();
+        all.map(|(path, directory)| (path, Arc::new(directory)))
+            .collect()
+    }
+
+    /// The difference that leads from `before`, whose trees are made, to `files`.
+    fn delta(before: &Directories, files: &Files) -> Delta {
+        let mut now = directories(files);
+        let removed = before.keys().filter(|path| !now.contains_key(*path));
+        let removed = removed.cloned().collect();
+        now.retain(|path, directory| {
+            let is_same = |known: &Arc<CachedDirectory>| {
+                known.children == directory.children && known.captured().eq(directory.captured())
+            };
+            !before.get(path).is_some_and(is_same)
+        });
+        Delta {
+            directories: now,
+            removed,
+        }
+    }
+
+    /// `files` after `before`, with their trees, all of which come into `contents`.
+    fn made(before: &Directories, files: &Files, contents: &mut Contents) -> (Delta, ObjectId) {
+        let mut delta = delta(before, files);
+        let trees = build(&mut delta, before, [], &BTreeMap::new());
+        contents.extend(trees.new);
+        (delta, trees.root)
+    }
+
+    /// Every path of a tree with the id that it has there, read from the trees alone.
+    fn listing(contents: &Contents, root: ObjectId) -> BTreeSet<(RelPath, ObjectId)> {
+        let mut listing = BTreeSet::new();
+        let mut pending = vec![(RelPath::root(), root)];
+        while let Some((above, tree)) = pending.pop() {
+            for item in tree_object::raw_items(tree, &contents[&tree]) {
+                let item = item.unwrap();
+                let path = above.join(item.name);
+                if item.kind == ItemKind::Directory {
+                    pending.push((path.clone(), item.id));
+                }
+                listing.insert((path, item.id));
+            }
+        }
+        listing
+    }
+
+    fn any_files() -> impl Strategy<Value = Files> {
+        prop::collection::btree_map("([ab]/){0,3}[f-h]", 1..4_u8, 0..12)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_named_beyond_a_tree_is_what_differs_from_it_in_place(
+            old in any_files(),
+            new in any_files(),
+        ) {
+            let mut contents = Contents::new();
+            let mut before = Directories::new();
+            let (first, old_root) = made(&before, &old, &mut contents);
+            first.apply(&mut before);
+            let (delta, new_root) = made(&before, &new, &mut contents);
+            let named = named_beyond(&delta, &before, &BTreeMap::new());
+            let Some(named) = named else {
+                prop_assert!(old.is_empty() || new.is_empty(), "one of them has no tree");
+                return Ok(());
+            };
+            prop_assert_eq!(named.beyond, Some(old_root));
+            let old = listing(&contents, old_root);
+            let new = listing(&contents, new_root);
+            let expected: BTreeSet<_> = new.difference(&old).map(|(_, id)| *id).collect();
+            prop_assert_eq!(named.ids.into_iter().collect::<BTreeSet<_>>(), expected);
+        }
+    }
+
+    #[test]
+    fn a_cache_that_says_other_than_its_trees_names_nothing() {
+        let files = |f: u8| Files::from([("d/f".to_owned(), f), ("d/g".to_owned(), 2)]);
+        let mut before = Directories::new();
+        let (first, _) = made(&before, &files(1), &mut Contents::new());
+        first.apply(&mut before);
+        let named = |before: &Directories| {
+            let (delta, _) = made(before, &files(3), &mut Contents::new());
+            named_beyond(&delta, before, &BTreeMap::new())
+        };
+        assert_eq!(named(&before).unwrap().ids.len(), 2, "the file and `d`");
+        for path in [RelPath::root(), RelPath::new("d").unwrap()] {
+            let mut other = before.clone();
+            let directory = Arc::make_mut(other.get_mut(&path).unwrap());
+            directory.entries.push(b"h", {
+                let (_, entry) = before[&RelPath::new("d").unwrap()].entries.get(0);
+                entry.clone()
+            });
+            assert!(named(&other).is_none(), "{path}");
+        }
+    }
 }

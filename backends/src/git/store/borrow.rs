@@ -60,6 +60,9 @@ impl Store {
         mode: BorrowMode,
     ) -> Result<Borrowed, StoreError> {
         let wanted = self.missing(wanted)?;
+        if wanted.is_empty() {
+            return Ok(Borrowed::default());
+        }
         let mut borrowing = Borrowing {
             store: self,
             mode,

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use sha1::{Digest as _, Sha1};
 
-use super::{MAX_TREE_BYTES, PackSet, Store, check_kind};
+use super::{LooseShards, MAX_TREE_BYTES, PackSet, Store, check_kind};
 use crate::backend::StoreError;
 use crate::git::pack::{OpenPack, PackIndex};
 use crate::git::tree_object::{self, TreeItem, Trees};
@@ -27,6 +27,7 @@ pub(crate) struct Reader<'s> {
     indexes: Vec<OnceLock<Option<PackIndex>>>,
     opened_indexes: AtomicUsize,
     last_hit: AtomicUsize,
+    loose_shards: OnceLock<LooseShards>,
 }
 
 /// The packs of a store as they were at one time.
@@ -48,19 +49,28 @@ impl Store {
             indexes: set.packs.iter().map(|_| OnceLock::new()).collect(),
             opened_indexes: AtomicUsize::new(0),
             last_hit: AtomicUsize::new(self.last_hit.load(Ordering::Relaxed)),
+            loose_shards: OnceLock::new(),
         }
     }
 }
 
 impl Reader<'_> {
-    /// As [`Store::contains`], in these packs.
+    /// As [`Store::contains`], in these packs and the directories of loose objects that there were when
+    /// this was first asked.
     pub(crate) fn contains(&self, id: &ObjectId) -> Result<bool, StoreError> {
         for at in 0..self.set.packs.len() {
             if self.index(at).contains(id)? {
                 return Ok(true);
             }
         }
-        self.store.has_loose(id)
+        let shards = match self.loose_shards.get() {
+            Some(shards) => shards,
+            None => {
+                let found = self.store.loose_shards()?;
+                self.loose_shards.get_or_init(|| found)
+            }
+        };
+        Ok(shards.has(id) && self.store.has_loose(id)?)
     }
 
     /// The bytes of a blob; `None` if they are more than `max_bytes`.
@@ -79,6 +89,20 @@ impl Reader<'_> {
         let (kind, bytes) = self.store.read(id, max_bytes)?;
         check_kind(id, kind, ObjectKind::Blob)?;
         Ok(Some(bytes))
+    }
+
+    /// The bytes of a tree.
+    pub(super) fn tree_bytes(&self, id: &ObjectId) -> Result<Vec<u8>, StoreError> {
+        // It need not be anywhere.
+        if *id == tree_object::empty_tree_id() {
+            return Ok(Vec::new());
+        }
+        let (kind, bytes) = match self.quick(id, MAX_TREE_BYTES) {
+            Some(found) => found,
+            None => self.store.read(id, MAX_TREE_BYTES)?,
+        };
+        check_kind(id, kind, ObjectKind::Tree)?;
+        Ok(bytes)
     }
 
     /// The object, if it is in a pack and nothing at all is odd about it. Whoever gets nothing asks
@@ -135,12 +159,6 @@ fn is_object(id: &ObjectId, kind: ObjectKind, bytes: &[u8]) -> bool {
 
 impl Trees for Reader<'_> {
     fn tree(&self, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError> {
-        match self.quick(id, MAX_TREE_BYTES) {
-            Some((kind, bytes)) => {
-                check_kind(id, kind, ObjectKind::Tree)?;
-                tree_object::parse(id, &bytes)
-            }
-            None => self.store.tree(id),
-        }
+        tree_object::parse(id, &self.tree_bytes(id)?)
     }
 }
