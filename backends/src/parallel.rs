@@ -223,6 +223,34 @@ impl<R> Held for Part<R> {
     }
 }
 
+/// Does `aside` on a thread of its own while `own` is done on this one, or after it where there is no
+/// such thread.
+pub(crate) fn both<A: Send, B>(
+    aside: impl FnOnce() -> A + Send,
+    own: impl FnOnce() -> B,
+) -> (A, B) {
+    let waiting = Mutex::new(Some(aside));
+    let take = || {
+        let aside = waiting.lock().expect("no panic while it is held").take();
+        aside.expect("it is taken once")
+    };
+    thread::scope(|scope| {
+        let helper = match cores() {
+            1 => None,
+            _ => {
+                let builder = thread::Builder::new();
+                builder.spawn_scoped(scope, || take()()).ok()
+            }
+        };
+        let own = own();
+        let aside = match helper {
+            Some(helper) => helper.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            None => take()(),
+        };
+        (aside, own)
+    })
+}
+
 /// Does `work` on as many parts of `items` as there are processors, side by side; answers in the order of
 /// the parts. No part but the last is smaller than `at_least`: for few items no thread is started.
 pub(crate) fn in_parts<T: Sync, R: Send>(
@@ -342,6 +370,19 @@ mod tests {
                 .downcast_ref::<&str>()
                 .is_some_and(|text| text.contains("fifty"))
         );
+    }
+
+    #[test]
+    fn both_are_done_and_a_panic_of_either_is_passed_on() {
+        let mut done = 0;
+        let answers = both(|| done += 1, || "own");
+        assert_eq!((done, answers), (1, ((), "own")));
+        let panics = || both(|| panic!("aside"), || ());
+        let panic = catch_unwind(panics).unwrap_err();
+        assert_eq!(panic.downcast_ref(), Some(&"aside"));
+        let panics = || both(|| (), || panic!("own"));
+        let panic = catch_unwind(panics).unwrap_err();
+        assert_eq!(panic.downcast_ref(), Some(&"own"));
     }
 
     #[test]

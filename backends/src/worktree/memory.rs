@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
 
+use crate::error::PathError;
 use crate::path::RelPath;
 use crate::search::{Search, WalkReason};
 use crate::workspace::{Identity, LockedWorkspace};
@@ -28,7 +29,18 @@ struct Remembered {
     on_disk: OnDisk,
     absent: BTreeSet<RelPath>,
     tally: Tally,
+    inventory: Option<Inventory>,
     kept: Option<Kept>,
+}
+
+/// The file in which a backend listed all that a capture saw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Inventory {
+    /// Names its content.
+    pub(crate) reference: String,
+    /// The file as it was when it was last seen to be whole; `None`: what it was then could have
+    /// changed behind the same stat data.
+    pub(crate) proof: Option<EntryStat>,
 }
 
 /// A journal of what changes after a capture, and what that capture went by.
@@ -63,6 +75,7 @@ pub(crate) struct Base {
     pub(crate) absent: BTreeSet<RelPath>,
     on_disk: OnDisk,
     tally: Option<Tally>,
+    inventory: Option<Inventory>,
     kept: Option<Kept>,
     why_not_kept: WalkReason,
     /// Directories that the cache has not as the last capture left them.
@@ -84,7 +97,7 @@ pub(crate) struct Scope {
 pub(crate) struct Closing {
     file: &'static str,
     remembered: Remembered,
-    is_changed: bool,
+    is_unsaved: bool,
 }
 
 /// Whether a capture is going to be published, and so takes what is remembered for its own.
@@ -134,6 +147,7 @@ impl Memory {
                 absent: known.absent,
                 on_disk: known.on_disk,
                 tally: Some(known.tally),
+                inventory: known.inventory,
                 kept: known.kept,
                 why_not_kept: WalkReason::NoJournal,
                 revised: BTreeSet::new(),
@@ -147,6 +161,7 @@ impl Memory {
             cache,
             on_disk,
             tally: None,
+            inventory: None,
             kept: None,
             why_not_kept: match had_one {
                 true => WalkReason::CacheReplaced,
@@ -326,9 +341,11 @@ impl Base {
                 on_disk: self.on_disk,
                 absent: self.absent,
                 tally,
+                // It lists what is there as long as nothing differs.
+                inventory: self.inventory.filter(|_| !is_changed),
                 kept,
             },
-            is_changed,
+            is_unsaved: is_changed,
         }
     }
 }
@@ -367,10 +384,23 @@ impl Closing {
         &self.remembered.tally
     }
 
-    /// Writes the cache and remembers it. To be called when what the cache vouches for is durable.
-    ///
-    /// A cache that cannot be written costs the next capture some time, and nothing else.
-    pub(crate) fn keep(mut self, workspace: &LockedWorkspace) {
+    /// Where all that the capture saw is listed, if that is known from an earlier one.
+    pub(crate) fn inventory(&self) -> Option<&Inventory> {
+        self.remembered.inventory.as_ref()
+    }
+
+    /// Says where all that the capture saw is listed.
+    pub(crate) fn note_inventory(&mut self, inventory: Inventory) {
+        self.remembered.inventory = Some(inventory);
+    }
+
+    /// Whether the file of the cache lacks something of it.
+    pub(crate) fn is_unsaved(&self) -> bool {
+        self.is_unsaved
+    }
+
+    /// Writes the cache. To be called when what the cache vouches for is durable.
+    pub(crate) fn save(&mut self, workspace: &LockedWorkspace) -> Result<(), PathError> {
         let path = workspace.store_path().join(self.file);
         let Remembered {
             identity,
@@ -378,7 +408,17 @@ impl Closing {
             on_disk,
             ..
         } = &mut self.remembered;
-        if self.is_changed && stat_cache::save(cache, on_disk, &path, *identity).is_err() {
+        stat_cache::save(cache, on_disk, &path, *identity)?;
+        self.is_unsaved = false;
+        Ok(())
+    }
+
+    /// Writes the cache, unless that was done, and remembers it. To be called when what the cache
+    /// vouches for is durable.
+    ///
+    /// A cache that cannot be written costs the next capture some time, and nothing else.
+    pub(crate) fn keep(mut self, workspace: &LockedWorkspace) {
+        if self.is_unsaved && self.save(workspace).is_err() {
             return;
         }
         if let Some(kept) = &self.remembered.kept {
