@@ -6,6 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread;
 
+use crate::worktree::faults::Seam;
+
 /// How many threads can run at once, as it was when this was first asked. The answer may take several
 /// files to be read, which is more than the work that it is for.
 pub(crate) fn cores() -> usize {
@@ -223,6 +225,36 @@ impl<R> Held for Part<R> {
     }
 }
 
+/// Does `aside` on a thread of its own while `own` is done on this one, or after it where there is no
+/// such thread. Both meet the same faults in tests.
+pub(crate) fn both<A: Send, B>(
+    aside: impl FnOnce() -> A + Send,
+    own: impl FnOnce() -> B,
+) -> (A, B) {
+    let waiting = Mutex::new(Some(aside));
+    let seam = Seam::of_this_thread();
+    let take = || {
+        seam.enter();
+        let aside = waiting.lock().expect("no panic while it is held").take();
+        aside.expect("it is taken once")
+    };
+    thread::scope(|scope| {
+        let helper = match cores() {
+            1 => None,
+            _ => {
+                let builder = thread::Builder::new();
+                builder.spawn_scoped(scope, || take()()).ok()
+            }
+        };
+        let own = own();
+        let aside = match helper {
+            Some(helper) => helper.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            None => take()(),
+        };
+        (aside, own)
+    })
+}
+
 /// Does `work` on as many parts of `items` as there are processors, side by side; answers in the order of
 /// the parts. No part but the last is smaller than `at_least`: for few items no thread is started.
 pub(crate) fn in_parts<T: Sync, R: Send>(
@@ -267,20 +299,10 @@ fn sort_by<T: Ord + Send>(threads: usize, items: &mut [T], at_least: usize) {
     }
     // What is less than the middle one comes to stand before it, and what is not behind it.
     let (less, _, others) = items.select_nth_unstable(items.len() / 2);
-    let less = Mutex::new(less);
-    let sort_less = || {
-        let mut less = less.lock().expect("nobody else sorts them at this time");
-        sort_by(threads / 2, &mut less, at_least);
-    };
-    thread::scope(|scope| {
-        let helper = thread::Builder::new().spawn_scoped(scope, sort_less);
-        sort_by(threads - threads / 2, others, at_least);
-        match helper {
-            Ok(helper) => helper.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            // A machine that gives no thread gets its answer all the same.
-            Err(_) => sort_less(),
-        }
-    });
+    both(
+        || sort_by(threads / 2, less, at_least),
+        || sort_by(threads - threads / 2, others, at_least),
+    );
 }
 
 #[cfg(test)]
@@ -387,6 +409,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn both_are_done_and_a_panic_of_either_is_passed_on() {
+        let mut done = 0;
+        let answers = both(|| done += 1, || "own");
+        assert_eq!((done, answers), (1, ((), "own")));
+        let panics = || both(|| panic!("aside"), || ());
+        let panic = catch_unwind(panics).unwrap_err();
+        assert_eq!(panic.downcast_ref(), Some(&"aside"));
+        let panics = || both(|| (), || panic!("own"));
+        let panic = catch_unwind(panics).unwrap_err();
+        assert_eq!(panic.downcast_ref(), Some(&"own"));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::git::store::{Names, Parts, Reader, Store};
 use crate::git::submodules;
 use crate::git::trees::{self, Trees};
 use crate::git::{ObjectHasher, ObjectId, ObjectKind};
-use crate::parallel::in_parts;
+use crate::parallel::{self, in_parts};
 use crate::path::RelPath;
 use crate::record::{GitState, Head, RECORD_VERSION, Record};
 use crate::snapshot::{BackendKind, Snapshot};
@@ -425,25 +425,12 @@ pub(crate) fn publish(
         named,
     };
     let closing = &captured.closing;
-    let seam = Seam::of_this_thread();
-    let (published, staged) = std::thread::scope(|scope| {
+    let publish = || store.publish(&options.owner, parts, captured.pack);
+    let (staged, published) = match closing.is_written_anew() {
         // While the disk is waited for.
-        let helper = closing.is_written_anew().then(|| {
-            std::thread::Builder::new().spawn_scoped(scope, || {
-                seam.enter();
-                closing.stage(workspace)
-            })
-        });
-        let published = store.publish(&options.owner, parts, captured.pack);
-        let staged = match helper {
-            Some(Ok(helper)) => helper
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            // It is written in its turn.
-            _ => None,
-        };
-        (published, staged)
-    });
+        true => parallel::both(|| closing.stage(workspace), publish),
+        false => (None, publish()),
+    };
     record.snapshot = match published {
         Ok(snapshot) => snapshot,
         Err(error @ StoreError::Corrupt { .. }) => {

@@ -251,7 +251,9 @@ impl<'a> HashSink<'a> {
             ),
         };
         let mut piece = Piece::take();
-        let mut hasher = blake3::Hasher::new();
+        // All at once where that is possible: there is more to be done side by side.
+        let mut whole = None;
+        let mut hasher: Option<blake3::Hasher> = None;
         let mut total = 0;
         loop {
             // What is only hashed is not asked for an end: a file that grew has another `stat` after
@@ -263,8 +265,12 @@ impl<'a> HashSink<'a> {
             if n == 0 {
                 break;
             }
+            if total == 0 && n as u64 == size {
+                whole = Some(blake3::hash(&piece.0[..n]));
+            } else {
+                hasher.get_or_insert_default().update(&piece.0[..n]);
+            }
             total += n as u64;
-            hasher.update(&piece.0[..n]);
             if let Some(staged) = &staged {
                 staged
                     .write_at(&piece.0[..n], total - n as u64)
@@ -274,7 +280,8 @@ impl<'a> HashSink<'a> {
         if total != size {
             return Ok(None);
         }
-        let digest = *hasher.finalize().as_bytes();
+        let digest = whole.unwrap_or_else(|| hasher.unwrap_or_default().finalize());
+        let digest = *digest.as_bytes();
         if let (Some(staged), Some(store)) = (staged, self.store)
             && !store.contains_all(&digest, size)
         {

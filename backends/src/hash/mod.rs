@@ -6,6 +6,7 @@ mod rules;
 mod store;
 
 use std::borrow::Cow;
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::{Arc, OnceLock};
@@ -25,6 +26,7 @@ use crate::hash::content::HashSink;
 use crate::hash::manifest::{Item, Listing, Manifest};
 use crate::hash::rules::HashRules;
 use crate::hash::store::HashStore;
+use crate::parallel;
 use crate::path::RelPath;
 use crate::record::{RECORD_VERSION, Record};
 use crate::restore::{
@@ -36,7 +38,7 @@ use crate::tree::{Change, ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
 use crate::worktree::journal::Seen;
-use crate::worktree::memory::{Basis, Outcome, Use};
+use crate::worktree::memory::{Basis, Inventory, Outcome, Use};
 use crate::worktree::root::Root;
 use crate::worktree::stat_cache::StatCache;
 use crate::worktree::walk::{self, Seeds, WalkOptions};
@@ -140,15 +142,27 @@ impl HashBackend {
             result: Vec::new(),
             has_kept: false,
         };
-        let closing = base.close(scope, walked.delta, walked.omissions, false, outcome);
+        let mut closing = base.close(scope, walked.delta, walked.omissions, false, outcome);
         let cache = Arc::clone(closing.cache());
-        let listing = Listing::of(&cache.directories);
+        let listing = LazyCell::new(|| Listing::of(&cache.directories));
         let tally = closing.tally();
+        let is_large = tally.files() >= MIN_FILES_TO_WRITE_ASIDE;
+        // What is new has most likely a manifest that is new.
+        let is_written = publish == Publish::Yes && closing.is_changed();
+        let (reference, proof, encoded) = match closing.inventory() {
+            Some(known) => (known.reference.clone(), known.proof, None),
+            None if is_written && is_large => {
+                let listing = &*listing;
+                let (encoded, digest) = parallel::both(|| listing.encode(), || listing.digest());
+                (digest.to_hex().to_string(), None, Some(encoded))
+            }
+            None => (listing.digest().to_hex().to_string(), None, None),
+        };
         let mut snapshot = Snapshot::new(
             options.id.clone(),
             BackendKind::Hash,
             workspace.disk_path().to_owned(),
-            listing.digest().to_hex().to_string(),
+            reference,
             options.label.clone(),
             options.captured_at,
         );
@@ -174,14 +188,22 @@ impl HashBackend {
             has_content: options.retain_content,
             git: None,
         };
-        let cache = Arc::clone(closing.cache());
         if publish == Publish::Yes {
             options.interrupt.check()?;
             sink.publish()?;
-            store.publish(&record, &listing)?;
-            drop(listing);
-            closing.keep(workspace, None);
+            let manifest = || encoded.unwrap_or_else(|| listing.encode());
+            let publish = || store.publish(&record, proof, manifest);
+            let (staged, published) = match is_large && closing.is_written_anew() {
+                true => parallel::both(|| closing.stage(workspace), publish),
+                false => (None, publish()),
+            };
+            closing.note_inventory(Inventory {
+                reference: record.snapshot.reference.clone(),
+                proof: published?,
+            });
+            closing.keep(workspace, staged);
         }
+        drop(listing);
         Ok(HashCapture {
             record,
             manifest: OnceLock::new(),
@@ -201,6 +223,10 @@ impl HashBackend {
         })
     }
 }
+
+/// From so many files on the cache is written while the manifest is: for fewer a thread is not worth
+/// its while.
+const MIN_FILES_TO_WRITE_ASIDE: u64 = 5_000;
 
 /// The names of the stat caches in the store.
 const CACHE_FILE: &str = "hash.stat-cache";
@@ -567,5 +593,174 @@ fn why_in_record(record: &Record, manifest: &Manifest, path: &RelPath) -> Why {
         captured,
         reason: reason.to_owned(),
         rule: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::snapshot::Label;
+    use crate::workspace::StateDir;
+
+    /// What `docs/format.md` says of the reference, of all that lies below `root`, read once more.
+    fn reference_of(root: &Path) -> String {
+        let entries = walkdir::WalkDir::new(root).min_depth(1);
+        let mut items: Vec<_> = entries.into_iter().map(Result::unwrap).collect();
+        let path = |item: &walkdir::DirEntry| {
+            let path = item.path().strip_prefix(root).unwrap();
+            path.as_os_str().as_bytes().to_vec()
+        };
+        items.sort_by_key(path);
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(b"stillframe manifest 1\n");
+        hasher.update(&(items.len() as u64).to_le_bytes());
+        for item in &items {
+            let path = path(item);
+            hasher.update(&(path.len() as u64).to_le_bytes());
+            hasher.update(&path);
+            let meta = item.path().symlink_metadata().unwrap();
+            let (kind, content) = if meta.is_dir() {
+                hasher.update(b"d");
+                continue;
+            } else if meta.is_symlink() {
+                let text = fs::read_link(item.path()).unwrap();
+                (b"l", text.as_os_str().as_bytes().to_vec())
+            } else {
+                let is_executable = meta.mode() & 0o100 != 0;
+                let kind = if is_executable { b"x" } else { b"f" };
+                (kind, fs::read(item.path()).unwrap())
+            };
+            hasher.update(kind);
+            hasher.update(blake3::hash(&content).as_bytes());
+            hasher.update(&(content.len() as u64).to_le_bytes());
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+
+    /// A workspace that stays open.
+    struct Stage {
+        home: tempfile::TempDir,
+        workspace: LockedWorkspace,
+    }
+
+    impl Stage {
+        fn new() -> Self {
+            let home = tempfile::tempdir().unwrap();
+            fs::create_dir(home.path().join("tree")).unwrap();
+            let workspace = Self::open(home.path());
+            Self { home, workspace }
+        }
+
+        fn open(home: &Path) -> LockedWorkspace {
+            let state = StateDir::open(home.join("state")).unwrap();
+            let workspace = Workspace::open(home.join("tree"), &state).unwrap();
+            workspace.lock(Duration::from_secs(30)).unwrap()
+        }
+
+        fn tree(&self) -> std::path::PathBuf {
+            self.home.path().join("tree")
+        }
+
+        fn snapshot(&self, retains: bool) -> Snapshot {
+            let mut options = SnapshotOptions::new(Label::MANUAL, jiff::Timestamp::UNIX_EPOCH);
+            options.retain_content = retains;
+            let backend = HashBackend::default();
+            let snapshot = backend.snapshot(&self.workspace, &options).unwrap();
+            let verified = backend.verify(&self.workspace, &snapshot).unwrap();
+            assert!(verified.problems.is_empty(), "{:?}", verified.problems);
+            snapshot
+        }
+    }
+
+    #[test]
+    fn a_reference_is_right_whether_it_was_known_from_the_last_capture_or_not() {
+        let stage = Stage::new();
+        let tree = stage.tree();
+        type Edit<'a> = (&'a str, &'a dyn Fn());
+        let write = |path: &str, text: &str| fs::write(tree.join(path), text).unwrap();
+        let set_mode = |path: &str, mode| {
+            let mode = fs::Permissions::from_mode(mode);
+            fs::set_permissions(tree.join(path), mode).unwrap();
+        };
+        let edits: [Edit<'_>; 9] = [
+            ("nothing is there", &|| ()),
+            ("files", &|| {
+                fs::create_dir_all(tree.join("a/b")).unwrap();
+                write("a/b/one", "1");
+                write("a.b", "2");
+                write("a/empty", "");
+                write("large", &"large ".repeat(100_000));
+            }),
+            ("nothing", &|| ()),
+            ("an edit", &|| write("a/b/one", "another")),
+            ("back again", &|| write("a/b/one", "1")),
+            ("executable", &|| set_mode("a.b", 0o755)),
+            ("bits that the reference is not made of", &|| {
+                set_mode("a/b", 0o700)
+            }),
+            ("an empty directory", &|| {
+                fs::create_dir(tree.join("a-")).unwrap()
+            }),
+            ("another name", &|| {
+                fs::rename(tree.join("a"), tree.join("c")).unwrap();
+            }),
+        ];
+        let mut seen = std::collections::BTreeSet::new();
+        for (what, edit) in edits {
+            edit();
+            let expected = reference_of(&tree);
+            for retains in [false, true, false] {
+                assert_eq!(stage.snapshot(retains).reference, expected, "{what}");
+            }
+            seen.insert(expected);
+        }
+        assert_eq!(seen.len(), 6, "some captures found nothing new");
+    }
+
+    #[test]
+    fn a_manifest_that_goes_missing_is_written_again_though_nothing_changed() {
+        let stage = Stage::new();
+        fs::write(stage.tree().join("file"), "text").unwrap();
+        let first = stage.snapshot(false);
+        stage.snapshot(false);
+        let store = HashStore::of(&stage.workspace);
+        let manifests = stage.workspace.store_path().join("hash/manifests");
+        fs::remove_file(manifests.join(&first.reference)).unwrap();
+        assert!(store.manifest(&first.reference).is_err());
+        assert_eq!(stage.snapshot(false).reference, first.reference);
+        assert!(store.manifest(&first.reference).is_ok());
+    }
+
+    #[test]
+    fn what_is_written_on_two_threads_is_all_there() {
+        let stage = Stage::new();
+        for directory in 0..10 {
+            let path = stage.tree().join(format!("d{directory}"));
+            fs::create_dir(&path).unwrap();
+            for file in 0..MIN_FILES_TO_WRITE_ASIDE / 10 {
+                fs::write(path.join(file.to_string()), format!("{directory} {file}")).unwrap();
+            }
+        }
+        let snapshot = stage.snapshot(false);
+        assert_eq!(snapshot.metadata.files, MIN_FILES_TO_WRITE_ASIDE);
+        assert_eq!(snapshot.metadata.files_hashed, MIN_FILES_TO_WRITE_ASIDE);
+        let expected = reference_of(&stage.tree());
+        assert_eq!(snapshot.reference, expected);
+        // One that was opened anew finds the cache.
+        let Stage { home, workspace } = stage;
+        drop(workspace);
+        let stage = Stage {
+            workspace: Stage::open(home.path()),
+            home,
+        };
+        let snapshot = stage.snapshot(false);
+        assert_eq!(snapshot.reference, expected);
+        assert_eq!(snapshot.metadata.files_hashed, 0);
     }
 }

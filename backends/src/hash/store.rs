@@ -5,18 +5,33 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::backend::{Problem, StoreError};
 use crate::codec::TooLong;
 use crate::error::PathError;
 use crate::hash::content::{self, ContentStore};
-use crate::hash::manifest::{Listing, Manifest};
+use crate::hash::manifest::Manifest;
 use crate::record::{MAX_RECORD_BYTES, Record};
 use crate::restore::ContentError;
 use crate::snapshot::SnapshotId;
 use crate::workspace::{Workspace, make_private};
 use crate::worktree::durable;
+use crate::worktree::root;
+use crate::worktree::stat_cache::{EntryStat, is_racy};
+
+/// How long ago a file was changed at least whose stat data tells it from any later state: the
+/// coarsest clock of a file system ticks every two seconds.
+const SETTLED_NS: i64 = 2_000_000_000;
+
+/// Nanoseconds since the Unix epoch, by the clock that file times are taken from.
+fn now_ns() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    now.tv_sec
+        .saturating_mul(1_000_000_000)
+        .saturating_add(now.tv_nsec)
+}
 
 /// The hash snapshots of one workspace.
 #[derive(Clone, Debug)]
@@ -80,29 +95,24 @@ impl HashStore {
         self.directory.join("manifests").join(reference)
     }
 
-    /// Makes a snapshot durable and visible; its content is there already.
+    /// Makes a snapshot durable and visible; its content is there already. `manifest` gives the bytes
+    /// of its manifest, where they are needed.
     ///
-    /// Where there is a manifest of the same digest, and it is whole, it is not written again.
+    /// Where there is a manifest of the same digest, and it is whole, it is not written again; nor
+    /// read, if `proof` is what an earlier call answered with and still holds. Answers with the proof
+    /// that the manifest is whole, for the next call; `None` if there is none.
     pub(crate) fn publish(
         &self,
         record: &Record,
-        manifest: &Listing<'_>,
-    ) -> Result<(), StoreError> {
-        let path = self.manifest_path(&record.snapshot.reference);
-        let read = || durable::read(&path, Manifest::MAX_FILE_BYTES);
-        let is_there = matches!(read(), Ok(Some(bytes)) if Manifest::is_whole(&bytes));
-        if !is_there {
-            let bytes = manifest
-                .encode()
-                .map_err(|TooLong| io::Error::from(io::ErrorKind::FileTooLarge))
-                .map_err(PathError::at("write", &path))?;
-            durable::replace(&path, &bytes)?;
-            // Read back before anything names it.
-            if read()?.is_none_or(|found| found != bytes) {
-                let what = format!("manifest {}", record.snapshot.reference);
-                return Err(StoreError::corrupt(what, "it is not what was written"));
-            }
-        }
+        proof: Option<EntryStat>,
+        manifest: impl FnOnce() -> Result<Vec<u8>, TooLong>,
+    ) -> Result<Option<EntryStat>, StoreError> {
+        let proof = self.publish_manifest(
+            &record.snapshot.reference,
+            proof,
+            now_ns().saturating_sub(SETTLED_NS),
+            manifest,
+        )?;
         let text = serde_json::to_vec(record).expect("a record is plain data");
         let path = self.record_path(&record.snapshot.id);
         durable::replace(&path, &text).inspect_err(|_| {
@@ -110,7 +120,40 @@ impl HashStore {
             // error must not be found later.
             let _ = durable::remove_file(&path);
         })?;
-        Ok(())
+        Ok(proof)
+    }
+
+    /// A file that was last changed before `settled_ns` is known again by its stat data; that is a
+    /// time before this call.
+    fn publish_manifest(
+        &self,
+        reference: &str,
+        proof: Option<EntryStat>,
+        settled_ns: i64,
+        manifest: impl FnOnce() -> Result<Vec<u8>, TooLong>,
+    ) -> Result<Option<EntryStat>, StoreError> {
+        let path = self.manifest_path(reference);
+        // Before the read: what changes it later is seen.
+        let found = root::lstat_at(rustix::fs::CWD, path.as_os_str().as_bytes());
+        let found = found.ok().map(|stat| EntryStat::of(&stat));
+        if proof.is_some() && found == proof {
+            return Ok(proof);
+        }
+        let read = durable::read(&path, Manifest::MAX_FILE_BYTES);
+        if matches!(read, Ok(Some(bytes)) if Manifest::is_whole(&bytes)) {
+            return Ok(found.filter(|found| !is_racy(found, settled_ns)));
+        }
+        let bytes = manifest()
+            .map_err(|TooLong| io::Error::from(io::ErrorKind::FileTooLarge))
+            .map_err(PathError::at("write", &path))?;
+        durable::replace(&path, &bytes)?;
+        // Read back before anything names it.
+        if !durable::holds(&path, &bytes)? {
+            let what = format!("manifest {reference}");
+            return Err(StoreError::corrupt(what, "it is not what was written"));
+        }
+        // It is too new to be known again by its stat data.
+        Ok(None)
     }
 
     /// Whether there is a snapshot of this id, readable or not.
@@ -279,5 +322,64 @@ impl HashStore {
             }
         }
         Ok(total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::hash::manifest::Listing;
+
+    #[test]
+    fn a_manifest_is_read_again_unless_its_file_is_the_one_that_was_whole() {
+        let home = tempfile::tempdir().unwrap();
+        let store = HashStore::below(home.path());
+        store.create().unwrap();
+        let cache = Default::default();
+        let whole = Listing::of(&cache).encode().unwrap();
+        let path = store.manifest_path("name");
+        let made = Cell::new(0);
+        let publish = |proof, settled_ns| {
+            let made_before = made.get();
+            let manifest = || {
+                made.set(made_before + 1);
+                Ok(whole.clone())
+            };
+            let proof = store.publish_manifest("name", proof, settled_ns, manifest);
+            (proof.unwrap(), made.get() > made_before)
+        };
+        // Another file in its place has another inode.
+        let replace = |bytes: &[u8]| {
+            fs::write(home.path().join("other"), bytes).unwrap();
+            fs::rename(home.path().join("other"), &path).unwrap();
+        };
+        let (long_ago, later) = (i64::MIN, i64::MAX);
+
+        assert_eq!(publish(None, later), (None, true), "there was none");
+        assert_eq!(fs::read(&path).unwrap(), whole);
+        let too_new = publish(None, long_ago);
+        assert_eq!(too_new, (None, false), "it may still change in this tick");
+        let (proof, is_made) = publish(None, later);
+        assert!(proof.is_some() && !is_made);
+        assert_eq!(publish(proof, later), (proof, false));
+
+        let mut damaged = whole.clone();
+        *damaged.last_mut().unwrap() ^= 1;
+        replace(&damaged);
+        assert_eq!(publish(proof, later), (None, true), "it is another file");
+        assert_eq!(fs::read(&path).unwrap(), whole);
+
+        let (proof, _) = publish(None, later);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(publish(proof, later), (None, true), "it is gone");
+        assert_eq!(fs::read(&path).unwrap(), whole);
+
+        // What is proven is not read.
+        fs::write(&path, &damaged).unwrap();
+        let now = root::lstat_at(rustix::fs::CWD, path.as_os_str().as_bytes()).unwrap();
+        let now = Some(EntryStat::of(&now));
+        assert_eq!(publish(now, later), (now, false));
     }
 }

@@ -300,6 +300,32 @@ pub(crate) fn remove_file(path: &Path) -> Result<(), PathError> {
     }
 }
 
+/// Whether the file of the store at `path` has exactly these bytes. It is never held in memory whole.
+pub(crate) fn holds(path: &Path, bytes: &[u8]) -> Result<bool, PathError> {
+    // A FIFO in its place would be waited for.
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
+    let mut file = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.cast_signed())
+        .open(path)
+        .map_err(PathError::at("open", path))?;
+    let meta = file.metadata().map_err(PathError::at("look at", path))?;
+    if !meta.is_file() || meta.len() != bytes.len() as u64 {
+        return Ok(false);
+    }
+    let mut piece = vec![0; bytes.len().min(256 * 1024)];
+    for expected in bytes.chunks(256 * 1024) {
+        let found = &mut piece[..expected.len()];
+        match file.read_exact(found) {
+            Ok(()) if found == expected => {}
+            Ok(()) => return Ok(false),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+            Err(e) => return Err(PathError::at("read", path)(e)),
+        }
+    }
+    Ok(true)
+}
+
 /// Reads a file of the store; `None` if there is none.
 ///
 /// One that is longer than `max_bytes`, or no regular file, is `Corrupt` and is not read: what was
@@ -356,6 +382,31 @@ mod tests {
             assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
             assert!(error.to_string().contains(&length.to_string()), "{error}");
         }
+    }
+
+    #[test]
+    fn only_a_file_of_the_same_bytes_holds_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        // More than is compared at a time.
+        let bytes: Vec<u8> = (0..600_000_u32).flat_map(u32::to_le_bytes).collect();
+        for length in [0, 1, 256 * 1024, bytes.len()] {
+            let bytes = &bytes[..length];
+            fs::write(&path, bytes).unwrap();
+            assert!(holds(&path, bytes).unwrap());
+            let longer = [bytes, b"x"].concat();
+            assert!(!holds(&path, &longer).unwrap(), "it was cut short");
+            fs::write(&path, &longer).unwrap();
+            assert!(!holds(&path, bytes).unwrap(), "it has more");
+            if let Some(last) = length.checked_sub(1) {
+                let mut other = bytes.to_vec();
+                other[last] ^= 1;
+                fs::write(&path, &other).unwrap();
+                assert!(!holds(&path, bytes).unwrap(), "the last byte is another");
+            }
+        }
+        assert!(!holds(directory.path(), b"").unwrap(), "it is no file");
+        assert!(holds(&directory.path().join("none"), b"").is_err());
     }
 
     #[test]

@@ -30,7 +30,18 @@ struct Remembered {
     on_disk: OnDisk,
     absent: BTreeSet<RelPath>,
     tally: Tally,
+    inventory: Option<Inventory>,
     kept: Option<Kept>,
+}
+
+/// The file in which a backend listed all that a capture saw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Inventory {
+    /// Names its content.
+    pub(crate) reference: String,
+    /// The file as it was when it was last seen to be whole; `None`: what it was then could have
+    /// changed behind the same stat data.
+    pub(crate) proof: Option<EntryStat>,
 }
 
 /// A journal of what changes after a capture, and what that capture went by.
@@ -65,6 +76,7 @@ pub(crate) struct Base {
     pub(crate) absent: BTreeSet<RelPath>,
     on_disk: OnDisk,
     tally: Option<Tally>,
+    inventory: Option<Inventory>,
     kept: Option<Kept>,
     why_not_kept: WalkReason,
     /// Directories that the cache has not as the last capture left them.
@@ -136,6 +148,7 @@ impl Memory {
                 absent: known.absent,
                 on_disk: known.on_disk,
                 tally: Some(known.tally),
+                inventory: known.inventory,
                 kept: known.kept,
                 why_not_kept: WalkReason::NoJournal,
                 revised: BTreeSet::new(),
@@ -149,6 +162,7 @@ impl Memory {
             cache,
             on_disk,
             tally: None,
+            inventory: None,
             kept: None,
             why_not_kept: match had_one {
                 true => WalkReason::CacheReplaced,
@@ -328,6 +342,8 @@ impl Base {
                 on_disk: self.on_disk,
                 absent: self.absent,
                 tally,
+                // It lists what is there as long as nothing differs.
+                inventory: self.inventory.filter(|_| !is_changed),
                 kept,
             },
             is_changed,
@@ -367,6 +383,21 @@ impl Closing {
 
     pub(crate) fn tally(&self) -> &Tally {
         &self.remembered.tally
+    }
+
+    /// Where all that the capture saw is listed, if that is known from an earlier one.
+    pub(crate) fn inventory(&self) -> Option<&Inventory> {
+        self.remembered.inventory.as_ref()
+    }
+
+    /// Says where all that the capture saw is listed.
+    pub(crate) fn note_inventory(&mut self, inventory: Inventory) {
+        self.remembered.inventory = Some(inventory);
+    }
+
+    /// Whether the file of the cache lacks something of it.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.is_changed
     }
 
     /// Whether all of the cache has to be written, as there is no file of it that could be gone on with.
