@@ -5,13 +5,14 @@
 //! bytes), body; numbers are little-endian. Nothing is decoded before its checksum holds, and nothing
 //! that a length field says is allocated before that many bytes are there.
 
-use std::io;
+use std::cmp::Ordering;
 
 use bincode::Options as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-const HEADER_BYTES: usize = 8 + 4 + 8 + blake3::OUT_LEN;
+/// How much every file, or frame of one, begins with.
+pub(crate) const HEADER_BYTES: usize = 8 + 4 + 8 + blake3::OUT_LEN;
 
 /// One kind of file.
 #[derive(Clone, Copy, Debug)]
@@ -70,43 +71,21 @@ impl Format {
 
     /// Reads what [`Format::encode`] wrote.
     pub(crate) fn decode<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, Unusable> {
-        match self.decode_first(bytes)? {
-            (value, []) => Ok(value),
-            _ => Err(Unusable::Damaged {
+        let (header, body) = self.split_header(bytes)?;
+        match header.body_bytes.cmp(&(body.len() as u64)) {
+            Ordering::Equal => header.decode(body),
+            Ordering::Greater => Err(CUT_SHORT),
+            Ordering::Less => Err(Unusable::Damaged {
                 how: "its length is not what it says",
             }),
         }
     }
 
-    /// Reads what [`Format::encode`] wrote from the start of `bytes`; answers also with what follows.
-    pub(crate) fn decode_first<'b, T: DeserializeOwned>(
-        &self,
-        bytes: &'b [u8],
-    ) -> Result<(T, &'b [u8]), Unusable> {
-        let (header, rest) = self.split_header(bytes)?;
-        let (body, rest) = usize::try_from(header.body_bytes)
-            .ok()
-            .and_then(|length| rest.split_at_checked(length))
-            .ok_or(CUT_SHORT)?;
-        Ok((header.decode(body)?, rest))
-    }
-
-    /// Reads what [`Format::encode`] wrote from the start of what is left of `source`, `left` bytes, and
-    /// no more; answers also with how many bytes that were. What cannot be read was cut short.
-    pub(crate) fn decode_from<T: DeserializeOwned>(
-        &self,
-        source: &mut dyn io::Read,
-        left: u64,
-    ) -> Result<(T, u64), Unusable> {
-        let mut header = [0; HEADER_BYTES];
-        let room = left.checked_sub(HEADER_BYTES as u64).ok_or(CUT_SHORT)?;
-        source.read_exact(&mut header).map_err(|_| CUT_SHORT)?;
-        let (header, _) = self.split_header(&header)?;
-        let length = Some(header.body_bytes).filter(|length| *length <= room);
-        let length = length.ok_or(CUT_SHORT)?;
-        let mut body = vec![0; usize::try_from(length).map_err(|_| CUT_SHORT)?];
-        source.read_exact(&mut body).map_err(|_| CUT_SHORT)?;
-        Ok((header.decode(&body)?, HEADER_BYTES as u64 + length))
+    /// How many bytes [`Format::encode`] made of the value that `header` begins, itself among them.
+    pub(crate) fn length(&self, header: &[u8; HEADER_BYTES]) -> Result<u64, Unusable> {
+        let (header, _) = self.split_header(header)?;
+        let length = (HEADER_BYTES as u64).checked_add(header.body_bytes);
+        length.ok_or(CUT_SHORT)
     }
 
     /// Whether `bytes` are a file as [`Format::encode`] makes them: its checksum holds. Whether it can

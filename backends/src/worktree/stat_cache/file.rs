@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -17,8 +18,9 @@ use serde::ser::{SerializeSeq as _, Serializer};
 use serde::{Deserialize, Serialize};
 
 use super::{CachedDirectory, CachedRules, IndexStamp, StatCache, Submodule};
-use crate::codec::{Format, TooLong};
+use crate::codec::{Format, HEADER_BYTES, TooLong};
 use crate::error::PathError;
+use crate::parallel::{self, Held, Waiting};
 use crate::path::RelPath;
 use crate::tree::{ContentId, Entry};
 use crate::workspace::Identity;
@@ -220,16 +222,24 @@ fn frames<'a>(
 /// its whole frames. `None` unless they were written for `expected`, from the first to the last whole
 /// frame.
 fn decode(
-    source: &mut dyn io::Read,
+    source: &(impl Source + Sync),
     length: u64,
     expected: &Origin,
 ) -> Option<(StatCache, u64, u64)> {
+    let frames = places(source, length);
     let mut cache = StatCache::default();
-    let (mut at, mut whole, mut base) = (0, 0, None);
-    while let Ok((frame, bytes)) = FORMAT.decode_from::<Frame>(source, length - at) {
-        at += bytes;
+    let (mut whole, mut base) = (0, None);
+    let decoded = |at: usize| Decoded {
+        frame: frame_at(source, &frames[at]),
+        bytes: frames[at].end - frames[at].start,
+    };
+    // One that cannot be decoded was cut short, and so is what follows.
+    let ended = parallel::in_order(frames.len(), WAITING, decoded, |at, decoded| {
+        let Some(frame) = decoded.frame else {
+            return Err(Ended::CutShort);
+        };
         if frame.origin != *expected || !frame.directories.iter().all(|(_, d)| d.is_sound()) {
-            return None;
+            return Err(Ended::Unusable);
         }
         for path in &frame.removed {
             cache.directories.remove(path);
@@ -240,10 +250,10 @@ fn decode(
             .extend(directories.map(|(path, directory)| (path, Arc::new(directory))));
         let Some(rest) = frame.rest else {
             // Only the base is written in several frames.
-            if base.is_some() {
-                return None;
-            }
-            continue;
+            return match base {
+                Some(_) => Err(Ended::Unusable),
+                None => Ok(()),
+            };
         };
         let Rest {
             rule_files,
@@ -257,11 +267,78 @@ fn decode(
         cache.index_only = index_only;
         cache.not_left_out = not_left_out;
         cache.submodules = submodules;
-        whole = at;
-        base.get_or_insert(at);
+        whole = frames[at].end;
+        base.get_or_insert(whole);
+        Ok(())
+    });
+    match ended {
+        Err(Ended::Unusable) => None,
+        Ok(()) | Err(Ended::CutShort) => Some((cache, base?, whole)),
     }
-    Some((cache, base?, whole))
 }
+
+/// Why no further frame is looked at.
+enum Ended {
+    CutShort,
+    Unusable,
+}
+
+/// Something that can be read at any place.
+trait Source {
+    /// Fills `bytes` with what stands from `at` on.
+    fn fill(&self, bytes: &mut [u8], at: u64) -> io::Result<()>;
+}
+
+impl Source for File {
+    fn fill(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
+        self.read_exact_at(bytes, at)
+    }
+}
+
+/// Where frames lie in `source`, which has `length` bytes, as far as their headers tell.
+fn places(source: &impl Source, length: u64) -> Vec<Range<u64>> {
+    let mut places: Vec<Range<u64>> = Vec::new();
+    let mut header = [0; HEADER_BYTES];
+    loop {
+        let start = places.last().map_or(0, |before| before.end);
+        let end = match source.fill(&mut header, start) {
+            Ok(()) => FORMAT
+                .length(&header)
+                .ok()
+                .and_then(|n| start.checked_add(n)),
+            Err(_) => None,
+        };
+        match end.filter(|end| *end <= length) {
+            Some(end) => places.push(start..end),
+            None => return places,
+        }
+    }
+}
+
+/// The frame at a place; `None` if there is none.
+fn frame_at(source: &impl Source, place: &Range<u64>) -> Option<Frame> {
+    let mut bytes = vec![0; usize::try_from(place.end - place.start).ok()?];
+    source.fill(&mut bytes, place.start).ok()?;
+    FORMAT.decode(&bytes).ok()
+}
+
+/// A frame that waits to be added to the cache.
+struct Decoded {
+    frame: Option<Frame>,
+    bytes: u64,
+}
+
+impl Held for Decoded {
+    fn held_bytes(&self) -> usize {
+        usize::try_from(self.bytes).unwrap_or(usize::MAX)
+    }
+}
+
+/// A few frames: what is decoded is not much larger than its encoded form, and stays in the cache.
+const WAITING: Waiting = Waiting {
+    max_bytes: 8 << 20,
+    jobs_per_thread: 2,
+};
 
 /// Reads the cache at `path`. Whatever is wrong with it, the answer is an empty one, or what an
 /// earlier capture knew.
@@ -272,12 +349,12 @@ pub(crate) fn load(path: &Path, workspace: Identity) -> (StatCache, OnDisk) {
 fn read(path: &Path, workspace: Identity) -> Option<(StatCache, OnDisk)> {
     // Whatever lies there, it is not waited for.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let mut file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
     let meta = file.metadata().ok()?;
     if !meta.is_file() || meta.len() > MAX_BYTES {
         return None;
     }
-    let (cache, base_bytes, whole) = decode(&mut file, meta.len(), &Origin::of(workspace)?)?;
+    let (cache, base_bytes, whole) = decode(&file, meta.len(), &Origin::of(workspace)?)?;
     let on_disk = OnDisk {
         changed: BTreeSet::new(),
         // After a frame that was cut short nothing can be appended.
@@ -484,9 +561,17 @@ mod tests {
         decode_for(bytes, &origin())
     }
 
-    fn decode_for(mut bytes: &[u8], origin: &Origin) -> Option<StatCache> {
-        let length = bytes.len() as u64;
-        decode(&mut bytes, length, origin).map(|(cache, ..)| cache)
+    fn decode_for(bytes: &[u8], origin: &Origin) -> Option<StatCache> {
+        decode(&bytes, bytes.len() as u64, origin).map(|(cache, ..)| cache)
+    }
+
+    impl Source for &[u8] {
+        fn fill(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
+            let at = usize::try_from(at).map_err(io::Error::other)?;
+            let found = self.get(at..).and_then(|rest| rest.get(..bytes.len()));
+            bytes.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+            Ok(())
+        }
     }
 
     #[test]
