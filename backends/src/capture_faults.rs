@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use rustix::io::Errno;
@@ -14,7 +13,7 @@ use crate::detect::{Strategy, detect};
 use crate::error::ErrorKind;
 use crate::git::test_repository::TestRepository;
 use crate::snapshot::{Label, Snapshot, SnapshotId};
-use crate::workspace::{LockedWorkspace, StateDir, Workspace};
+use crate::workspace::{LockedWorkspace, PATIENCE_OF_TESTS, StateDir, Workspace};
 use crate::worktree::durable;
 use crate::worktree::faults::{self, Done, Fault};
 
@@ -145,7 +144,7 @@ impl Ground {
 fn open(path: &Path, state: &Path) -> LockedWorkspace {
     let state = StateDir::open(state).unwrap();
     let workspace = Workspace::open(path, &state).unwrap();
-    workspace.lock(Duration::ZERO).unwrap()
+    workspace.lock(PATIENCE_OF_TESTS).unwrap()
 }
 
 impl Stage<'_> {

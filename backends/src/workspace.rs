@@ -666,6 +666,11 @@ mod registry {
     }
 }
 
+/// How long a test waits for its own lock: a program that another test of its process is about to start has
+/// it for a moment.
+#[cfg(test)]
+pub(crate) const PATIENCE_OF_TESTS: Duration = Duration::from_secs(60);
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -683,7 +688,7 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).unwrap();
         let workspace = Workspace::open(&path, &state).unwrap();
         let id = workspace.id().to_owned();
-        drop(workspace.lock(Duration::ZERO).unwrap());
+        drop(workspace.lock(PATIENCE_OF_TESTS).unwrap());
         fs::remove_dir(&path).unwrap();
         (base, state, path, id)
     }
@@ -699,7 +704,7 @@ mod tests {
         let known = Workspace::open_known(&path, &state).unwrap();
         assert_eq!(known.id(), id);
         assert!(known.is_gone());
-        let mut locked = known.lock(Duration::ZERO).unwrap();
+        let mut locked = known.lock(PATIENCE_OF_TESTS).unwrap();
         assert!(!path.exists(), "a lock makes nothing");
         assert!(locked.make_again().unwrap());
         let made = fs::symlink_metadata(&path).unwrap();
@@ -745,7 +750,7 @@ mod tests {
         let above = path.parent().unwrap();
         let mut locked = Workspace::open_known(&path, &state)
             .unwrap()
-            .lock(Duration::ZERO)
+            .lock(PATIENCE_OF_TESTS)
             .unwrap();
         let moved = base.path().join("moved");
         fs::rename(above, &moved).unwrap();

@@ -231,6 +231,8 @@ pub(crate) struct Tracked {
     /// The directory of the last entry, as the next one is likely to lie there too. Its entries move to
     /// memory of their own, of the right size, once it is known how many there are.
     last: (RelPath, Entries),
+    /// The memory that directories are gathered in, while one that came back is gone on with in its own.
+    spare: Option<Entries>,
     /// The objects of conflict stages: the paths are tracked, and no single content is theirs.
     unmerged: Vec<(RelPath, ObjectId)>,
     submodules: BTreeMap<RelPath, Submodule>,
@@ -247,6 +249,7 @@ impl Tracked {
             index_mtime_ns,
             directories: HashMap::new(),
             last: Default::default(),
+            spare: None,
             unmerged: Vec::new(),
             submodules: BTreeMap::new(),
             sparse: Vec::new(),
@@ -307,7 +310,7 @@ impl Tracked {
         if self.last.0.as_bytes() != directory {
             self.put_last();
             if let Some(entries) = self.directories.remove(directory) {
-                self.last.1.extend_from(&entries, 0..entries.len());
+                self.spare = Some(std::mem::replace(&mut self.last.1, entries));
             }
             self.last.0 = RelPath::new(directory).expect("the beginning of a path is a path");
         }
@@ -331,9 +334,17 @@ impl Tracked {
     fn put_last(&mut self) {
         let (path, last) = &mut self.last;
         let path = std::mem::take(path);
-        if !last.is_empty() {
-            self.directories.insert(path, last.clone());
-            last.clear();
+        match self.spare.take() {
+            // It was moved here, and is moved back: one may come back for each of its names.
+            Some(spare) => {
+                let entries = std::mem::replace(last, spare);
+                self.directories.insert(path, entries);
+            }
+            None if last.is_empty() => {}
+            None => {
+                self.directories.insert(path, last.clone());
+                last.clear();
+            }
         }
     }
 

@@ -733,6 +733,7 @@ impl Store {
         let indexes = names.iter().map(|name| directory.join(name));
         let indexes = indexes.filter(|path| path.extension().is_some_and(|e| e == "idx"));
         let mut set = PackSet::default();
+        let mut is_whole = true;
         for path in indexes {
             if let Some(pack) = known.get(path.as_path()) {
                 set.packs.push(Arc::clone(pack));
@@ -745,8 +746,8 @@ impl Store {
             match opened {
                 Ok(pack) => set.packs.push(Arc::new(pack)),
                 Err(StoreError::Corrupt { detail, .. }) => set.broken.push((path, detail)),
-                // Another process removed it.
-                Err(StoreError::Io(e)) if is_absent(Some(&e.source)) => {}
+                // Another process removed it, and may make it again under the same name.
+                Err(StoreError::Io(e)) if is_absent(Some(&e.source)) => is_whole = false,
                 Err(error) => return Err(error),
             }
         }
@@ -754,7 +755,9 @@ impl Store {
         let is_changed = set.packs.len() != held.packs.len() || !set.packs.iter().all(is_known);
         set.packs
             .sort_by_key(|p| std::cmp::Reverse(p.index.count()));
-        set.names = names;
+        if is_whole {
+            set.names = names;
+        }
         *held = Arc::new(set);
         Ok(is_changed)
     }

@@ -8,7 +8,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -25,7 +24,7 @@ use crate::record::{GitState, Head, RECORD_VERSION, Record};
 use crate::restore::{PlanId, RestoreGoal, RestorePlan};
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Entry, EntryKind, Modes, RECORDED_BITS};
-use crate::workspace::{Identity, LockedWorkspace, StateDir, Workspace};
+use crate::workspace::{Identity, LockedWorkspace, PATIENCE_OF_TESTS, StateDir, Workspace};
 use crate::worktree::journal::Seen;
 use crate::worktree::root;
 use crate::worktree::stat_cache::EntryStat;
@@ -143,7 +142,7 @@ impl Stage {
         let state = StateDir::open(state).unwrap();
         let workspace = Workspace::open(&directory, &state)
             .unwrap()
-            .lock(Duration::ZERO)
+            .lock(PATIENCE_OF_TESTS)
             .unwrap();
         Self {
             temporary: None,
@@ -174,7 +173,7 @@ impl Stage {
         drop(workspace);
         let workspace = Workspace::open(&directory, &state)
             .unwrap()
-            .lock(Duration::ZERO)
+            .lock(PATIENCE_OF_TESTS)
             .unwrap();
         Self {
             temporary,

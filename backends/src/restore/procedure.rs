@@ -73,7 +73,7 @@ fn restore_in_place<B: Restorable>(
     goal: &Goal,
     options: &RestoreOptions,
 ) -> Result<RestoreOutcome, RestoreError> {
-    let mut watch = Watch::start();
+    let mut stopwatch = Stopwatch::start();
     // Two restores that are both half done could not be told apart.
     recover(workspace)?;
     let repository = prepare_repository(backend, workspace, options)?;
@@ -84,7 +84,7 @@ fn restore_in_place<B: Restorable>(
         .capture(workspace, &guard_options, &goal.keep(), Publish::Yes)
         .map_err(RestoreError::Guard)?;
     let mut durations = RestoreDurations {
-        guard: watch.lap(),
+        guard: stopwatch.lap(),
         ..RestoreDurations::default()
     };
     let plan = goal
@@ -92,7 +92,7 @@ fn restore_in_place<B: Restorable>(
         .map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
     refuse_another_plan(&plan, options.expected_plan.as_ref())?;
     check_content(backend, workspace, &plan, goal)?;
-    durations.plan = watch.lap();
+    durations.plan = stopwatch.lap();
 
     let has_repository_work = repository.as_ref().is_some_and(|r| !r.plan.is_empty());
     if plan.is_empty() && !has_repository_work {
@@ -110,8 +110,8 @@ fn restore_in_place<B: Restorable>(
         });
     }
     let carried = carry_out(backend, workspace, &plan, goal, &guard, options, repository)?;
-    durations.apply = watch.lap();
-    let closing = closing_options(options, watch.started);
+    durations.apply = stopwatch.lap();
+    let closing = closing_options(options, stopwatch.started);
     let result = backend
         .capture(workspace, &closing, &goal.keep(), Publish::Yes)
         .map_err(RestoreError::Closing)?;
@@ -119,7 +119,7 @@ fn restore_in_place<B: Restorable>(
         .plan(backend, workspace, &result)
         .map_err(|error| error.after_the_fact(&goal.record.snapshot.id))?;
     let skipped = all_skipped(&plan, &carried.skipped, &left, guard.record());
-    durations.verify = watch.lap();
+    durations.verify = stopwatch.lap();
     Ok(RestoreOutcome {
         restored: restored(&plan, guard.record(), &skipped),
         leftover_ignored: goal.leftover_ignored(guard.record(), &skipped, Some(&left)),
@@ -134,12 +134,12 @@ fn restore_in_place<B: Restorable>(
 }
 
 /// Tells how long the parts of a restore take.
-struct Watch {
+struct Stopwatch {
     started: Instant,
     lapped: Instant,
 }
 
-impl Watch {
+impl Stopwatch {
     fn start() -> Self {
         let started = Instant::now();
         Self {

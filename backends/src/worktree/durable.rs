@@ -186,7 +186,29 @@ pub(crate) fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), PathErro
 
 /// An empty file that can be given the name `path`.
 pub(crate) fn stage_for(path: &Path) -> Result<StagedFile, PathError> {
-    StagedFile::create(directory_of(path), STAGED_PREFIX)
+    StagedFile::create(directory_of(path), &staged_prefix(path))
+}
+
+/// Removes the files that were to be given the name `path` by a process that was killed. Nobody else may be
+/// about to give it.
+pub(crate) fn remove_staged_for(path: &Path) -> Result<(), PathError> {
+    let (directory, prefix) = (directory_of(path), staged_prefix(path));
+    for entry in fs::read_dir(directory).map_err(PathError::at("list", directory))? {
+        let entry = entry.map_err(PathError::at("list", directory))?;
+        if entry
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(prefix.as_bytes())
+        {
+            remove_file(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn staged_prefix(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    format!("{STAGED_PREFIX}{}-", name.to_string_lossy())
 }
 
 fn directory_of(path: &Path) -> &Path {

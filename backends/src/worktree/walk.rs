@@ -237,6 +237,7 @@ fn walk<R: Rules>(
         }),
         wake: Condvar::new(),
         is_stopping: AtomicBool::new(false),
+        is_sharing: AtomicBool::new(false),
         entries: AtomicU64::new(0),
         files: AtomicU64::new(0),
         bytes_read: AtomicU64::new(0),
@@ -453,6 +454,8 @@ struct Walker<'a, R: Rules> {
     wake: Condvar,
     /// Set once the walk has failed, so that nobody reads on for nothing.
     is_stopping: AtomicBool,
+    /// Whether a directory is being looked at on every core.
+    is_sharing: AtomicBool,
     entries: AtomicU64,
     files: AtomicU64,
     bytes_read: AtomicU64,
@@ -544,7 +547,7 @@ impl<R: Rules> Walker<'_, R> {
 
     /// Does a job, and leaves those that it brings up to whoever is free.
     fn take(&self, job: &Job<R::Scope>, found: &mut Found) {
-        let _turn = Turn { walker: self };
+        let _at_work = AtWork { walker: self };
         let result = self.visit(job, found);
         let mut queue = lock(&self.queue);
         match result {
@@ -1098,11 +1101,11 @@ fn shortened(path: &RelPath) -> String {
 
 /// The time in which a worker has a job. Once it ends, also by a panic, the others are told, so that
 /// nobody waits for jobs that never come.
-struct Turn<'w, 'a, R: Rules> {
+struct AtWork<'w, 'a, R: Rules> {
     walker: &'w Walker<'a, R>,
 }
 
-impl<R: Rules> Drop for Turn<'_, '_, R> {
+impl<R: Rules> Drop for AtWork<'_, '_, R> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.walker.is_stopping.store(true, Ordering::Relaxed);

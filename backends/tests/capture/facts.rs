@@ -10,7 +10,9 @@ use stillframe_backends::{
     detect,
 };
 
-use crate::ground::{Ground, Taker, in_another_process, omissions, options, other_process};
+use crate::ground::{
+    Ground, PATIENCE, Taker, in_another_process, omissions, options, other_process,
+};
 
 #[test]
 fn a_repository_is_gits_and_a_plain_directory_is_not() {
@@ -278,7 +280,7 @@ fn inherited_variables_of_gits_have_no_effect() {
         let state = StateDir::open(root.parent().unwrap().join("state")).unwrap();
         let workspace = Workspace::open(&root, &state).unwrap();
         let backend = detect(&workspace, Strategy::Auto).unwrap().backend;
-        let workspace = workspace.lock(std::time::Duration::ZERO).unwrap();
+        let workspace = workspace.lock(PATIENCE).unwrap();
         let snapshot = backend.snapshot(&workspace, &options()).unwrap();
         fs::write(root.parent().unwrap().join("tree"), snapshot.tree.unwrap()).unwrap();
         return;

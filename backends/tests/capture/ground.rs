@@ -383,7 +383,7 @@ impl Ground {
 
 /// How long a test waits for its own lock: a program that another test of this process is about to
 /// start holds it for a moment.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A locked workspace with its backend.
 pub(crate) struct Taker {

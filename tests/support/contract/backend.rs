@@ -78,6 +78,10 @@ macro_rules! backend_contract {
 
 pub use crate::backend_contract as contract;
 
+/// How long a test waits for its own lock: a program that another test of its process is about to start has
+/// it for a moment.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A workspace that a backend is at work in, with a few files.
 pub struct TestBackend {
     directory: TempDir,
@@ -129,7 +133,7 @@ impl TestBackend {
         let state = StateDir::open(directory.path().join("state")).unwrap();
         let workspace = Workspace::open(&root, &state).unwrap();
         let backend = detect(&workspace, strategy).unwrap().backend;
-        let workspace = Some(workspace.lock(Duration::ZERO).unwrap());
+        let workspace = Some(workspace.lock(PATIENCE).unwrap());
         Self {
             directory,
             workspace,
@@ -803,7 +807,7 @@ pub fn a_snapshot_taken_by_one_instance_is_read_by_another(test: &mut TestBacken
     test.workspace = None;
     let state = StateDir::open(test.directory.path().join("state")).unwrap();
     let workspace = Workspace::open(root, &state).unwrap();
-    test.workspace = Some(workspace.lock(Duration::ZERO).unwrap());
+    test.workspace = Some(workspace.lock(PATIENCE).unwrap());
     test.backend = backend_of(snapshot.backend);
     test.restore(&snapshot);
     assert_eq!(test.read("kept"), "one\n");
@@ -832,7 +836,7 @@ pub fn two_workspaces_know_nothing_of_each_other(test: &mut TestBackend) {
     let state = test.workspace().state().clone();
     let mut other = Workspace::open(other, &state)
         .unwrap()
-        .lock(Duration::ZERO)
+        .lock(PATIENCE)
         .unwrap();
     assert!(test.backend.list(&other).unwrap().is_empty());
     let options = RestoreOptions::new(test.options(Label::GUARD));

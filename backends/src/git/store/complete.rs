@@ -94,6 +94,7 @@ impl Store {
         needed.extend(parts.index);
         needed.extend(parts.staged);
         let mut seen_staged: &[ObjectId] = &[];
+        let goes_on = named.as_ref().is_some_and(|named| named.beyond.is_some());
         match named {
             Some(Names { beyond, ids }) if beyond.is_none_or(is_standing) => {
                 needed.push(parts.worktree);
@@ -110,7 +111,8 @@ impl Store {
         let is_seen = |id: &&ObjectId| seen_staged.binary_search(id).is_ok();
         needed.extend(staged.iter().filter(|id| !is_seen(id)));
         let set = self.packs()?;
-        if let Some(new) = set.packs.iter().find(|p| Some(p.path()) == new_pack) {
+        let new = set.packs.iter().find(|p| Some(p.path()) == new_pack);
+        if let Some(new) = new.filter(|_| goes_on) {
             // Almost all of them are there, and no other pack has to be asked.
             needed.sort_unstable();
             needed.dedup();

@@ -179,8 +179,8 @@ fn encode(
     })
 }
 
-/// How many files the directories of one frame have together, about a megabyte of them: that much is held
-/// in memory while a cache is written or read, and no more.
+/// How many files the directories of one frame have together, about a megabyte of them: one frame is held
+/// in its encoded form while a cache is written, and one for each core while it is read.
 const FILES_PER_FRAME: usize = 10_000;
 
 /// The frames that have all of `cache`, one after the other; all but the last have at least
@@ -456,6 +456,8 @@ fn write_anew(
     origin: &Origin,
     path: &Path,
 ) -> Result<Option<Staged>, PathError> {
+    // Some tens of megabytes, of which nobody else would know.
+    durable::remove_staged_for(path)?;
     let file = durable::stage_for(path)?;
     let mut bytes = 0;
     for frame in frames(origin, cache, FILES_PER_FRAME) {
@@ -630,6 +632,19 @@ mod tests {
             decode_for(&bytes, &later).is_none(),
             "the clock may have gone backwards since"
         );
+    }
+
+    #[test]
+    fn what_a_killed_process_was_writing_goes_when_a_cache_is_written_anew() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("cache");
+        let _ = std::mem::ManuallyDrop::new(durable::stage_for(&file).unwrap());
+        std::fs::write(home.path().join(".tmp-of-another"), "").unwrap();
+        write(&cache(), OnDisk::default(), &file);
+        let names = std::fs::read_dir(home.path()).unwrap();
+        let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, [".tmp-of-another", "cache"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::backend::SnapshotError;
 use crate::coverage::OmissionReason;
@@ -25,9 +25,27 @@ pub(super) struct Reader<'w, 'a, R: Rules> {
     pub(super) cached: Option<&'w Arc<CachedDirectory>>,
 }
 
-/// A directory with more names than this is looked at on every core. Others lie beside directories
-/// that the other cores look at. In unit tests every directory is shared out that can be.
+/// A directory with more names than this is looked at on every core, one such at a time: others lie beside
+/// directories that the other threads look at. In unit tests every directory is shared out that can be.
 const MIN_SHARED_NAMES: usize = if cfg!(test) { 1 } else { 4096 };
+
+/// The time in which one directory is looked at on every core, so that there are no more threads than those
+/// of the walk and one for each core.
+struct Sharing<'w>(&'w AtomicBool);
+
+impl<'w> Sharing<'w> {
+    /// `None` while another directory is.
+    fn begin(is_sharing: &'w AtomicBool) -> Option<Self> {
+        let was_sharing = is_sharing.swap(true, Ordering::Relaxed);
+        (!was_sharing).then_some(Self(is_sharing))
+    }
+}
+
+impl Drop for Sharing<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
 
 /// What was found of a part of a directory.
 struct Part<'w, S> {
@@ -90,6 +108,9 @@ impl<'w, R: Rules> Reader<'w, '_, R> {
         if count <= MIN_SHARED_NAMES {
             return self.span(names, known, scope, directory, found);
         }
+        let Some(_sharing) = Sharing::begin(&self.walker.is_sharing) else {
+            return self.span(names, known, scope, directory, found);
+        };
         let names: Vec<&[u8]> = names.collect();
         if names.is_empty() {
             return self.span(std::iter::empty(), known, scope, directory, found);
@@ -111,23 +132,24 @@ impl<'w, R: Rules> Reader<'w, '_, R> {
         scope: &Arc<R::Scope>,
     ) -> Vec<Result<Part<'w, R::Scope>, SnapshotError>> {
         let seam = Seam::of_this_thread();
-        parallel::in_parts(names, 1, |part| {
+        parallel::in_parts(names, MIN_SHARED_NAMES / 4, |part| {
             seam.enter();
             let places = self.places(names, part);
             let mut directory = Building::part(self.cached, places.entries.start, places.child);
             let mut found = Found::default();
-            let jobs = self.span(
-                part.iter().copied(),
-                places.entries,
-                scope,
-                &mut directory,
-                &mut found,
-            )?;
-            Ok(Part {
-                directory,
-                found,
-                jobs,
-            })
+            let part = part.iter().copied();
+            match self.span(part, places.entries, scope, &mut directory, &mut found) {
+                Ok(jobs) => Ok(Part {
+                    directory,
+                    found,
+                    jobs,
+                }),
+                Err(error) => {
+                    // The other parts need not be looked at any more.
+                    self.walker.is_stopping.store(true, Ordering::Relaxed);
+                    Err(error)
+                }
+            }
         })
     }
 
