@@ -2,10 +2,10 @@
 //!
 //! git converts a file between the worktree and its objects where attributes or configuration say
 //! so. A snapshot has raw bytes, so the object that the index names for a file may stand for the
-//! file only where nothing can have converted it. Line endings and `$Id$` make the object shorter than
-//! the file, whatever asked for them and whenever: there the sizes tell, and attributes are not asked
+//! file only where nothing can have converted it. Line endings make the object shorter than the file,
+//! whatever asked for them and whenever: there the sizes tell, and attributes are not asked
 //! (see [`index::doubt_other_sizes`](super::index::doubt_other_sizes)). A filter or an encoding may
-//! keep the size. The rules are those of gitattributes(5), read with more care than git takes: what
+//! keep the size, and so does `ident` where the object has an `$Id$` that is filled in already. The rules are those of gitattributes(5), read with more care than git takes: what
 //! one line asks for stays asked for, though a stronger line takes it back.
 
 use std::borrow::Cow;
@@ -25,7 +25,7 @@ use crate::path_pattern::{PathPattern, until_nul};
 pub(crate) enum Trust {
     /// It is the file, byte for byte, if it has the file's size.
     AsIs,
-    /// Only reading the file can tell: a filter or an encoding may be at work, or a macro whose
+    /// Only reading the file can tell: a filter, an encoding or `ident` may be at work, or a macro whose
     /// definition is not known.
     Never,
 }
@@ -83,7 +83,7 @@ struct Asked {
 
 /// Attributes that never reach the bytes of a file in the worktree, or change its size. Any other that
 /// is set, and is not known to be a macro, may be one of a file that was not handed in.
-const HARMLESS: [&[u8]; 14] = [
+const HARMLESS: [&[u8]; 13] = [
     b"binary",
     b"conflict-marker-size",
     b"crlf",
@@ -93,7 +93,6 @@ const HARMLESS: [&[u8]; 14] = [
     b"eol",
     b"export-ignore",
     b"export-subst",
-    b"ident",
     b"lockable",
     b"merge",
     b"text",
@@ -108,7 +107,7 @@ impl Trust {
     /// it by the size.
     fn asked_by(name: &[u8]) -> Option<Self> {
         match name {
-            b"filter" | b"working-tree-encoding" => Some(Self::Never),
+            b"filter" | b"ident" | b"working-tree-encoding" => Some(Self::Never),
             _ => None,
         }
     }

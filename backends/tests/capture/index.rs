@@ -198,6 +198,24 @@ const CONVERSIONS: [Conversion; 8] = [
     ),
 ];
 
+#[test]
+fn an_id_that_replaced_another_of_its_length_is_captured_as_it_is_on_disk() {
+    let ground = Ground::repository();
+    let filled_in = format!("$Id: {} $\n", "0".repeat(40));
+    ground.write("a.c", &filled_in);
+    ground.commit("filled in");
+    ground.write(".gitattributes", "*.c ident\n");
+    ground.commit("attributes");
+    ground.remove("a.c");
+    ground.git(["checkout", "-q", "--", "a.c"]);
+    ground.settle();
+    let on_disk = fs::read_to_string(ground.path("a.c")).unwrap();
+    assert_eq!(on_disk.len(), filled_in.len(), "the size tells nothing");
+    assert_ne!(on_disk, filled_in);
+    assert_eq!(ground.git(["diff-files", "--name-only"]), "");
+    assert_eq!(ground.taker("state").tree(), ground.oracle());
+}
+
 // The worktree's exact bytes, also where git has forgotten that they are others
 #[test]
 fn a_file_that_was_converted_by_what_is_gone_is_read() {

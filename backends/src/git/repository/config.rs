@@ -68,9 +68,11 @@ impl Config {
             .filter_map(|v| v.value.as_deref())
     }
 
-    /// Whether it may name a file with attributes: by itself, or in a file that it includes.
+    /// Whether it may name attributes that lie elsewhere: by itself, or in a file that it includes.
     pub(super) fn may_name_attributes(&self) -> bool {
-        self.get("core", "attributesfile").is_some() || self.includes().next().is_some()
+        self.get("core", "attributesfile").is_some()
+            || self.get("attr", "tree").is_some()
+            || self.includes().next().is_some()
     }
 
     /// The keys and values of a section without subsection.

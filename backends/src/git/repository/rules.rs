@@ -238,6 +238,7 @@ mod tests {
         assert!(!may_have_others(&git), "a driver that nothing names");
         for (key, value) in [
             ("core.attributesFile", "/etc/passwd"),
+            ("attr.tree", "attributes"),
             ("include.path", "/etc/passwd"),
             ("includeIf.gitdir:~/.path", "other"),
         ] {
