@@ -24,6 +24,9 @@ impl Ground<'_> {
     fn first(&mut self, cache: Cache) {
         let case = &*cache.name(FIRST);
         self.site.tree.settle().expect("the index can be written");
+        if cache == Cache::Warm {
+            self.site.warm(&self.site.tree.path.join(".git"));
+        }
         let ours = self.ours(case, cache, |site| site.first(Strategy::Auto));
         self.floors(&[case], cache);
         self.take(&[case], "git status", cache, |site| site.git.status());

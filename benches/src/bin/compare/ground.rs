@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use stillframe_backends::{Snapshot, Strategy};
@@ -207,6 +207,12 @@ impl Site {
         if cache == Cache::Cold {
             assert!(drop_caches(), "it could be dropped at the start");
         }
+    }
+
+    /// Has everything below `path` in the page cache: a kernel may let go of what nobody has read for some
+    /// seconds, and whoever comes first would pay for all.
+    pub(crate) fn warm(&self, path: &Path) {
+        floor(path, self.cores, true).expect("it can be read");
     }
 
     /// A number that was not given before.

@@ -11,6 +11,7 @@ impl Ground<'_> {
     pub(crate) fn hashes(&mut self) {
         let cache = Cache::Warm;
         let only = &[HASH_FIRST][..];
+        self.site.warm(&self.site.tree.path);
         self.ours(HASH_FIRST, cache, |site| site.first(Strategy::Hash));
         let cores = self.site.cores;
         self.take(
