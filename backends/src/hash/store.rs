@@ -20,18 +20,11 @@ use crate::workspace::{Workspace, make_private};
 use crate::worktree::durable;
 use crate::worktree::root;
 use crate::worktree::stat_cache::{EntryStat, is_racy};
+use crate::worktree::walk::now_ns;
 
 /// How long ago a file was changed at least whose stat data tells it from any later state: the
 /// coarsest clock of a file system ticks every two seconds.
 const SETTLED_NS: i64 = 2_000_000_000;
-
-/// Nanoseconds since the Unix epoch, by the clock that file times are taken from.
-fn now_ns() -> i64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    now.tv_sec
-        .saturating_mul(1_000_000_000)
-        .saturating_add(now.tv_nsec)
-}
 
 /// The hash snapshots of one workspace.
 #[derive(Clone, Debug)]
@@ -110,7 +103,8 @@ impl HashStore {
         let proof = self.publish_manifest(
             &record.snapshot.reference,
             proof,
-            now_ns().saturating_sub(SETTLED_NS),
+            // The clock that file times are taken from.
+            now_ns(rustix::time::ClockId::RealtimeCoarse).saturating_sub(SETTLED_NS),
             manifest,
         )?;
         let text = serde_json::to_vec(record).expect("a record is plain data");

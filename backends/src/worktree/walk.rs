@@ -39,7 +39,7 @@ use crate::worktree::stat_cache::{
 };
 use crate::worktree::watch::{Look, Pending, Watch};
 
-pub(crate) use clock::Clock;
+pub(crate) use clock::{Clock, now_ns};
 pub(crate) use seeds::Seeds;
 
 use building::Building;

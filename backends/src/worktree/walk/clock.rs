@@ -70,7 +70,8 @@ impl Clock {
     }
 }
 
-fn now_ns(clock: rustix::time::ClockId) -> i64 {
+/// Nanoseconds since the Unix epoch, by `clock`.
+pub(crate) fn now_ns(clock: rustix::time::ClockId) -> i64 {
     let now = rustix::time::clock_gettime(clock);
     now.tv_sec
         .saturating_mul(1_000_000_000)
