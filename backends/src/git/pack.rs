@@ -22,6 +22,7 @@ use super::object_id::Collision;
 use super::{ObjectHasher, ObjectId, ObjectKind};
 use crate::backend::StoreError;
 use crate::error::{PathError, printable};
+use crate::parallel;
 use crate::worktree::durable::{self, StagedFile};
 
 pub(crate) use index::PackIndex;
@@ -37,6 +38,9 @@ pub(crate) const TEMPORARY_OBJECT_PREFIX: &str = "tmp_obj_";
 const COMPRESSION_LEVEL: u32 = 1;
 /// How much is gathered before it is written, and how much is read back at once.
 const BUFFER_BYTES: usize = 256 * 1024;
+
+/// A pack of this size goes to the disk while it is read back, so that its last sync has little to do.
+const LARGE_BYTES: u64 = 8 << 20;
 
 /// Magic, version and the number of objects.
 const HEADER_BYTES: u64 = 12;
@@ -372,7 +376,15 @@ impl Unfinished {
         let end = self.written;
         let count = u32::try_from(self.entries.len()).expect("`record` counts");
         self.file.write_at(&count.to_be_bytes(), HEADER_BYTES - 4)?;
-        let checksum = read_back(&self.file, &self.entries, end)?;
+        let read_back = || read_back(&self.file, &self.entries, end);
+        let checksum = match end >= LARGE_BYTES {
+            true => {
+                let (synced, checksum) = parallel::both(|| self.file.sync(), read_back);
+                synced?;
+                checksum?
+            }
+            false => read_back()?,
+        };
         self.file.write_at(&checksum, end)?;
         let objects = self.entries.len() as u64;
         let index = write_index_file(directory, &mut self.entries, &checksum)?;
@@ -412,30 +424,34 @@ fn read_back(staged: &StagedFile, entries: &[Packed], end: u64) -> Result<[u8; 2
     let (file, path) = (staged.as_file(), staged.path());
     let mut sha1 = Sha1::new();
     let ends = entries.iter().skip(1).map(|e| e.offset).chain([end]);
+    let mut rest = entries.iter().zip(ends).peekable();
+    let mut crc32 = crc32fast::Hasher::new();
     let mut buffer = vec![0; BUFFER_BYTES];
-    let mut read = |from: u64, to: u64, crc32: &mut crc32fast::Hasher| {
-        let mut at = from;
-        while at < to {
-            let count = usize::try_from(to - at).unwrap_or(usize::MAX);
-            let chunk = &mut buffer[..count.min(BUFFER_BYTES)];
-            file.read_exact_at(chunk, at)
-                .map_err(PathError::at("read back", path))?;
-            sha1.update(&*chunk);
-            crc32.update(chunk);
-            at += chunk.len() as u64;
+    let mut at = 0;
+    while at < end {
+        let count = usize::try_from(end - at).unwrap_or(usize::MAX);
+        let chunk = &mut buffer[..count.min(BUFFER_BYTES)];
+        file.read_exact_at(chunk, at)
+            .map_err(PathError::at("read back", path))?;
+        sha1.update(&*chunk);
+        let chunk_end = at + chunk.len() as u64;
+        let of_chunk = |from: u64, to: u64| {
+            let place = |at_file: u64| (at_file.clamp(at, chunk_end) - at) as usize;
+            &chunk[place(from)..place(to)]
+        };
+        while let Some((entry, entry_end)) = rest.next_if(|(_, end)| *end <= chunk_end) {
+            crc32.update(of_chunk(entry.offset, entry_end));
+            if std::mem::take(&mut crc32).finalize() != entry.crc32 {
+                return Err(StoreError::corrupt(
+                    entry.id.to_string(),
+                    format!("{} reads back other bytes than written", printable(path)),
+                ));
+            }
         }
-        Ok::<_, StoreError>(())
-    };
-    read(0, HEADER_BYTES, &mut crc32fast::Hasher::new())?;
-    for (entry, entry_end) in entries.iter().zip(ends) {
-        let mut crc32 = crc32fast::Hasher::new();
-        read(entry.offset, entry_end, &mut crc32)?;
-        if crc32.finalize() != entry.crc32 {
-            return Err(StoreError::corrupt(
-                entry.id.to_string(),
-                format!("{} reads back other bytes than written", printable(path)),
-            ));
+        if let Some((entry, entry_end)) = rest.peek() {
+            crc32.update(of_chunk(entry.offset, *entry_end));
         }
+        at = chunk_end;
     }
     Ok(sha1.finalize().into())
 }
@@ -707,6 +723,69 @@ mod tests {
 
         assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
         assert_eq!(packs_in(directory.path()), [""; 0]);
+    }
+
+    #[test]
+    fn what_differs_is_found_in_whichever_entry_and_buffer_it_lies() {
+        let directory = tempfile::tempdir().unwrap();
+        let writer = PackWriter::create(directory.path()).unwrap();
+        // Entries that end with a buffer, lie within one, and go over several.
+        let lengths = [1, 261_000, 1000, 40, 700_000, 0, 9];
+        for (seed, length) in (20..).zip(lengths) {
+            add_blob(&writer, &noise(length, seed));
+        }
+        let mut unfinished = writer.unfinished.into_inner().unwrap();
+        unfinished.flush().unwrap();
+        let Unfinished {
+            file,
+            entries,
+            written: end,
+            ..
+        } = unfinished;
+        let whole = fs::read(file.path()).unwrap();
+        let expected: [u8; 20] = Sha1::digest(&whole).into();
+        assert_eq!(read_back(&file, &entries, end).unwrap(), expected);
+
+        let starts = entries.iter().map(|entry| entry.offset);
+        let ends = starts.clone().skip(1).chain([end]).map(|end| end - 1);
+        let buffers = (0..end).step_by(BUFFER_BYTES).skip(1);
+        for at in starts.chain(ends).chain(buffers) {
+            let damaged = entries.iter().rfind(|entry| entry.offset <= at).unwrap();
+            let flipped = whole[usize::try_from(at).unwrap()] ^ 1;
+            file.as_file().write_all_at(&[flipped], at).unwrap();
+            let error = read_back(&file, &entries, end).unwrap_err().to_string();
+            assert!(error.contains(&damaged.id.to_string()), "{at}: {error}");
+            file.as_file().write_all_at(&[flipped ^ 1], at).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_large_pack_is_whole_and_a_sync_of_it_that_fails_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let fill = || {
+            let writer = PackWriter::create(directory.path()).unwrap();
+            let large = noise(usize::try_from(LARGE_BYTES).unwrap(), 30);
+            add_blob(&writer, &large);
+            writer
+        };
+        let failing = fill();
+        let broken = Fault::FailAt(0, rustix::io::Errno::IO.raw_os_error());
+        let (finished, _) = faults::with(broken, || failing.finish());
+        assert!(finished.is_err());
+        assert_eq!(packs_in(directory.path()), [""; 0]);
+
+        let finished = fill().finish().unwrap().unwrap();
+        let git = std::process::Command::new("git")
+            .arg("index-pack")
+            .arg("--strict")
+            .arg("-o")
+            .arg(directory.path().join("git.idx"))
+            .arg(&finished.path)
+            .output()
+            .unwrap();
+        assert!(git.status.success(), "{git:?}");
+        let ours = fs::read(finished.path.with_extension("idx")).unwrap();
+        assert!(ours == fs::read(directory.path().join("git.idx")).unwrap());
     }
 
     #[test]
