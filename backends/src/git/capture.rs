@@ -19,7 +19,7 @@ use crate::git::repository::{IndexFile, UserRepository};
 use crate::git::rules::{ATTRIBUTES_FILE, GitRules, IGNORE_FILE};
 use crate::git::store::{Names, Parts, Reader, Store};
 use crate::git::submodules;
-use crate::git::trees::{self, Trees};
+use crate::git::trees::{self, Compare, Trees};
 use crate::git::{ObjectHasher, ObjectId, ObjectKind};
 use crate::parallel::{self, in_parts};
 use crate::path::RelPath;
@@ -203,21 +203,23 @@ pub(crate) fn capture(
     }
     base.cache.directories.extend(seeds.into_unseen());
     let (submodules, left_out) = submodules::standing(&base.cache, &walked);
-    let trees = borrow(
+    let compare = match (has_only_new_trees, usage) {
+        (false, Use::Takes) => Compare::Yes,
+        _ => Compare::No,
+    };
+    let mut trees = borrow(
         repository,
         store,
         &sink,
         &root,
         &base,
         &submodules,
+        compare,
         &mut walked,
         options,
     )?;
     add_trees(&pack, &trees.new, &options.interrupt)?;
-    let named = match has_only_new_trees {
-        true => None,
-        false => trees::named_beyond(&walked.delta, &base.cache.directories, &submodules),
-    };
+    let named = trees.beyond.take();
 
     let (git, head_tree) = match repository {
         Some(repository) => {
@@ -426,7 +428,7 @@ pub(crate) fn publish(
     };
     let closing = &captured.closing;
     let publish = || store.publish(&options.owner, parts, captured.pack);
-    let (staged, published) = match closing.is_written_anew() {
+    let (staged, published) = match closing.is_changed() {
         // While the disk is waited for.
         true => parallel::both(|| closing.stage(workspace), publish),
         false => (None, publish()),
@@ -640,6 +642,7 @@ fn borrow(
     root: &Root,
     base: &Base,
     submodules: &BTreeMap<RelPath, Option<ObjectId>>,
+    compare: Compare,
     walked: &mut Walked,
     options: &SnapshotOptions,
 ) -> Result<Trees, SnapshotError> {
@@ -647,7 +650,11 @@ fn borrow(
     let adopted = std::mem::take(&mut walked.adopted).into_iter();
     // In place: there is one for each file.
     let mut wanted: Vec<ObjectId> = adopted.map(ObjectId).collect();
-    let mut trees = trees::build(&mut walked.delta, before, &base.revised, submodules);
+    let build = |walked: &mut Walked| {
+        let revised = &base.revised;
+        trees::build(&mut walked.delta, before, revised, submodules, compare)
+    };
+    let mut trees = build(walked);
     let missing: Vec<ObjectId> = if wanted.is_empty() {
         // Trees alone are not looked for in the repository: they are at hand.
         Vec::new()
@@ -679,7 +686,7 @@ fn borrow(
             options.interrupt.check()?;
             anew.read(walked, &path, id)?;
         }
-        trees = trees::build(&mut walked.delta, before, &base.revised, submodules);
+        trees = build(walked);
     }
     let ids: Vec<ObjectId> = trees.new.keys().copied().collect();
     let missing: HashSet<ObjectId> = store.missing(ids)?.into_iter().collect();

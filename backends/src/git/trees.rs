@@ -18,6 +18,19 @@ pub(crate) struct Trees {
     pub(crate) root: ObjectId,
     /// The trees that the last capture did not have, with their content.
     pub(crate) new: HashMap<ObjectId, Vec<u8>>,
+    /// What the tree of the workspace names that its tree in `before` does not name in the same place, if
+    /// that was asked for and is known.
+    ///
+    /// That `before` says what was in its trees is not believed: of each directory that is compared the
+    /// tree is made again, and has to have the id that the one above it names.
+    pub(crate) beyond: Option<Names>,
+}
+
+/// Whether [`Trees::beyond`] is to be found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compare {
+    Yes,
+    No,
 }
 
 /// Gives every directory its tree: those of `before` with the difference `delta`.
@@ -33,8 +46,15 @@ pub(crate) fn build<'a>(
     before: &Directories,
     doubtful: impl IntoIterator<Item = &'a RelPath>,
     submodules: &BTreeMap<RelPath, Option<ObjectId>>,
+    compare: Compare,
 ) -> Trees {
     let named = by_parent(submodules);
+    let root = RelPath::root();
+    let known_root = match compare {
+        Compare::Yes => before.get(&root).and_then(|known| tree_of(known)),
+        Compare::No => None,
+    };
+    let mut beyond = known_root.map(|_| Vec::new());
     // By depth: the deepest first, as a directory's tree has the ids of those below it.
     let mut stale = Stale::default();
     delta
@@ -56,6 +76,7 @@ pub(crate) fn build<'a>(
             delta,
             before,
             named: &named,
+            compares: beyond.is_some(),
         };
         let made = in_parts(&level, DIRECTORIES_PER_THREAD, |part| {
             part.iter().map(|path| state.tree(path)).collect::<Vec<_>>()
@@ -68,6 +89,12 @@ pub(crate) fn build<'a>(
             if before.get(&path).map(|known| tree_of(known)) != Some(made.tree) {
                 path.parent().into_iter().for_each(|path| stale.add(path));
             }
+            if let (Some(_), Some(ids)) = (&made.content, &mut beyond) {
+                match made.beyond {
+                    Some(found) => ids.extend(found),
+                    None => beyond = None,
+                }
+            }
             new.extend(made.tree.zip(made.content));
             let tree = made.tree.map(ContentId::from);
             if delta.get(before, &path).is_some_and(|d| d.tree != tree) {
@@ -76,7 +103,8 @@ pub(crate) fn build<'a>(
             }
         }
     }
-    let root = delta.get(before, &RelPath::root()).and_then(|d| tree_of(d));
+    let root = delta.get(before, &root).and_then(|d| tree_of(d));
+    let ids = beyond.filter(|_| root.is_some());
     Trees {
         root: root.unwrap_or_else(|| {
             let empty = id_of(b"");
@@ -84,6 +112,10 @@ pub(crate) fn build<'a>(
             empty
         }),
         new,
+        beyond: ids.map(|ids| Names {
+            beyond: known_root,
+            ids,
+        }),
     }
 }
 
@@ -106,8 +138,8 @@ impl Stale {
     }
 }
 
-/// Fewer directories than this are given their trees, or compared, before another thread has begun.
-const DIRECTORIES_PER_THREAD: usize = 64;
+/// Fewer directories than this are given their trees before another thread has begun.
+const DIRECTORIES_PER_THREAD: usize = 16;
 
 /// The submodules with a commit, by the directories that they lie in; also those directories that have
 /// only others.
@@ -129,6 +161,8 @@ struct State<'s> {
     before: &'s Directories,
     /// The submodules with a commit, by the directories that they lie in.
     named: &'s Submodules<'s>,
+    /// Whether what is new is told of each directory.
+    compares: bool,
 }
 
 /// The tree of a directory.
@@ -138,6 +172,9 @@ struct Made {
     tree: Option<ObjectId>,
     /// The content of a tree that the directory did not have.
     content: Option<Vec<u8>>,
+    /// What that content names in other places than the tree that the directory had; `None`: that was not
+    /// asked for, or is not known.
+    beyond: Option<Vec<ObjectId>>,
 }
 
 impl Made {
@@ -148,6 +185,7 @@ impl Made {
         Self {
             tree: Some(id_of(&content)),
             content: Some(content),
+            beyond: None,
         }
     }
 
@@ -155,6 +193,7 @@ impl Made {
         Self {
             tree: Some(tree),
             content: None,
+            beyond: None,
         }
     }
 }
@@ -166,7 +205,7 @@ impl State<'_> {
         let directory = delta.get(before, path)?;
         let subtrees = subtrees(directory, path, |path| delta.get(before, path));
         let known = before.get(path);
-        Some(match self.named.get(path) {
+        let mut made = match self.named.get(path) {
             Some(named) => {
                 let content_of = |path: &RelPath| delta.get(before, path).and_then(|d| tree_of(d));
                 let mut named = named.clone();
@@ -180,7 +219,56 @@ impl State<'_> {
             None => known
                 .and_then(|known| unchanged(known, directory, &subtrees, before, path))
                 .map_or_else(|| Made::of(encode(directory, &subtrees, &[])), Made::kept),
-        })
+        };
+        if self.compares && made.content.is_some() {
+            made.beyond = self.beyond(path, directory, &subtrees);
+        }
+        Some(made)
+    }
+
+    /// What the tree of the directory at `path` names that the one it had does not name in the same place:
+    /// files, and the trees of directories. `None` if the one it had is not what `before` says, or it
+    /// is deeper than a tree may be.
+    fn beyond(
+        &self,
+        path: &RelPath,
+        directory: &CachedDirectory,
+        subtrees: &[(&[u8], ObjectId)],
+    ) -> Option<Vec<ObjectId>> {
+        let before = self.before;
+        if path.names().count() + 1 >= tree_object::MAX_DEPTH {
+            return None;
+        }
+        let tree_before = |path: &RelPath| before.get(path).and_then(|d| tree_of(d));
+        let known = before.get(path).filter(|known| known.tree.is_some());
+        let known_subtrees = match known {
+            Some(known) => {
+                let subtrees = self::subtrees(known, path, |path| before.get(path));
+                let mut submodules = self.named.get(path).cloned().unwrap_or_default();
+                submodules.retain(|(path, _)| tree_before(path).is_none());
+                let content = encode(known, &subtrees, &submodules);
+                let id = ObjectId::of_trusted(ObjectKind::Tree, &content);
+                (tree_of(known) == Some(id)).then_some(subtrees)?
+            }
+            None => Vec::new(),
+        };
+        let mut known_files = known.iter().flat_map(|known| known.captured()).peekable();
+        let new = directory.captured().filter(|(name, entry)| {
+            while known_files.next_if(|(known, _)| known < name).is_some() {}
+            let known = known_files.next_if(|(known, _)| known == name);
+            known.is_none_or(|(_, known)| known.id != entry.id)
+        });
+        let mut ids: Vec<ObjectId> = new.filter_map(|(_, entry)| sha1(&entry.id)).collect();
+        for (name, tree) in subtrees {
+            match known_subtrees.binary_search_by_key(name, |(known, _)| known) {
+                Ok(at) if known_subtrees[at].1 == *tree => {}
+                Ok(_) => ids.push(*tree),
+                // It was compared with what no tree names.
+                Err(_) if tree_before(&path.join(name)).is_some() => return None,
+                Err(_) => ids.push(*tree),
+            }
+        }
+        Some(ids)
     }
 }
 
@@ -219,116 +307,6 @@ pub(crate) fn named(directories: &Directories, files: u64) -> Option<Names> {
         level = below;
     }
     None
-}
-
-/// What the tree of the workspace names that its tree before the difference `delta` does not name in the
-/// same place. The trees of both are made.
-///
-/// That `before` says what was in those trees is not believed: of each directory that is compared the
-/// tree is made again, and has to have the id that the one above it names. `None` if one has another,
-/// there was no tree, or it is deeper than a tree may be.
-pub(crate) fn named_beyond(
-    delta: &Delta,
-    before: &Directories,
-    submodules: &BTreeMap<RelPath, Option<ObjectId>>,
-) -> Option<Names> {
-    let beyond = Beyond {
-        delta,
-        before,
-        submodules: by_parent(submodules),
-    };
-    let root = RelPath::root();
-    let known = before.get(&root)?;
-    let known_tree = tree_of(known)?;
-    let mut ids = Vec::new();
-    let mut level = match tree_of(delta.get(before, &root)?) {
-        Some(tree) if tree != known_tree => vec![(root, Some(known))],
-        _ => Vec::new(),
-    };
-    for _ in 0..tree_object::MAX_DEPTH {
-        if level.is_empty() {
-            return Some(Names {
-                beyond: Some(known_tree),
-                ids,
-            });
-        }
-        let parts = in_parts(&level, DIRECTORIES_PER_THREAD, |part| {
-            let mut found = New::default();
-            part.iter()
-                .try_for_each(|(path, known)| beyond.look_into(path, *known, &mut found))
-                .map(|()| found)
-        });
-        level = Vec::new();
-        for found in parts {
-            let found = found?;
-            ids.extend(found.ids);
-            level.extend(found.directories);
-        }
-    }
-    None
-}
-
-/// A search for what is new below some directories.
-struct Beyond<'s> {
-    delta: &'s Delta,
-    before: &'s Directories,
-    submodules: Submodules<'s>,
-}
-
-/// What is new in some directories.
-#[derive(Default)]
-struct New<'s> {
-    /// Files, and the trees of `directories`.
-    ids: Vec<ObjectId>,
-    /// Directories whose trees are new in their places, each with what was there.
-    directories: Vec<(RelPath, Option<&'s Arc<CachedDirectory>>)>,
-}
-
-impl<'s> Beyond<'s> {
-    /// Adds what is new in the directory at `path`, which was `known`, to `found`. `None`: that is not
-    /// what its tree says.
-    fn look_into(
-        &self,
-        path: &RelPath,
-        known: Option<&'s Arc<CachedDirectory>>,
-        found: &mut New<'s>,
-    ) -> Option<()> {
-        let Self { delta, before, .. } = *self;
-        let directory = delta.get(before, path)?;
-        let known_subtrees = match known {
-            Some(known) => {
-                let subtrees = subtrees(known, path, |path| before.get(path));
-                let is_named = |path: &RelPath| before.get(path).is_none_or(|d| d.tree.is_none());
-                let mut submodules = self.submodules.get(path).cloned().unwrap_or_default();
-                submodules.retain(|(path, _)| is_named(path));
-                let content = encode(known, &subtrees, &submodules);
-                let id = ObjectId::of_trusted(ObjectKind::Tree, &content);
-                (tree_of(known) == Some(id)).then_some(subtrees)?
-            }
-            None => Vec::new(),
-        };
-        let known_id = |name: &[u8]| {
-            let entries = &known?.entries;
-            let (_, known) = entries.get(entries.find(name).ok()?);
-            known.is_captured().then_some(known.id)
-        };
-        let files = directory.captured();
-        let new = files.filter(|(name, entry)| known_id(name) != Some(entry.id));
-        found
-            .ids
-            .extend(new.filter_map(|(_, entry)| sha1(&entry.id)));
-        for (name, tree) in subtrees(directory, path, |path| delta.get(before, path)) {
-            let at = known_subtrees.binary_search_by_key(&name, |(known, _)| known);
-            let known_tree = at.ok().map(|at| known_subtrees[at].1);
-            if known_tree != Some(tree) {
-                let path = path.join(name);
-                let known = known_tree.and_then(|_| before.get(&path));
-                found.ids.push(tree);
-                found.directories.push((path, known));
-            }
-        }
-        Some(())
-    }
 }
 
 fn id_of(content: &[u8]) -> ObjectId {
@@ -447,11 +425,12 @@ mod tests {
     }
 
     /// `files` after `before`, with their trees, all of which come into `contents`.
-    fn made(before: &Directories, files: &Files, contents: &mut Contents) -> (Delta, ObjectId) {
+    fn made(before: &Directories, files: &Files, contents: &mut Contents) -> (Delta, Trees) {
         let mut delta = delta(before, files);
-        let trees = build(&mut delta, before, [], &BTreeMap::new());
-        contents.extend(trees.new);
-        (delta, trees.root)
+        let trees = build(&mut delta, before, [], &BTreeMap::new(), Compare::Yes);
+        let new = trees.new.iter();
+        contents.extend(new.map(|(id, content)| (*id, content.clone())));
+        (delta, trees)
     }
 
     /// Every path of a tree with the id that it has there, read from the trees alone.
@@ -483,11 +462,10 @@ mod tests {
         ) {
             let mut contents = Contents::new();
             let mut before = Directories::new();
-            let (first, old_root) = made(&before, &old, &mut contents);
+            let (first, Trees { root: old_root, .. }) = made(&before, &old, &mut contents);
             first.apply(&mut before);
-            let (delta, new_root) = made(&before, &new, &mut contents);
-            let named = named_beyond(&delta, &before, &BTreeMap::new());
-            let Some(named) = named else {
+            let (_, Trees { root: new_root, beyond, .. }) = made(&before, &new, &mut contents);
+            let Some(named) = beyond else {
                 prop_assert!(old.is_empty() || new.is_empty(), "one of them has no tree");
                 return Ok(());
             };
@@ -506,8 +484,8 @@ mod tests {
         let (first, _) = made(&before, &files(1), &mut Contents::new());
         first.apply(&mut before);
         let named = |before: &Directories| {
-            let (delta, _) = made(before, &files(3), &mut Contents::new());
-            named_beyond(&delta, before, &BTreeMap::new())
+            let (_, trees) = made(before, &files(3), &mut Contents::new());
+            trees.beyond
         };
         assert_eq!(named(&before).unwrap().ids.len(), 2, "the file and `d`");
         for path in [RelPath::root(), RelPath::new("d").unwrap()] {

@@ -193,7 +193,7 @@ impl HashBackend {
             sink.publish()?;
             let manifest = || encoded.unwrap_or_else(|| listing.encode());
             let publish = || store.publish(&record, proof, manifest);
-            let (staged, published) = match is_large && closing.is_written_anew() {
+            let (staged, published) = match is_large && closing.is_changed() {
                 true => parallel::both(|| closing.stage(workspace), publish),
                 false => (None, publish()),
             };

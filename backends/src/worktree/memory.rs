@@ -400,21 +400,19 @@ impl Closing {
         self.is_changed
     }
 
-    /// Whether all of the cache has to be written, as there is no file of it that could be gone on with.
-    pub(crate) fn is_written_anew(&self) -> bool {
-        self.is_changed && !self.remembered.on_disk.has_file()
-    }
-
-    /// Writes the cache, without a name that anybody would read it by, if all of it has to be written.
+    /// Makes ready what [`Closing::keep`] writes, under no name that anybody would read it by.
     ///
     /// For a thread beside the one that makes durable what the cache vouches for.
     pub(crate) fn stage(&self, workspace: &LockedWorkspace) -> Option<Staged> {
         let path = workspace.store_path().join(self.file);
         let Remembered {
-            identity, cache, ..
+            identity,
+            cache,
+            on_disk,
+            ..
         } = &self.remembered;
-        match self.is_written_anew() {
-            true => stat_cache::stage(cache, &path, *identity),
+        match self.is_changed {
+            true => stat_cache::stage(cache, on_disk, &path, *identity),
             false => None,
         }
     }

@@ -63,11 +63,6 @@ impl OnDisk {
         }
     }
 
-    /// Whether there is a file that can be gone on with.
-    pub(crate) fn has_file(&self) -> bool {
-        self.file.is_some()
-    }
-
     /// Whether the file at `path` still is the one that this describes.
     pub(crate) fn is_current(&self, path: &Path) -> bool {
         let (Some(known), Ok(found)) = (self.file, std::fs::symlink_metadata(path)) else {
@@ -363,24 +358,44 @@ fn read(path: &Path, workspace: Identity) -> Option<(StatCache, OnDisk)> {
     Some((cache, on_disk))
 }
 
+/// What of a cache the disk lacks, encoded.
+#[derive(Debug)]
+#[must_use = "dropping it removes what it has on disk"]
+pub(crate) enum Staged {
+    /// A file with all of it, which has no name yet.
+    Whole(Whole),
+    /// A frame with what changed, in memory.
+    Frame(Vec<u8>),
+}
+
 /// A file with all of a cache, which has no name yet.
 #[derive(Debug)]
-#[must_use = "dropping it removes the file"]
-pub(crate) struct Staged {
+pub(crate) struct Whole {
     file: StagedFile,
     bytes: u64,
 }
 
-/// Writes all of `cache` beside `path`, so that [`save`] has nothing left to do but to name that file, if
-/// there is none that it can go on with.
+/// Does what [`save`] does, as far as that can be done before what the cache vouches for is durable.
 ///
 /// `None` if this fails: [`save`] does it then, and tells.
-pub(crate) fn stage(cache: &StatCache, path: &Path, workspace: Identity) -> Option<Staged> {
-    write_anew(cache, &Origin::of(workspace)?, path).ok()?
+pub(crate) fn stage(
+    cache: &StatCache,
+    on_disk: &OnDisk,
+    path: &Path,
+    workspace: Identity,
+) -> Option<Staged> {
+    let origin = Origin::of(workspace)?;
+    let frame = on_disk
+        .file
+        .and_then(|extent| frame_after(cache, &on_disk.changed, &origin, extent));
+    match frame {
+        Some(frame) => Some(Staged::Frame(frame)),
+        None => write_anew(cache, &origin, path).ok()?.map(Staged::Whole),
+    }
 }
 
-/// Writes what `cache` has and `on_disk` has not to the file at `path`, or all of it to a new one:
-/// `staged`, if that is there. Tells in `on_disk` what is on disk then.
+/// Writes what `cache` has and `on_disk` has not to the file at `path`, or all of it to a new one, which
+/// `staged` spares. Tells in `on_disk` what is on disk then.
 ///
 /// It is not synced: after a power cut the file is whole, old or useless, and a useless one is built
 /// anew.
@@ -395,30 +410,33 @@ pub(crate) fn save(
     let Some(origin) = Origin::of(workspace) else {
         return Ok(());
     };
-    let appended = match file {
-        Some(extent) => append(cache, &changed, &origin, path, extent)?,
-        None => None,
+    let (frame, whole) = match (staged, file) {
+        (Some(Staged::Whole(whole)), _) => (None, Some(whole)),
+        (Some(Staged::Frame(frame)), _) => (Some(frame), None),
+        (None, Some(extent)) => (frame_after(cache, &changed, &origin, extent), None),
+        (None, None) => (None, None),
     };
-    if appended.is_some() {
-        on_disk.file = appended;
-        return Ok(());
+    if let (Some(frame), Some(extent)) = (frame, file) {
+        on_disk.file = append(&frame, path, extent)?;
+        if on_disk.file.is_some() {
+            return Ok(());
+        }
     }
-    let staged = match staged {
-        Some(staged) => Some(staged),
+    let whole = match whole {
+        Some(whole) => Some(whole),
         None => write_anew(cache, &origin, path)?,
     };
-    on_disk.file = staged.map(|staged| staged.name(path)).transpose()?;
+    on_disk.file = whole.map(|whole| whole.name(path)).transpose()?;
     Ok(())
 }
 
-/// Adds a frame to the file; `None` if it is better written anew.
-fn append(
+/// What to add to a file that lacks what is `changed`; `None` if it is better written anew.
+fn frame_after(
     cache: &StatCache,
     changed: &BTreeSet<RelPath>,
     origin: &Origin,
-    path: &Path,
     extent: Extent,
-) -> Result<Option<Extent>, PathError> {
+) -> Option<Vec<u8>> {
     let (mut now, mut removed) = (Vec::new(), Vec::new());
     for path in changed {
         match cache.directories.get(path) {
@@ -427,15 +445,15 @@ fn append(
         }
     }
     if now.len() > cache.directories.len() / 2 {
-        return Ok(None);
+        return None;
     }
-    let Ok(frame) = encode(origin, cache, &now, &removed) else {
-        return Ok(None);
-    };
+    let frame = encode(origin, cache, &now, &removed).ok()?;
     let bytes = extent.bytes + frame.len() as u64;
-    if bytes > extent.base_bytes.saturating_mul(2) {
-        return Ok(None);
-    }
+    (bytes <= extent.base_bytes.saturating_mul(2)).then_some(frame)
+}
+
+/// Adds a frame to the file; `None` if it is not the one that it was.
+fn append(frame: &[u8], path: &Path, extent: Extent) -> Result<Option<Extent>, PathError> {
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let Ok(file) = rustix::fs::open(path, flags, Mode::empty()).map(File::from) else {
         return Ok(None);
@@ -445,17 +463,13 @@ fn append(
         return Ok(None);
     }
     faults::before()
-        .and_then(|()| file.write_all_at(&frame, extent.bytes))
+        .and_then(|()| file.write_all_at(frame, extent.bytes))
         .map_err(PathError::at("write", path))?;
     Ok(Some(Extent::of(&look_at()?, extent.base_bytes)))
 }
 
 /// Writes a new file; `None` if nobody would read one so long.
-fn write_anew(
-    cache: &StatCache,
-    origin: &Origin,
-    path: &Path,
-) -> Result<Option<Staged>, PathError> {
+fn write_anew(cache: &StatCache, origin: &Origin, path: &Path) -> Result<Option<Whole>, PathError> {
     // Some tens of megabytes, of which nobody else would know.
     durable::remove_staged_for(path)?;
     let file = durable::stage_for(path)?;
@@ -468,10 +482,10 @@ fn write_anew(
         file.write_at(&frame, bytes)?;
         bytes += frame.len() as u64;
     }
-    Ok(Some(Staged { file, bytes }))
+    Ok(Some(Whole { file, bytes }))
 }
 
-impl Staged {
+impl Whole {
     /// Gives it its name, in place of what had it.
     fn name(self, path: &Path) -> Result<Extent, PathError> {
         self.file.rename(path)?;
@@ -553,7 +567,7 @@ mod tests {
                     load(file, HERE).0.directories.get(path) != cache.directories.get(path)
                 }),
         );
-        let staged = (!on_disk.has_file()).then(|| stage(cache, file, HERE).unwrap());
+        let staged = Some(stage(cache, &on_disk, file, HERE).unwrap());
         save(cache, &mut on_disk, staged, file, HERE).unwrap();
         assert!(on_disk.is_current(file));
         on_disk
@@ -632,6 +646,30 @@ mod tests {
             decode_for(&bytes, &later).is_none(),
             "the clock may have gone backwards since"
         );
+    }
+
+    #[test]
+    fn what_is_made_ready_before_is_what_is_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut cache = cache();
+        let files = ["before", "at once"].map(|name| directory.path().join(name));
+        let mut on_disk = files.clone().map(|_| OnDisk::default());
+        for size in 10..13 {
+            for (file, on_disk) in files.iter().zip(&mut on_disk) {
+                let is_before = file.ends_with("before");
+                let staged = is_before.then(|| stage(&cache, on_disk, file, HERE).unwrap());
+                save(&cache, on_disk, staged, file, HERE).unwrap();
+                assert_eq!(load(file, HERE).0, cache);
+            }
+            let written = files.each_ref().map(|file| std::fs::read(file).unwrap());
+            assert!(written[0] == written[1], "{size}");
+            cache
+                .directories
+                .insert(path("a"), super::tests::directory(b"in a", size));
+            for on_disk in &mut on_disk {
+                on_disk.note_changed([path("a")]);
+            }
+        }
     }
 
     #[test]
