@@ -99,7 +99,8 @@ pub use coverage::{Coverage, Omission, OmissionReason};
 pub use diff::{ApproximatedFile, Approximation, Diff, DiffOptions, PatchText};
 
 pub use restore::{
-    ModeChange, PlanId, Removal, RestoreGoal, RestorePlan, SkipReason, Skipped, Write,
+    Conflict, ConflictRegion, ModeChange, PlanId, Removal, RestoreGoal, RestorePlan, SkipReason,
+    Skipped, Write,
 };
 
 pub use tree::{Change, ContentId, Entry, EntryKind};

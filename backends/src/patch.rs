@@ -22,6 +22,7 @@ mod literal;
 
 pub(crate) use comparison::{
     BINARY_PROBE_BYTES, Compared, Limits, LineCounts, MAX_COMPARED_BYTES, MAX_TEXT_BYTES, count,
+    is_binary,
 };
 use comparison::{Edit, Form, Pair, count_lines, lines};
 

@@ -15,6 +15,7 @@ use crate::snapshot::{Snapshot, SnapshotId};
 use crate::tree::Entry;
 
 mod goal;
+mod merge;
 #[cfg(test)]
 pub(crate) mod naive;
 mod plan;
@@ -23,7 +24,9 @@ mod restorable;
 
 pub(crate) use plan::{Node, View};
 pub(crate) use procedure::{check_place, plan_only, recover, restore};
-pub(crate) use restorable::{Captured, ContentError, Contents, Publish, Restorable, Side};
+pub(crate) use restorable::{
+    Captured, ContentError, Contents, Overlaid, Publish, Restorable, Side,
+};
 
 /// What a restore should make of the worktree.
 #[derive(Clone, Debug)]
@@ -110,8 +113,56 @@ pub struct RestorePlan {
     pub remove_directories: Vec<RelPath>,
     /// Entries and directories whose content is right and whose permission bits are not.
     pub modes: Vec<ModeChange>,
+    /// Of `writes`, files of lines that were edited after the operation that is taken back: they get what
+    /// the operation replaced, and keep the edits. Sorted.
+    #[serde(default)]
+    pub merged: Vec<RelPath>,
+    /// Of `skipped`, such files where the edits and what the operation changed meet, so that nobody can say
+    /// what is wanted. Sorted by path.
+    #[serde(default)]
+    pub conflicts: Vec<Conflict>,
     /// Paths that differ from the goal and are left as they are, sorted by path.
     pub skipped: Vec<Skipped>,
+}
+
+/// A file in which edits meet what an undo would take back. It is as it was, until somebody decides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conflict {
+    /// The file.
+    pub path: RelPath,
+    /// Where they meet, in the order of the file; at least one.
+    pub regions: Vec<ConflictRegion>,
+}
+
+/// Some lines of which three versions differ. Each has its newline; none at all are an empty text.
+///
+/// In JSON a text that is not UTF-8 is `{"base64": "…"}`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConflictRegion {
+    /// As they are.
+    #[serde(with = "text")]
+    pub current: Vec<u8>,
+    /// As the operation left them.
+    #[serde(with = "text")]
+    pub after: Vec<u8>,
+    /// As they were before the operation.
+    #[serde(with = "text")]
+    pub before: Vec<u8>,
+}
+
+/// Bytes that are text as a rule.
+mod text {
+    use serde::{Deserializer, Serializer};
+
+    use crate::path::{deserialize_lossless, serialize_lossless};
+
+    pub(super) fn serialize<S: Serializer>(text: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        serialize_lossless(text, to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        deserialize_lossless(from)
+    }
 }
 
 /// An entry to be made or replaced.
@@ -211,6 +262,8 @@ impl RestorePlan {
             make_directories: Vec::new(),
             remove_directories: Vec::new(),
             modes: Vec::new(),
+            merged: Vec::new(),
+            conflicts: Vec::new(),
             skipped: Vec::new(),
         }
     }
@@ -251,7 +304,7 @@ impl RestorePlan {
 /// plans can be written the same way.
 fn digest(plan: &RestorePlan) -> blake3::Hash {
     let mut encoder = Encoder(blake3::Hasher::new());
-    encoder.bytes(b"stillframe restore plan 1");
+    encoder.bytes(b"stillframe restore plan 2");
     encoder.bytes(plan.target.as_str().as_bytes());
     encoder.list(&plan.writes, |e, write| {
         e.path(&write.path);
@@ -273,6 +326,20 @@ fn digest(plan: &RestorePlan) -> blake3::Hash {
         e.path(&change.path);
         e.number(u64::from(change.from));
         e.number(u64::from(change.to));
+    });
+    encoder.list(&plan.merged, Encoder::path);
+    encoder.list(&plan.conflicts, |e, conflict| {
+        e.path(&conflict.path);
+        e.list(&conflict.regions, |e, region| {
+            let ConflictRegion {
+                current,
+                after,
+                before,
+            } = region;
+            e.bytes(current);
+            e.bytes(after);
+            e.bytes(before);
+        });
     });
     encoder.list(&plan.skipped, |e, skipped| {
         e.path(&skipped.path);

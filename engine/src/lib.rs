@@ -111,8 +111,8 @@ pub use id::{ArtifactId, EventId, InvalidId, RunId, SessionId};
 /// The synchronous part: what a custom backend implements, and the values it works with.
 pub use stillframe_backends as backends;
 pub use stillframe_backends::{
-    ApproximatedFile, Approximation, BackendKind, BorrowMode, Diff, DiffOptions, ErrorKind,
-    IgnoreOptions, Label, Omission, OmissionReason, PatchText, PlanId, Progress, RelPath,
-    RestorePlan, Search, Skipped, Snapshot, SnapshotId, SnapshotMetadata, Strategy, WalkReason,
-    Why,
+    ApproximatedFile, Approximation, BackendKind, BorrowMode, Conflict, ConflictRegion, Diff,
+    DiffOptions, ErrorKind, IgnoreOptions, Label, Omission, OmissionReason, PatchText, PlanId,
+    Progress, RelPath, RestorePlan, Search, Skipped, Snapshot, SnapshotId, SnapshotMetadata,
+    Strategy, WalkReason, Why,
 };

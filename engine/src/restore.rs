@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stillframe_backends::{
-    Backend, DiffOptions, Label, LockedWorkspace, Owner, PlanId, Recovery, RelPath,
+    Backend, Conflict, DiffOptions, Label, LockedWorkspace, Owner, PlanId, Recovery, RelPath,
     RestoreDurations, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, Skipped, Snapshot,
     SnapshotId, SnapshotOptions, Workspace,
 };
@@ -65,6 +65,12 @@ pub struct RestoreDocument {
 pub struct UndoOutcome {
     /// What was taken back.
     pub undone: Undone,
+    /// Of what was restored, files of lines that were edited since: they have what the operation replaced,
+    /// and the edits. Sorted.
+    pub merged: Vec<RelPath>,
+    /// Of what was left as it is, such files where the edits meet what the operation changed. Nobody but
+    /// their author can say what is wanted there. Sorted by path.
+    pub conflicts: Vec<Conflict>,
     /// What that did.
     #[serde(flatten)]
     pub restore: RestoreDocument,
@@ -416,6 +422,19 @@ pub(crate) fn restored_document(outcome: &RestoreOutcome) -> RestoreDocument {
             .as_ref()
             .map(|problem| Failure::new(problem.kind.as_str(), &problem.message)),
         durations: Some(outcome.durations),
+    }
+}
+
+/// The document of an undo that was done.
+pub(crate) fn undone_document(undone: Undone, outcome: RestoreOutcome) -> UndoOutcome {
+    let restore = restored_document(&outcome);
+    let mut merged = outcome.plan.merged;
+    merged.retain(|path| restore.restored.binary_search(path).is_ok());
+    UndoOutcome {
+        undone,
+        merged,
+        conflicts: outcome.plan.conflicts,
+        restore,
     }
 }
 

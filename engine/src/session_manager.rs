@@ -512,6 +512,8 @@ async fn undo(
         if is_rolled_back && backend.plan(locked, &goal, &options.guard)?.is_empty() {
             return Ok(UndoOutcome {
                 undone,
+                merged: Vec::new(),
+                conflicts: Vec::new(),
                 restore: restore::nothing_restored(),
             });
         }
@@ -523,10 +525,7 @@ async fn undo(
             repository: operation.repository,
         };
         let outcome = restore::restore(&parts, locked, &*backend, &goal, &options, &restoring)?;
-        Ok(UndoOutcome {
-            undone,
-            restore: restore::restored_document(&outcome),
-        })
+        Ok(restore::undone_document(undone, outcome))
     })
     .await
 }

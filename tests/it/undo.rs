@@ -96,6 +96,115 @@ fn a_full_restore_takes_a_later_edit_back_through_the_guard() {
     assert_eq!(ws.text("README"), "edited since\n");
 }
 
+/// Twenty lines, some of them others.
+fn lines(others: &[(usize, &str)]) -> String {
+    let line = |n| match others.iter().find(|(at, _)| *at == n) {
+        Some((_, other)) => format!("{other}\n"),
+        None => format!("line {n}\n"),
+    };
+    (1..=20).map(line).collect()
+}
+
+const STRATEGIES: [&[&str]; 2] = [
+    &["--strategy", "git"],
+    &["--strategy", "hash", "--retain-content"],
+];
+
+// A run in the middle is taken back line by line, and what came since stays
+#[test]
+fn an_edit_elsewhere_in_a_file_of_the_run_stays_in_it() {
+    for strategy in STRATEGIES {
+        let ws = TestWorkspace::repository();
+        ws.write("both", lines(&[]));
+        ws.write("tool", lines(&[]));
+        let script = "sed -i 's/^line 3$/three of the run/' both tool; chmod +x tool";
+        let run = ws.run(strategy, script).ok().json();
+        let edited = lines(&[(3, "three of the run"), (17, "mine")]);
+        ws.write("both", &edited);
+        ws.run(strategy, "sed -i 's/^line 9$/nine of another run/' tool")
+            .ok();
+        let before_undo = view::worktree(ws.root());
+
+        let outcome = ws.json(["undo", run["run_id"].as_str().unwrap()]);
+        assert_eq!(ws.text("both"), lines(&[(17, "mine")]), "{strategy:?}");
+        assert_eq!(ws.text("tool"), lines(&[(9, "nine of another run")]));
+        assert_eq!(ws.mode("tool") & 0o111, 0, "{strategy:?}");
+        assert_eq!(json::names(&outcome["merged"]), ["both", "tool"]);
+        assert_eq!(json::names(&outcome["restored"]), ["both", "tool"]);
+        assert_eq!(outcome["skipped"], serde_json::json!([]));
+        assert_eq!(outcome["conflicts"], serde_json::json!([]));
+
+        let after_undo = view::worktree(ws.root());
+        ws.undo();
+        view::same(&before_undo, &view::worktree(ws.root()), "redone");
+        ws.undo();
+        view::same(&after_undo, &view::worktree(ws.root()), "undone once more");
+    }
+}
+
+// Where edits meet the run's, the file is as it was, and the three versions are data
+#[test]
+fn an_edit_where_the_run_was_leaves_the_file_and_tells_all_versions() {
+    for strategy in STRATEGIES {
+        let ws = TestWorkspace::repository();
+        ws.write("f", lines(&[]));
+        let script = "sed -i 's/^line 3$/of the run/; s/^line 12$/of the run too/' f";
+        let run = ws.run(strategy, script).ok().json();
+        let edited = lines(&[(3, "<<<<<<< mine"), (12, "of the run too")]);
+        ws.write("f", &edited);
+        let times = view::times(ws.root());
+
+        let run_id = run["run_id"].as_str().unwrap();
+        let outcome = ws.json(["undo", run_id]);
+        assert_eq!(ws.text("f"), edited, "{strategy:?}");
+        assert_eq!(view::times(ws.root()), times, "nothing was touched");
+        assert_eq!(outcome["status"], "completed");
+        assert_eq!(json::names_in(&outcome["skipped"]), ["f"]);
+        assert_eq!(outcome["skipped"][0]["reason"], "edited_since");
+        let region = serde_json::json!({
+            "current": "<<<<<<< mine\n",
+            "after": "of the run\n",
+            "before": "line 3\n",
+        });
+        let conflicts = serde_json::json!([{"path": "f", "regions": [region]}]);
+        assert_eq!(outcome["conflicts"], conflicts, "{strategy:?}");
+        assert_eq!(outcome["merged"], serde_json::json!([]));
+
+        // Once it is resolved, the rest of the run is taken back.
+        ws.write(
+            "f",
+            lines(&[(3, "of the run"), (12, "of the run too"), (18, "mine")]),
+        );
+        let text = ws.call(["undo", run_id]).run().ok();
+        let text = String::from_utf8(text.stdout).unwrap();
+        assert!(
+            text.contains("merged   f (what was edited since stays in it)"),
+            "{text}"
+        );
+        assert_eq!(ws.text("f"), lines(&[(18, "mine")]));
+    }
+}
+
+#[test]
+fn what_is_no_text_or_too_long_is_kept_as_it_is() {
+    let ws = TestWorkspace::repository();
+    let long = |first: &str| format!("{first}\n{}", "x\n".repeat(3 << 20));
+    ws.write("binary", lines(&[(1, "\0")]));
+    ws.write("long", long("one"));
+    let run = ws
+        .run::<&str>([], "sed -i '1s/.*/run/' binary long")
+        .ok()
+        .json();
+    let binary = lines(&[(1, "run\0"), (20, "mine")]);
+    ws.write("binary", &binary);
+    ws.write("long", long("run") + "mine\n");
+    let outcome = ws.json(["undo", run["run_id"].as_str().unwrap()]);
+    assert_eq!(json::names_in(&outcome["skipped"]), ["binary", "long"]);
+    assert_eq!(outcome["conflicts"], serde_json::json!([]));
+    assert_eq!(ws.text("binary"), binary);
+    assert_eq!(ws.text("long"), long("run") + "mine\n");
+}
+
 #[test]
 fn a_file_of_the_run_that_was_edited_since_is_kept() {
     let ws = TestWorkspace::repository();

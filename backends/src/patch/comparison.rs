@@ -407,7 +407,8 @@ pub(super) fn count_with_xdiff(old: &[u8], new: &[u8]) -> Option<LineCounts> {
     })
 }
 
-fn is_binary(bytes: &[u8]) -> bool {
+/// Whether git takes this for something else than text, or it is too long to be compared by lines.
+pub(crate) fn is_binary(bytes: &[u8]) -> bool {
     bytes.len() > MAX_TEXT_BYTES || bytes[..bytes.len().min(BINARY_PROBE_BYTES)].contains(&0)
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::merge::{self, Merges};
 use super::plan::{self, Node, Operation, PlanError, Question, View};
 use super::{Captured, Restorable, RestoreGoal, RestorePlan, Side, SkipReason, Skipped};
 use crate::backend::{RestoreError, SnapshotError, StoreError};
@@ -10,7 +11,7 @@ use crate::error::{PathError, printable};
 use crate::path::RelPath;
 use crate::record::Record;
 use crate::snapshot::{Snapshot, SnapshotId};
-use crate::tree::{Change, Modes};
+use crate::tree::{Change, ContentId, Modes};
 use crate::workspace::Workspace;
 use crate::worktree::remembered::{Made, Remembered, Spared};
 use crate::worktree::root::Root;
@@ -146,15 +147,19 @@ impl Goal {
         self.paths.is_empty() || self.paths.iter().any(|p| path.starts_with(p))
     }
 
+    /// Says what a restore does where things are as `now` saw them.
     pub(super) fn plan<B: Restorable>(
         &self,
         backend: &B,
         workspace: &Workspace,
         now: &B::Capture,
-    ) -> Result<RestorePlan, Unplanned> {
+    ) -> Result<Planned, Unplanned> {
         let current = now.record();
         if self.is_undo_of_nothing {
-            return Ok(RestorePlan::nothing(&self.record.snapshot.id));
+            return Ok(Planned {
+                plan: RestorePlan::nothing(&self.record.snapshot.id),
+                made: BTreeMap::new(),
+            });
         }
         let changes = changes_on_disk(backend, workspace, Side::Now(now), &self.record)?;
         let operation = match &self.after {
@@ -181,7 +186,20 @@ impl Goal {
                 Remembered::of(workspace.store_path()).spared(workspace, &self.record.snapshot)?
             }
         };
-        plan::plan(&Question {
+        let merges = match &self.after {
+            None => Merges::default(),
+            Some(after) => {
+                let candidates = merge::candidates(&merge::Versions {
+                    current: view,
+                    after: View::of(after),
+                    before: View::of(&self.record),
+                    changes: &changes,
+                    operation: &operation,
+                });
+                merge::merge_all(backend, workspace, candidates)?
+            }
+        };
+        let plan = plan::plan(&Question {
             target: &self.record.snapshot.id,
             current: view,
             goal: View::of(&self.record),
@@ -195,9 +213,12 @@ impl Goal {
             undo: self.after.as_ref().map(|after| Operation {
                 after: View::of(after),
                 changes: &operation,
+                merges: &merges.by_path,
             }),
         })
-        .map_err(Unplanned::Impossible)
+        .map_err(Unplanned::Impossible)?;
+        let made = merges.made;
+        Ok(Planned { plan, made })
     }
 
     /// What both sides hold alike, and may have with other permission bits.
@@ -336,6 +357,14 @@ impl Goal {
         }
         leftover.into_iter().collect()
     }
+}
+
+/// A plan, with what it needs that no snapshot has.
+#[derive(Debug)]
+pub(super) struct Planned {
+    pub(super) plan: RestorePlan,
+    /// The content of merged files.
+    pub(super) made: BTreeMap<ContentId, Vec<u8>>,
 }
 
 /// Why there is no plan.

@@ -9,6 +9,7 @@ use crate::git::tree_object;
 use crate::path::RelPath;
 use crate::record::Record;
 use crate::restore::RestorePlan;
+use crate::restore::merge::Merge;
 use crate::snapshot::SnapshotId;
 use crate::tree::{Change, Entry, Modes};
 
@@ -41,7 +42,7 @@ impl<'a> View<'a> {
         }
     }
 
-    fn is_sparse(&self, path: &RelPath) -> bool {
+    pub(super) fn is_sparse(&self, path: &RelPath) -> bool {
         self.coverage
             .at(path)
             .is_some_and(|o| o.reason == OmissionReason::Sparse)
@@ -143,6 +144,9 @@ pub(crate) struct Operation<'a> {
     pub(crate) after: View<'a>,
     /// From `after` to the goal: all differences on disk ([`as_on_disk`]), sorted by path.
     pub(crate) changes: &'a [Change],
+    /// What comes of files that the operation changed and that were edited since, as far as they can be
+    /// merged.
+    pub(crate) merges: &'a BTreeMap<RelPath, Merge>,
 }
 
 /// Why a snapshot must not be put back. Nothing was planned.
@@ -282,7 +286,7 @@ fn insert_ancestors(into: &mut BTreeSet<RelPath>, path: &RelPath) {
     }
 }
 
-fn change_at<'c>(changes: &'c [Change], path: &RelPath) -> Option<&'c Change> {
+pub(super) fn change_at<'c>(changes: &'c [Change], path: &RelPath) -> Option<&'c Change> {
     let at = changes.binary_search_by(|c| c.path.cmp(path)).ok()?;
     Some(&changes[at])
 }

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::goal::Goal;
+use super::goal::{Goal, Planned};
 use super::plan;
 use super::{
-    Captured as _, PlanId, Publish, Restorable, RestoreGoal, RestorePlan, SkipReason, Skipped,
+    Captured as _, Overlaid, PlanId, Publish, Restorable, RestoreGoal, RestorePlan, SkipReason,
+    Skipped,
 };
 use crate::backend::{
     Recovery, RepositoryRestore, RestoreDurations, RestoreError, RestoreOptions, RestoreOutcome,
@@ -43,6 +44,7 @@ pub(crate) fn plan_only<B: Restorable>(
         .capture(workspace, &options, &goal.keep(), Publish::No)
         .map_err(RestoreError::Guard)?;
     goal.plan(backend, workspace, &now)
+        .map(|planned| planned.plan)
         .map_err(|error| error.before_anything(&goal.record.snapshot.id))
 }
 
@@ -87,11 +89,11 @@ fn restore_in_place<B: Restorable>(
         guard: stopwatch.lap(),
         ..RestoreDurations::default()
     };
-    let plan = goal
+    let Planned { plan, made } = goal
         .plan(backend, workspace, &guard)
         .map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
     refuse_another_plan(&plan, options.expected_plan.as_ref())?;
-    check_content(backend, workspace, &plan, goal)?;
+    check_content(backend, workspace, &plan, &made, goal)?;
     durations.plan = stopwatch.lap();
 
     let has_repository_work = repository.as_ref().is_some_and(|r| !r.plan.is_empty());
@@ -109,7 +111,14 @@ fn restore_in_place<B: Restorable>(
             durations,
         });
     }
-    let carried = carry_out(backend, workspace, &plan, goal, &guard, options, repository)?;
+    let todo = Todo {
+        plan: &plan,
+        made: &made,
+        goal,
+        guard: &guard,
+        repository,
+    };
+    let carried = carry_out(backend, workspace, todo, options)?;
     durations.apply = stopwatch.lap();
     let closing = closing_options(options, stopwatch.started);
     let result = backend
@@ -117,7 +126,8 @@ fn restore_in_place<B: Restorable>(
         .map_err(RestoreError::Closing)?;
     let left = goal
         .plan(backend, workspace, &result)
-        .map_err(|error| error.after_the_fact(&goal.record.snapshot.id))?;
+        .map_err(|error| error.after_the_fact(&goal.record.snapshot.id))?
+        .plan;
     let skipped = all_skipped(&plan, &carried.skipped, &left, guard.record());
     durations.verify = stopwatch.lap();
     Ok(RestoreOutcome {
@@ -292,13 +302,14 @@ fn check_content<B: Restorable>(
     backend: &B,
     workspace: &Workspace,
     plan: &RestorePlan,
+    made: &BTreeMap<ContentId, Vec<u8>>,
     goal: &Goal,
 ) -> Result<(), RestoreError> {
     let missing = |ids: BTreeSet<ContentId>| {
         let ids: Vec<ContentId> = ids.into_iter().collect();
         backend.missing(workspace, &ids)
     };
-    let wanted = missing(plan.writes.iter().map(|w| w.entry.id).collect())?;
+    let wanted = missing(wanted(plan, made).collect())?;
     if let Some(first) = wanted.first() {
         return Err(RestoreError::TargetCorrupt {
             snapshot: goal.record.snapshot.id.clone(),
@@ -316,6 +327,25 @@ fn check_content<B: Restorable>(
     }
 }
 
+/// The ids of the content that the store has to have for `plan`: all but what was `made`.
+fn wanted(
+    plan: &RestorePlan,
+    made: &BTreeMap<ContentId, Vec<u8>>,
+) -> impl Iterator<Item = ContentId> {
+    let ids = plan.writes.iter().map(|write| write.entry.id);
+    ids.filter(|id| !made.contains_key(id))
+}
+
+/// What a restore has to do once all is known.
+struct Todo<'a, C> {
+    plan: &'a RestorePlan,
+    /// The content of merged files, which no snapshot has.
+    made: &'a BTreeMap<ContentId, Vec<u8>>,
+    goal: &'a Goal,
+    guard: &'a C,
+    repository: Option<rollback::Prepared>,
+}
+
 /// What came of the part of a restore that changes something.
 struct Carried {
     skipped: Vec<Skipped>,
@@ -326,19 +356,27 @@ struct Carried {
 fn carry_out<B: Restorable>(
     backend: &B,
     workspace: &LockedWorkspace,
-    plan: &RestorePlan,
-    goal: &Goal,
-    guard: &B::Capture,
+    todo: Todo<'_, B::Capture>,
     options: &RestoreOptions,
-    repository: Option<rollback::Prepared>,
 ) -> Result<Carried, RestoreError> {
+    let Todo {
+        plan,
+        made,
+        goal,
+        guard,
+        repository,
+    } = todo;
     let store = workspace.store_path();
     let root = Root::open(workspace).map_err(RestoreError::Prepare)?;
     let coverage = &guard.record().snapshot.omissions;
-    let wanted: Vec<ContentId> = plan.writes.iter().map(|write| write.entry.id).collect();
-    let contents = backend
+    let wanted: Vec<ContentId> = wanted(plan, made).collect();
+    let stored = backend
         .contents(workspace, &wanted)
         .map_err(|error| stage_error(StageError::Store(error), &goal.record.snapshot.id))?;
+    let contents = Overlaid {
+        held: made,
+        stored: &*stored,
+    };
     let staged = staging::stage(&staging::Request {
         root: &root,
         store,
@@ -352,7 +390,7 @@ fn carry_out<B: Restorable>(
             }
             _ => SkipReason::ChangedMeanwhile,
         },
-        contents: &*contents,
+        contents: &contents,
         index: repository.as_ref().and_then(|r| r.index.as_deref()),
         interrupt: &options.guard.interrupt,
     })

@@ -125,6 +125,29 @@ pub(crate) trait Contents: Sync {
     fn write(&self, id: &ContentId, sink: &mut dyn Write) -> Result<(), ContentError>;
 }
 
+/// Content of which some is held in memory.
+pub(crate) struct Overlaid<'a> {
+    /// By id; it is right.
+    pub(crate) held: &'a BTreeMap<ContentId, Vec<u8>>,
+    pub(crate) stored: &'a dyn Contents,
+}
+
+impl Contents for Overlaid<'_> {
+    fn place(&self, id: &ContentId) -> u64 {
+        match self.held.contains_key(id) {
+            true => 0,
+            false => self.stored.place(id),
+        }
+    }
+
+    fn write(&self, id: &ContentId, sink: &mut dyn Write) -> Result<(), ContentError> {
+        match self.held.get(id) {
+            Some(content) => sink.write_all(content).map_err(ContentError::Sink),
+            None => self.stored.write(id, sink),
+        }
+    }
+}
+
 /// Whether a capture becomes a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Publish {

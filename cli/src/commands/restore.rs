@@ -1,7 +1,7 @@
 //! `restore`, and what is said about a restore, a rollback or an undo.
 
 use serde::Serialize;
-use stillframe::backends::{EntryKind, ModeChange, OmissionReason, SkipReason};
+use stillframe::backends::{Conflict, EntryKind, ModeChange, OmissionReason, SkipReason};
 use stillframe::{
     PlanId, RelPath, RestoreDocument, RestorePlan, RestoreRequest, RestoreStatus, Skipped,
     SnapshotId, WorkspaceOptions,
@@ -41,7 +41,7 @@ pub(super) async fn restore(
 ) -> Result<Reply, Failure> {
     let session = tools.engine.workspace_session(&workspace.path).await?;
     let document = session.restore(&workspace, request).await?;
-    let reply = Reply::new(tools.json, &document, || report(&document));
+    let reply = Reply::new(tools.json, &document, || report(&document, &[], &[]));
     Ok(reply.exit_code(exit_code(&document)))
 }
 
@@ -169,14 +169,24 @@ fn preview(plan: &RestorePlan) -> String {
     lines.join("\n") + "\n"
 }
 
-/// What a restore or an undo did, for people.
-pub(super) fn report(document: &RestoreDocument) -> String {
+/// What a restore or an undo did, for people. Of an undo, with the files in which it met edits.
+pub(super) fn report(
+    document: &RestoreDocument,
+    merged: &[RelPath],
+    conflicts: &[Conflict],
+) -> String {
     let mut lines: Vec<String> = document
         .restored
         .iter()
-        .map(|path| format!("restored {path}"))
+        .map(|path| match merged.binary_search(path).is_ok() {
+            true => format!("merged   {path} (what was edited since stays in it)"),
+            false => format!("restored {path}"),
+        })
         .collect();
-    lines.extend(document.skipped.iter().map(kept));
+    lines.extend(document.skipped.iter().map(|skipped| {
+        let conflict = conflicts.binary_search_by(|conflict| conflict.path.cmp(&skipped.path));
+        conflict.map_or_else(|_| kept(skipped), |at| in_conflict(&conflicts[at]))
+    }));
     lines.extend(
         document
             .leftover_ignored
@@ -261,6 +271,12 @@ fn upshot(document: &RestoreDocument) -> String {
     }
 }
 
+fn in_conflict(conflict: &Conflict) -> String {
+    let places = output::count(conflict.regions.len() as u64, "place");
+    let path = &conflict.path;
+    format!("kept     {path} (edited since where it would change, in {places})")
+}
+
 fn kept(skipped: &Skipped) -> String {
     let why = match skipped.reason {
         SkipReason::EditedSince => "edited since",
@@ -311,6 +327,32 @@ mod tests {
     }
 
     #[test]
+    fn an_undo_names_what_it_merged_and_in_how_many_places_it_met_edits() {
+        let skipped = json!([
+            {"path": "b", "reason": "edited_since"}, {"path": "c", "reason": "edited_since"},
+        ]);
+        let document = document(json!({"restored": ["a", "d"], "skipped": skipped}));
+        let conflict = json!({"path": "c", "regions": [
+            {"current": "1", "after": "2", "before": "3"},
+            {"current": "", "after": "2", "before": {"base64": "/w=="}},
+        ]});
+        let conflict: Conflict = serde_json::from_value(conflict).unwrap();
+        assert_eq!(conflict.regions[1].before, b"\xff");
+        let merged = [RelPath::new("d").unwrap()];
+        let report = report(&document, &merged, &[conflict]);
+        let lines: Vec<&str> = report.lines().take(4).collect();
+        assert_eq!(
+            lines,
+            [
+                "restored a",
+                "merged   d (what was edited since stays in it)",
+                "kept     b (edited since)",
+                "kept     c (edited since where it would change, in 2 places)",
+            ]
+        );
+    }
+
+    #[test]
     fn what_was_kept_is_named_with_its_reason_and_is_no_failure() {
         let document = document(json!({
             "restored": ["a"],
@@ -318,7 +360,7 @@ mod tests {
             "leftover_ignored": ["out"],
         }));
         assert_eq!(
-            report(&document),
+            report(&document, &[], &[]),
             format!(
                 "restored a\n\
                  kept     b (edited since)\n\
@@ -347,7 +389,7 @@ mod tests {
             let document = document(json!({
                 "status": status, "error": error, "restored": [], "guard_snapshot": null,
             }));
-            assert_eq!(report(&document), format!("{expected}\n"));
+            assert_eq!(report(&document, &[], &[]), format!("{expected}\n"));
             assert_eq!(rollback_story(&document), [expected]);
             assert_eq!(exit_code(&document), 1);
         }
@@ -359,7 +401,7 @@ mod tests {
             "error": {"kind": "NotFound", "message": ".git is gone"}, "guard_snapshot": null,
         }));
         let line = "2 paths restored, but not everything of the repository: .git is gone";
-        assert_eq!(report(&document).lines().last(), Some(line));
+        assert_eq!(report(&document, &[], &[]).lines().last(), Some(line));
         assert_eq!(exit_code(&document), 0);
     }
 
@@ -452,7 +494,11 @@ mod tests {
             format!("{kept}nothing else differs from {}\n", guard())
         );
         assert_eq!(
-            report(&document(json!({"restored": [], "skipped": skipped}))),
+            report(
+                &document(json!({"restored": [], "skipped": skipped})),
+                &[],
+                &[]
+            ),
             format!(
                 "{kept}nothing was restored, 1 path kept as is; what was there is kept as {}\n",
                 guard()

@@ -74,9 +74,17 @@ fn told(json: bool, outcome: &UndoOutcome) -> Reply {
         Some(run_id) => format!("took back run {run_id}"),
         None => format!("took back the last {}", outcome.undone.operation.as_str()),
     };
-    Reply::new(json, outcome, || restore::report(&outcome.restore))
-        .note(what)
-        .exit_code(restore::exit_code(&outcome.restore))
+    let UndoOutcome {
+        restore: document,
+        merged,
+        conflicts,
+        ..
+    } = outcome;
+    Reply::new(json, outcome, || {
+        restore::report(document, merged, conflicts)
+    })
+    .note(what)
+    .exit_code(restore::exit_code(document))
 }
 
 #[cfg(test)]

@@ -8,8 +8,9 @@ use super::{
 };
 use crate::coverage::{Omission, OmissionReason};
 use crate::path::RelPath;
+use crate::restore::merge::Merge;
 use crate::restore::{
-    ModeChange, PlanId, Removal, RestorePlan, SkipReason, Skipped, Write, digest,
+    Conflict, ModeChange, PlanId, Removal, RestorePlan, SkipReason, Skipped, Write, digest,
 };
 use crate::tree::{Change, Entry};
 
@@ -26,6 +27,8 @@ pub(super) struct Planner<'a, 'q> {
     writes: Vec<Write>,
     displaced: BTreeSet<RelPath>,
     modes: Vec<ModeChange>,
+    merged: Vec<RelPath>,
+    conflicts: Vec<Conflict>,
     skipped: BTreeMap<RelPath, SkipReason>,
 }
 
@@ -44,6 +47,8 @@ impl<'a, 'q> Planner<'a, 'q> {
             writes: Vec::new(),
             displaced: BTreeSet::new(),
             modes: Vec::new(),
+            merged: Vec::new(),
+            conflicts: Vec::new(),
             skipped: BTreeMap::new(),
         }
     }
@@ -146,7 +151,9 @@ impl<'a, 'q> Planner<'a, 'q> {
                         continue;
                     }
                     Judgement::Edited(reason) => {
-                        self.skip(&change.path, reason);
+                        if !self.merge(change, undo) {
+                            self.skip(&change.path, reason);
+                        }
                         self.keep(change, reason);
                         continue;
                     }
@@ -155,6 +162,33 @@ impl<'a, 'q> Planner<'a, 'q> {
             wanted.push(change);
         }
         wanted
+    }
+
+    /// Takes the operation back in a file that was edited since, and keeps the edits, if both are possible.
+    fn merge(&mut self, change: &Change, undo: Operation<'_>) -> bool {
+        match undo.merges.get(&change.path) {
+            None => false,
+            Some(Merge::Conflict(conflict)) => {
+                self.conflicts.push(conflict.clone());
+                false
+            }
+            Some(Merge::Clean { entry, mode }) => {
+                let path = &change.path;
+                let bits = change
+                    .old
+                    .and_then(|old| self.question.current.modes.of(path, old.kind));
+                if change.old != Some(*entry) || bits != Some(*mode) {
+                    self.writes.push(Write {
+                        path: path.clone(),
+                        current: change.old,
+                        entry: *entry,
+                        mode: Some(*mode),
+                    });
+                    self.merged.push(path.clone());
+                }
+                true
+            }
+        }
     }
 
     /// Whether the caller named the path, a directory above it, or something below it that needs a
@@ -589,6 +623,7 @@ impl<'a, 'q> Planner<'a, 'q> {
         make_directories: Vec<(RelPath, u32)>,
         remove_directories: Vec<RelPath>,
     ) -> RestorePlan {
+        self.writes.sort_by(|a, b| a.path.cmp(&b.path));
         self.modes.sort_by(|a, b| a.path.cmp(&b.path));
         let mut plan = RestorePlan {
             id: PlanId(String::new()),
@@ -603,6 +638,8 @@ impl<'a, 'q> Planner<'a, 'q> {
             make_directories,
             remove_directories,
             modes: self.modes,
+            merged: self.merged,
+            conflicts: self.conflicts,
             skipped: self
                 .skipped
                 .into_iter()

@@ -6,6 +6,9 @@ use super::*;
 use crate::restore::{PlanId, SkipReason, Skipped, Write};
 use crate::tree::{ContentId, EntryKind};
 
+/// Nothing was merged.
+static MERGES: BTreeMap<RelPath, Merge> = BTreeMap::new();
+
 fn rel(path: &str) -> RelPath {
     RelPath::new(path.as_bytes()).unwrap()
 }
@@ -223,6 +226,7 @@ fn plan_between(current: &World, goal: &World, after: Option<&World>) -> Restore
         undo: after
             .zip(operation.as_ref())
             .map(|(after, changes)| Operation {
+                merges: &MERGES,
                 after: after.view(),
                 changes,
             }),
