@@ -10,9 +10,15 @@ use crate::worktree::faults::Seam;
 
 /// How many threads can run at once, as it was when this was first asked. The answer may take several
 /// files to be read, which is more than the work that it is for.
+///
+/// In unit tests there are five at least, so that what is shared out has a middle, on any machine.
 pub(crate) fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
-    *CORES.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
+    let at_least = if cfg!(test) { 5 } else { 1 };
+    *CORES.get_or_init(|| {
+        let found = thread::available_parallelism().map_or(1, NonZero::get);
+        found.max(at_least)
+    })
 }
 
 /// How many results may wait for their turn, and what they may hold in all.
