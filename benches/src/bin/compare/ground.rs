@@ -100,7 +100,7 @@ impl<'o> Ground<'o> {
             ..TreeOptions::new(files)
         };
         let tree = standing(&options.trees, tree).expect("the repository can be made");
-        let scratch = tempfile::tempdir_in(&options.trees).expect("a directory");
+        let scratch = options.scratch();
         let site = Site {
             git: GitPeer::new(&tree.path, scratch.path()),
             living: Stillframe::open(&tree.path, &scratch.path().join("living")),

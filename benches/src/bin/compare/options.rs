@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use rustix::fs::{FlockOperation, flock};
 
+/// How the names of directories begin that are for one comparison alone.
+const SCRATCH_PREFIX: &str = "scratch-";
+
 pub(crate) const USAGE: &str = "\
 usage: compare [--files N[,N...]] [--rounds N] [--only TEXT[,TEXT...]] [--quick] [--cold] [--no-usage]
                [--large MIB] [--trees DIR] [--write DIR]
@@ -75,12 +78,28 @@ impl Options {
         self.only.is_empty() || self.only.iter().any(|only| group.contains(only.as_str()))
     }
 
-    /// Keeps others from changing the same trees while the answer lives.
+    /// Keeps others from changing the same trees while the answer lives. What a comparison that was killed
+    /// left beside them goes: it is as large as they are.
     pub(crate) fn lock_trees(&self) -> File {
         std::fs::create_dir_all(&self.trees).expect("the directory of trees can be made");
         let lock = File::create(self.trees.join("lock")).expect("it can be written to");
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .expect("nobody else measures on these trees; --trees names others");
+        let found = std::fs::read_dir(&self.trees).expect("it was just made");
+        for entry in found.flatten() {
+            let name = entry.file_name();
+            if name.to_string_lossy().starts_with(SCRATCH_PREFIX) {
+                std::fs::remove_dir_all(entry.path()).expect("what was left can be removed");
+            }
+        }
         lock
+    }
+
+    /// A directory beside the trees, for as long as the answer lives.
+    pub(crate) fn scratch(&self) -> tempfile::TempDir {
+        let made = tempfile::Builder::new()
+            .prefix(SCRATCH_PREFIX)
+            .tempdir_in(&self.trees);
+        made.expect("a directory")
     }
 }
