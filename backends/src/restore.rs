@@ -134,7 +134,8 @@ pub struct Conflict {
     pub regions: Vec<ConflictRegion>,
 }
 
-/// Some lines of which three versions differ. Each has its newline; none at all are an empty text.
+/// Some lines of which three versions differ. Each has a newline, also the last one of a file that has none
+/// there; no lines are an empty text.
 ///
 /// In JSON a text that is not UTF-8 is `{"base64": "…"}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,6 +163,13 @@ mod text {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
         deserialize_lossless(from)
+    }
+}
+
+impl ConflictRegion {
+    /// What it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        self.current.len() + self.after.len() + self.before.len()
     }
 }
 

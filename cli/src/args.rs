@@ -100,8 +100,8 @@ Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
 
     /// Take back what the last run or restore changed.
     ///
-    /// Only what that operation changed goes back, and only where nobody changed it since: later
-    /// edits are kept and named. An undo can be undone, so a second one is a redo. Works from any
+    /// Only what that operation changed goes back. Later edits are kept: in files of lines beside what goes
+    /// back, as git merges, and elsewhere the file stays as it is, and is named. An undo can be undone, so a second one is a redo. Works from any
     /// directory below the workspace.
     #[command(after_help = "\
 Examples:

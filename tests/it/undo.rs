@@ -1,5 +1,7 @@
 //! Taking back what a run or a restore did, and keeping what others did since.
 
+use std::os::unix::fs::MetadataExt as _;
+
 use stillframe_tests::{TestWorkspace, json, view};
 
 const NOTHING: [&str; 0] = [];
@@ -183,6 +185,72 @@ fn an_edit_where_the_run_was_leaves_the_file_and_tells_all_versions() {
         );
         assert_eq!(ws.text("f"), lines(&[(18, "mine")]));
     }
+}
+
+// Where lines repeat, a merge that is asked for again takes the same thing back again
+#[test]
+fn where_nobody_can_say_what_was_taken_back_already_nothing_is() {
+    let ws = TestWorkspace::repository();
+    let rules = |first: &str, count| format!("{first}\n{}", "[rule]\nallow\n\n".repeat(count));
+    ws.write("rules", rules("top", 3));
+    ws.write("other", "one\n");
+    let script = "printf '[rule]\nallow\n\n' >> rules; echo two > other";
+    let run = ws.run::<&str>([], script).ok().json();
+    ws.write("rules", rules("mine", 4));
+    ws.write("other", "three\n");
+    let undo = || ws.json(["undo", run["run_id"].as_str().unwrap()]);
+    for _ in 0..3 {
+        let outcome = undo();
+        assert_eq!(json::names_in(&outcome["skipped"]), ["other", "rules"]);
+        assert_eq!(ws.text("rules"), rules("mine", 4));
+    }
+}
+
+#[test]
+fn the_undo_of_a_run_can_be_asked_for_again() {
+    let ws = TestWorkspace::repository();
+    ws.write("f", lines(&[]));
+    ws.write("other", "one\n");
+    let script = "sed -i '3s/.*/of the run/' f; echo two > other";
+    let run = ws.run::<&str>([], script).ok().json();
+    ws.write("f", lines(&[(3, "of the run"), (17, "mine")]));
+    ws.write("other", "three\n");
+    for merged in [vec!["f"], vec![], vec![]] {
+        let outcome = ws.json(["undo", run["run_id"].as_str().unwrap()]);
+        assert_eq!(json::names(&outcome["merged"]), merged);
+        assert_eq!(json::names_in(&outcome["skipped"]), ["other"]);
+        assert_eq!(ws.text("f"), lines(&[(17, "mine")]));
+    }
+}
+
+#[test]
+fn a_run_that_was_rolled_back_is_in_no_file_any_more() {
+    let ws = TestWorkspace::repository();
+    ws.write("lines", "b\na\na\n");
+    ws.run(["--rollback-on-failure"], "echo a >> lines; exit 3")
+        .exits(3);
+    ws.write("lines", "x\na\na\n");
+    let outcome = ws.undo();
+    assert_eq!(ws.text("lines"), "x\na\na\n");
+    assert_eq!(outcome["restored"], serde_json::json!([]));
+}
+
+#[test]
+fn permission_bits_alone_are_taken_back_in_place() {
+    let ws = TestWorkspace::repository();
+    ws.write("binary", "\0 one\n");
+    ws.run::<&str>([], "chmod +x binary").ok();
+    ws.write("binary", "\0 two\n");
+    let before = ws.stat("binary");
+    let outcome = ws.undo();
+    let now = ws.stat("binary");
+    assert_eq!(
+        (now.ino(), now.mtime_nsec()),
+        (before.ino(), before.mtime_nsec())
+    );
+    assert_eq!(ws.mode("binary") & 0o111, 0);
+    assert_eq!(outcome["merged"], serde_json::json!([]));
+    assert_eq!(json::names(&outcome["restored"]), ["binary"]);
 }
 
 #[test]

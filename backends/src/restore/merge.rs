@@ -19,8 +19,8 @@ use crate::worktree::root::{self, Root};
 /// Longer files are not merged: three versions of one, and the result, are in memory together.
 const MAX_FILE_BYTES: usize = 4 << 20;
 
-/// All merged files of an undo together have at most this many bytes, as they are held until they are
-/// staged. What is over is not merged.
+/// All merged files of an undo together, and all lines in conflict, have at most this many bytes, as they
+/// are held until the files are staged. A file that is over is not merged.
 const MAX_MERGED_BYTES: usize = 64 << 20;
 
 /// The length of git's own conflict markers.
@@ -66,6 +66,17 @@ pub(crate) enum Merge {
 struct Merged {
     merge: Merge,
     made: Option<Vec<u8>>,
+}
+
+impl Merged {
+    /// What it holds.
+    fn bytes(&self) -> usize {
+        let in_conflict = match &self.merge {
+            Merge::Clean { .. } => 0,
+            Merge::Conflict(conflict) => conflict.regions.iter().map(ConflictRegion::bytes).sum(),
+        };
+        in_conflict + self.made.as_ref().map_or(0, Vec::len)
+    }
 }
 
 /// What came of all candidates.
@@ -144,15 +155,19 @@ pub(super) fn merge_all<B: Restorable>(
     };
     let mut room = MAX_MERGED_BYTES;
     for candidate in candidates {
-        if let Some(mode) = merged_mode(&candidate)
-            && let Some(Merged { merge, made }) = merge_one(&candidate, mode, &contents, room)?
-        {
-            if let (Merge::Clean { entry, .. }, Some(made)) = (&merge, made) {
-                room -= made.len();
-                merges.made.insert(entry.id, made);
-            }
-            merges.by_path.insert(candidate.path, merge);
+        let Some(mode) = merged_mode(&candidate) else {
+            continue;
+        };
+        let merged = merge_one(&candidate, mode, &contents)?;
+        let Some(merged) = merged.filter(|merged| merged.bytes() <= room) else {
+            continue;
+        };
+        room -= merged.bytes();
+        let Merged { merge, made } = merged;
+        if let (Merge::Clean { entry, .. }, Some(made)) = (&merge, made) {
+            merges.made.insert(entry.id, made);
         }
+        merges.by_path.insert(candidate.path, merge);
     }
     Ok(merges)
 }
@@ -221,12 +236,11 @@ fn merged_mode(candidate: &Candidate) -> Option<u32> {
     }
 }
 
-/// Merges one. `None`: it cannot be merged by lines, or the result has more than `room` bytes.
+/// Merges one. `None`: it cannot be merged by lines.
 fn merge_one(
     candidate: &Candidate,
     mode: u32,
     contents: &dyn Contents,
-    room: usize,
 ) -> Result<Option<Merged>, StoreError> {
     let Candidate {
         current,
@@ -260,8 +274,8 @@ fn merge_one(
     let [current_text, after_text, before_text] = &texts[..] else {
         return Ok(None);
     };
-    Ok(match merge_lines(current_text, after_text, before_text) {
-        Lines::Merged(merged) if merged.len() > room => None,
+    Ok(match take_back(current_text, after_text, before_text) {
+        Lines::Merged(merged) if merged == *current_text => Some(clean(current.id, None)),
         Lines::Merged(merged) => id_of(&current.id, &merged).map(|id| clean(id, Some(merged))),
         Lines::Conflict(regions) => {
             let path = candidate.path.clone();
@@ -308,11 +322,37 @@ impl io::Write for Bounded {
 enum Lines {
     Merged(Vec<u8>),
     Conflict(Vec<ConflictRegion>),
-    /// libgit2 refused them.
+    /// Nobody can say what is wanted, or libgit2 refused them.
     Unknown,
 }
 
-/// Merges by lines as git does: what leads from `after` to `before` is done to `current`.
+/// Does to `current` what leads from `after` to `before`, if what leads from `before` to `after` is in it,
+/// and nothing if that is not in it.
+///
+/// A merge alone cannot tell which of the two it is: where lines repeat it takes the same thing back from a
+/// text a second time. So it is asked in both directions. What is in a text changes nothing when it is done
+/// again; what was taken back changes nothing when it is taken back again, and comes back by doing it. Where
+/// one of that does not hold, nobody can say.
+fn take_back(current: &[u8], after: &[u8], before: &[u8]) -> Lines {
+    let back = |from: &[u8]| merge_lines(from, after, before);
+    let forth = |from: &[u8]| merge_lines(from, before, after);
+    let is = |lines: &Lines, text: &[u8]| matches!(lines, Lines::Merged(merged) if merged == text);
+    let is_in = || is(&forth(current), current);
+    match back(current) {
+        Lines::Merged(undone) if undone == current => Lines::Merged(undone),
+        Lines::Merged(undone) => {
+            let is_sure = is_in() && is(&forth(&undone), current) && is(&back(&undone), &undone);
+            match is_sure {
+                true => Lines::Merged(undone),
+                false => Lines::Unknown,
+            }
+        }
+        other => other,
+    }
+}
+
+/// Merges by lines as git does where no attribute says otherwise: what leads from `after` to `before` is
+/// done to `current`.
 fn merge_lines(current: &[u8], after: &[u8], before: &[u8]) -> Lines {
     let marker = [current, after, before].map(longest_marker);
     let marker = 1 + marker.into_iter().fold(USUAL_MARKER - 1, usize::max);
@@ -387,7 +427,7 @@ mod tests {
     use crate::git::test_repository::TestRepository;
 
     fn merged(current: &str, after: &str, before: &str) -> Lines {
-        merge_lines(current.as_bytes(), after.as_bytes(), before.as_bytes())
+        take_back(current.as_bytes(), after.as_bytes(), before.as_bytes())
     }
 
     /// What `git merge-file` makes of the same, and how many conflicts it counts.
@@ -477,6 +517,39 @@ mod tests {
                 Lines::Conflict(regions) => prop_assert_eq!(regions.len(), conflicts),
                 Lines::Unknown => prop_assert!(false, "libgit2 refused it"),
             }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+        #[test]
+        fn what_was_taken_back_is_not_taken_back_again_and_can_be_done_again(
+            current in any_text(),
+            after in any_text(),
+            before in any_text(),
+        ) {
+            if let Lines::Merged(undone) = take_back(&current, &after, &before) {
+                let again = take_back(&undone, &after, &before);
+                prop_assert_eq!(again, Lines::Merged(undone.clone()));
+                if undone != current {
+                    // An undo of the undo finds what this one left.
+                    let redone = merge_lines(&undone, &before, &after);
+                    prop_assert_eq!(redone, Lines::Merged(current));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn where_lines_repeat_so_that_nobody_can_say_nothing_goes() {
+        let (before, after) = ("b\na\na\n", "b\na\na\na\n");
+        for current in ["x\na\na\na\n", "x\na\na\n"] {
+            let back = merge_lines(current.as_bytes(), after.as_bytes(), before.as_bytes());
+            assert!(
+                matches!(back, Lines::Merged(_)),
+                "a merge would take a line from both"
+            );
+            assert_eq!(merged(current, after, before), Lines::Unknown);
         }
     }
 

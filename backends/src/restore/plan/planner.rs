@@ -173,18 +173,24 @@ impl<'a, 'q> Planner<'a, 'q> {
                 false
             }
             Some(Merge::Clean { entry, mode }) => {
-                let path = &change.path;
-                let bits = change
-                    .old
-                    .and_then(|old| self.question.current.modes.of(path, old.kind));
-                if change.old != Some(*entry) || bits != Some(*mode) {
-                    self.writes.push(Write {
-                        path: path.clone(),
-                        current: change.old,
-                        entry: *entry,
-                        mode: Some(*mode),
-                    });
-                    self.merged.push(path.clone());
+                let path = change.path.clone();
+                let to = *mode;
+                match change.old {
+                    Some(old) if old.id == entry.id => {
+                        let from = self.question.current.modes.of(&path, old.kind);
+                        let from = from.filter(|from| *from != to);
+                        self.modes
+                            .extend(from.map(|from| ModeChange { path, from, to }));
+                    }
+                    current => {
+                        self.merged.push(path.clone());
+                        self.writes.push(Write {
+                            path,
+                            current,
+                            entry: *entry,
+                            mode: Some(to),
+                        });
+                    }
                 }
                 true
             }
