@@ -116,11 +116,32 @@ pub trait Backend: Send + Sync {
         snapshot: &Snapshot,
     ) -> Result<Verification, StoreError>;
 
+    /// What lies in the store as a snapshot and cannot be read as one, so that [`Backend::list`] leaves it
+    /// out and nothing but its name may be known of it. Default: nothing.
+    fn unreadable(&self, workspace: &Workspace) -> Result<Vec<Unreadable>, StoreError> {
+        let _ = workspace;
+        Ok(Vec::new())
+    }
+
+    /// Forgets what [`Backend::unreadable`] has under these names. One that is not there is fine.
+    /// Default: there is nothing.
+    fn forget_unreadable(
+        &self,
+        workspace: &mut LockedWorkspace,
+        names: &[String],
+    ) -> Result<(), StoreError> {
+        let _ = (workspace, names);
+        Ok(())
+    }
+
     /// Forgets the snapshots with these ids. Content stays until [`Backend::collect`].
     fn forget(&self, workspace: &mut LockedWorkspace, ids: &[SnapshotId])
     -> Result<(), StoreError>;
 
     /// Removes content that no snapshot needs; answers with the bytes that this freed.
+    ///
+    /// [`StoreError::Corrupt`]: something that a snapshot needs is missing or damaged, so that nobody
+    /// can say what else is needed. No content was removed.
     fn collect(&self, workspace: &mut LockedWorkspace) -> Result<u64, StoreError>;
 
     /// The bytes that this backend's snapshots occupy in the store of `workspace`. Files that are
@@ -589,6 +610,10 @@ pub struct Verification {
     /// The snapshot was taken without content ([`SnapshotOptions::retain_content`]). It can be
     /// compared, and that is proven; it can not be restored, which is no damage.
     pub without_content: bool,
+    /// What is wrong in files of the store that hold something of it, though all that it needs could be
+    /// read: it can be restored.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<Problem>,
 }
 
 impl Verification {
@@ -597,7 +622,14 @@ impl Verification {
         Self {
             problems,
             without_content: false,
+            beside: Vec::new(),
         }
+    }
+
+    /// Sets [`Verification::beside`].
+    pub fn beside(mut self, beside: Vec<Problem>) -> Self {
+        self.beside = beside;
+        self
     }
 
     /// Sets [`Verification::without_content`].
@@ -642,6 +674,18 @@ impl Problem {
             detail: detail.into(),
         }
     }
+}
+
+/// Something in a store that is there as a snapshot and cannot be read as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unreadable {
+    /// What the store has it under, to forget it by.
+    pub name: String,
+    /// The snapshot that it is, if that can be told.
+    pub id: Option<SnapshotId>,
+    /// What is wrong with it.
+    pub problem: Problem,
 }
 
 /// Why no snapshot was taken. Nothing was published.

@@ -189,7 +189,8 @@ wrong.")]
     /// Forget old snapshots of this workspace, and free their space.
     ///
     /// Without options nothing is forgotten, and only what nothing needs is removed. The newest
-    /// snapshot always stays, and so does what a run under way needs.
+    /// snapshot stays, and so does what a run under way needs. While something is damaged that a
+    /// snapshot needs no content is removed.
     #[command(after_help = GC_HELP)]
     Gc(GcArgs),
 
@@ -417,6 +418,7 @@ Examples:
   stillframe gc --keep 20
   stillframe gc --older-than 30d
   stillframe gc --max-bytes 2G
+  stillframe gc --forget-damaged
 
 Exit codes: 0 done, 1 it could not be done (a limit that even the newest snapshot exceeds is not
 met), 2 the command line is wrong.";
@@ -435,6 +437,11 @@ pub(crate) struct GcArgs {
     /// Forget the oldest until snapshots and artifacts occupy no more than this.
     #[arg(long, value_name = "N", value_parser = bytes)]
     pub(crate) max_bytes: Option<u64>,
+
+    /// Forget every snapshot that "verify" says cannot be restored, and what it cannot read, the newest
+    /// too.
+    #[arg(long)]
+    pub(crate) forget_damaged: bool,
 }
 
 /// A whole number with a unit: `500ms`, `90s`, `15m`, `2h`, `30d`, `4w`.

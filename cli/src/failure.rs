@@ -108,9 +108,13 @@ impl Failure {
     }
 
     /// What a caller can do about it.
-    #[cfg(test)]
     pub(crate) fn kind(&self) -> ErrorKind {
         self.kind
+    }
+
+    /// What is wrong, with its sources.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
     }
 
     /// The exit code; `is_run`: of `stillframe run`.

@@ -72,9 +72,21 @@ fn carry_out(
         .build()
         .map_err(|e| Failure::new(ErrorKind::Storage, format!("cannot start threads: {e}")))?;
     runtime.block_on(async {
-        let engine = Engine::start(options).await?;
+        let engine = match Engine::start(options).await {
+            Ok(engine) => engine,
+            // What it cannot start without is no reason to leave the rest unproven.
+            Err(e) => {
+                return match request {
+                    Request::Verify(workspace) if e.kind() == ErrorKind::Corrupt => {
+                        commands::verify_without_log(json, state_dir, &workspace, e.into())
+                    }
+                    _ => Err(e.into()),
+                };
+            }
+        };
         let tools = Tools {
             engine: engine.clone(),
+            state_dir: state_dir.to_owned(),
             json,
             console,
             progress: progress.clone(),

@@ -353,6 +353,7 @@ fn gc(args: &GcArgs) -> GcOptions {
     options.keep = args.keep;
     options.older_than = args.older_than;
     options.max_bytes = args.max_bytes;
+    options.forget_damaged = args.forget_damaged;
     options
 }
 

@@ -297,6 +297,32 @@ impl Core {
             .await?
     }
 
+    /// Lets the log know again of the snapshots of a workspace if it was lost, so that they can be named.
+    /// Whoever is at work in the workspace does that itself.
+    pub(crate) async fn relearn(&self, opened: &Opened) -> Result<(), Error> {
+        let id = opened.workspace.id().to_owned();
+        let has_any = self
+            .parts
+            .reader
+            .read(move |store| store.has_snapshots(&id))
+            .await?;
+        if has_any || !opened.workspace.store_path().exists() {
+            return Ok(());
+        }
+        let adopted = workspaces::work(
+            self,
+            &opened.workspace,
+            "recovery",
+            Duration::ZERO,
+            // What is missing is adopted before any work.
+            |_| Ok(()),
+        );
+        match adopted.await {
+            Err(e) if e.kind() == ErrorKind::Busy => Ok(()),
+            adopted => adopted,
+        }
+    }
+
     /// The events that match, from the query's cursor on.
     pub(crate) fn watch(&self, query: EventQuery) -> EventStream {
         EventStream::start(self.parts.clone(), &self.runtime, query)
@@ -476,17 +502,8 @@ impl Engine {
     pub async fn snapshots(&self, workspace: &WorkspaceOptions) -> Result<Vec<Snapshot>, Error> {
         let opened = self.core.open_known(workspace).await?;
         let id = opened.workspace.id().to_owned();
-        let asked = id.clone();
-        let mut rows = self.read(move |store| store.snapshots(&asked)).await?;
-        if rows.is_empty() && opened.workspace.store_path().exists() {
-            // The log was lost, and the store still has what it told of. Whoever is at work there
-            // tells of its own snapshots itself.
-            match adopt(&self.core, &opened, Duration::ZERO).await {
-                Err(e) if e.kind() == ErrorKind::Busy => {}
-                adopted => adopted?,
-            }
-            rows = self.read(move |store| store.snapshots(&id)).await?;
-        }
+        self.core.relearn(&opened).await?;
+        let rows = self.read(move |store| store.snapshots(&id)).await?;
         Ok(rows.into_iter().map(|row| row.snapshot).collect())
     }
 
@@ -616,17 +633,30 @@ impl Engine {
         let core = self.core.clone();
         self.core
             .operation(async move {
-                adopt(&core, &opened, core.parts.options.lock_patience).await?;
+                match adopt(&core, &opened, core.parts.options.lock_patience).await {
+                    // What keeps a snapshot from its row is told by the proof.
+                    Err(e) if e.kind() == ErrorKind::Corrupt => {}
+                    adopted => adopted?,
+                }
                 let parts = core.parts.clone();
-                let snapshots = core
+                let found = core
                     .parts
                     .blocking
-                    .run(move || verify::snapshots(&parts, &opened.workspace))
+                    .run(move || {
+                        let workspace = opened.workspace;
+                        let rows = parts
+                            .reader
+                            .read_blocking(|store| store.snapshots(workspace.id()))?;
+                        let logged = rows.into_iter().map(|row| row.snapshot).collect();
+                        verify::snapshots(&workspaces::backends(&parts), &workspace, logged)
+                    })
                     .await??;
                 let artifacts = verify::artifacts(&core).await?;
                 Ok(VerifyOutcome {
-                    snapshots,
+                    snapshots: found.snapshots,
                     artifacts,
+                    store: found.store,
+                    log: None,
                 })
             })
             .await

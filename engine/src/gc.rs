@@ -6,7 +6,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 use stillframe_artifact_store::ArtifactKey;
-use stillframe_backends::{BackendKind, ErrorKind, LockedWorkspace, SnapshotId};
+use stillframe_backends::{
+    BackendKind, ErrorKind, LockedWorkspace, Problem, SnapshotId, StoreError,
+};
 
 use crate::actors::Parts;
 use crate::engine::Core;
@@ -16,6 +18,7 @@ use crate::options::GcOptions;
 use crate::record::ArtifactRecord;
 use crate::recovery;
 use crate::state::{Change, SnapshotRow};
+use crate::verify;
 use crate::workspaces::{self, Opened};
 
 /// What a clean-up did.
@@ -24,9 +27,13 @@ use crate::workspaces::{self, Opened};
 pub struct GcOutcome {
     /// The snapshots that were forgotten, oldest first.
     pub forgotten: Vec<SnapshotId>,
+    /// What is in the store as a snapshot and cannot be read, or lacks something. While there is any,
+    /// nobody can say what it needs, so that no content was removed:
+    /// [`GcOptions::forget_damaged`] is the way out.
+    pub unreadable: Vec<Problem>,
     /// The keys of the artifacts that were removed.
     pub artifacts_removed: Vec<String>,
-    /// The bytes that this freed.
+    /// By how many bytes less the store and the artifacts occupy than before.
     pub freed_bytes: u64,
     /// The bytes that the store and the artifacts occupy afterwards.
     pub used_bytes: u64,
@@ -46,7 +53,13 @@ pub(crate) async fn collect(
     workspaces::work(core, &workspace, "a clean-up", patience, move |locked| {
         recovery::adopt(&parts, locked, recovery::Untold::Tell)?;
         let mut upkeep = Upkeep::read(&parts, locked)?;
-        let due = expired(&upkeep.snapshots, &upkeep.pinned, &options, parts.now());
+        if options.forget_damaged {
+            upkeep.forget_damaged(locked)?;
+        }
+        let unreadable = upkeep.unreadable(locked)?;
+        let readable = |row: &&SnapshotRow| !unreadable.contains(&row.snapshot.id);
+        let candidates: Vec<&SnapshotRow> = upkeep.snapshots.iter().filter(readable).collect();
+        let due = expired(&candidates, &upkeep.pinned, &options, parts.now());
         upkeep.forget(locked, due)?;
         upkeep.collect(locked)?;
         if let Some(quota) = options.max_bytes {
@@ -70,10 +83,11 @@ pub(crate) async fn remove_artifact(core: &Core, key: ArtifactKey) -> Result<(),
 
 /// The snapshots that retention lets go of, oldest first. Pure.
 ///
-/// `snapshots` are newest first. The newest stays, and so does every one that is pinned; both
-/// count among those that are kept.
+/// `snapshots` are newest first, and can be read: one that cannot is nothing to fall back on, so that it
+/// does not count. The newest stays, and so does every one that is pinned; both count among those that
+/// are kept.
 fn expired(
-    snapshots: &[SnapshotRow],
+    snapshots: &[&SnapshotRow],
     pinned: &HashSet<SnapshotId>,
     options: &GcOptions,
     now: Timestamp,
@@ -105,6 +119,8 @@ struct Upkeep<'a> {
     pinned: HashSet<SnapshotId>,
     /// The artifacts of the runs of this workspace.
     artifacts: Vec<ArtifactRecord>,
+    /// What was occupied before anything was done.
+    began_with_bytes: u64,
     outcome: GcOutcome,
 }
 
@@ -133,13 +149,59 @@ impl<'a> Upkeep<'a> {
             .into_iter()
             .filter(|a| a.run_id.as_ref().is_some_and(|id| runs.contains(id)))
             .collect();
-        Ok(Self {
+        let mut upkeep = Self {
             parts,
             snapshots,
             pinned,
             artifacts,
+            began_with_bytes: 0,
             outcome: GcOutcome::default(),
-        })
+        };
+        upkeep.began_with_bytes = upkeep.used_bytes(locked)?;
+        Ok(upkeep)
+    }
+
+    /// The snapshots that cannot be read.
+    fn unreadable(&self, locked: &LockedWorkspace) -> Result<HashSet<SnapshotId>, Error> {
+        let mut ids = HashSet::new();
+        for backend in workspaces::backends(self.parts) {
+            ids.extend(
+                backend
+                    .unreadable(locked)?
+                    .into_iter()
+                    .filter_map(|found| found.id),
+            );
+        }
+        Ok(ids)
+    }
+
+    /// Forgets the snapshots that are not whole, and what cannot be read as one.
+    fn forget_damaged(&mut self, locked: &mut LockedWorkspace) -> Result<(), Error> {
+        let mut damaged = Vec::new();
+        for row in self.snapshots.iter().rev() {
+            let (id, kind) = (&row.snapshot.id, row.snapshot.backend);
+            if self.pinned.contains(id) {
+                continue;
+            }
+            let backend = workspaces::backend_of(self.parts, kind)?;
+            let proof = verify::proof(&*backend, locked, &row.snapshot)?;
+            if !proof.problems.is_empty() {
+                damaged.push(id.clone());
+            }
+        }
+        self.forget(locked, damaged)?;
+        for backend in workspaces::backends(self.parts) {
+            let of_nobody: Vec<String> = backend
+                .unreadable(locked)?
+                .into_iter()
+                .filter(|found| found.id.as_ref().is_none_or(|id| !self.pinned.contains(id)))
+                .map(|found| found.name)
+                .collect();
+            if !of_nobody.is_empty() {
+                backend.forget_unreadable(locked, &of_nobody)?;
+            }
+        }
+        Ok(())
     }
 
     /// Forgets snapshots, in the store first: a row without content would be a promise.
@@ -187,20 +249,36 @@ impl<'a> Upkeep<'a> {
         self.parts.writer.commit_blocking(vec![change])?;
         let key = ArtifactKey::new(artifact.key.clone())?;
         self.parts.artifacts.store.delete(&key)?;
-        self.outcome.freed_bytes += artifact.byte_size;
         self.outcome.artifacts_removed.push(artifact.key);
         Ok(true)
     }
 
     /// Frees the space of what nobody needs any more.
     fn collect(&mut self, locked: &mut LockedWorkspace) -> Result<(), Error> {
+        self.outcome.unreadable.clear();
         for backend in workspaces::backends(self.parts) {
-            self.outcome.freed_bytes += backend.collect(locked)?;
+            let unreadable = backend.unreadable(locked)?;
+            let problems = unreadable.into_iter().map(|found| found.problem);
+            self.outcome.unreadable.extend(problems);
+            match backend.collect(locked) {
+                // What cannot be read is named already.
+                Err(StoreError::Corrupt { what, detail }) if self.outcome.unreadable.is_empty() => {
+                    self.outcome.unreadable.push(Problem::new(what, detail));
+                }
+                Ok(_) | Err(StoreError::Corrupt { .. }) => {}
+                Err(e) => return Err(e.into()),
+            }
         }
         if let Some(files) = &self.parts.artifacts.files {
             files.gc()?;
         }
-        self.outcome.used_bytes = self.used_bytes(locked)?;
+        self.note_used_bytes(locked)
+    }
+
+    fn note_used_bytes(&mut self, locked: &LockedWorkspace) -> Result<(), Error> {
+        let used = self.used_bytes(locked)?;
+        self.outcome.used_bytes = used;
+        self.outcome.freed_bytes = self.began_with_bytes.saturating_sub(used);
         Ok(())
     }
 
@@ -216,8 +294,17 @@ impl<'a> Upkeep<'a> {
     fn shrink(&mut self, locked: &mut LockedWorkspace, quota: u64) -> Result<(), Error> {
         while self.outcome.used_bytes > quota {
             if self.remove_orphan()? {
-                self.outcome.used_bytes = self.used_bytes(locked)?;
+                self.note_used_bytes(locked)?;
                 continue;
+            }
+            if let Some(problem) = self.outcome.unreadable.first() {
+                return Err(Error::new(
+                    ErrorKind::LimitExceeded,
+                    format!(
+                        "{} bytes are occupied, the quota is {quota}; nothing more can be removed, because {} is damaged ({}) and what it needs is not known; \"stillframe gc --forget-damaged\" gives it up",
+                        self.outcome.used_bytes, problem.what, problem.detail
+                    ),
+                ));
             }
             let oldest = self
                 .snapshots

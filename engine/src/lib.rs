@@ -100,7 +100,7 @@ pub use record::{ArtifactRecord, RunRecord, SessionRecord, SessionStats};
 pub use restore::{OperationKind, RestoreDocument, RestoreStatus, UndoOutcome, Undone};
 pub use run::RunStatus;
 pub use session::SessionStatus;
-pub use verify::{ArtifactVerdict, SnapshotVerdict, VerifyOutcome};
+pub use verify::{ArtifactVerdict, SnapshotVerdict, VerifyOutcome, verify_without_log};
 
 pub use event::{Cursor, EVENT_SCHEMA_VERSION, Event, EventQuery, EventType};
 pub use stream::EventStream;

@@ -481,9 +481,18 @@ pub struct GcOptions {
     /// larger, in bytes. An artifact goes after the snapshots of its run; those that the host has
     /// put by hand neither count nor go. Default: no limit.
     pub max_bytes: Option<u64>,
+    /// Forget every snapshot in which a proof finds something missing or wrong, the newest too, and what
+    /// cannot be read as one. It reads everything. Default: false.
+    pub forget_damaged: bool,
 }
 
 impl GcOptions {
+    /// Sets [`GcOptions::forget_damaged`].
+    pub fn forget_damaged(mut self, forget: bool) -> Self {
+        self.forget_damaged = forget;
+        self
+    }
+
     /// Sets [`GcOptions::keep`].
     pub fn keep(mut self, count: u64) -> Self {
         self.keep = Some(count);

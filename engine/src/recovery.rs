@@ -93,7 +93,8 @@ pub(crate) enum Untold {
     Leave,
 }
 
-/// Gives a row to every snapshot that the store has and the log does not know of.
+/// Gives a row to every snapshot that the store has and the log does not know of, in the place that the
+/// store says is its own: one that was taken meanwhile stays the newest.
 pub(crate) fn adopt(
     parts: &Parts,
     locked: &mut LockedWorkspace,
@@ -106,31 +107,30 @@ pub(crate) fn adopt(
         .into_iter()
         .map(|row| row.snapshot.id)
         .collect();
-    let mut found = Vec::new();
+    let mut all = Vec::new();
     for backend in workspaces::backends(parts) {
-        let unknown: Vec<Snapshot> = backend
+        // One that was only made to be compared with has served.
+        let (served, kept): (Vec<_>, Vec<_>) = backend
             .list(locked)?
             .into_iter()
-            .filter(|snapshot| !known.contains(&snapshot.id))
-            .collect();
-        // One that was only made to be compared with has served.
-        let (served, kept): (Vec<_>, Vec<_>) =
-            unknown.into_iter().partition(|s| s.label.as_str() == NOW);
+            .partition(|s| s.label.as_str() == NOW && !known.contains(&s.id));
         if !served.is_empty() {
             let ids: Vec<SnapshotId> = served.into_iter().map(|s| s.id).collect();
             backend.forget(locked, &ids)?;
         }
-        found.extend(kept);
+        all = in_one_order(all, kept);
     }
+    let is_found = |snapshot: &&Snapshot| !known.contains(&snapshot.id);
+    let found: Vec<&Snapshot> = all.iter().filter(is_found).collect();
     if found.is_empty() {
         return Ok(());
     }
-    // Rows are in the order of writing, which here is the best guess at that of capturing.
-    found.sort_by_key(|snapshot| snapshot.captured_at);
     let mut rows: Vec<Change> = found
         .iter()
         .map(|snapshot| workspaces::row_of(locked, snapshot, None, None))
         .collect();
+    let order = all.iter().map(|snapshot| snapshot.id.clone());
+    rows.push(Change::OrderSnapshots(order.collect()));
     // A guard without a row is that of a restore whose engine died before it could tell. What it did
     // stands, so it can be undone like any other.
     let guard = found.iter().rfind(|s| s.label == Label::GUARD);
@@ -138,19 +138,64 @@ pub(crate) fn adopt(
         let begun = parts
             .reader
             .read_blocking(|store| store.restore(&guard.id))?;
-        rows.extend(match begun {
-            Some(begun) => restore::recovered(parts, locked, guard, &begun, None)?,
-            None => untold_restore(parts, locked, guard)?,
+        let later = all.iter().skip_while(|s| s.id != guard.id).skip(1);
+        rows.extend(match (begun, &*later.collect::<Vec<_>>()) {
+            (Some(begun), _) => restore::recovered(parts, locked, guard, &begun, None)?,
+            (None, []) => best_effort(untold_restore(parts, locked, guard, None)),
+            (None, [after]) if after.label == Label::AFTER => {
+                best_effort(untold_restore(parts, locked, guard, Some(after)))
+            }
+            // Others came after it, so it is not what an undo would mean.
+            (None, _) => Vec::new(),
         });
     }
     workspaces::keep(parts, rows)
 }
 
-/// The operation that `guard` was taken for, with the workspace as it is now for its outcome.
+/// What a lost log can be told of a restore is better than nothing, and nothing better than no log.
+fn best_effort(told: Result<Vec<Change>, Error>) -> Vec<Change> {
+    told.unwrap_or_else(|e| {
+        tracing::warn!(error = %e.chain(), "what the last restore did is not known");
+        Vec::new()
+    })
+}
+
+/// Two lists of snapshots as one, each in its own order, which is that in which they were published:
+/// a clock may go backwards.
+fn in_one_order(one: Vec<Snapshot>, other: Vec<Snapshot>) -> Vec<Snapshot> {
+    let mut merged = Vec::with_capacity(one.len() + other.len());
+    let (mut one, mut other) = (one.into_iter().peekable(), other.into_iter().peekable());
+    while let (Some(a), Some(b)) = (one.peek(), other.peek()) {
+        let is_first = a.captured_at <= b.captured_at;
+        merged.extend(if is_first { one.next() } else { other.next() });
+    }
+    merged.extend(one.chain(other));
+    merged
+}
+
+/// Gives every snapshot that the store has a row where the log has none at all of this workspace: it
+/// was lost. Whoever does anything with it begins with that, so that what comes next is the newest.
+pub(crate) fn adopt_into_empty_log(
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+) -> Result<(), Error> {
+    let workspace_id = locked.id().to_owned();
+    let has_any = parts
+        .reader
+        .read_blocking(move |store| store.has_snapshots(&workspace_id))?;
+    match has_any {
+        true => Ok(()),
+        false => adopt(parts, locked, Untold::Tell),
+    }
+}
+
+/// The operation that `guard` was taken for, with `after` for its outcome: what it was compared with
+/// when it had ended, or else the workspace as it is.
 fn untold_restore(
     parts: &Parts,
     locked: &mut LockedWorkspace,
     guard: &Snapshot,
+    after: Option<&Snapshot>,
 ) -> Result<Vec<Change>, Error> {
     let session_id = SessionId::of_workspace(locked.id());
     let owner = Owner {
@@ -162,14 +207,20 @@ fn untold_restore(
         .since(guard.id.clone())
         .retain_content(true);
     let backend = workspaces::backend_of(parts, guard.backend)?;
-    let after = backend.snapshot(locked, &options)?;
+    let taken = match after {
+        Some(_) => None,
+        None => Some(backend.snapshot(locked, &options)?),
+    };
+    let after = after.or(taken.as_ref()).expect("one of them is there");
     if after.same_content(guard) {
         // It ended before it changed anything: to take it back would be to take back nothing.
-        backend.forget(locked, &[after.id])?;
+        if let Some(taken) = taken {
+            backend.forget(locked, &[taken.id])?;
+        }
         return Ok(Vec::new());
     }
     let mut changes = of_new_session(parts, &session_id)?;
-    changes.push(workspaces::row_of(locked, &after, Some(&session_id), None));
+    changes.push(workspaces::row_of(locked, after, Some(&session_id), None));
     changes.push(Change::AddOperation(Box::new(OperationRow {
         id: OperationId::random(),
         workspace_id: locked.id().to_owned(),

@@ -129,6 +129,7 @@ impl SessionManager {
             return Err(Error::invalid_options("max_patch_bytes must not be zero"));
         }
         let opened = self.core.open(workspace).await?;
+        self.core.relearn(&opened).await?;
         let (core, session_id) = (self.core.clone(), self.id.clone());
         self.core
             .operation(async move { diff(&core, opened, session_id, request).await })
@@ -175,6 +176,7 @@ impl SessionManager {
     ) -> Result<RestoreDocument, Error> {
         self.check_open().await?;
         let opened = self.core.open_known(workspace).await?;
+        self.core.relearn(&opened).await?;
         let (core, session_id) = (self.core.clone(), self.id.clone());
         self.core
             .operation(async move { restore(&core, opened, session_id, request).await })

@@ -1,16 +1,20 @@
 //! Whether everything that is kept is whole.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
 
 use serde::Serialize;
 use stillframe_artifact_store::ArtifactKey;
-use stillframe_backends::{BackendKind, Problem, SnapshotId, Verification, Workspace};
+use stillframe_backends::{
+    Backend, BackendKind, Problem, Snapshot, SnapshotId, StateDir, StoreError, Verification,
+    Workspace,
+};
 
-use crate::actors::Parts;
 use crate::engine::Core;
 use crate::error::Error;
 use crate::failure::Failure;
-use crate::workspaces;
+use crate::options::WorkspaceOptions;
 
 /// Whether everything that is kept is whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -20,12 +24,22 @@ pub struct VerifyOutcome {
     pub snapshots: Vec<SnapshotVerdict>,
     /// The artifacts that are missing or damaged, by key.
     pub artifacts: Vec<ArtifactVerdict>,
+    /// What else is wrong in the store: what is there as a snapshot, and nobody can say which it is, and
+    /// damage that no snapshot suffers from.
+    pub store: Vec<Problem>,
+    /// Why the log of runs and snapshots could not be read, if it could not: then only the stores were
+    /// looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log: Option<Failure>,
 }
 
 impl VerifyOutcome {
     /// Whether there is nothing wrong.
     pub fn is_sound(&self) -> bool {
-        self.artifacts.is_empty() && self.snapshots.iter().all(|s| s.problems.is_empty())
+        self.artifacts.is_empty()
+            && self.store.is_empty()
+            && self.log.is_none()
+            && self.snapshots.iter().all(|s| s.problems.is_empty())
     }
 }
 
@@ -44,6 +58,15 @@ pub struct SnapshotVerdict {
 }
 
 impl SnapshotVerdict {
+    fn unproven(snapshot: &Snapshot, problem: Problem) -> Self {
+        Self {
+            id: snapshot.id.clone(),
+            backend: snapshot.backend,
+            problems: vec![problem],
+            without_content: false,
+        }
+    }
+
     /// Whether it can be restored as it was taken.
     pub fn is_restorable(&self) -> bool {
         self.problems.is_empty() && !self.without_content
@@ -60,47 +83,115 @@ pub struct ArtifactVerdict {
     pub error: Failure,
 }
 
-/// Looks at every snapshot of a workspace. Blocks.
+/// What was found in the stores of a workspace.
+pub(crate) struct StoreVerdicts {
+    pub(crate) snapshots: Vec<SnapshotVerdict>,
+    pub(crate) store: Vec<Problem>,
+}
+
+/// Looks at every snapshot of a workspace: those that the log has, newest first, then what the stores have
+/// beside them. Blocks.
 pub(crate) fn snapshots(
-    parts: &Parts,
+    backends: &[Arc<dyn Backend>],
     workspace: &Workspace,
-) -> Result<Vec<SnapshotVerdict>, Error> {
-    let rows = parts
-        .reader
-        .read_blocking(|store| store.snapshots(workspace.id()))?;
-    let mut listed = BTreeMap::<&'static str, HashSet<SnapshotId>>::new();
-    let mut verdicts = Vec::new();
-    for row in rows {
-        let snapshot = row.snapshot;
-        let verdict = |found: Verification| SnapshotVerdict {
+    logged: Vec<Snapshot>,
+) -> Result<StoreVerdicts, Error> {
+    let mut known: HashSet<SnapshotId> = logged.iter().map(|s| s.id.clone()).collect();
+    let mut snapshots = Vec::new();
+    let mut store = Vec::new();
+    let mut prove = |backend: &dyn Backend, snapshot: &Snapshot| {
+        let found = proof(backend, workspace, snapshot)?;
+        for problem in found.beside {
+            if !store.contains(&problem) {
+                store.push(problem);
+            }
+        }
+        Ok::<_, Error>(SnapshotVerdict {
             id: snapshot.id.clone(),
             backend: snapshot.backend,
             problems: found.problems,
             without_content: found.without_content,
-        };
-        let unproven = |problem| verdict(Verification::new(vec![problem]));
-        let backend = match workspaces::backend_of(parts, snapshot.backend) {
-            Ok(backend) => backend,
-            Err(e) => {
-                let what = snapshot.id.to_string();
-                verdicts.push(unproven(Problem::new(what, e.chain())));
-                continue;
-            }
-        };
-        let kind = snapshot.backend.as_str();
-        if !listed.contains_key(kind) {
-            let ids = backend.list(workspace)?.into_iter().map(|s| s.id).collect();
-            listed.insert(kind, ids);
-        }
-        // A row is believed only with what the store has.
-        if !listed[kind].contains(&snapshot.id) {
-            let problem = Problem::new(snapshot.id.to_string(), "the store does not have it");
-            verdicts.push(unproven(problem));
-            continue;
-        }
-        verdicts.push(verdict(backend.verify(workspace, &snapshot)?));
+        })
+    };
+    for snapshot in logged {
+        let backend = backends.iter().find(|b| b.kind() == snapshot.backend);
+        snapshots.push(match backend {
+            Some(backend) => prove(&**backend, &snapshot)?,
+            None => SnapshotVerdict::unproven(
+                &snapshot,
+                Problem::new(
+                    snapshot.id.to_string(),
+                    format!(
+                        "this engine has no backend of the kind {}",
+                        snapshot.backend
+                    ),
+                ),
+            ),
+        });
     }
-    Ok(verdicts)
+    let mut of_nobody = Vec::new();
+    for backend in backends {
+        let mut beside = Vec::new();
+        for snapshot in backend.list(workspace)? {
+            if known.insert(snapshot.id.clone()) {
+                beside.push(prove(&**backend, &snapshot)?);
+            }
+        }
+        snapshots.extend(beside.into_iter().rev());
+        for found in backend.unreadable(workspace)? {
+            match found.id {
+                // It is named as a snapshot.
+                Some(id) if known.contains(&id) => {}
+                Some(id) => {
+                    snapshots.push(SnapshotVerdict {
+                        id: id.clone(),
+                        backend: backend.kind(),
+                        problems: vec![found.problem],
+                        without_content: false,
+                    });
+                    known.insert(id);
+                }
+                None => of_nobody.push(found.problem),
+            }
+        }
+    }
+    store.extend(of_nobody);
+    Ok(StoreVerdicts { snapshots, store })
+}
+
+/// What the store is found to have of a snapshot; that it met damage is what a proof is to find out.
+pub(crate) fn proof(
+    backend: &dyn Backend,
+    workspace: &Workspace,
+    snapshot: &Snapshot,
+) -> Result<Verification, Error> {
+    let problem = match backend.verify(workspace, snapshot) {
+        // A row is believed only with what the store has.
+        Err(StoreError::UnknownSnapshot { id }) => {
+            Problem::new(id.to_string(), "the store does not have it")
+        }
+        Err(StoreError::Corrupt { what, detail }) => Problem::new(what, detail),
+        found => return Ok(found?),
+    };
+    Ok(Verification::new(vec![problem]))
+}
+
+/// Proves the snapshots of a workspace without an engine, by what the stores say alone: for when the log,
+/// which an engine cannot start without, is what is damaged. Blocks; writes nothing. Artifacts, which only
+/// the log knows, are not looked at.
+pub fn verify_without_log(
+    state_dir: &Path,
+    workspace: &WorkspaceOptions,
+) -> Result<VerifyOutcome, Error> {
+    let state_dir = StateDir::open(state_dir)?;
+    let workspace = Workspace::open_known(&workspace.path, &state_dir)?;
+    let backends = [BackendKind::Git, BackendKind::Hash].map(stillframe_backends::backend_of);
+    let found = snapshots(&backends, &workspace, Vec::new())?;
+    Ok(VerifyOutcome {
+        snapshots: found.snapshots,
+        store: found.store,
+        ..VerifyOutcome::default()
+    })
 }
 
 /// Looks at every artifact.

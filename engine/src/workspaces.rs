@@ -199,6 +199,7 @@ fn locked<T>(
     parts.lock.note_workspace(workspace.disk_path())?;
     let mut locked = workspace.lock(patience)?;
     crate::recovery::finish_restores(parts, &mut locked)?;
+    crate::recovery::adopt_into_empty_log(parts, &mut locked)?;
     work(&mut locked)
 }
 

@@ -18,6 +18,7 @@ mod cli;
 mod concurrency;
 mod contracts;
 mod crash;
+mod damage;
 mod diff;
 mod disk;
 mod documents;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::backend::{
     Backend, DiffError, Recovery, RepositoryProblem, RestoreError, RestoreOptions, RestoreOutcome,
-    SnapshotError, SnapshotOptions, StoreError, Verification, Why,
+    SnapshotError, SnapshotOptions, StoreError, Unreadable, Verification, Why,
 };
 use crate::coverage::OmissionReason;
 use crate::diff::beside::Beside;
@@ -152,6 +152,14 @@ impl GitBackend {
             .filter_map(|record| tree_of(record).ok())
             .collect::<Vec<_>>();
         let latest = store.latest_in_session(&options.owner.session_id)?;
+        let passed_over = latest.passed_over.iter().map(|problem| {
+            format!(
+                "{} cannot be read and was passed over: {}; \"stillframe verify\" says what is damaged",
+                problem.what, problem.detail
+            )
+        });
+        let mut warnings: Vec<String> = passed_over.collect();
+        let latest = latest.record;
         if let Some(latest) = &latest {
             trees.push(tree_of(latest)?);
         }
@@ -162,7 +170,15 @@ impl GitBackend {
             .map(|git| git.common_dir);
         let repository = repository
             .filter(|found| !is_in_run || known.is_none_or(|known| known == found.identity()));
-        let branches = known_branches(&store, options)?;
+        let branches = match known_branches(&store, options) {
+            Err(StoreError::Corrupt { what, detail }) => {
+                warnings.push(format!(
+                    "which branches to look at is not known: {what} is corrupt: {detail}"
+                ));
+                Vec::new()
+            }
+            known => known?,
+        };
         let keep = Keep { trees };
         let usage = match publish {
             Publish::Yes => Use::Takes,
@@ -171,22 +187,37 @@ impl GitBackend {
         let capture = |source: Source<'_>| {
             capture::capture(workspace, source, &store, options, &keep, &branches, usage)
         };
-        let captured = match &repository {
-            None => capture(Source::Cache)?,
-            Some(found) => match capture(Source::Repository(found)) {
-                // If it succeeds with less of the repository, the rest was the reason.
-                Err(error) if damage == Damage::PassedOver && may_be_damage(&error) => {
-                    capture(Source::WithoutIndex(found))
-                        .or_else(|_| capture(Source::Cache))
-                        .map_err(|_| error)?
-                }
-                captured => captured?,
-            },
+        let attempt = || {
+            let mut captured = match &repository {
+                None => capture(Source::Cache)?,
+                Some(found) => match capture(Source::Repository(found)) {
+                    // If it succeeds with less of the repository, the rest was the reason.
+                    Err(error) if damage == Damage::PassedOver && may_be_damage(&error) => {
+                        capture(Source::WithoutIndex(found))
+                            .or_else(|_| capture(Source::Cache))
+                            .map_err(|_| error)?
+                    }
+                    captured => captured?,
+                },
+            };
+            let metadata = &mut captured.record.snapshot.metadata;
+            metadata.warnings.extend(warnings.iter().cloned());
+            Ok(GitCapture(match publish {
+                Publish::Yes => capture::publish(workspace, &store, options, captured)?,
+                Publish::No => captured.into(),
+            }))
         };
-        Ok(GitCapture(match publish {
-            Publish::Yes => capture::publish(workspace, &store, options, captured)?,
-            Publish::No => captured.into(),
-        }))
+        match attempt() {
+            // The cache vouched for what the store has lost. Once more without it: what the workspace
+            // or the repository still has is stored anew.
+            Err(SnapshotError::Store(StoreError::Corrupt { .. }))
+                if capture::has_cache(workspace) =>
+            {
+                capture::forget_cache(workspace).map_err(StoreError::from)?;
+                attempt()
+            }
+            captured => captured,
+        }
     }
 }
 
@@ -615,12 +646,30 @@ impl Backend for GitBackend {
             Some(store) => store
                 .record(&snapshot.id)
                 .and_then(|record| store.verify(&record, &mut Proven::default()))
-                .map(Verification::new),
+                .map(|proof| Verification::new(proof.problems).beside(proof.beside)),
             None => Err(StoreError::UnknownSnapshot {
                 id: snapshot.id.clone(),
             }),
         };
         Verification::proven(proven)
+    }
+
+    fn unreadable(&self, workspace: &Workspace) -> Result<Vec<Unreadable>, StoreError> {
+        match store_of(workspace)? {
+            Some(store) => store.unreadable(),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn forget_unreadable(
+        &self,
+        workspace: &mut LockedWorkspace,
+        names: &[String],
+    ) -> Result<(), StoreError> {
+        match store_of(workspace)? {
+            Some(store) => store.forget_names(names),
+            None => Ok(()),
+        }
     }
 
     fn forget(

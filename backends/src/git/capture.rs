@@ -433,15 +433,7 @@ pub(crate) fn publish(
         true => parallel::both(|| closing.stage(workspace), publish),
         false => (None, publish()),
     };
-    record.snapshot = match published {
-        Ok(snapshot) => snapshot,
-        Err(error @ StoreError::Corrupt { .. }) => {
-            // The cache vouched for what the store has lost. The next capture looks for itself.
-            forget_cache(workspace).map_err(StoreError::from)?;
-            return Err(error.into());
-        }
-        Err(error) => return Err(error.into()),
-    };
+    record.snapshot = published?;
     let cache = Arc::clone(captured.closing.cache());
     captured.closing.keep(workspace, staged);
     Ok(Published {
@@ -450,6 +442,11 @@ pub(crate) fn publish(
         tree: captured.tree,
         new_trees: captured.new_trees,
     })
+}
+
+/// Whether there is anything that a capture starts from.
+pub(crate) fn has_cache(workspace: &LockedWorkspace) -> bool {
+    workspace.store_path().join(CACHE_FILE).exists()
 }
 
 /// Forgets what was captured, so that the next capture relies on nothing that the store lost.

@@ -16,7 +16,7 @@ use super::ObjectId;
 use super::pack::TEMPORARY_PREFIX;
 use super::store::private_file;
 use crate::backend::{Owner, StoreError};
-use crate::error::{PathError, printable};
+use crate::error::PathError;
 use crate::workspace::make_private;
 use crate::worktree::durable::{self, StagedFile};
 use crate::worktree::faults::{self, Effect};
@@ -65,6 +65,20 @@ pub(crate) struct SnapshotRef {
     pub(crate) commit: ObjectId,
 }
 
+/// A ref of a snapshot that names nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BrokenRef {
+    /// The full name; `packed-refs` for lines of that file.
+    pub(crate) name: String,
+    /// What is wrong with it.
+    pub(crate) detail: String,
+}
+
+/// What is said of a ref that holds no id.
+const NO_ID: &str = "it does not hold an object id";
+/// What a git that was run by hand keeps refs in.
+const PACKED: &str = "packed-refs";
+
 /// The refs below one repository.
 #[derive(Debug)]
 pub(crate) struct Refs {
@@ -83,18 +97,25 @@ impl Refs {
     }
 
     /// All snapshots and guards, in the order in which they were published.
+    ///
+    /// Those that name nothing hide no other: they are in [`Refs::broken`].
     pub(crate) fn snapshots(&self) -> Result<Vec<SnapshotRef>, StoreError> {
-        let mut refs: BTreeMap<_, _> = self
-            .packed()?
-            .into_iter()
+        let packed = self.packed()?.refs.into_iter();
+        let mut refs: BTreeMap<_, _> = packed
             .filter_map(|(name, commit)| {
                 let seq = seq_of(&name)?;
                 Some((name.clone(), SnapshotRef { name, seq, commit }))
             })
             .collect();
         for (seq, name) in self.loose_below(&Namespace::ALL.map(|n| n.directory().to_owned()))? {
-            if let Some(commit) = self.read(&name)? {
-                refs.insert(name.clone(), SnapshotRef { name, seq, commit });
+            match self.read(&name) {
+                Ok(Some(commit)) => {
+                    refs.insert(name.clone(), SnapshotRef { name, seq, commit });
+                }
+                // One that was packed before counts no more: this is what came after it.
+                Err(StoreError::Corrupt { .. }) => drop(refs.remove(&name)),
+                Ok(None) => {}
+                Err(error) => return Err(error),
             }
         }
         let mut refs: Vec<_> = refs.into_values().collect();
@@ -102,23 +123,47 @@ impl Refs {
         Ok(refs)
     }
 
+    /// The refs of snapshots that name nothing, by name.
+    pub(crate) fn broken(&self) -> Result<Vec<BrokenRef>, StoreError> {
+        let mut broken = Vec::new();
+        for (_, name) in self.loose_below(&Namespace::ALL.map(|n| n.directory().to_owned()))? {
+            match self.read(&name) {
+                Err(StoreError::Corrupt { detail, .. }) => broken.push(BrokenRef { name, detail }),
+                Ok(_) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        broken.sort_by(|a, b| a.name.cmp(&b.name));
+        broken.extend(self.packed()?.detail.map(|detail| BrokenRef {
+            name: PACKED.to_owned(),
+            detail,
+        }));
+        Ok(broken)
+    }
+
     /// The one that was published last.
     pub(crate) fn latest(&self) -> Result<Option<SnapshotRef>, StoreError> {
-        self.latest_below(&Namespace::ALL.map(|n| n.directory().to_owned()))
+        match self.latest_name(&Namespace::ALL.map(|n| n.directory().to_owned()))? {
+            Some((_, name)) => self.get(&name),
+            None => Ok(None),
+        }
     }
 
-    /// The one that a session published last.
-    pub(crate) fn latest_of_session(
-        &self,
-        session_id: &str,
-    ) -> Result<Option<SnapshotRef>, StoreError> {
+    /// The names of those that a session published, the last one first. None of them is read: one that
+    /// is in the way may be damaged.
+    pub(crate) fn of_session(&self, session_id: &str) -> Result<Vec<String>, StoreError> {
         let session = component(session_id);
-        self.latest_below(&Namespace::ALL.map(|n| format!("{}/{session}", n.directory())))
+        let mut names =
+            self.names_below(&Namespace::ALL.map(|n| format!("{}/{session}", n.directory())))?;
+        names.sort_unstable_by(|a, b| b.cmp(a));
+        names.dedup();
+        Ok(names.into_iter().map(|(_, name)| name).collect())
     }
 
-    /// Every ref of the repository with what it names, also those that are no snapshots.
+    /// Every ref of the repository with what it names, also those that are no snapshots. One that names
+    /// nothing is an error: what it is for may be any of what there is.
     pub(crate) fn all(&self) -> Result<BTreeMap<String, ObjectId>, StoreError> {
-        let mut refs = self.packed()?;
+        let mut refs = self.packed()?.whole()?;
         for name in self.loose_names("refs")? {
             if let Some(id) = self.read(&name)? {
                 refs.insert(name, id);
@@ -134,7 +179,7 @@ impl Refs {
         };
         let commit = match self.read(name)? {
             Some(commit) => Some(commit),
-            None => self.packed()?.get(name).copied(),
+            None => self.packed()?.refs.get(name).copied(),
         };
         Ok(commit.map(|commit| SnapshotRef {
             name: name.to_owned(),
@@ -203,7 +248,7 @@ impl Refs {
     pub(crate) fn remove(&self, names: &[String]) -> Result<(), StoreError> {
         self.remove_packed(names)?;
         let mut directories: Vec<PathBuf> = Vec::new();
-        for name in names {
+        for name in names.iter().filter(|name| *name != PACKED) {
             let path = self.git_dir.join(name);
             remove_file(&path)?;
             directories.push(parent(&path).to_owned());
@@ -225,21 +270,19 @@ impl Refs {
         Ok(())
     }
 
-    fn latest_below(&self, directories: &[String]) -> Result<Option<SnapshotRef>, StoreError> {
-        match self.latest_name(directories)? {
-            Some((_, name)) => self.get(&name),
-            None => Ok(None),
-        }
-    }
-
     /// The highest number in these directories, and the name that has it.
     fn latest_name(&self, directories: &[String]) -> Result<Option<(u64, String)>, StoreError> {
-        let packed = self.packed()?.into_keys().filter_map(|name| {
+        Ok(self.names_below(directories)?.into_iter().max())
+    }
+
+    /// Number and name of each snapshot in these directories, packed ones too, in no order.
+    fn names_below(&self, directories: &[String]) -> Result<Vec<(u64, String)>, StoreError> {
+        let packed = self.packed()?.refs.into_keys().filter_map(|name| {
             let is_below = |d: &String| name.strip_prefix(d).is_some_and(|r| r.starts_with('/'));
             let seq = seq_of(&name).filter(|_| directories.iter().any(is_below))?;
             Some((seq, name))
         });
-        Ok(packed.chain(self.loose_below(directories)?).max())
+        Ok(packed.chain(self.loose_below(directories)?).collect())
     }
 
     /// Number and name of each snapshot in these directories. Not one file is opened: there may be
@@ -295,39 +338,51 @@ impl Refs {
         let text = std::str::from_utf8(&bytes).unwrap_or_default();
         match text.trim_end().parse() {
             Ok(id) => Ok(Some(id)),
-            Err(_) => Err(StoreError::corrupt(
-                format!("the ref {name}"),
-                "it does not hold an object id",
-            )),
+            Err(_) => Err(StoreError::corrupt(format!("the ref {name}"), NO_ID)),
         }
     }
 
     /// What a git that was run by hand has packed.
-    fn packed(&self) -> Result<BTreeMap<String, ObjectId>, StoreError> {
-        let path = self.git_dir.join("packed-refs");
-        let mut refs = BTreeMap::new();
-        let Some(bytes) = durable::read(&path, MAX_PACKED_BYTES)? else {
-            return Ok(refs);
+    fn packed(&self) -> Result<Packed, StoreError> {
+        let path = self.git_dir.join(PACKED);
+        let mut packed = Packed::default();
+        let bytes = match durable::read(&path, MAX_PACKED_BYTES) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(packed),
+            Err(StoreError::Corrupt { detail, .. }) => {
+                packed.detail = Some(detail);
+                return Ok(packed);
+            }
+            Err(error) => return Err(error),
         };
-        let corrupt = || StoreError::corrupt(printable(&path), "a line of it names no object");
         for line in String::from_utf8_lossy(&bytes).lines() {
             if line.starts_with(['#', '^']) {
                 continue;
             }
-            let (id, name) = line.split_once(' ').ok_or_else(corrupt)?;
-            let id = id.parse().map_err(|_| corrupt())?;
-            refs.insert(name.to_owned(), id);
+            let parsed = line
+                .split_once(' ')
+                .and_then(|(id, name)| Some((name.to_owned(), id.parse().ok()?)));
+            match parsed {
+                Some((name, id)) => drop(packed.refs.insert(name, id)),
+                None => packed.detail = Some("a line of it names no object".to_owned()),
+            }
         }
-        Ok(refs)
+        Ok(packed)
     }
 
     fn remove_packed(&self, names: &[String]) -> Result<(), StoreError> {
         let packed = self.packed()?;
-        if !names.iter().any(|name| packed.contains_key(name)) {
+        // Its own name stands for the lines that name nothing.
+        let is_cleaned = packed.detail.is_some() && names.iter().any(|name| name == PACKED);
+        if !is_cleaned && !names.iter().any(|name| packed.refs.contains_key(name)) {
             return Ok(());
         }
+        let packed = match is_cleaned {
+            true => packed.refs,
+            false => packed.whole()?,
+        };
         // git's own protocol: whoever makes the lock file may replace the file by it.
-        let path = self.git_dir.join("packed-refs");
+        let path = self.git_dir.join(PACKED);
         let lock = self.git_dir.join("packed-refs.lock");
         let mut file = faults::effect(Effect::Stage(&self.git_dir))
             .and_then(|()| private_file().create_new(true).open(&lock))
@@ -390,6 +445,24 @@ impl Refs {
     }
 }
 
+/// What was read of the packed refs.
+#[derive(Debug, Default)]
+struct Packed {
+    refs: BTreeMap<String, ObjectId>,
+    /// What is wrong with the file, if anything is.
+    detail: Option<String>,
+}
+
+impl Packed {
+    /// All of them, or nothing.
+    fn whole(self) -> Result<BTreeMap<String, ObjectId>, StoreError> {
+        match self.detail {
+            None => Ok(self.refs),
+            Some(detail) => Err(StoreError::corrupt(PACKED, detail)),
+        }
+    }
+}
+
 fn remove_file(path: &Path) -> Result<(), PathError> {
     match durable::remove_file(path) {
         Err(e) if e.source.kind() == io::ErrorKind::NotADirectory => Ok(()),
@@ -399,6 +472,11 @@ fn remove_file(path: &Path) -> Result<(), PathError> {
 
 fn parent(path: &Path) -> &Path {
     path.parent().expect("it lies in the repository")
+}
+
+/// Whether a ref of this name is that of a snapshot.
+pub(crate) fn is_of_snapshot(name: &str) -> bool {
+    seq_of(name).is_some()
 }
 
 /// The number at the end of a snapshot's ref; `None` for any other ref.
@@ -505,10 +583,11 @@ mod tests {
         ];
         assert_eq!(names(&all), expected);
         assert!(all.iter().all(|r| r.commit == commit));
-        let latest = |session| refs.latest_of_session(session).unwrap();
-        assert_eq!(latest("s1").as_ref(), Some(&all[3]));
-        assert_eq!(latest("s2").as_ref(), Some(&all[2]));
-        assert_eq!(latest("s"), None, "a beginning is another session");
+        let of = |session| refs.of_session(session).unwrap();
+        let own = [3, 1, 0].map(|at: usize| all[at].name.clone());
+        assert_eq!(of("s1"), own, "the last one first");
+        assert_eq!(of("s2"), [all[2].name.clone()]);
+        assert_eq!(of("s"), [""; 0], "a beginning is another session");
         assert_eq!(refs.latest().unwrap().as_ref(), Some(&all[3]));
         let listed = repository.git(&["for-each-ref", "--format=%(refname)"]);
         assert!(
@@ -526,7 +605,7 @@ mod tests {
             create(&refs, Namespace::Snapshots, &me, commit).unwrap();
         }
         repository.git(&["pack-refs", "--all", "--prune"]);
-        assert_eq!(refs.latest_of_session("s").unwrap().unwrap().seq, 3);
+        assert!(refs.of_session("s").unwrap()[0].ends_with("/3"));
         let fourth = create(&refs, Namespace::Snapshots, &me, commit).unwrap();
         assert_eq!(fourth.seq, 4);
         let all = refs.snapshots().unwrap();
@@ -581,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ref_of_ours_is_no_snapshot() {
+    fn what_is_no_ref_of_ours_is_no_snapshot_and_one_that_names_nothing_hides_none() {
         let (repository, refs, commit) = with_refs();
         let directory = repository.path.join(".git/refs/snapshots/s/r");
         fs::create_dir_all(&directory).unwrap();
@@ -590,11 +669,44 @@ mod tests {
         }
         assert_eq!(refs.snapshots().unwrap(), []);
         fs::write(directory.join("7"), "no id\n").unwrap();
-        let error = refs.snapshots().unwrap_err();
+        let owner = owner("s", Some("r"));
+        let next = create(&refs, Namespace::Snapshots, &owner, commit).unwrap();
+        assert_eq!(next.seq, 8, "a name that is taken is taken");
+        assert_eq!(refs.snapshots().unwrap(), [next]);
+        let broken = refs.broken().unwrap();
+        assert_eq!(broken.len(), 1);
+        assert_eq!(broken[0].name, "refs/snapshots/s/r/7");
+        let error = refs.all().unwrap_err();
         assert!(
             error.to_string().contains("refs/snapshots/s/r/7"),
             "{error}"
         );
+        refs.remove(&[broken[0].name.clone()]).unwrap();
+        assert_eq!(refs.broken().unwrap(), []);
+    }
+
+    #[test]
+    fn a_damaged_line_among_packed_refs_hides_no_other() {
+        let (repository, refs, commit) = with_refs();
+        let me = owner("s", Some("r"));
+        for _ in 0..2 {
+            create(&refs, Namespace::Snapshots, &me, commit).unwrap();
+        }
+        repository.git(&["pack-refs", "--all", "--prune"]);
+        let path = repository.path.join(".git/packed-refs");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{text}nonsense\n")).unwrap();
+        let all = refs.snapshots().unwrap();
+        assert_eq!(all.len(), 2);
+        assert_eq!(refs.broken().unwrap()[0].name, "packed-refs");
+        assert!(refs.all().is_err());
+        let one = [all[0].name.clone()];
+        assert!(refs.remove(&one).is_err(), "the damaged line is nobody's");
+        refs.remove(&["packed-refs".to_owned()]).unwrap();
+        assert_eq!(refs.broken().unwrap(), []);
+        refs.remove(&one).unwrap();
+        assert_eq!(refs.snapshots().unwrap(), all[1..]);
+        repository.git(&["fsck", "--strict"]);
     }
 
     #[test]

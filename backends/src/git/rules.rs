@@ -58,6 +58,8 @@ pub(crate) struct GitRules<'a> {
     failure: Mutex<Option<SnapshotError>>,
     has_failed: AtomicBool,
     has_kept: AtomicBool,
+    /// Directories of which it is not known what earlier snapshots had in them, and why.
+    forgotten: Mutex<BTreeMap<RelPath, String>>,
 }
 
 /// The rule files of the workspace that this capture looked at.
@@ -142,6 +144,7 @@ impl<'a> GitRules<'a> {
             failure: Mutex::default(),
             has_failed: AtomicBool::new(false),
             has_kept: AtomicBool::new(false),
+            forgotten: Mutex::default(),
         })
     }
 
@@ -169,6 +172,17 @@ impl<'a> GitRules<'a> {
         {
             warnings.push(format!("the rules in {more} more files were not read"));
         }
+        let forgotten = lock(&self.forgotten);
+        warnings.extend(forgotten.iter().take(MAX_WARNINGS).map(|(directory, why)| {
+            let place = match directory.is_root() {
+                true => "the workspace".to_owned(),
+                false => directory.to_string(),
+            };
+            format!(
+                "what is ignored in {place} was left out also where an earlier snapshot has it: {why}; \
+                 \"stillframe verify\" says what is damaged"
+            )
+        }));
         warnings
     }
 
@@ -242,10 +256,16 @@ impl<'a> GitRules<'a> {
                         })
                         .collect())
                 };
-                trees
-                    .into_iter()
-                    .filter_map(|tree| self.noted(names(tree).map_err(|e: StoreError| e.into())))
-                    .collect()
+                let known = |tree| match names(tree) {
+                    // It must not keep anything else from being captured, which may be all there is.
+                    Err(StoreError::Corrupt { what, detail }) => {
+                        let why = format!("{what} is corrupt: {detail}");
+                        lock(&self.forgotten).insert(scope.path.clone(), why);
+                        None
+                    }
+                    names => self.noted(names.map_err(SnapshotError::from)),
+                };
+                trees.into_iter().filter_map(known).collect()
             },
         )
     }

@@ -40,10 +40,10 @@ use jiff::Timestamp;
 
 use super::loose::{Checked, LooseObject};
 use super::pack::{DeltaBases, Pack, PackWriter, StoredAs, open_regular};
-use super::refs::{Namespace, Refs, SnapshotRef};
+use super::refs::{self, Namespace, Refs, SnapshotRef};
 use super::tree_object::{self, ItemKind, TreeItem, Trees};
 use super::{ObjectId, ObjectKind};
-use crate::backend::{Owner, StoreError};
+use crate::backend::{Owner, Problem, StoreError, Unreadable};
 use crate::error::{PathError, printable};
 use crate::parallel;
 use crate::path::RelPath;
@@ -187,6 +187,15 @@ pub(crate) struct Parts<'a> {
     pub(crate) staged: Vec<ObjectId>,
     /// What `worktree` names, if the caller knows that without reading a tree.
     pub(crate) named: Option<Names>,
+}
+
+/// What [`Store::latest_in_session`] found.
+#[derive(Debug, Default)]
+pub(crate) struct LatestRecord {
+    /// `None` if there is none that can be read.
+    pub(crate) record: Option<Record>,
+    /// The refs of later ones, and what is wrong with them.
+    pub(crate) passed_over: Vec<Problem>,
 }
 
 /// A snapshot's ref, and its record or why that cannot be read.
@@ -526,10 +535,92 @@ impl Store {
         self.find(id).map(|(_, record)| record)
     }
 
-    /// The record that a session published last, guards included; `None` if it has none.
-    pub(crate) fn latest_in_session(&self, session_id: &str) -> Result<Option<Record>, StoreError> {
-        let latest = self.refs.latest_of_session(session_id)?;
-        latest.map(|latest| self.record_at(&latest)).transpose()
+    /// The record that a session published last, guards included, of those that can be read; with
+    /// what is wrong with later ones.
+    pub(crate) fn latest_in_session(&self, session_id: &str) -> Result<LatestRecord, StoreError> {
+        let mut latest = LatestRecord::default();
+        for name in self.refs.of_session(session_id)? {
+            let found = self.refs.get(&name).and_then(|found| {
+                let record = found.map(|found| self.record_at(&found));
+                record.transpose()
+            });
+            match found {
+                Ok(Some(record)) => {
+                    latest.record = Some(record);
+                    break;
+                }
+                // Forgotten since.
+                Ok(None) => {}
+                Err(StoreError::Corrupt { what, detail }) => {
+                    let detail = format!("{what} is corrupt: {detail}");
+                    latest.passed_over.push(Problem::new(name, detail));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(latest)
+    }
+
+    /// Every ref of a snapshot whose record cannot be read, with why. One of a newer version is not
+    /// among them: there is nothing wrong with it.
+    pub(crate) fn unreadable(&self) -> Result<Vec<Unreadable>, StoreError> {
+        let broken = self.refs.broken()?.into_iter();
+        let mut unreadable: Vec<(String, String)> =
+            broken.map(|broken| (broken.name, broken.detail)).collect();
+        for (found, record) in self.scan()? {
+            match record {
+                Err(StoreError::Corrupt { what, detail }) => {
+                    unreadable.push((found.name, format!("{what} is corrupt: {detail}")));
+                }
+                Ok(_) | Err(StoreError::VersionTooNew { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if unreadable.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut ids = self.ids_by_name()?;
+        let name = |(name, detail): (String, String)| Unreadable {
+            id: ids.remove(&name),
+            problem: Problem::new(name.clone(), detail),
+            name,
+        };
+        Ok(unreadable.into_iter().map(name).collect())
+    }
+
+    /// Removes refs by their names, whatever they name.
+    pub(crate) fn forget_names(&self, names: &[String]) -> Result<(), StoreError> {
+        let ids = self.ids_by_name()?;
+        self.refs.remove(names)?;
+        for name in names {
+            if let Some(id) = ids.get(name) {
+                let _ = durable::remove_file(&self.by_id(id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Which snapshot has a ref, as far as the shortcuts say.
+    fn ids_by_name(&self) -> Result<HashMap<String, SnapshotId>, StoreError> {
+        let directory = self.git_dir.join("by-id");
+        let entries = match fs::read_dir(&directory) {
+            Ok(entries) => entries,
+            Err(e) if is_absent(Some(&e)) => return Ok(HashMap::new()),
+            Err(e) => return Err(PathError::at("list", directory)(e).into()),
+        };
+        let mut ids = HashMap::new();
+        for entry in entries {
+            let name = entry
+                .map_err(PathError::at("list", &directory))?
+                .file_name();
+            let id: Option<SnapshotId> = name.to_str().and_then(|name| name.parse().ok());
+            if let Some(id) = id
+                && let Some(name) = self.remembered_name(&id)?
+            {
+                ids.insert(name, id);
+            }
+        }
+        Ok(ids)
     }
 
     /// Removes the refs of these snapshots, durably. An id that is not there is fine. The content
@@ -541,8 +632,8 @@ impl Store {
                 Ok((found, _)) => names.push(found.name),
                 Err(StoreError::UnknownSnapshot { .. }) => {}
                 // A snapshot that cannot be read can be forgotten too, as long as it can be found.
-                Err(error) => match self.remembered(id)? {
-                    Some(found) => names.push(found.name),
+                Err(error) => match self.remembered_name(id)? {
+                    Some(name) => names.push(name),
                     None => return Err(error),
                 },
             }
@@ -614,16 +705,22 @@ impl Store {
     }
 
     fn remembered(&self, id: &SnapshotId) -> Result<Option<SnapshotRef>, StoreError> {
+        match self.remembered_name(id)? {
+            Some(name) => self.refs.get(&name),
+            None => Ok(None),
+        }
+    }
+
+    /// The name of a ref of the form that a snapshot's has.
+    fn remembered_name(&self, id: &SnapshotId) -> Result<Option<String>, StoreError> {
         let name = match durable::read(&self.by_id(id), MAX_NAME_BYTES) {
             Ok(Some(name)) => name,
             // Damaged, it is as good as missing.
             Ok(None) | Err(StoreError::Corrupt { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        match std::str::from_utf8(&name) {
-            Ok(name) => self.refs.get(name),
-            Err(_) => Ok(None),
-        }
+        let name = String::from_utf8(name).ok();
+        Ok(name.filter(|name| refs::is_of_snapshot(name)))
     }
 
     fn commit(&self, id: &ObjectId) -> Result<Commit, StoreError> {
@@ -1263,7 +1360,7 @@ mod tests {
         };
         let snapshot = test.store.publish(&owner("s", "r"), parts, pack).unwrap();
         let record = test.store.record(&snapshot.id).unwrap();
-        let verify = || test.store.verify(&record, &mut Proven::default()).unwrap();
+        let verify = || test.problems(&record);
         assert!(verify().is_empty(), "{:?}", verify());
         test.store.collect().unwrap();
         assert!(verify().is_empty(), "{:?}", verify());
@@ -1290,9 +1387,9 @@ mod tests {
         let commit = test.git(&["rev-parse", "refs/guards/s1/r2/3"]);
         assert_eq!(commit, guard.snapshot.reference);
         let store = test.reopened();
-        let latest = store.latest_in_session("s1").unwrap().unwrap();
-        assert_eq!(latest, guard);
-        assert_eq!(store.latest_in_session("s3").unwrap(), None);
+        let latest = |session| store.latest_in_session(session).unwrap().record;
+        assert_eq!(latest("s1"), Some(guard.clone()));
+        assert_eq!(latest("s3"), None);
         let ids: Vec<_> = store.snapshots().unwrap();
         assert_eq!(ids.len(), 3);
         assert_eq!((&ids[0], &ids[2]), (&first, &guard));

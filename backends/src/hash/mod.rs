@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use crate::backend::{
     Backend, DiffError, Recovery, RepositoryProblem, RestoreError, RestoreOptions, RestoreOutcome,
-    SnapshotError, SnapshotOptions, StoreError, Verification, Why,
+    SnapshotError, SnapshotOptions, StoreError, Unreadable, Verification, Why,
 };
 use crate::coverage::{Coverage, OmissionReason};
 use crate::diff::beside::{Beside, Compared};
@@ -551,6 +551,19 @@ impl Backend for HashBackend {
             let problems = store.verify(&record)?;
             Ok(Verification::new(problems).without_content(!record.has_content))
         }))
+    }
+
+    fn unreadable(&self, workspace: &Workspace) -> Result<Vec<Unreadable>, StoreError> {
+        HashStore::of(workspace).unreadable()
+    }
+
+    fn forget_unreadable(
+        &self,
+        workspace: &mut LockedWorkspace,
+        names: &[String],
+    ) -> Result<(), StoreError> {
+        let ids: Vec<SnapshotId> = names.iter().filter_map(|name| name.parse().ok()).collect();
+        self.forget(workspace, &ids)
     }
 
     fn forget(

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::backend::{Problem, StoreError};
+use crate::backend::{Problem, StoreError, Unreadable};
 use crate::codec::TooLong;
 use crate::error::PathError;
 use crate::hash::content::{self, ContentStore};
@@ -180,6 +180,25 @@ impl HashStore {
             (a.snapshot.captured_at, &a.snapshot.id).cmp(&(b.snapshot.captured_at, &b.snapshot.id))
         });
         Ok(records)
+    }
+
+    /// The snapshots whose records are damaged, under their ids.
+    pub(crate) fn unreadable(&self) -> Result<Vec<Unreadable>, StoreError> {
+        let mut unreadable = Vec::new();
+        for id in self.ids()? {
+            match self.record(&id) {
+                Err(StoreError::Corrupt { what, detail }) => unreadable.push(Unreadable {
+                    name: id.to_string(),
+                    problem: Problem::new(what, detail),
+                    id: Some(id),
+                }),
+                Ok(_)
+                | Err(StoreError::VersionTooNew { .. } | StoreError::UnknownSnapshot { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        unreadable.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(unreadable)
     }
 
     /// The ids of all snapshots, in no order.

@@ -17,10 +17,12 @@ mod upkeep;
 mod why;
 
 use std::future::Future;
+use std::path::PathBuf;
 
 use stillframe::Engine;
 
 pub(crate) use completions::completions;
+pub(crate) use upkeep::verify_without_log;
 
 use crate::failure::Failure;
 use crate::output::{Console, Reply};
@@ -32,6 +34,8 @@ use crate::signals::Signals;
 pub(crate) struct Tools {
     /// The engine.
     pub(crate) engine: Engine,
+    /// Where it keeps everything.
+    pub(crate) state_dir: PathBuf,
     /// Whether a document is wanted.
     pub(crate) json: bool,
     /// For what has to be said before the end.

@@ -1,6 +1,11 @@
 //! `verify` and `gc`: whether all is whole, and what need not be kept.
 
-use stillframe::{GcOptions, GcOutcome, VerifyOutcome, WorkspaceOptions};
+use std::path::Path;
+
+use stillframe::backends::Problem;
+use stillframe::{
+    ErrorKind, GcOptions, GcOutcome, SnapshotVerdict, VerifyOutcome, WorkspaceOptions,
+};
 
 use super::Tools;
 use crate::failure::Failure;
@@ -8,14 +13,54 @@ use crate::output::{self, Reply};
 
 /// Proves everything restorable, or names what is not.
 pub(super) async fn verify(tools: &Tools, workspace: WorkspaceOptions) -> Result<Reply, Failure> {
-    let outcome = tools.engine.verify(&workspace).await?;
-    let reply = Reply::new(tools.json, &outcome, || findings(&outcome));
-    Ok(match outcome.is_sound() {
+    match tools.engine.verify(&workspace).await {
+        // The log became unreadable on the way.
+        Err(e) if e.kind() == ErrorKind::Corrupt => {
+            verify_without_log(tools.json, &tools.state_dir, &workspace, e.into())
+        }
+        outcome => Ok(verified(tools.json, &outcome?)),
+    }
+}
+
+/// Proves what the stores have where the log of snapshots and runs cannot be read, for this reason.
+pub(crate) fn verify_without_log(
+    json: bool,
+    state_dir: &Path,
+    workspace: &WorkspaceOptions,
+    reason: Failure,
+) -> Result<Reply, Failure> {
+    let Ok(mut outcome) = stillframe::verify_without_log(state_dir, workspace) else {
+        return Err(reason);
+    };
+    outcome.log = Some(stillframe::Failure::new(
+        reason.kind().as_str(),
+        reason.message(),
+    ));
+    Ok(verified(json, &outcome))
+}
+
+fn verified(json: bool, outcome: &VerifyOutcome) -> Reply {
+    let reply = Reply::new(json, outcome, || findings(outcome));
+    match outcome.is_sound() {
         true => reply,
         false => reply
             .exit_code(Failure::exit_code(false))
-            .note("something that is kept is damaged; what is not listed can still be restored"),
-    })
+            .note(way_out(outcome)),
+    }
+}
+
+/// What can be done about what was found.
+fn way_out(outcome: &VerifyOutcome) -> &'static str {
+    let is_damaged = |s: &SnapshotVerdict| !s.problems.is_empty();
+    if outcome.log.is_some() {
+        "the snapshots that are not listed can be restored once the database is moved away, with the files \
+         whose names begin with its own: a new one is made, and finds them; runs and events are lost"
+    } else if outcome.snapshots.iter().any(is_damaged) || !outcome.store.is_empty() {
+        "something that is kept is damaged; what is not listed can still be restored; \"stillframe gc \
+         --forget-damaged\" gives up what cannot"
+    } else {
+        "something that is kept is damaged; what is not listed can still be restored"
+    }
 }
 
 /// Forgets what need not be kept.
@@ -25,7 +70,16 @@ pub(super) async fn gc(
     options: GcOptions,
 ) -> Result<Reply, Failure> {
     let outcome = tools.engine.gc(&workspace, options).await?;
-    Ok(Reply::new(tools.json, &outcome, || balance(&outcome)))
+    let damaged = |problem: &Problem| {
+        format!(
+            "{} is damaged ({}), so no content was removed; \"stillframe gc --forget-damaged\" gives up \
+             what cannot be restored",
+            output::printable(&problem.what),
+            output::printable(&problem.detail)
+        )
+    };
+    Ok(Reply::new(tools.json, &outcome, || balance(&outcome))
+        .warnings(outcome.unreadable.iter().map(damaged).collect()))
 }
 
 fn findings(outcome: &VerifyOutcome) -> String {
@@ -40,6 +94,19 @@ fn findings(outcome: &VerifyOutcome) -> String {
                 output::printable(&problem.detail)
             ));
         }
+    }
+    for problem in &outcome.store {
+        text.push_str(&format!(
+            "{}: {}\n",
+            output::printable(&problem.what),
+            output::printable(&problem.detail)
+        ));
+    }
+    if let Some(log) = &outcome.log {
+        text.push_str(&format!(
+            "the log of runs and snapshots cannot be read: {}\n",
+            output::printable(&log.message)
+        ));
     }
     for artifact in &outcome.artifacts {
         text.push_str(&format!(

@@ -24,6 +24,7 @@ macro_rules! state_store_contract {
             runs_are_listed_newest_first_and_those_under_way_oldest_first
             the_beginning_of_an_id_is_literal
             snapshots_are_listed_in_the_order_of_writing
+            snapshots_that_were_found_late_take_the_place_that_is_theirs
             a_snapshot_gets_an_owner_later_and_keeps_it
             an_operation_comes_back_as_it_was_written
             the_latest_operation_is_that_of_its_workspace_or_run
@@ -532,6 +533,41 @@ pub(crate) fn snapshots_are_listed_in_the_order_of_writing(state: &impl TestStat
     store.commit(&[forget]).unwrap();
     assert_eq!(listed("w"), [ids[2].clone(), ids[0].clone()]);
     assert_eq!(store.snapshot(&ids[1]).unwrap(), None);
+}
+
+pub(crate) fn snapshots_that_were_found_late_take_the_place_that_is_theirs(state: &impl TestState) {
+    let mut store = state.open();
+    let ids: Vec<SnapshotId> = (0..4).map(|_| SnapshotId::random()).collect();
+    let elsewhere = SnapshotId::random();
+    assert!(!store.has_snapshots("w").unwrap());
+    // The newest is known, another workspace has one, and then the older ones are found.
+    let written = [&ids[3], &elsewhere, &ids[0], &ids[2], &ids[1]];
+    for id in written {
+        let workspace = if *id == elsewhere { "v" } else { "w" };
+        let row = snapshot_row(id.as_str(), workspace, None);
+        store.commit(&[add(&row)]).unwrap();
+    }
+    assert!(store.has_snapshots("w").unwrap() && !store.has_snapshots("u").unwrap());
+    let mut order = ids.clone();
+    order.insert(2, SnapshotId::random());
+    for _ in 0..2 {
+        store
+            .commit(&[Change::OrderSnapshots(order.clone())])
+            .unwrap();
+        let listed: Vec<SnapshotId> = state
+            .open()
+            .snapshots("w")
+            .unwrap()
+            .into_iter()
+            .map(|row| row.snapshot.id)
+            .rev()
+            .collect();
+        assert_eq!(listed, ids, "safe to repeat");
+    }
+    let next = SnapshotId::random();
+    let row = snapshot_row(next.as_str(), "w", None);
+    store.commit(&[add(&row)]).unwrap();
+    assert_eq!(store.snapshots("w").unwrap()[0].snapshot.id, next);
 }
 
 pub(crate) fn a_snapshot_gets_an_owner_later_and_keeps_it(state: &impl TestState) {

@@ -63,6 +63,9 @@ pub(crate) trait StateStore: Send {
     /// The snapshots of a workspace, newest first.
     fn snapshots(&self, workspace_id: &str) -> Result<Vec<SnapshotRow>, StateError>;
 
+    /// Whether there is any snapshot of the workspace. Costs one look.
+    fn has_snapshots(&self, workspace_id: &str) -> Result<bool, StateError>;
+
     /// A snapshot; `None`: unknown.
     fn snapshot(&self, id: &SnapshotId) -> Result<Option<SnapshotRow>, StateError>;
 
@@ -131,6 +134,9 @@ pub(crate) enum Change {
     AddSnapshot(Box<SnapshotRow>),
     /// Snapshots that the store no longer has.
     ForgetSnapshots(Vec<SnapshotId>),
+    /// Snapshots, oldest first: they share the places that they have in the order of snapshots anew.
+    /// Others keep theirs; an id that is unknown is no error.
+    OrderSnapshots(Vec<SnapshotId>),
     /// An operation that an undo can take back.
     AddOperation(Box<OperationRow>),
     /// A restore that is about to begin, or one that recovery has finished and whose run is still

@@ -58,7 +58,13 @@ impl SqliteStore {
     /// A database of a newer version is left as it is. One of an older version is copied to
     /// `stillframe.db.v<version>.bak` before anything of it is changed.
     pub(crate) fn open(state_dir: &Path) -> Result<Self, StateError> {
-        Self::open_with(state_dir, MIGRATIONS)
+        Self::open_with(state_dir, MIGRATIONS).map_err(|error| match error {
+            // SQLite does not say which.
+            StateError::Sqlite(source) if is_damage(&source) => StateError::Corrupt {
+                detail: format!("{}: {source}", state_dir.join(DATABASE).display()),
+            },
+            error => error,
+        })
     }
 
     fn open_with(state_dir: &Path, migrations: &[&str]) -> Result<Self, StateError> {
@@ -121,6 +127,14 @@ impl SqliteStore {
         connection.execute_batch("PRAGMA query_only = ON")?;
         Ok(Self { connection })
     }
+}
+
+fn is_damage(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    matches!(
+        error.sqlite_error_code(),
+        Some(DatabaseCorrupt | NotADatabase)
+    )
 }
 
 /// Waits at most `patience` for the lock on `file`.
@@ -397,6 +411,14 @@ impl StateStore for SqliteStore {
         )
     }
 
+    fn has_snapshots(&self, workspace_id: &str) -> Result<bool, StateError> {
+        let any = self.count(
+            "SELECT EXISTS (SELECT 1 FROM snapshots WHERE workspace_id = ?1)",
+            params![workspace_id],
+        )?;
+        Ok(any != 0)
+    }
+
     fn snapshot(&self, id: &SnapshotId) -> Result<Option<SnapshotRow>, StateError> {
         self.one(
             &format!("{SELECT_SNAPSHOT} WHERE id = ?1"),
@@ -613,6 +635,7 @@ fn apply(
                 statement.execute(params![id.as_str()])?;
             }
         }
+        Change::OrderSnapshots(ids) => order_snapshots(transaction, ids)?,
         Change::AddOperation(row) => {
             transaction.execute(
                 "INSERT INTO operations (id, workspace_id, session_id, run_id, kind,
@@ -803,6 +826,38 @@ fn lost(
         Ok(None) => StateError::NotFound { what },
         Err(e) => e.into(),
     }
+}
+
+/// Deals the places of these snapshots out anew, in the order of `ids`.
+fn order_snapshots(transaction: &Transaction<'_>, ids: &[SnapshotId]) -> Result<(), StateError> {
+    let mut places = Vec::with_capacity(ids.len());
+    {
+        let mut find =
+            transaction.prepare_cached("SELECT position FROM snapshots WHERE id = ?1")?;
+        for id in ids {
+            let found: Option<i64> = find
+                .query_row(params![id.as_str()], |row| row.get(0))
+                .optional()?;
+            places.extend(found.map(|place| (id, place)));
+        }
+    }
+    let mut in_order: Vec<i64> = places.iter().map(|(_, place)| *place).collect();
+    in_order.sort_unstable();
+    let moved: Vec<_> = places
+        .into_iter()
+        .zip(in_order)
+        .filter(|((_, from), to)| from != to)
+        .map(|((id, _), to)| (id, to))
+        .collect();
+    let mut put = transaction.prepare_cached("UPDATE snapshots SET position = ?2 WHERE id = ?1")?;
+    // No two may ever have one place, so they leave all of theirs first. None in use is negative.
+    for (id, place) in &moved {
+        put.execute(params![id.as_str(), -place])?;
+    }
+    for (id, place) in &moved {
+        put.execute(params![id.as_str(), place])?;
+    }
+    Ok(())
 }
 
 /// Appends an event at the next place of its session; the stored one, if its id is there already.

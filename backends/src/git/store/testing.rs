@@ -187,9 +187,9 @@ impl TestStore {
 
     /// What is wrong with a snapshot, as a fresh process finds it.
     pub(super) fn problems(&self, record: &Record) -> Vec<crate::backend::Problem> {
-        self.reopened()
-            .verify(record, &mut Proven::default())
-            .unwrap()
+        let proven = &mut Proven::default();
+        let proof = self.reopened().verify(record, proven).unwrap();
+        [proof.problems, proof.beside].concat()
     }
 }
 

@@ -23,17 +23,22 @@ pub(crate) struct Proven {
     packs: BTreeMap<PathBuf, Option<String>>,
 }
 
+/// What the proof of a snapshot found.
+#[derive(Debug, Default)]
+pub(crate) struct Proof {
+    /// What is missing or wrong; nothing: the snapshot can be put back.
+    pub(crate) problems: Vec<Problem>,
+    /// What is wrong in packs that hold something of it, though all that it needs could be read.
+    pub(crate) beside: Vec<Problem>,
+}
+
 impl Store {
     /// Reads and hashes every object that a snapshot needs, and every pack that holds one of them,
-    /// from end to end. Lists what is missing or wrong; nothing: the snapshot can be put back.
+    /// from end to end.
     ///
     /// What is in `proven` is not read again; give a new one to read everything. Reading may take
     /// minutes. An error of the disk is an error, not a problem.
-    pub(crate) fn verify(
-        &self,
-        record: &Record,
-        proven: &mut Proven,
-    ) -> Result<Vec<Problem>, StoreError> {
+    pub(crate) fn verify(&self, record: &Record, proven: &mut Proven) -> Result<Proof, StoreError> {
         self.refresh()?;
         let mut verifying = Verifying {
             store: self,
@@ -50,8 +55,16 @@ impl Store {
             verifying.blobs.push(parts.record);
         }
         verifying.read_blobs()?;
-        verifying.read_packs()?;
-        Ok(verifying.problems)
+        let beside = verifying.read_packs()?;
+        let problems = verifying.problems;
+        Ok(match problems.is_empty() {
+            true => Proof { problems, beside },
+            // They may be why.
+            false => Proof {
+                problems: [problems, beside].concat(),
+                beside: Vec::new(),
+            },
+        })
     }
 }
 
@@ -183,7 +196,9 @@ impl Verifying<'_> {
         Ok(())
     }
 
-    fn read_packs(&mut self) -> Result<(), StoreError> {
+    /// Reads the packs that hold what was needed; answers with what is wrong in them.
+    fn read_packs(&mut self) -> Result<Vec<Problem>, StoreError> {
+        let mut found = Vec::new();
         let set = self.store.packs()?;
         if !self.problems.is_empty() {
             // They may be why something is missing; what was found elsewhere does not need them.
@@ -205,12 +220,11 @@ impl Verifying<'_> {
                 },
             };
             if let Some(detail) = &detail {
-                self.problems
-                    .push(Problem::new(printable(pack.path()), detail.as_str()));
+                found.push(Problem::new(printable(pack.path()), detail.as_str()));
             }
             self.proven.packs.insert(pack.path().to_owned(), detail);
         }
-        Ok(())
+        Ok(found)
     }
 
     fn note_packs(&mut self, id: &ObjectId) -> Result<(), StoreError> {
@@ -299,6 +313,35 @@ mod tests {
         }
         assert!(tried > 800);
         assert_eq!(test.problems(&record), []);
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_pack_is_no_problem_of_a_snapshot_that_does_not_need_it() {
+        let (test, record) = whole();
+        let writer = test.store.writer().unwrap();
+        let nobodys = noise(500, 7);
+        let id = blob_id(&nobodys);
+        writer
+            .add(crate::git::ObjectKind::Blob, id, &nobodys)
+            .unwrap();
+        let worktree = test.add_tree(&writer, &[("a", "1"), ("z", "3")]);
+        let other = test.publish_tree(&owner("s", "r"), worktree, writer);
+        let set = test.store.packs().unwrap();
+        let (pack, at) = set
+            .packs
+            .iter()
+            .find_map(|pack| Some((pack.path(), pack.index.find(&id).unwrap()?)))
+            .unwrap();
+        let mut bytes = fs::read(pack).unwrap();
+        bytes[at as usize + 100] ^= 1;
+        replace(pack, &bytes);
+        let [first, other] = [&record, &other].map(|record| {
+            let proven = &mut Proven::default();
+            test.reopened().verify(record, proven).unwrap()
+        });
+        assert!(first.problems.is_empty() && first.beside.is_empty());
+        assert!(other.problems.is_empty(), "{:?}", other.problems);
+        assert_eq!(other.beside.len(), 1);
     }
 
     #[test]
@@ -412,9 +455,9 @@ mod tests {
         let second = test.publish(&owner("s", "r"), &[("a", "1"), ("b", "2")]);
         let mut proven = Proven::default();
         let store = test.reopened();
-        assert_eq!(store.verify(&first, &mut proven).unwrap(), []);
+        assert_eq!(store.verify(&first, &mut proven).unwrap().problems, []);
         let read = proven.blobs.len();
-        assert_eq!(store.verify(&second, &mut proven).unwrap(), []);
+        assert_eq!(store.verify(&second, &mut proven).unwrap().problems, []);
         assert_eq!(proven.blobs.len(), read + 2, "the new file and the record");
         assert_eq!(proven.packs.len(), 2);
     }

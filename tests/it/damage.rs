@@ -1,0 +1,358 @@
+//! What damage in one place does to everything else: as little as can be, and it is said.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use stillframe_tests::{Snap, TestWorkspace};
+
+/// The repository of the only store.
+fn store(ws: &TestWorkspace) -> PathBuf {
+    let stores = ws.stores();
+    assert_eq!(stores.len(), 1);
+    stores[0].join("git")
+}
+
+/// The packs of the only store, without their extensions.
+fn packs(ws: &TestWorkspace) -> BTreeSet<PathBuf> {
+    fs::read_dir(store(ws).join("objects/pack"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|e| e == "pack"))
+        .map(|path| path.with_extension(""))
+        .collect()
+}
+
+/// Takes a snapshot; answers with it and the packs that came with it.
+fn snapshot_with_packs(ws: &TestWorkspace) -> (Snap, Vec<PathBuf>) {
+    let before = match ws.stores().is_empty() {
+        true => BTreeSet::new(),
+        false => packs(ws),
+    };
+    let snapshot = ws.snapshot();
+    (snapshot, packs(ws).difference(&before).cloned().collect())
+}
+
+fn remove_packs(packs: &[PathBuf]) {
+    assert!(!packs.is_empty());
+    for pack in packs {
+        for extension in ["pack", "idx"] {
+            fs::remove_file(pack.with_extension(extension)).unwrap();
+        }
+    }
+}
+
+/// Flips a bit in the middle of a file. Its size and mtime stay.
+fn flip(path: &Path) {
+    let meta = fs::metadata(path).unwrap();
+    let mut bytes = fs::read(path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    let mut permissions = meta.permissions();
+    let original = permissions.clone();
+    #[expect(
+        clippy::permissions_set_readonly_false,
+        reason = "it is put back at once"
+    )]
+    permissions.set_readonly(false);
+    fs::set_permissions(path, permissions).unwrap();
+    fs::write(path, bytes).unwrap();
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(meta.modified().unwrap()).unwrap();
+    fs::set_permissions(path, original).unwrap();
+}
+
+/// The refs of the only store that begin so, by their numbers.
+fn refs(ws: &TestWorkspace) -> Vec<PathBuf> {
+    let mut refs: Vec<PathBuf> = walkdir::WalkDir::new(store(ws).join("refs"))
+        .into_iter()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.file_type().is_file())
+        .map(walkdir::DirEntry::into_path)
+        .collect();
+    refs.sort_by_key(|path| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.parse::<u64>().unwrap()
+    });
+    refs
+}
+
+fn lose_the_database(ws: &TestWorkspace) {
+    for entry in fs::read_dir(ws.state()).unwrap() {
+        let entry = entry.unwrap();
+        if entry
+            .file_name()
+            .to_str()
+            .unwrap()
+            .starts_with("stillframe.db")
+        {
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+}
+
+fn listed(ws: &TestWorkspace) -> Vec<String> {
+    let list = ws.json(["list"]);
+    let ids = list.as_array().unwrap().iter();
+    ids.map(|s| s["id"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The document of `verify`, whatever it came to.
+fn verify(ws: &TestWorkspace) -> Value {
+    let output = ws.try_json(["verify"]);
+    assert!(output.code <= 1, "{output:?}");
+    let document = output.json();
+    assert!(document["error"].is_null(), "it came to an end: {document}");
+    document
+}
+
+/// The ids that `verify` says cannot be restored.
+fn damaged(verified: &Value) -> Vec<String> {
+    let snapshots = verified["snapshots"].as_array().unwrap().iter();
+    snapshots
+        .filter(|s| !s["problems"].as_array().unwrap().is_empty())
+        .map(|s| s["id"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn without_the_database_the_newest_snapshot_is_still_the_newest() {
+    let ws = TestWorkspace::repository();
+    let mut ids = Vec::new();
+    for text in ["one", "two", "three"] {
+        ws.write("f", text);
+        ids.insert(0, ws.snapshot().id().to_owned());
+    }
+    lose_the_database(&ws);
+    ws.write("f", "four");
+    ids.insert(0, ws.snapshot().id().to_owned());
+    assert_eq!(listed(&ws), ids, "newest first, adopted or not");
+    let outcome = ws.json(["gc", "--keep", "1"]);
+    assert_eq!(outcome["kept"], 1);
+    assert_eq!(listed(&ws), ids[..1], "gc never takes the newest");
+    ws.write("f", "five");
+    ws.restore_id(&ids[0]);
+    assert_eq!(ws.text("f"), "four");
+}
+
+#[test]
+fn snapshots_that_a_lost_database_had_can_be_restored_at_once() {
+    let ws = TestWorkspace::repository();
+    ws.write("f", "one");
+    let first = ws.snapshot();
+    ws.write("f", "two");
+    lose_the_database(&ws);
+    ws.restore(&first);
+    assert_eq!(ws.text("f"), "one");
+    ws.undo();
+    assert_eq!(ws.text("f"), "two");
+}
+
+#[test]
+fn a_restore_of_long_ago_is_not_the_one_that_a_lost_database_had_not_been_told_of() {
+    let ws = TestWorkspace::repository();
+    ws.write("f", "one");
+    let first = ws.snapshot();
+    ws.write("f", "two");
+    ws.restore(&first);
+    ws.write("g", "the work of a week\n");
+    ws.snapshot();
+    lose_the_database(&ws);
+    ws.json(["list"]);
+    let output = ws.try_json(["undo"]);
+    assert_eq!(ws.text("g"), "the work of a week\n", "{output:?}");
+}
+
+#[test]
+fn one_damaged_snapshot_keeps_nothing_else_from_working() {
+    let mut ws = TestWorkspace::repository();
+    ws.write("f", "one\n");
+    let whole = ws.snapshot();
+    ws.write("f", "two\n");
+    let (broken, packs) = snapshot_with_packs(&ws);
+    ws.damages_the_store();
+    remove_packs(&packs);
+    let verified = verify(&ws);
+    assert_eq!(damaged(&verified), [broken.id()]);
+
+    ws.write("f", "three\n");
+    let now = ws.json(["diff", whole.id(), "now"]);
+    assert_eq!(now["files_changed"], 1);
+    let output = ws.try_json(["snapshot"]).ok();
+    let later = Snap::of(&output.json());
+    assert!(
+        output.stderr_text().contains("cannot be read"),
+        "the damage is said: {output:?}"
+    );
+    assert!(ws.json(["diff", whole.id(), later.id()])["files_changed"] == 1);
+    ws.restore(&whole);
+    assert_eq!(ws.text("f"), "one\n");
+    ws.undo();
+    assert_eq!(ws.text("f"), "three\n");
+    let run = ws.run::<&str>([], "echo four > f");
+    assert_eq!(run.code, 0, "{run:?}");
+    ws.undo();
+    assert_eq!(ws.text("f"), "three\n");
+    assert_eq!(damaged(&verify(&ws)), [broken.id()], "all others are whole");
+
+    let outcome = ws.json(["gc", "--keep", "100"]);
+    assert_eq!(
+        outcome["unreadable"].as_array().unwrap().len(),
+        1,
+        "{outcome}"
+    );
+    assert_eq!(damaged(&verify(&ws)), [broken.id()]);
+    ws.restore(&whole);
+
+    let outcome = ws.json(["gc", "--forget-damaged"]);
+    let forgotten: Vec<&str> = outcome["forgotten"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|id| id.as_str().unwrap())
+        .collect();
+    assert_eq!(forgotten, [broken.id()], "{outcome}");
+    ws.stillframe(["verify"]).ok();
+    assert!(!listed(&ws).contains(&broken.id().to_owned()));
+    ws.restore(&later);
+    assert_eq!(ws.text("f"), "three\n");
+}
+
+#[test]
+fn a_damaged_snapshot_is_not_the_newest_that_a_clean_up_spares() {
+    let mut ws = TestWorkspace::repository();
+    ws.write("f", "one\n");
+    ws.snapshot();
+    ws.write("f", "two\n");
+    let whole = ws.snapshot();
+    ws.write("f", "three\n");
+    let (broken, packs) = snapshot_with_packs(&ws);
+    ws.damages_the_store();
+    remove_packs(&packs);
+    ws.json(["gc", "--keep", "1"]);
+    assert_eq!(listed(&ws), [broken.id(), whole.id()]);
+    ws.restore(&whole);
+    assert_eq!(ws.text("f"), "two\n");
+    let output = ws.try_json(["gc", "--max-bytes", "1"]);
+    let message = output.refused("LimitExceeded");
+    assert!(message.contains("--forget-damaged"), "{message}");
+    ws.restore(&whole);
+}
+
+#[test]
+fn a_ref_that_names_nothing_is_named_and_in_nobodys_way() {
+    for garbage in [
+        "",
+        "no id at all\n",
+        "0123456789012345678901234567890123456789\n",
+    ] {
+        let mut ws = TestWorkspace::repository();
+        ws.write("f", "one\n");
+        let whole = ws.snapshot();
+        ws.write("f", "two\n");
+        let broken = ws.snapshot();
+        ws.damages_the_store();
+        let name = refs(&ws).pop().unwrap();
+        fs::write(&name, garbage).unwrap();
+
+        let verified = verify(&ws);
+        assert_eq!(damaged(&verified), [broken.id()], "{verified}");
+        ws.write("f", "three\n");
+        let later = ws.snapshot();
+        ws.restore(&whole);
+        assert_eq!(ws.text("f"), "one\n");
+        ws.restore(&later);
+        ws.json(["diff", whole.id(), later.id()]);
+        ws.json(["show", whole.id()]);
+        ws.json(["gc"]);
+        ws.json(["gc", "--forget-damaged"]);
+        assert!(!name.exists(), "{garbage:?}");
+        ws.stillframe(["verify"]).ok();
+        ws.restore(&whole);
+    }
+}
+
+#[test]
+fn a_ref_that_nobody_knows_and_that_names_nothing_is_named_by_its_name() {
+    let mut ws = TestWorkspace::repository();
+    ws.snapshot();
+    ws.damages_the_store();
+    let stray = refs(&ws).pop().unwrap().with_file_name("99");
+    fs::write(&stray, "").unwrap();
+    let output = ws.try_json(["verify"]);
+    assert_eq!(output.code, 1);
+    let verified = output.json();
+    assert_eq!(damaged(&verified), [] as [&str; 0]);
+    assert!(
+        verified["store"][0]["what"]
+            .as_str()
+            .unwrap()
+            .ends_with("/99"),
+        "{verified}"
+    );
+    let said = ws.stillframe(["verify"]);
+    assert!(said.stdout_text().contains("/99"), "{said:?}");
+    assert!(
+        said.stderr_text().contains("gc --forget-damaged"),
+        "{said:?}"
+    );
+    ws.json(["gc", "--forget-damaged"]);
+    assert!(!stray.exists());
+    ws.stillframe(["verify"]).ok();
+}
+
+#[test]
+fn verify_proves_the_snapshots_though_the_database_is_garbage() {
+    let mut ws = TestWorkspace::repository();
+    let whole = ws.snapshot();
+    ws.write("f", "one\n");
+    let (broken, packs) = snapshot_with_packs(&ws);
+    ws.damages_the_store();
+    remove_packs(&packs);
+    lose_the_database(&ws);
+    fs::write(ws.state().join("stillframe.db"), "this is no database").unwrap();
+    let output = ws.try_json(["verify"]);
+    assert_eq!(output.code, 1, "{output:?}");
+    let verified = output.json();
+    assert_eq!(verified["log"]["kind"], "Corrupt", "{verified}");
+    let ids: Vec<&str> = verified["snapshots"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s["id"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        ids,
+        [whole.id(), broken.id()],
+        "what cannot be read comes last"
+    );
+    assert_eq!(damaged(&verified), [broken.id()]);
+    let said = ws.stillframe(["verify"]);
+    assert!(said.stdout_text().contains("stillframe.db"), "{said:?}");
+
+    // The way out that is told.
+    fs::rename(ws.state().join("stillframe.db"), ws.base().join("aside")).unwrap();
+    assert_eq!(listed(&ws), [whole.id()]);
+    ws.restore(&whole);
+    assert!(!ws.exists("f"));
+}
+
+#[test]
+fn the_first_capture_after_the_newest_pack_is_gone_heals() {
+    let mut ws = TestWorkspace::repository();
+    ws.write("d/f", "one\n");
+    ws.snapshot();
+    ws.write("d/f", "two\n");
+    ws.write("untracked", "three\n");
+    let (_, packs) = snapshot_with_packs(&ws);
+    ws.damages_the_store();
+    remove_packs(&packs);
+    let healed = ws.snapshot();
+    for path in ["d", "untracked"] {
+        ws.remove(path);
+    }
+    ws.restore(&healed);
+    assert_eq!(ws.text("d/f"), "two\n");
+    assert_eq!(ws.text("untracked"), "three\n");
+}
