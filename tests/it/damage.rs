@@ -356,3 +356,173 @@ fn the_first_capture_after_the_newest_pack_is_gone_heals() {
     assert_eq!(ws.text("d/f"), "two\n");
     assert_eq!(ws.text("untracked"), "three\n");
 }
+
+/// Flips a bit in the middle of each of these packs.
+fn flip_content(packs: &[PathBuf]) {
+    assert!(!packs.is_empty());
+    for pack in packs {
+        flip(&pack.with_extension("pack"));
+    }
+}
+
+/// So much that is no text, so that the middle of a pack is in the middle of it.
+fn noise(seed: u8) -> Vec<u8> {
+    let mut state = u32::from(seed) << 8 | 1;
+    let mut bytes = Vec::new();
+    for _ in 0..50_000 {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        bytes.push(state as u8);
+    }
+    bytes
+}
+
+#[test]
+fn what_a_restore_displaces_is_in_the_guard_though_the_store_had_lost_it() {
+    for (removed, label) in [(false, "flipped"), (true, "removed")] {
+        let mut ws = TestWorkspace::repository();
+        ws.write("f", "one\n");
+        let first = ws.snapshot();
+        ws.write("f", noise(1));
+        ws.write("only-now", noise(2));
+        ws.settle();
+        let (second, packs) = snapshot_with_packs(&ws);
+        // Nothing new: this one takes the word of the cache.
+        ws.snapshot();
+        ws.damages_the_store();
+        match removed {
+            true => remove_packs(&packs),
+            false => flip_content(&packs),
+        }
+        let outcome = ws.restore(&first);
+        assert_eq!(ws.text("f"), "one\n");
+        assert!(!ws.exists("only-now"));
+        ws.restore_id(outcome["guard_snapshot"].as_str().unwrap());
+        assert_eq!(ws.read("f"), noise(1), "{label}");
+        assert_eq!(ws.read("only-now"), noise(2), "{label}");
+        ws.undo();
+        ws.undo();
+        assert_eq!(ws.read("f"), noise(1), "{label}");
+        let left = damaged(&verify(&ws));
+        assert!(!left.contains(&outcome["guard_snapshot"].as_str().unwrap().to_owned()));
+        if removed {
+            assert!(left.contains(&second.id().to_owned()));
+        }
+    }
+}
+
+#[test]
+fn what_a_restore_displaces_is_in_the_guard_though_the_kept_content_was_damaged() {
+    for damage in ["flipped", "removed", "emptied"] {
+        let ws = TestWorkspace::plain();
+        ws.write("f", "one\n");
+        let first = ws.snapshot_with(["--retain-content"]);
+        ws.write("f", noise(1));
+        ws.settle();
+        ws.snapshot_with(["--retain-content"]);
+        ws.snapshot_with(["--retain-content"]);
+        let kept = walkdir::WalkDir::new(ws.state().join("workspaces"))
+            .into_iter()
+            .flatten()
+            .find(|entry| entry.file_type().is_file() && entry.metadata().unwrap().len() == 50_000)
+            .unwrap();
+        match damage {
+            "flipped" => flip(kept.path()),
+            "removed" => fs::remove_file(kept.path()).unwrap(),
+            _ => fs::write(kept.path(), "").unwrap(),
+        }
+        ws.restore(&first);
+        assert_eq!(ws.text("f"), "one\n");
+        ws.undo();
+        assert_eq!(ws.read("f"), noise(1), "{damage}");
+        ws.stillframe(["verify"]).ok();
+    }
+}
+
+#[test]
+fn trees_that_the_store_lost_do_not_keep_a_restore_from_being_done_and_undone() {
+    let mut ws = TestWorkspace::repository();
+    for n in 0..200 {
+        ws.write(format!("d/e/f{n}"), format!("{n}\n"));
+    }
+    ws.commit_settled("many");
+    let before = snapshot_with_packs(&ws).1;
+    ws.write("d/e/f0", "changed\n");
+    ws.settle();
+    let (_, packs) = snapshot_with_packs(&ws);
+    ws.write("d/x", "new\n");
+    let target = ws.snapshot();
+    assert!(!before.is_empty());
+    ws.write("d/x", "newer\n");
+    ws.snapshot();
+    ws.damages_the_store();
+    // The tree of d/e is most of this pack, and no capture looks at it again.
+    flip_content(&packs);
+    ws.restore(&target);
+    assert_eq!(ws.text("d/x"), "new\n");
+    ws.undo();
+    assert_eq!(ws.text("d/x"), "newer\n");
+}
+
+#[test]
+fn a_capture_finds_that_packs_it_relied_on_are_gone_or_were_written_to() {
+    let damages = ["no index", "no pack", "neither", "cut short", "flipped"];
+    for (damage, is_borrowed) in damages.iter().flat_map(|d| [(*d, true), (*d, false)]) {
+        let mut ws = TestWorkspace::repository();
+        ws.write("d/tracked", noise(1));
+        ws.commit_settled("packed");
+        ws.git(["repack", "-adq"]);
+        ws.write("untracked", noise(2));
+        ws.settle();
+        let (_, mut packs) = snapshot_with_packs(&ws);
+        ws.write("other", "one\n");
+        ws.settle();
+        ws.snapshot();
+        ws.damages_the_store();
+        packs.sort();
+        assert_eq!(packs.len(), 2, "the repository's, and the snapshot's own");
+        let of_git = ws.path(".git/objects/pack");
+        packs.retain(|pack| {
+            of_git
+                .join(pack.file_name().unwrap())
+                .with_extension("idx")
+                .exists()
+                == is_borrowed
+        });
+        assert_eq!(packs.len(), 1);
+        for pack in &packs {
+            let (pack, index) = (pack.with_extension("pack"), pack.with_extension("idx"));
+            match damage {
+                "no index" => fs::remove_file(index).unwrap(),
+                "no pack" => fs::remove_file(pack).unwrap(),
+                "neither" => {
+                    fs::remove_file(index).unwrap();
+                    fs::remove_file(pack).unwrap();
+                }
+                _ => {
+                    let mut bytes = fs::read(&pack).unwrap();
+                    let middle = bytes.len() / 2;
+                    bytes[middle] ^= 1;
+                    if damage == "cut short" {
+                        bytes.truncate(middle);
+                    }
+                    // Another file, so that the repository keeps its own.
+                    fs::remove_file(&pack).unwrap();
+                    fs::write(&pack, bytes).unwrap();
+                }
+            }
+        }
+        let run = ws.run::<&str>([], "rm -rf .git d untracked");
+        assert_eq!(run.code, 0, "{damage}: {run:?}");
+        let before = run.json()["workspace"]["before_snapshot"]["id"].clone();
+        let left = damaged(&verify(&ws));
+        assert!(
+            !left.contains(&before.as_str().unwrap().to_owned()),
+            "{damage}"
+        );
+        ws.json(["undo"]);
+        assert_eq!(ws.read("d/tracked"), noise(1), "{damage}");
+        assert_eq!(ws.read("untracked"), noise(2), "{damage}");
+    }
+}

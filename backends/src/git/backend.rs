@@ -14,6 +14,7 @@ use crate::diff::{self, Diff, DiffOptions};
 use crate::git::ObjectId;
 use crate::git::capture::{self, Keep, Published, Source, sha1};
 use crate::git::compare::WithNew;
+use crate::git::heal;
 use crate::git::index;
 use crate::git::line_diffs;
 use crate::git::repository::{self, Probe, RepositoryError, UserRepository};
@@ -35,6 +36,7 @@ use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
 use crate::worktree::journal::Seen;
 use crate::worktree::memory::Use;
+use crate::worktree::root::Root;
 use crate::worktree::stat_cache::{Flags, StatCache};
 
 /// Captures a work tree of git's as trees and blobs in a private repository.
@@ -146,6 +148,9 @@ impl GitBackend {
         let store = store.create(&workspace.store_path().join("git"))?;
         if publish == Publish::Yes && store.has(&options.id) {
             return Err(SnapshotError::taken(&options.id));
+        }
+        if !store.is_vouched_for()? && capture::has_cache(workspace) {
+            capture::forget_cache(workspace).map_err(StoreError::from)?;
         }
         let mut trees = keep
             .iter()
@@ -418,6 +423,30 @@ impl Restorable for GitBackend {
         let ids: Vec<ObjectId> = ids.iter().filter_map(sha1).collect();
         let missing = existing_store(workspace)?.missing(ids)?;
         Ok(missing.into_iter().map(ContentId::from).collect())
+    }
+
+    fn unsound(
+        &self,
+        workspace: &Workspace,
+        ids: &[ContentId],
+    ) -> Result<Vec<ContentId>, StoreError> {
+        let ids: Vec<ObjectId> = ids.iter().filter_map(sha1).collect();
+        let unsound = heal::unsound(&*existing_store(workspace)?, &ids)?;
+        Ok(unsound.into_iter().map(ContentId::from).collect())
+    }
+
+    fn heal(
+        &self,
+        workspace: &LockedWorkspace,
+        capture: &GitCapture,
+        paths: &[(RelPath, Entry)],
+    ) -> Result<(), SnapshotError> {
+        let root = Root::open(workspace).map_err(|source| SnapshotError::Unreadable {
+            context: "the workspace could not be opened".to_owned(),
+            source,
+        })?;
+        let store = existing_store(workspace)?;
+        heal::heal(&root, &store, &capture.0.cache, paths)
     }
 
     fn contents<'a>(

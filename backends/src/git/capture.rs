@@ -434,6 +434,7 @@ pub(crate) fn publish(
         false => (None, publish()),
     };
     record.snapshot = published?;
+    store.vouch();
     let cache = Arc::clone(captured.closing.cache());
     captured.closing.keep(workspace, staged);
     Ok(Published {

@@ -5,6 +5,7 @@ pub(crate) mod attributes;
 mod backend;
 pub(crate) mod capture;
 mod compare;
+mod heal;
 mod index;
 mod inflate;
 pub(crate) mod libgit2;

@@ -25,6 +25,7 @@ mod reader;
 #[cfg(test)]
 mod testing;
 mod verify;
+mod vouched;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -55,6 +56,7 @@ use crate::workspace::{Identity, make_private};
 use crate::worktree::durable;
 
 use complete::Standing;
+use vouched::Vouched;
 
 pub(crate) use complete::Names;
 pub(crate) use reader::Reader;
@@ -115,6 +117,9 @@ pub(crate) struct Store {
     last_hit: AtomicUsize,
     bases: DeltaBases,
     standing: Mutex<Option<Arc<Standing>>>,
+    vouched: Mutex<Vouched>,
+    /// The indexes of packs that are known to be damaged.
+    doubted: Mutex<HashSet<PathBuf>>,
 }
 
 /// Keeps a store open for whoever asks next.
@@ -169,6 +174,8 @@ struct PackSet {
     names: Vec<OsString>,
     /// The largest first.
     packs: Vec<Arc<Pack>>,
+    /// Those that are known to be damaged: nothing in them counts as stored, and all that can be read is.
+    doubted: Vec<Arc<Pack>>,
     /// Files that are no usable pack, and why.
     broken: Vec<(PathBuf, String)>,
 }
@@ -225,6 +232,8 @@ impl Store {
             last_hit: AtomicUsize::new(0),
             bases: DeltaBases::default(),
             standing: Mutex::default(),
+            vouched: Mutex::default(),
+            doubted: Mutex::default(),
         })
         .filter(|store| store.pack_dir().is_dir()))
     }
@@ -781,6 +790,17 @@ impl Store {
                 Some(Err(error)) => failure = failure.or(Some(error)),
                 None => {}
             }
+            for pack in &set.doubted {
+                let found = pack.index.find(id).and_then(|offset| match offset {
+                    Some(offset) => read(Place::Pack(pack, offset)).map(Some),
+                    None => Ok(None),
+                });
+                match found {
+                    Ok(Some(value)) => return Ok(value),
+                    Ok(None) => {}
+                    Err(error) => failure = failure.or(Some(error)),
+                }
+            }
             if !self.refresh()? {
                 return Err(failure.unwrap_or_else(|| missing(id)));
             }
@@ -789,7 +809,7 @@ impl Store {
 
     fn packs(&self) -> Result<Arc<PackSet>, StoreError> {
         let set = Arc::clone(&self.packs.lock().expect("no panic while it is held"));
-        if !set.packs.is_empty() || !set.broken.is_empty() {
+        if set.all().next().is_some() || !set.broken.is_empty() {
             return Ok(set);
         }
         self.refresh()?;
@@ -821,9 +841,9 @@ impl Store {
             let name = path.file_name().expect("it lies in the directory");
             names.binary_search_by(|n| n.as_os_str().cmp(name)).is_ok()
         };
+        let doubted = self.doubted.lock().expect("no panic while it is held");
         let known: HashMap<&Path, &Arc<Pack>> = held
-            .packs
-            .iter()
+            .all()
             .filter(|pack| has_name(pack.path()))
             .map(|pack| (pack.index.path(), pack))
             .collect();
@@ -832,8 +852,12 @@ impl Store {
         let mut set = PackSet::default();
         let mut is_whole = true;
         for path in indexes {
+            let place = match doubted.contains(&path) {
+                true => &mut set.doubted,
+                false => &mut set.packs,
+            };
             if let Some(pack) = known.get(path.as_path()) {
-                set.packs.push(Arc::clone(pack));
+                place.push(Arc::clone(pack));
                 continue;
             }
             let opened = match has_name(&path.with_extension("pack")) {
@@ -841,7 +865,7 @@ impl Store {
                 false => Err(StoreError::corrupt(printable(&path), "its pack is missing")),
             };
             match opened {
-                Ok(pack) => set.packs.push(Arc::new(pack)),
+                Ok(pack) => place.push(Arc::new(pack)),
                 Err(StoreError::Corrupt { detail, .. }) => set.broken.push((path, detail)),
                 // Another process removed it, and may make it again under the same name.
                 Err(StoreError::Io(e)) if is_absent(Some(&e.source)) => is_whole = false,
@@ -849,7 +873,7 @@ impl Store {
             }
         }
         let is_known = |p: &Arc<Pack>| known.contains_key(p.index.path());
-        let is_changed = set.packs.len() != held.packs.len() || !set.packs.iter().all(is_known);
+        let is_changed = set.all().count() != held.all().count() || !set.all().all(is_known);
         set.packs
             .sort_by_key(|p| std::cmp::Reverse(p.index.count()));
         if is_whole {

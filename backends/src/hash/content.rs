@@ -183,6 +183,8 @@ impl Drop for Piece {
 /// Hashes what a walk reads, and keeps the content if that was asked for.
 pub(crate) struct HashSink<'a> {
     store: Option<&'a ContentStore>,
+    /// Whether what the store has already is kept again: it may be damaged.
+    is_anew: bool,
     staged: Mutex<Staged>,
 }
 
@@ -198,7 +200,16 @@ impl<'a> HashSink<'a> {
     pub(crate) fn new(store: Option<&'a ContentStore>) -> Self {
         Self {
             store,
+            is_anew: false,
             staged: Mutex::default(),
+        }
+    }
+
+    /// Everything is kept, in place of what the store has under the same id.
+    pub(crate) fn anew(store: &'a ContentStore) -> Self {
+        Self {
+            is_anew: true,
+            ..Self::new(Some(store))
         }
     }
 
@@ -283,7 +294,7 @@ impl<'a> HashSink<'a> {
         let digest = whole.unwrap_or_else(|| hasher.unwrap_or_default().finalize());
         let digest = *digest.as_bytes();
         if let (Some(staged), Some(store)) = (staged, self.store)
-            && !store.contains_all(&digest, size)
+            && (self.is_anew || !store.contains_all(&digest, size))
         {
             let mut all = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
             if all.digests.insert(digest) {

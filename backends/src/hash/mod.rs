@@ -9,12 +9,15 @@ use std::borrow::Cow;
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::os::fd::AsFd as _;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use rustix::io::Errno;
+
 use crate::backend::{
-    Backend, DiffError, Recovery, RepositoryProblem, RestoreError, RestoreOptions, RestoreOutcome,
-    SnapshotError, SnapshotOptions, StoreError, Unreadable, Verification, Why,
+    Backend, DiffError, Interrupt, Recovery, RepositoryProblem, RestoreError, RestoreOptions,
+    RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Unreadable, Verification, Why,
 };
 use crate::coverage::{Coverage, OmissionReason};
 use crate::diff::beside::{Beside, Compared};
@@ -34,11 +37,12 @@ use crate::restore::{
     Side,
 };
 use crate::snapshot::{BackendKind, Snapshot, SnapshotId};
-use crate::tree::{Change, ContentId, Entry};
+use crate::tree::{Change, ContentId, Entry, EntryKind};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
 use crate::worktree::journal::Seen;
 use crate::worktree::memory::{Basis, Inventory, Outcome, Use};
+use crate::worktree::read::{self, SinkError};
 use crate::worktree::root::Root;
 use crate::worktree::stat_cache::StatCache;
 use crate::worktree::walk::{self, Seeds, WalkOptions};
@@ -228,6 +232,9 @@ impl HashBackend {
 /// its while.
 const MIN_FILES_TO_WRITE_ASIDE: u64 = 5_000;
 
+/// Fewer files than this are read before another thread has begun.
+const MIN_FILES_PER_THREAD: usize = 32;
+
 /// The names of the stat caches in the store.
 const CACHE_FILE: &str = "hash.stat-cache";
 const CONTENT_CACHE_FILE: &str = "hash-content.stat-cache";
@@ -416,6 +423,60 @@ impl Restorable for HashBackend {
         let store = HashStore::of(workspace);
         let has = |id: &ContentId| content::digest(id).is_some_and(|d| store.content.contains(&d));
         Ok(ids.iter().filter(|id| !has(id)).copied().collect())
+    }
+
+    fn unsound(
+        &self,
+        workspace: &Workspace,
+        ids: &[ContentId],
+    ) -> Result<Vec<ContentId>, StoreError> {
+        let store = HashStore::of(workspace);
+        let look = |id: &ContentId| match store.content.write_to(id, &mut std::io::sink()) {
+            Ok(_) => Ok(None),
+            Err(ContentError::Store(StoreError::Corrupt { .. })) => Ok(Some(*id)),
+            Err(ContentError::Store(error)) => Err(error),
+            Err(ContentError::Sink(_)) => unreachable!("a sink takes everything"),
+        };
+        let looked = parallel::in_parts(ids, MIN_FILES_PER_THREAD, |part| {
+            part.iter().filter_map(|id| look(id).transpose()).collect()
+        });
+        let unsound: Result<Vec<Vec<ContentId>>, StoreError> = looked.into_iter().collect();
+        Ok(unsound?.concat())
+    }
+
+    fn heal(
+        &self,
+        workspace: &LockedWorkspace,
+        _: &HashCapture,
+        paths: &[(RelPath, Entry)],
+    ) -> Result<(), SnapshotError> {
+        let unreadable = |context: String, source| SnapshotError::Unreadable { context, source };
+        let root = Root::open(workspace)
+            .map_err(|source| unreadable("the workspace could not be opened".to_owned(), source))?;
+        let store = HashStore::of(workspace);
+        let sink = HashSink::anew(&store.content);
+        for (path, entry) in paths {
+            let cannot = |source: std::io::Error| {
+                let source = PathError::at("read", root.disk_path(path))(source);
+                unreadable(format!("{path} could not be read"), source)
+            };
+            let (parent, name) = match root.open_parent(path) {
+                Ok(found) => found,
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => continue,
+                Err(errno) => return Err(cannot(errno.into())),
+            };
+            let reading = match entry.kind {
+                EntryKind::Symlink => read::link(parent.as_fd(), name, &sink),
+                _ => read::file(parent.as_fd(), name, &sink, &Interrupt::never()),
+            };
+            match reading {
+                // Whatever is there is under its own id, so nobody is misled.
+                Ok(_) => {}
+                Err(SinkError::Sink(error)) => return Err(error),
+                Err(SinkError::Read(source)) => return Err(cannot(source)),
+            }
+        }
+        Ok(sink.publish()?)
     }
 
     fn contents<'a>(

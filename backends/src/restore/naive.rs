@@ -648,6 +648,24 @@ impl Restorable for Naive {
             .collect())
     }
 
+    fn unsound(
+        &self,
+        workspace: &Workspace,
+        ids: &[ContentId],
+    ) -> Result<Vec<ContentId>, StoreError> {
+        self.missing(workspace, ids)
+    }
+
+    fn heal(
+        &self,
+        _: &LockedWorkspace,
+        _: &Self::Capture,
+        _: &[(RelPath, Entry)],
+    ) -> Result<(), SnapshotError> {
+        // It has no cache that could have promised too much.
+        Ok(())
+    }
+
     fn missing(&self, _: &Workspace, ids: &[ContentId]) -> Result<Vec<ContentId>, StoreError> {
         let blobs = self.blobs.borrow();
         Ok(ids

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::goal::{Goal, Planned};
+use super::goal::{Goal, Planned, Unplanned};
 use super::plan;
 use super::{
     Captured as _, Overlaid, PlanId, Publish, Restorable, RestoreGoal, RestorePlan, SkipReason,
@@ -21,7 +21,7 @@ use crate::git::rollback;
 use crate::path::RelPath;
 use crate::record::Record;
 use crate::snapshot::{Label, SnapshotId};
-use crate::tree::ContentId;
+use crate::tree::{ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::apply::Committed;
 use crate::worktree::area::{self, Area};
@@ -89,11 +89,20 @@ fn restore_in_place<B: Restorable>(
         guard: stopwatch.lap(),
         ..RestoreDurations::default()
     };
-    let Planned { plan, made } = goal
-        .plan(backend, workspace, &guard)
-        .map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
+    let planned = match goal.plan(backend, workspace, &guard) {
+        // The guard may lack what was believed to be in the store, and the workspace still has.
+        Err(Unplanned::Store(StoreError::Corrupt { .. })) => {
+            backend
+                .heal(workspace, &guard, &[])
+                .map_err(RestoreError::Guard)?;
+            goal.plan(backend, workspace, &guard)
+        }
+        planned => planned,
+    };
+    let Planned { plan, made } =
+        planned.map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
     refuse_another_plan(&plan, options.expected_plan.as_ref())?;
-    check_content(backend, workspace, &plan, &made, goal)?;
+    check_content(backend, workspace, &plan, &made, goal, &guard)?;
     durations.plan = stopwatch.lap();
 
     let has_repository_work = repository.as_ref().is_some_and(|r| !r.plan.is_empty());
@@ -297,32 +306,55 @@ fn refuse_another_plan(plan: &RestorePlan, expected: Option<&PlanId>) -> Result<
     }
 }
 
-/// Makes sure that the store has what will be put back, and what will be displaced.
+/// Makes sure that the store has what will be put back, which is read and compared when it is staged, and
+/// that it has what will be displaced, every byte: the workspace has that no more afterwards.
+///
+/// A capture takes the word of its cache for what was stored before. What was lost or damaged since is
+/// stored anew, from the files.
 fn check_content<B: Restorable>(
     backend: &B,
-    workspace: &Workspace,
+    workspace: &LockedWorkspace,
     plan: &RestorePlan,
     made: &BTreeMap<ContentId, Vec<u8>>,
     goal: &Goal,
+    guard: &B::Capture,
 ) -> Result<(), RestoreError> {
-    let missing = |ids: BTreeSet<ContentId>| {
-        let ids: Vec<ContentId> = ids.into_iter().collect();
-        backend.missing(workspace, &ids)
-    };
-    let wanted = missing(wanted(plan, made).collect())?;
+    let wanted: BTreeSet<ContentId> = wanted(plan, made).collect();
+    let wanted = backend.missing(workspace, &Vec::from_iter(wanted))?;
     if let Some(first) = wanted.first() {
         return Err(RestoreError::TargetCorrupt {
             snapshot: goal.record.snapshot.id.clone(),
             detail: format!("the store lacks {} objects, such as {first}", wanted.len()),
         });
     }
-    let written = plan.writes.iter().filter_map(|w| w.current);
-    let removed = plan.removals.iter().map(|r| r.current);
-    let displaced = missing(written.chain(removed).map(|entry| entry.id).collect())?;
-    match displaced.first() {
+    let written = plan
+        .writes
+        .iter()
+        .filter_map(|w| Some((&w.path, w.current?)));
+    let removed = plan.removals.iter().map(|r| (&r.path, r.current));
+    let displaced: Vec<(&RelPath, Entry)> = written.chain(removed).collect();
+    let ids: BTreeSet<ContentId> = displaced.iter().map(|(_, entry)| entry.id).collect();
+    let lost = backend.unsound(workspace, &Vec::from_iter(ids))?;
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let lost: BTreeSet<ContentId> = lost.into_iter().collect();
+    let paths: Vec<(RelPath, Entry)> = displaced
+        .into_iter()
+        .filter(|(_, entry)| lost.contains(&entry.id))
+        .map(|(path, entry)| (path.clone(), entry))
+        .collect();
+    backend
+        .heal(workspace, guard, &paths)
+        .map_err(RestoreError::Guard)?;
+    let lost = backend.unsound(workspace, &Vec::from_iter(lost))?;
+    match paths.iter().find(|(_, entry)| lost.contains(&entry.id)) {
         None => Ok(()),
-        Some(first) => Err(RestoreError::Guard(SnapshotError::Store(
-            StoreError::corrupt("the guard", format!("the store lacks {first}")),
+        Some((path, entry)) => Err(RestoreError::Guard(SnapshotError::Store(
+            StoreError::corrupt(
+                "the guard",
+                format!("the store lacks {}, the content of {path}", entry.id),
+            ),
         ))),
     }
 }

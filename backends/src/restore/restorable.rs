@@ -86,6 +86,23 @@ pub(crate) trait Restorable {
         ids: &[ContentId],
     ) -> Result<Vec<ContentId>, StoreError>;
 
+    /// Those of `ids` (sorted, unique) that cannot be read from the store as what they are. Reads all of
+    /// them.
+    fn unsound(
+        &self,
+        workspace: &Workspace,
+        ids: &[ContentId],
+    ) -> Result<Vec<ContentId>, StoreError>;
+
+    /// Stores anew, from the workspace, what the store has lost of `capture`: the content of `paths`, and
+    /// what says which paths there are. What is another by now stays lost, which is no error.
+    fn heal(
+        &self,
+        workspace: &LockedWorkspace,
+        capture: &Self::Capture,
+        paths: &[(RelPath, Entry)],
+    ) -> Result<(), SnapshotError>;
+
     /// Opens the content with these ids for reading.
     fn contents<'a>(
         &'a self,

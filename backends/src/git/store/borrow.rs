@@ -169,8 +169,9 @@ impl Borrowing<'_> {
         let directory = self.store.pack_dir();
         let (pack_path, index_path) = (directory.join(pack.name), directory.join(index.name));
         let set = self.store.packs()?;
-        if set.packs.iter().any(|p| p.index.path() == index_path) {
-            // Old versions of git name a pack by its objects, not by its bytes: it is another one.
+        if set.all().any(|p| p.index.path() == index_path) {
+            // Old versions of git name a pack by its objects, not by its bytes: it is another one. Or it
+            // is damaged, and as a link has no other bytes there than here.
             return Ok(false);
         }
         // Leftovers of a crash, or a pack that was found broken: they are of no use to anybody.

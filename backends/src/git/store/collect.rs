@@ -30,6 +30,7 @@ impl Store {
     /// this is killed. If something that is needed is missing or damaged, nothing is removed.
     pub(crate) fn collect(&self) -> Result<u64, StoreError> {
         let before = self.bytes()?;
+        self.forget_vouched()?;
         self.remove_temporaries()?;
         self.refresh()?;
         let set = self.packs()?;

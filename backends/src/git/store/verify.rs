@@ -207,7 +207,7 @@ impl Verifying<'_> {
                     .push(Problem::new(printable(path), detail.as_str()));
             }
         }
-        for pack in &set.packs {
+        for pack in set.all() {
             if !self.used.contains(pack.path()) {
                 continue;
             }
@@ -228,7 +228,7 @@ impl Verifying<'_> {
     }
 
     fn note_packs(&mut self, id: &ObjectId) -> Result<(), StoreError> {
-        for pack in &self.store.packs()?.packs {
+        for pack in self.store.packs()?.all() {
             if !self.used.contains(pack.path()) && pack.index.contains(id).unwrap_or(true) {
                 self.used.insert(pack.path().to_owned());
             }

@@ -1,0 +1,375 @@
+//! Which packs the cache of captures relies on, and whether they still are what they were.
+//!
+//! The cache says of an unchanged file that its content is in the store, and a capture believes it without a
+//! look. What it can afford is a look at each pack: one that is gone, that has another size, or that was
+//! written to takes the cache's word back, and then everything that the workspace or its repository still
+//! has is stored anew. Damage that leaves the times of a file as they were is found when something is read,
+//! and by [`Store::verify`].
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use super::{PackSet, Store};
+use crate::backend::StoreError;
+use crate::error::PathError;
+use crate::git::pack::Pack;
+use crate::worktree::durable;
+use crate::worktree::faults::{self, Effect};
+
+/// The file that lists the packs.
+const FILE: &str = "vouched-packs";
+/// More than a hundred thousand packs.
+const MAX_FILE_BYTES: u64 = 32 << 20;
+/// A larger pack is not read for a new time alone. git gives a pack that the repository shares with the
+/// store the present time whenever it is asked to write an object that the pack has; to read this much
+/// costs about a tenth of a second.
+const MAX_READ_BYTES: u64 = 64 << 20;
+
+/// What is known of the packs of a store.
+#[derive(Debug, Default)]
+pub(super) struct Vouched {
+    /// By name, without an extension. `None`: nobody has looked.
+    listed: Option<BTreeMap<String, Listed>>,
+    /// Whether the file says something else of a pack than `listed`, or is not there.
+    is_stale: bool,
+}
+
+/// A pack as it was when it was last looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Listed {
+    pack: Stamp,
+    index: Stamp,
+    is_sound: bool,
+}
+
+/// What tells a file that was written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    bytes: u64,
+    inode: u64,
+    mtime_s: i64,
+    mtime_ns: i64,
+}
+
+impl Store {
+    /// Whether every pack that was there when the last capture ended still is what it was. `false` also
+    /// if that is not known.
+    ///
+    /// What lies in a pack that was damaged does not count as stored from here on; it is still read, as
+    /// far as it can be.
+    pub(crate) fn is_vouched_for(&self) -> Result<bool, StoreError> {
+        let path = self.git_dir.join(FILE);
+        let bytes = match durable::read(&path, MAX_FILE_BYTES) {
+            Ok(bytes) => bytes,
+            Err(StoreError::Corrupt { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        let mut is_stale = false;
+        let known = bytes.and_then(|bytes| parse(&bytes));
+        let mut is_vouched_for = known.is_some();
+        let mut listed = known.unwrap_or_else(|| {
+            is_stale = true;
+            BTreeMap::new()
+        });
+        let mut doubted = HashSet::new();
+        let mut gone = Vec::new();
+        for (name, known) in &mut listed {
+            let index = self.pack_dir().join(format!("{name}.idx"));
+            let Some(found) = Listed::look(&index)? else {
+                gone.push(name.clone());
+                continue;
+            };
+            if !found.is_same(known) {
+                is_stale = true;
+                let is_sound = match found.may_be_same(known) {
+                    true => known.is_sound,
+                    false => is_right(&index)?,
+                };
+                is_vouched_for &= is_sound || !known.is_sound;
+                *known = Listed { is_sound, ..found };
+            }
+            if !known.is_sound {
+                doubted.insert(index);
+            }
+        }
+        is_vouched_for &= gone.is_empty();
+        is_stale |= !gone.is_empty();
+        for name in gone {
+            listed.remove(&name);
+        }
+        // Not at once: who refreshes the packs holds those first.
+        let was_doubted = {
+            let mut held = self.doubted.lock().expect("no panic while it is held");
+            std::mem::replace(&mut *held, doubted.clone())
+        };
+        if was_doubted != doubted {
+            *self.packs.lock().expect("no panic while it is held") = Default::default();
+        }
+        *self.vouched.lock().expect("no panic while it is held") = Vouched {
+            listed: Some(listed),
+            is_stale,
+        };
+        Ok(is_vouched_for)
+    }
+
+    /// Notes the packs that there are at the end of a capture. Best effort: what is not noted, the next
+    /// capture does not rely on.
+    pub(crate) fn vouch(&self) {
+        if self.note_packs().is_err() {
+            let _ = self.forget_vouched();
+        }
+    }
+
+    /// Forgets what was noted, before packs are removed.
+    pub(super) fn forget_vouched(&self) -> Result<(), PathError> {
+        *self.vouched.lock().expect("no panic while it is held") = Vouched::default();
+        durable::remove_file(&self.git_dir.join(FILE))
+    }
+
+    fn note_packs(&self) -> Result<(), StoreError> {
+        let set = self.packs()?;
+        let mut held = self.vouched.lock().expect("no panic while it is held");
+        if held.listed.is_none() {
+            // Whoever publishes without a look at it first has no cache to speak of.
+            return Ok(());
+        }
+        let Vouched { listed, is_stale } = &mut *held;
+        let listed = listed.as_mut().expect("it was just seen");
+        let mut new = String::new();
+        for index in set.packs.iter().map(|pack| pack.index.path()) {
+            let name = name_of(index);
+            if listed.contains_key(&name) {
+                continue;
+            }
+            if let Some(found) = Listed::look(index)? {
+                new.push_str(&found.line(&name));
+                listed.insert(name, found);
+            }
+        }
+        let path = self.git_dir.join(FILE);
+        if *is_stale {
+            let lines = listed.iter().map(|(name, listed)| listed.line(name));
+            durable::replace_unsynced(&path, lines.collect::<String>().as_bytes())?;
+            *is_stale = false;
+        } else if !new.is_empty() {
+            faults::effect(Effect::Write(&path))
+                .and_then(|()| {
+                    let mut options = fs::OpenOptions::new();
+                    let mut file = options.append(true).mode(0o600).open(&path)?;
+                    file.write_all(new.as_bytes())
+                })
+                .map_err(PathError::at("append to", &path))?;
+        }
+        Ok(())
+    }
+}
+
+impl PackSet {
+    /// All packs that can be opened; those that are damaged come last.
+    pub(super) fn all(&self) -> impl Iterator<Item = &std::sync::Arc<Pack>> {
+        self.packs.iter().chain(&self.doubted)
+    }
+}
+
+impl Listed {
+    /// The pack of this index as it is; `None` if one of the two is gone.
+    fn look(index: &Path) -> Result<Option<Self>, StoreError> {
+        let stamps = (
+            Stamp::look(&index.with_extension("pack"))?,
+            Stamp::look(index)?,
+        );
+        Ok(match stamps {
+            (Some(pack), Some(index)) => Some(Self {
+                pack,
+                index,
+                is_sound: true,
+            }),
+            _ => None,
+        })
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        (self.pack, self.index) == (other.pack, other.index)
+    }
+
+    /// Whether the two differ in nothing but what a touch changes, and it would cost too much to see.
+    fn may_be_same(&self, other: &Self) -> bool {
+        let sizes = |listed: &Self| (listed.pack.bytes, listed.index.bytes);
+        sizes(self) == sizes(other)
+            && self.pack.inode == other.pack.inode
+            && self.index.inode == other.index.inode
+            && self.pack.bytes > MAX_READ_BYTES
+    }
+
+    fn line(&self, name: &str) -> String {
+        let stamp = |s: &Stamp| format!("{} {} {} {}", s.bytes, s.inode, s.mtime_s, s.mtime_ns);
+        let word = if self.is_sound { "sound" } else { "damaged" };
+        format!(
+            "{name} {} {} {word}\n",
+            stamp(&self.pack),
+            stamp(&self.index)
+        )
+    }
+}
+
+impl Stamp {
+    fn look(path: &Path) -> Result<Option<Self>, StoreError> {
+        match fs::symlink_metadata(path) {
+            Ok(meta) => Ok(Some(Self {
+                bytes: meta.len(),
+                inode: meta.ino(),
+                mtime_s: meta.mtime(),
+                mtime_ns: meta.mtime_nsec(),
+            })),
+            Err(e) if super::is_absent(Some(&e)) => Ok(None),
+            Err(e) => Err(PathError::at("look at", path)(e).into()),
+        }
+    }
+}
+
+/// Whether pack and index are what they were written as.
+fn is_right(index: &Path) -> Result<bool, StoreError> {
+    match Pack::open(index).and_then(|pack| pack.verify()) {
+        Ok(()) => Ok(true),
+        Err(StoreError::Corrupt { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn name_of(index: &Path) -> String {
+    let stem = index.file_stem().unwrap_or_default();
+    stem.to_string_lossy().into_owned()
+}
+
+/// What the file says; `None` unless all of it can be read. Of one pack the last line counts.
+fn parse(bytes: &[u8]) -> Option<BTreeMap<String, Listed>> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let mut listed = BTreeMap::new();
+    for line in text.split_inclusive('\n') {
+        // The last one may have been cut short.
+        let mut words = line.strip_suffix('\n')?.split(' ');
+        let name = words.next().filter(|name| name.starts_with("pack-"))?;
+        let mut stamp = || {
+            Some(Stamp {
+                bytes: words.next()?.parse().ok()?,
+                inode: words.next()?.parse().ok()?,
+                mtime_s: words.next()?.parse().ok()?,
+                mtime_ns: words.next()?.parse().ok()?,
+            })
+        };
+        let (pack, index) = (stamp()?, stamp()?);
+        let is_sound = match words.next()? {
+            "sound" => true,
+            "damaged" => false,
+            _ => return None,
+        };
+        if words.next().is_some() || name.contains('/') {
+            return None;
+        }
+        let found = Listed {
+            pack,
+            index,
+            is_sound,
+        };
+        listed.insert(name.to_owned(), found);
+    }
+    Some(listed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::*;
+    use super::*;
+
+    /// A store in which a capture has ended.
+    fn vouched() -> TestStore {
+        let test = TestStore::new();
+        assert!(!test.store.is_vouched_for().unwrap(), "nobody knows");
+        test.publish(&owner("s", "r"), &[("a", noise(900, 1))]);
+        test.store.vouch();
+        test
+    }
+
+    #[test]
+    fn what_was_noted_is_believed_until_a_pack_is_gone_or_written_to() {
+        let test = vouched();
+        let next = || {
+            let store = test.reopened();
+            let believed = store.is_vouched_for().unwrap();
+            let is_there = store.contains(&blob_id(&noise(900, 1))).unwrap();
+            store.vouch();
+            (believed, is_there)
+        };
+        assert_eq!(next(), (true, true));
+        test.publish(&owner("s", "r"), &[("a", "2")]);
+        assert_eq!(next(), (true, true), "a pack that is not listed yet");
+        assert_eq!(next(), (true, true));
+
+        let pack = {
+            let set = test.store.packs().unwrap();
+            let id = blob_id(&noise(900, 1));
+            let has = |pack: &&std::sync::Arc<Pack>| pack.index.contains(&id).unwrap();
+            set.packs.iter().find(has).unwrap().path().to_owned()
+        };
+        let original = fs::read(&pack).unwrap();
+        replace(&pack, &original);
+        assert_eq!(next(), (true, true), "it is what it was");
+        let mut damaged = original.clone();
+        damaged[400] ^= 1;
+        replace(&pack, &damaged);
+        assert_eq!(next(), (false, false), "what is in it does not count");
+        assert_eq!(next(), (true, false), "that is known by now");
+        replace(&pack, &original);
+        assert_eq!(next(), (true, true), "it was repaired");
+        fs::remove_file(pack.with_extension("idx")).unwrap();
+        assert_eq!(next(), (false, false));
+        assert_eq!(next(), (true, false));
+    }
+
+    #[test]
+    fn what_a_damaged_pack_still_has_can_be_read() {
+        let test = TestStore::new();
+        test.store.is_vouched_for().unwrap();
+        let files = [("a", noise(900, 1)), ("b", noise(900, 2))];
+        test.publish(&owner("s", "r"), &files);
+        test.store.vouch();
+        let pack = test.packs().remove(0);
+        let ids = files.each_ref().map(|(_, bytes)| blob_id(bytes));
+        let at = {
+            let set = test.store.packs().unwrap();
+            set.packs[0].index.find(&ids[1]).unwrap().unwrap()
+        };
+        let mut bytes = fs::read(&pack).unwrap();
+        bytes[at as usize + 400] ^= 1;
+        replace(&pack, &bytes);
+        let store = test.reopened();
+        assert!(!store.is_vouched_for().unwrap());
+        assert!(ids.iter().all(|id| !store.contains(id).unwrap()));
+        assert_eq!(store.missing(ids.to_vec()).unwrap().len(), 2);
+        assert_eq!(store.read(&ids[0], 900).unwrap().1, files[0].1);
+        assert!(store.read(&ids[1], 900).is_err());
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_read_vouches_for_nothing() {
+        let test = vouched();
+        let path = test.store.git_dir.join(FILE);
+        let whole = fs::read(&path).unwrap();
+        assert!(parse(&whole).is_some_and(|listed| listed.len() == 1));
+        for cut in 1..whole.len() {
+            fs::write(&path, &whole[..cut]).unwrap();
+            assert!(!test.reopened().is_vouched_for().unwrap(), "at {cut}");
+        }
+        fs::write(
+            &path,
+            [&whole[..], b"pack-../x 1 1 1 1 1 1 1 1 sound\n"].concat(),
+        )
+        .unwrap();
+        assert!(!test.reopened().is_vouched_for().unwrap());
+        test.store.collect().unwrap();
+        assert!(!path.exists(), "packs come and go");
+    }
+}
