@@ -99,8 +99,12 @@ impl Format {
 
     /// The header that `bytes` begin with, and what follows it.
     fn split_header<'b>(&self, bytes: &'b [u8]) -> Result<(Header<'b>, &'b [u8]), Unusable> {
-        let rest = bytes.strip_prefix(&self.magic).ok_or(Unusable::Damaged {
-            how: "it is a file of another kind",
+        let rest = bytes.strip_prefix(&self.magic).ok_or_else(|| match bytes {
+            [] => Unusable::Damaged { how: "it is empty" },
+            _ if self.magic.starts_with(bytes) => CUT_SHORT,
+            _ => Unusable::Damaged {
+                how: "it is a file of another kind",
+            },
         })?;
         let (version, rest) = rest.split_first_chunk::<4>().ok_or(CUT_SHORT)?;
         let found = u32::from_le_bytes(*version);

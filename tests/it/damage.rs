@@ -526,3 +526,102 @@ fn a_capture_finds_that_packs_it_relied_on_are_gone_or_were_written_to() {
         assert_eq!(ws.read("untracked"), noise(2), "{damage}");
     }
 }
+
+#[test]
+fn an_emptied_manifest_is_said_to_be_damaged() {
+    let ws = TestWorkspace::plain();
+    ws.write("f", "one\n");
+    let snapshot = ws.snapshot_with(["--retain-content"]);
+    let manifest = walkdir::WalkDir::new(ws.state().join("workspaces"))
+        .into_iter()
+        .flatten()
+        .find(|entry| entry.file_name().to_str() == Some(snapshot.reference()))
+        .unwrap();
+    let whole = fs::read(manifest.path()).unwrap();
+    for (length, said) in [(0, "it is empty"), (4, "cut short"), (30, "cut short")] {
+        fs::write(manifest.path(), &whole[..length]).unwrap();
+        let verified = verify(&ws);
+        assert_eq!(damaged(&verified), [snapshot.id()]);
+        let detail = verified["snapshots"][0]["problems"][0]["detail"].as_str();
+        assert!(detail.unwrap().contains(said), "{verified}");
+    }
+    ws.write("f", "two\n");
+    let later = ws.snapshot_with(["--retain-content"]);
+    ws.write("f", "three\n");
+    ws.restore(&later);
+    assert_eq!(ws.text("f"), "two\n");
+    ws.json(["gc", "--forget-damaged"]);
+    ws.stillframe(["verify"]).ok();
+}
+
+#[test]
+fn a_clean_up_reaps_what_killed_work_left_and_counts_it_and_the_trash() {
+    let ws = TestWorkspace::repository();
+    ws.write("f", noise(1));
+    let first = ws.snapshot();
+    ws.write("f", noise(2));
+    ws.restore(&first);
+    let root = ws.stores()[0].clone();
+    let used = || {
+        ws.json(["gc", "--keep", "100"])["used_bytes"]
+            .as_u64()
+            .unwrap()
+    };
+    let before = used();
+    let orphans = [
+        "git/.tmp-x",
+        "git/by-id/.tmp-x",
+        "git/objects/pack/tmp_pack_x",
+        ".tmp-git.stat-cache-x",
+        "trash/.tmp-x",
+    ];
+    for orphan in orphans {
+        fs::write(root.join(orphan), noise(3)).unwrap();
+    }
+    // It may be somebody's who waits for the lock.
+    fs::write(root.join(".tmp-workspace.json-x"), "").unwrap();
+    let outcome = ws.json(["gc"]);
+    for orphan in orphans {
+        assert!(!root.join(orphan).exists(), "{orphan}");
+    }
+    assert!(root.join(".tmp-workspace.json-x").exists());
+    let freed = outcome["freed_bytes"].as_u64().unwrap();
+    assert_eq!(freed, 50_000 * orphans.len() as u64, "{outcome}");
+    assert_eq!(outcome["used_bytes"], before);
+    // The guard, with what the restore displaced.
+    let outcome = ws.json(["gc", "--keep", "1"]);
+    let freed = outcome["freed_bytes"].as_u64().unwrap();
+    assert_eq!(freed, before - used(), "{outcome}");
+    assert!(
+        freed > 100_000,
+        "the content of the guard, and the trash: {outcome}"
+    );
+}
+
+#[test]
+fn an_ignored_file_that_became_an_ignored_directory_is_named() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "local\n");
+    ws.write("local", "precious\n");
+    ws.write("f", "one\n");
+    let first = ws.snapshot();
+    ws.remove("local");
+    ws.write("local/deep/file", "other\n");
+    ws.write("f", "two\n");
+    let outcome = ws.restore(&first);
+    let skipped = stillframe_tests::json::reason_of(&outcome["skipped"], "local");
+    assert_eq!(skipped.as_deref(), Some("ignored"), "{outcome}");
+    assert_eq!(ws.text("local/deep/file"), "other\n", "it is not touched");
+    let run = ws.run(
+        ["--rollback-on-failure"],
+        "rm -r local; echo x > local; false",
+    );
+    let rollback = &run.json()["workspace"]["rollback"];
+    let skipped = stillframe_tests::json::reason_of(&rollback["skipped"], "local");
+    assert_eq!(skipped.as_deref(), Some("ignored"), "{rollback}");
+    // An edit of what a rule hides is nobody's business.
+    let second = ws.snapshot();
+    ws.write("local", "another\n");
+    let outcome = ws.restore(&second);
+    assert_eq!(outcome["skipped"].as_array().unwrap().len(), 0, "{outcome}");
+}

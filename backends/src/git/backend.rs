@@ -717,16 +717,16 @@ impl Backend for GitBackend {
         let Some(store) = store_of(workspace)? else {
             return Ok(0);
         };
+        area::reap_leftovers(workspace.store_path()).map_err(StoreError::from)?;
         // First, because a cache must never vouch for an object that is gone.
         capture::forget_cache(workspace)?;
         store.collect()
     }
 
     fn store_bytes(&self, workspace: &Workspace) -> Result<u64, StoreError> {
-        let trash = area::trash_bytes(workspace.store_path())?;
         match store_of(workspace)? {
-            Some(store) => Ok(store.bytes()? + trash),
-            None => Ok(trash),
+            Some(store) => Ok(store.bytes()? + area::bytes_beside(workspace.store_path())?),
+            None => Ok(0),
         }
     }
 }

@@ -638,6 +638,7 @@ impl Backend for HashBackend {
     }
 
     fn collect(&self, workspace: &mut LockedWorkspace) -> Result<u64, StoreError> {
+        area::reap_leftovers(workspace.store_path()).map_err(StoreError::from)?;
         let freed = HashStore::of(workspace).collect()?;
         // The cache may vouch for content that is gone.
         let cache = workspace.store_path().join(CONTENT_CACHE_FILE);
@@ -650,7 +651,12 @@ impl Backend for HashBackend {
     }
 
     fn store_bytes(&self, workspace: &Workspace) -> Result<u64, StoreError> {
-        Ok(HashStore::of(workspace).bytes()? + area::trash_bytes(workspace.store_path())?)
+        let own = HashStore::of(workspace).bytes()?;
+        // What lies beside both stores is counted once.
+        match workspace.store_path().join("git").exists() {
+            true => Ok(own),
+            false => Ok(own + area::bytes_beside(workspace.store_path())?),
+        }
     }
 }
 

@@ -304,6 +304,7 @@ impl HashStore {
             manifests.insert(record.snapshot.reference);
         }
         let mut freed = self.content.retain(&live)?;
+        freed += self.remove_half_made()?;
         let directory = self.directory.join("manifests");
         let entries = match fs::read_dir(&directory) {
             Ok(entries) => entries,
@@ -318,6 +319,29 @@ impl HashStore {
             }
             freed += entry.metadata().map_or(0, |m| m.len());
             durable::remove_file(&entry.path())?;
+        }
+        Ok(freed)
+    }
+
+    /// Removes records that a killed capture left before they had their names.
+    fn remove_half_made(&self) -> Result<u64, StoreError> {
+        let directory = self.directory.join("snapshots");
+        let entries = match fs::read_dir(&directory) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
+            Err(e) => return Err(PathError::at("list", directory)(e).into()),
+        };
+        let mut freed = 0;
+        for entry in entries {
+            let entry = entry.map_err(PathError::at("list", &directory))?;
+            let name = entry.file_name();
+            if name
+                .as_bytes()
+                .starts_with(durable::STAGED_PREFIX.as_bytes())
+            {
+                freed += entry.metadata().map_or(0, |m| m.len());
+                durable::remove_file(&entry.path())?;
+            }
         }
         Ok(freed)
     }

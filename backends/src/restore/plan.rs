@@ -89,7 +89,10 @@ impl<'a> View<'a> {
             if now.path == *path {
                 let is_other =
                     now.bytes != omission.bytes || is_special(now) != is_special(omission);
-                return is_other && !is_hidden(omission);
+                // What a rule hides is edited as its owner likes. A directory in place of a file, or the
+                // reverse, is no edit: what was there is gone.
+                let is_file = |o: &Omission| o.bytes.is_some();
+                return is_other && (!is_hidden(omission) || is_file(now) != is_file(omission));
             }
             // Nothing is below a file or a FIFO; what is below a directory was not seen.
             return now.bytes.is_some() || is_special(now);

@@ -21,8 +21,9 @@ use crate::snapshot::SnapshotId;
 use crate::worktree::durable;
 use crate::worktree::faults::{self, Effect};
 use crate::worktree::journal::{OperationId, Staging};
-use crate::worktree::remembered::Remembered;
+use crate::worktree::remembered::{self, Remembered};
 use crate::worktree::root::{self, Root};
+use crate::worktree::walk::now_ns;
 
 /// The prefix of a private directory beside the workspace.
 const BESIDE_PREFIX: &str = ".stillframe-";
@@ -30,6 +31,9 @@ const BESIDE_PREFIX: &str = ".stillframe-";
 const STORE_PREFIX: &str = "restore-";
 /// In the store: which private directory holds the trash of which guard.
 const TRASH_INDEX: &str = "trash";
+/// How the name of a half-made record of the workspace begins.
+const UNLOCKED_LEFTOVER: &[u8] = b".tmp-workspace.json-";
+const HOUR_NS: i64 = 3_600_000_000_000;
 /// The directory of what waits to be placed, and of what that displaced.
 const STAGED: &str = "staged";
 /// The directory of what was displaced by a restore that is done.
@@ -88,17 +92,63 @@ fn purge_trash(store: &Path, guard: &SnapshotId) -> Result<(), StoreError> {
     Ok(forget_trash(store, guard)?)
 }
 
-/// The bytes that displaced files of all restores of this workspace occupy, wherever they lie.
-pub(crate) fn trash_bytes(store: &Path) -> Result<u64, StoreError> {
-    let pointers = store.join(TRASH_INDEX);
-    let list = |path: &Path| match fs::read_dir(path) {
+/// Removes the files beside the stores of a workspace that work which was interrupted left half made.
+///
+/// The caller holds the lock of the workspace, so that nobody else is about to give one its name; but for
+/// the record of the workspace, which is written before the lock is had. One of those is left alone for an
+/// hour.
+pub(crate) fn reap_leftovers(store: &Path) -> Result<(), PathError> {
+    let long_ago_ns = now_ns(rustix::time::ClockId::Realtime).saturating_sub(HOUR_NS);
+    for (path, meta) in leftovers(store)? {
+        let name = path.file_name().unwrap_or_default().as_bytes();
+        let changed_ns = meta.mtime().saturating_mul(1_000_000_000);
+        if !name.starts_with(UNLOCKED_LEFTOVER) || changed_ns < long_ago_ns {
+            durable::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Half-made files beside the stores of a workspace.
+fn leftovers(store: &Path) -> Result<Vec<(PathBuf, fs::Metadata)>, PathError> {
+    let mut found = Vec::new();
+    for directory in [
+        store.to_owned(),
+        store.join(TRASH_INDEX),
+        store.join(remembered::MADE),
+    ] {
+        for entry in list(&directory)? {
+            let is_ours = entry
+                .file_name()
+                .as_bytes()
+                .starts_with(durable::STAGED_PREFIX.as_bytes());
+            if let Ok(meta) = entry.metadata()
+                && is_ours
+                && meta.is_file()
+            {
+                found.push((entry.path(), meta));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What is in a directory; nothing, if there is none.
+fn list(path: &Path) -> Result<Vec<fs::DirEntry>, PathError> {
+    match fs::read_dir(path) {
         Ok(entries) => entries
             .collect::<io::Result<Vec<_>>>()
             .map_err(PathError::at("list", path)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(e) => Err(PathError::at("list", path)(e)),
-    };
-    let mut bytes = 0;
+    }
+}
+
+/// The bytes that displaced files of all restores of this workspace occupy, wherever they lie, and half-made
+/// files beside its stores.
+pub(crate) fn bytes_beside(store: &Path) -> Result<u64, StoreError> {
+    let pointers = store.join(TRASH_INDEX);
+    let mut bytes = leftovers(store)?.iter().map(|(_, meta)| meta.len()).sum();
     for pointer in list(&pointers)? {
         let name = pointer.file_name();
         let Some(guard) = name.to_str().and_then(|n| n.parse::<SnapshotId>().ok()) else {

@@ -26,7 +26,7 @@ use crate::worktree::stat_cache::EntryStat;
 const VERSION: u32 = 1;
 /// Far above what a restore of millions of files makes.
 const MAX_BYTES: u64 = 1 << 30;
-const MADE: &str = "made";
+pub(super) const MADE: &str = "made";
 const SPARED: &str = "spared.json";
 
 #[derive(Serialize, Deserialize)]

@@ -221,7 +221,9 @@ impl Store {
     fn remove_temporaries(&self) -> Result<(), StoreError> {
         let objects = self.git_dir.join("objects");
         let shards = list(&objects)?.into_iter().filter(|p| p.is_dir());
-        for directory in shards.chain([self.git_dir.clone()]) {
+        let by_id = self.git_dir.join("by-id");
+        let by_id = Some(by_id).filter(|directory| directory.is_dir());
+        for directory in shards.chain([self.git_dir.clone()]).chain(by_id) {
             for path in list(&directory)? {
                 let is_leftover = name_of(&path)
                     .is_some_and(|n| n.starts_with(TEMPORARY_PREFIX) || n.starts_with(".tmp-"));

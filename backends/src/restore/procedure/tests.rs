@@ -1222,10 +1222,10 @@ fn staging_goes_beside_the_workspace_if_the_store_is_on_another_file_system() {
     let text = fs::read_to_string(areas[0].join(".gitignore")).unwrap();
     assert_eq!(text, "*\n");
     let store = stage.workspace.store_path().to_owned();
-    assert!(area::trash_bytes(&store).unwrap() > 0);
+    assert!(area::bytes_beside(&store).unwrap() > 0);
     area::purge_trashes(&store, std::slice::from_ref(&outcome.guard.id)).unwrap();
     assert_eq!(stage.areas(), <[std::path::PathBuf; 0]>::default());
-    assert_eq!(area::trash_bytes(&store).unwrap(), 0);
+    assert_eq!(area::bytes_beside(&store).unwrap(), 0);
     area::purge_trashes(&store, std::slice::from_ref(&outcome.guard.id)).unwrap();
 }
 
