@@ -625,3 +625,65 @@ fn an_ignored_file_that_became_an_ignored_directory_is_named() {
     let outcome = ws.restore(&second);
     assert_eq!(outcome["skipped"].as_array().unwrap().len(), 0, "{outcome}");
 }
+
+/// Loose objects of the only store.
+fn loose_objects(ws: &TestWorkspace) -> Vec<PathBuf> {
+    walkdir::WalkDir::new(store(ws).join("objects"))
+        .min_depth(2)
+        .into_iter()
+        .flatten()
+        .filter(|entry| entry.file_type().is_file())
+        .filter(|entry| entry.path().parent().unwrap().file_name().unwrap().len() == 2)
+        .map(walkdir::DirEntry::into_path)
+        .collect()
+}
+
+#[test]
+fn a_capture_finds_that_loose_objects_it_relied_on_are_gone() {
+    let mut ws = TestWorkspace::unborn();
+    ws.write("d/tracked", noise(1));
+    ws.commit_settled("loose");
+    ws.write("other", "staged\n");
+    ws.git(["add", "other"]);
+    ws.write("other", "and edited\n");
+    ws.settle();
+    ws.snapshot();
+    ws.write("new", "one\n");
+    ws.settle();
+    ws.snapshot();
+    let known = ws.snapshot();
+    assert_eq!(known.count("files_hashed"), 0, "what is whole is believed");
+    ws.damages_the_store();
+    let objects = loose_objects(&ws);
+    assert!(objects.len() >= 2, "{objects:?}");
+    for object in &objects {
+        fs::remove_file(object).unwrap();
+    }
+    let run = ws.run::<&str>([], "rm -rf .git d");
+    assert_eq!(run.code, 0, "{run:?}");
+    let before = run.json()["workspace"]["before_snapshot"]["id"].clone();
+    assert!(!damaged(&verify(&ws)).contains(&before.as_str().unwrap().to_owned()));
+    ws.json(["undo"]);
+    assert_eq!(ws.read("d/tracked"), noise(1));
+}
+
+#[test]
+fn a_capture_finds_that_kept_content_it_relied_on_is_gone() {
+    let ws = TestWorkspace::plain();
+    ws.write("f", noise(1));
+    ws.settle();
+    ws.snapshot_with(["--retain-content"]);
+    let known = ws.snapshot_with(["--retain-content"]);
+    assert_eq!(known.count("files_hashed"), 0, "what is whole is believed");
+    let kept = walkdir::WalkDir::new(ws.state().join("workspaces"))
+        .into_iter()
+        .flatten()
+        .find(|entry| entry.file_type().is_file() && entry.metadata().unwrap().len() == 50_000)
+        .unwrap();
+    fs::remove_file(kept.path()).unwrap();
+    let run = ws.run(["--retain-content", "--rollback-on-failure"], "rm f; false");
+    let rollback = &run.json()["workspace"]["rollback"];
+    assert_eq!(rollback["status"], "completed", "{rollback}");
+    assert_eq!(ws.read("f"), noise(1));
+    ws.stillframe(["verify"]).ok();
+}

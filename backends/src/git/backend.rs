@@ -209,7 +209,11 @@ impl GitBackend {
             metadata.warnings.extend(warnings.iter().cloned());
             Ok(GitCapture(match publish {
                 Publish::Yes => capture::publish(workspace, &store, options, captured)?,
-                Publish::No => captured.into(),
+                Publish::No => {
+                    // It may have borrowed.
+                    store.vouch();
+                    captured.into()
+                }
             }))
         };
         match attempt() {

@@ -771,8 +771,11 @@ impl Anew<'_, '_> {
     }
 }
 
+/// So many staged blobs are looked for although they were seen before: it costs next to nothing.
+const MAX_STAGED_LOOKED_FOR: usize = 1000;
+
 /// The blobs that only the user's index names, as far as anybody has them. Those in `seen`, which is
-/// sorted, are known to be in the store.
+/// sorted, were seen to be in the store: of very many that is believed.
 fn staged(
     repository: Option<&UserRepository>,
     store: &Store,
@@ -784,7 +787,10 @@ fn staged(
         .iter()
         .filter_map(sha1)
         .collect();
-    let unseen = ids.iter().filter(|id| seen.binary_search(id).is_err());
+    let is_many = ids.len() > MAX_STAGED_LOOKED_FOR;
+    let unseen = ids
+        .iter()
+        .filter(|id| !is_many || seen.binary_search(id).is_err());
     let unseen: Vec<ObjectId> = unseen.copied().collect();
     if unseen.is_empty() {
         return Ok(ids);

@@ -34,7 +34,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
@@ -120,6 +120,8 @@ pub(crate) struct Store {
     vouched: Mutex<Vouched>,
     /// The indexes of packs that are known to be damaged.
     doubted: Mutex<HashSet<PathBuf>>,
+    /// Whether anything was done in the directories of loose objects since they were looked at.
+    has_new_loose: AtomicBool,
 }
 
 /// Keeps a store open for whoever asks next.
@@ -234,6 +236,7 @@ impl Store {
             standing: Mutex::default(),
             vouched: Mutex::default(),
             doubted: Mutex::default(),
+            has_new_loose: AtomicBool::new(false),
         })
         .filter(|store| store.pack_dir().is_dir()))
     }

@@ -16,6 +16,7 @@ use crate::tree::ContentId;
 use crate::workspace::make_private;
 use crate::worktree::durable::{self, ClosedFile, StagedFile};
 use crate::worktree::read::{Content, ContentSink, SinkError};
+use crate::worktree::shards;
 
 /// The directory that holds content, each file named by the blake3 of its bytes.
 #[derive(Clone, Debug)]
@@ -38,6 +39,31 @@ impl ContentStore {
 
     pub(crate) fn is_made(&self) -> bool {
         self.directory.is_dir()
+    }
+
+    /// Whether nothing was added or removed since [`ContentStore::vouch`], as far as anybody knows.
+    pub(crate) fn is_vouched_for(&self) -> Result<bool, StoreError> {
+        let noted = match durable::read(&self.vouched_path(), 4096) {
+            Ok(noted) => noted,
+            Err(StoreError::Corrupt { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        let now = shards::stamp_of(&self.directory)?;
+        Ok(noted.is_some_and(|noted| noted == now.as_bytes()))
+    }
+
+    /// Notes what is there for the next capture, which relies on nothing that is not noted. Best effort.
+    pub(crate) fn vouch(&self) {
+        let path = self.vouched_path();
+        let noted = shards::stamp_of(&self.directory)
+            .and_then(|stamp| durable::replace_unsynced(&path, stamp.as_bytes()));
+        if noted.is_err() {
+            let _ = durable::remove_file(&path);
+        }
+    }
+
+    fn vouched_path(&self) -> PathBuf {
+        self.directory.with_file_name("vouched-content")
     }
 
     fn path(&self, digest: &[u8; 32]) -> PathBuf {
@@ -213,10 +239,10 @@ impl<'a> HashSink<'a> {
         }
     }
 
-    /// Makes the content durable and puts it under its names.
-    pub(crate) fn publish(self) -> Result<(), StoreError> {
+    /// Makes the content durable and puts it under its names; answers with whether there was any.
+    pub(crate) fn publish(self) -> Result<bool, StoreError> {
         let Some(store) = self.store else {
-            return Ok(());
+            return Ok(false);
         };
         let staged = self
             .staged
@@ -228,6 +254,7 @@ impl<'a> HashSink<'a> {
         } else {
             durable::sync_file_system(&store.directory)?;
         }
+        let has_new = !staged.files.is_empty();
         let mut directories = HashSet::new();
         for (staged, digest) in staged.files {
             // Read back before it has its name.
@@ -250,7 +277,7 @@ impl<'a> HashSink<'a> {
             durable::sync_directory(&directory)?;
         }
         durable::sync_directory(&store.directory)?;
-        Ok(())
+        Ok(has_new)
     }
 
     fn take(&self, size: u64, content: &mut dyn Read) -> Result<Option<ContentId>, SinkError> {

@@ -40,6 +40,7 @@ use crate::snapshot::{BackendKind, Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Entry, EntryKind};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
+use crate::worktree::durable;
 use crate::worktree::journal::Seen;
 use crate::worktree::memory::{Basis, Inventory, Outcome, Use};
 use crate::worktree::read::{self, SinkError};
@@ -113,6 +114,12 @@ impl HashBackend {
             true => CONTENT_CACHE_FILE,
             false => CACHE_FILE,
         };
+        let is_vouched_for = !options.retain_content || store.content.is_vouched_for()?;
+        let cache_path = workspace.store_path().join(cache_file);
+        if !is_vouched_for && cache_path.exists() {
+            // It vouches for content that may be gone.
+            durable::remove_file(&cache_path).map_err(StoreError::from)?;
+        }
         let usage = match publish {
             Publish::Yes => Use::Takes,
             Publish::No => Use::Borrows,
@@ -194,7 +201,9 @@ impl HashBackend {
         };
         if publish == Publish::Yes {
             options.interrupt.check()?;
-            sink.publish()?;
+            if sink.publish()? || (keeps && !is_vouched_for) {
+                store.content.vouch();
+            }
             let manifest = || encoded.unwrap_or_else(|| listing.encode());
             let publish = || store.publish(&record, proof, manifest);
             let (staged, published) = match is_large && closing.is_changed() {
@@ -476,7 +485,10 @@ impl Restorable for HashBackend {
                 Err(SinkError::Read(source)) => return Err(cannot(source)),
             }
         }
-        Ok(sink.publish()?)
+        if sink.publish()? {
+            store.content.vouch();
+        }
+        Ok(())
     }
 
     fn contents<'a>(

@@ -12,6 +12,7 @@ pub(crate) mod memory;
 pub(crate) mod read;
 pub(crate) mod remembered;
 pub(crate) mod root;
+pub(crate) mod shards;
 pub(crate) mod staging;
 pub(crate) mod stat_cache;
 pub(crate) mod tally;

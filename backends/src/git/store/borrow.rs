@@ -63,6 +63,7 @@ impl Store {
         if wanted.is_empty() {
             return Ok(Borrowed::default());
         }
+        self.has_new_loose.store(true, Ordering::Relaxed);
         let mut borrowing = Borrowing {
             store: self,
             mode,

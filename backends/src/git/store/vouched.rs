@@ -1,9 +1,9 @@
 //! Which packs the cache of captures relies on, and whether they still are what they were.
 //!
 //! The cache says of an unchanged file that its content is in the store, and a capture believes it without a
-//! look. What it can afford is a look at each pack: one that is gone, that has another size, or that was
-//! written to takes the cache's word back, and then everything that the workspace or its repository still
-//! has is stored anew. Damage that leaves the times of a file as they were is found when something is read,
+//! look. What it can afford is a look at each pack, and at the directories of loose objects: a pack that is
+//! gone, that has another size, or that was written to, and a loose object that is gone take the cache's word
+//! back, and then everything that the workspace or its repository still has is stored anew. Damage that leaves the times of a file as they were is found when something is read,
 //! and by [`Store::verify`].
 
 use std::collections::{BTreeMap, HashSet};
@@ -11,6 +11,7 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use super::{PackSet, Store};
 use crate::backend::StoreError;
@@ -18,6 +19,7 @@ use crate::error::PathError;
 use crate::git::pack::Pack;
 use crate::worktree::durable;
 use crate::worktree::faults::{self, Effect};
+use crate::worktree::shards;
 
 /// The file that lists the packs.
 const FILE: &str = "vouched-packs";
@@ -33,6 +35,8 @@ const MAX_READ_BYTES: u64 = 64 << 20;
 pub(super) struct Vouched {
     /// By name, without an extension. `None`: nobody has looked.
     listed: Option<BTreeMap<String, Listed>>,
+    /// What the directories of loose objects were like.
+    loose: String,
     /// Whether the file says something else of a pack than `listed`, or is not there.
     is_stale: bool,
 }
@@ -68,12 +72,12 @@ impl Store {
             Err(error) => return Err(error),
         };
         let mut is_stale = false;
+        self.has_new_loose.store(false, Ordering::Relaxed);
         let known = bytes.and_then(|bytes| parse(&bytes));
-        let mut is_vouched_for = known.is_some();
-        let mut listed = known.unwrap_or_else(|| {
-            is_stale = true;
-            BTreeMap::new()
-        });
+        let loose = shards::stamp_of(&self.git_dir.join("objects"))?;
+        let mut is_vouched_for = known.as_ref().is_some_and(|(_, known)| *known == loose);
+        is_stale |= !is_vouched_for;
+        let mut listed = known.map(|(listed, _)| listed).unwrap_or_default();
         let mut doubted = HashSet::new();
         let mut gone = Vec::new();
         for (name, known) in &mut listed {
@@ -110,6 +114,7 @@ impl Store {
         }
         *self.vouched.lock().expect("no panic while it is held") = Vouched {
             listed: Some(listed),
+            loose,
             is_stale,
         };
         Ok(is_vouched_for)
@@ -136,9 +141,17 @@ impl Store {
             // Whoever publishes without a look at it first has no cache to speak of.
             return Ok(());
         }
-        let Vouched { listed, is_stale } = &mut *held;
+        let Vouched {
+            listed,
+            loose,
+            is_stale,
+        } = &mut *held;
         let listed = listed.as_mut().expect("it was just seen");
         let mut new = String::new();
+        if self.has_new_loose.swap(false, Ordering::Relaxed) {
+            *loose = shards::stamp_of(&self.git_dir.join("objects"))?;
+            new.push_str(&loose_line(loose));
+        }
         for index in set.packs.iter().map(|pack| pack.index.path()) {
             let name = name_of(index);
             if listed.contains_key(&name) {
@@ -152,7 +165,8 @@ impl Store {
         let path = self.git_dir.join(FILE);
         if *is_stale {
             let lines = listed.iter().map(|(name, listed)| listed.line(name));
-            durable::replace_unsynced(&path, lines.collect::<String>().as_bytes())?;
+            let text: String = std::iter::once(loose_line(loose)).chain(lines).collect();
+            durable::replace_unsynced(&path, text.as_bytes())?;
             *is_stale = false;
         } else if !new.is_empty() {
             faults::effect(Effect::Write(&path))
@@ -244,13 +258,27 @@ fn name_of(index: &Path) -> String {
     stem.to_string_lossy().into_owned()
 }
 
-/// What the file says; `None` unless all of it can be read. Of one pack the last line counts.
-fn parse(bytes: &[u8]) -> Option<BTreeMap<String, Listed>> {
+/// How the line begins that has the stamp of the directories of loose objects.
+const LOOSE: &str = "loose ";
+
+fn loose_line(stamp: &str) -> String {
+    format!("{LOOSE}{stamp}\n")
+}
+
+/// What the file says of packs, and of loose objects; `None` unless all of it can be read. Of one thing the
+/// last line counts.
+fn parse(bytes: &[u8]) -> Option<(BTreeMap<String, Listed>, String)> {
     let text = std::str::from_utf8(bytes).ok()?;
     let mut listed = BTreeMap::new();
+    let mut loose = None;
     for line in text.split_inclusive('\n') {
         // The last one may have been cut short.
-        let mut words = line.strip_suffix('\n')?.split(' ');
+        let line = line.strip_suffix('\n')?;
+        if let Some(stamp) = line.strip_prefix(LOOSE) {
+            loose = Some(stamp.to_owned());
+            continue;
+        }
+        let mut words = line.split(' ');
         let name = words.next().filter(|name| name.starts_with("pack-"))?;
         let mut stamp = || {
             Some(Stamp {
@@ -276,7 +304,7 @@ fn parse(bytes: &[u8]) -> Option<BTreeMap<String, Listed>> {
         };
         listed.insert(name.to_owned(), found);
     }
-    Some(listed)
+    Some((listed, loose?))
 }
 
 #[cfg(test)]
@@ -358,8 +386,10 @@ mod tests {
         let test = vouched();
         let path = test.store.git_dir.join(FILE);
         let whole = fs::read(&path).unwrap();
-        assert!(parse(&whole).is_some_and(|listed| listed.len() == 1));
-        for cut in 1..whole.len() {
+        assert!(parse(&whole).is_some_and(|(listed, _)| listed.len() == 1));
+        let first_line = whole.iter().position(|b| *b == b'\n').unwrap() + 1;
+        // After a whole line it says less, and nothing wrong.
+        for cut in (0..whole.len()).filter(|cut| *cut != first_line) {
             fs::write(&path, &whole[..cut]).unwrap();
             assert!(!test.reopened().is_vouched_for().unwrap(), "at {cut}");
         }
