@@ -443,26 +443,27 @@ fn what_a_restore_displaces_is_in_the_guard_though_the_kept_content_was_damaged(
 #[test]
 fn trees_that_the_store_lost_do_not_keep_a_restore_from_being_done_and_undone() {
     let mut ws = TestWorkspace::repository();
-    for n in 0..200 {
-        ws.write(format!("d/e/f{n}"), format!("{n}\n"));
+    for n in 0..300 {
+        ws.write(format!("d/f{n}"), format!("{n}\n"));
     }
     ws.commit_settled("many");
-    let before = snapshot_with_packs(&ws).1;
-    ws.write("d/e/f0", "changed\n");
+    let target = ws.snapshot();
+    ws.write("d/x", "new\n");
     ws.settle();
     let (_, packs) = snapshot_with_packs(&ws);
-    ws.write("d/x", "new\n");
-    let target = ws.snapshot();
-    assert!(!before.is_empty());
-    ws.write("d/x", "newer\n");
+    ws.write("other", "one\n");
+    ws.settle();
     ws.snapshot();
     ws.damages_the_store();
-    // The tree of d/e is most of this pack, and no capture looks at it again.
+    // The tree of d is most of this pack, and no capture looks at it again.
     flip_content(&packs);
-    ws.restore(&target);
-    assert_eq!(ws.text("d/x"), "new\n");
+    let outcome = ws.restore(&target);
+    assert!(!ws.exists("d/x") && !ws.exists("other"));
+    let guard = outcome["guard_snapshot"].as_str().unwrap().to_owned();
+    assert!(!damaged(&verify(&ws)).contains(&guard), "it is whole");
     ws.undo();
-    assert_eq!(ws.text("d/x"), "newer\n");
+    assert_eq!(ws.text("d/x"), "new\n");
+    assert_eq!(ws.text("other"), "one\n");
 }
 
 #[test]
