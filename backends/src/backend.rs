@@ -13,8 +13,10 @@ use crate::coverage::Omission;
 use crate::diff::{Diff, DiffOptions};
 use crate::error::{ErrorKind, PathError};
 use crate::path::{InvalidPath, RelPath};
+use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget};
 use crate::restore::{PlanId, RestoreGoal, RestorePlan, Skipped};
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
+use crate::tree::ContentId;
 use crate::workspace::{LockedWorkspace, Workspace};
 
 /// Captures a workspace, and puts back what it captured.
@@ -143,6 +145,46 @@ pub trait Backend: Send + Sync {
     /// [`StoreError::Corrupt`]: something that a snapshot needs is missing or damaged, so that nobody
     /// can say what else is needed. No content was removed.
     fn collect(&self, workspace: &mut LockedWorkspace) -> Result<u64, StoreError>;
+
+    /// Finds the content that `target` names, in every snapshot of this backend, and that which has one
+    /// of the ids `also`. Reads alone, and may read every tree. Nothing found is no error.
+    ///
+    /// Default: [`PurgeError::Unsupported`].
+    fn find_content(
+        &self,
+        workspace: &Workspace,
+        target: &PurgeTarget,
+        also: &[ContentId],
+    ) -> Result<FoundContents, PurgeError> {
+        let _ = (workspace, target, also);
+        Err(PurgeError::Unsupported(format!(
+            "the backend {} cannot purge",
+            self.kind()
+        )))
+    }
+
+    /// Removes the bytes of `contents` from the store, whoever needs them, with those of all that was
+    /// purged before; then looks at all that is left.
+    ///
+    /// Snapshots stay, with their ids. What they have at a purged path is known by its id alone: a
+    /// restore leaves the path as it is and names it, [`Backend::verify`] names it and calls it no
+    /// damage, and no capture takes the content again: it is omitted as
+    /// [`OmissionReason::Purged`](crate::OmissionReason). The list of what was purged is durable before
+    /// anything is removed. On `Err` this, or [`Backend::collect`], can be called again to go on.
+    ///
+    /// Default: [`PurgeError::Unsupported`].
+    fn purge(
+        &self,
+        workspace: &mut LockedWorkspace,
+        contents: &[FoundContent],
+        at: Timestamp,
+    ) -> Result<Proof, PurgeError> {
+        let _ = (workspace, contents, at);
+        Err(PurgeError::Unsupported(format!(
+            "the backend {} cannot purge",
+            self.kind()
+        )))
+    }
 
     /// The bytes that this backend's snapshots occupy in the store of `workspace`. Files that are
     /// hard links to the user's repository count too: they are ours once it lets go of them.
@@ -610,6 +652,8 @@ pub struct Verification {
     /// The snapshot was taken without content ([`SnapshotOptions::retain_content`]). It can be
     /// compared, and that is proven; it can not be restored, which is no damage.
     pub without_content: bool,
+    /// Paths whose content was purged, sorted. They alone cannot be put back, which is no damage either.
+    pub purged: Vec<RelPath>,
     /// What is wrong in files of the store that hold something of it, though all that it needs could be
     /// read: it can be restored.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -622,8 +666,15 @@ impl Verification {
         Self {
             problems,
             without_content: false,
+            purged: Vec::new(),
             beside: Vec::new(),
         }
+    }
+
+    /// Sets [`Verification::purged`].
+    pub fn purged(mut self, paths: Vec<RelPath>) -> Self {
+        self.purged = paths;
+        self
     }
 
     /// Sets [`Verification::beside`].
@@ -638,7 +689,7 @@ impl Verification {
         self
     }
 
-    /// Whether the snapshot can be restored as it was taken.
+    /// Whether the snapshot can be restored as it was taken, but for what was purged.
     pub fn is_restorable(&self) -> bool {
         self.problems.is_empty() && !self.without_content
     }

@@ -31,6 +31,8 @@ pub enum OmissionReason {
     Unstable,
     /// A name that no tree of git's may hold, such as `.GIT`.
     Unrepresentable,
+    /// Its content was purged from the store, and is not taken again.
+    Purged,
 }
 
 impl OmissionReason {
@@ -47,6 +49,7 @@ impl OmissionReason {
             Self::Sparse => "sparse",
             Self::Unstable => "unstable",
             Self::Unrepresentable => "unrepresentable",
+            Self::Purged => "purged",
         }
     }
 }

@@ -124,7 +124,8 @@ impl ApproximatedFile {
     }
 }
 
-/// Why the lines of a file were not compared as git compares them. Its patch is right in any case.
+/// Why the lines of a file were not compared as git compares them. Its patch, if it has one, is right in any
+/// case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -139,6 +140,9 @@ pub enum Approximation {
     /// [`DiffOptions::max_file_time`] or [`DiffOptions::max_time`] was over. The counts are upper
     /// bounds, those of the hunks, which may replace lines that are the same.
     OutOfTime,
+    /// The content of a side was purged from the store. Nothing is counted, and the patch, which is right
+    /// for all other files, leaves this one out.
+    Purged,
 }
 
 impl Approximation {
@@ -148,6 +152,7 @@ impl Approximation {
             Self::TooLarge => "too_large",
             Self::TooMuchChanged => "too_much_changed",
             Self::OutOfTime => "out_of_time",
+            Self::Purged => "purged",
         }
     }
 }

@@ -72,6 +72,9 @@ mod patch;
 mod path;
 mod path_pattern;
 mod patience;
+mod purge;
+#[cfg(test)]
+mod purge_faults;
 mod record;
 mod restore;
 mod search;
@@ -102,6 +105,8 @@ pub use restore::{
     Conflict, ConflictRegion, ModeChange, PlanId, Removal, RestoreGoal, RestorePlan, SkipReason,
     Skipped, Write,
 };
+
+pub use purge::{FoundContent, FoundContents, KeptContent, Proof, PurgeError, PurgeTarget};
 
 pub use tree::{Change, ContentId, Entry, EntryKind};
 

@@ -194,6 +194,15 @@ wrong.")]
     #[command(after_help = GC_HELP)]
     Gc(GcArgs),
 
+    /// Take a leaked secret out of every snapshot of this workspace, and prove it gone.
+    ///
+    /// What is removed is content: all that a path ever had in any snapshot, wherever else the same
+    /// bytes lie, and the patches of runs that show it. Snapshots stay, without it; a restore leaves
+    /// such a path alone and names it. No later snapshot takes the content again. The files of the
+    /// workspace and the user's own repository are not touched.
+    #[command(after_help = PURGE_HELP)]
+    Purge(PurgeArgs),
+
     /// Print a script that completes commands and options in a shell.
     #[command(after_help = "\
 Example:
@@ -444,6 +453,29 @@ pub(crate) struct GcArgs {
     pub(crate) forget_damaged: bool,
 }
 
+const PURGE_HELP: &str = "\
+Examples:
+  stillframe purge .env --plan
+  stillframe purge .env
+  stillframe purge '**/*.pem'
+  stillframe purge 8ab686eafeb1f44702738c8b0f24f2567c36da6d
+
+Exit codes: 0 done and proven (or planned), 1 no snapshot has it, it could not be done, or something
+could not be looked at, 2 the command line is wrong.";
+
+/// What `purge` takes.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct PurgeArgs {
+    /// A file or directory, relative to the workspace; with * ? [ or { a pattern, as for
+    /// --ignore-glob; or the id of content, 40 or 64 digits.
+    #[arg(value_name = "PATH|GLOB|DIGEST", value_hint = ValueHint::AnyPath)]
+    pub(crate) target: OsString,
+
+    /// Say what would be removed, and remove nothing.
+    #[arg(long)]
+    pub(crate) plan: bool,
+}
+
 /// A whole number with a unit: `500ms`, `90s`, `15m`, `2h`, `30d`, `4w`.
 ///
 /// A number alone is refused, because people mean seconds by one and days by the other.
@@ -565,6 +597,8 @@ mod tests {
             &["run", "--timeout", "0s", "--", "true"],
             &["gc", "--older-than", "30"],
             &["show"],
+            &["purge"],
+            &["purge", ".env", "other"],
             &["nonsense"],
             &["list", "--nonsense"],
         ] {
@@ -658,6 +692,6 @@ mod tests {
             );
             names.push(sub.get_name().to_owned());
         }
-        assert_eq!(names.len(), 14, "{names:?}");
+        assert_eq!(names.len(), 15, "{names:?}");
     }
 }

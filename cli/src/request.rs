@@ -7,8 +7,8 @@ use clap_complete::Shell;
 use stillframe::backends::{printable, printable_bytes};
 use stillframe::{
     CommandAdapter, CommandInput, CommandOutput, DiffEnd, DiffOptions, DiffRequest, EventQuery,
-    GcOptions, IgnoreOptions, Label, PlanId, RelPath, RestoreRequest, RunId, RunOptions, RunQuery,
-    SessionId, UndoTarget, WorkspaceOptions,
+    GcOptions, IgnoreOptions, Label, PlanId, PurgeTarget, RelPath, RestoreRequest, RunId,
+    RunOptions, RunQuery, SessionId, UndoTarget, WorkspaceOptions,
 };
 
 use crate::args::{
@@ -64,6 +64,10 @@ pub(crate) enum Request {
     Verify(WorkspaceOptions),
     /// Forget, and free space.
     Gc(WorkspaceOptions, GcOptions),
+    /// Say what a purge would remove.
+    PlanPurge(WorkspaceOptions, PurgeTarget),
+    /// Remove content from every snapshot.
+    Purge(WorkspaceOptions, PurgeTarget),
     /// Print a completion script.
     Completions(Shell),
 }
@@ -158,6 +162,13 @@ impl Request {
             },
             Command::Verify => Self::Verify(chooser.plain()?),
             Command::Gc(args) => Self::Gc(chooser.plain()?, gc(&args)),
+            Command::Purge(args) => {
+                let (workspace, target) = (chooser.plain()?, purge_target(&args.target)?);
+                match args.plan {
+                    true => Self::PlanPurge(workspace, target),
+                    false => Self::Purge(workspace, target),
+                }
+            }
             Command::Completions { shell } => Self::Completions(shell),
         })
     }
@@ -173,6 +184,8 @@ impl Request {
             | Self::Restore(workspace, _)
             | Self::Why(workspace, ..)
             | Self::Verify(workspace)
+            | Self::PlanPurge(workspace, _)
+            | Self::Purge(workspace, _)
             | Self::Gc(workspace, _) => Some(&workspace.path),
             Self::Undo(request) => request.candidates.first().map(PathBuf::as_path),
             Self::Runs(query) => query.workspace.as_deref(),
@@ -346,6 +359,14 @@ fn restore(args: RestoreArgs, chooser: &Chooser<'_>) -> Result<Request, Failure>
         true => Request::PlanRestore(workspace, request),
         false => Request::Restore(workspace, request),
     })
+}
+
+/// What is no text has no pattern in it: it is a path.
+fn purge_target(text: &OsStr) -> Result<PurgeTarget, Failure> {
+    match text.to_str().map(str::parse) {
+        Some(Ok(target @ (PurgeTarget::Content(_) | PurgeTarget::Glob(_)))) => Ok(target),
+        _ => Ok(PurgeTarget::Path(rel_path(text)?)),
+    }
 }
 
 fn gc(args: &GcArgs) -> GcOptions {
@@ -533,6 +554,7 @@ mod tests {
                 &["list"],
                 &["undo"],
                 &["gc", "--keep", "1"],
+                &["purge", ".env"],
             ] {
                 let failure = lower_in(&surroundings, command).expect_err("it is refused");
                 assert_eq!(failure.kind(), ErrorKind::InvalidOptions);
@@ -654,6 +676,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_purged_is_a_path_a_pattern_or_an_id() {
+        let target = |text: &str| match lower(&["purge", text]) {
+            Request::Purge(_, target) => target,
+            other => panic!("{other:?}"),
+        };
+        let path = |text: &str| PurgeTarget::Path(RelPath::new(text).expect("a path"));
+        let id = "ab".repeat(20);
+        assert_eq!(target(".env"), path(".env"));
+        assert_eq!(target("a/b/"), path("a/b"));
+        assert_eq!(target(&format!("./{id}")), path(&id));
+        assert_eq!(target("*.pem"), PurgeTarget::Glob("*.pem".to_owned()));
+        assert_eq!(target(&id), id.parse().expect("an id"));
+        assert!(matches!(target(&id), PurgeTarget::Content(_)));
+        let odd = <OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"odd*\xff");
+        assert_eq!(
+            purge_target(odd).expect("a path"),
+            PurgeTarget::Path(RelPath::new(*b"odd*\xff").expect("a path"))
+        );
+        for wrong in ["", "/etc/passwd", "../x"] {
+            let refused = purge_target(OsStr::new(wrong)).expect_err("no path of a workspace");
+            assert_eq!(refused.kind(), ErrorKind::InvalidOptions);
+        }
+    }
+
+    #[test]
     fn what_works_in_a_workspace_says_in_which() {
         for args in [
             &["run", "--", "true"][..],
@@ -667,6 +714,8 @@ mod tests {
             &["why", "a"],
             &["verify"],
             &["gc"],
+            &["purge", ".env"],
+            &["purge", ".env", "--plan"],
         ] {
             let request = lower(args);
             assert_eq!(

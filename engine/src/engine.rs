@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use ractor::{Actor, ActorRef};
 use stillframe_artifact_store::{ArtifactKey, ArtifactMeta, ArtifactStore, FileStore};
-use stillframe_backends::{ErrorKind, Identity, Interrupt, RelPath, Snapshot, StateDir, Why};
+use stillframe_backends::{
+    ErrorKind, Identity, Interrupt, PurgeTarget, RelPath, Snapshot, StateDir, Why,
+};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -31,6 +33,7 @@ use crate::id::{EngineId, RunId, SessionId};
 use crate::liveness::EngineLock;
 use crate::options::{EngineOptions, GcOptions, RunOptions, RunQuery, WorkspaceOptions};
 use crate::outcome::RunOutcome;
+use crate::purge::{self, PurgeOutcome, PurgePlan};
 use crate::record::{ArtifactRecord, RunRecord, SessionRecord, SessionStats};
 use crate::run::RunStatus;
 use crate::session_manager::SessionManager;
@@ -676,6 +679,44 @@ impl Engine {
         let core = self.core.clone();
         self.core
             .operation(async move { gc::collect(&core, opened, options).await })
+            .await
+    }
+
+    /// Says what [`Engine::purge`] would remove. Reads alone: every tree, and every artifact.
+    pub async fn plan_purge(
+        &self,
+        workspace: &WorkspaceOptions,
+        target: PurgeTarget,
+    ) -> Result<PurgePlan, Error> {
+        let opened = self.core.open_known(workspace).await?;
+        let core = self.core.clone();
+        self.core
+            .operation(async move { purge::plan(&core, opened, target).await })
+            .await
+    }
+
+    /// Removes content, such as a leaked secret, from every snapshot of a workspace and from the
+    /// patches of its runs, and proves that it is gone.
+    ///
+    /// Snapshots keep their ids, and everything else that they have. What they have at a purged path a
+    /// restore leaves alone and names, and no later snapshot takes the content again. The user's own
+    /// repository and the files of the workspace are not touched. Look at
+    /// [`PurgeOutcome::is_proven`].
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`: no snapshot has anything of it. `Busy`: a run or a restore is under way. After any
+    /// other error the same purge, or [`Engine::gc`], goes on. A workspace whose directory is gone is no
+    /// error: its snapshots are still there.
+    pub async fn purge(
+        &self,
+        workspace: &WorkspaceOptions,
+        target: PurgeTarget,
+    ) -> Result<PurgeOutcome, Error> {
+        let opened = self.core.open_known(workspace).await?;
+        let core = self.core.clone();
+        self.core
+            .operation(async move { purge::purge(&core, opened, target).await })
             .await
     }
 

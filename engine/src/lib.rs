@@ -56,6 +56,7 @@ mod options;
 mod orphans;
 mod outcome;
 mod process_group;
+mod purge;
 mod record;
 mod recovery;
 mod restore;
@@ -96,6 +97,7 @@ pub use gc::GcOutcome;
 pub use outcome::{
     DiffOutcome, RunDocument, RunOutcome, RunResult, WorkspaceDocument, WorkspaceOutcome,
 };
+pub use purge::{PurgeOutcome, PurgePlan, PurgedSnapshot};
 pub use record::{ArtifactRecord, RunRecord, SessionRecord, SessionStats};
 pub use restore::{OperationKind, RestoreDocument, RestoreStatus, UndoOutcome, Undone};
 pub use run::RunStatus;
@@ -111,8 +113,8 @@ pub use id::{ArtifactId, EventId, InvalidId, RunId, SessionId};
 /// The synchronous part: what a custom backend implements, and the values it works with.
 pub use stillframe_backends as backends;
 pub use stillframe_backends::{
-    ApproximatedFile, Approximation, BackendKind, BorrowMode, Conflict, ConflictRegion, Diff,
-    DiffOptions, ErrorKind, IgnoreOptions, Label, Omission, OmissionReason, PatchText, PlanId,
-    Progress, RelPath, RestorePlan, Search, Skipped, Snapshot, SnapshotId, SnapshotMetadata,
-    Strategy, WalkReason, Why,
+    ApproximatedFile, Approximation, BackendKind, BorrowMode, Conflict, ConflictRegion, ContentId,
+    Diff, DiffOptions, ErrorKind, FoundContent, IgnoreOptions, KeptContent, Label, Omission,
+    OmissionReason, PatchText, PlanId, Progress, Proof, PurgeTarget, RelPath, RestorePlan, Search,
+    Skipped, Snapshot, SnapshotId, SnapshotMetadata, Strategy, WalkReason, Why,
 };

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::{
-    Backend, BackendKind, Problem, Snapshot, SnapshotId, StateDir, StoreError, Verification,
-    Workspace,
+    Backend, BackendKind, Problem, RelPath, Snapshot, SnapshotId, StateDir, StoreError,
+    Verification, Workspace,
 };
 
 use crate::engine::Core;
@@ -55,6 +55,10 @@ pub struct SnapshotVerdict {
     pub problems: Vec<Problem>,
     /// It was taken without content: it can be compared, and not restored. That is no damage.
     pub without_content: bool,
+    /// Paths whose content was purged, sorted. They alone cannot be put back, which is no damage either.
+    /// Left out if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub purged: Vec<RelPath>,
 }
 
 impl SnapshotVerdict {
@@ -64,10 +68,11 @@ impl SnapshotVerdict {
             backend: snapshot.backend,
             problems: vec![problem],
             without_content: false,
+            purged: Vec::new(),
         }
     }
 
-    /// Whether it can be restored as it was taken.
+    /// Whether it can be restored as it was taken, but for what was purged.
     pub fn is_restorable(&self) -> bool {
         self.problems.is_empty() && !self.without_content
     }
@@ -111,6 +116,7 @@ pub(crate) fn snapshots(
             backend: snapshot.backend,
             problems: found.problems,
             without_content: found.without_content,
+            purged: found.purged,
         })
     };
     for snapshot in logged {
@@ -148,6 +154,7 @@ pub(crate) fn snapshots(
                         backend: backend.kind(),
                         problems: vec![found.problem],
                         without_content: false,
+                        purged: Vec::new(),
                     });
                     known.insert(id);
                 }

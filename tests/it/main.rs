@@ -31,6 +31,7 @@ mod memory;
 mod names_types;
 mod programs;
 mod properties;
+mod purge;
 mod real_repositories;
 mod restore;
 mod rollback;

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use crate::backend::{
     Backend, DiffError, Recovery, RepositoryProblem, RestoreError, RestoreOptions, RestoreOutcome,
     SnapshotError, SnapshotOptions, StoreError, Unreadable, Verification, Why,
@@ -25,6 +27,7 @@ use crate::git::tree_object::{self, ItemKind, TreeItem};
 use crate::git::tree_rules::{StoredSide, TreeRules};
 use crate::git::user_index::{self, IndexError};
 use crate::path::RelPath;
+use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Wanted};
 use crate::record::{GitState, Record};
 use crate::restore::{
     self, Captured, ContentError, Contents, Node, Publish, Restorable, RestoreGoal, RestorePlan,
@@ -253,6 +256,22 @@ pub(super) fn tree_of(record: &Record) -> Result<ObjectId, StoreError> {
         })?;
     tree.parse()
         .map_err(|e| StoreError::corrupt(format!("the record of {id}"), e))
+}
+
+/// The paths of a snapshot whose content was purged, sorted.
+fn purged_paths(store: &Store, record: &Record) -> Result<Vec<RelPath>, StoreError> {
+    let purged = store.purged()?;
+    if purged.is_empty() {
+        return Ok(Vec::new());
+    }
+    let entries = match store.tree_paths(&tree_of(record)?) {
+        Ok(entries) => entries,
+        // It was named as a problem.
+        Err(StoreError::Corrupt { .. }) => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let gone = entries.into_iter().filter(|(_, e)| purged.contains(&e.id));
+    Ok(gone.map(|(path, _)| path).collect())
 }
 
 /// The paths that the index had when a snapshot was taken, relative to the workspace. An index that
@@ -641,13 +660,19 @@ impl Backend for GitBackend {
         path: &RelPath,
     ) -> Result<Why, StoreError> {
         let store = existing_store(workspace)?;
+        let purged = store.purged()?;
         let record = store.record(&snapshot.id)?;
-        let item = store
-            .entry_at(&tree_of(&record)?, path)?
-            .map(|item| item.kind);
+        let item = store.entry_at(&tree_of(&record)?, path)?;
         if is_of_git_dir(path) {
             return Ok(why_not_git_dir(path));
         }
+        if item.as_ref().is_some_and(|item| {
+            matches!(item.kind, ItemKind::Entry(_)) && purged.contains(&item.id.into())
+        }) {
+            let reason = OmissionReason::Purged.as_str();
+            return Ok(Why::new(path.clone(), false, reason));
+        }
+        let item = item.map(|item| item.kind);
         let rules = TreeRules::of(&store, &record, None)?;
         let omission = record.snapshot.omissions.covers(path);
         let rule = match omission {
@@ -676,10 +701,12 @@ impl Backend for GitBackend {
         snapshot: &Snapshot,
     ) -> Result<Verification, StoreError> {
         let proven = match store_of(workspace)? {
-            Some(store) => store
-                .record(&snapshot.id)
-                .and_then(|record| store.verify(&record, &mut Proven::default()))
-                .map(|proof| Verification::new(proof.problems).beside(proof.beside)),
+            Some(store) => store.record(&snapshot.id).and_then(|record| {
+                let proof = store.verify(&record, &mut Proven::default())?;
+                Ok(Verification::new(proof.problems)
+                    .beside(proof.beside)
+                    .purged(purged_paths(&store, &record)?))
+            }),
             None => Err(StoreError::UnknownSnapshot {
                 id: snapshot.id.clone(),
             }),
@@ -725,6 +752,37 @@ impl Backend for GitBackend {
         // First, because a cache must never vouch for an object that is gone.
         capture::forget_cache(workspace)?;
         store.collect()
+    }
+
+    fn find_content(
+        &self,
+        workspace: &Workspace,
+        target: &PurgeTarget,
+        also: &[ContentId],
+    ) -> Result<FoundContents, PurgeError> {
+        let wanted = Wanted::new(target, also)?;
+        match store_of(workspace)? {
+            Some(store) => store.find_content(&wanted),
+            None => Ok(FoundContents::default()),
+        }
+    }
+
+    fn purge(
+        &self,
+        workspace: &mut LockedWorkspace,
+        contents: &[FoundContent],
+        at: Timestamp,
+    ) -> Result<Proof, PurgeError> {
+        let purged = Purged::note(workspace, contents, at)?;
+        // It vouches for objects that go, and has the text of ignore files.
+        capture::forget_cache(workspace)?;
+        let displaced = area::drop_purged(workspace.store_path(), &purged)?;
+        let Some(store) = store_of(workspace)? else {
+            return Ok(displaced);
+        };
+        store.remove_temporaries()?;
+        store.drop_purged(&purged)?;
+        Ok(displaced.and(store.prove_purged(&purged)?))
     }
 
     fn store_bytes(&self, workspace: &Workspace) -> Result<u64, StoreError> {

@@ -23,6 +23,7 @@ use crate::git::trees::{self, Compare, Trees};
 use crate::git::{ObjectHasher, ObjectId, ObjectKind};
 use crate::parallel::{self, in_parts};
 use crate::path::RelPath;
+use crate::purge::Purged;
 use crate::record::{GitState, Head, RECORD_VERSION, Record};
 use crate::snapshot::{BackendKind, Snapshot};
 use crate::tree::{ContentId, EntryKind};
@@ -131,9 +132,11 @@ pub(crate) fn capture(
         .base(workspace, root.identity(), CACHE_FILE, usage);
     let pack = store.writer()?;
     let packs = store.reader_set()?;
+    let purged = &store.purged()?;
     let sink = GitSink {
         reader: store.reader(&packs),
         pack: &pack,
+        purged,
     };
 
     let (has_new_index, index_bytes) = match source {
@@ -163,7 +166,7 @@ pub(crate) fn capture(
         &root,
         options.watch,
         usage,
-        basis(source, &rules, options),
+        basis(source, &rules, options, purged),
         &keep
             .trees
             .iter()
@@ -180,6 +183,7 @@ pub(crate) fn capture(
         max_files: options.max_files,
         interrupt: &options.interrupt,
         progress: options.progress.as_deref(),
+        purged,
     };
     let mut walk = || {
         walk::search(&root, &rules, &sink, &mut scope, walk_options)
@@ -253,7 +257,8 @@ pub(crate) fn capture(
         Some(_) => store.standing_staged(),
         None => Vec::new(),
     };
-    let staged = staged(repository, store, &base.cache, &seen_staged, options)?;
+    let mut staged = staged(repository, store, &base.cache, &seen_staged, options)?;
+    staged.retain(|id| !purged.contains(&(*id).into()));
     let mut snapshot = Snapshot::new(
         options.id.clone(),
         BackendKind::Git,
@@ -380,7 +385,12 @@ fn beside<T>(
 }
 
 /// What says which paths belong to the capture, beside the files in the workspace.
-fn basis(source: Source<'_>, rules: &GitRules<'_>, options: &SnapshotOptions) -> Basis {
+fn basis(
+    source: Source<'_>,
+    rules: &GitRules<'_>,
+    options: &SnapshotOptions,
+    purged: &Purged,
+) -> Basis {
     let repository = match source {
         Source::Repository(repository) => Some((true, repository)),
         Source::WithoutIndex(repository) => Some((false, repository)),
@@ -396,6 +406,7 @@ fn basis(source: Source<'_>, rules: &GitRules<'_>, options: &SnapshotOptions) ->
         &options.ignore,
         &options.include,
         options.max_untracked_file_bytes,
+        purged.len(),
     );
     Basis {
         rules: serde_json::to_vec(&rules).expect("rules are plain data"),
@@ -737,6 +748,11 @@ impl Anew<'_, '_> {
             Err(errno) => return Err(unreadable("open", errno.into())),
         };
         let reason = match reading {
+            Reading::Read { id, bytes, .. } if self.sink.purged.contains(&id) => {
+                walked.files_hashed += 1;
+                walked.bytes_read += bytes;
+                OmissionReason::Purged
+            }
             Reading::Read { id, stat, bytes } => {
                 walked.files_hashed += 1;
                 walked.bytes_read += bytes;
@@ -807,6 +823,8 @@ fn staged(
 pub(crate) struct GitSink<'a> {
     reader: Reader<'a>,
     pack: &'a PackWriter,
+    /// What is hashed and never stored.
+    purged: &'a Purged,
 }
 
 fn collision(_: crate::git::Collision) -> SnapshotError {
@@ -839,9 +857,14 @@ impl ContentSink for GitSink<'_> {
 }
 
 impl GitSink<'_> {
+    /// Whether the content need not be stored: it is there, or was purged.
+    fn has(&self, id: &ObjectId) -> Result<bool, SnapshotError> {
+        Ok(self.purged.contains(&(*id).into()) || self.reader.contains(id)?)
+    }
+
     fn blob(&self, bytes: &[u8]) -> Result<ContentId, SinkError> {
         let id = ObjectId::of(ObjectKind::Blob, bytes).map_err(collision)?;
-        if !self.reader.contains(&id).map_err(SnapshotError::from)? {
+        if !self.has(&id)? {
             self.pack
                 .add(ObjectKind::Blob, id, bytes)
                 .map_err(|e| SnapshotError::from(StoreError::from(e)))?;
@@ -871,7 +894,7 @@ impl GitSink<'_> {
             return Ok(None);
         }
         let id = hasher.finish().map_err(collision)?;
-        if self.reader.contains(&id).map_err(SnapshotError::from)? {
+        if self.has(&id)? {
             return Ok(Some(id.into()));
         }
         content.rewind().map_err(SinkError::Read)?;

@@ -13,7 +13,8 @@ use crate::git::ObjectId;
 use crate::git::capture::sha1;
 use crate::git::store::{Reader, Store};
 use crate::parallel::{self, Held, Waiting};
-use crate::patch::{self, Compared, Limits, Side, Streamed};
+use crate::patch::{self, Compared, Limits, LineCounts, Side, Streamed};
+use crate::purge::Purged;
 use crate::restore::ContentError;
 use crate::tree::{Change, Entry, EntryKind};
 
@@ -44,6 +45,7 @@ pub(super) fn compare(
     let files = Files {
         reader: store.reader(&set),
         options,
+        purged: store.purged()?,
         deadline: options
             .max_time
             .and_then(|limit| Instant::now().checked_add(limit)),
@@ -57,6 +59,7 @@ pub(super) fn compare(
                 sink.write_all(&section).map_err(DiffError::Sink)?;
                 (compared.counts, compared.approximation)
             }
+            FileDiff::Purged => (LineCounts::default(), Some(Approximation::Purged)),
             FileDiff::Large => {
                 if options.capture_patch {
                     write_large(store, &mut sink, &changes[at])?;
@@ -89,6 +92,7 @@ pub(super) fn compare(
 struct Files<'a> {
     reader: Reader<'a>,
     options: &'a DiffOptions,
+    purged: Purged,
     /// When the search of all files ends.
     deadline: Option<Instant>,
     /// Held by whoever has a pair of large files in memory.
@@ -104,6 +108,8 @@ enum FileDiff {
     },
     /// A side is too large to be held.
     Large,
+    /// A side has no bytes any more.
+    Purged,
 }
 
 impl Held for Result<FileDiff, DiffError> {
@@ -118,6 +124,9 @@ impl Held for Result<FileDiff, DiffError> {
 impl Files<'_> {
     fn compare(&self, change: &Change) -> Result<FileDiff, DiffError> {
         self.options.interrupt.check()?;
+        if self.lacks_purged(change) {
+            return Ok(FileDiff::Purged);
+        }
         if let Some(contents) = self.read(change, MAX_SMALL_BYTES)? {
             return self.compare_contents(change, &contents);
         }
@@ -129,6 +138,15 @@ impl Files<'_> {
             Some(contents) => self.compare_contents(change, &contents),
             None => Ok(FileDiff::Large),
         }
+    }
+
+    /// Whether the change cannot be shown because content of it was purged. Of a change of the mode alone
+    /// no content is shown.
+    fn lacks_purged(&self, change: &Change) -> bool {
+        let mut sides = [change.old, change.new].into_iter().flatten();
+        let shown = |entry: Option<Entry>| entry.map(|e| (e.id, e.kind == EntryKind::Symlink));
+        let is_mode_alone = shown(change.old) == shown(change.new);
+        !is_mode_alone && sides.any(|entry| self.purged.contains(&entry.id))
     }
 
     /// Both contents; `None` if one has more than `max_bytes`.

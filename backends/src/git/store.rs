@@ -21,6 +21,7 @@ mod blobs;
 mod borrow;
 mod collect;
 mod complete;
+mod purge;
 mod reader;
 #[cfg(test)]
 mod testing;
@@ -48,6 +49,7 @@ use crate::backend::{Owner, Problem, StoreError, Unreadable};
 use crate::error::{PathError, printable};
 use crate::parallel;
 use crate::path::RelPath;
+use crate::purge::Purged;
 use crate::record::{MAX_RECORD_BYTES, Record};
 use crate::restore::ContentError;
 use crate::snapshot::{Label, Snapshot, SnapshotId};
@@ -954,6 +956,12 @@ impl Store {
             .join("objects")
             .join(&name[..2])
             .join(&name[2..])
+    }
+
+    /// What was purged. The list lies beside the repository, since it is the workspace's.
+    pub(crate) fn purged(&self) -> Result<Purged, StoreError> {
+        let stores = self.git_dir.parent();
+        Purged::beside(stores.expect("a store lies in a directory"))
     }
 
     fn pack_dir(&self) -> PathBuf {

@@ -9,8 +9,10 @@ use std::sync::{Mutex, PoisonError};
 
 use data_encoding::HEXLOWER;
 
-use crate::backend::{SnapshotError, StoreError};
-use crate::error::PathError;
+use crate::backend::{Problem, SnapshotError, StoreError};
+use crate::error::{PathError, printable};
+use crate::git::{ObjectHasher, ObjectKind};
+use crate::purge::{Proof, Purged};
 use crate::restore::ContentError;
 use crate::tree::ContentId;
 use crate::workspace::make_private;
@@ -149,6 +151,54 @@ impl ContentStore {
         Ok(freed)
     }
 
+    /// Removes the files of what was purged, and what a killed capture left. May be repeated.
+    pub(crate) fn drop_purged(&self, purged: &Purged) -> Result<(), StoreError> {
+        let mut directories = HashSet::new();
+        for (path, name, _) in self.files()? {
+            let is_purged = digest_of(&name).is_some_and(|d| purged.contains(&d));
+            if is_purged || name.starts_with(durable::STAGED_PREFIX) {
+                durable::remove_file(&path)?;
+                directories.extend(path.parent().map(Path::to_owned));
+            }
+        }
+        for directory in directories {
+            durable::sync_directory(&directory)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the name of every file, and names those of purged content and those that are no content.
+    pub(crate) fn prove_purged(&self, purged: &Purged) -> Result<Proof, StoreError> {
+        let mut proof = Proof::default();
+        for (path, name, _) in self.files()? {
+            proof.files += 1;
+            let detail = match digest_of(&name) {
+                None => "it is no content of the store",
+                Some(id) if purged.contains(&id) => "it was purged",
+                Some(_) => continue,
+            };
+            proof.unproven.push(Problem::new(printable(&path), detail));
+        }
+        Ok(proof)
+    }
+
+    /// The length of content, and what git calls it; `None`: it is not to be had, or git cannot have it.
+    pub(crate) fn other_id(&self, id: &ContentId) -> Result<Option<(u64, ContentId)>, StoreError> {
+        let Some(digest) = digest(id) else {
+            return Ok(None);
+        };
+        let Ok(meta) = fs::symlink_metadata(self.path(&digest)) else {
+            return Ok(None);
+        };
+        let mut hasher = GitHasher(ObjectHasher::new(ObjectKind::Blob, meta.len()));
+        match self.write_to(id, &mut hasher) {
+            Ok(bytes) => Ok(hasher.0.finish().ok().map(|id| (bytes, id.into()))),
+            Err(ContentError::Store(StoreError::Corrupt { .. })) => Ok(None),
+            Err(ContentError::Store(error)) => Err(error),
+            Err(ContentError::Sink(_)) => unreachable!("a hasher takes every byte"),
+        }
+    }
+
     /// The bytes of all content.
     pub(crate) fn bytes(&self) -> Result<u64, StoreError> {
         Ok(self.files()?.iter().map(|(_, _, bytes)| bytes).sum())
@@ -182,6 +232,26 @@ impl ContentStore {
     }
 }
 
+/// Makes git's id of what is written.
+struct GitHasher(ObjectHasher);
+
+impl Write for GitHasher {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The content that a file of this name has; `None`: none.
+fn digest_of(name: &str) -> Option<ContentId> {
+    let digest = HEXLOWER.decode(name.as_bytes()).ok()?;
+    Some(ContentId::Blake3(digest.try_into().ok()?))
+}
+
 /// Where a thread reads to, kept between files: to make it anew costs as much as to hash a small one.
 struct Piece(Vec<u8>);
 
@@ -209,6 +279,8 @@ impl Drop for Piece {
 /// Hashes what a walk reads, and keeps the content if that was asked for.
 pub(crate) struct HashSink<'a> {
     store: Option<&'a ContentStore>,
+    /// What is hashed and never kept.
+    purged: &'a Purged,
     /// Whether what the store has already is kept again: it may be damaged.
     is_anew: bool,
     staged: Mutex<Staged>,
@@ -223,19 +295,20 @@ struct Staged {
 
 impl<'a> HashSink<'a> {
     /// With a store the content is kept, without one only hashed.
-    pub(crate) fn new(store: Option<&'a ContentStore>) -> Self {
+    pub(crate) fn new(store: Option<&'a ContentStore>, purged: &'a Purged) -> Self {
         Self {
             store,
+            purged,
             is_anew: false,
             staged: Mutex::default(),
         }
     }
 
     /// Everything is kept, in place of what the store has under the same id.
-    pub(crate) fn anew(store: &'a ContentStore) -> Self {
+    pub(crate) fn anew(store: &'a ContentStore, purged: &'a Purged) -> Self {
         Self {
             is_anew: true,
-            ..Self::new(Some(store))
+            ..Self::new(Some(store), purged)
         }
     }
 
@@ -278,6 +351,24 @@ impl<'a> HashSink<'a> {
         }
         durable::sync_directory(&store.directory)?;
         Ok(has_new)
+    }
+
+    /// The id of `content`, of which nothing is kept; `None`: it has not `size` bytes.
+    fn hash(&self, size: u64, content: &mut dyn Content) -> Result<Option<ContentId>, SinkError> {
+        let mut piece = Piece::take();
+        let mut hasher = blake3::Hasher::new();
+        let mut total = 0;
+        loop {
+            match content.read(&mut piece.0).map_err(SinkError::Read)? {
+                0 => break,
+                n => {
+                    hasher.update(&piece.0[..n]);
+                    total += n as u64;
+                }
+            }
+        }
+        let id = ContentId::Blake3(*hasher.finalize().as_bytes());
+        Ok((total == size).then_some(id))
     }
 
     fn take(&self, size: u64, content: &mut dyn Read) -> Result<Option<ContentId>, SinkError> {
@@ -334,10 +425,22 @@ impl<'a> HashSink<'a> {
 
 impl ContentSink for HashSink<'_> {
     fn file(&self, size: u64, content: &mut dyn Content) -> Result<Option<ContentId>, SinkError> {
+        if self.store.is_some() && self.purged.may_have_length(size) {
+            // Before any of it is written anywhere.
+            let id = self.hash(size, content)?;
+            if id.is_none_or(|id| self.purged.contains(&id)) {
+                return Ok(id);
+            }
+            content.rewind().map_err(SinkError::Read)?;
+        }
         self.take(size, content)
     }
 
     fn link(&self, text: &[u8]) -> Result<ContentId, SinkError> {
+        let id = ContentId::Blake3(*blake3::hash(text).as_bytes());
+        if self.purged.contains(&id) {
+            return Ok(id);
+        }
         let id = self.take(text.len() as u64, &mut io::Cursor::new(text))?;
         Ok(id.expect("a text has its own length"))
     }
@@ -362,7 +465,8 @@ mod tests {
         let home = tempfile::tempdir().expect("a directory");
         let store = ContentStore::at(home.path().join("content"));
         store.create().expect("it is made");
-        let sink = HashSink::new(Some(&store));
+        let nothing = Purged::default();
+        let sink = HashSink::new(Some(&store), &nothing);
         let id = sink.link(b"some bytes").expect("it is taken");
         let digest = digest(&id).expect("blake3");
         assert!(
@@ -395,7 +499,8 @@ mod tests {
         let store = ContentStore::at(home.path().join("content"));
         store.create().expect("it is made");
         let put = || {
-            let sink = HashSink::new(Some(&store));
+            let nothing = Purged::default();
+            let sink = HashSink::new(Some(&store), &nothing);
             let id = sink.link(b"some bytes").expect("it is taken");
             sink.publish().expect("it is published");
             id
@@ -412,7 +517,8 @@ mod tests {
         let home = tempfile::tempdir().expect("a directory");
         let store = ContentStore::at(home.path().join("content"));
         store.create().expect("it is made");
-        let sink = HashSink::new(Some(&store));
+        let nothing = Purged::default();
+        let sink = HashSink::new(Some(&store), &nothing);
         let kept = digest(&sink.link(b"kept").expect("taken")).expect("blake3");
         let dead = digest(&sink.link(b"not named").expect("taken")).expect("blake3");
         sink.publish().expect("it is published");

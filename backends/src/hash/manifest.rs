@@ -199,6 +199,15 @@ impl Item {
         }
     }
 
+    /// The length of what is there; `None`: it is a directory.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        match self.what {
+            What::Content { size, .. } => Some(size),
+            What::Directory => None,
+        }
+    }
+
+    /// The path with what is there, unless it is a directory.
     pub(crate) fn content(&self) -> Option<(&RelPath, Entry)> {
         Some((&self.path, self.entry()?))
     }

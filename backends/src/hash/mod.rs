@@ -13,6 +13,7 @@ use std::os::fd::AsFd as _;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use jiff::Timestamp;
 use rustix::io::Errno;
 
 use crate::backend::{
@@ -31,6 +32,7 @@ use crate::hash::rules::HashRules;
 use crate::hash::store::HashStore;
 use crate::parallel;
 use crate::path::RelPath;
+use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Wanted};
 use crate::record::{RECORD_VERSION, Record};
 use crate::restore::{
     self, Captured, ContentError, Contents, Node, Publish, Restorable, RestoreGoal, RestorePlan,
@@ -127,8 +129,9 @@ impl HashBackend {
         let base = workspace
             .memory()
             .base(workspace, root.identity(), cache_file, usage);
-        let mut scope = base.scope(&root, options.watch, usage, basis(options), &[]);
-        let sink = HashSink::new(keeps.then_some(&store.content));
+        let purged = &Purged::of(workspace)?;
+        let mut scope = base.scope(&root, options.watch, usage, basis(options, purged), &[]);
+        let sink = HashSink::new(keeps.then_some(&store.content), purged);
         let walked = walk::search(
             &root,
             &rules,
@@ -145,6 +148,7 @@ impl HashBackend {
                 max_files: options.max_files,
                 interrupt: &options.interrupt,
                 progress: options.progress.as_deref(),
+                purged,
             },
         )?;
         let omissions = walked.omissions.values().cloned().collect();
@@ -249,11 +253,12 @@ const CACHE_FILE: &str = "hash.stat-cache";
 const CONTENT_CACHE_FILE: &str = "hash-content.stat-cache";
 
 /// What says which paths belong to the capture.
-fn basis(options: &SnapshotOptions) -> Basis {
+fn basis(options: &SnapshotOptions, purged: &Purged) -> Basis {
     let rules = (
         &options.ignore,
         &options.include,
         options.max_untracked_file_bytes,
+        purged.len(),
     );
     Basis {
         rules: serde_json::to_vec(&rules).expect("rules are plain data"),
@@ -463,7 +468,8 @@ impl Restorable for HashBackend {
         let root = Root::open(workspace)
             .map_err(|source| unreadable("the workspace could not be opened".to_owned(), source))?;
         let store = HashStore::of(workspace);
-        let sink = HashSink::anew(&store.content);
+        let purged = Purged::of(workspace)?;
+        let sink = HashSink::anew(&store.content, &purged);
         for (path, entry) in paths {
             let cannot = |source: std::io::Error| {
                 let source = PathError::at("read", root.disk_path(path))(source);
@@ -607,6 +613,12 @@ impl Backend for HashBackend {
         let store = HashStore::of(workspace);
         let record = store.record(&snapshot.id)?;
         let manifest = store.manifest(&record.snapshot.reference)?;
+        let purged = Purged::of(workspace)?;
+        let entry = manifest.entry(path);
+        if entry.is_some_and(|entry| purged.contains(&entry.id)) {
+            let reason = OmissionReason::Purged.as_str();
+            return Ok(Why::new(path.clone(), false, reason));
+        }
         let mut why = why_in_record(&record, &manifest, path);
         if !why.captured {
             why.rule = HashRules::of_record(&record).and_then(|r| r.excludes_in_tree(path, true));
@@ -621,8 +633,11 @@ impl Backend for HashBackend {
     ) -> Result<Verification, StoreError> {
         let store = HashStore::of(workspace);
         Verification::proven(store.record(&snapshot.id).and_then(|record| {
-            let problems = store.verify(&record)?;
-            Ok(Verification::new(problems).without_content(!record.has_content))
+            let purged = Purged::of(workspace)?;
+            let (problems, gone) = store.verify(&record, &purged)?;
+            Ok(Verification::new(problems)
+                .without_content(!record.has_content)
+                .purged(gone))
         }))
     }
 
@@ -651,7 +666,14 @@ impl Backend for HashBackend {
 
     fn collect(&self, workspace: &mut LockedWorkspace) -> Result<u64, StoreError> {
         area::reap_leftovers(workspace.store_path()).map_err(StoreError::from)?;
-        let freed = HashStore::of(workspace).collect()?;
+        let store = HashStore::of(workspace);
+        let before = store.bytes()?;
+        // What a purge that was killed left.
+        let purged = Purged::of(workspace)?;
+        area::drop_purged(workspace.store_path(), &purged)?;
+        store.content.drop_purged(&purged)?;
+        let dropped = before.saturating_sub(store.bytes()?);
+        let freed = dropped + store.collect()?;
         // The cache may vouch for content that is gone.
         let cache = workspace.store_path().join(CONTENT_CACHE_FILE);
         match std::fs::remove_file(&cache) {
@@ -660,6 +682,33 @@ impl Backend for HashBackend {
             }
             _ => Ok(freed),
         }
+    }
+
+    fn find_content(
+        &self,
+        workspace: &Workspace,
+        target: &PurgeTarget,
+        also: &[ContentId],
+    ) -> Result<FoundContents, PurgeError> {
+        let wanted = Wanted::new(target, also)?;
+        let purged = Purged::of(workspace)?;
+        HashStore::of(workspace).find_content(&wanted, &purged)
+    }
+
+    fn purge(
+        &self,
+        workspace: &mut LockedWorkspace,
+        contents: &[FoundContent],
+        at: Timestamp,
+    ) -> Result<Proof, PurgeError> {
+        let purged = Purged::note(workspace, contents, at)?;
+        for cache in [CACHE_FILE, CONTENT_CACHE_FILE] {
+            durable::remove_file(&workspace.store_path().join(cache))?;
+        }
+        let displaced = area::drop_purged(workspace.store_path(), &purged)?;
+        let store = HashStore::of(workspace);
+        store.content.drop_purged(&purged)?;
+        Ok(displaced.and(store.content.prove_purged(&purged)?))
     }
 
     fn store_bytes(&self, workspace: &Workspace) -> Result<u64, StoreError> {

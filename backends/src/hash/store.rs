@@ -2,7 +2,7 @@
 //!
 //! A snapshot is there once its record is: manifest and content come first.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,6 +13,10 @@ use crate::codec::TooLong;
 use crate::error::PathError;
 use crate::hash::content::{self, ContentStore};
 use crate::hash::manifest::Manifest;
+use crate::path::RelPath;
+use crate::purge::{
+    FoundContents, KeptContent, Places, PurgeError, Purged, Wanted, is_empty_content,
+};
 use crate::record::{MAX_RECORD_BYTES, Record};
 use crate::restore::ContentError;
 use crate::snapshot::SnapshotId;
@@ -242,21 +246,29 @@ impl HashStore {
         Ok(manifest)
     }
 
-    /// Everything that keeps `record` from being put back.
-    pub(crate) fn verify(&self, record: &Record) -> Result<Vec<Problem>, StoreError> {
+    /// Everything that keeps `record` from being put back, and the paths whose content was purged.
+    pub(crate) fn verify(
+        &self,
+        record: &Record,
+        purged: &Purged,
+    ) -> Result<(Vec<Problem>, Vec<RelPath>), StoreError> {
         let manifest = match self.manifest(&record.snapshot.reference) {
             Ok(manifest) => manifest,
             Err(StoreError::Corrupt { what, detail }) => {
-                return Ok(vec![Problem::new(what, detail)]);
+                return Ok((vec![Problem::new(what, detail)], Vec::new()));
             }
             Err(error) => return Err(error),
         };
+        let (mut problems, mut gone) = (Vec::new(), Vec::new());
         if !record.has_content {
-            return Ok(Vec::new());
+            return Ok((problems, gone));
         }
-        let mut problems = Vec::new();
         let mut seen = HashSet::new();
-        for (_, entry) in manifest.items().iter().filter_map(|i| i.content()) {
+        for (path, entry) in manifest.items().iter().filter_map(|i| i.content()) {
+            if purged.contains(&entry.id) {
+                gone.push(path.clone());
+                continue;
+            }
             if !seen.insert(entry.id) {
                 continue;
             }
@@ -269,7 +281,76 @@ impl HashStore {
                 Err(ContentError::Sink(_)) => unreachable!("nothing is written anywhere"),
             }
         }
-        Ok(problems)
+        Ok((problems, gone))
+    }
+
+    /// Finds what is wanted in the manifests of all snapshots.
+    pub(crate) fn find_content(
+        &self,
+        wanted: &Wanted,
+        purged: &Purged,
+    ) -> Result<FoundContents, PurgeError> {
+        let mut unreadable = Vec::new();
+        // With their lengths: of a snapshot without content nothing else tells them.
+        let mut contents = BTreeMap::new();
+        let mut manifests = Vec::new();
+        let mut kept = BTreeSet::new();
+        let mut ids = self.ids()?;
+        ids.sort();
+        for id in ids {
+            let read = self.record(&id).and_then(|record| {
+                let manifest = self.manifest(&record.snapshot.reference)?;
+                Ok((
+                    record.snapshot.captured_at,
+                    record.snapshot.reference,
+                    manifest,
+                ))
+            });
+            let (at, reference, manifest) = match read {
+                Ok(read) => read,
+                Err(StoreError::Io(error)) => return Err(error.into()),
+                Err(error) => {
+                    let problem = Problem::new(id.to_string(), error.to_string());
+                    unreadable.push(problem);
+                    continue;
+                }
+            };
+            for item in manifest.items() {
+                let Some((path, entry)) = item.content() else {
+                    continue;
+                };
+                if !wanted.has(&entry.id) && !wanted.names(path) {
+                    continue;
+                }
+                match is_empty_content(&entry.id) {
+                    true => drop(kept.insert(path.clone())),
+                    false => drop(contents.insert(entry.id, item.bytes())),
+                }
+            }
+            manifests.push((at, id, reference));
+        }
+        manifests.sort();
+        let mut places = Places::default();
+        for (_, id, reference) in manifests {
+            let manifest = self.manifest(&reference)?;
+            let mut count = 0;
+            for (path, entry) in manifest.items().iter().filter_map(|i| i.content()) {
+                if contents.contains_key(&entry.id) {
+                    places.add(entry.id, path, wanted.names(path));
+                    count += 1;
+                }
+            }
+            places.add_snapshot(&id, count);
+        }
+        let mut found = places.into_found(purged, |id| self.content.other_id(id))?;
+        for content in &mut found.contents {
+            content.bytes = content.bytes.or(contents[&content.id]);
+        }
+        let reason = "empty";
+        let kept = kept.into_iter();
+        found.kept = kept.map(|path| KeptContent { path, reason }).collect();
+        found.unreadable = unreadable;
+        Ok(found)
     }
 
     /// Forgets snapshots; an id that is not there is no error, so that it is safe to repeat.

@@ -9,6 +9,7 @@ use crate::backend::{RestoreError, SnapshotError, StoreError};
 use crate::coverage::OmissionReason;
 use crate::error::{PathError, printable};
 use crate::path::RelPath;
+use crate::purge::Purged;
 use crate::record::Record;
 use crate::snapshot::{Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Modes};
@@ -36,7 +37,15 @@ impl Goal {
         goal: &RestoreGoal,
     ) -> Result<Self, RestoreError> {
         let remembered = Remembered::of(workspace.store_path());
-        let load = |snapshot: &Snapshot| backend.record(workspace, &snapshot.id);
+        let purged = Purged::of(workspace)?;
+        let load = |snapshot: &Snapshot| {
+            let mut record = backend.record(workspace, &snapshot.id)?;
+            if !purged.is_empty() {
+                let entries = backend.entries(workspace, &record)?;
+                purged.name_in(&mut record, entries);
+            }
+            Ok::<_, StoreError>(record)
+        };
         let loaded = match goal {
             RestoreGoal::Snapshot { snapshot, paths } => Self {
                 record: load(snapshot)?,
@@ -72,9 +81,11 @@ impl Goal {
         }
         let there = nodes(backend, workspace, Side::Stored(&self.record), &self.paths)?;
         for (path, there) in self.paths.iter().zip(there) {
-            if there.is_none() {
+            let omissions = &self.record.snapshot.omissions;
+            let own = omissions.at(path).map(|omission| omission.reason);
+            if there.is_none() || own == Some(OmissionReason::Purged) {
                 let (snapshot, path) = (self.record.snapshot.id.clone(), path.clone());
-                let omission = self.record.snapshot.omissions.covers(&path).cloned();
+                let omission = omissions.covers(&path).cloned();
                 return Err(match omission {
                     None => RestoreError::UnknownPath { snapshot, path },
                     Some(omission) => RestoreError::OmittedPath {

@@ -125,7 +125,11 @@ pub(super) fn candidates(versions: &Versions<'_>) -> Vec<Candidate> {
     };
     let changes = versions.changes.iter();
     let views = [versions.current, versions.before];
-    let changes = changes.filter(|change| !views.iter().any(|view| view.is_sparse(&change.path)));
+    let changes = changes.filter(|change| {
+        !views
+            .iter()
+            .any(|view| view.names_without_bytes(&change.path).is_some())
+    });
     changes
         .filter_map(|change| candidate(&change.path, change.old?, change.new?))
         .collect()

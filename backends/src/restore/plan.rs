@@ -48,6 +48,13 @@ impl<'a> View<'a> {
             .is_some_and(|o| o.reason == OmissionReason::Sparse)
     }
 
+    /// Why what the tree has at `path` is not put back: a sparse checkout leaves it out, so that it was
+    /// not on disk, or its content was purged.
+    pub(crate) fn names_without_bytes(&self, path: &RelPath) -> Option<OmissionReason> {
+        let reason = self.coverage.at(path)?.reason;
+        matches!(reason, OmissionReason::Sparse | OmissionReason::Purged).then_some(reason)
+    }
+
     /// Whether `directory` or something below it is listed as empty.
     pub(crate) fn has_empty_at_or_below(&self, directory: &RelPath) -> bool {
         self.empty_directories.binary_search(directory).is_ok()

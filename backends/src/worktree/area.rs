@@ -14,10 +14,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
-use crate::backend::StoreError;
+use crate::backend::{Problem, StoreError};
 use crate::error::{PathError, printable};
+use crate::git::{ObjectHasher, ObjectKind};
 use crate::path::RelPath;
+use crate::purge::{Proof, Purged};
 use crate::snapshot::SnapshotId;
+use crate::tree::ContentId;
 use crate::worktree::durable;
 use crate::worktree::faults::{self, Effect};
 use crate::worktree::journal::{OperationId, Staging};
@@ -433,6 +436,103 @@ fn remove_file(path: &Path) -> Result<(), PathError> {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(PathError::at("remove", path)(e)),
         _ => Ok(()),
     }
+}
+
+/// Removes what restores displaced, or had staged, and was purged since, wherever it lies. Answers with
+/// what was looked at.
+pub(crate) fn drop_purged(store: &Path, purged: &Purged) -> Result<Proof, StoreError> {
+    let mut proof = Proof::default();
+    for directory in areas(store)? {
+        for entry in walkdir::WalkDir::new(&directory).follow_links(false) {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(e)
+                    if e.io_error()
+                        .is_some_and(|e| e.kind() == io::ErrorKind::NotFound) =>
+                {
+                    continue;
+                }
+                Err(e) => {
+                    let path = e.path().unwrap_or(&directory);
+                    let problem = Problem::new(printable(path), e.to_string());
+                    proof.unproven.push(problem);
+                    continue;
+                }
+            };
+            if entry.file_type().is_dir() {
+                continue;
+            }
+            proof.displaced += 1;
+            match is_purged(&entry, purged) {
+                Ok(false) => {}
+                Ok(true) => {
+                    remove_file(entry.path())?;
+                    let above = entry.path().parent().unwrap_or(&directory);
+                    durable::sync_directory(above)?;
+                }
+                Err(e) => {
+                    let problem = Problem::new(printable(entry.path()), e.to_string());
+                    proof.unproven.push(problem);
+                }
+            }
+        }
+    }
+    Ok(proof)
+}
+
+/// Whether a file or link has the bytes of what was purged.
+fn is_purged(entry: &walkdir::DirEntry, purged: &Purged) -> io::Result<bool> {
+    let file_type = entry.file_type();
+    let (length, mut content): (u64, Box<dyn io::Read>) = if file_type.is_symlink() {
+        let text = fs::read_link(entry.path())?.into_os_string().into_vec();
+        (text.len() as u64, Box::new(io::Cursor::new(text)))
+    } else if file_type.is_file() {
+        let length = entry.metadata()?.len();
+        if !purged.may_have_length(length) {
+            return Ok(false);
+        }
+        (length, Box::new(fs::File::open(entry.path())?))
+    } else {
+        return Ok(false);
+    };
+    let mut sha1 = ObjectHasher::new(ObjectKind::Blob, length);
+    let mut blake3 = blake3::Hasher::new();
+    let mut piece = vec![0; 64 * 1024];
+    loop {
+        match content.read(&mut piece)? {
+            0 => break,
+            n => {
+                sha1.update(&piece[..n]);
+                blake3.update(&piece[..n]);
+            }
+        }
+    }
+    let sha1 = sha1.finish().ok().map(ContentId::from);
+    let blake3 = ContentId::Blake3(*blake3.finalize().as_bytes());
+    Ok(purged.contains(&blake3) || sha1.is_some_and(|id| purged.contains(&id)))
+}
+
+/// The private directories of all restores of a workspace that are known of.
+fn areas(store: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let mut areas = Vec::new();
+    for entry in list(store)? {
+        if entry
+            .file_name()
+            .as_bytes()
+            .starts_with(STORE_PREFIX.as_bytes())
+        {
+            areas.push(entry.path());
+        }
+    }
+    for pointer in list(&store.join(TRASH_INDEX))? {
+        let name = pointer.file_name();
+        if let Some(guard) = name.to_str().and_then(|n| n.parse::<SnapshotId>().ok()) {
+            areas.extend(trash_of(store, &guard)?);
+        }
+    }
+    areas.sort();
+    areas.dedup();
+    Ok(areas)
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ use crate::coverage::{Omission, OmissionReason};
 use crate::error::PathError;
 use crate::parallel;
 use crate::path::RelPath;
+use crate::purge::Purged;
 use crate::search::WalkReason;
 use crate::tree::{ContentId, Entry, EntryKind};
 use crate::worktree::area;
@@ -144,6 +145,8 @@ pub(crate) struct WalkOptions<'a> {
     pub(crate) interrupt: &'a Interrupt,
     /// Told how far it has come.
     pub(crate) progress: Option<&'a (dyn Fn(Progress) + Send + Sync)>,
+    /// Content that is omitted wherever it is found.
+    pub(crate) purged: &'a Purged,
 }
 
 /// What may have changed since the last capture, and what that left out.
@@ -939,8 +942,10 @@ impl<R: Rules> Walker<'_, R> {
         }
         let stat = again.as_ref().unwrap_or(stat);
         let now = EntryStat::of(stat);
+        let purged = self.options.purged;
         if let Some(known) = &visit.known
             && known.entry.is_clean(&now)
+            && !purged.contains(&known.entry.id)
             && self.accepts(visit, known.entry, stat, found)?
         {
             let flags = known.entry.flags.without(Flags::FROM_INDEX);
@@ -977,6 +982,11 @@ impl<R: Rules> Walker<'_, R> {
             Reading::Read { id, stat, bytes } => {
                 self.files_hashed.fetch_add(1, Ordering::Relaxed);
                 self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
+                if purged.contains(&id) {
+                    let bytes = (!is_link).then_some(stat.size);
+                    visit.omit(OmissionReason::Purged, bytes, found, directory);
+                    return Ok(true);
+                }
                 self.keep(visit, id, &stat, looked_ns, found, directory);
                 return Ok(true);
             }
@@ -1166,6 +1176,7 @@ mod tests {
                 max_files: 0,
                 interrupt: &Interrupt::never(),
                 progress: None,
+                purged: &Purged::default(),
             };
             walk(&self.root, self, &Digests, &options).unwrap()
         }

@@ -178,6 +178,7 @@ fn beside(diff: &Diff) -> String {
 fn counts_of(file: &ApproximatedFile) -> String {
     let bound = match file.reason {
         Approximation::TooLarge => "at least",
+        Approximation::Purged => return "not counted".to_owned(),
         _ => "at most",
     };
     format!("{bound} +{} -{}", file.insertions, file.deletions)
@@ -188,6 +189,7 @@ fn why(reason: Approximation) -> &'static str {
         Approximation::TooLarge => "it is too large to be compared line by line",
         Approximation::TooMuchChanged => "too much of it changed to be compared line by line",
         Approximation::OutOfTime => "there was no time to compare it to the end",
+        Approximation::Purged => "its content was purged, and the patch leaves it out",
         _ => "it was not compared line by line",
     }
 }

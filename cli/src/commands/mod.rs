@@ -8,6 +8,7 @@ mod completions;
 mod diff;
 mod diffstat;
 mod events;
+mod purge;
 mod restore;
 mod run;
 mod runs;
@@ -70,12 +71,16 @@ pub(crate) async fn carry_out(tools: &Tools, request: Request) -> Result<Reply, 
         Request::RemoveArtifact(key) => artifact::remove(tools, &key).await,
         Request::Verify(workspace) => upkeep::verify(tools, workspace).await,
         Request::Gc(workspace, options) => upkeep::gc(tools, workspace, options).await,
+        Request::PlanPurge(workspace, target) => purge::plan(tools, workspace, target).await,
+        Request::Purge(workspace, target) => {
+            to_the_end(tools, purge::purge(tools, workspace, target)).await
+        }
         Request::Completions(shell) => Ok(completions(shell)),
     }
 }
 
 /// Does `work`, whoever interrupts. A restore that is killed half-way is finished by the next
-/// command, but nobody who presses Ctrl-C wants to look at half a restore until then.
+/// command, but nobody who presses Ctrl-C wants to look at half a restore, or purge, until then.
 async fn to_the_end(
     tools: &Tools,
     work: impl Future<Output = Result<Reply, Failure>>,

@@ -150,6 +150,9 @@ fn description(run: &RunRecord, snapshots: &[Snapshot]) -> String {
             ),
         ));
     }
+    if run.workspace["patch_purged"] == true {
+        rows.push(("patch", "purged".to_owned()));
+    }
     if let Some(key) = run.workspace["patch_ref"].as_str() {
         rows.push(("patch", format!("artifact {}", output::printable(key))));
     }

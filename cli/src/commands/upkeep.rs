@@ -115,6 +115,13 @@ fn findings(outcome: &VerifyOutcome) -> String {
             output::printable(&artifact.error.message)
         ));
     }
+    for snapshot in snapshots.iter().filter(|s| !s.purged.is_empty()) {
+        text.push_str(&format!(
+            "{} lacks what was purged: {}\n",
+            snapshot.id,
+            output::some_of(&snapshot.purged)
+        ));
+    }
     let restorable = snapshots.iter().filter(|s| s.is_restorable()).count();
     let compared = snapshots
         .iter()

@@ -31,6 +31,7 @@ macro_rules! state_store_contract {
             a_restore_is_known_until_its_record_is_written
             of_a_rollback_that_recovery_finished_the_run_gets_to_know
             a_key_that_was_deleted_can_be_registered_again
+            patches_are_taken_out_of_the_records_of_their_runs_alone
             nothing_is_found_where_there_is_nothing
         }
     };
@@ -712,6 +713,47 @@ pub(crate) fn a_key_that_was_deleted_can_be_registered_again(state: &impl TestSt
     assert_eq!(store.artifact("k").unwrap(), None);
     let gone = store.commit(&[delete]).unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::NotFound, "{gone}");
+}
+
+pub(crate) fn patches_are_taken_out_of_the_records_of_their_runs_alone(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    let summaries = [
+        (
+            "embedded",
+            json!({ "diff": null, "patch": "-secret\n", "patch_bytes": 8 }),
+        ),
+        (
+            "kept",
+            json!({ "diff": null, "patch_ref": "key", "patch_bytes": 8 }),
+        ),
+        ("other", json!({ "patch": "x", "patch_ref": "other" })),
+        ("bare", Value::Null),
+    ];
+    for (id, workspace) in &summaries {
+        let created = run_in(&session, id, "w");
+        let begun = step(id, RunStatus::Pending, RunStatus::Running, 3);
+        let ending = RunEnding {
+            workspace: workspace.clone(),
+            ..RunEnding::default()
+        };
+        store.commit(&[created, begun, ended(id, ending)]).unwrap();
+    }
+    let gone = Change::RemovePatches {
+        runs: vec!["embedded".parse().unwrap(), "bare".parse().unwrap()],
+        artifacts: vec!["key".to_owned(), "nowhere".to_owned()],
+    };
+    // It may be repeated.
+    for _ in 0..2 {
+        store.commit(std::slice::from_ref(&gone)).unwrap();
+        store.commit(&[Change::Scrub]).unwrap();
+    }
+    let store = state.open();
+    let summary = |id: &str| store.run(&id.parse().unwrap()).unwrap().unwrap().summary;
+    let purged = json!({ "diff": null, "patch_bytes": 8, "patch_purged": true });
+    assert_eq!(summary("embedded"), purged);
+    assert_eq!(summary("kept"), purged);
+    assert_eq!(summary("other"), summaries[2].1);
+    assert_eq!(summary("bare"), Value::Null);
 }
 
 pub(crate) fn nothing_is_found_where_there_is_nothing(state: &impl TestState) {

@@ -153,6 +153,15 @@ pub(crate) enum Change {
     },
     /// An artifact. The row that has its key is marked as deleted.
     RegisterArtifact(Box<ArtifactRecord>),
+    /// Takes the patches out of the records of these runs, embedded or as one of these artifacts, and notes
+    /// that they were purged.
+    RemovePatches {
+        runs: Vec<RunId>,
+        artifacts: Vec<String>,
+    },
+    /// Leaves no byte on disk of what was taken out before. Goes with no other change: it is none, and is
+    /// repeated if it fails. It is `Busy` while another process reads.
+    Scrub,
     /// Marks the artifact of this key as deleted; `NotFound` if there is none.
     DeleteArtifact { key: String, at: Timestamp },
 }
@@ -330,6 +339,9 @@ pub(crate) enum StateError {
         found: i64,
         supported: i64,
     },
+    /// Another process reads, so that nothing can be said of what is left on disk.
+    #[error("the state database is in use by another process")]
+    InUse,
     /// The place for the database cannot be used for one.
     #[error("{0}; nothing was changed")]
     Unsupported(String),
@@ -348,6 +360,7 @@ impl StateError {
         match self {
             Self::Conflict { .. } | Self::Exists { .. } => ErrorKind::Conflict,
             Self::NotFound { .. } => ErrorKind::NotFound,
+            Self::InUse => ErrorKind::Busy,
             Self::Corrupt { .. } => ErrorKind::Corrupt,
             Self::VersionTooNew { .. } | Self::Unsupported(_) => ErrorKind::Unsupported,
             Self::Io(source) => source.storage_kind(),

@@ -295,6 +295,9 @@ impl StateStore for SqliteStore {
             apply(&transaction, change, &mut events)?;
         }
         transaction.commit()?;
+        if changes.iter().any(|change| matches!(change, Change::Scrub)) {
+            self.scrub()?;
+        }
         Ok(events)
     }
 
@@ -523,6 +526,20 @@ impl StateStore for SqliteStore {
 }
 
 impl SqliteStore {
+    /// Writes the database anew, without the pages and the parts of pages that nothing is in any more,
+    /// and empties the log.
+    fn scrub(&self) -> Result<(), StateError> {
+        // What is written anew passes through a temporary file otherwise.
+        self.connection
+            .execute_batch("PRAGMA temp_store = MEMORY; VACUUM;")?;
+        let pragma = "PRAGMA wal_checkpoint(TRUNCATE)";
+        let is_busy: i64 = self.connection.query_row(pragma, (), |row| row.get(0))?;
+        match is_busy {
+            0 => Ok(()),
+            _ => Err(StateError::InUse),
+        }
+    }
+
     fn one<T>(
         &self,
         sql: &str,
@@ -695,6 +712,25 @@ fn apply(
                 ],
             )?;
         }
+        Change::RemovePatches { runs, artifacts } => {
+            let mut embedded = transaction.prepare_cached(
+                "UPDATE runs SET version = version + 1,
+                     workspace = json_set(json_remove(workspace, '$.patch'), '$.patch_purged', json('true'))
+                  WHERE id = ?1 AND json_type(workspace) = 'object'",
+            )?;
+            for id in runs {
+                embedded.execute(params![id.as_str()])?;
+            }
+            let mut kept = transaction.prepare_cached(
+                "UPDATE runs SET version = version + 1,
+                     workspace = json_set(json_remove(workspace, '$.patch_ref'), '$.patch_purged', json('true'))
+                  WHERE json_type(workspace) = 'object' AND workspace ->> '$.patch_ref' = ?1",
+            )?;
+            for key in artifacts {
+                kept.execute(params![key])?;
+            }
+        }
+        Change::Scrub => {}
         Change::DeleteArtifact { key, at } => {
             if delete_artifact(transaction, key, *at)? == 0 {
                 let what = format!("artifact {key:?}");
@@ -1181,6 +1217,41 @@ mod tests {
         });
         let expected: Vec<u64> = (1..=102).collect();
         assert_eq!(sequences(&store, &session), expected);
+    }
+
+    #[test]
+    fn what_was_taken_out_is_in_no_byte_of_the_files_once_they_are_scrubbed() {
+        let state = tempfile::tempdir().unwrap();
+        let (mut store, session) = started(state.path(), "s");
+        // Long enough for pages of its own, and short enough to share one.
+        for length in [40, 40_000] {
+            let text = "needle ".repeat(length / 7);
+            let event = note(&session, json!({ "text": text }));
+            store.commit(&[Change::Append(event)]).unwrap();
+        }
+        let has_needle = || {
+            let files = fs::read_dir(state.path()).unwrap();
+            let mut files = files.map(|entry| fs::read(entry.unwrap().path()).unwrap());
+            files.any(|bytes| bytes.windows(6).any(|part| part == b"needle"))
+        };
+        assert!(has_needle());
+        store.connection.execute("DELETE FROM events", ()).unwrap();
+        assert!(has_needle(), "SQLite leaves what was deleted");
+
+        let mut other = connect(&state.path().join(DATABASE)).unwrap();
+        let reading = other.transaction().unwrap();
+        let count = |row: &Row<'_>| row.get::<_, i64>(0);
+        let runs = reading.query_row("SELECT count(*) FROM runs", (), count);
+        runs.unwrap();
+        let error = store.commit(&[Change::Scrub]).unwrap_err();
+        assert_eq!(
+            error.kind(),
+            stillframe_backends::ErrorKind::Busy,
+            "{error}"
+        );
+        drop(reading);
+        store.commit(&[Change::Scrub]).unwrap();
+        assert!(!has_needle());
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 use stillframe::{
-    Engine, ErrorKind, GcOptions, Label, RunContext, RunOptions, SessionManager, Snapshot,
+    Engine, EngineOptions, ErrorKind, GcOptions, Label, PurgeTarget, RestoreRequest, RunContext,
+    RunOptions, SessionManager, Snapshot,
 };
 
 use crate::support::{Host, Work, writes};
@@ -202,4 +203,48 @@ async fn a_workspace_that_nobody_uses_is_free_at_once_for_whoever_cannot_wait() 
             .await
             .unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_host_takes_a_leaked_secret_out_of_its_snapshots() {
+    let host = Host::new();
+    let options = EngineOptions::default().state_dir(host.state());
+    let engine = Engine::start(options).await.unwrap();
+    let session = engine.session("s").await.unwrap();
+    host.write(".env", "KEY=hunter2\n");
+    host.write("code", "one\n");
+    let taken = session.snapshot(&host.workspace(), Label::MANUAL).await;
+    let taken = taken.unwrap();
+
+    let target: PurgeTarget = ".env".parse().unwrap();
+    let plan = engine.plan_purge(&host.workspace(), target.clone()).await;
+    let plan = plan.unwrap();
+    assert_eq!((plan.snapshots.len(), plan.bytes), (1, 12));
+    let outcome = engine.purge(&host.workspace(), target.clone()).await;
+    let outcome = outcome.unwrap();
+    assert!(outcome.is_proven(), "{outcome:?}");
+    assert_eq!(outcome.purged.contents[0].paths[0].as_bytes(), b".env");
+
+    host.write("code", "two\n");
+    let back = RestoreRequest::to(taken.id.as_str());
+    let restored = session.restore(&host.workspace(), back).await.unwrap();
+    assert_eq!(restored.skipped.len(), 1, "{restored:?}");
+    assert_eq!(host.read("code").unwrap(), "one\n");
+    let verified = engine.verify(&host.workspace()).await.unwrap();
+    assert!(verified.is_sound());
+    assert!(verified.snapshots.iter().all(|s| s.is_restorable()));
+    let again = engine.purge(&host.workspace(), target).await.unwrap();
+    assert!(again.purged.contents[0].purged);
+}
+
+#[tokio::test]
+async fn a_backend_of_a_hosts_own_that_cannot_purge_says_so() {
+    let host = Host::new();
+    let (engine, session) = host.session().await;
+    snapshots(&session, &host, 1).await;
+    let target: PurgeTarget = "file".parse().unwrap();
+    let error = engine.purge(&host.workspace(), target).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("nothing was purged"), "{error}");
+    assert_eq!(left(&engine, &host).await.len(), 1);
 }

@@ -17,12 +17,13 @@ use std::thread::ScopedJoinHandle;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::Store;
+use super::purge::objects_of;
+use super::{MAX_HELD_BYTES, Store, check_bytes, missing};
 use crate::backend::{BorrowMode, StoreError};
 use crate::error::PathError;
 use crate::git::ObjectId;
 use crate::git::loose::LooseObject;
-use crate::git::pack::{PackIndex, TEMPORARY_OBJECT_PREFIX};
+use crate::git::pack::{DeltaBases, Pack, PackIndex, PackWriter, TEMPORARY_OBJECT_PREFIX};
 use crate::workspace::make_private;
 use crate::worktree::durable::{self, ClosedFile, StagedFile};
 use crate::worktree::faults::{self, Effect, Seam};
@@ -67,6 +68,8 @@ impl Store {
         let mut borrowing = Borrowing {
             store: self,
             mode,
+            purged: objects_of(&self.purged()?),
+            copies: None,
             missing: Cow::Borrowed(&wanted),
             incoming: Vec::new(),
         };
@@ -78,8 +81,11 @@ impl Store {
         for directory in object_dirs {
             linked_loose += borrowing.loose_objects(directory)?;
         }
-        let incoming = borrowing.incoming;
+        let (incoming, copies) = (borrowing.incoming, borrowing.copies);
         self.let_in(incoming)?;
+        if let Some(copies) = copies {
+            copies.finish()?;
+        }
         Ok(Borrowed {
             // What counts is what the store itself finds.
             missing: self.missing(wanted)?,
@@ -94,6 +100,10 @@ struct Borrowing<'a> {
     mode: BorrowMode,
     /// Sorted and unique.
     missing: Cow<'a, [ObjectId]>,
+    /// What must not come in, sorted.
+    purged: Vec<ObjectId>,
+    /// What comes of packs that have some of it.
+    copies: Option<PackWriter>,
     /// What has come and has no name yet; the index of a pack comes after it.
     incoming: Vec<Incoming>,
 }
@@ -153,6 +163,12 @@ impl Borrowing<'_> {
                 continue;
             };
             let pack_path = path.join(&pack_name);
+            if self.has_purged(&index)? {
+                if index.check_pair(&pack_source.file, &pack_path).is_ok() {
+                    self.copy_from(&path.join(&index_name), &is_hit)?;
+                }
+                continue;
+            }
             if index.check_pair(&pack_source.file, &pack_path).is_ok()
                 && self.pack(&pack_source, &index_source)?
             {
@@ -163,6 +179,51 @@ impl Borrowing<'_> {
             }
         }
         Ok(linked)
+    }
+
+    fn has_purged(&self, index: &PackIndex) -> Result<bool, StoreError> {
+        let mut has = false;
+        if !self.purged.is_empty() {
+            // An index that cannot be read to its end is as bad as one that has some of it.
+            let read = index.each_hit(&self.purged, &mut |_| has = true);
+            has |= read.is_err();
+        }
+        Ok(has)
+    }
+
+    /// Copies what is missing, `is_hit` says what of it, from a pack that has something else that was
+    /// purged. What is large stays missing: the worktree has it, and is not read into memory whole.
+    fn copy_from(&mut self, index_path: &Path, is_hit: &[bool]) -> Result<(), StoreError> {
+        let Ok(pack) = Pack::open(index_path) else {
+            return Ok(());
+        };
+        let bases = DeltaBases::default();
+        let mut came = HashSet::new();
+        for (id, _) in self
+            .missing
+            .iter()
+            .zip(is_hit)
+            .filter(|(_, is_hit)| **is_hit)
+        {
+            let read = pack.index.find(id).and_then(|offset| {
+                let offset = offset.ok_or_else(|| missing(id))?;
+                let (kind, bytes) = pack.object(offset, MAX_HELD_BYTES, &bases)?;
+                check_bytes(id, kind, &bytes)?;
+                Ok((kind, bytes))
+            });
+            let Ok((kind, bytes)) = read else { continue };
+            if self.purged.binary_search(id).is_ok() {
+                continue;
+            }
+            let copies = match &mut self.copies {
+                Some(copies) => copies,
+                none => none.insert(self.store.writer()?),
+            };
+            copies.add(kind, *id, &bytes)?;
+            came.insert(*id);
+        }
+        self.missing.to_mut().retain(|id| !came.contains(id));
+        Ok(())
     }
 
     /// Brings in one pack; `false` if it is gone or was swapped meanwhile.
@@ -246,7 +307,8 @@ impl Borrowing<'_> {
         };
         let target = self.store.loose_path(first);
         make_private(target.parent().expect("objects are two levels deep"))?;
-        for id in shard {
+        let shard = shard.iter();
+        for id in shard.filter(|id| self.purged.binary_search(id).is_err()) {
             if let Some(incoming) = self.loose_object(directory.as_fd(), id)? {
                 came.push((*id, incoming));
             }

@@ -32,9 +32,13 @@ impl Store {
         let before = self.bytes()?;
         self.forget_vouched()?;
         self.remove_temporaries()?;
+        let purged = self.purged()?;
+        // What a purge that was killed left is as much in the way of nobody's need.
+        self.drop_purged(&purged)?;
         self.refresh()?;
         let set = self.packs()?;
-        let live = self.live()?;
+        let mut live = self.live()?;
+        live.retain(|id| !purged.contains(&(*id).into()));
         if let Some(id) = self.missing_of(&set, live.clone())?.first() {
             return Err(missing(id));
         }
@@ -49,8 +53,9 @@ impl Store {
         Ok(before.saturating_sub(self.bytes()?))
     }
 
-    /// Every object that a ref needs, sorted and unique. Files are not looked for.
-    fn live(&self) -> Result<Vec<ObjectId>, StoreError> {
+    /// Every object that a ref needs, sorted and unique, what was purged among them. Files are not looked
+    /// for.
+    pub(super) fn live(&self) -> Result<Vec<ObjectId>, StoreError> {
         let mut live = HashSet::new();
         let mut trees = Vec::new();
         let mut commits: Vec<(ObjectId, bool)> = Vec::new();
@@ -218,7 +223,7 @@ impl Store {
 
     /// Removes what interrupted work left behind. The lock of the workspace says that nobody else is
     /// at work.
-    fn remove_temporaries(&self) -> Result<(), StoreError> {
+    pub(crate) fn remove_temporaries(&self) -> Result<(), StoreError> {
         let objects = self.git_dir.join("objects");
         let shards = list(&objects)?.into_iter().filter(|p| p.is_dir());
         let by_id = self.git_dir.join("by-id");
@@ -310,13 +315,13 @@ impl<'a> OwnPack<'a> {
     }
 }
 
-fn list(directory: &Path) -> Result<Vec<PathBuf>, PathError> {
+pub(super) fn list(directory: &Path) -> Result<Vec<PathBuf>, PathError> {
     fs::read_dir(directory)
         .and_then(|entries| entries.map(|entry| entry.map(|e| e.path())).collect())
         .map_err(PathError::at("list", directory))
 }
 
-fn name_of(path: &Path) -> Option<&str> {
+pub(super) fn name_of(path: &Path) -> Option<&str> {
     path.file_name()?.to_str()
 }
 

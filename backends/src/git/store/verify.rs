@@ -11,6 +11,7 @@ use crate::git::ObjectId;
 use crate::git::refs::SnapshotRef;
 use crate::git::tree_object::{self, ItemKind, Trees as _};
 use crate::path::RelPath;
+use crate::purge::Purged;
 use crate::record::Record;
 use crate::restore::ContentError;
 
@@ -42,6 +43,7 @@ impl Store {
         self.refresh()?;
         let mut verifying = Verifying {
             store: self,
+            purged: self.purged()?,
             proven,
             problems: Vec::new(),
             used: HashSet::new(),
@@ -70,6 +72,7 @@ impl Store {
 
 struct Verifying<'a> {
     store: &'a Store,
+    purged: Purged,
     proven: &'a mut Proven,
     problems: Vec<Problem>,
     /// The packs that hold what was needed.
@@ -165,7 +168,8 @@ impl Verifying<'_> {
         let mut blobs = std::mem::take(&mut self.blobs);
         blobs.sort_unstable();
         blobs.dedup();
-        blobs.retain(|id| !self.proven.blobs.contains(id));
+        // That they are gone is no damage.
+        blobs.retain(|id| !self.proven.blobs.contains(id) && !self.purged.contains(&(*id).into()));
         let mut placed = Vec::with_capacity(blobs.len());
         for id in blobs {
             let place = self.store.at_each_place(&id, |place| {

@@ -287,9 +287,9 @@ impl<'a, 'q> Planner<'a, 'q> {
             if self.is_made_in_sparse(change) {
                 continue;
             }
-            if goal.is_sparse(path) {
-                self.skip(path, SkipReason::Omitted(OmissionReason::Sparse));
-                self.keep(change, SkipReason::Omitted(OmissionReason::Sparse));
+            if let Some(reason) = goal.names_without_bytes(path) {
+                self.skip(path, SkipReason::Omitted(reason));
+                self.keep(change, SkipReason::Omitted(reason));
                 continue;
             }
             let mode = goal.modes.of(path, entry.kind);
