@@ -110,12 +110,13 @@ fn cargo_build(what: &[&str]) {
     );
 }
 
-/// `target/debug`, or what another profile calls it: test executables lie in its `deps`.
+/// `target/debug`, or what another profile calls it: programs lie in it, tests in its `deps`.
 fn profile_dir() -> PathBuf {
     let exe = env::current_exe().expect("a process knows its executable");
     exe.ancestors()
         .find(|dir| dir.file_name().is_some_and(|name| name == "deps"))
-        .and_then(Path::parent)
+        .unwrap_or(&exe)
+        .parent()
         .unwrap_or_else(|| panic!("{} does not lie in a target directory", exe.display()))
         .to_owned()
 }

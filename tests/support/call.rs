@@ -147,27 +147,39 @@ impl Call {
         Terminal::start(&command)
     }
 
-    /// Starts it.
-    #[track_caller]
-    pub fn start(self) -> Running {
-        let mut what = self.program.display().to_string();
-        for arg in &self.args {
-            let _ = write!(what, " {}", arg.as_encoded_bytes().escape_ascii());
-        }
+    /// The command that this call is, without its input, in a process group of its own.
+    pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command
             .args(&self.args)
             .current_dir(&self.cwd)
             .env_clear()
-            .envs(self.env)
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .process_group(0);
         if let Some(uid) = self.uid {
             command.uid(uid).gid(uid);
         }
-        let mut child = command
+        command
+    }
+
+    /// The program and its arguments, for people.
+    pub(crate) fn what(&self) -> String {
+        let mut what = self.program.display().to_string();
+        for arg in &self.args {
+            let _ = write!(what, " {}", arg.as_encoded_bytes().escape_ascii());
+        }
+        what
+    }
+
+    /// Starts it.
+    #[track_caller]
+    pub fn start(self) -> Running {
+        let what = self.what();
+        let mut child = self
+            .command()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|e| panic!("cannot start {what}: {e}"));
         let pid = Pid::from_child(&child);
@@ -295,6 +307,23 @@ impl Drop for Running {
 }
 
 impl Output {
+    /// What came of a call that somebody else looked after.
+    pub(crate) fn new(
+        what: String,
+        code: i32,
+        stdout: Vec<u8>,
+        stderr: Vec<u8>,
+        took: Duration,
+    ) -> Self {
+        Self {
+            code,
+            stdout,
+            stderr,
+            took,
+            what,
+        }
+    }
+
     /// Asserts that the exit code is zero.
     #[track_caller]
     pub fn ok(self) -> Self {

@@ -35,6 +35,7 @@ pub mod mutate;
 pub mod oracle;
 pub mod shapes;
 mod terminal;
+pub mod torture;
 pub mod view;
 mod workspace;
 

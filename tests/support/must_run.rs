@@ -21,6 +21,8 @@ pub enum Capability {
     OtherUser,
     /// To trace system calls of a program, and to make them fail.
     Strace,
+    /// To trace a program with ptrace and a filter of system calls, without strace.
+    Ptrace,
     /// A second file system that can be written to.
     OtherFileSystem,
     /// `script(1)`, which gives a program a terminal.
@@ -34,10 +36,11 @@ pub enum Capability {
 }
 
 impl Capability {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Root,
         Self::OtherUser,
         Self::Strace,
+        Self::Ptrace,
         Self::OtherFileSystem,
         Self::Script,
         Self::Mounts,
@@ -51,6 +54,7 @@ impl Capability {
             Self::Root => "root",
             Self::OtherUser => "other-user",
             Self::Strace => "strace",
+            Self::Ptrace => "ptrace",
             Self::OtherFileSystem => "other-file-system",
             Self::Script => "script",
             Self::Mounts => "mounts",

@@ -50,6 +50,21 @@ impl View {
         Self { lines }
     }
 
+    /// The paths, escaped, that are neither as one of these views has them nor absent where one of
+    /// them has nothing.
+    pub fn strangers(&self, known: &[&Self]) -> Vec<String> {
+        let paths = known.iter().flat_map(|view| view.lines.keys());
+        let unique: std::collections::BTreeSet<_> = paths.chain(self.lines.keys()).collect();
+        unique
+            .into_iter()
+            .filter(|path| {
+                let now = self.lines.get(*path);
+                known.iter().all(|view| view.lines.get(*path) != now)
+            })
+            .map(|path| path.escape_ascii().to_string())
+            .collect()
+    }
+
     /// Only files and links, with the modes that a tree of git's has: the part of a state that a
     /// patch can carry.
     pub fn as_git_sees(&self) -> Self {
@@ -164,6 +179,17 @@ pub fn git_dir(root: &Path) -> View {
         }
     }
     View { lines }
+}
+
+/// HEAD, index, configuration, refs and whatever else says what state the repository at `root` is
+/// in, by content alone: without objects, reflogs, and the tags that a rollback leaves.
+pub fn git_state(root: &Path) -> View {
+    let dir = root.join(".git");
+    if !dir.is_dir() {
+        return View::default();
+    }
+    let beside: [&[u8]; 3] = [b"objects", b"logs", b"refs/tags/stillframe"];
+    walk(&dir, |rel| beside.contains(&rel), line_of)
 }
 
 /// Where the parts of a user's repository are.
@@ -318,6 +344,36 @@ mod tests {
             Some("- 100644 a \"1\"\n+ 100644 a \"2\"\n+ 100644 b \"\"\n")
         );
         assert_eq!(difference(&after, &after), None);
+    }
+
+    #[test]
+    fn a_stranger_is_as_no_known_view_has_it() {
+        let ws = TestWorkspace::plain();
+        ws.write("same", "1");
+        ws.write("gone", "1");
+        let before = worktree(ws.root());
+        ws.remove("gone");
+        ws.write("new", "1");
+        let after = worktree(ws.root());
+        ws.write("gone", "1");
+        let mixed = worktree(ws.root());
+        assert_eq!(mixed.strangers(&[&before, &after]), [""; 0]);
+        ws.write("same", "2");
+        ws.write("third", "1");
+        let strange = worktree(ws.root());
+        assert_eq!(strange.strangers(&[&before, &after]), ["same", "third"]);
+        assert_eq!(View::default().strangers(&[&before]), ["gone", "same"]);
+    }
+
+    #[test]
+    fn the_state_of_a_repository_is_what_its_files_say() {
+        let ws = TestWorkspace::repository();
+        let before = git_state(ws.root());
+        assert!(before.line("HEAD").is_some() && before.line("index").is_some());
+        ws.git(["tag", "stillframe/safety-x"]);
+        same(&before, &git_state(ws.root()), "a safety tag is left out");
+        ws.git(["branch", "other"]);
+        assert_ne!(before, git_state(ws.root()));
     }
 
     #[test]

@@ -1,0 +1,72 @@
+//! Runs a harness for as long as is wanted:
+//! `torture <harness> [--operations N] [--seconds S] [--seed N] [--workers N]`.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use stillframe_tests::torture::scene::Scene;
+use stillframe_tests::torture::{Options, Refusal, Report, faults, tracer};
+
+const USAGE: &str = "usage: torture <harness> [--operations N] [--seconds S] [--seed N] \
+    [--workers N]\nharnesses: faults [--scene NAME]";
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    let first = args.next();
+    if first.as_deref() == Some(tracer::LAUNCH.as_ref()) {
+        return ExitCode::from(u8::try_from(tracer::launch(args)).unwrap_or(1));
+    }
+    match harness(first, args) {
+        Ok(Ok(report)) => {
+            print!("{report}");
+            ExitCode::from(u8::from(!report.findings.is_empty()))
+        }
+        Ok(Err(refusal)) => {
+            eprintln!("torture: {refusal}");
+            ExitCode::from(3)
+        }
+        Err(usage) => {
+            eprintln!("torture: {usage}\n{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn harness(
+    name: Option<OsString>,
+    mut args: impl Iterator<Item = OsString>,
+) -> Result<Result<Report, Refusal>, String> {
+    let name = name.and_then(|name| name.into_string().ok());
+    let name = name.ok_or("which harness?")?;
+    let launcher = std::env::current_exe().map_err(|e| e.to_string())?;
+    let mut options = Options::new(launcher);
+    let mut scenes = Scene::ALL.to_vec();
+    while let Some(arg) = args.next() {
+        let value = args.next().and_then(|value| value.into_string().ok());
+        let value = value.ok_or_else(|| format!("{} wants a value", arg.display()))?;
+        let number = || {
+            let number: Result<u64, _> = value.parse();
+            number.map_err(|_| format!("{value:?} is no number"))
+        };
+        let size = || number().and_then(|n| usize::try_from(n).map_err(|e| e.to_string()));
+        match arg.to_str() {
+            Some("--operations") => options.operations = size()?,
+            Some("--seconds") => options.time = Duration::from_secs(number()?),
+            Some("--seed") => options.seed = number()?,
+            Some("--workers") => options.workers = size()?.max(1),
+            Some("--scene") => {
+                scenes.retain(|scene| scene.to_string() == value);
+                if scenes.is_empty() {
+                    let all = Scene::ALL.map(|scene| scene.to_string()).join(", ");
+                    return Err(format!("there is no scene {value:?}; there are: {all}"));
+                }
+            }
+            _ => return Err(format!("what is {}?", arg.display())),
+        }
+    }
+    match name.as_str() {
+        "faults" => Ok(faults::run(&scenes, &options)),
+        _ => Err(format!("there is no harness {name:?}")),
+    }
+}

@@ -1,0 +1,24 @@
+//! Harnesses that disturb the built program in every way that a machine can, and look whether
+//! anything was lost: `cargo run -p stillframe-tests --bin torture -- <harness>`.
+//!
+//! [`faults`] makes one system call fail, or kills the program there; [`recovery`] kills restores,
+//! and then what finishes them; [`soak`] kills random commands at random moments, with the user's
+//! own git between them. What is right afterwards is said by [`checker`], from what a naive
+//! walker sees and what git itself says of the store.
+
+pub mod call_class;
+pub mod checker;
+pub mod fault;
+pub mod faults;
+pub mod options;
+pub mod random;
+//R
+pub mod report;
+pub mod sandbox;
+pub mod scene;
+//S
+pub mod tracer;
+
+pub use options::Options;
+pub use report::Report;
+pub use tracer::{Refusal, Tracer};

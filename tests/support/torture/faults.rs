@@ -1,0 +1,145 @@
+//! Every system call of every scene fails in turn, in each way in which it can.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::thread;
+use std::time::Instant;
+
+use crate::torture::checker::{Finding, Kind};
+use crate::torture::random::Random;
+use crate::torture::scene::{Scene, Stage, Trial};
+use crate::torture::tracer::{Injection, Refusal, Tracer};
+use crate::torture::{Options, Report};
+
+/// Disturbs the scenes until as many faults as are wanted were hit, or the time is over.
+///
+/// Where there are fewer different faults than are wanted they are gone through again: threads
+/// take turns differently. Where there are more, the seed chooses among them, for each scene as
+/// many.
+pub fn run(scenes: &[Scene], options: &Options) -> Result<Report, Refusal> {
+    let tracer = Tracer::new(&options.launcher)?;
+    let begin = Instant::now();
+    let work = Mutex::new(Work::new(scenes, options));
+    let reports: Vec<Result<Report, Refusal>> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..options.workers)
+            .map(|_| scope.spawn(|| worker(&tracer, &work, options, begin)))
+            .collect();
+        let join = |worker: thread::ScopedJoinHandle<'_, _>| worker.join();
+        workers
+            .into_iter()
+            .map(|worker| join(worker).expect("a worker catches what goes wrong"))
+            .collect()
+    });
+    let mut all = Report::new("faults");
+    for report in reports {
+        all.merge(report?);
+    }
+    all.took = begin.elapsed();
+    Ok(all)
+}
+
+/// One fault, for one who wants to see it again.
+pub fn one(scene: Scene, injection: &Injection, options: &Options) -> Result<Trial, Refusal> {
+    let tracer = Tracer::new(&options.launcher)?;
+    scene.stage(&tracer)?.play(&tracer, injection)
+}
+
+/// Work that nobody does: scenes, each in as many parts as there are workers.
+struct Work {
+    parts: VecDeque<Part>,
+}
+
+/// Some of the faults of a scene: every `of`-th of them.
+struct Part {
+    scene: Scene,
+    part: usize,
+    of: usize,
+    /// How many faults it is to hit.
+    share: usize,
+    seed: u64,
+}
+
+impl Work {
+    fn new(scenes: &[Scene], options: &Options) -> Self {
+        let of = options.workers.max(1);
+        let share = options.operations.div_ceil((of * scenes.len()).max(1));
+        let part = |part| {
+            scenes.iter().map(move |scene| Part {
+                scene: *scene,
+                part,
+                of,
+                share,
+                seed: options.seed,
+            })
+        };
+        Self {
+            parts: (0..of).flat_map(part).collect(),
+        }
+    }
+}
+
+fn worker(
+    tracer: &Tracer,
+    work: &Mutex<Work>,
+    options: &Options,
+    begin: Instant,
+) -> Result<Report, Refusal> {
+    let mut report = Report::new("faults");
+    loop {
+        let next = work.lock().expect("nobody panics with the lock").parts.pop_front();
+        let Some(part) = next else {
+            return Ok(report);
+        };
+        let stage = part.scene.stage(tracer)?;
+        let mut random = Random::new(part.seed);
+        let mut left = part.share;
+        while left > 0 && begin.elapsed() < options.time {
+            let mut plan = stage.injections(tracer)?;
+            // The same order in every part.
+            random.shuffle(&mut plan);
+            for injection in plan.into_iter().skip(part.part).step_by(part.of) {
+                if left == 0 || begin.elapsed() >= options.time {
+                    break;
+                }
+                report.tried += 1;
+                if disturb(&stage, tracer, &injection, &mut report)? {
+                    left -= 1;
+                }
+            }
+        }
+    }
+}
+
+/// Plays the scene once; answers whether the call was reached.
+fn disturb(
+    stage: &Stage,
+    tracer: &Tracer,
+    injection: &Injection,
+    report: &mut Report,
+) -> Result<bool, Refusal> {
+    let scene = stage.scene;
+    let case = format!("{scene}, {} {} {}", injection.class, injection.nth, injection.fault);
+    // What the program leaves may be such that the walker or git cannot go on.
+    let played = catch_unwind(AssertUnwindSafe(|| stage.play(tracer, injection)));
+    let trial = match played {
+        Ok(trial) => trial?,
+        Err(panic) => {
+            let why = panic.downcast_ref::<String>().cloned();
+            let why = why.unwrap_or_else(|| "no reason".into());
+            let finding = Finding::new(Kind::Stuck, format!("the checker cannot go on: {why}"));
+            report.find(&case, [finding]);
+            return Ok(true);
+        }
+    };
+    let Some(path) = trial.hit else {
+        return Ok(false);
+    };
+    report.hit += 1;
+    report.count("scene", scene.to_string());
+    report.count("call", injection.class.to_string());
+    report.count("fault", injection.fault.to_string());
+    report.count("outcome", trial.outcome);
+    report.find(&format!("{case} at {path:?}"), trial.findings);
+    Ok(true)
+}

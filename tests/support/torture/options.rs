@@ -1,0 +1,53 @@
+//! How long a harness goes on, and from which seed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What a harness is to do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program that starts others under a filter: `torture` itself.
+    pub launcher: PathBuf,
+    /// How often something is disturbed before it ends.
+    pub operations: usize,
+    /// When it ends, however often that was.
+    pub time: Duration,
+    /// What every choice follows from.
+    pub seed: u64,
+    /// How many do it beside each other, each in directories of its own.
+    pub workers: usize,
+}
+
+impl Options {
+    /// Ten thousand disturbances at most, in an hour at most, on every core, from the seed 1.
+    pub fn new(launcher: PathBuf) -> Self {
+        Self {
+            launcher,
+            operations: 10_000,
+            time: Duration::from_secs(3600),
+            seed: 1,
+            workers: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+
+    /// Sets how often something is disturbed.
+    #[must_use]
+    pub fn operations(mut self, operations: usize) -> Self {
+        self.operations = operations;
+        self
+    }
+
+    /// Sets when it ends, however often that was.
+    #[must_use]
+    pub fn time(mut self, time: Duration) -> Self {
+        self.time = time;
+        self
+    }
+
+    /// Sets what every choice follows from.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+}

@@ -1,0 +1,502 @@
+//! The operations that are disturbed, each in a tiny workspace of its own.
+
+use std::fmt;
+use std::fs;
+
+use serde_json::Value;
+
+use crate::torture::call_class::CallClass;
+use crate::torture::checker::{self, Acknowledged, Finding, Kind};
+use crate::torture::fault::Fault;
+use crate::torture::sandbox::{self, Picture, Sandbox};
+use crate::torture::tracer::{Injection, Refusal, Traced, Tracer};
+use crate::{Call, Snap, TestWorkspace, oracle, view};
+
+/// What is disturbed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scene {
+    /// The first snapshot of a workspace, which makes the state directory.
+    First,
+    /// A snapshot after edits.
+    Edits,
+    /// A restore.
+    Restore,
+    /// A run that fails and is rolled back, with index and branch.
+    Rollback,
+    /// An undo of a run.
+    Undo,
+    /// A collection that forgets all snapshots but one.
+    Collect,
+    /// A run with a patch that goes to the artifact store.
+    Artifact,
+    /// Opening the state after a restore was killed half way, which finishes it.
+    Recovery,
+}
+
+/// A scene that is set: it can be played again and again.
+pub struct Stage {
+    /// Which.
+    pub scene: Scene,
+    /// Where.
+    pub sandbox: Sandbox,
+    /// The arguments of the command.
+    args: Vec<String>,
+    /// The exit code of the command if nothing disturbs it.
+    done: i32,
+    /// The snapshots that have to outlive it.
+    acknowledged: Vec<Acknowledged>,
+    /// What is there before.
+    before: State,
+    /// What else may be there after it.
+    after: Option<State>,
+    /// The patch of the run, which git applies.
+    patch: Vec<u8>,
+    /// Where the restore is killed that has to be finished.
+    killed_at: Option<Injection>,
+}
+
+/// How the workspace may be.
+struct State {
+    picture: Picture,
+    /// The tree that git makes of it.
+    tree: String,
+}
+
+/// What came of one disturbance.
+#[derive(Debug)]
+pub struct Trial {
+    /// What was disturbed; `None`: the call was not reached, so nothing was.
+    pub hit: Option<String>,
+    /// How it ended: `done`, `killed`, or the kind of the error.
+    pub outcome: String,
+    /// What must not be.
+    pub findings: Vec<Finding>,
+}
+
+impl Scene {
+    /// Every scene.
+    pub const ALL: [Self; 8] = [
+        Self::First,
+        Self::Edits,
+        Self::Restore,
+        Self::Rollback,
+        Self::Undo,
+        Self::Collect,
+        Self::Artifact,
+        Self::Recovery,
+    ];
+
+    /// Sets the scene.
+    ///
+    /// # Panics
+    ///
+    /// If the program cannot do the operation undisturbed.
+    pub fn stage(self, tracer: &Tracer) -> Result<Stage, Refusal> {
+        let ws = repository();
+        let mut args: Vec<String> = vec!["--json".into()];
+        let mut add = |more: &[&str]| args.extend(more.iter().map(|arg| (*arg).to_owned()));
+        let mut acknowledged = Vec::new();
+        let mut after = None;
+        let mut done = 0;
+        let mut patch = Vec::new();
+        match self {
+            Self::First => add(&["snapshot"]),
+            Self::Edits => {
+                acknowledged.push(snapshot(&ws));
+                edit(&ws);
+                add(&["snapshot"]);
+            }
+            Self::Restore | Self::Recovery => {
+                let target = snapshot(&ws);
+                after = Some(State::of(&ws));
+                edit(&ws);
+                add(&match self {
+                    Self::Restore => vec!["restore", target.id.as_str()],
+                    _ => vec!["list"],
+                });
+                acknowledged.push(target);
+            }
+            Self::Rollback => {
+                acknowledged.push(snapshot(&ws));
+                let script = work_of_a_run(&ws) + "; exit 1";
+                after = Some(what_comes_of(&ws, &script));
+                add(&["run", "--rollback-on-failure", "--", "/bin/sh", "-c", &script]);
+                done = 1;
+            }
+            Self::Undo => {
+                let script = work_of_a_run(&ws);
+                after = Some(State::of(&ws));
+                let run = ws.run::<&str>([], &script).ok().json();
+                for name in ["before_snapshot", "after_snapshot"] {
+                    acknowledged.extend(Acknowledged::of(&run["workspace"][name]));
+                }
+                add(&["undo"]);
+            }
+            Self::Collect => {
+                snapshot(&ws);
+                edit(&ws);
+                snapshot(&ws);
+                ws.restore(&ws.snapshot());
+                ws.write("README", "newest\n");
+                acknowledged.push(snapshot(&ws));
+                add(&["gc", "--keep", "1"]);
+            }
+            Self::Artifact => {
+                acknowledged.push(snapshot(&ws));
+                let large: String = (0..900).map(|line| format!("line {line}\n")).collect();
+                outside(&ws, "large", large.as_bytes());
+                let script = "mv ../outside/large large";
+                after = Some(what_comes_of(&ws, script));
+                patch = patch_of(&ws, script);
+                add(&["run", "--max-patch-bytes", "100", "--", "/bin/sh", "-c", script]);
+            }
+        }
+        let mut stage = Stage {
+            scene: self,
+            before: State::of(&ws),
+            sandbox: Sandbox::new(ws),
+            args,
+            done,
+            acknowledged,
+            after,
+            patch,
+            killed_at: None,
+        };
+        if self == Self::Recovery {
+            stage.killed_at = Some(stage.past_the_intent(tracer)?);
+        }
+        Ok(stage)
+    }
+
+    /// Whether the user's repository is not to be written at all, not even its times.
+    fn leaves_the_repository_alone(self) -> bool {
+        matches!(
+            self,
+            Self::First | Self::Edits | Self::Restore | Self::Collect | Self::Recovery
+        )
+    }
+}
+
+impl fmt::Display for Scene {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::First => "first snapshot",
+            Self::Edits => "snapshot after edits",
+            Self::Restore => "restore",
+            Self::Rollback => "run rolled back",
+            Self::Undo => "undo",
+            Self::Collect => "gc",
+            Self::Artifact => "run with artifact",
+            Self::Recovery => "recovery",
+        })
+    }
+}
+
+impl State {
+    fn of(ws: &TestWorkspace) -> Self {
+        Self {
+            picture: Picture::of(ws),
+            tree: oracle::raw_tree(ws),
+        }
+    }
+}
+
+impl Stage {
+    /// The command that is disturbed.
+    pub fn call(&self) -> Call {
+        self.sandbox.ws.call(&self.args)
+    }
+
+    /// Every fault that the command can meet: for each class of calls as many as an undisturbed
+    /// command makes.
+    pub fn injections(&self, tracer: &Tracer) -> Result<Vec<Injection>, Refusal> {
+        self.begin(tracer)?;
+        let counts = tracer.run(&self.call(), None)?.counts;
+        let mut all = Vec::new();
+        for (class, count) in counts {
+            for fault in class.faults() {
+                all.extend((1..=count).map(|nth| Injection {
+                    class,
+                    nth,
+                    fault: *fault,
+                }));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Makes everything as it is before the command.
+    pub fn begin(&self, tracer: &Tracer) -> Result<(), Refusal> {
+        self.sandbox.reset();
+        if let Some(kill) = &self.killed_at {
+            tracer.run(&self.restore(), Some(kill))?;
+        }
+        Ok(())
+    }
+
+    /// A restore of the first snapshot.
+    fn restore(&self) -> Call {
+        let id = self.acknowledged[0].id.as_str();
+        self.sandbox.ws.call(["--json", "restore", id])
+    }
+
+    /// A rename at which a restore that is killed has done some of its steps, and not all of them.
+    ///
+    /// # Panics
+    ///
+    /// If there is none, because a restore does not go by renames.
+    fn past_the_intent(&self, tracer: &Tracer) -> Result<Injection, Refusal> {
+        let target = self.after.as_ref().map(|state| &state.picture);
+        for nth in 1..60 {
+            let kill = Injection {
+                class: CallClass::Rename,
+                nth,
+                fault: Fault::Kill,
+            };
+            self.sandbox.reset();
+            if tracer.run(&self.restore(), Some(&kill))?.hit.is_none() {
+                break;
+            }
+            let now = Picture::of(&self.sandbox.ws);
+            if now != self.before.picture && Some(&now) != target {
+                return Ok(kill);
+            }
+        }
+        panic!("no rename is in the middle of a restore");
+    }
+
+    /// Plays the scene with this disturbance.
+    pub fn play(&self, tracer: &Tracer, injection: &Injection) -> Result<Trial, Refusal> {
+        self.begin(tracer)?;
+        let repository = view::git_dir(self.sandbox.ws.root());
+        let traced = tracer.run(&self.call(), Some(injection))?;
+        let Some(hit) = &traced.hit else {
+            return Ok(Trial {
+                hit: None,
+                outcome: "not reached".into(),
+                findings: Vec::new(),
+            });
+        };
+        let mut findings = checker::ending(&traced, injection, self.done);
+        let outcome = self.outcome(&traced);
+        let is_hung = traced.hung;
+        let hit = hit.path.clone();
+        if !is_hung {
+            findings.extend(self.answer(&traced, injection.fault));
+        }
+        let may_be_mixed = injection.fault != Fault::Kill || self.is_run();
+        findings.extend(self.aftermath(may_be_mixed));
+        if self.scene.leaves_the_repository_alone() {
+            let now = view::git_dir(self.sandbox.ws.root());
+            if let Some(lines) = view::difference(&repository, &now) {
+                findings.push(Finding::new(Kind::Repository, lines));
+            }
+        }
+        Ok(Trial {
+            hit: Some(hit),
+            outcome,
+            findings,
+        })
+    }
+
+    /// Whether the command runs another, which may be under way when something happens.
+    fn is_run(&self) -> bool {
+        matches!(self.scene, Scene::Rollback | Scene::Artifact)
+    }
+
+    fn outcome(&self, traced: &Traced) -> String {
+        let output = &traced.output;
+        if traced.hung {
+            "hung".into()
+        } else if output.code == self.done {
+            "done".into()
+        } else if output.code == 137 {
+            "killed".into()
+        } else if let Some(kind) = checker::kind_of(output) {
+            kind.into()
+        } else {
+            format!("exit code {}", output.code)
+        }
+    }
+
+    /// What is not true of the answer of a command that says that it did its work.
+    fn answer(&self, traced: &Traced, fault: Fault) -> Vec<Finding> {
+        if traced.output.code != self.done {
+            return Vec::new();
+        }
+        let Ok(document) = serde_json::from_slice::<Value>(&traced.output.stdout) else {
+            // Found already, unless nothing could be said.
+            return Vec::new();
+        };
+        let ws = &self.sandbox.ws;
+        let untrue = |text: String| Finding::new(Kind::Untrue, format!("{text}: {document}"));
+        let now = || Picture::of(ws);
+        let mut findings = Vec::new();
+        match self.scene {
+            Scene::First | Scene::Edits => {
+                findings.extend(checker::snapshot_answer(&document, &self.before.tree, fault));
+                match Acknowledged::of(&document) {
+                    Some(snapshot) => findings.extend(checker::store(ws, &[snapshot])),
+                    None => findings.push(untrue("it has no id".into())),
+                }
+            }
+            Scene::Restore | Scene::Undo => {
+                let after = self.after.as_ref().map(|state| &state.picture);
+                let is_whole = document["skipped"].as_array().is_some_and(Vec::is_empty);
+                if document["status"] != "completed" || !is_whole {
+                    findings.push(untrue("it exits 0, and did not restore all".into()));
+                } else if let Some(lines) = after.and_then(|after| after.difference(&now())) {
+                    findings.push(untrue(format!("it is not as it says:\n{lines}")));
+                }
+            }
+            Scene::Rollback => {
+                let rollback = &document["workspace"]["rollback"];
+                if rollback["status"] == "completed"
+                    && rollback["error"].is_null()
+                    && let Some(lines) = self.before.picture.difference(&now())
+                {
+                    findings.push(untrue(format!("it is not rolled back:\n{lines}")));
+                }
+            }
+            Scene::Artifact => {
+                let key = document["workspace"]["diff"]["patch_ref"].as_str();
+                let got = key.map(|key| ws.stillframe(["artifact", "get", key]));
+                if got.is_none_or(|got| got.code != 0 || got.stdout != self.patch) {
+                    findings.push(untrue("its artifact is not the patch".into()));
+                }
+            }
+            Scene::Collect => {
+                let kept = &self.acknowledged[0].id;
+                let forgotten = document["forgotten"].as_array().cloned().unwrap_or_default();
+                if forgotten.is_empty() || forgotten.iter().any(|id| id == kept.as_str()) {
+                    findings.push(untrue("it forgot nothing, or the newest".into()));
+                }
+            }
+            Scene::Recovery => {
+                let ids: Vec<&str> = document
+                    .as_array()
+                    .map(|list| list.iter().filter_map(|s| s["id"].as_str()).collect())
+                    .unwrap_or_default();
+                if self.acknowledged.iter().any(|a| !ids.contains(&a.id.as_str())) {
+                    findings.push(untrue("a snapshot is missing".into()));
+                }
+            }
+        }
+        findings
+    }
+
+    /// What is wrong after commands that nothing disturbs.
+    ///
+    /// `may_be_mixed`: some paths may be as before and others as after.
+    pub fn aftermath(&self, may_be_mixed: bool) -> Vec<Finding> {
+        let ws = &self.sandbox.ws;
+        let mut findings = Vec::new();
+        let mut acknowledged = self.acknowledged.clone();
+        let next = checker::undisturbed(ws, &["snapshot"]).map(|output| output.json());
+        let now = Picture::of(ws);
+        let states: Vec<&State> = [&self.before].into_iter().chain(&self.after).collect();
+        let known: Vec<&Picture> = states.iter().map(|state| &state.picture).collect();
+        findings.extend(checker::workspace(&now, &known, may_be_mixed));
+        match next {
+            Ok(document) => {
+                let state = states.iter().find(|state| state.picture == now);
+                if let Some(state) = state {
+                    let fault = Fault::Kill;
+                    findings.extend(checker::snapshot_answer(&document, &state.tree, fault));
+                }
+                acknowledged.extend(Acknowledged::of(&document));
+            }
+            Err(finding) => findings.push(finding),
+        }
+        if self.after.is_some() && now != self.before.picture {
+            match checker::undisturbed(ws, &["undo"]) {
+                Ok(output) => {
+                    if let Some(lines) = self.before.picture.difference(&Picture::of(ws)) {
+                        let text = format!("an undo does not lead back:\n{lines}{output}");
+                        findings.push(Finding::new(Kind::Lost, text));
+                    }
+                }
+                Err(finding) => findings.push(finding),
+            }
+        }
+        findings.extend(checker::store(ws, &acknowledged));
+        findings.extend(checker::verdict(&ws.try_json(["verify"]), &acknowledged));
+        findings.extend(checker::locks(ws));
+        findings
+    }
+}
+
+/// A repository with a few files of each sort, and a file that a rule leaves out.
+fn repository() -> TestWorkspace {
+    let ws = TestWorkspace::repository();
+    ws.write("dir/inside", "inside\n");
+    ws.write("dir/other", "other\n");
+    ws.write_executable("tool", "one\n");
+    ws.symlink("link", "README");
+    ws.write(".gitignore", "*.log\n");
+    ws.commit_settled("second");
+    ws.write("untracked", "nowhere else\n");
+    ws.write("left.log", "ignored\n");
+    ws.write("README", "edited, not committed\n");
+    ws.mkdir("empty");
+    ws.settle();
+    ws
+}
+
+/// What a user or a run does to the files: each sort of change once.
+fn edit(ws: &TestWorkspace) {
+    ws.write("README", "edited again\n");
+    ws.remove("dir");
+    ws.symlink("dir", "tool");
+    ws.remove("tool");
+    ws.write("new/deep", "new\n");
+    ws.chmod("untracked", 0o755);
+    ws.settle();
+}
+
+fn snapshot(ws: &TestWorkspace) -> Acknowledged {
+    let Snap { json } = ws.snapshot();
+    Acknowledged::of(&json).expect("it has an id and a commit")
+}
+
+fn outside(ws: &TestWorkspace, name: &str, content: &[u8]) {
+    fs::write(ws.outside().join(name), content).expect("it can be written");
+}
+
+/// A script that changes files, index and branch, each of them at once or not at all.
+fn work_of_a_run(ws: &TestWorkspace) -> String {
+    outside(ws, "README", b"by the run\n");
+    outside(ws, "made", b"by the run\n");
+    let args = ["commit-tree", "HEAD^{tree}", "-p", "HEAD", "-m", "by the run"];
+    let tip = ws.git(args);
+    outside(ws, "tip", format!("{tip}\n").as_bytes());
+    let index = ws.outside().join("index");
+    let add = ws.git_call(["add", "-A"]).env("GIT_INDEX_FILE", &index);
+    add.run().ok();
+    "mv ../outside/README ../outside/made . && mv ../outside/tip .git/refs/heads/main && \
+     mv ../outside/index .git/index"
+        .into()
+}
+
+/// The workspace after the script; then it is as it was.
+fn what_comes_of(ws: &TestWorkspace, script: &str) -> State {
+    sandbox::and_back(ws, || {
+        let shell = Call::new("/bin/sh", ws.root()).env("PATH", "/usr/bin:/bin");
+        shell.args(["-c", script]).run();
+        State::of(ws)
+    })
+}
+
+/// The patch of a run of the script, with which git makes what is there after it of what was there
+/// before.
+fn patch_of(ws: &TestWorkspace, script: &str) -> Vec<u8> {
+    let before = ws.copy();
+    sandbox::and_back(ws, || {
+        let run = ws.run(["--max-patch-bytes", "100"], script).ok().json();
+        let key = run["workspace"]["diff"]["patch_ref"].as_str();
+        let key = key.expect("a large patch is an artifact");
+        let patch = ws.stillframe(["artifact", "get", key]).ok().stdout;
+        oracle::applies(&patch, before.path(), ws.root());
+        patch
+    })
+}
