@@ -250,13 +250,55 @@ fn of_new_session(parts: &Parts, session_id: &SessionId) -> Result<Vec<Change>, 
 
 /// Finishes the restores that a crash interrupted in this workspace. Most often there are none.
 pub(crate) fn finish_restores(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), Error> {
+    let mut is_discarded = false;
     for backend in workspaces::backends(parts) {
         let recovery = backend.recover(locked)?;
         for guard in &recovery.rolled_forward {
             finished(parts, locked, guard, &recovery)?;
         }
+        is_discarded |= recovery.discarded > 0;
+    }
+    if let Err(e) = tell_untold(parts, locked, is_discarded) {
+        // It keeps nobody from working here; the next engine looks again.
+        tracing::warn!(error = %e.chain(), "a restore is not on record");
+        parts.lock.leave_work();
     }
     Ok(())
+}
+
+/// Puts on record a restore that is over, and of which nobody could tell: what was carried on to its
+/// end before may have ended before it was told.
+///
+/// Whoever restores holds the workspace until the record is written, so what is under way here by
+/// the record has ended.
+fn tell_untold(
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+    is_discarded: bool,
+) -> Result<(), Error> {
+    let workspace_id = locked.id().to_owned();
+    let begun = parts
+        .reader
+        .read_blocking(move |store| store.restore_under_way(&workspace_id))?;
+    let Some(begun) = begun else {
+        return Ok(());
+    };
+    if locked.is_gone() {
+        // Its journal waits for a directory that comes back.
+        return Ok(());
+    }
+    adopt(parts, locked, Untold::Leave)?;
+    let guard = parts
+        .reader
+        .read_blocking(|store| store.snapshot(&begun.guard))?;
+    let changes = match guard {
+        Some(row) if !is_discarded => {
+            restore::recovered(parts, locked, &row.snapshot, &begun, None)?
+        }
+        // Nothing was changed.
+        _ => vec![Change::EndRestore(begun.guard.clone())],
+    };
+    workspaces::keep(parts, changes)
 }
 
 /// Puts a restore that was carried on to its end on record.

@@ -31,7 +31,7 @@ use crate::backend::{RepositoryProblem, RestoreError, StoreError};
 use crate::error::{ErrorKind, PathError, printable};
 use crate::git::ObjectId;
 use crate::patience::Patience;
-use crate::record::{GitState, Head};
+use crate::record::{GitState, Head, Record};
 use crate::workspace::{Identity, LockError, LockFile, StateDir, make_private};
 use crate::worktree::root;
 
@@ -280,6 +280,19 @@ pub(crate) fn lock_repository(
 }
 
 impl Prepared {
+    /// This, if the guard has the state of the repository; else nothing but a note: what nobody
+    /// could put back again is not replaced.
+    pub(crate) fn guarded_by(self, guard: &Record) -> Self {
+        if self.plan.is_empty() || guard.git.is_some() {
+            return self;
+        }
+        let note = "the state of the repository could not be captured before: its index, HEAD and \
+                    branch were not put back";
+        let mut nothing = Self::nothing(RepositoryProblem::new(ErrorKind::Unreadable, note));
+        nothing.plan.notes.extend(self.plan.notes);
+        nothing
+    }
+
     fn nothing(note: RepositoryProblem) -> Self {
         Self {
             plan: RepositoryPlan {

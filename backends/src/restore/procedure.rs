@@ -85,6 +85,7 @@ fn restore_in_place<B: Restorable>(
     let guard = backend
         .capture(workspace, &guard_options, &goal.keep(), Publish::Yes)
         .map_err(RestoreError::Guard)?;
+    let repository = repository.map(|prepared| prepared.guarded_by(guard.record()));
     let mut durations = RestoreDurations {
         guard: stopwatch.lap(),
         ..RestoreDurations::default()

@@ -646,6 +646,10 @@ pub(crate) fn a_restore_is_known_until_its_record_is_written(state: &impl TestSt
     let of_run = store.rollback_of_run(&"r".parse().unwrap()).unwrap();
     assert_eq!(of_run, Some(rollback.clone()));
 
+    let under_way = |workspace: &str| state.open().restore_under_way(workspace).unwrap();
+    assert_eq!(under_way(&rollback.workspace_id), Some(rollback.clone()));
+    assert_eq!(under_way("nowhere"), None);
+
     // The next one in the workspace says that the one before came to nothing.
     let next = restore(&session, "w", Some("q"));
     store.commit(&[begin(&next)]).unwrap();
@@ -670,6 +674,8 @@ pub(crate) fn of_a_rollback_that_recovery_finished_the_run_gets_to_know(state: &
     store.commit(&[begin(&finished), begin(&next)]).unwrap();
     let of_run = store.rollback_of_run(&"r".parse().unwrap()).unwrap();
     assert_eq!(of_run, Some(finished), "it waits for the run to be settled");
+    let under_way = store.restore_under_way("w").unwrap();
+    assert_eq!(under_way, Some(next), "one that is finished is not under way");
 
     let set = |id: &str| Change::SetRollback {
         run_id: id.parse().unwrap(),

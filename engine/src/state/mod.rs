@@ -92,6 +92,9 @@ pub(crate) trait StateStore: Send {
     /// The restore that took this guard, if its record is not written yet.
     fn restore(&self, guard: &SnapshotId) -> Result<Option<RestoreRow>, StateError>;
 
+    /// The restore of a workspace that has begun and of which nothing further is known.
+    fn restore_under_way(&self, workspace_id: &str) -> Result<Option<RestoreRow>, StateError>;
+
     /// The rollback of a run, if its record is not written yet.
     fn rollback_of_run(&self, id: &RunId) -> Result<Option<RestoreRow>, StateError>;
 

@@ -482,6 +482,14 @@ impl StateStore for SqliteStore {
         )
     }
 
+    fn restore_under_way(&self, workspace_id: &str) -> Result<Option<RestoreRow>, StateError> {
+        self.one(
+            &format!("{SELECT_RESTORE} WHERE workspace_id = ?1 AND outcome IS NULL"),
+            params![workspace_id],
+            read_restore,
+        )
+    }
+
     fn rollback_of_run(&self, id: &RunId) -> Result<Option<RestoreRow>, StateError> {
         self.one(
             &format!("{SELECT_RESTORE} WHERE run_id = ?1"),

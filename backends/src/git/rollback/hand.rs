@@ -203,8 +203,9 @@ impl Hand<'_> {
         judge: &Judge<'_>,
     ) -> Result<(), PutError> {
         let lock = self.acquire(place, bytes.unwrap_or_default())?;
-        let now = place.read()?;
-        let done = judge(now.as_deref()).and_then(|verdict| match (verdict, bytes) {
+        // From here on every way out leads past the release.
+        let judged = place.read().and_then(|now| judge(now.as_deref()));
+        let done = judged.and_then(|verdict| match (verdict, bytes) {
             (Verdict::Right, _) => Ok(Held::Yes),
             (Verdict::Replace, None) => Ok(place.unlink(place.name).map(|()| Held::Yes)?),
             (Verdict::Replace, Some(_)) => {
@@ -218,9 +219,9 @@ impl Hand<'_> {
         // is free, and one of that name is somebody else's.
         let released = match done {
             Ok(Held::No) => Ok(()),
-            _ => place.unlink(&lock.name),
+            _ => place.release(&lock.name),
         }
-        .and(place.unlink(&lock.evidence));
+        .and(place.release(&lock.evidence));
         done?;
         released?;
         rustix::fs::fsync(place.directory).map_err(place.at("sync the directory of"))?;
@@ -266,7 +267,7 @@ impl Hand<'_> {
                 Err(Errno::EXIST) if patience.pause() => {}
                 Err(errno) => {
                     // Nothing but our own file, which is of no use without the lock.
-                    let _ = place.unlink(&lock.evidence);
+                    let _ = place.release(&lock.evidence);
                     return Err(match errno {
                         Errno::EXIST => PutError::Locked {
                             what: crate::error::printable(&place.path.join(&lock.name)),
@@ -323,7 +324,7 @@ impl Hand<'_> {
             file.sync_all()
         });
         if let Err(source) = written {
-            let _ = place.unlink(&lock.evidence);
+            let _ = place.release(&lock.evidence);
             return Err(place.at("lock")(source).into());
         }
         Ok(())
@@ -407,6 +408,12 @@ impl Place<'_> {
             MAX_INDEX_BYTES,
             self.path,
         )
+    }
+
+    /// Removes what would stay in the user's way. What fails once may be transient, and is tried
+    /// once more.
+    fn release(&self, name: &str) -> Result<(), PathError> {
+        self.unlink(name).or_else(|_| self.unlink(name))
     }
 
     fn unlink(&self, name: &str) -> Result<(), PathError> {
