@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use stillframe_tests::torture::scene::Scene;
-use stillframe_tests::torture::{Options, Refusal, Report, faults, tracer};
+use stillframe_tests::torture::{Options, Refusal, Report, faults, recovery, soak, tracer};
 
 const USAGE: &str = "usage: torture <harness> [--operations N] [--seconds S] [--seed N] \
-    [--workers N]\nharnesses: faults [--scene NAME]";
+    [--workers N]\nharnesses: faults [--scene NAME], recovery, soak";
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
@@ -67,6 +67,8 @@ fn harness(
     }
     match name.as_str() {
         "faults" => Ok(faults::run(&scenes, &options)),
+        "recovery" => Ok(recovery::run(&options)),
+        "soak" => Ok(soak::run(&options)),
         _ => Err(format!("there is no harness {name:?}")),
     }
 }

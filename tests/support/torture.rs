@@ -12,12 +12,13 @@ pub mod fault;
 pub mod faults;
 pub mod options;
 pub mod random;
-//R
+pub mod recovery;
 pub mod report;
 pub mod sandbox;
 pub mod scene;
-//S
+pub mod soak;
 pub mod tracer;
+mod workers;
 
 pub use options::Options;
 pub use report::Report;

@@ -65,6 +65,17 @@ impl View {
             .collect()
     }
 
+    /// Whether it has every line of the other.
+    pub fn has_all_of(&self, other: &Self) -> bool {
+        let mut lines = other.lines.iter();
+        lines.all(|(path, line)| self.lines.get(path) == Some(line))
+    }
+
+    /// The paths, escaped, at which they differ.
+    pub fn differing(&self, other: &Self) -> Vec<String> {
+        self.strangers(&[other])
+    }
+
     /// Only files and links, with the modes that a tree of git's has: the part of a state that a
     /// patch can carry.
     pub fn as_git_sees(&self) -> Self {

@@ -9,10 +9,11 @@ use std::path::Path;
 use serde_json::Value;
 use walkdir::WalkDir;
 
+use crate::torture::call_class::CallClass;
 use crate::torture::fault::{Code, Fault};
 use crate::torture::sandbox::Picture;
 use crate::torture::tracer::{Injection, Traced};
-use crate::{Output, TestWorkspace, oracle};
+use crate::{Output, TestWorkspace, json, oracle};
 
 /// What an error may be called: the kinds of error that a host can act on.
 const KINDS: [&str; 15] = [
@@ -103,9 +104,8 @@ impl fmt::Display for Finding {
 /// `done`: the exit code of one that did its work.
 pub fn ending(traced: &Traced, injection: &Injection, done: i32) -> Vec<Finding> {
     let output = &traced.output;
-    let mut findings = Vec::new();
+    let mut findings: Vec<Finding> = hang(traced).into_iter().collect();
     if traced.hung {
-        findings.push(Finding::new(Kind::Hang, format!("it did not end: {output}")));
         return findings;
     }
     if output.stderr_text().contains("panicked at") {
@@ -133,20 +133,37 @@ pub fn ending(traced: &Traced, injection: &Injection, done: i32) -> Vec<Finding>
         let text = format!("no kind of error that is known: {output}");
         findings.push(Finding::new(Kind::Untyped, text));
     }
-    if injection.fault.is_harmless() {
+    if is_harmless(injection) {
         let text = format!("it gave up where it could have gone on: {output}");
         findings.push(Finding::new(Kind::NotRetried, text));
     }
     findings
 }
 
-/// The kind of the error that a document tells of, if that is one of ours.
+/// That a program did not end within its time.
+pub fn hang(traced: &Traced) -> Option<Finding> {
+    let text = || format!("it did not end: {}", traced.output);
+    traced.hung.then(|| Finding::new(Kind::Hang, text()))
+}
+
+/// Whether a program is expected to do its work as if nothing had happened: read(2) and write(2)
+/// may do less than they were asked for, and may be interrupted, at any time.
+fn is_harmless(injection: &Injection) -> bool {
+    let may_be_less = matches!(injection.class, CallClass::Read | CallClass::Write);
+    may_be_less && matches!(injection.fault, Fault::Short | Fault::Fails(Code::Interrupted))
+}
+
+/// The kind of the error that a document tells of, if that is one of ours: of the command, or of
+/// what the engine did before or after the work of a run.
 pub fn kind_of(output: &Output) -> Option<&'static str> {
     let document: Value = serde_json::from_slice(&output.stdout).ok()?;
-    let error = &document["error"];
-    let kind = error["kind"].as_str()?;
+    let of_the_command = Some(&document["error"]).filter(|e| e["touched"].is_boolean());
+    let workspace = &document["workspace"];
+    let of_the_engine = [&workspace["error"], &workspace["rollback"]["error"]];
+    let of_the_engine = of_the_engine.into_iter().find(|e| e.is_object());
+    let error = of_the_command.or(of_the_engine)?;
     error["message"].as_str().filter(|m| !m.is_empty())?;
-    error["touched"].as_bool()?;
+    let kind = error["kind"].as_str()?;
     KINDS.into_iter().find(|known| *known == kind)
 }
 
@@ -172,6 +189,29 @@ pub fn snapshot_answer(document: &Value, tree: &str, fault: Fault) -> Option<Fin
         return untrue(format!("the snapshot has the tree {found}, git says {tree}"));
     }
     None
+}
+
+/// A restore that answers that it is done: what differs from where it was to lead is named in
+/// `skipped`, and what differs in the repository in `error`.
+pub fn restore_answer(document: &Value, now: &Picture, target: &Picture) -> Option<Finding> {
+    let skipped = match document["skipped"].is_array() {
+        true => json::names_in(&document["skipped"]),
+        false => Vec::new(),
+    };
+    let is_named = |path: &str| {
+        skipped.iter().any(|skipped| {
+            let below = path.strip_prefix(skipped.as_str());
+            below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    };
+    let mut silent = now.files.differing(&target.files);
+    silent.retain(|path| !is_named(path));
+    if document["error"].is_null() {
+        silent.extend(now.repository.differing(&target.repository));
+    }
+    let is_true = document["status"] == "completed" && silent.is_empty();
+    let text = || format!("it says nothing of {silent:?}: {document}");
+    (!is_true).then(|| Finding::new(Kind::Untrue, text()))
 }
 
 /// What is there may be one of `known`; with `may_be_mixed` each path may be of another of them.
@@ -278,7 +318,6 @@ pub fn undisturbed(ws: &TestWorkspace, args: &[&str]) -> Result<Output, Finding>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::torture::call_class::CallClass;
     use crate::torture::tracer::Hit;
     use serde_json::json;
     use std::collections::BTreeMap;
@@ -420,6 +459,21 @@ mod tests {
         assert!(snapshot_answer(&fewer, "t", FAILED).is_some());
         let denied = Fault::Fails(Code::Access);
         assert_eq!(snapshot_answer(&fewer, "t", denied), None);
+    }
+
+    #[test]
+    fn a_path_that_was_left_alone_in_silence_is_found() {
+        let ws = TestWorkspace::repository();
+        ws.write("dir/a", "1\n");
+        let target = Picture::of(&ws);
+        ws.write("dir/a", "2\n");
+        let now = Picture::of(&ws);
+        let answer = |skipped: Value| json!({"status": "completed", "error": null, "skipped": skipped});
+        let silent = restore_answer(&answer(json!([])), &now, &target);
+        assert_eq!(silent.map(|f| f.kind), Some(Kind::Untrue));
+        let named = answer(json!([{"path": "dir", "reason": "unreadable"}]));
+        assert_eq!(restore_answer(&named, &now, &target), None);
+        assert_eq!(restore_answer(&answer(json!([])), &target, &target), None);
     }
 
     #[test]

@@ -49,13 +49,6 @@ impl Code {
     }
 }
 
-impl Fault {
-    /// Whether the program is expected to do its work as if nothing had happened.
-    pub fn is_harmless(self) -> bool {
-        matches!(self, Self::Short | Self::Fails(Code::Interrupted))
-    }
-}
-
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

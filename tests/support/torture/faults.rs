@@ -3,14 +3,13 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
-use std::thread;
 use std::time::Instant;
 
 use crate::torture::checker::{Finding, Kind};
 use crate::torture::random::Random;
-use crate::torture::scene::{Scene, Stage, Trial};
+use crate::torture::scene::{Scene, Stage};
 use crate::torture::tracer::{Injection, Refusal, Tracer};
-use crate::torture::{Options, Report};
+use crate::torture::{Options, Report, workers};
 
 /// Disturbs the scenes until as many faults as are wanted were hit, or the time is over.
 ///
@@ -21,28 +20,7 @@ pub fn run(scenes: &[Scene], options: &Options) -> Result<Report, Refusal> {
     let tracer = Tracer::new(&options.launcher)?;
     let begin = Instant::now();
     let work = Mutex::new(Work::new(scenes, options));
-    let reports: Vec<Result<Report, Refusal>> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..options.workers)
-            .map(|_| scope.spawn(|| worker(&tracer, &work, options, begin)))
-            .collect();
-        let join = |worker: thread::ScopedJoinHandle<'_, _>| worker.join();
-        workers
-            .into_iter()
-            .map(|worker| join(worker).expect("a worker catches what goes wrong"))
-            .collect()
-    });
-    let mut all = Report::new("faults");
-    for report in reports {
-        all.merge(report?);
-    }
-    all.took = begin.elapsed();
-    Ok(all)
-}
-
-/// One fault, for one who wants to see it again.
-pub fn one(scene: Scene, injection: &Injection, options: &Options) -> Result<Trial, Refusal> {
-    let tracer = Tracer::new(&options.launcher)?;
-    scene.stage(&tracer)?.play(&tracer, injection)
+    workers::all("faults", options, |_| worker(&tracer, &work, options, begin))
 }
 
 /// Work that nobody does: scenes, each in as many parts as there are workers.

@@ -71,7 +71,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 20;
+        const SHOWN: usize = 200;
         writeln!(
             f,
             "{}: {} tried, {} hit, {} findings, {:.1} s, {:.1} per second",

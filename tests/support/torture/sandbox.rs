@@ -41,6 +41,16 @@ enum Entry {
     Link(PathBuf),
 }
 
+/// Where sandboxes are: in memory if there is a place for that, because a disk that is waited for
+/// finds nothing more; else in the temporary directory.
+pub fn place() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    match tempfile::tempdir_in(memory) {
+        Ok(_) => memory.to_owned(),
+        Err(_) => std::env::temp_dir(),
+    }
+}
+
 impl Picture {
     /// What is there.
     pub fn of(ws: &TestWorkspace) -> Self {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::torture::call_class::CallClass;
 use crate::torture::checker::{self, Acknowledged, Finding, Kind};
-use crate::torture::fault::Fault;
+use crate::torture::fault::{Code, Fault};
 use crate::torture::sandbox::{self, Picture, Sandbox};
 use crate::torture::tracer::{Injection, Refusal, Traced, Tracer};
 use crate::{Call, Snap, TestWorkspace, oracle, view};
@@ -284,8 +284,7 @@ impl Stage {
         if !is_hung {
             findings.extend(self.answer(&traced, injection.fault));
         }
-        let may_be_mixed = injection.fault != Fault::Kill || self.is_run();
-        findings.extend(self.aftermath(may_be_mixed));
+        findings.extend(self.aftermath(injection.fault));
         if self.scene.leaves_the_repository_alone() {
             let now = view::git_dir(self.sandbox.ws.root());
             if let Some(lines) = view::difference(&repository, &now) {
@@ -342,20 +341,15 @@ impl Stage {
             }
             Scene::Restore | Scene::Undo => {
                 let after = self.after.as_ref().map(|state| &state.picture);
-                let is_whole = document["skipped"].as_array().is_some_and(Vec::is_empty);
-                if document["status"] != "completed" || !is_whole {
-                    findings.push(untrue("it exits 0, and did not restore all".into()));
-                } else if let Some(lines) = after.and_then(|after| after.difference(&now())) {
-                    findings.push(untrue(format!("it is not as it says:\n{lines}")));
-                }
+                let answer = after.map(|after| checker::restore_answer(&document, &now(), after));
+                findings.extend(answer.flatten());
             }
             Scene::Rollback => {
                 let rollback = &document["workspace"]["rollback"];
-                if rollback["status"] == "completed"
-                    && rollback["error"].is_null()
-                    && let Some(lines) = self.before.picture.difference(&now())
-                {
-                    findings.push(untrue(format!("it is not rolled back:\n{lines}")));
+                // One that failed says so, in words that are looked at elsewhere.
+                if rollback["status"] == "completed" {
+                    let before = &self.before.picture;
+                    findings.extend(checker::restore_answer(rollback, &now(), before));
                 }
             }
             Scene::Artifact => {
@@ -385,10 +379,10 @@ impl Stage {
         findings
     }
 
-    /// What is wrong after commands that nothing disturbs.
-    ///
-    /// `may_be_mixed`: some paths may be as before and others as after.
-    pub fn aftermath(&self, may_be_mixed: bool) -> Vec<Finding> {
+    /// What is wrong after this fault, and commands that nothing disturbs.
+    pub fn aftermath(&self, fault: Fault) -> Vec<Finding> {
+        // What was killed is carried on to its end; what failed may stay half done.
+        let may_be_mixed = fault != Fault::Kill || self.is_run();
         let ws = &self.sandbox.ws;
         let mut findings = Vec::new();
         let mut acknowledged = self.acknowledged.clone();
@@ -401,23 +395,23 @@ impl Stage {
             Ok(document) => {
                 let state = states.iter().find(|state| state.picture == now);
                 if let Some(state) = state {
-                    let fault = Fault::Kill;
-                    findings.extend(checker::snapshot_answer(&document, &state.tree, fault));
+                    let undisturbed = Fault::Kill;
+                    let finding = checker::snapshot_answer(&document, &state.tree, undisturbed);
+                    findings.extend(finding);
                 }
                 acknowledged.extend(Acknowledged::of(&document));
             }
             Err(finding) => findings.push(finding),
         }
         if self.after.is_some() && now != self.before.picture {
-            match checker::undisturbed(ws, &["undo"]) {
-                Ok(output) => {
-                    if let Some(lines) = self.before.picture.difference(&Picture::of(ws)) {
-                        let text = format!("an undo does not lead back:\n{lines}{output}");
-                        findings.push(Finding::new(Kind::Lost, text));
-                    }
-                }
-                Err(finding) => findings.push(finding),
-            }
+            findings.extend(self.way_back(fault));
+        }
+        if self.scene == Scene::Collect {
+            // One that ended half way is asked for again.
+            let again: Vec<&str> = self.args[1..].iter().map(String::as_str).collect();
+            findings.extend(checker::undisturbed(ws, &again).err());
+            // It keeps the newest alone.
+            acknowledged.retain(|snapshot| !self.acknowledged.contains(snapshot));
         }
         findings.extend(checker::store(ws, &acknowledged));
         findings.extend(checker::verdict(&ws.try_json(["verify"]), &acknowledged));
@@ -426,15 +420,58 @@ impl Stage {
     }
 }
 
+impl Stage {
+    /// What is wrong with taking back what was done.
+    fn way_back(&self, fault: Fault) -> Option<Finding> {
+        let ws = &self.sandbox.ws;
+        let undone = ws.try_json(["undo"]);
+        let document: Value = serde_json::from_slice(&undone.stdout).unwrap_or_default();
+        let before = &self.before.picture;
+        let now = || Picture::of(ws);
+        let lost = |what: &str, lines: &str| {
+            Some(Finding::new(Kind::Lost, format!("{what}:\n{lines}{undone}")))
+        };
+        if undone.code == 0 {
+            let now = now();
+            // What could not be read for a moment is nobody's to remove: it may stay.
+            let has_all = match &self.after {
+                Some(after) if fault == Fault::Fails(Code::Access) => {
+                    now.strangers(&[before, &after.picture]).is_empty()
+                        && now.files.has_all_of(&before.files)
+                }
+                _ => false,
+            };
+            let lines = before.difference(&now).filter(|_| !has_all);
+            return lines.and_then(|lines| lost("an undo does not lead back", &lines));
+        }
+        // What a run did whose end could not be seen cannot be taken back by itself, and the
+        // message says what leads back instead.
+        let message = document["error"]["message"].as_str().unwrap_or_default();
+        let before_the_run = message
+            .split('"')
+            .find_map(|quoted| quoted.strip_prefix("stillframe restore "));
+        let Some(id) = before_the_run else {
+            return Some(Finding::new(Kind::Stuck, format!("there is no undo: {undone}")));
+        };
+        if let Err(finding) = checker::undisturbed(ws, &["restore", id]) {
+            return Some(finding);
+        }
+        let lines = view::difference(&before.files, &now().files);
+        lines.and_then(|lines| lost("what was there before does not lead back", &lines))
+    }
+}
+
 /// A repository with a few files of each sort, and a file that a rule leaves out.
 fn repository() -> TestWorkspace {
-    let ws = TestWorkspace::repository();
+    let ws = TestWorkspace::below(&sandbox::place());
+    ws.git(["init", "-q"]);
+    ws.write("README", "hello\n");
     ws.write("dir/inside", "inside\n");
     ws.write("dir/other", "other\n");
     ws.write_executable("tool", "one\n");
     ws.symlink("link", "README");
     ws.write(".gitignore", "*.log\n");
-    ws.commit_settled("second");
+    ws.commit_settled("first");
     ws.write("untracked", "nowhere else\n");
     ws.write("left.log", "ignored\n");
     ws.write("README", "edited, not committed\n");
