@@ -391,8 +391,14 @@ impl Engine {
                 interrupt: Interrupt::never(),
             }),
         };
-        recovery::recover(&core).await?;
-        Ok(Self { core })
+        let engine = Self { core };
+        if let Err(e) = recovery::recover(&engine.core).await {
+            // Its actors would outlive it otherwise, and be cut off with the runtime. Why it cannot
+            // be started is the error to tell.
+            let _ = engine.shutdown().await;
+            return Err(e);
+        }
+        Ok(engine)
     }
 
     /// Takes no more work, waits for what is under way, cancels what takes longer than the grace,

@@ -229,7 +229,7 @@ impl Store {
         if durable::read(&git_dir.join("HEAD"), MAX_NAME_BYTES)?.is_none() {
             return Ok(None);
         }
-        Ok(Some(Self {
+        let store = Self {
             git_dir: git_dir.to_owned(),
             refs: Refs::new(git_dir),
             packs: Mutex::default(),
@@ -239,8 +239,14 @@ impl Store {
             vouched: Mutex::default(),
             doubted: Mutex::default(),
             has_new_loose: AtomicBool::new(false),
-        })
-        .filter(|store| store.pack_dir().is_dir()))
+        };
+        let pack_dir = store.pack_dir();
+        // What cannot be looked at is not absent.
+        match std::fs::metadata(&pack_dir) {
+            Ok(meta) => Ok(meta.is_dir().then_some(store)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(PathError::at("look at", pack_dir)(e).into()),
+        }
     }
 
     /// Opens the repository at `git_dir`, making it if need be: private, and durable.

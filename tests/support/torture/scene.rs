@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::torture::call_class::CallClass;
 use crate::torture::checker::{self, Acknowledged, Finding, Kind};
-use crate::torture::fault::{Code, Fault};
+use crate::torture::fault::Fault;
 use crate::torture::sandbox::{self, Picture, Sandbox};
 use crate::torture::tracer::{Injection, Refusal, Traced, Tracer};
 use crate::{Call, Snap, TestWorkspace, oracle, view};
@@ -432,17 +432,26 @@ impl Stage {
             Some(Finding::new(Kind::Lost, format!("{what}:\n{lines}{undone}")))
         };
         if undone.code == 0 {
-            let now = now();
-            // What could not be read for a moment is nobody's to remove: it may stay.
-            let has_all = match &self.after {
-                Some(after) if fault == Fault::Fails(Code::Access) => {
-                    now.strangers(&[before, &after.picture]).is_empty()
-                        && now.files.has_all_of(&before.files)
-                }
-                _ => false,
+            let undone_to = now();
+            let is_told = !document["error"].is_null();
+            let lines = match is_told && fault != Fault::Kill {
+                // What of the repository could not be read for a moment is not put back, and the
+                // answer says so.
+                true => view::difference(&before.files, &undone_to.files),
+                false => before.difference(&undone_to),
             };
-            let lines = before.difference(&now).filter(|_| !has_all);
-            return lines.and_then(|lines| lost("an undo does not lead back", &lines));
+            let lines = lines?;
+            let guard = document["undone"]["before"].as_str().filter(|_| fault != Fault::Kill);
+            let Some(guard) = guard else {
+                return lost("an undo does not lead back", &lines);
+            };
+            // A path that failed half way is not as the operation left it, so an undo leaves it
+            // alone. What was there is in the guard.
+            if let Err(finding) = checker::undisturbed(ws, &["restore", guard]) {
+                return Some(finding);
+            }
+            let has_all = now().files.has_all_of(&before.files);
+            return (!has_all).then(|| lost("not even the guard leads back", &lines))?;
         }
         // What a run did whose end could not be seen cannot be taken back by itself, and the
         // message says what leads back instead.

@@ -241,7 +241,9 @@ impl Store {
         let directory = self.pack_dir();
         for path in list(&directory)? {
             let is_pack = path.extension().is_some_and(|e| e == "pack");
-            if is_pack && !path.with_extension("idx").exists() {
+            let index = path.with_extension("idx");
+            // An index that cannot be looked at may be there, and then its pack is needed.
+            if is_pack && !index.try_exists().map_err(PathError::at("look at", &index))? {
                 durable::remove_file(&path)?;
             }
         }
