@@ -38,6 +38,7 @@ mod rollback;
 mod run;
 mod shapes;
 mod terminal;
+mod torture;
 mod undo;
 mod untracked_ignored;
 

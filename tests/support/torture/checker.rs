@@ -198,11 +198,14 @@ pub fn restore_answer(document: &Value, now: &Picture, target: &Picture) -> Opti
         true => json::names_in(&document["skipped"]),
         false => Vec::new(),
     };
+    let is_below = |path: &str, above: &str| {
+        let rest = path.strip_prefix(above);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    // A directory stays for what stays in it.
     let is_named = |path: &str| {
-        skipped.iter().any(|skipped| {
-            let below = path.strip_prefix(skipped.as_str());
-            below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        })
+        let mut skipped = skipped.iter();
+        skipped.any(|skipped| is_below(path, skipped) || is_below(skipped, path))
     };
     let mut silent = now.files.differing(&target.files);
     silent.retain(|path| !is_named(path));

@@ -30,8 +30,6 @@ pub enum Code {
     ReadOnly,
     /// `EINTR`: a signal came first.
     Interrupted,
-    /// `EAGAIN`: there are too many threads.
-    Again,
 }
 
 impl Code {
@@ -44,7 +42,6 @@ impl Code {
             Self::TooManyFiles => Errno::EMFILE,
             Self::ReadOnly => Errno::EROFS,
             Self::Interrupted => Errno::EINTR,
-            Self::Again => Errno::EAGAIN,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::torture::checker::{Finding, Kind};
 use crate::torture::random::Random;
@@ -20,7 +20,7 @@ pub fn run(scenes: &[Scene], options: &Options) -> Result<Report, Refusal> {
     let tracer = Tracer::new(&options.launcher)?;
     let begin = Instant::now();
     let work = Mutex::new(Work::new(scenes, options));
-    workers::all("faults", options, |_| worker(&tracer, &work, options, begin))
+    workers::all("faults", options, |_| worker(&tracer, &work, begin))
 }
 
 /// Work that nobody does: scenes, each in as many parts as there are workers.
@@ -36,23 +36,28 @@ struct Part {
     /// How many faults it is to hit.
     share: usize,
     seed: u64,
+    /// Counted from the beginning of all: when it ends, however many it has hit.
+    ends_after: Duration,
 }
 
 impl Work {
     fn new(scenes: &[Scene], options: &Options) -> Self {
         let of = options.workers.max(1);
         let share = options.operations.div_ceil((of * scenes.len()).max(1));
-        let part = |part| {
-            scenes.iter().map(move |scene| Part {
+        let turns = u32::try_from(scenes.len().max(1)).expect("scenes are few");
+        let turn = options.time / turns;
+        let parts = scenes.iter().zip(1..).flat_map(|(scene, turn_of)| {
+            (0..of).map(move |part| Part {
                 scene: *scene,
                 part,
                 of,
                 share,
                 seed: options.seed,
+                ends_after: turn * turn_of,
             })
-        };
+        });
         Self {
-            parts: (0..of).flat_map(part).collect(),
+            parts: parts.collect(),
         }
     }
 }
@@ -60,7 +65,6 @@ impl Work {
 fn worker(
     tracer: &Tracer,
     work: &Mutex<Work>,
-    options: &Options,
     begin: Instant,
 ) -> Result<Report, Refusal> {
     let mut report = Report::new("faults");
@@ -72,12 +76,12 @@ fn worker(
         let stage = part.scene.stage(tracer)?;
         let mut random = Random::new(part.seed);
         let mut left = part.share;
-        while left > 0 && begin.elapsed() < options.time {
+        while left > 0 && begin.elapsed() < part.ends_after {
             let mut plan = stage.injections(tracer)?;
             // The same order in every part.
             random.shuffle(&mut plan);
             for injection in plan.into_iter().skip(part.part).step_by(part.of) {
-                if left == 0 || begin.elapsed() >= options.time {
+                if left == 0 || begin.elapsed() >= part.ends_after {
                     break;
                 }
                 report.tried += 1;

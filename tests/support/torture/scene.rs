@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
 use crate::torture::call_class::CallClass;
 use crate::torture::checker::{self, Acknowledged, Finding, Kind};
-use crate::torture::fault::Fault;
+use crate::torture::fault::{Code, Fault};
 use crate::torture::sandbox::{self, Picture, Sandbox};
 use crate::torture::tracer::{Injection, Refusal, Traced, Tracer};
 use crate::{Call, Snap, TestWorkspace, oracle, view};
@@ -53,7 +54,12 @@ pub struct Stage {
     patch: Vec<u8>,
     /// Where the restore is killed that has to be finished.
     killed_at: Option<Injection>,
+    /// How often it was played.
+    played: AtomicUsize,
 }
+
+/// How many disturbances there are for each `verify` after one.
+const VERIFY_EVERY: usize = 4;
 
 /// How the workspace may be.
 struct State {
@@ -161,6 +167,7 @@ impl Scene {
             after,
             patch,
             killed_at: None,
+            played: AtomicUsize::new(0),
         };
         if self == Self::Recovery {
             stage.killed_at = Some(stage.past_the_intent(tracer)?);
@@ -414,7 +421,10 @@ impl Stage {
             acknowledged.retain(|snapshot| !self.acknowledged.contains(snapshot));
         }
         findings.extend(checker::store(ws, &acknowledged));
-        findings.extend(checker::verdict(&ws.try_json(["verify"]), &acknowledged));
+        // What git says of the store is looked at each time; what we say ourselves, now and then.
+        if self.played.fetch_add(1, Ordering::Relaxed).is_multiple_of(VERIFY_EVERY) {
+            findings.extend(checker::verdict(&ws.try_json(["verify"]), &acknowledged));
+        }
         findings.extend(checker::locks(ws));
         findings
     }
@@ -450,7 +460,16 @@ impl Stage {
             if let Err(finding) = checker::undisturbed(ws, &["restore", guard]) {
                 return Some(finding);
             }
-            let has_all = now().files.has_all_of(&before.files);
+            // What could not be read before a run replaced it is in no snapshot, which says so.
+            let unread = match self.is_run() && fault == Fault::Fails(Code::Access) {
+                true => unread(ws, guard),
+                false => Vec::new(),
+            };
+            let without = |view: &view::View| {
+                let drop = |view: view::View, path: &String| view.without(path);
+                unread.iter().fold(view.clone(), drop)
+            };
+            let has_all = now().files.has_all_of(&without(&before.files));
             return (!has_all).then(|| lost("not even the guard leads back", &lines))?;
         }
         // What a run did whose end could not be seen cannot be taken back by itself, and the
@@ -468,6 +487,13 @@ impl Stage {
         let lines = view::difference(&before.files, &now().files);
         lines.and_then(|lines| lost("what was there before does not lead back", &lines))
     }
+}
+
+/// The paths that a snapshot names as unreadable.
+fn unread(ws: &TestWorkspace, id: &str) -> Vec<String> {
+    let omissions = Snap::of(&ws.show(id)).omissions().into_iter();
+    let unreadable = omissions.filter(|(_, reason)| reason == "unreadable");
+    unreadable.map(|(path, _)| path).collect()
 }
 
 /// A repository with a few files of each sort, and a file that a rule leaves out.

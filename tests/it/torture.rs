@@ -1,0 +1,197 @@
+//! The harnesses of `torture`, for a short and fixed time; `STILLFRAME_TORTURE=long` makes it as long
+//! as a change needs to land.
+
+use std::path::Path;
+use std::time::Duration;
+
+use stillframe_tests::capability::{Capability, skipped};
+use stillframe_tests::torture::call_class::CallClass;
+use stillframe_tests::torture::fault::{Code, Fault};
+use stillframe_tests::torture::scene::Scene;
+use stillframe_tests::torture::tracer::{Injection, Tracer};
+use stillframe_tests::torture::{Options, Refusal, Report, faults, recovery, soak};
+use stillframe_tests::{Call, TestWorkspace, view};
+
+/// The variable that says for how long.
+const LENGTH: &str = "STILLFRAME_TORTURE";
+
+fn launcher() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_torture"))
+}
+
+/// What is short by default, and long where it is asked for.
+fn length<T>(short: T, long: T) -> T {
+    match std::env::var(LENGTH).as_deref() {
+        Ok("long") => long,
+        Ok("" | "short") | Err(_) => short,
+        Ok(other) => panic!("{LENGTH} is short or long, not {other:?}"),
+    }
+}
+
+/// Nothing is found; or the machine lets nothing be traced, which is said.
+fn finds_nothing(report: Result<Report, Refusal>) -> Option<Report> {
+    match report {
+        Ok(report) => {
+            println!("{report}");
+            assert!(report.findings.is_empty(), "{report}");
+            Some(report)
+        }
+        Err(refusal) => {
+            skipped(Capability::Ptrace, &refusal.to_string());
+            None
+        }
+    }
+}
+
+fn tracer() -> Option<Tracer> {
+    match Tracer::new(launcher()) {
+        Ok(tracer) => Some(tracer),
+        Err(refusal) => {
+            skipped(Capability::Ptrace, &refusal.to_string());
+            None
+        }
+    }
+}
+
+#[test]
+fn no_fault_of_a_system_call_loses_a_byte() {
+    let wanted = length(48, 25_000);
+    let options = Options::new(launcher().into()).operations(wanted);
+    if let Some(report) = finds_nothing(faults::run(&Scene::ALL, &options)) {
+        assert!(report.hit >= wanted, "{report}");
+    }
+}
+
+#[test]
+fn what_finishes_a_killed_restore_may_be_killed_itself() {
+    let wanted = length(10, 1_000);
+    let options = Options::new(launcher().into()).operations(wanted);
+    if let Some(report) = finds_nothing(recovery::run(&options)) {
+        assert_eq!(report.tried, wanted, "{report}");
+        assert!(report.hit > wanted / 2, "more than one of them died: {report}");
+    }
+}
+
+#[test]
+fn commands_that_are_killed_at_random_lose_nothing_and_are_in_nobodys_way() {
+    let options = Options::new(launcher().into())
+        .operations(length(24, usize::MAX))
+        .time(Duration::from_secs(length(60, 120)));
+    if let Some(report) = finds_nothing(soak::run(&options)) {
+        assert!(report.hit > length(4, 200), "they were killed: {report}");
+    }
+}
+
+#[test]
+fn one_call_fails_and_no_other() {
+    let Some(tracer) = tracer() else { return };
+    let ws = TestWorkspace::repository();
+    let call = || ws.call(["--json", "snapshot"]);
+    let counts = tracer.run(&call(), None).unwrap().counts;
+    assert!(counts[&CallClass::Stat] > 10, "{counts:?}");
+    let inject = |nth, fault| {
+        let class = CallClass::Rename;
+        let injection = Injection { class, nth, fault };
+        tracer.run(&call(), Some(&injection)).unwrap()
+    };
+    let killed = inject(1, Fault::Kill);
+    assert_eq!((killed.output.code, killed.hit.is_some()), (137, true));
+    let failed = inject(1, Fault::Fails(Code::NoSpace));
+    assert_eq!(failed.output.code, 1);
+    failed.output.error("NoSpace");
+    let beyond = inject(10_000, Fault::Kill);
+    assert_eq!((beyond.output.code, beyond.hit), (0, None));
+}
+
+#[test]
+fn a_short_read_is_a_read_of_less() {
+    let Some(tracer) = tracer() else { return };
+    let ws = TestWorkspace::plain();
+    ws.write("file", "0123456789abcdef");
+    // The text is read and given out by the program under test, whole, however often it has to ask.
+    let injection = Injection {
+        class: CallClass::Write,
+        nth: 1,
+        fault: Fault::Short,
+    };
+    let call = ws.call(["completions", "bash"]);
+    let whole = tracer.run(&call, None).unwrap().output.stdout;
+    let traced = tracer.run(&call, Some(&injection)).unwrap();
+    assert!(traced.hit.is_some_and(|hit| hit.is_answer));
+    assert_eq!(traced.output.stdout, whole);
+}
+
+#[test]
+fn a_program_that_does_not_end_is_killed_and_said_to_hang() {
+    let Some(tracer) = tracer() else { return };
+    let tracer = tracer.deadline(Duration::from_millis(200));
+    let call = Call::new("/bin/sh", "/").args(["-c", "while :; do :; done"]);
+    let traced = tracer.run(&call, None).unwrap();
+    assert!(traced.hung);
+    assert_eq!(traced.output.code, 137);
+}
+
+/// Plays a scene with the same fault at these calls of a class; answers with how many were hit.
+fn plays(scene: Scene, class: CallClass, fault: Fault, every: usize) -> usize {
+    let Some(tracer) = tracer() else { return 1 };
+    let stage = scene.stage(&tracer).unwrap();
+    let all = stage.injections(&tracer).unwrap();
+    let wanted = |i: &&Injection| i.class == class && i.fault == fault;
+    let mut hit = 0;
+    for injection in all.iter().filter(wanted).step_by(every) {
+        let trial = stage.play(&tracer, injection).unwrap();
+        hit += usize::from(trial.hit.is_some());
+        assert_eq!(trial.findings, [], "{injection:?}");
+    }
+    hit
+}
+
+// A restore that was finished by a command which died before it could say so was never told of
+#[test]
+fn a_restore_that_a_killed_command_has_finished_can_be_undone() {
+    let hit = plays(Scene::Recovery, CallClass::Write, Fault::Kill, 6);
+    assert!(hit > 0);
+}
+
+// What could not be removed once stayed in the user's repository, a lock among it
+#[test]
+fn a_lock_in_the_users_repository_goes_though_it_cannot_be_removed_at_first() {
+    let hit = plays(Scene::Undo, CallClass::Remove, Fault::Fails(Code::Io), 1);
+    assert!(hit > 0);
+}
+
+// An index of a pack that could not be looked at was taken for none, and its pack removed
+#[test]
+fn a_collection_that_cannot_look_at_an_index_keeps_the_pack() {
+    let Some(tracer) = tracer() else { return };
+    let stage = Scene::Collect.stage(&tracer).unwrap();
+    let all = stage.injections(&tracer).unwrap();
+    let mut hit = 0;
+    for injection in all.iter().filter(|i| i.class == CallClass::Stat) {
+        if injection.fault != Fault::Fails(Code::Access) {
+            continue;
+        }
+        // Played only where it matters: the path tells, and a look is cheap.
+        stage.begin(&tracer).unwrap();
+        let traced = tracer.run(&stage.call(), Some(injection)).unwrap();
+        if traced.hit.is_some_and(|hit| hit.path.ends_with(".idx")) {
+            hit += 1;
+            assert_eq!(stage.aftermath(injection.fault), [], "{injection:?}");
+        }
+    }
+    assert!(hit > 0, "it looks for indexes");
+}
+
+#[test]
+fn a_scene_leaves_the_workspace_as_it_was_for_the_next() {
+    let Some(tracer) = tracer() else { return };
+    for scene in Scene::ALL {
+        let stage = scene.stage(&tracer).unwrap();
+        let ws = &stage.sandbox.ws;
+        stage.sandbox.reset();
+        let before = view::worktree(ws.root());
+        tracer.run(&stage.call(), None).unwrap();
+        stage.sandbox.reset();
+        view::same(&before, &view::worktree(ws.root()), &scene.to_string());
+    }
+}
