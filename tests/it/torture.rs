@@ -68,7 +68,10 @@ fn what_finishes_a_killed_restore_may_be_killed_itself() {
     let options = Options::new(launcher().into()).operations(wanted);
     if let Some(report) = finds_nothing(recovery::run(&options)) {
         assert_eq!(report.tried, wanted, "{report}");
-        assert!(report.hit > wanted / 2, "more than one of them died: {report}");
+        assert!(
+            report.hit > wanted / 2,
+            "more than one of them died: {report}"
+        );
     }
 }
 
@@ -158,28 +161,6 @@ fn a_restore_that_a_killed_command_has_finished_can_be_undone() {
 fn a_lock_in_the_users_repository_goes_though_it_cannot_be_removed_at_first() {
     let hit = plays(Scene::Undo, CallClass::Remove, Fault::Fails(Code::Io), 1);
     assert!(hit > 0);
-}
-
-// An index of a pack that could not be looked at was taken for none, and its pack removed
-#[test]
-fn a_collection_that_cannot_look_at_an_index_keeps_the_pack() {
-    let Some(tracer) = tracer() else { return };
-    let stage = Scene::Collect.stage(&tracer).unwrap();
-    let all = stage.injections(&tracer).unwrap();
-    let mut hit = 0;
-    for injection in all.iter().filter(|i| i.class == CallClass::Stat) {
-        if injection.fault != Fault::Fails(Code::Access) {
-            continue;
-        }
-        // Played only where it matters: the path tells, and a look is cheap.
-        stage.begin(&tracer).unwrap();
-        let traced = tracer.run(&stage.call(), Some(injection)).unwrap();
-        if traced.hit.is_some_and(|hit| hit.path.ends_with(".idx")) {
-            hit += 1;
-            assert_eq!(stage.aftermath(injection.fault), [], "{injection:?}");
-        }
-    }
-    assert!(hit > 0, "it looks for indexes");
 }
 
 #[test]

@@ -38,7 +38,13 @@ impl<R: BufRead> Inflate<R> {
 
     /// Whether nothing follows the stream, once it was read to its end.
     pub(crate) fn ends_its_input(&mut self) -> io::Result<bool> {
-        Ok(self.is_at_end && self.input.fill_buf()?.is_empty())
+        loop {
+            match self.input.fill_buf() {
+                Ok(rest) => return Ok(self.is_at_end && rest.is_empty()),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
     }
 }
 
@@ -444,6 +450,26 @@ mod tests {
         let mut out = Vec::new();
         Inflate::new(bytes).read_to_end(&mut out)?;
         Ok(out)
+    }
+
+    // A look for what follows the stream was not repeated
+    #[test]
+    fn a_read_that_is_interrupted_is_repeated_at_every_place() {
+        struct Interrupted<'a>(&'a [u8], bool);
+        impl Read for Interrupted<'_> {
+            fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+                self.1 = !self.1;
+                match self.1 {
+                    true => Err(io::ErrorKind::Interrupted.into()),
+                    false => self.0.read(out),
+                }
+            }
+        }
+        let stream = deflated(b"content");
+        let input = io::BufReader::with_capacity(1, Interrupted(&stream, false));
+        let mut inflate = Inflate::new(input);
+        assert_eq!(inflate.read_whole(7).unwrap(), b"content");
+        assert!(inflate.ends_its_input().unwrap());
     }
 
     #[test]

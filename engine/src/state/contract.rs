@@ -675,7 +675,11 @@ pub(crate) fn of_a_rollback_that_recovery_finished_the_run_gets_to_know(state: &
     let of_run = store.rollback_of_run(&"r".parse().unwrap()).unwrap();
     assert_eq!(of_run, Some(finished), "it waits for the run to be settled");
     let under_way = store.restore_under_way("w").unwrap();
-    assert_eq!(under_way, Some(next), "one that is finished is not under way");
+    assert_eq!(
+        under_way,
+        Some(next),
+        "one that is finished is not under way"
+    );
 
     let set = |id: &str| Change::SetRollback {
         run_id: id.parse().unwrap(),

@@ -132,9 +132,7 @@ impl CallClass {
                 Fails(ReadOnly),
                 Kill,
             ],
-            Self::Remove | Self::Attributes => {
-                &[Fails(Io), Fails(Access), Fails(ReadOnly), Kill]
-            }
+            Self::Remove | Self::Attributes => &[Fails(Io), Fails(Access), Fails(ReadOnly), Kill],
             Self::Sync => &[Fails(Io), Fails(NoSpace), Kill],
             Self::Resize => &[Fails(Io), Fails(NoSpace), Fails(Interrupted), Kill],
             // Nobody waits in the kernel for a lock here, so nothing interrupts it.
@@ -149,7 +147,9 @@ impl CallClass {
     /// The class of a call. Whether one that opens is to write has to be looked up for `openat2`,
     /// which has its flags in memory.
     pub fn of(made: &Made, open_flags: impl FnOnce(u64) -> u64) -> Option<Self> {
-        let name = NUMBERS.iter().find(|(number, _, _)| *number == made.number)?;
+        let name = NUMBERS
+            .iter()
+            .find(|(number, _, _)| *number == made.number)?;
         Some(match name.1 {
             Family::Is(class) => class,
             Family::Open(at) => opens(made.args[at]),

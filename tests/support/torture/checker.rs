@@ -150,7 +150,11 @@ pub fn hang(traced: &Traced) -> Option<Finding> {
 /// may do less than they were asked for, and may be interrupted, at any time.
 fn is_harmless(injection: &Injection) -> bool {
     let may_be_less = matches!(injection.class, CallClass::Read | CallClass::Write);
-    may_be_less && matches!(injection.fault, Fault::Short | Fault::Fails(Code::Interrupted))
+    may_be_less
+        && matches!(
+            injection.fault,
+            Fault::Short | Fault::Fails(Code::Interrupted)
+        )
 }
 
 /// The kind of the error that a document tells of, if that is one of ours: of the command, or of
@@ -186,7 +190,9 @@ pub fn snapshot_answer(document: &Value, tree: &str, fault: Fault) -> Option<Fin
     }
     if document["tree"] != tree {
         let found = &document["tree"];
-        return untrue(format!("the snapshot has the tree {found}, git says {tree}"));
+        return untrue(format!(
+            "the snapshot has the tree {found}, git says {tree}"
+        ));
     }
     None
 }
@@ -217,12 +223,16 @@ pub fn restore_answer(document: &Value, now: &Picture, target: &Picture) -> Opti
     (!is_true).then(|| Finding::new(Kind::Untrue, text()))
 }
 
-/// What is there may be one of `known`; with `may_be_mixed` each path may be of another of them.
+/// What is there may be one of `known`. With `may_be_mixed` each path may be of another of them, or
+/// nothing: whether that can be put back is for others to see.
 pub fn workspace(now: &Picture, known: &[&Picture], may_be_mixed: bool) -> Option<Finding> {
     if known.contains(&now) {
         return None;
     }
-    let strangers = now.strangers(known);
+    let mut strangers = now.strangers(known);
+    if may_be_mixed {
+        strangers.retain(|path| now.has_bytes(path));
+    }
     let lost = |text: String| Some(Finding::new(Kind::Lost, text));
     if !strangers.is_empty() {
         let lines = known.iter().filter_map(|k| k.difference(now));
@@ -246,7 +256,10 @@ pub fn store(ws: &TestWorkspace, acknowledged: &[Acknowledged]) -> Vec<Finding> 
     let named = commits_with_refs(ws);
     for snapshot in acknowledged {
         if !named.contains(&snapshot.commit) {
-            let text = format!("no ref names {}, the snapshot {}", snapshot.commit, snapshot.id);
+            let text = format!(
+                "no ref names {}, the snapshot {}",
+                snapshot.commit, snapshot.id
+            );
             findings.push(Finding::new(Kind::Lost, text));
         }
     }
@@ -258,7 +271,11 @@ fn commits_with_refs(ws: &TestWorkspace) -> BTreeSet<String> {
     let mut commits = BTreeSet::new();
     for store in ws.stores() {
         let walk = WalkDir::new(store.join("git/refs"));
-        for entry in walk.into_iter().flatten().filter(|e| e.file_type().is_file()) {
+        for entry in walk
+            .into_iter()
+            .flatten()
+            .filter(|e| e.file_type().is_file())
+        {
             if let Ok(text) = fs::read_to_string(entry.path()) {
                 commits.insert(text.trim().to_owned());
             }
@@ -275,10 +292,16 @@ fn commits_with_refs(ws: &TestWorkspace) -> BTreeSet<String> {
 pub fn verdict(output: &Output, acknowledged: &[Acknowledged]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    let snapshots = document["snapshots"].as_array().cloned().unwrap_or_default();
+    let snapshots = document["snapshots"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     let has_problems = |s: &&Value| s["problems"].as_array().is_none_or(|p| !p.is_empty());
     if output.code != 0 || snapshots.iter().any(|s| has_problems(&s)) {
-        findings.push(Finding::new(Kind::Damaged, format!("verify says: {output}")));
+        findings.push(Finding::new(
+            Kind::Damaged,
+            format!("verify says: {output}"),
+        ));
     }
     for wanted in acknowledged {
         if !snapshots.iter().any(|s| s["id"] == wanted.id.as_str()) {
@@ -336,13 +359,7 @@ mod tests {
         ended_at(code, stdout, stderr, fault, false)
     }
 
-    fn ended_at(
-        code: i32,
-        stdout: &str,
-        stderr: &str,
-        fault: Fault,
-        is_answer: bool,
-    ) -> Vec<Kind> {
+    fn ended_at(code: i32, stdout: &str, stderr: &str, fault: Fault, is_answer: bool) -> Vec<Kind> {
         let took = Duration::ZERO;
         let traced = Traced {
             output: Output::new("x".into(), code, stdout.into(), stderr.into(), took),
@@ -404,6 +421,10 @@ mod tests {
         ws.write("b", "1");
         let short = Picture::of(&ws);
         assert_eq!(kind(workspace(&short, &known, true)), Some(Kind::Lost));
+        ws.remove("b");
+        let absent = Picture::of(&ws);
+        assert_eq!(workspace(&absent, &known, true), None);
+        assert_eq!(kind(workspace(&absent, &known, false)), Some(Kind::Lost));
         ws.write("b", "1\n");
         ws.git(["update-ref", "-d", "HEAD"]);
         let moved = Picture::of(&ws);
@@ -471,7 +492,8 @@ mod tests {
         let target = Picture::of(&ws);
         ws.write("dir/a", "2\n");
         let now = Picture::of(&ws);
-        let answer = |skipped: Value| json!({"status": "completed", "error": null, "skipped": skipped});
+        let answer =
+            |skipped: Value| json!({"status": "completed", "error": null, "skipped": skipped});
         let silent = restore_answer(&answer(json!([])), &now, &target);
         assert_eq!(silent.map(|f| f.kind), Some(Kind::Untrue));
         let named = answer(json!([{"path": "dir", "reason": "unreadable"}]));

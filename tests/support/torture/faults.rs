@@ -62,14 +62,14 @@ impl Work {
     }
 }
 
-fn worker(
-    tracer: &Tracer,
-    work: &Mutex<Work>,
-    begin: Instant,
-) -> Result<Report, Refusal> {
+fn worker(tracer: &Tracer, work: &Mutex<Work>, begin: Instant) -> Result<Report, Refusal> {
     let mut report = Report::new("faults");
     loop {
-        let next = work.lock().expect("nobody panics with the lock").parts.pop_front();
+        let next = work
+            .lock()
+            .expect("nobody panics with the lock")
+            .parts
+            .pop_front();
         let Some(part) = next else {
             return Ok(report);
         };
@@ -101,7 +101,10 @@ fn disturb(
     report: &mut Report,
 ) -> Result<bool, Refusal> {
     let scene = stage.scene;
-    let case = format!("{scene}, {} {} {}", injection.class, injection.nth, injection.fault);
+    let case = format!(
+        "{scene}, {} {} {}",
+        injection.class, injection.nth, injection.fault
+    );
     // What the program leaves may be such that the walker or git cannot go on.
     let played = catch_unwind(AssertUnwindSafe(|| stage.play(tracer, injection)));
     let trial = match played {

@@ -114,7 +114,10 @@ mod tests {
         report.merge(other);
         assert_eq!(report.tables["outcome"]["done"], 2);
         let text = report.to_string();
-        assert!(text.contains("2 hit, 1 findings, 2.0 s, 1.0 per second"), "{text}");
+        assert!(
+            text.contains("2 hit, 1 findings, 2.0 s, 1.0 per second"),
+            "{text}"
+        );
         assert!(text.contains("FOUND here: Lost: a byte"), "{text}");
     }
 }

@@ -70,6 +70,14 @@ impl Picture {
         strangers
     }
 
+    /// Whether there is a file or a link at a path of [`Picture::strangers`]. What is missing in the
+    /// repository counts as something.
+    pub fn has_bytes(&self, escaped: &str) -> bool {
+        escaped.starts_with(".git/")
+            || self.files.paths().iter().any(|path| path == escaped)
+                && !self.files.line_of(escaped).ends_with('/')
+    }
+
     /// The lines in which they differ; `None` if there are none.
     pub fn difference(&self, other: &Self) -> Option<String> {
         let files = view::difference(&self.files, &other.files);

@@ -126,7 +126,14 @@ impl Scene {
                 acknowledged.push(snapshot(&ws));
                 let script = work_of_a_run(&ws) + "; exit 1";
                 after = Some(what_comes_of(&ws, &script));
-                add(&["run", "--rollback-on-failure", "--", "/bin/sh", "-c", &script]);
+                add(&[
+                    "run",
+                    "--rollback-on-failure",
+                    "--",
+                    "/bin/sh",
+                    "-c",
+                    &script,
+                ]);
                 done = 1;
             }
             Self::Undo => {
@@ -154,7 +161,15 @@ impl Scene {
                 let script = "mv ../outside/large large";
                 after = Some(what_comes_of(&ws, script));
                 patch = patch_of(&ws, script);
-                add(&["run", "--max-patch-bytes", "100", "--", "/bin/sh", "-c", script]);
+                add(&[
+                    "run",
+                    "--max-patch-bytes",
+                    "100",
+                    "--",
+                    "/bin/sh",
+                    "-c",
+                    script,
+                ]);
             }
         }
         let mut stage = Stage {
@@ -340,7 +355,11 @@ impl Stage {
         let mut findings = Vec::new();
         match self.scene {
             Scene::First | Scene::Edits => {
-                findings.extend(checker::snapshot_answer(&document, &self.before.tree, fault));
+                findings.extend(checker::snapshot_answer(
+                    &document,
+                    &self.before.tree,
+                    fault,
+                ));
                 match Acknowledged::of(&document) {
                     Some(snapshot) => findings.extend(checker::store(ws, &[snapshot])),
                     None => findings.push(untrue("it has no id".into())),
@@ -368,7 +387,10 @@ impl Stage {
             }
             Scene::Collect => {
                 let kept = &self.acknowledged[0].id;
-                let forgotten = document["forgotten"].as_array().cloned().unwrap_or_default();
+                let forgotten = document["forgotten"]
+                    .as_array()
+                    .cloned()
+                    .unwrap_or_default();
                 if forgotten.is_empty() || forgotten.iter().any(|id| id == kept.as_str()) {
                     findings.push(untrue("it forgot nothing, or the newest".into()));
                 }
@@ -378,7 +400,11 @@ impl Stage {
                     .as_array()
                     .map(|list| list.iter().filter_map(|s| s["id"].as_str()).collect())
                     .unwrap_or_default();
-                if self.acknowledged.iter().any(|a| !ids.contains(&a.id.as_str())) {
+                if self
+                    .acknowledged
+                    .iter()
+                    .any(|a| !ids.contains(&a.id.as_str()))
+                {
                     findings.push(untrue("a snapshot is missing".into()));
                 }
             }
@@ -389,7 +415,8 @@ impl Stage {
     /// What is wrong after this fault, and commands that nothing disturbs.
     pub fn aftermath(&self, fault: Fault) -> Vec<Finding> {
         // What was killed is carried on to its end; what failed may stay half done.
-        let may_be_mixed = fault != Fault::Kill || self.is_run();
+        let can_be_taken_back = self.after.is_some();
+        let may_be_mixed = can_be_taken_back && (fault != Fault::Kill || self.is_run());
         let ws = &self.sandbox.ws;
         let mut findings = Vec::new();
         let mut acknowledged = self.acknowledged.clone();
@@ -410,7 +437,7 @@ impl Stage {
             }
             Err(finding) => findings.push(finding),
         }
-        if self.after.is_some() && now != self.before.picture {
+        if can_be_taken_back && now != self.before.picture {
             findings.extend(self.way_back(fault));
         }
         if self.scene == Scene::Collect {
@@ -422,7 +449,11 @@ impl Stage {
         }
         findings.extend(checker::store(ws, &acknowledged));
         // What git says of the store is looked at each time; what we say ourselves, now and then.
-        if self.played.fetch_add(1, Ordering::Relaxed).is_multiple_of(VERIFY_EVERY) {
+        if self
+            .played
+            .fetch_add(1, Ordering::Relaxed)
+            .is_multiple_of(VERIFY_EVERY)
+        {
             findings.extend(checker::verdict(&ws.try_json(["verify"]), &acknowledged));
         }
         findings.extend(checker::locks(ws));
@@ -439,7 +470,10 @@ impl Stage {
         let before = &self.before.picture;
         let now = || Picture::of(ws);
         let lost = |what: &str, lines: &str| {
-            Some(Finding::new(Kind::Lost, format!("{what}:\n{lines}{undone}")))
+            Some(Finding::new(
+                Kind::Lost,
+                format!("{what}:\n{lines}{undone}"),
+            ))
         };
         if undone.code == 0 {
             let undone_to = now();
@@ -451,7 +485,9 @@ impl Stage {
                 false => before.difference(&undone_to),
             };
             let lines = lines?;
-            let guard = document["undone"]["before"].as_str().filter(|_| fault != Fault::Kill);
+            let guard = document["undone"]["before"]
+                .as_str()
+                .filter(|_| fault != Fault::Kill);
             let Some(guard) = guard else {
                 return lost("an undo does not lead back", &lines);
             };
@@ -479,7 +515,10 @@ impl Stage {
             .split('"')
             .find_map(|quoted| quoted.strip_prefix("stillframe restore "));
         let Some(id) = before_the_run else {
-            return Some(Finding::new(Kind::Stuck, format!("there is no undo: {undone}")));
+            return Some(Finding::new(
+                Kind::Stuck,
+                format!("there is no undo: {undone}"),
+            ));
         };
         if let Err(finding) = checker::undisturbed(ws, &["restore", id]) {
             return Some(finding);
@@ -539,7 +578,14 @@ fn outside(ws: &TestWorkspace, name: &str, content: &[u8]) {
 fn work_of_a_run(ws: &TestWorkspace) -> String {
     outside(ws, "README", b"by the run\n");
     outside(ws, "made", b"by the run\n");
-    let args = ["commit-tree", "HEAD^{tree}", "-p", "HEAD", "-m", "by the run"];
+    let args = [
+        "commit-tree",
+        "HEAD^{tree}",
+        "-p",
+        "HEAD",
+        "-m",
+        "by the run",
+    ];
     let tip = ws.git(args);
     outside(ws, "tip", format!("{tip}\n").as_bytes());
     let index = ws.outside().join("index");

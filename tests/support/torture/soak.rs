@@ -19,7 +19,16 @@ const MAX_LIFE: Duration = Duration::from_millis(40);
 const KEPT: usize = 6;
 
 /// The files that come and go.
-const NAMES: [&str; 8] = ["a", "b", "dir/c", "dir/d", "dir/deep/e", "tool", "f", "other/g"];
+const NAMES: [&str; 8] = [
+    "a",
+    "b",
+    "dir/c",
+    "dir/d",
+    "dir/deep/e",
+    "tool",
+    "f",
+    "other/g",
+];
 
 /// What is done to the workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -255,7 +264,10 @@ impl Soak {
                 .split('"')
                 .find_map(|quoted| quoted.strip_prefix("stillframe restore "));
             let Some(id) = id else {
-                return vec![Finding::new(Kind::Stuck, format!("there is no undo: {undone}"))];
+                return vec![Finding::new(
+                    Kind::Stuck,
+                    format!("there is no undo: {undone}"),
+                )];
             };
             if let Err(finding) = checker::undisturbed(&self.ws, &["restore", id]) {
                 return vec![finding];
@@ -278,7 +290,8 @@ impl Soak {
             true => Vec::new(),
             false => vec![Finding::new(Kind::Lost, format!("gc forgot {lost:?}"))],
         };
-        self.known.retain(|(snapshot, _)| left.contains(&snapshot.id));
+        self.known
+            .retain(|(snapshot, _)| left.contains(&snapshot.id));
         if self.known.is_empty() {
             let newest = self.ws.snapshot().json;
             self.know(&newest);
@@ -290,7 +303,8 @@ impl Soak {
     fn listed(&self) -> Vec<String> {
         let listed = self.ws.json(["list"]);
         let ids = listed.as_array().into_iter().flatten();
-        ids.filter_map(|s| s["id"].as_str().map(str::to_owned)).collect()
+        ids.filter_map(|s| s["id"].as_str().map(str::to_owned))
+            .collect()
     }
 
     fn know(&mut self, document: &Value) {

@@ -200,7 +200,10 @@ impl Tracer {
     fn command(&self, call: &Call, injection: Option<&Injection>) -> Command {
         let numbers: BTreeSet<i64> = match injection {
             Some(injection) => injection.class.numbers().collect(),
-            None => CallClass::ALL.into_iter().flat_map(CallClass::numbers).collect(),
+            None => CallClass::ALL
+                .into_iter()
+                .flat_map(CallClass::numbers)
+                .collect(),
         };
         let numbers: Vec<String> = numbers.iter().map(i64::to_string).collect();
         let target = call.command();
@@ -211,7 +214,11 @@ impl Tracer {
             .arg(target.get_program())
             .args(target.get_args())
             .env_clear()
-            .envs(target.get_envs().filter_map(|(name, value)| Some((name, value?))))
+            .envs(
+                target
+                    .get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            )
             .process_group(0);
         if let Some(dir) = target.get_current_dir() {
             command.current_dir(dir);
@@ -307,8 +314,7 @@ impl Tracee<'_> {
             Fault::Kill => kill(self.main, Signal::SIGKILL),
         };
         if is_done.is_ok() {
-            let is_answer =
-                made.subject() == Subject::Descriptor && matches!(made.args[0], 1 | 2);
+            let is_answer = made.subject() == Subject::Descriptor && matches!(made.args[0], 1 | 2);
             self.hit = Some(Hit {
                 number: made.number,
                 path,
@@ -410,7 +416,9 @@ fn filter(numbers: &str) -> Result<BpfProgram, String> {
         .map_err(|e: seccompiler::BackendError| e.to_string())?;
     let mut rules: BTreeMap<i64, Vec<seccompiler::SeccompRule>> = BTreeMap::new();
     for number in numbers.split(',').filter(|n| !n.is_empty()) {
-        let number = number.parse().map_err(|_| format!("{number:?} is no number"))?;
+        let number = number
+            .parse()
+            .map_err(|_| format!("{number:?} is no number"))?;
         rules.insert(number, Vec::new());
     }
     rules.insert(BEGIN, Vec::new());

@@ -160,6 +160,43 @@ fn an_undo_of_a_rollback_goes_forward_again() {
     assert_eq!(seen(&stage), was);
 }
 
+// Index and branch were replaced though nobody could put them back again
+#[test]
+fn what_the_guard_could_not_see_of_the_repository_is_not_replaced() {
+    let stage = repository();
+    let before = stage.snapshot();
+    run(&stage);
+    let after = stage.snapshot();
+    let (lock, patience) = (&stage.workspace, Duration::ZERO);
+    let record = |snapshot: &Snapshot| stage.backend.record(lock, &snapshot.id).unwrap();
+    let (before, mut guard) = (record(&before), record(&after));
+    let found = stage.backend.repository(lock).unwrap();
+    let prepared = || {
+        prepare(&Request {
+            state: lock.state(),
+            scratch: lock.store_path(),
+            found: Ok(found.as_ref()),
+            before: before.git.as_ref().unwrap(),
+            after: guard.git.as_ref(),
+            run_id: "run_7",
+            keeps_edits: false,
+            index_bytes: &|blob| stage.backend.index_bytes(lock, blob),
+            now: Timestamp::UNIX_EPOCH,
+            patience,
+        })
+        .unwrap()
+    };
+    let guarded = prepared().guarded_by(&guard);
+    assert!(!guarded.plan.is_empty(), "all of it can be put back again");
+    drop(guarded);
+    let unguarded = prepared();
+    guard.git = None;
+    let unguarded = unguarded.guarded_by(&guard);
+    assert!(unguarded.plan.is_empty() && unguarded.index.is_none());
+    let said = unguarded.plan.notes().unwrap();
+    assert!(said.message.contains("were not put back"), "{said:?}");
+}
+
 #[test]
 fn a_commit_of_somebody_else_is_not_taken_back() {
     let mut stage = repository();

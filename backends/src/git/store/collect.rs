@@ -243,7 +243,11 @@ impl Store {
             let is_pack = path.extension().is_some_and(|e| e == "pack");
             let index = path.with_extension("idx");
             // An index that cannot be looked at may be there, and then its pack is needed.
-            if is_pack && !index.try_exists().map_err(PathError::at("look at", &index))? {
+            if is_pack
+                && !index
+                    .try_exists()
+                    .map_err(PathError::at("look at", &index))?
+            {
                 durable::remove_file(&path)?;
             }
         }
@@ -421,6 +425,23 @@ mod tests {
         assert_eq!(test.problems(&second), []);
         test.fsck();
         assert_eq!(test.store.collect().unwrap(), 0, "nothing is left to do");
+    }
+
+    // It was taken for a pack that a kill has left without its index, and removed
+    #[test]
+    fn a_pack_whose_index_cannot_be_looked_at_stays() {
+        let test = TestStore::new();
+        test.publish(&owner("s", "r"), &[("a", &noise(1000, 1))]);
+        let pack = test.packs().remove(0);
+        let (index, aside) = (pack.with_extension("idx"), pack.with_extension("aside"));
+        fs::rename(&index, &aside).unwrap();
+        // A link to itself: nobody can tell what is behind it, root included.
+        std::os::unix::fs::symlink(&index, &index).unwrap();
+        assert!(test.store.collect().is_err());
+        assert!(pack.exists());
+        fs::rename(&aside, &index).unwrap();
+        assert_eq!(test.store.collect().unwrap(), 0);
+        test.fsck();
     }
 
     #[test]
