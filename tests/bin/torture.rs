@@ -5,11 +5,13 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use stillframe_tests::torture::call_class::CallClass;
 use stillframe_tests::torture::scene::Scene;
+use stillframe_tests::torture::tracer::Injection;
 use stillframe_tests::torture::{Options, Refusal, Report, faults, recovery, soak, tracer};
 
 const USAGE: &str = "usage: torture <harness> [--operations N] [--seconds S] [--seed N] \
-    [--workers N]\nharnesses: faults [--scene NAME], recovery, soak";
+    [--workers N]\nharnesses: faults [--scene NAME [--call NAME --nth N --fault NAME]], recovery, soak";
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
@@ -42,6 +44,7 @@ fn harness(
     let launcher = std::env::current_exe().map_err(|e| e.to_string())?;
     let mut options = Options::new(launcher);
     let mut scenes = Scene::ALL.to_vec();
+    let (mut class, mut nth, mut fault) = (None, None, None);
     while let Some(arg) = args.next() {
         let value = args.next().and_then(|value| value.into_string().ok());
         let value = value.ok_or_else(|| format!("{} wants a value", arg.display()))?;
@@ -55,20 +58,35 @@ fn harness(
             Some("--seconds") => options.time = Duration::from_secs(number()?),
             Some("--seed") => options.seed = number()?,
             Some("--workers") => options.workers = size()?.max(1),
-            Some("--scene") => {
-                scenes.retain(|scene| scene.to_string() == value);
-                if scenes.is_empty() {
-                    let all = Scene::ALL.map(|scene| scene.to_string()).join(", ");
-                    return Err(format!("there is no scene {value:?}; there are: {all}"));
-                }
+            Some("--scene") => scenes = vec![named(&Scene::ALL, &value)?],
+            Some("--call") => class = Some(named(&CallClass::ALL, &value)?),
+            Some("--nth") => nth = Some(size()?),
+            Some("--fault") => {
+                let faults = CallClass::ALL.map(CallClass::faults).concat();
+                fault = Some(named(&faults, &value)?);
             }
             _ => return Err(format!("what is {}?", arg.display())),
         }
     }
     match name.as_str() {
-        "faults" => Ok(faults::run(&scenes, &options)),
+        "faults" => match (class, nth, fault) {
+            (Some(class), Some(nth), Some(fault)) => {
+                let injection = Injection { class, nth, fault };
+                Ok(faults::one(scenes[0], &injection, &options))
+            }
+            _ => Ok(faults::run(&scenes, &options)),
+        },
         "recovery" => Ok(recovery::run(&options)),
         "soak" => Ok(soak::run(&options)),
         _ => Err(format!("there is no harness {name:?}")),
     }
+}
+
+/// The one of them that is called so.
+fn named<T: Copy + ToString>(all: &[T], name: &str) -> Result<T, String> {
+    let found = all.iter().find(|one| one.to_string() == name);
+    found.copied().ok_or_else(|| {
+        let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+        format!("there is no {name:?}; there are: {}", all.join(", "))
+    })
 }

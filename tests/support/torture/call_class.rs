@@ -37,8 +37,10 @@ pub enum CallClass {
     Resize,
     /// Changes mode, owner or times.
     Attributes,
-    /// Takes or frees a lock.
+    /// Takes or frees a lock of a file.
     Lock,
+    /// Takes or frees a lock of some bytes of a file, as SQLite does.
+    RecordLock,
     /// Makes a descriptor that is no file.
     Descriptor,
     /// Starts a thread or a process.
@@ -67,7 +69,7 @@ pub enum Subject {
 
 impl CallClass {
     /// Every class.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::OpenToRead,
         Self::OpenToWrite,
         Self::Read,
@@ -83,6 +85,7 @@ impl CallClass {
         Self::Resize,
         Self::Attributes,
         Self::Lock,
+        Self::RecordLock,
         Self::Descriptor,
         Self::Thread,
     ];
@@ -137,6 +140,8 @@ impl CallClass {
             Self::Resize => &[Fails(Io), Fails(NoSpace), Fails(Interrupted), Kill],
             // Nobody waits in the kernel for a lock here, so nothing interrupts it.
             Self::Lock => &[Fails(Io), Kill],
+            // SQLite takes any failure for a lock that somebody holds, and waits for it to go.
+            Self::RecordLock => &[Kill],
             Self::Descriptor => &[Fails(TooManyFiles), Kill],
             // Threads that cannot be started are left out: the runtimes that start them give up in
             // words of their own.
@@ -158,7 +163,7 @@ impl CallClass {
                 let command = i32::try_from(made.args[1]).ok()?;
                 match command {
                     libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => {
-                        Self::Lock
+                        Self::RecordLock
                     }
                     libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => Self::Descriptor,
                     _ => return None,
@@ -176,7 +181,7 @@ impl CallClass {
                 Family::Open(_) | Family::OpenHow => {
                     matches!(self, Self::OpenToRead | Self::OpenToWrite)
                 }
-                Family::Control => matches!(self, Self::Lock | Self::Descriptor),
+                Family::Control => matches!(self, Self::RecordLock | Self::Descriptor),
             })
             .map(|(number, _, _)| *number)
     }
@@ -227,6 +232,7 @@ impl fmt::Display for CallClass {
             Self::Resize => "resize",
             Self::Attributes => "attributes",
             Self::Lock => "lock",
+            Self::RecordLock => "record lock",
             Self::Descriptor => "descriptor",
             Self::Thread => "thread",
         })

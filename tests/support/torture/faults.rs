@@ -23,6 +23,19 @@ pub fn run(scenes: &[Scene], options: &Options) -> Result<Report, Refusal> {
     workers::all("faults", options, |_| worker(&tracer, &work, begin))
 }
 
+/// Disturbs a scene at one call alone, to see again what was found. Which of the calls is the nth may
+/// depend on the threads that make them.
+pub fn one(scene: Scene, injection: &Injection, options: &Options) -> Result<Report, Refusal> {
+    let tracer = Tracer::new(&options.launcher)?;
+    let begin = Instant::now();
+    let stage = scene.stage(&tracer)?;
+    let mut report = Report::new("faults");
+    report.tried = 1;
+    disturb(&stage, &tracer, injection, &mut report)?;
+    report.took = begin.elapsed();
+    Ok(report)
+}
+
 /// Work that nobody does: scenes, each in as many parts as there are workers.
 struct Work {
     parts: VecDeque<Part>,

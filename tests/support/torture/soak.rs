@@ -283,6 +283,10 @@ impl Soak {
 
     /// A collection forgets no snapshot among the newest.
     fn collected(&mut self, listed: &[String]) -> Vec<Finding> {
+        // One that was killed half way is asked for again.
+        if let Err(finding) = checker::undisturbed(&self.ws, &["gc", "--keep", "6"]) {
+            return vec![finding];
+        }
         let left = self.listed();
         let is_lost = |id: &&String| !left.contains(id);
         let lost: Vec<&String> = listed.iter().take(KEPT).filter(is_lost).collect();
