@@ -55,7 +55,7 @@ fn tracer() -> Option<Tracer> {
 
 #[test]
 fn no_fault_of_a_system_call_loses_a_byte() {
-    let wanted = length(48, 25_000);
+    let wanted = length(48, 8_000);
     let options = Options::new(launcher().into()).operations(wanted);
     if let Some(report) = finds_nothing(faults::run(&Scene::ALL, &options)) {
         assert!(report.hit >= wanted, "{report}");
@@ -64,7 +64,7 @@ fn no_fault_of_a_system_call_loses_a_byte() {
 
 #[test]
 fn what_finishes_a_killed_restore_may_be_killed_itself() {
-    let wanted = length(10, 1_000);
+    let wanted = length(10, 500);
     let options = Options::new(launcher().into()).operations(wanted);
     if let Some(report) = finds_nothing(recovery::run(&options)) {
         assert_eq!(report.tried, wanted, "{report}");
