@@ -204,7 +204,8 @@ impl<'a> Upkeep<'a> {
         Ok(())
     }
 
-    /// Forgets snapshots, in the store first: a row without content would be a promise.
+    /// Forgets snapshots, in the log first: a row without content would be a promise, and what the store still
+    /// has when this ends half way is given its row again.
     fn forget(&mut self, locked: &mut LockedWorkspace, ids: Vec<SnapshotId>) -> Result<(), Error> {
         let mut by_kind = BTreeMap::<&'static str, (BackendKind, Vec<SnapshotId>)>::new();
         for row in &self.snapshots {
@@ -215,9 +216,9 @@ impl<'a> Upkeep<'a> {
             }
         }
         for (kind, ids) in by_kind.into_values() {
-            workspaces::backend_of(self.parts, kind)?.forget(locked, &ids)?;
             let change = Change::ForgetSnapshots(ids.clone());
             self.parts.writer.commit_blocking(vec![change])?;
+            workspaces::backend_of(self.parts, kind)?.forget(locked, &ids)?;
             self.snapshots.retain(|row| !ids.contains(&row.snapshot.id));
         }
         self.outcome.forgotten.extend(ids);

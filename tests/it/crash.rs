@@ -657,3 +657,33 @@ fn a_tree_with_names_that_lead_elsewhere_writes_nothing() {
         );
     }
 }
+
+// A clean-up that ends half way leaves nothing on record that is not there
+#[test]
+fn a_gc_killed_at_any_step_leaves_snapshots_that_can_be_restored() {
+    if !capability::can_inject() {
+        return;
+    }
+    for nth in (1..60).step_by(3) {
+        let ws = TestWorkspace::repository();
+        for content in ["one\n", "two\n", "three\n"] {
+            ws.write("README", content);
+            ws.snapshot();
+        }
+        let newest = ws.snapshot();
+        let killed = killed_at(ws.call(["--json", "gc", "--keep", "1"]), MUTATING, nth);
+        let verdict = ws.json(["verify"]);
+        let snapshots = verdict["snapshots"].as_array().unwrap();
+        assert!(!snapshots.is_empty(), "step {nth}");
+        let is_listed = |s: &serde_json::Value| s["id"] == newest.id();
+        assert!(
+            snapshots.iter().any(is_listed),
+            "step {nth}: the newest stays"
+        );
+        ws.json(["gc", "--keep", "1"]);
+        assert_eq!(ws.json(["list"]).as_array().unwrap().len(), 1, "step {nth}");
+        if killed.code == 0 {
+            break;
+        }
+    }
+}

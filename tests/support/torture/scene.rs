@@ -444,9 +444,6 @@ impl Stage {
             findings.extend(self.way_back(fault));
         }
         if self.scene == Scene::Collect {
-            // One that ended half way is asked for again.
-            let again: Vec<&str> = self.args[1..].iter().map(String::as_str).collect();
-            findings.extend(checker::undisturbed(ws, &again).err());
             // It keeps the newest alone.
             acknowledged.retain(|snapshot| !self.acknowledged.contains(snapshot));
         }
