@@ -101,11 +101,16 @@ impl RelPath {
 
     /// The directory that holds this path; `None` for the workspace itself.
     pub fn parent(&self) -> Option<Self> {
-        if self.is_root() {
-            return None;
+        match self.is_root() {
+            true => None,
+            false => Some(Self(self.parent_bytes().to_vec())),
         }
+    }
+
+    /// The bytes of [`Self::parent`]; none for the workspace itself.
+    pub(crate) fn parent_bytes(&self) -> &[u8] {
         let end = self.0.iter().rposition(|b| *b == b'/').unwrap_or(0);
-        Some(Self(self.0[..end].to_vec()))
+        &self.0[..end]
     }
 
     /// The last component; empty for the workspace itself.

@@ -36,7 +36,7 @@ use crate::worktree::root::Root;
 use crate::worktree::stat_cache::{
     CachedEntry, Directories, EntryStat, Flags, IndexStamp, StatCache, is_racy,
 };
-use crate::worktree::walk::{self, Clock, Seeds, WalkOptions, Walked};
+use crate::worktree::walk::{self, Clock, WalkOptions, Walked};
 
 /// The name of the alternate index in the store.
 const CACHE_FILE: &str = "git.stat-cache";
@@ -160,7 +160,7 @@ pub(crate) fn capture(
             .and_then(|stamp| sha1(&stamp.blob)),
     };
     let has_only_new_trees = base.cache.directories.values().all(|d| d.tree.is_none());
-    let seeds = Seeds::take_from(&mut base.cache, RULE_FILES);
+    let seeds = base.take_seeds(RULE_FILES);
     let rules = GitRules::new(&root, repository, store, &base.cache, options, keep)?;
     let mut scope = base.scope(
         &root,
@@ -205,7 +205,7 @@ pub(crate) fn capture(
         true => base.cache.rule_files = rule_files,
         false => base.cache.rule_files.extend(rule_files),
     }
-    base.cache.directories.extend(seeds.into_unseen());
+    base.put_back(seeds);
     let (submodules, left_out) = submodules::standing(&base.cache, &walked);
     let compare = match (has_only_new_trees, usage) {
         (false, Use::Takes) => Compare::Yes,

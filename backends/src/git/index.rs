@@ -39,16 +39,15 @@ pub(crate) fn agree<E>(
     expand: &mut dyn FnMut(ObjectId) -> Result<Vec<(RelPath, Entry)>, E>,
 ) -> Result<(), E> {
     let tracked = tracked.expanded(expand)?;
+    if cache.directories.is_empty() {
+        agree_anew(cache, tracked);
+        return Ok(());
+    }
     let before = cache.directories.clone();
     let mut touched = forget_tracked(cache);
     for (path, seeds) in tracked.directories {
-        let directory = cache.directories.entry(path.clone()).or_insert_with(|| {
-            Arc::new(CachedDirectory {
-                is_absent: true,
-                mode: 0o755,
-                ..Default::default()
-            })
-        });
+        let directory = cache.directories.entry(path.clone());
+        let directory = directory.or_insert_with(|| indexed(Entries::default()));
         let directory = Arc::make_mut(directory);
         if directory.entries.is_empty() {
             directory.entries = seeds;
@@ -90,9 +89,7 @@ pub(crate) fn agree<E>(
             .filter(|path| is_new(path))
             .filter_map(RelPath::parent),
     );
-    for (path, id) in tracked.unmerged {
-        cache.index_only.entry(path).or_default().push(id.into());
-    }
+    keep_unmerged(cache, tracked.unmerged);
     cache
         .directories
         .retain(|_, d| !d.is_absent || !d.entries.is_empty());
@@ -104,6 +101,34 @@ pub(crate) fn agree<E>(
         }
     }
     Ok(())
+}
+
+/// The same, where no capture has left anything to agree with.
+fn agree_anew(cache: &mut StatCache, tracked: Tracked) {
+    let directories = tracked.directories.into_iter();
+    cache.directories = directories
+        .map(|(path, seeds)| (path, indexed(seeds)))
+        .collect();
+    cache.submodules = tracked.submodules;
+    cache.index_only.clear();
+    cache.not_left_out.clear();
+    keep_unmerged(cache, tracked.unmerged);
+}
+
+/// A directory of which the index alone knows.
+fn indexed(entries: Entries) -> Arc<CachedDirectory> {
+    Arc::new(CachedDirectory {
+        entries,
+        is_absent: true,
+        mode: 0o755,
+        ..Default::default()
+    })
+}
+
+fn keep_unmerged(cache: &mut StatCache, unmerged: Vec<(RelPath, ObjectId)>) {
+    for (path, id) in unmerged {
+        cache.index_only.entry(path).or_default().push(id.into());
+    }
 }
 
 /// Marks the files that the index vouches for with an object of another size, or of a size that nobody

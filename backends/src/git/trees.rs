@@ -71,7 +71,6 @@ pub(crate) fn build<'a>(
     named.keys().for_each(|path| stale.add(path.clone()));
     let mut new = HashMap::new();
     while let Some(level) = stale.deepest() {
-        let level: Vec<RelPath> = level.into_iter().collect();
         let state = State {
             delta,
             before,
@@ -83,11 +82,11 @@ pub(crate) fn build<'a>(
         });
         for (path, made) in level.into_iter().zip(made.into_iter().flatten()) {
             let Some(made) = made else {
-                path.parent().into_iter().for_each(|path| stale.add(path));
+                stale.add_above(&path);
                 continue;
             };
             if before.get(&path).map(|known| tree_of(known)) != Some(made.tree) {
-                path.parent().into_iter().for_each(|path| stale.add(path));
+                stale.add_above(&path);
             }
             if let (Some(_), Some(ids)) = (&made.content, &mut beyond) {
                 match made.beyond {
@@ -96,11 +95,7 @@ pub(crate) fn build<'a>(
                 }
             }
             new.extend(made.tree.zip(made.content));
-            let tree = made.tree.map(ContentId::from);
-            if delta.get(before, &path).is_some_and(|d| d.tree != tree) {
-                let directory = delta.get_mut(before, &path);
-                directory.expect("it was just looked at").tree = tree;
-            }
+            delta.set_tree(before, &path, made.tree.map(ContentId::from));
         }
     }
     let root = delta.get(before, &root).and_then(|d| tree_of(d));
@@ -132,9 +127,20 @@ impl Stale {
         self.0.entry(path.names().count()).or_default().insert(path);
     }
 
+    /// Adds the directory that holds `path`.
+    fn add_above(&mut self, path: &RelPath) {
+        let Some(depth) = path.names().count().checked_sub(1) else {
+            return;
+        };
+        let level = self.0.entry(depth).or_default();
+        if !level.contains(path.parent_bytes()) {
+            level.extend(path.parent());
+        }
+    }
+
     /// Takes out those that lie deepest.
-    fn deepest(&mut self) -> Option<HashSet<RelPath>> {
-        Some(self.0.pop_last()?.1)
+    fn deepest(&mut self) -> Option<Vec<RelPath>> {
+        Some(self.0.pop_last()?.1.into_iter().collect())
     }
 }
 

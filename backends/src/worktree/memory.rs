@@ -13,7 +13,7 @@ use crate::worktree::stat_cache::{
     self, Delta, Directories, EntryStat, Flags, OnDisk, Staged, StatCache,
 };
 use crate::worktree::tally::Tally;
-use crate::worktree::walk::{Journal, Omissions};
+use crate::worktree::walk::{Journal, Omissions, Seeds};
 use crate::worktree::watch::{Look, Pending, Watch};
 
 /// What a workspace remembers, by the file that would otherwise be read.
@@ -187,6 +187,10 @@ impl Base {
         &mut self,
         revise: impl FnOnce(&mut StatCache) -> Result<T, E>,
     ) -> Result<T, E> {
+        if self.cache.directories.is_empty() {
+            // All that there is after it is seeds.
+            return revise(&mut self.cache);
+        }
         let before = self.cache.directories.clone();
         let revised = revise(&mut self.cache)?;
         let now = &self.cache.directories;
@@ -201,6 +205,26 @@ impl Base {
             self.tally = None;
         }
         Ok(revised)
+    }
+
+    /// Takes out what the index has of directories that no capture has seen: all of them, before the first
+    /// capture. Those with a file of rules stay.
+    pub(crate) fn take_seeds(&mut self, rule_files: &[&[u8]]) -> Seeds {
+        let seeds = Seeds::take_from(&mut self.cache, rule_files);
+        if self.cache.directories.values().all(|d| d.is_absent) {
+            self.absent = absent_in(&self.cache.directories);
+            self.revised.extend(self.absent.iter().cloned());
+        }
+        seeds
+    }
+
+    /// Puts back those that the walk has not seen.
+    pub(crate) fn put_back(&mut self, seeds: Seeds) {
+        for (path, directory) in seeds.into_unseen() {
+            self.absent.insert(path.clone());
+            self.revised.insert(path.clone());
+            self.cache.directories.insert(path, directory);
+        }
     }
 
     /// Decides where to look. With `watches` a journal is kept from here on, for the next capture;
@@ -311,20 +335,18 @@ impl Base {
             tally
         });
         let is_changed = has_new || !delta.is_empty() || !self.revised.is_empty();
-        let mut paths = delta.apply(&mut self.cache.directories);
-        for path in &paths {
-            let is_absent = self
-                .cache
-                .directories
-                .get(path)
-                .is_some_and(|d| d.is_absent);
-            match is_absent {
+        for path in &delta.removed {
+            self.absent.remove(path);
+        }
+        for (path, directory) in &delta.directories {
+            match directory.is_absent {
                 true => self.absent.insert(path.clone()),
                 false => self.absent.remove(path),
             };
         }
-        paths.extend(self.revised);
-        self.on_disk.note_changed(paths);
+        self.on_disk.note_changed(delta.paths().cloned());
+        self.on_disk.note_changed(self.revised);
+        delta.apply(&mut self.cache.directories);
         let tally = tally.unwrap_or_else(|| Tally::of(&self.cache.directories));
         let had_kept = scope.only.is_some() && self.kept.as_ref().is_some_and(|k| k.has_kept);
         let kept = scope.watch.zip(scope.basis).map(|(watch, basis)| Kept {

@@ -267,12 +267,13 @@ fn walk<R: Rules>(
         removed: HashSet::new(),
     };
     delta.directories.extend(std::mem::take(&mut found.partly));
-    let unseen;
-    let before = match options.seeds.is_empty() {
-        true => &options.cache.directories,
+    let (unseen, absent);
+    let (before, absent) = match options.seeds.is_empty() {
+        true => (&options.cache.directories, options.absent),
         false => {
             unseen = options.seeds.with_unseen(&options.cache.directories);
-            &unseen
+            absent = unseen.keys().cloned().collect();
+            (&unseen, &absent)
         }
     };
     absent::remove_gone(&mut delta, before, std::mem::take(&mut found.gone));
@@ -285,7 +286,7 @@ fn walk<R: Rules>(
         &mut delta,
         options.cache,
         before,
-        options.absent,
+        absent,
         &omissions,
         &mut found,
     );
@@ -368,21 +369,22 @@ fn still_omitted(journal: Journal<'_>, anew: &[RelPath], delta: &Delta) -> Omiss
 /// Every directory with a tracked path in one below it that is not there.
 fn above_absent(options: &WalkOptions<'_>) -> HashSet<RelPath> {
     let mut above = HashSet::new();
-    let directories = &options.cache.directories;
-    for path in options.absent {
-        let known = directories.get(path).cloned();
-        let known = known.or_else(|| options.seeds.get(path));
-        if !known.is_some_and(|d| d.has_tracked()) {
-            continue;
-        }
-        let mut at = Some(path.clone());
+    let mut add = |path: &RelPath, directory: &CachedDirectory| {
+        let mut at = directory.has_tracked().then(|| path.clone());
         while let Some(path) = at {
-            at = path.parent();
-            if !above.insert(path) {
-                break;
-            }
+            at = match above.contains(path.parent_bytes()) {
+                true => None,
+                false => path.parent(),
+            };
+            above.insert(path);
+        }
+    };
+    for path in options.absent {
+        if let Some(directory) = options.cache.directories.get(path) {
+            add(path, directory);
         }
     }
+    options.seeds.each(add);
     above
 }
 

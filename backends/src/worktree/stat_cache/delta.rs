@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{CachedDirectory, Directories};
 use crate::path::RelPath;
+use crate::tree::ContentId;
 
 /// The difference between what two captures saw. What it does not name is as it was, so that a
 /// capture costs what changed, not what is there.
@@ -58,15 +59,32 @@ impl Delta {
         self.directories.get_mut(path).map(Arc::make_mut)
     }
 
-    /// Brings `directories`, those that the difference is to, up to what was found. Answers with the
-    /// paths of all that differ.
-    pub(crate) fn apply(self, directories: &mut Directories) -> Vec<RelPath> {
-        let mut paths: Vec<RelPath> = self.removed.into_iter().collect();
-        for path in &paths {
+    /// Says that the directory at `path`, if there is one, has `tree`.
+    pub(crate) fn set_tree(
+        &mut self,
+        before: &Directories,
+        path: &RelPath,
+        tree: Option<ContentId>,
+    ) {
+        if let Some(directory) = self.directories.get_mut(path) {
+            if directory.tree != tree {
+                Arc::make_mut(directory).tree = tree;
+            }
+        } else if self.get(before, path).is_some_and(|d| d.tree != tree) {
+            self.get_mut(before, path).expect("it is there").tree = tree;
+        }
+    }
+
+    /// The directories that are new, differ or are no more.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &RelPath> {
+        self.removed.iter().chain(self.directories.keys())
+    }
+
+    /// Brings `directories`, those that the difference is to, up to what was found.
+    pub(crate) fn apply(self, directories: &mut Directories) {
+        for path in &self.removed {
             directories.remove(path);
         }
-        paths.extend(self.directories.keys().cloned());
         directories.extend(self.directories);
-        paths
     }
 }

@@ -47,6 +47,13 @@ impl Seeds {
         }
     }
 
+    /// Calls `with` for each that was not seen.
+    pub(super) fn each(&self, mut with: impl FnMut(&RelPath, &CachedDirectory)) {
+        for (path, directory) in self.lock().iter() {
+            with(path, directory);
+        }
+    }
+
     /// `before` with all that were not seen.
     pub(super) fn with_unseen(&self, before: &Directories) -> Directories {
         let unseen = self.lock();
