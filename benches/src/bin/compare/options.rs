@@ -16,7 +16,8 @@ usage: compare [--files N[,N...]] [--rounds N] [--only TEXT[,TEXT...]] [--quick]
   --rounds N      how often everything is measured; medians are shown (default 5)
   --only TEXT,... only the groups whose name contains a TEXT: capture, watched, many, diff, restore, hash,
                   tiny directories, one directory, large files, usage
-  --quick         without others that take seconds: libgit2, restic, borg
+  --quick         without others that take seconds: libgit2, restic, borg; above 200,000 files also without
+                  git in the common way
   --cold          also without the page cache, where this user may drop it
   --no-usage      without peak memory and system calls
   --large MIB     the largest of the large files (default 128)
