@@ -148,6 +148,29 @@ fn with_kept_content_a_restore_gives_back_every_path() {
 }
 
 // Unsupported, and the workspace unchanged
+// It was captured, and then no restore of the snapshot was possible
+#[test]
+fn what_some_file_system_takes_for_git_is_named_and_the_rest_comes_back() {
+    let ws = TestWorkspace::plain();
+    ws.write("file", "x\n");
+    ws.write("inner/.GIT/file", "x\n");
+    ws.write("git~1", "x\n");
+    let snapshot = ws.snapshot_with(["--retain-content"]);
+    for name in ["inner/.GIT", "git~1"] {
+        let reason = snapshot.omitted(name);
+        assert_eq!(reason.as_deref(), Some("unrepresentable"), "{name}");
+    }
+    ws.remove("file");
+    let before = view::worktree(ws.root()).without("file");
+    ws.restore(&snapshot);
+    assert_eq!(ws.text("file"), "x\n");
+    view::same(
+        &before,
+        &view::worktree(ws.root()).without("file"),
+        "what was omitted stays",
+    );
+}
+
 #[test]
 fn without_kept_content_a_restore_is_refused() {
     let ws = TestWorkspace::plain();

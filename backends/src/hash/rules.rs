@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::backend::{SnapshotError, SnapshotOptions};
 use crate::coverage::OmissionReason;
+use crate::git::tree_object;
 use crate::ignore_rules::HostRules;
 use crate::path::RelPath;
 use crate::record::Record;
@@ -93,11 +94,13 @@ impl Rules for HashRules {
     }
 
     fn forbids(&self, name: &[u8], is_directory: bool) -> Option<OmissionReason> {
-        // No option can ask for a repository's own: to put that back would be to write into it.
-        (name == b".git").then_some(match is_directory {
-            true => OmissionReason::Excluded,
-            false => OmissionReason::GitDir,
-        })
+        // No option can ask for a repository's own: to put that back would be to write into it. What some
+        // file system takes for it would make every restore refuse the whole snapshot.
+        match (name == b".git", is_directory) {
+            (true, true) => Some(OmissionReason::Excluded),
+            (true, false) => Some(OmissionReason::GitDir),
+            (false, _) => tree_object::is_dot_git(name).then_some(OmissionReason::Unrepresentable),
+        }
     }
 
     fn are_in(&self, _name: &[u8]) -> bool {
