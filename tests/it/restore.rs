@@ -377,6 +377,23 @@ fn a_plan_says_what_would_be_done_and_does_nothing() {
     );
 }
 
+// The rules of the state that is there now were looked for in the store, which has no capture of it
+#[test]
+fn a_plan_goes_by_rules_that_nothing_was_captured_with() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "first\n");
+    ws.commit("rules");
+    let snapshot = ws.snapshot();
+    ws.write(".gitignore", "second\n");
+    ws.write("dir/.gitignore", "third\n");
+    // The index has every path, so that no rule decides about any.
+    ws.git(["add", "-N", "."]);
+    let plan = ws.untouched(|| ws.json(["restore", snapshot.id(), "--plan"]));
+    assert_eq!(json::names(&plan["removals"]), ["dir/.gitignore"], "{plan}");
+    let why = ws.untouched(|| ws.json(["why", "dir/.gitignore"]));
+    assert_eq!(why["captured"], true, "{why}");
+}
+
 #[test]
 fn a_plan_is_carried_out_by_its_id_unless_the_tree_moved() {
     let ws = TestWorkspace::repository();

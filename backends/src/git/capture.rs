@@ -194,6 +194,9 @@ pub(crate) fn capture(
         Some(index) => beside(&|| index.keep(store, &pack), &mut walk)?,
     };
     drop(index_bytes);
+    if usage == Use::Borrows {
+        rules.read_changed(&walked.delta)?;
+    }
     let warnings = rules.warnings();
     let has_kept = rules.has_kept();
     let is_whole = scope.only().is_none();

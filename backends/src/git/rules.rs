@@ -22,7 +22,7 @@ use crate::ignore_rules::{HostRules, IgnoreStack, RuleFile};
 use crate::path::RelPath;
 use crate::record::OutsideRules;
 use crate::worktree::root::{self, Root};
-use crate::worktree::stat_cache::{CachedRules, EntryStat, Flags, StatCache, is_racy};
+use crate::worktree::stat_cache::{CachedRules, Delta, EntryStat, Flags, StatCache, is_racy};
 use crate::worktree::walk::{Clock, Rules, Verdict};
 
 /// The file in which a directory says what to ignore in it and below.
@@ -189,6 +189,19 @@ impl<'a> GitRules<'a> {
     /// Whether anything was kept that a rule would have left out.
     pub(crate) fn has_kept(&self) -> bool {
         self.has_kept.load(Ordering::Relaxed)
+    }
+
+    /// Reads the rules of every directory that has another ignore file in `delta`, also where no decision
+    /// went by them. Where a capture is not published, its new texts are in no store.
+    pub(crate) fn read_changed(&self, delta: &Delta) -> Result<(), SnapshotError> {
+        for (path, directory) in &delta.directories {
+            if directory.entry(IGNORE_FILE).is_some()
+                && !lock(&self.rule_files).all.contains_key(path)
+            {
+                self.ignore_file(path)?;
+            }
+        }
+        Ok(())
     }
 
     /// The rule files that were looked at, and whether any was read.
