@@ -71,6 +71,17 @@ pub struct Omission {
     pub bytes: Option<u64>,
 }
 
+impl Omission {
+    /// Whether a rule left out what may be a directory, so that nobody looked at what is below.
+    pub(crate) fn hides_a_directory(&self) -> bool {
+        let is_by_rule = matches!(
+            self.reason,
+            OmissionReason::Ignored | OmissionReason::Excluded
+        );
+        is_by_rule && self.bytes.is_none()
+    }
+}
+
 /// The omissions of a capture, sorted by path, at most one for each path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<Omission>", into = "Vec<Omission>")]

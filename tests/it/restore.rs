@@ -394,6 +394,22 @@ fn a_plan_goes_by_rules_that_nothing_was_captured_with() {
     assert_eq!(why["captured"], true, "{why}");
 }
 
+// It was taken for hidden, and came back only with the second restore, when the rule was gone
+#[test]
+fn an_empty_directory_that_a_new_rule_hides_comes_back_at_once() {
+    for rules in [".gitignore", ".git/info/exclude"] {
+        let ws = TestWorkspace::repository();
+        ws.mkdir("a/b");
+        let snapshot = ws.snapshot();
+        ws.remove("a/b");
+        ws.write(rules, "a\n");
+        ws.restore(&snapshot);
+        assert!(ws.path("a/b").is_dir(), "{rules}");
+        let again = ws.untouched(|| ws.restore(&snapshot));
+        assert_eq!(json::names(&again["restored"]), [""; 0], "{again}");
+    }
+}
+
 #[test]
 fn a_plan_is_carried_out_by_its_id_unless_the_tree_moved() {
     let ws = TestWorkspace::repository();

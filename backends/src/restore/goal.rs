@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rustix::io::Errno;
+
 use super::merge::{self, Merges};
 use super::plan::{self, Node, Operation, PlanError, Question, View};
 use super::{Captured, Restorable, RestoreGoal, RestorePlan, Side, SkipReason, Skipped};
 use crate::backend::{RestoreError, SnapshotError, StoreError};
-use crate::coverage::OmissionReason;
+use crate::coverage::{Omission, OmissionReason};
 use crate::error::{PathError, printable};
 use crate::path::RelPath;
 use crate::purge::Purged;
@@ -16,6 +18,25 @@ use crate::tree::{Change, ContentId, Modes};
 use crate::workspace::Workspace;
 use crate::worktree::remembered::{Made, Remembered, Spared};
 use crate::worktree::root::Root;
+
+/// The empty directories of `goal` that a rule hides in `current`, as far as they are not there.
+fn absent_directories(
+    workspace: &Workspace,
+    current: View<'_>,
+    goal: &Record,
+) -> Result<BTreeSet<RelPath>, PathError> {
+    let is_hidden = |path: &&RelPath| {
+        let omission = current.coverage.covers(path);
+        omission.is_some_and(Omission::hides_a_directory)
+    };
+    let mut hidden = goal.empty_directories.iter().filter(is_hidden).peekable();
+    if hidden.peek().is_none() {
+        return Ok(BTreeSet::new());
+    }
+    let root = Root::open(workspace)?;
+    let is_absent = |path: &&RelPath| matches!(root.lstat(path), Err(Errno::NOENT));
+    Ok(hidden.filter(is_absent).cloned().collect())
+}
 
 /// What a restore aims at, with everything that was recorded of it.
 pub(super) struct Goal {
@@ -210,6 +231,8 @@ impl Goal {
                 merge::merge_all(backend, workspace, candidates)?
             }
         };
+        let absent_directories =
+            absent_directories(workspace, view, &self.record).map_err(StoreError::from)?;
         let plan = plan::plan(&Question {
             target: &self.record.snapshot.id,
             current: view,
@@ -218,6 +241,7 @@ impl Goal {
             goal_directories: &goal_directories,
             same: &same,
             ignored: &self.ignored(backend, workspace, now, &changes, &made)?,
+            absent_directories: &absent_directories,
             made: &made,
             spared: &spared,
             scope: &self.paths,

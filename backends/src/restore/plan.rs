@@ -137,6 +137,9 @@ pub(crate) struct Question<'a> {
     pub(crate) same: &'a [(RelPath, Node)],
     /// Of the paths that only `current` has, those that the ignore rules of either side name.
     pub(crate) ignored: &'a BTreeMap<RelPath, OmissionReason>,
+    /// Of the empty directories of `goal`, those that a rule hides in `current` and that are known not to
+    /// be there.
+    pub(crate) absent_directories: &'a BTreeSet<RelPath>,
     /// Paths of `changes` at which a restore put what is there, since the goal was captured.
     pub(crate) made: &'a BTreeSet<RelPath>,
     /// Paths that a rule protected from an earlier restore to the goal, which took the rule away.

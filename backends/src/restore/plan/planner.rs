@@ -390,7 +390,7 @@ impl<'a, 'q> Planner<'a, 'q> {
             match omission.reason {
                 // A rule hides the directory, but the goal captured what is in it, so the guard
                 // looked too. Whether it is a directory is looked at again before it is entered.
-                OmissionReason::Ignored | OmissionReason::Excluded if omission.bytes.is_none() => {}
+                _ if omission.hides_a_directory() => {}
                 _ => self.displace(omission, displaced)?,
             }
         }
@@ -478,20 +478,18 @@ impl<'a, 'q> Planner<'a, 'q> {
         made
     }
 
-    /// `Err(None)` where nobody can tell whether the directory is there, since a rule hides the
-    /// place.
+    /// `Err(None)` where the directory is there as far as anybody can tell, since a rule hides the place.
     fn room_for_directory(&mut self, path: &RelPath) -> Result<(), Option<SkipReason>> {
         if let Some(reason) = self.kept.get(path) {
             return Err(Some(*reason));
         }
         let mut displaced = Vec::new();
-        if let Some(omission) = self.question.current.omission_covering(path) {
-            match omission.reason {
-                OmissionReason::Ignored | OmissionReason::Excluded if omission.bytes.is_none() => {
-                    return Err(None);
-                }
-                _ => self.displace(omission, &mut displaced).map_err(Some)?,
-            }
+        let is_absent = self.question.absent_directories.contains(path);
+        match self.question.current.omission_covering(path) {
+            Some(omission) if omission.hides_a_directory() && is_absent => {}
+            Some(omission) if omission.hides_a_directory() => return Err(None),
+            Some(omission) => self.displace(omission, &mut displaced).map_err(Some)?,
+            None => {}
         }
         self.clear_way(path, &mut displaced).map_err(Some)?;
         self.displaced.extend(displaced);
