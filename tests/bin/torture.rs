@@ -8,10 +8,12 @@ use std::time::Duration;
 use stillframe_tests::torture::call_class::CallClass;
 use stillframe_tests::torture::scene::Scene;
 use stillframe_tests::torture::tracer::Injection;
-use stillframe_tests::torture::{Options, Refusal, Report, faults, recovery, soak, tracer};
+use stillframe_tests::torture::{
+    Options, Refusal, Report, faults, invariants, recovery, soak, tracer,
+};
 
 const USAGE: &str = "usage: torture <harness> [--operations N] [--seconds S] [--seed N] \
-    [--workers N]\nharnesses: faults [--scene NAME [--call NAME --nth N --fault NAME]], recovery, soak";
+    [--workers N]\nharnesses: faults [--scene NAME [--call NAME --nth N --fault NAME]], invariants, recovery, soak";
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
@@ -76,6 +78,7 @@ fn harness(
             }
             _ => Ok(faults::run(&scenes, &options)),
         },
+        "invariants" => Ok(invariants::run(&options)),
         "recovery" => Ok(recovery::run(&options)),
         "soak" => Ok(soak::run(&options)),
         _ => Err(format!("there is no harness {name:?}")),

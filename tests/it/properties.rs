@@ -12,50 +12,8 @@ use stillframe_backends::{
     Label, RelPath, RestoreGoal, RestoreOptions, SnapshotOptions, StateDir,
     Strategy as BackendStrategy, Workspace, detect,
 };
+use stillframe_tests::torture::world::{ORDINARY, RULES, RULES_AT, Step};
 use stillframe_tests::{TestWorkspace, oracle, view};
-
-/// One change to a worktree. What cannot be done, because of what is there, is left undone.
-#[derive(Clone, Debug)]
-enum Step {
-    Write(usize, u8),
-    Remove(usize),
-    Link(usize, usize),
-    Mode(usize, bool),
-    Mkdir(usize),
-    Rename(usize, usize),
-    Rules(usize, usize),
-}
-
-/// Paths that get into each other's way: files, directories and what lies below, odd names.
-const PATHS: [&[u8]; 14] = [
-    b"a",
-    b"a/b",
-    b"a/b/c",
-    b"a.b",
-    b"a-b/x",
-    b"d",
-    b"d/e",
-    b"d/f/g",
-    b"z\xff",
-    b"z\xff/\n",
-    b"*",
-    b" ",
-    b"d/e/h",
-    b"README",
-];
-
-/// Where rules may come to be, and what they may say.
-const RULES_AT: [&[u8]; 3] = [b".gitignore", b"a/.gitignore", b"d/.gitignore"];
-const RULES: [&str; 8] = [
-    "",
-    "*\n",
-    "a\n",
-    "/d/\n",
-    "a/b\n!c\n",
-    "*\n!.gitignore\n",
-    "e\nREADME\n",
-    "!*\n",
-];
 
 fn step_with_rules() -> impl Strategy<Value = Step> {
     prop_oneof![
@@ -65,7 +23,7 @@ fn step_with_rules() -> impl Strategy<Value = Step> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let path = 0..PATHS.len();
+    let path = 0..ORDINARY;
     prop_oneof![
         4 => (path.clone(), any::<u8>()).prop_map(|(p, c)| Step::Write(p, c % 5)),
         3 => path.clone().prop_map(Step::Remove),
@@ -76,72 +34,11 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn take(root: &Path, step: &Step) {
-    let disk = |at: &usize| root.join(std::ffi::OsStr::from_bytes(PATHS[*at]));
-    // Never through a link that an earlier step has made: a link may lead anywhere.
-    let clear = |path: &Path| {
-        path.ancestors()
-            .skip(1)
-            .take_while(|dir| *dir != root)
-            .all(|dir| dir.symlink_metadata().map_or(true, |m| m.is_dir()))
-    };
-    let prepare =
-        |path: &Path| clear(path) && std::fs::create_dir_all(path.parent().unwrap()).is_ok();
-    match step {
-        Step::Write(at, content) => {
-            let path = disk(at);
-            let is_link = path.symlink_metadata().is_ok_and(|m| m.is_symlink());
-            if prepare(&path) && !is_link {
-                let _ = std::fs::write(path, format!("{content}\n").repeat(*content as usize));
-            }
-        }
-        Step::Remove(at) => {
-            let path = disk(at);
-            if clear(&path) {
-                let _ = std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir_all(&path));
-            }
-        }
-        Step::Link(at, target) => {
-            let path = disk(at);
-            if prepare(&path) {
-                let target = std::ffi::OsStr::from_bytes(PATHS[*target]);
-                let _ = std::os::unix::fs::symlink(target, path);
-            }
-        }
-        Step::Mode(at, executable) => {
-            use std::os::unix::fs::PermissionsExt as _;
-            let path = disk(at);
-            if clear(&path) && path.symlink_metadata().is_ok_and(|m| m.is_file()) {
-                let mode = if *executable { 0o755 } else { 0o600 };
-                let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
-            }
-        }
-        Step::Mkdir(at) => {
-            let path = disk(at);
-            if prepare(&path) {
-                let _ = std::fs::create_dir(path);
-            }
-        }
-        Step::Rules(at, rules) => {
-            let path = root.join(std::ffi::OsStr::from_bytes(RULES_AT[*at]));
-            if prepare(&path) && !path.symlink_metadata().is_ok_and(|m| m.is_symlink()) {
-                let _ = std::fs::write(path, RULES[*rules]);
-            }
-        }
-        Step::Rename(from, to) => {
-            let (from, to) = (disk(from), disk(to));
-            if clear(&from) && prepare(&to) {
-                let _ = std::fs::rename(from, to);
-            }
-        }
-    }
-}
-
 /// What was captured comes back, the guard leads back to what was there,
 /// and a second restore has nothing to do.
 fn comes_back(ws: &TestWorkspace, kind: BackendStrategy, before: &[Step], after: &[Step]) {
     for step in before {
-        take(ws.root(), step);
+        step.take(ws.root());
     }
     let state = StateDir::open(ws.state()).unwrap();
     let workspace = Workspace::open(ws.root(), &state).unwrap();
@@ -155,7 +52,7 @@ fn comes_back(ws: &TestWorkspace, kind: BackendStrategy, before: &[Step], after:
         assert_eq!(*tree, oracle::raw_tree(ws), "the tree is that of git");
     }
     for step in after {
-        take(ws.root(), step);
+        step.take(ws.root());
     }
     let changed = view::worktree(ws.root());
     let mut restore = |snapshot: &stillframe_backends::Snapshot| {
@@ -335,7 +232,7 @@ fn contents(root: &Path) -> BTreeMap<Vec<u8>, (String, Vec<u8>)> {
 /// gone is in the guard, and what the target did not know to be absent is untouched.
 fn nothing_is_lost(ws: &TestWorkspace, before: &[Step], after: &[Step]) {
     for step in before {
-        take(ws.root(), step);
+        step.take(ws.root());
     }
     let state = StateDir::open(ws.state()).unwrap();
     let workspace = Workspace::open(ws.root(), &state).unwrap();
@@ -345,7 +242,7 @@ fn nothing_is_lost(ws: &TestWorkspace, before: &[Step], after: &[Step]) {
     let snapshot = backend.snapshot(&locked, &options()).unwrap();
     let captured = oracle::stored_contents(ws, snapshot.tree.as_ref().unwrap());
     for step in after {
-        take(ws.root(), step);
+        step.take(ws.root());
     }
     let changed = contents(ws.root());
     let goal = RestoreGoal::Snapshot {

@@ -7,9 +7,10 @@ use std::time::Duration;
 use stillframe_tests::capability::{Capability, skipped};
 use stillframe_tests::torture::call_class::CallClass;
 use stillframe_tests::torture::fault::{Code, Fault};
+use stillframe_tests::torture::invariants::Invariant;
 use stillframe_tests::torture::scene::Scene;
 use stillframe_tests::torture::tracer::{Injection, Tracer};
-use stillframe_tests::torture::{Options, Refusal, Report, faults, recovery, soak};
+use stillframe_tests::torture::{Options, Refusal, Report, faults, invariants, recovery, soak};
 use stillframe_tests::{Call, TestWorkspace, view};
 
 /// The variable that says for how long.
@@ -80,6 +81,18 @@ fn commands_that_are_killed_at_random_lose_nothing_and_are_in_nobodys_way() {
         .time(Duration::from_secs(length(60, 120)));
     if let Some(report) = finds_nothing(soak::run(&options)) {
         assert!(report.hit > length(4, 200), "they were killed: {report}");
+    }
+}
+
+#[test]
+fn what_must_hold_holds_in_generated_histories() {
+    let wanted = length(30, 1_000);
+    let options = Options::new(launcher().into()).operations(wanted);
+    let report = finds_nothing(invariants::run(&options)).expect("nothing is traced");
+    assert_eq!(report.tried, wanted, "{report}");
+    for invariant in Invariant::ALL {
+        let looked = report.tables["looked at"].get(&invariant.to_string());
+        assert!(looked.is_some(), "{invariant} was looked at: {report}");
     }
 }
 

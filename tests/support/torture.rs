@@ -3,13 +3,15 @@
 //!
 //! [`faults`] makes one system call fail, or kills the program there; [`recovery`] kills restores,
 //! and then what finishes them; [`soak`] kills random commands at random moments, with the user's
-//! own git between them. What is right afterwards is said by [`checker`], from what a naive
+//! own git between them; [`invariants`] plays generated histories. What is right afterwards is said by [`checker`], from what a naive
 //! walker sees and what git itself says of the store.
 
 pub mod call_class;
 pub mod checker;
 pub mod fault;
 pub mod faults;
+pub mod history;
+pub mod invariants;
 pub mod options;
 pub mod random;
 pub mod recovery;
@@ -19,6 +21,7 @@ pub mod scene;
 pub mod soak;
 pub mod tracer;
 mod workers;
+pub mod world;
 
 pub use options::Options;
 pub use report::Report;

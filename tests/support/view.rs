@@ -34,6 +34,24 @@ impl View {
             .unwrap_or_else(|| panic!("{escaped} is not there"))
     }
 
+    /// The line of a path in bytes.
+    pub fn line_at(&self, path: &[u8]) -> Option<&str> {
+        self.lines.get(path).map(String::as_str)
+    }
+
+    /// Every path in bytes, with its line.
+    pub fn lines(&self) -> impl Iterator<Item = (&[u8], &str)> {
+        let lines = self.lines.iter();
+        lines.map(|(path, line)| (path.as_slice(), line.as_str()))
+    }
+
+    /// What lies at the paths that count.
+    pub fn only(&self, counts: impl Fn(&[u8]) -> bool) -> Self {
+        let mut lines = self.lines.clone();
+        lines.retain(|path, _| counts(path));
+        Self { lines }
+    }
+
     /// The paths, escaped.
     pub fn paths(&self) -> Vec<String> {
         self.lines
