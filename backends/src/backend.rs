@@ -458,7 +458,8 @@ pub enum RepositoryRestore {
     /// Files only.
     #[default]
     Nothing,
-    /// Index and HEAD as `before` saw them, after making sure that they still are as `after` saw
+    /// Index, HEAD and the files of git's operations (a merge, rebase, cherry-pick, revert or bisect in
+    /// progress, or the memory of one) as `before` saw them, after making sure that they still are as `after` saw
     /// them. The tip of the branch that HEAD named at `before` moves by compare-and-swap; the old
     /// one is kept by the safety tag `refs/tags/stillframe/safety-<run>-<seq>`. That goes for a
     /// branch that HEAD had left by `after`, too, if `after` was taken with
@@ -466,12 +467,13 @@ pub enum RepositoryRestore {
     /// [`RestoreOutcome::repository_error`].
     ///
     /// HEAD or the tip is another than `after` saw: [`RestoreError::HeadMoved`], nothing is
-    /// touched. A merge, rebase, cherry-pick, revert or bisect that is in progress and was not at
-    /// `before`: [`RestoreError::InProgress`], nothing is touched.
+    /// touched. A merge, rebase, cherry-pick, revert or bisect that is in progress and was neither at
+    /// `before` nor at `after`: [`RestoreError::InProgress`], nothing is touched; one whose files are
+    /// not as `after` saw them: [`RestoreError::OperationChanged`], nothing is touched.
     ///
-    /// One that was in progress at `before` and has ended since is not begun again. That is said by
-    /// [`RestoreOutcome::repository_error`], and so is a repository that is gone or cannot be read:
-    /// the files are restored all the same.
+    /// One that was in progress at `before` and whose files that snapshot does not keep is not begun
+    /// again. That is said by [`RestoreOutcome::repository_error`], and so is a repository that is gone
+    /// or cannot be read: the files are restored all the same.
     Rollback {
         /// The state to go back to.
         before: Snapshot,
@@ -948,7 +950,13 @@ pub enum RestoreError {
         /// What is there now.
         found: String,
     },
-    /// An operation of git's is in progress that was not at the target.
+    /// Somebody went on with an operation of git's since the after-snapshot.
+    #[error("{path} in the git directory is not as the run left it; nothing was touched")]
+    OperationChanged {
+        /// The file or directory below the git directory, printable.
+        path: String,
+    },
+    /// An operation of git's is in progress that is neither the target's nor the run's.
     #[error("a {operation} is in progress; nothing was touched, finish or abort it first")]
     InProgress {
         /// merge, rebase, cherry-pick, revert or bisect.
@@ -1000,7 +1008,9 @@ impl RestoreError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::UnknownPath { .. } | Self::OmittedPath { .. } => ErrorKind::NotFound,
-            Self::PlanChanged { .. } | Self::InProgress { .. } => ErrorKind::Conflict,
+            Self::PlanChanged { .. } | Self::InProgress { .. } | Self::OperationChanged { .. } => {
+                ErrorKind::Conflict
+            }
             Self::HeadMoved { .. } => ErrorKind::HeadMoved,
             Self::Busy { .. } => ErrorKind::Busy,
             Self::Unsupported(_) => ErrorKind::Unsupported,

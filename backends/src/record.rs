@@ -1,6 +1,6 @@
 //! What the store keeps of a snapshot beside its content: one JSON document for each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -11,8 +11,11 @@ use crate::snapshot::Snapshot;
 use crate::tree::Modes;
 use crate::workspace::Identity;
 
-/// The newest format that this version reads and the one that it writes.
-pub(crate) const RECORD_VERSION: u32 = 1;
+/// The newest format that this version reads and the one that it writes. Older ones are read too.
+pub(crate) const RECORD_VERSION: u32 = 2;
+
+/// Records from this version on know of nested repositories and of the files of git's operations.
+pub(crate) const KNOWS_NESTED: u32 = 2;
 
 /// The largest one that is read, in bytes: a workspace of millions of odd permission bits.
 pub(crate) const MAX_RECORD_BYTES: u64 = 1 << 30;
@@ -79,6 +82,9 @@ pub(crate) struct GitState {
     pub(crate) index: Option<ObjectId>,
     /// merge, rebase, cherry-pick, revert or bisect, if one was in progress.
     pub(crate) in_progress: Option<String>,
+    /// The files by which git goes on with it. `None`: they were not kept, which says nothing of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) operation: Option<OperationFiles>,
     /// The workspace below the work tree.
     pub(crate) scope: RelPath,
     /// Ignore rules that lie outside of the work tree, the weakest first: the user's own, then
@@ -96,6 +102,31 @@ impl GitState {
         let others = self.branches.iter().map(|(name, tip)| (&**name, *tip));
         let own = self.head.branch().map(|name| (name, self.head.commit()));
         others.chain(own).collect()
+    }
+}
+
+/// The files by which git knows an operation in progress (a merge, a rebase, …), or remembers one that
+/// ended. Which these are: `git/repository/operation.rs`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OperationFiles {
+    /// The blob in the store with the bytes of each, by its path below the git directory.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) files: BTreeMap<String, ObjectId>,
+    /// The directories that they lie in, and empty ones: `rebase-merge` alone is a rebase to git.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) directories: BTreeSet<String>,
+}
+
+impl OperationFiles {
+    /// The paths, of files and of directories, at which this and `other` differ; sorted.
+    pub(crate) fn differing<'a>(&'a self, other: &'a Self) -> BTreeSet<&'a str> {
+        let both = [(self, other), (other, self)];
+        let files = both.iter().flat_map(|(one, other)| {
+            let differs = |(name, id): &(&'a String, &'a ObjectId)| other.files.get(*name) != Some(*id);
+            one.files.iter().filter(differs).map(|(name, _)| &**name)
+        });
+        let directories = self.directories.symmetric_difference(&other.directories);
+        files.chain(directories.map(|name| &**name)).collect()
     }
 }
 
@@ -167,6 +198,44 @@ mod tests {
             written,
             serde_json::from_str::<serde_json::Value>(OLD).unwrap()
         );
+    }
+
+    #[test]
+    fn a_state_whose_operation_was_not_kept_is_told_from_one_without_any() {
+        let old: GitState = serde_json::from_str(OLD).unwrap();
+        assert_eq!(old.operation, None);
+        let none = GitState {
+            operation: Some(OperationFiles::default()),
+            ..old
+        };
+        let text = serde_json::to_string(&none).unwrap();
+        assert!(text.contains(r#""operation":{}"#), "{text}");
+        assert_eq!(serde_json::from_str::<GitState>(&text).unwrap(), none);
+    }
+
+    #[test]
+    fn operations_differ_in_files_of_either_side_and_in_directories() {
+        let id = |digit: &str| digit.repeat(40).parse().unwrap();
+        let one = OperationFiles {
+            files: BTreeMap::from([
+                ("MERGE_HEAD".to_owned(), id("1")),
+                ("MERGE_MSG".to_owned(), id("2")),
+                ("ORIG_HEAD".to_owned(), id("3")),
+            ]),
+            directories: BTreeSet::new(),
+        };
+        let other = OperationFiles {
+            files: BTreeMap::from([
+                ("AUTO_MERGE".to_owned(), id("1")),
+                ("MERGE_MSG".to_owned(), id("9")),
+                ("ORIG_HEAD".to_owned(), id("3")),
+            ]),
+            directories: BTreeSet::from(["sequencer".to_owned()]),
+        };
+        let differing = ["AUTO_MERGE", "MERGE_HEAD", "MERGE_MSG", "sequencer"];
+        assert_eq!(Vec::from_iter(one.differing(&other)), differing);
+        assert_eq!(one.differing(&other), other.differing(&one));
+        assert!(one.differing(&one).is_empty());
     }
 
     #[test]

@@ -13,13 +13,16 @@ use crate::backend::{
 use crate::coverage::OmissionReason;
 use crate::diff::beside::Beside;
 use crate::diff::{self, Diff, DiffOptions};
+use crate::error::ErrorKind;
 use crate::git::ObjectId;
 use crate::git::capture::{self, Keep, Published, Source, sha1};
 use crate::git::compare::WithNew;
 use crate::git::heal;
 use crate::git::index;
 use crate::git::line_diffs;
-use crate::git::repository::{self, Probe, RepositoryError, UserRepository};
+use crate::git::repository::{
+    self, OperationContents, Probe, RepositoryError, UserRepository,
+};
 use crate::git::rollback::{FoundRepository, chain};
 use crate::git::store::{Proven, Store};
 use crate::git::tree_lookup::TreeLookup;
@@ -28,7 +31,7 @@ use crate::git::tree_rules::{StoredSide, TreeRules};
 use crate::git::user_index::{self, IndexError};
 use crate::path::RelPath;
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Wanted};
-use crate::record::{GitState, Record};
+use crate::record::{GitState, OperationFiles, Record};
 use crate::restore::{
     self, Captured, ContentError, Contents, Node, Publish, Restorable, RestoreGoal, RestorePlan,
     Side,
@@ -231,6 +234,19 @@ impl GitBackend {
             captured => captured,
         }
     }
+}
+
+/// The files of git's operations as a rollback compares them.
+fn operation_files(
+    contents: Result<OperationContents, RepositoryError>,
+) -> Result<OperationFiles, RepositoryProblem> {
+    let problem = |error: RepositoryError| {
+        let message = chain(&error);
+        RepositoryProblem::new(SnapshotError::from(error).kind(), message)
+    };
+    contents.map_err(problem)?.ids().map_err(|error| {
+        RepositoryProblem::new(ErrorKind::Unsupported, format!("one of them is {error}"))
+    })
 }
 
 /// The branches that were known when the snapshot was taken which this one follows.
@@ -486,13 +502,17 @@ impl Restorable for GitBackend {
         workspace: &LockedWorkspace,
     ) -> Result<Option<FoundRepository>, RepositoryProblem> {
         let found = || match repository::probe(workspace.disk_path())? {
-            Probe::Found(repository) => Ok(Some(FoundRepository {
-                git_dir: repository.git_dir().to_owned(),
-                common_dir: repository.common_dir().to_owned(),
-                identity: repository.identity(),
-                head: repository.head()?,
-                in_progress: repository.in_progress().map(str::to_owned),
-            })),
+            Probe::Found(repository) => {
+                let operation = repository.operation()?;
+                Ok(Some(FoundRepository {
+                    git_dir: repository.git_dir().to_owned(),
+                    common_dir: repository.common_dir().to_owned(),
+                    identity: repository.identity(),
+                    head: repository.head()?,
+                    in_progress: operation.in_progress.map(str::to_owned),
+                    operation: operation_files(operation.contents),
+                }))
+            }
             Probe::None | Probe::Bare(_) => Ok(None),
             Probe::Unsupported { format, .. } => Err(RepositoryError::Unsupported { what: format }),
         };

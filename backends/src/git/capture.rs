@@ -14,6 +14,7 @@ use crate::coverage::{Coverage, Omission, OmissionReason};
 use crate::error::PathError;
 use crate::git::compare::WithNew;
 use crate::git::index;
+use crate::git::operation::{self, KeptOperation};
 use crate::git::pack::{PackWriter, Streamed};
 use crate::git::repository::{IndexFile, UserRepository};
 use crate::git::rules::{ATTRIBUTES_FILE, GitRules, IGNORE_FILE};
@@ -108,7 +109,8 @@ pub(crate) enum Source<'a> {
 
 /// Captures `workspace` into `store`; nothing is visible until [`publish`].
 ///
-/// `branches` are those whose tips are recorded beside that of HEAD's.
+/// `branches` are those whose tips are recorded beside that of HEAD's, and those that a rebase in
+/// progress moves at its end.
 pub(crate) fn capture(
     workspace: &LockedWorkspace,
     source: Source<'_>,
@@ -228,17 +230,22 @@ pub(crate) fn capture(
     add_trees(&pack, &trees.new, &options.interrupt)?;
     let named = trees.beyond.take();
 
+    let mut operation = KeptOperation::default();
     let (git, head_tree) = match repository {
         Some(repository) => {
             let head = repository.head()?;
             // A commit that is not here, or damaged, is no reason to capture nothing.
             let head_tree = repository.head_tree(&head).unwrap_or_default();
+            let is_damaged = matches!(source, Source::WithoutIndex(_));
+            operation = operation::keep(repository, is_damaged, store, &pack, purged)?;
+            let branches = branches.iter().chain(&operation.branches);
             let git = GitState {
                 common_dir: repository.identity(),
                 branches: tips_of(repository, branches, &head),
                 head,
                 index,
-                in_progress: repository.in_progress().map(str::to_owned),
+                in_progress: operation.in_progress.map(str::to_owned),
+                operation: operation.files.clone(),
                 scope: repository.scope().clone(),
                 outside_rules,
                 rules_above,
@@ -262,6 +269,7 @@ pub(crate) fn capture(
     };
     let mut staged = staged(repository, store, &base.cache, &seen_staged, options)?;
     staged.retain(|id| !purged.contains(&(*id).into()));
+    staged.extend(operation.blobs());
     let mut snapshot = Snapshot::new(
         options.id.clone(),
         BackendKind::Git,
@@ -318,6 +326,7 @@ pub(crate) fn capture(
         });
     }
     snapshot.metadata.warnings = warnings;
+    snapshot.metadata.warnings.extend(operation.warning);
     snapshot.metadata.files = tally.files();
     snapshot.metadata.files_hashed = walked.files_hashed;
     snapshot.metadata.bytes_read = walked.bytes_read;
@@ -471,13 +480,12 @@ pub(crate) fn forget_cache(workspace: &LockedWorkspace) -> Result<(), PathError>
 
 /// Where these branches are; HEAD's own is told by HEAD. One whose ref is a trap, damaged or a name
 /// for another ref is left out: a rollback then leaves it where it is, and says so.
-fn tips_of(
+fn tips_of<'a>(
     repository: &UserRepository,
-    branches: &[String],
+    branches: impl Iterator<Item = &'a String>,
     head: &Head,
 ) -> BTreeMap<String, Option<ObjectId>> {
     branches
-        .iter()
         .filter(|name| head.branch() != Some(name))
         .filter_map(|name| Some((name.clone(), repository.tip(name).ok()?)))
         .collect()

@@ -12,6 +12,7 @@ pub(crate) mod libgit2;
 mod line_diffs;
 mod loose;
 mod object_id;
+mod operation;
 pub(crate) mod pack;
 mod quoted;
 pub(crate) mod refs;

@@ -9,6 +9,7 @@ mod git_dir;
 mod head;
 mod index;
 mod objects;
+mod operation;
 mod probe;
 mod rules;
 #[cfg(test)]
@@ -19,8 +20,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use self::git_dir::{GitDir, Kind};
-use self::head::MAX_PACKED_REFS_BYTES;
+use self::git_dir::GitDir;
 use self::objects::Objects;
 use super::user_index::IndexError;
 use super::{ObjectId, ObjectKind};
@@ -31,6 +31,7 @@ use crate::workspace::Identity;
 
 pub(crate) use self::config::UserConfig;
 pub(crate) use self::index::IndexFile;
+pub(crate) use self::operation::{Operation, OperationContents, is_operation_path};
 pub(crate) use self::probe::{Probe, no_work_tree, probe};
 
 /// A file that holds one path, one ref or one line. The kernel's longest path has 4096 bytes.
@@ -184,33 +185,6 @@ impl UserRepository {
         self.common().identity()
     }
 
-    /// merge, rebase, cherry-pick, revert or bisect, if one is in progress. Several at once are told
-    /// in this order, as `git status` does.
-    pub(crate) fn in_progress(&self) -> Option<&'static str> {
-        // A trap in the place of a mark is a mark.
-        let has = |name: &str| !matches!(self.git_dir.kind(name), Ok(Kind::Nothing));
-        if has("MERGE_HEAD") {
-            Some("merge")
-        } else if has("rebase-merge") || has("rebase-apply") {
-            Some("rebase")
-        } else if has("CHERRY_PICK_HEAD") {
-            Some("cherry-pick")
-        } else if has("REVERT_HEAD") {
-            Some("revert")
-        } else if has("sequencer") {
-            // Between two commits of several neither of the marks above is there.
-            let todo = self.git_dir.read("sequencer/todo", MAX_PACKED_REFS_BYTES);
-            match todo {
-                Ok(Some(todo)) if todo.starts_with(b"revert") => Some("revert"),
-                _ => Some("cherry-pick"),
-            }
-        } else if has("BISECT_LOG") {
-            Some("bisect")
-        } else {
-            None
-        }
-    }
-
     /// The directories with the repository's objects, absolute: its own, then its alternates.
     pub(crate) fn object_dirs(&self) -> Result<Vec<PathBuf>, RepositoryError> {
         Ok(self.objects()?.paths().map(Path::to_owned).collect())
@@ -345,7 +319,7 @@ mod tests {
     #[test]
     fn operations_in_progress_are_told() {
         let git = TestRepository::with_commit();
-        let state = || found(&git.path).in_progress();
+        let state = || found(&git.path).operation().unwrap().in_progress;
         assert_eq!(state(), None);
         let commit = |text: &str| {
             git.write("src/main.c", text);
@@ -410,7 +384,7 @@ mod tests {
             let head = repository.head().unwrap();
             repository.head_tree(&head).unwrap();
             repository.index().unwrap();
-            repository.in_progress();
+            repository.operation().unwrap();
             repository.object_dirs().unwrap();
             repository.outside_rules(&user(&git, None)).unwrap();
             repository.read_object(id(&"12".repeat(20)), 10).unwrap();

@@ -1,4 +1,5 @@
-//! Putting back what a run did to the repository itself: index, HEAD and branch.
+//! Putting back what a run did to the repository itself: index, HEAD, branch, and the files of git's
+//! operations.
 //!
 //! This module is the only code that writes in a user's repository. It follows git's own protocol (the
 //! new content in full in `<file>.lock`, which must not exist yet, then a rename), and not
@@ -9,6 +10,7 @@
 mod directory;
 mod hand;
 mod moves;
+mod operation;
 mod refs;
 mod staged;
 
@@ -25,13 +27,15 @@ use serde::{Deserialize, Serialize};
 use self::directory::{Create, open_below, open_directory, read_file};
 use self::hand::Hand;
 use self::moves::{BranchMove, HeadMove, HeadMoved, Moves, described};
+use self::operation::{Decision, OperationMove, decide};
 use self::refs::{PACKED_REFS, Refs, free_tags, split};
 use self::staged::{Objects, give_objects_back, same_index};
 use crate::backend::{RepositoryProblem, RestoreError, StoreError};
 use crate::error::{ErrorKind, PathError, printable};
 use crate::git::ObjectId;
+use crate::git::repository::is_operation_path;
 use crate::patience::Patience;
-use crate::record::{GitState, Head, Record};
+use crate::record::{GitState, Head, OperationFiles, Record};
 use crate::workspace::{Identity, LockError, LockFile, StateDir, make_private};
 use crate::worktree::root;
 
@@ -55,6 +59,8 @@ pub(crate) struct FoundRepository {
     pub(crate) head: Head,
     /// merge, rebase, cherry-pick, revert or bisect, if one is in progress.
     pub(crate) in_progress: Option<String>,
+    /// The files of git's operations, or why they cannot be had.
+    pub(crate) operation: Result<OperationFiles, RepositoryProblem>,
 }
 
 /// What is asked to be put back.
@@ -70,7 +76,7 @@ pub(crate) struct Request<'a> {
     pub(crate) run_id: &'a str,
     /// Keep what is not as `after` saw it, where a rollback would refuse.
     pub(crate) keeps_edits: bool,
-    /// The bytes of an index that a snapshot kept.
+    /// The bytes of an index, or of a file of an operation, that a snapshot kept.
     pub(crate) index_bytes: &'a dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
     /// For the reflog.
     pub(crate) now: Timestamp,
@@ -95,14 +101,15 @@ pub(crate) struct RepositoryPlan {
     branches: Vec<BranchMove>,
     head: Option<HeadMove>,
     index: Option<IndexChange>,
+    files: OperationMove,
     /// What cannot be put back.
     notes: Vec<RepositoryProblem>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum IndexChange {
-    /// Put back the staged bytes.
-    Write,
+    /// So many of the staged bytes, the first ones, take its place.
+    Write { bytes: u64 },
     /// There was none.
     Remove,
 }
@@ -111,8 +118,10 @@ enum IndexChange {
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) plan: RepositoryPlan,
-    /// The bytes that the index gets.
-    pub(crate) index: Option<Vec<u8>>,
+    /// The bytes that the index gets, then those of the files of an operation.
+    pub(crate) staged: Option<Vec<u8>>,
+    /// The files of git's operations that the plan takes to be there.
+    seen: Option<OperationFiles>,
     _lock: Option<LockFile>,
 }
 
@@ -140,6 +149,8 @@ enum PutError {
     },
     #[error("{what} is {problem}")]
     Unsafe { what: String, problem: &'static str },
+    #[error("{what} is not as it was seen before")]
+    Changed { what: String },
     #[error("{} is another directory than before", printable(path))]
     Replaced { path: PathBuf },
     #[error("{last} is taken, and so are all names of tags before it")]
@@ -154,7 +165,7 @@ impl PutError {
             Self::Locked { .. } => ErrorKind::Busy,
             Self::Moved { .. } => ErrorKind::HeadMoved,
             Self::Unsafe { .. } => ErrorKind::HostileRepository,
-            Self::Replaced { .. } => ErrorKind::Conflict,
+            Self::Replaced { .. } | Self::Changed { .. } => ErrorKind::Conflict,
             Self::NoFreeTag { .. } => ErrorKind::LimitExceeded,
         }
     }
@@ -182,13 +193,23 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
             return Ok(Prepared::nothing(unsupported(note)));
         }
     };
-    if let Some(operation) = &found.in_progress
-        && request.before.in_progress.as_ref() != Some(operation)
-    {
-        return Err(RestoreError::InProgress {
-            operation: operation_name(operation),
-        });
-    }
+    let is_index_edited = || is_index_edited(request, found, after);
+    let decision = match (&found.in_progress, found.head == after.head) {
+        (_, true) => decide(request, found, after, &is_index_edited)?,
+        (Some(operation), false)
+            if ![&request.before.in_progress, &after.in_progress].contains(&&found.in_progress) =>
+        {
+            return Err(RestoreError::InProgress {
+                operation: operation_name(operation),
+            });
+        }
+        // All is kept, or refused.
+        (_, false) => Decision::nothing(),
+    };
+    let (operation, notes) = match decision {
+        Decision::Kept(problem) => return Ok(Prepared::nothing(problem)),
+        Decision::Goes { operation, notes } => (operation, notes),
+    };
     let lock = lock_repository(request.state, &found.common_dir, request.patience)?;
     let patience = Patience::of(request.patience);
     let (mut plan, moved) = loop {
@@ -203,11 +224,12 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
             break (plan, moved);
         }
     };
-    let mut index = None;
+    let mut staged = None;
     match moved {
         None => {
-            index = plan.put_index_back(request, found, after, patience)?;
-            plan.notes.extend(ended_operation(request, found, after));
+            staged = plan.put_index_back(request, found, after, patience)?;
+            plan.notes.extend(notes);
+            plan.put_operation_back(request, found, operation, &mut staged, patience)?;
         }
         Some(moved) if request.keeps_edits => plan.note(
             ErrorKind::HeadMoved,
@@ -231,7 +253,8 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
     }
     Ok(Prepared {
         plan,
-        index,
+        staged,
+        seen: found.operation.clone().ok(),
         _lock: Some(lock),
     })
 }
@@ -242,7 +265,7 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
 /// is in the answer.
 pub(crate) fn carry_out(
     plan: &RepositoryPlan,
-    index: impl FnOnce() -> Result<Vec<u8>, PathError>,
+    staged: impl FnOnce() -> Result<Vec<u8>, PathError>,
     is_recovery: bool,
     patience: Duration,
 ) -> Outcome {
@@ -254,7 +277,7 @@ pub(crate) fn carry_out(
             is_recovery,
             patience,
         };
-        if let Err(error) = hand.carry_out(index, &mut outcome.safety_tag) {
+        if let Err(error) = hand.carry_out(staged, &mut outcome.safety_tag) {
             problems.push(error.problem("not everything was put back"));
         }
     }
@@ -283,12 +306,25 @@ impl Prepared {
     /// This, if the guard has the state of the repository; else nothing but a note: what nobody
     /// could put back again is not replaced.
     pub(crate) fn guarded_by(self, guard: &Record) -> Self {
-        if self.plan.is_empty() || guard.git.is_some() {
+        if self.plan.is_empty() {
             return self;
         }
-        let note = "the state of the repository could not be captured before: its index, HEAD and \
-                    branch were not put back";
-        let mut nothing = Self::nothing(RepositoryProblem::new(ErrorKind::Unreadable, note));
+        let problem = match &guard.git {
+            Some(git) if self.plan.files.is_empty() || git.operation == self.seen => {
+                return self;
+            }
+            Some(_) => RepositoryProblem::new(
+                ErrorKind::Conflict,
+                "somebody went on with an operation of git's meanwhile: index, HEAD and branch were \
+                 not put back",
+            ),
+            None => RepositoryProblem::new(
+                ErrorKind::Unreadable,
+                "the state of the repository could not be captured before: its index, HEAD and \
+                 branch were not put back",
+            ),
+        };
+        let mut nothing = Self::nothing(problem);
         nothing.plan.notes.extend(self.plan.notes);
         nothing
     }
@@ -299,7 +335,8 @@ impl Prepared {
                 notes: vec![note],
                 ..RepositoryPlan::default()
             },
-            index: None,
+            staged: None,
+            seen: None,
             _lock: None,
         }
     }
@@ -329,6 +366,12 @@ impl RepositoryPlan {
             && self.branches.is_empty()
             && self.head.is_none()
             && self.index.is_none()
+            && self.files.is_empty()
+    }
+
+    /// Whether it takes bytes that are staged.
+    fn takes_bytes(&self) -> bool {
+        matches!(self.index, Some(IndexChange::Write { .. })) || !self.files.coming.is_empty()
     }
 
     /// What cannot be put back; `None` if there is nothing of that kind.
@@ -468,38 +511,74 @@ impl RepositoryPlan {
                 ),
             );
         }
-        self.index = Some(IndexChange::Write);
+        self.index = Some(IndexChange::Write {
+            bytes: bytes.len() as u64,
+        });
         Ok(Some(bytes))
+    }
+
+    /// Plans what the files of git's operations become, and adds their bytes to those that are staged.
+    fn put_operation_back(
+        &mut self,
+        request: &Request<'_>,
+        found: &FoundRepository,
+        mut operation: OperationMove,
+        staged: &mut Option<Vec<u8>>,
+        patience: Patience,
+    ) -> Result<(), RestoreError> {
+        if operation.is_empty() {
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        for file in &mut operation.coming {
+            let kept = match file.to {
+                Some(blob) if is_operation_path(&file.name) => (request.index_bytes)(&blob),
+                _ => Err(StoreError::corrupt(&file.name, "it is no file of git's")),
+            };
+            match kept {
+                Ok(kept) => {
+                    file.bytes = kept.len() as u64;
+                    bytes.extend(kept);
+                }
+                Err(error @ StoreError::Corrupt { .. }) => {
+                    let what = "the files of git's operation cannot be put back";
+                    self.note(ErrorKind::Corrupt, format!("{what}: {}", chain(&error)));
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for path in operation.paths() {
+            let (above, name) = split(path);
+            // As with a ref: what cannot be opened here is told when it is written.
+            let opened = open_directory(&found.git_dir)
+                .ok()
+                .and_then(|fd| open_below(fd.as_fd(), above, Create::No).ok().flatten());
+            if let Some(opened) = opened {
+                wait_for_lock(opened.as_fd(), name, &found.git_dir.join(above), patience)?;
+            }
+        }
+        if !operation.coming.is_empty() {
+            staged.get_or_insert_default().extend(bytes);
+        }
+        self.files = operation;
+        Ok(())
     }
 }
 
-/// What is said of an operation of git's that was in progress at `before` and has ended since.
-fn ended_operation(
+/// Whether the index stages something else than `after` saw. One that cannot be read does.
+fn is_index_edited(
     request: &Request<'_>,
     found: &FoundRepository,
     after: &GitState,
-) -> Option<RepositoryProblem> {
-    let was = &request.before.in_progress;
-    let operation = operation_name(was.as_ref()?);
-    // One that was begun anew since is another one.
-    if *was == after.in_progress && *was == found.in_progress {
-        return None;
-    }
-    let marks = match operation {
-        "merge" => "MERGE_HEAD",
-        "rebase" => "what git keeps in rebase-merge or rebase-apply",
-        "cherry-pick" => "CHERRY_PICK_HEAD",
-        "revert" => "REVERT_HEAD",
-        "bisect" => "BISECT_LOG",
-        _ => "what git knows it by",
+) -> Result<bool, RestoreError> {
+    let read = open_directory(&found.git_dir)
+        .and_then(|fd| read_file(fd.as_fd(), b"index", MAX_INDEX_BYTES, &found.git_dir));
+    let Ok(now) = read else {
+        return Ok(true);
     };
-    Some(RepositoryProblem::new(
-        ErrorKind::Unsupported,
-        format!(
-            "the {operation} that was in progress has ended since and cannot be begun again, because \
-             no snapshot keeps {marks}"
-        ),
-    ))
+    let then = after.index.as_ref().map(request.index_bytes).transpose()?;
+    Ok(!same_index(request.scratch, then.as_deref(), now.as_deref())?)
 }
 
 /// What git calls an operation, for the error.

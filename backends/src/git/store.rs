@@ -9,7 +9,7 @@
 //! | `worktree` | the captured files |
 //! | `record.json` | the [`Record`], with an empty `ref` |
 //! | `index` | the bytes of the user's index, if there was one |
-//! | `staged` | the blobs that only the user's index names, each under its id; left out if there are none |
+//! | `staged` | the blobs that only the user's index names, and the files of git's operations, each under its id; left out if there are none |
 //!
 //! A ref names it (see [`Refs`]), and is the last thing to be written. `by-id/<snapshot id>` has the
 //! name of the ref; it is a shortcut that is checked when it is used and may be missing.
@@ -194,7 +194,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) record: &'a Record,
     /// The blob with the bytes of the user's index.
     pub(crate) index: Option<ObjectId>,
-    /// Blobs that the user's index names and the tree does not; in any order.
+    /// Blobs that the user's index names and the tree does not, and the files of git's operations; in any
+    /// order.
     pub(crate) staged: Vec<ObjectId>,
     /// What `worktree` names, if the caller knows that without reading a tree.
     pub(crate) named: Option<Names>,

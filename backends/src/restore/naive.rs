@@ -20,7 +20,7 @@ use crate::coverage::{Coverage, Omission, OmissionReason};
 use crate::git::rollback::FoundRepository;
 use crate::git::{ObjectId, ObjectKind};
 use crate::path::RelPath;
-use crate::record::{GitState, Head, RECORD_VERSION, Record};
+use crate::record::{GitState, Head, OperationFiles, RECORD_VERSION, Record};
 use crate::restore::{PlanId, RestoreGoal, RestorePlan};
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Entry, EntryKind, Modes, RECORDED_BITS};
@@ -343,7 +343,7 @@ impl Stage {
     }
 }
 
-fn git_command(directory: &Path, arguments: &[&str]) -> Command {
+pub(crate) fn git_command(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("git");
     command
         .args(arguments)
@@ -706,6 +706,7 @@ impl Restorable for Naive {
             common_dir,
             head: state.head,
             in_progress: state.in_progress,
+            operation: Ok(state.operation.unwrap_or_default()),
         }))
     }
 
@@ -750,7 +751,9 @@ impl Naive {
             self.indexes.borrow_mut().insert(id, bytes);
             id
         });
-        let is_merging = git_dir.join("MERGE_HEAD").exists();
+        let operation = self.operation(&git_dir);
+        let marks = [("MERGE_HEAD", "merge"), ("rebase-merge", "rebase"), ("rebase-apply", "rebase")];
+        let mark = marks.iter().find(|(name, _)| git_dir.join(name).exists());
         let common_dir = directory.join(rev_parse(directory, "--git-common-dir"));
         let common_dir = fs::metadata(common_dir).unwrap();
         Some(GitState {
@@ -761,11 +764,55 @@ impl Naive {
             head,
             branches,
             index,
-            in_progress: is_merging.then(|| "merge".to_owned()),
+            in_progress: mark.map(|(_, operation)| (*operation).to_owned()),
+            operation: Some(operation),
             scope: RelPath::root(),
             outside_rules: Vec::new(),
             rules_above: Vec::new(),
         })
+    }
+}
+
+impl Naive {
+    /// Makes a snapshot one of an older version, which kept no files of git's operations.
+    pub(crate) fn forget_operation(&self, id: &SnapshotId) {
+        let mut records = self.records.borrow_mut();
+        let (record, _) = records.get_mut(id).unwrap();
+        record.git.as_mut().unwrap().operation = None;
+    }
+
+    /// Everything in the git directory that no other part of a repository is known to keep.
+    fn operation(&self, git_dir: &Path) -> OperationFiles {
+        let mut operation = OperationFiles::default();
+        let is_elsewhere = |name: &str| {
+            let plain = [
+                "HEAD", "index", "config", "description", "packed-refs", "COMMIT_EDITMSG", "FETCH_HEAD",
+                "commondir", "gitdir", "objects", "logs", "refs", "info", "hooks", "branches",
+                "worktrees", "modules",
+            ];
+            plain.contains(&name) || name.ends_with(".lock")
+        };
+        let mut waiting: Vec<String> = ["refs/bisect", "refs/rewritten"].map(str::to_owned).into();
+        for entry in fs::read_dir(git_dir).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            waiting.extend((!is_elsewhere(&name)).then_some(name));
+        }
+        while let Some(name) = waiting.pop() {
+            let path = git_dir.join(&name);
+            if path.is_dir() {
+                let children = fs::read_dir(&path).unwrap();
+                waiting.extend(children.map(|entry| {
+                    let child = entry.unwrap().file_name().into_string().unwrap();
+                    format!("{name}/{child}")
+                }));
+                operation.directories.insert(name);
+            } else if let Ok(bytes) = fs::read(&path) {
+                let id = ObjectId::of(ObjectKind::Blob, &bytes).unwrap();
+                self.indexes.borrow_mut().insert(id, bytes);
+                operation.files.insert(name, id);
+            }
+        }
+        operation
     }
 }
 

@@ -424,7 +424,7 @@ fn carry_out<B: Restorable>(
             _ => SkipReason::ChangedMeanwhile,
         },
         contents: &contents,
-        index: repository.as_ref().and_then(|r| r.index.as_deref()),
+        index: repository.as_ref().and_then(|r| r.staged.as_deref()),
         interrupt: &options.guard.interrupt,
     })
     .map_err(|error| stage_error(error, &goal.record.snapshot.id))?;

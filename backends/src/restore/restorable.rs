@@ -117,7 +117,7 @@ pub(crate) trait Restorable {
         workspace: &LockedWorkspace,
     ) -> Result<Option<FoundRepository>, RepositoryProblem>;
 
-    /// The bytes of a user's index that a snapshot kept.
+    /// The bytes of a user's index, or of a file of git's operations, that a snapshot kept.
     fn index_bytes(&self, workspace: &Workspace, blob: &ObjectId) -> Result<Vec<u8>, StoreError>;
 }
 

@@ -74,7 +74,7 @@ impl Committed {
         self.repository.as_ref()
     }
 
-    /// The staged bytes of the user's index.
+    /// The staged bytes of the user's index and of the files of git's operations.
     pub(crate) fn index(&self) -> Result<Vec<u8>, PathError> {
         let path = self.area.index_path();
         fs::read(&path).map_err(PathError::at("read", path))

@@ -354,7 +354,7 @@ impl Area {
         self.staging.path()
     }
 
-    /// Where the index of the user's repository is staged.
+    /// Where the index of the user's repository is staged, with the files of git's operations behind it.
     pub(crate) fn index_path(&self) -> PathBuf {
         self.path().join(INDEX)
     }

@@ -53,7 +53,8 @@ pub(crate) struct Request<'a> {
     pub(crate) hidden: &'a dyn Fn(&RelPath) -> SkipReason,
     /// The content of what is written.
     pub(crate) contents: &'a dyn Contents,
-    /// The bytes of a user's index that the repository's part of the restore needs.
+    /// The bytes of a user's index, and of files of git's operations, that the repository's part of the
+    /// restore needs.
     pub(crate) index: Option<&'a [u8]>,
     pub(crate) interrupt: &'a Interrupt,
 }

@@ -12,10 +12,11 @@ use rustix::io::Errno;
 
 use super::directory::{Create, give_to, open_below, open_directory, read_file};
 use super::moves::shown;
+use super::operation::FileMove;
 use super::refs::{PACKED_REFS, Refs, find_packed, split, without_packed};
 use super::{IndexChange, MAX_INDEX_BYTES, PutError, RepositoryPlan, path_of};
-use crate::error::PathError;
-use crate::git::ObjectId;
+use crate::error::{PathError, printable};
+use crate::git::{ObjectId, ObjectKind};
 use crate::path::printable_bytes;
 use crate::patience::Patience;
 use crate::worktree::faults;
@@ -34,7 +35,7 @@ pub(super) struct Hand<'a> {
 impl Hand<'_> {
     pub(super) fn carry_out(
         &self,
-        index: impl FnOnce() -> Result<Vec<u8>, PathError>,
+        staged: impl FnOnce() -> Result<Vec<u8>, PathError>,
         safety_tag: &mut Option<String>,
     ) -> Result<(), PutError> {
         let git_path = path_of(&self.plan.git_dir);
@@ -75,32 +76,96 @@ impl Hand<'_> {
             self.replace(&place, Some(text.as_bytes()), &is_right)?;
             self.log(&git_dir, "HEAD", head.commits.0, head.commits.1);
         }
+        let staged = match self.plan.takes_bytes() {
+            true => staged()?,
+            false => Vec::new(),
+        };
+        let mut staged = StagedBytes(&staged);
+        self.put_index_back(&git_dir, &git_path, &mut staged)?;
+        self.put_operation_back(&git_dir, &git_path, &mut staged)
+    }
+
+    fn put_index_back(
+        &self,
+        git_dir: &OwnedFd,
+        git_path: &Path,
+        staged: &mut StagedBytes<'_>,
+    ) -> Result<(), PutError> {
+        let bytes = match self.plan.index {
+            None => return Ok(()),
+            Some(IndexChange::Remove) => None,
+            Some(IndexChange::Write { bytes }) => Some(staged.take(bytes, "index")?),
+        };
         let place = Place {
             directory: git_dir.as_fd(),
-            path: &git_path,
+            path: git_path,
             name: "index",
         };
-        match self.plan.index {
-            Some(IndexChange::Write) => {
-                let bytes = index()?;
-                let is_right = |now: Option<&[u8]>| {
-                    Ok(if now == Some(&bytes[..]) {
-                        Verdict::Right
-                    } else {
-                        Verdict::Replace
-                    })
-                };
-                self.replace(&place, Some(&bytes), &is_right)
-            }
-            Some(IndexChange::Remove) => self.replace(&place, None, &|now| {
-                Ok(if now.is_none() {
-                    Verdict::Right
-                } else {
-                    Verdict::Replace
-                })
-            }),
-            None => Ok(()),
+        let is_right = |now: Option<&[u8]>| match now == bytes {
+            true => Ok(Verdict::Right),
+            false => Ok(Verdict::Replace),
+        };
+        self.replace(&place, bytes, &is_right)
+    }
+
+    /// Puts back the files of git's operations. Each goes from what was seen to what is wanted, or stays.
+    fn put_operation_back(
+        &self,
+        git_dir: &OwnedFd,
+        git_path: &Path,
+        staged: &mut StagedBytes<'_>,
+    ) -> Result<(), PutError> {
+        let operation = &self.plan.files;
+        let repository = Below { git_dir, git_path };
+        for file in &operation.leaving {
+            self.put_file(&repository, file, None)?;
         }
+        for name in &operation.removed_directories {
+            repository.remove_directory(name)?;
+        }
+        for name in &operation.made_directories {
+            repository.make_directory(name)?;
+        }
+        for file in &operation.coming {
+            let bytes = staged.take(file.bytes, &file.name)?;
+            self.put_file(&repository, file, Some(bytes))?;
+        }
+        Ok(())
+    }
+
+    fn put_file(
+        &self,
+        repository: &Below<'_>,
+        file: &FileMove,
+        bytes: Option<&[u8]>,
+    ) -> Result<(), PutError> {
+        let (above, name) = split(&file.name);
+        let path = repository.git_path.join(above);
+        let Some(directory) = repository.open(above)? else {
+            return match file.to {
+                // It went with its directory.
+                None => Ok(()),
+                Some(_) => Err(PutError::Changed {
+                    what: printable(&path),
+                }),
+            };
+        };
+        let place = Place {
+            directory: directory.as_fd(),
+            path: &path,
+            name,
+        };
+        let is_right = |now: Option<&[u8]>| {
+            let now = now.map(|bytes| ObjectId::of(ObjectKind::Blob, bytes));
+            match now.transpose() {
+                Ok(now) if now == file.to => Ok(Verdict::Right),
+                Ok(now) if now == file.from => Ok(Verdict::Replace),
+                _ => Err(PutError::Changed {
+                    what: printable(&path.join(name)),
+                }),
+            }
+        };
+        self.replace(&place, bytes, &is_right)
     }
 
     /// Opens a directory of the repository, if it still is the one that the plan was made for.
@@ -270,7 +335,7 @@ impl Hand<'_> {
                     let _ = place.release(&lock.evidence);
                     return Err(match errno {
                         Errno::EXIST => PutError::Locked {
-                            what: crate::error::printable(&place.path.join(&lock.name)),
+                            what: printable(&place.path.join(&lock.name)),
                         },
                         errno => place.at("lock")(errno).into(),
                     });
@@ -352,6 +417,78 @@ impl Hand<'_> {
                 self.plan.at
             );
             let _ = File::from(fd).write_all(line.as_bytes());
+        }
+    }
+}
+
+/// The staged bytes that were not taken yet.
+struct StagedBytes<'a>(&'a [u8]);
+
+impl<'a> StagedBytes<'a> {
+    fn take(&mut self, count: u64, name: &str) -> Result<&'a [u8], PathError> {
+        let cut = usize::try_from(count).ok();
+        let cut = cut.and_then(|count| self.0.split_at_checked(count));
+        let (taken, rest) = cut.ok_or_else(|| {
+            let lost = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+            PathError::at("read what was staged for", name)(lost)
+        })?;
+        self.0 = rest;
+        Ok(taken)
+    }
+}
+
+/// The directories below a git directory.
+struct Below<'a> {
+    git_dir: &'a OwnedFd,
+    git_path: &'a Path,
+}
+
+impl Below<'_> {
+    /// Opens one; `None` if it is not there.
+    fn open(&self, name: &str) -> Result<Option<OwnedFd>, PutError> {
+        open_below(self.git_dir.as_fd(), name, Create::No).map_err(|errno| self.failed(name, errno))
+    }
+
+    fn make_directory(&self, name: &str) -> Result<(), PutError> {
+        open_below(self.git_dir.as_fd(), name, Create::Yes)
+            .map_err(|errno| self.failed(name, errno))?;
+        self.sync_above(name)
+    }
+
+    /// Removes an empty directory, if it is there.
+    fn remove_directory(&self, name: &str) -> Result<(), PutError> {
+        let (above, leaf) = split(name);
+        let Some(parent) = self.open(above)? else {
+            return Ok(());
+        };
+        faults::before().map_err(PathError::at("remove", self.git_path.join(name)))?;
+        match rustix::fs::unlinkat(&parent, leaf, AtFlags::REMOVEDIR) {
+            // A file took its place: so it was to be, or it is told when that is written.
+            Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => self.sync_above(name),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => Err(PutError::Changed {
+                what: printable(&self.git_path.join(name)),
+            }),
+            Err(errno) => Err(self.failed(name, errno)),
+        }
+    }
+
+    fn sync_above(&self, name: &str) -> Result<(), PutError> {
+        let (above, _) = split(name);
+        if let Some(parent) = self.open(above)? {
+            let at = PathError::at("sync", self.git_path.join(above));
+            rustix::fs::fsync(&parent).map_err(at)?;
+        }
+        Ok(())
+    }
+
+    fn failed(&self, name: &str, errno: Errno) -> PutError {
+        let path = self.git_path.join(name);
+        match errno {
+            Errno::LOOP | Errno::NOTDIR => PutError::Unsafe {
+                what: printable(&path),
+                problem: "a link, or no directory",
+            },
+            errno => PathError::at("open", path)(errno).into(),
         }
     }
 }

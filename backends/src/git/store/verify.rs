@@ -113,6 +113,9 @@ impl Verifying<'_> {
         let Some(parts) = self.or_problem(parts)? else {
             return Ok(None);
         };
+        let operation = record.git.as_ref().and_then(|git| git.operation.as_ref());
+        let files = operation.iter().flat_map(|operation| operation.files.values());
+        self.blobs.extend(files);
         let index = record.git.as_ref().and_then(|git| git.index);
         for (part, stored, recorded) in [
             ("tree", Some(parts.worktree.to_string()), &snapshot.tree),
