@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{DiffError, Interrupt};
 use crate::coverage::Coverage;
+use crate::nested::{self, NestedChange};
 use crate::path::RelPath;
+use crate::record::{GitState, KNOWS_NESTED, Record};
 use crate::restore::ModeChange;
 use crate::snapshot::{BackendKind, Snapshot};
 use crate::tree::Change;
@@ -167,7 +169,8 @@ impl fmt::Display for Approximation {
 ///
 /// `files_changed`, `changed_paths` and the three parts of it are git's notion of a change. What git
 /// does not record is in four further lists, which JSON documents leave out while they are empty, as
-/// they do the last, which says where the counts are not exact.
+/// they do those that say where the counts are not exact, and what became of nested repositories and of
+/// git's operations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Diff {
@@ -221,6 +224,27 @@ pub struct Diff {
     /// by path. They are in the other lists and in the sums too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approximated: Vec<ApproximatedFile>,
+    /// Repositories within the workspace whose HEAD or index is another, or that only one side has; sorted
+    /// by path. No restore puts that back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nested_repositories: Vec<NestedChange>,
+    /// What became of git's operations in the repository of the workspace, if that is another on both sides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<OperationChange>,
+}
+
+/// What became of git's operations: a merge, rebase, cherry-pick, revert or bisect that began, went on or
+/// ended, or what git remembers of one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct OperationChange {
+    /// `merge`, `rebase`, `cherry-pick`, `revert` or `bisect`, if one was in progress on the earlier side.
+    pub from: Option<String>,
+    /// The same of the later side.
+    pub to: Option<String>,
+    /// The files and directories below the git directory that differ, sorted; none where a side did not keep
+    /// them.
+    pub files: Vec<String>,
 }
 
 /// The bytes of a patch. In JSON a string, or `{"base64": "…"}` where they are not UTF-8.
@@ -307,16 +331,48 @@ impl Diff {
             directories_deleted: Vec::new(),
             newly_ignored: Vec::new(),
             approximated: Vec::new(),
+            nested_repositories: Vec::new(),
+            operation: None,
         }
     }
 
-    /// Whether the two sides are known to be alike: no list has a path.
+    /// Whether the two sides are known to be alike: no list has a path, and nothing became of git's
+    /// operations.
     pub fn is_empty(&self) -> bool {
         self.changed_paths.is_empty()
             && self.permissions_changed.is_empty()
             && self.directories_added.is_empty()
             && self.directories_deleted.is_empty()
             && self.newly_ignored.is_empty()
+            && self.nested_repositories.is_empty()
+            && self.operation.is_none()
+    }
+
+    /// Adds what became of nested repositories, if both sides looked at them.
+    pub(crate) fn with_nested(mut self, from: &Record, to: &Record) -> Self {
+        if from.version >= KNOWS_NESTED && to.version >= KNOWS_NESTED {
+            self.nested_repositories = nested::changes(&from.snapshot, &to.snapshot);
+        }
+        self
+    }
+
+    /// Adds what became of git's operations, if both sides know of a repository.
+    pub(crate) fn with_operation(mut self, from: Option<&GitState>, to: Option<&GitState>) -> Self {
+        let Some((from, to)) = from.zip(to) else {
+            return self;
+        };
+        let files = match (&from.operation, &to.operation) {
+            (Some(old), Some(new)) => old.differing(new).into_iter().map(str::to_owned).collect(),
+            _ => Vec::new(),
+        };
+        if from.in_progress != to.in_progress || !files.is_empty() {
+            self.operation = Some(OperationChange {
+                from: from.in_progress.clone(),
+                to: to.in_progress.clone(),
+                files,
+            });
+        }
+        self
     }
 
     /// Adds what changed beside the entries.

@@ -67,6 +67,7 @@ mod ignore_rules;
 #[cfg(test)]
 #[path = "../../tests/support/must_run.rs"]
 mod must_run;
+mod nested;
 mod parallel;
 mod patch;
 mod path;
@@ -97,9 +98,11 @@ pub use snapshot::{BackendKind, InvalidSnapshotId, Label, Snapshot, SnapshotId, 
 
 pub use search::{Search, WalkReason};
 
+pub use nested::{NestedChange, NestedRepository, NestedState};
+
 pub use coverage::{Coverage, Omission, OmissionReason};
 
-pub use diff::{ApproximatedFile, Approximation, Diff, DiffOptions, PatchText};
+pub use diff::{ApproximatedFile, Approximation, Diff, DiffOptions, OperationChange, PatchText};
 
 pub use restore::{
     Conflict, ConflictRegion, ModeChange, PlanId, Removal, RestoreGoal, RestorePlan, SkipReason,

@@ -122,7 +122,8 @@ impl OperationFiles {
     pub(crate) fn differing<'a>(&'a self, other: &'a Self) -> BTreeSet<&'a str> {
         let both = [(self, other), (other, self)];
         let files = both.iter().flat_map(|(one, other)| {
-            let differs = |(name, id): &(&'a String, &'a ObjectId)| other.files.get(*name) != Some(*id);
+            let differs =
+                |(name, id): &(&'a String, &'a ObjectId)| other.files.get(*name) != Some(*id);
             one.files.iter().filter(differs).map(|(name, _)| &**name)
         });
         let directories = self.directories.symmetric_difference(&other.directories);

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::coverage::{Coverage, Omission};
+use crate::nested::NestedRepository;
 use crate::search::Search;
 
 /// Names one snapshot for ever: `snap_` and 32 lower-case hexadecimal digits.
@@ -206,6 +207,10 @@ pub struct Snapshot {
     pub metadata: SnapshotMetadata,
     /// What was left out, and why.
     pub omissions: Coverage,
+    /// The repositories within the workspace whose files were captured, sorted by path. In JSON only where
+    /// there are any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nested_repositories: Vec<NestedRepository>,
 }
 
 impl Snapshot {
@@ -232,6 +237,7 @@ impl Snapshot {
                 ..SnapshotMetadata::default()
             },
             omissions: Coverage::default(),
+            nested_repositories: Vec::new(),
         }
     }
 

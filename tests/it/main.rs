@@ -24,6 +24,7 @@ mod disk;
 mod documents;
 mod events;
 mod examples;
+mod git_state;
 mod hash;
 mod hostile;
 mod library;

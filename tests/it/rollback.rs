@@ -281,28 +281,6 @@ fn in_a_linked_worktree_only_that_worktree_goes_back() {
     );
 }
 
-// An operation that was not there at the target
-#[test]
-fn a_merge_that_the_run_left_in_progress_is_a_conflict_and_nothing_is_touched() {
-    let ws = TestWorkspace::repository();
-    ws.git(["checkout", "-q", "-b", "side"]);
-    ws.write("README", "side\n");
-    ws.commit("side");
-    ws.git(["checkout", "-q", "main"]);
-    ws.write("README", "main\n");
-    ws.commit("main");
-    let script = format!("{GIT} git merge -q side || exit 1");
-    let run = ws.run(ROLLBACK, &script).exits(1).json();
-    let rollback = &run["workspace"]["rollback"];
-    assert_eq!(rollback["status"], "refused", "{run}");
-    assert_eq!(rollback["error"]["kind"], "Conflict", "{run}");
-    let message = rollback["error"]["message"].as_str().unwrap();
-    assert!(message.contains("merge"), "{message}");
-    assert_eq!(run["exit_code"], 1, "the run's own result is not hidden");
-    assert!(ws.text("README").contains("<<<<<<<"), "nothing was touched");
-    assert!(ws.exists(".git/MERGE_HEAD"));
-}
-
 #[test]
 fn an_ignored_directory_that_the_run_made_stays_and_is_listed() {
     let ws = TestWorkspace::repository();
@@ -471,55 +449,6 @@ fn an_index_that_the_run_broke_comes_back() {
         assert_eq!(fs::read(ws.path(".git/index")).unwrap(), index, "{damage}");
         assert_eq!(ws.git(["rev-parse", "HEAD"]), commit);
         assert_eq!(ws.git(["status", "--porcelain"]), "A  staged");
-    }
-}
-
-// MERGE_HEAD is in no snapshot
-#[test]
-fn a_merge_that_the_run_ended_is_named() {
-    let merging = || {
-        let ws = TestWorkspace::repository();
-        ws.git(["checkout", "-q", "-b", "side"]);
-        ws.write("README", "side\n");
-        ws.commit("side");
-        ws.git(["checkout", "-q", "main"]);
-        ws.write("README", "main\n");
-        ws.commit("main");
-        ws.git_call(["merge", "-q", "side"]).run().exits(1);
-        ws
-    };
-    let named = |ws: &TestWorkspace, was: &view::View, restored: &serde_json::Value| {
-        assert_eq!(restored["status"], "completed", "{restored}");
-        assert_eq!(restored["error"]["kind"], "Unsupported", "{restored}");
-        let told = restored["error"]["message"].as_str().unwrap();
-        assert!(
-            told.contains("merge") && told.contains("MERGE_HEAD"),
-            "{told}"
-        );
-        view::same(was, &view::worktree(ws.root()), "the files are back");
-        assert_eq!(ws.git(["status", "--porcelain"]), "UU README");
-    };
-    for end in ["git merge --abort", "git commit -qam merged"] {
-        let ws = merging();
-        let was = view::worktree(ws.root());
-        let script = format!("{GIT} {end}; exit 1");
-        let run = ws.run(ROLLBACK, &script).exits(1).json();
-        named(&ws, &was, &run["workspace"]["rollback"]);
-
-        let ws = merging();
-        let was = view::worktree(ws.root());
-        ws.run::<&str>([], &format!("{GIT} {end}")).ok();
-        named(&ws, &was, &ws.json(["undo"]));
-
-        let ws = merging();
-        let was = view::worktree(ws.root());
-        let snapshot = ws.snapshot();
-        ws.run::<&str>([], &format!("{GIT} {end}")).ok();
-        named(
-            &ws,
-            &was,
-            &ws.json(["restore", "--repository", snapshot.id()]),
-        );
     }
 }
 

@@ -20,9 +20,7 @@ use crate::git::compare::WithNew;
 use crate::git::heal;
 use crate::git::index;
 use crate::git::line_diffs;
-use crate::git::repository::{
-    self, OperationContents, Probe, RepositoryError, UserRepository,
-};
+use crate::git::repository::{self, OperationContents, Probe, RepositoryError, UserRepository};
 use crate::git::rollback::{FoundRepository, chain};
 use crate::git::store::{Proven, Store};
 use crate::git::tree_lookup::TreeLookup;
@@ -594,7 +592,9 @@ impl Backend for GitBackend {
         let (from, to) = (&before.snapshot, &after.snapshot);
         let changes = diff::evident(changes, &from.omissions, &to.omissions);
         let mut diff = Diff::of_changes(BackendKind::Git, &from.reference, &to.reference, &changes)
-            .beside(beside);
+            .beside(beside)
+            .with_nested(&before, &after)
+            .with_operation(before.git.as_ref(), after.git.as_ref());
         line_diffs::compare(&store, &changes, options, patch, &mut diff)?;
         Ok(diff)
     }

@@ -14,6 +14,7 @@ use crate::coverage::{Coverage, Omission, OmissionReason};
 use crate::error::PathError;
 use crate::git::compare::WithNew;
 use crate::git::index;
+use crate::git::nested;
 use crate::git::operation::{self, KeptOperation};
 use crate::git::pack::{PackWriter, Streamed};
 use crate::git::repository::{IndexFile, UserRepository};
@@ -281,6 +282,11 @@ pub(crate) fn capture(
     snapshot.tree = Some(trees.root.to_string());
     let omissions = walked.omissions.values().cloned();
     snapshot.omissions = Coverage::new(omissions.chain(left_out).collect());
+    snapshot.nested_repositories = nested::look_at(
+        workspace.disk_path(),
+        snapshot.omissions(),
+        &options.interrupt,
+    )?;
     if let Some(git) = &git {
         snapshot.metadata.head_ref = git.head.commit().map(|id| id.to_string());
         snapshot.metadata.branch = git.head.branch().map(short_branch);

@@ -11,6 +11,7 @@ mod inflate;
 pub(crate) mod libgit2;
 mod line_diffs;
 mod loose;
+pub(crate) mod nested;
 mod object_id;
 mod operation;
 pub(crate) mod pack;

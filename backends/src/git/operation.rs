@@ -24,7 +24,9 @@ pub(super) struct KeptOperation {
 impl KeptOperation {
     /// The blobs that have to be kept for it; in any order, not unique.
     pub(super) fn blobs(&self) -> impl Iterator<Item = ObjectId> {
-        self.files.iter().flat_map(|files| files.files.values().copied())
+        self.files
+            .iter()
+            .flat_map(|files| files.files.values().copied())
     }
 }
 
@@ -67,12 +69,17 @@ pub(super) fn keep(
     let Ok(files) = contents.ids() else {
         return Ok(not_kept(in_progress, "one is half of a SHA-1 collision"));
     };
-    if files.files.values().any(|id| purged.contains(&(*id).into())) {
+    if files
+        .files
+        .values()
+        .any(|id| purged.contains(&(*id).into()))
+    {
         return Ok(not_kept(in_progress, "the content of one was purged"));
     }
     for (id, bytes) in files.files.values().zip(contents.files.values()) {
         if !store.contains(id)? {
-            pack.add(ObjectKind::Blob, *id, bytes).map_err(StoreError::from)?;
+            pack.add(ObjectKind::Blob, *id, bytes)
+                .map_err(StoreError::from)?;
         }
     }
     Ok(KeptOperation {

@@ -578,7 +578,11 @@ fn is_index_edited(
         return Ok(true);
     };
     let then = after.index.as_ref().map(request.index_bytes).transpose()?;
-    Ok(!same_index(request.scratch, then.as_deref(), now.as_deref())?)
+    Ok(!same_index(
+        request.scratch,
+        then.as_deref(),
+        now.as_deref(),
+    )?)
 }
 
 /// What git calls an operation, for the error.

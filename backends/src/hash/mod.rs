@@ -25,6 +25,7 @@ use crate::diff::beside::{Beside, Compared};
 use crate::diff::{self, Diff, DiffOptions};
 use crate::error::PathError;
 use crate::git::ObjectId;
+use crate::git::nested;
 use crate::git::rollback::FoundRepository;
 use crate::hash::content::HashSink;
 use crate::hash::manifest::{Item, Listing, Manifest};
@@ -182,6 +183,11 @@ impl HashBackend {
             options.captured_at,
         );
         snapshot.omissions = Coverage::new(omissions);
+        snapshot.nested_repositories = nested::look_at(
+            workspace.disk_path(),
+            snapshot.omissions(),
+            &options.interrupt,
+        )?;
         let reason = self.instead_of_git.as_ref();
         snapshot.metadata.warnings = reason
             .map(|reason| format!("captured with the hash backend: {reason}"))
@@ -560,7 +566,9 @@ impl Backend for HashBackend {
         let (from, to) = (&before.record.snapshot, &after.record.snapshot);
         let changes = diff::evident(changes, &from.omissions, &to.omissions);
         let diff = Diff::of_changes(BackendKind::Hash, &from.reference, &to.reference, &changes);
-        Ok(diff.beside(beside))
+        Ok(diff
+            .beside(beside)
+            .with_nested(&before.record, &after.record))
     }
 
     fn plan(

@@ -737,13 +737,17 @@ impl Naive {
             },
         };
         let earlier = since.and_then(|id| self.records.borrow().get(id)?.0.git.clone());
-        let branches = earlier
-            .iter()
-            .flat_map(GitState::tips)
-            .filter(|(name, _)| head.branch() != Some(name))
-            .map(|(name, _)| {
-                let tip = output(&["rev-parse", "-q", "--verify", name]);
-                (name.to_owned(), tip.map(|id| id.parse().unwrap()))
+        let earlier = earlier.iter().flat_map(GitState::tips);
+        let rebased = ["rebase-merge/head-name", "rebase-apply/head-name"]
+            .into_iter()
+            .filter_map(|file| fs::read_to_string(git_dir.join(file)).ok());
+        let names = earlier.map(|(name, _)| name.to_owned());
+        let branches = names
+            .chain(rebased.map(|name| name.trim().to_owned()))
+            .filter(|name| name.starts_with("refs/heads/") && head.branch() != Some(name))
+            .map(|name| {
+                let tip = output(&["rev-parse", "-q", "--verify", &name]);
+                (name, tip.map(|id| id.parse().unwrap()))
             })
             .collect();
         let index = fs::read(git_dir.join("index")).ok().map(|bytes| {
@@ -752,7 +756,11 @@ impl Naive {
             id
         });
         let operation = self.operation(&git_dir);
-        let marks = [("MERGE_HEAD", "merge"), ("rebase-merge", "rebase"), ("rebase-apply", "rebase")];
+        let marks = [
+            ("MERGE_HEAD", "merge"),
+            ("rebase-merge", "rebase"),
+            ("rebase-apply", "rebase"),
+        ];
         let mark = marks.iter().find(|(name, _)| git_dir.join(name).exists());
         let common_dir = directory.join(rev_parse(directory, "--git-common-dir"));
         let common_dir = fs::metadata(common_dir).unwrap();
@@ -786,9 +794,23 @@ impl Naive {
         let mut operation = OperationFiles::default();
         let is_elsewhere = |name: &str| {
             let plain = [
-                "HEAD", "index", "config", "description", "packed-refs", "COMMIT_EDITMSG", "FETCH_HEAD",
-                "commondir", "gitdir", "objects", "logs", "refs", "info", "hooks", "branches",
-                "worktrees", "modules",
+                "HEAD",
+                "index",
+                "config",
+                "description",
+                "packed-refs",
+                "COMMIT_EDITMSG",
+                "FETCH_HEAD",
+                "commondir",
+                "gitdir",
+                "objects",
+                "logs",
+                "refs",
+                "info",
+                "hooks",
+                "branches",
+                "worktrees",
+                "modules",
             ];
             plain.contains(&name) || name.ends_with(".lock")
         };

@@ -2,7 +2,9 @@
 
 use std::io::{self, BufReader};
 
-use stillframe::backends::{ApproximatedFile, Approximation, ModeChange};
+use stillframe::backends::{
+    ApproximatedFile, Approximation, ModeChange, NestedChange, NestedState, OperationChange,
+};
 use stillframe::{Diff, DiffOutcome, DiffRequest, ErrorKind, RelPath, WorkspaceOptions};
 
 use super::{Tools, diffstat};
@@ -111,7 +113,63 @@ fn beside_totals(diff: &Diff) -> Vec<String> {
             more => parts.push(format!("{more} empty directories {what}")),
         }
     }
+    match diff.nested_repositories.len() {
+        0 => {}
+        1 => parts.push("1 nested repository moved".to_owned()),
+        more => parts.push(format!("{more} nested repositories moved")),
+    }
+    parts.extend(diff.operation.as_ref().and_then(operation));
     parts
+}
+
+/// What became of git's operations; `None`: only what git remembers of one is another.
+fn operation(change: &OperationChange) -> Option<String> {
+    let OperationChange { from, to, .. } = change;
+    Some(match (from.as_deref(), to.as_deref()) {
+        (None, None) => return None,
+        (None, Some(begun)) => format!("a {} began", output::printable(begun)),
+        (Some(ended), None) => format!("the {} ended", output::printable(ended)),
+        (Some(old), Some(new)) if old == new => format!("the {} went on", output::printable(new)),
+        (Some(old), Some(new)) => {
+            let (old, new) = (output::printable(old), output::printable(new));
+            format!("the {old} ended and a {new} began")
+        }
+    })
+}
+
+/// What became of a nested repository.
+fn nested(change: &NestedChange) -> String {
+    let (old, new) = match (&change.from, &change.to) {
+        (Some(old), Some(new)) => (old, new),
+        (None, Some(new)) => return format!("is new, {}", standing(new)),
+        (Some(old), None) => return format!("is gone, was {}", standing(old)),
+        (None, None) => return "cannot be told".to_owned(),
+    };
+    let mut parts = Vec::new();
+    if standing(old) != standing(new) {
+        parts.push(format!("from {} to {}", standing(old), standing(new)));
+    }
+    if old.index != new.index {
+        parts.push("its index changed".to_owned());
+    }
+    parts.join(", ")
+}
+
+/// Where a nested repository stands, in words.
+pub(super) fn standing(state: &NestedState) -> String {
+    let branch = state.branch.as_deref();
+    let branch = branch.map(|name| name.strip_prefix("refs/heads/").unwrap_or(name));
+    let commit = state.head_ref.as_deref();
+    let head = match (branch, commit) {
+        (Some(branch), Some(commit)) => format!("{commit} ({})", output::printable(branch)),
+        (Some(branch), None) => format!("{} without a commit", output::printable(branch)),
+        (None, Some(commit)) => format!("{commit} (detached)"),
+        (None, None) => "unread".to_owned(),
+    };
+    match &state.problem {
+        Some(problem) => format!("{head}: {}", output::printable(problem)),
+        None => head,
+    }
 }
 
 /// New paths that are in no list of changes, because rules hide them that came with them.
@@ -171,6 +229,11 @@ fn beside(diff: &Diff) -> String {
         .chain(removed)
         .chain(ignored)
         .chain(approximated)
+        .chain(
+            diff.nested_repositories
+                .iter()
+                .map(|change| format!("nested {} ({})\n", change.path, nested(change))),
+        )
         .collect()
 }
 
@@ -286,6 +349,47 @@ mod tests {
                 "1 new path is hidden by ignore rules that came since: secret",
             ]
         );
+    }
+
+    #[test]
+    fn what_became_of_nested_repositories_and_of_an_operation_is_told() {
+        let mut moved = diff(&[], &[], &[]);
+        (moved.insertions, moved.deletions) = (0, 0);
+        moved.nested_repositories = serde_json::from_value(json!([
+            {"path": "a",
+             "from": {"branch": "refs/heads/main", "head_ref": "1", "index": "x"},
+             "to": {"branch": null, "head_ref": "2", "index": "y"}},
+            {"path": "b", "from": null,
+             "to": {"branch": "refs/heads/\u{1b}", "head_ref": null, "index": null}},
+            {"path": "c",
+             "from": {"branch": null, "head_ref": null, "index": null, "problem": "HEAD is a FIFO"},
+             "to": null},
+        ]))
+        .expect("they are changes");
+        moved.operation =
+            serde_json::from_value(json!({"from": null, "to": "merge", "files": ["MERGE_HEAD"]}))
+                .expect("it is a change");
+        assert_eq!(
+            summary(&moved),
+            "nested a (from 1 (main) to 2 (detached), its index changed)\n\
+             nested b (is new, \\u{1b} without a commit)\n\
+             nested c (is gone, was unread: HEAD is a FIFO)\n\
+             no file changed, 3 nested repositories moved, a merge began\n"
+        );
+        for (from, to, told) in [
+            (Some("merge"), None, Some("the merge ended")),
+            (Some("rebase"), Some("rebase"), Some("the rebase went on")),
+            (
+                Some("merge"),
+                Some("bisect"),
+                Some("the merge ended and a bisect began"),
+            ),
+            (None, None, None),
+        ] {
+            let change = json!({"from": from, "to": to, "files": ["ORIG_HEAD"]});
+            let change = serde_json::from_value(change).expect("it is a change");
+            assert_eq!(operation(&change).as_deref(), told);
+        }
     }
 
     #[test]

@@ -282,6 +282,7 @@ fn way_back(
             || !diff.permissions_changed.is_empty()
             || !diff.directories_added.is_empty()
             || !diff.directories_deleted.is_empty()
+            || diff.operation.is_some()
     })?;
     Some(match (diff.backend, keeps_content) {
         (BackendKind::Hash, false) => {

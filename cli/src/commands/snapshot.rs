@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use stillframe::{Label, Omission, OmissionReason, Search, Snapshot, WorkspaceOptions};
 
 use super::Tools;
+use super::diff::standing;
 use crate::failure::Failure;
 use crate::output::{self, Reply};
 
@@ -103,6 +104,13 @@ pub(super) fn description(snapshot: &Snapshot) -> String {
     let mut text = output::table(&rows);
     for omission in snapshot.omissions() {
         text.push_str(&format!("  {}\n", named(omission)));
+    }
+    for nested in &snapshot.nested_repositories {
+        let standing = standing(&nested.state);
+        text.push_str(&format!(
+            "nested repository {} at {standing}\n",
+            nested.path
+        ));
     }
     text
 }

@@ -574,8 +574,12 @@ fn outside(ws: &TestWorkspace, name: &str, content: &[u8]) {
     fs::write(ws.outside().join(name), content).expect("it can be written");
 }
 
-/// A script that changes files, index and branch, each of them at once or not at all.
+/// A script that changes files, index and branch, ends one operation of git's and begins another, each of
+/// them at once or not at all.
 fn work_of_a_run(ws: &TestWorkspace) -> String {
+    ws.write(".git/sequencer/todo", "pick 0123456 what was under way\n");
+    let head = ws.git(["rev-parse", "HEAD"]);
+    outside(ws, "MERGE_HEAD", format!("{head}\n").as_bytes());
     outside(ws, "README", b"by the run\n");
     outside(ws, "made", b"by the run\n");
     let args = [
@@ -592,7 +596,8 @@ fn work_of_a_run(ws: &TestWorkspace) -> String {
     let add = ws.git_call(["add", "-A"]).env("GIT_INDEX_FILE", &index);
     add.run().ok();
     "mv ../outside/README ../outside/made . && mv ../outside/tip .git/refs/heads/main && \
-     mv ../outside/index .git/index"
+     mv ../outside/index .git/index && mv .git/sequencer ../outside/sequencer && \
+     mv ../outside/MERGE_HEAD .git/MERGE_HEAD"
         .into()
 }
 

@@ -169,6 +169,40 @@ impl UserRepository {
         }
     }
 
+    /// The blake3 of what the index stages, without stat data; `None` if there is none. One of more than
+    /// `max_bytes` is [`RepositoryError::TooLarge`].
+    pub(crate) fn staged_digest(
+        &self,
+        max_bytes: u64,
+    ) -> Result<Option<blake3::Hash>, RepositoryError> {
+        let Some(file) = self.open_index()? else {
+            return Ok(None);
+        };
+        if file.stat.size > max_bytes {
+            return Err(RepositoryError::TooLarge {
+                what: format!("the size of {}", printable(&file.path())),
+                limit: max_bytes,
+                actual: file.stat.size,
+            });
+        }
+        let add = |hasher: &mut blake3::Hasher, entry: &IndexEntry<&[u8]>| {
+            let flags = [
+                entry.stage,
+                u8::from(entry.is_intent_to_add),
+                u8::from(entry.is_skip_worktree),
+                u8::from(entry.is_assume_unchanged),
+            ];
+            hasher
+                .update(&(entry.path.len() as u64).to_le_bytes())
+                .update(entry.path)
+                .update(&entry.mode.to_le_bytes())
+                .update(&entry.id.0)
+                .update(&flags);
+        };
+        let (hasher, _) = file.fold(blake3::Hasher::new, add)?;
+        Ok(Some(hasher.finalize()))
+    }
+
     /// Parses the bytes of an index. The shared index of a split one
     /// is read from beside it.
     pub(crate) fn parse_index(&self, bytes: &[u8]) -> Result<UserIndex, RepositoryError> {

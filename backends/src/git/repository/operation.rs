@@ -276,7 +276,9 @@ mod tests {
                     })
                     .filter(|name| {
                         // What an operation shares with every other command.
-                        !["objects/", "logs/", "refs/heads/"].iter().any(|n| name.starts_with(n))
+                        !["objects/", "logs/", "refs/heads/"]
+                            .iter()
+                            .any(|n| name.starts_with(n))
                             && !["HEAD", "index", "COMMIT_EDITMSG"].contains(&&**name)
                     })
                     .collect()
@@ -297,7 +299,12 @@ mod tests {
 
     #[test]
     fn paths_that_lead_elsewhere_are_none_of_an_operation() {
-        for path in ["MERGE_HEAD", "rebase-merge/done", "refs/bisect/bad", "sequencer"] {
+        for path in [
+            "MERGE_HEAD",
+            "rebase-merge/done",
+            "refs/bisect/bad",
+            "sequencer",
+        ] {
             assert!(is_operation_path(path), "{path}");
         }
         for path in [
@@ -338,8 +345,16 @@ mod tests {
 
     #[test]
     fn a_trap_among_them_is_hostile_at_once_and_what_it_leads_to_is_not_read() {
-        for name in ["MERGE_HEAD", "rebase-merge", "rebase-merge/done", "refs/bisect", "refs/bisect/bad"] {
-            for trap in [fifo as fn(&Path), |path| symlink("/dev/zero", path).unwrap()] {
+        for name in [
+            "MERGE_HEAD",
+            "rebase-merge",
+            "rebase-merge/done",
+            "refs/bisect",
+            "refs/bisect/bad",
+        ] {
+            for trap in [fifo as fn(&Path), |path| {
+                symlink("/dev/zero", path).unwrap()
+            }] {
                 let git = TestRepository::with_commit();
                 let path = git.path.join(".git").join(name);
                 fs::create_dir_all(path.parent().unwrap()).unwrap();

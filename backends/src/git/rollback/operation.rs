@@ -55,7 +55,10 @@ impl OperationMove {
                     None => all.leaving.push(file),
                 }
             }
-            match (from.directories.contains(name), to.directories.contains(name)) {
+            match (
+                from.directories.contains(name),
+                to.directories.contains(name),
+            ) {
                 (true, false) => all.removed_directories.insert(0, name.to_owned()),
                 (false, true) => all.made_directories.push(name.to_owned()),
                 _ => {}
@@ -70,7 +73,10 @@ impl OperationMove {
 
     /// The paths of the files that it writes or removes.
     pub(super) fn paths(&self) -> impl Iterator<Item = &str> {
-        self.leaving.iter().chain(&self.coming).map(|file| &*file.name)
+        self.leaving
+            .iter()
+            .chain(&self.coming)
+            .map(|file| &*file.name)
     }
 }
 

@@ -890,7 +890,10 @@ fn so_does_one_that_moves_a_branch_which_head_had_left() {
 fn dies_at_any_call(make: fn() -> (Stage, Snapshot, Snapshot)) {
     let (mut stage, before, after) = make();
     let untouched = seen(&stage);
-    let has_tag = roll_back(&mut stage, &before, &after).unwrap().safety_tag.is_some();
+    let has_tag = roll_back(&mut stage, &before, &after)
+        .unwrap()
+        .safety_tag
+        .is_some();
     let restored = seen(&stage);
     // The bytes of the index hold the inodes of one stage.
     let is = |stage: &Stage, other: &Seen| {

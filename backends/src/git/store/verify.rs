@@ -114,7 +114,9 @@ impl Verifying<'_> {
             return Ok(None);
         };
         let operation = record.git.as_ref().and_then(|git| git.operation.as_ref());
-        let files = operation.iter().flat_map(|operation| operation.files.values());
+        let files = operation
+            .iter()
+            .flat_map(|operation| operation.files.values());
         self.blobs.extend(files);
         let index = record.git.as_ref().and_then(|git| git.index);
         for (part, stored, recorded) in [

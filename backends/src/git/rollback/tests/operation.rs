@@ -14,7 +14,14 @@ pub(super) fn files_of(stage: &Stage) -> String {
             || path.starts_with("refs/bisect")
             || path.starts_with("refs/rewritten")
     });
-    of_operation.map(|(path, what)| format!("\n{path} {what}")).collect()
+    // Modes are those of new files.
+    let content = |what: &str| {
+        what.split_once(' ')
+            .map_or(String::new(), |(_, w)| w.to_owned())
+    };
+    of_operation
+        .map(|(path, what)| format!("\n{path} {}", content(&what)))
+        .collect()
 }
 
 /// `main` and `topic` change the same line, `topic` twice; on `main`.
@@ -68,7 +75,10 @@ const STOPS: [Stops; 7] = [
         abort: &["rebase", "--abort"],
     },
     Stops {
-        begin: &[&["checkout", "-q", "topic"], &["rebase", "--rebase-merges", "main"]],
+        begin: &[
+            &["checkout", "-q", "topic"],
+            &["rebase", "--rebase-merges", "main"],
+        ],
         goes_on: &["rebase", "--continue"],
         abort: &["rebase", "--abort"],
     },
@@ -107,7 +117,7 @@ fn an_operation_that_a_run_began_is_taken_back_whole_and_brought_back_by_an_undo
         let outcome = roll_back(&mut stage, &before, &after).unwrap();
 
         assert_eq!(outcome.repository_error, None, "{begin:?}");
-        assert_eq!(seen(&stage).0, index, "{begin:?}");
+        assert!(seen(&stage).0 == index, "{begin:?}");
         assert_eq!(seen(&stage), was, "{begin:?}");
         assert_eq!(stage.git(&["status", "--porcelain=v2", "--branch"]), status);
         assert_eq!(leavings(&stage), Vec::<String>::new());
@@ -120,7 +130,12 @@ fn an_operation_that_a_run_began_is_taken_back_whole_and_brought_back_by_an_undo
 
 #[test]
 fn one_that_a_run_brought_to_its_end_can_be_gone_on_with() {
-    for Stops { begin, goes_on, abort } in STOPS {
+    for Stops {
+        begin,
+        goes_on,
+        abort,
+    } in STOPS
+    {
         for end in [goes_on, abort] {
             let mut stage = two_branches();
             for command in begin {
@@ -152,7 +167,13 @@ fn one_that_a_run_brought_to_its_end_can_be_gone_on_with() {
             let again = undo(&mut stage, &undone.guard, &undone.result).unwrap();
             assert_eq!(again.repository_error, None, "{begin:?} {end:?}");
             stage.git(abort);
-            assert_eq!(files_of(&stage).replace("ORIG_HEAD", "").matches("_HEAD").count(), 0);
+            assert_eq!(
+                files_of(&stage)
+                    .replace("ORIG_HEAD", "")
+                    .matches("_HEAD")
+                    .count(),
+                0
+            );
         }
     }
 }
@@ -217,7 +238,11 @@ fn one_that_somebody_went_on_with_since_is_theirs() {
         assert!(told.contains("a merge goes by it"), "{told}");
         assert_eq!(told_kind(&outcome), ErrorKind::Conflict);
         let now = seen(&stage);
-        assert_eq!((now.0, now.1, now.2), (was.0.0, was.0.1, was.0.2), "{number}");
+        assert_eq!(
+            (now.0, now.1, now.2),
+            (was.0.0, was.0.1, was.0.2),
+            "{number}"
+        );
         assert_eq!(stage.read("untracked"), "mine\n");
     }
 }
@@ -236,7 +261,10 @@ fn what_git_only_remembers_is_kept_by_an_undo_where_somebody_changed_it_since() 
 
     let outcome = undo(&mut stage, &before, &after).unwrap();
     assert!(said(&outcome).contains("ORIG_HEAD was changed since"));
-    assert_eq!(stage.git(&["rev-parse", "ORIG_HEAD"]), stage.git(&["rev-parse", "main"]));
+    assert_eq!(
+        stage.git(&["rev-parse", "ORIG_HEAD"]),
+        stage.git(&["rev-parse", "main"])
+    );
     assert!(!stage.has(".git/SQUASH_MSG"));
 }
 
@@ -251,7 +279,10 @@ fn an_operation_whose_files_no_snapshot_keeps_is_named() {
     let after = snapshot_since(&stage, &before);
     let outcome = roll_back(&mut stage, &before, &after).unwrap();
     let told = said(&outcome);
-    assert!(told.contains("the merge that was in progress has ended"), "{told}");
+    assert!(
+        told.contains("the merge that was in progress has ended"),
+        "{told}"
+    );
     assert_eq!(told_kind(&outcome), ErrorKind::Unsupported);
     assert_eq!((seen(&stage).0, seen(&stage).3), (was.0, was.3));
 
@@ -287,7 +318,10 @@ fn a_file_that_changes_at_the_last_moment_is_kept() {
     let staged = prepared.staged.clone().unwrap();
     let outcome = carry_out(&prepared.plan, || Ok(staged), false, Duration::ZERO);
     let error = outcome.error.unwrap();
-    assert!(error.message.contains("MERGE_MSG is not as it was seen"), "{error:?}");
+    assert!(
+        error.message.contains("MERGE_MSG is not as it was seen"),
+        "{error:?}"
+    );
     assert_eq!(error.kind, ErrorKind::Conflict);
     assert_eq!(stage.read(".git/MERGE_MSG"), "a better one\n");
     assert_eq!(leavings(&stage), Vec::<String>::new());
@@ -304,7 +338,10 @@ fn what_somebody_puts_into_a_directory_of_an_operation_keeps_it() {
     let staged = prepared.staged.clone().unwrap();
     let outcome = carry_out(&prepared.plan, || Ok(staged), false, Duration::ZERO);
     let error = outcome.error.unwrap();
-    assert!(error.message.contains("rebase-merge is not as it was seen"), "{error:?}");
+    assert!(
+        error.message.contains("rebase-merge is not as it was seen"),
+        "{error:?}"
+    );
     assert_eq!(stage.read(".git/rebase-merge/notes"), "mine\n");
 }
 

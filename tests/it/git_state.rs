@@ -1,0 +1,491 @@
+//! git's operations in progress, the bits of an index, and repositories within the workspace: git itself
+//! says what is there before a run, and has to say the same after it was taken back.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use stillframe_tests::{TestWorkspace, view};
+
+/// The script that makes git usable inside of a run: without any configuration of this machine.
+const GIT: &str = "export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_EDITOR=true \
+    GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org \
+    GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org; ";
+
+/// Everything of a repository but objects, reflogs and our own tags: path and bytes.
+type State = BTreeMap<String, Vec<u8>>;
+
+fn state(ws: &TestWorkspace) -> State {
+    fn add(directory: &Path, prefix: &str, state: &mut State) {
+        for entry in fs::read_dir(directory).unwrap() {
+            let entry = entry.unwrap();
+            let name = format!("{prefix}{}", entry.file_name().to_str().unwrap());
+            // What git leaves lying about: it says nothing of the state.
+            let is_beside = ["objects", "logs", "refs/tags", "COMMIT_EDITMSG"].contains(&&*name);
+            if is_beside {
+                continue;
+            }
+            if entry.file_type().unwrap().is_dir() {
+                // An empty directory of refs is what remains of a branch; one of an operation means one.
+                if !name.starts_with("refs") {
+                    state.insert(format!("{name}/"), Vec::new());
+                }
+                add(&entry.path(), &format!("{name}/"), state);
+            } else {
+                state.insert(name, fs::read(entry.path()).unwrap());
+            }
+        }
+    }
+    let mut state = State::new();
+    add(&ws.path(".git"), "", &mut state);
+    state
+}
+
+#[track_caller]
+fn same_state(before: &State, ws: &TestWorkspace, why: &str) {
+    let now = state(ws);
+    let names = before.keys().chain(now.keys());
+    let differing: Vec<_> = names
+        .filter(|name| before.get(*name) != now.get(*name))
+        .collect();
+    assert!(differing.is_empty(), "{why}: {differing:?}");
+}
+
+fn status(ws: &TestWorkspace) -> String {
+    ws.git(["status", "--porcelain=v2", "--branch"])
+}
+
+/// `main` and `topic` change the same line; `topic` twice.
+fn two_branches() -> TestWorkspace {
+    let ws = TestWorkspace::repository();
+    ws.git(["checkout", "-q", "-b", "topic"]);
+    for text in ["topic\n", "more\n"] {
+        ws.write("README", text);
+        ws.commit(text);
+    }
+    ws.git(["checkout", "-q", "main"]);
+    ws.write("README", "main\n");
+    ws.commit("main");
+    ws.write("untracked", "mine\n");
+    ws
+}
+
+/// What begins an operation and stops in its midst, what goes on with it, and what gives it up. Going on
+/// follows a resolution of the conflict.
+const OPERATIONS: [(&str, &str, &str, &str); 7] = [
+    (
+        "merge",
+        "git merge topic",
+        "git merge --continue",
+        "git merge --abort",
+    ),
+    (
+        "rebase",
+        "git rebase topic",
+        "git rebase --continue",
+        "git rebase --abort",
+    ),
+    (
+        "rebase",
+        "git rebase --apply topic",
+        "git rebase --continue",
+        "git rebase --abort",
+    ),
+    (
+        "rebase",
+        "git checkout -q topic; git rebase --rebase-merges --update-refs main",
+        "git rebase --skip; git rebase --skip",
+        "git rebase --abort",
+    ),
+    (
+        "cherry-pick",
+        "git cherry-pick topic~1 topic",
+        "git cherry-pick --skip",
+        "git cherry-pick --abort",
+    ),
+    (
+        "revert",
+        "git revert HEAD~1",
+        "git revert --continue",
+        "git revert --abort",
+    ),
+    (
+        "bisect",
+        "git bisect start topic HEAD~1",
+        "git reset -q --hard; git bisect good; git bisect reset",
+        "git reset -q --hard; git bisect reset",
+    ),
+];
+
+const RESOLVE: &str = "echo resolved > README; git add README; ";
+
+fn shell(ws: &TestWorkspace, script: &str) {
+    let shell = stillframe_tests::Call::new("/bin/sh", ws.root());
+    let script = format!("{GIT}{script}");
+    let path = std::env::var_os("PATH").unwrap();
+    let call = shell
+        .args(["-c", &script])
+        .env("PATH", path)
+        .env("HOME", ws.home());
+    call.run();
+}
+
+fn rolled_back(ws: &TestWorkspace, script: &str) -> Value {
+    let run = ws.run(["--rollback-on-failure"], &format!("{GIT}{script}; exit 1"));
+    let run = run.exits(1).json();
+    let rollback = &run["workspace"]["rollback"];
+    assert_eq!(rollback["status"], "completed", "{script}: {run}");
+    assert!(rollback["error"].is_null(), "{script}: {rollback}");
+    run
+}
+
+#[test]
+fn an_operation_that_a_failed_run_began_is_gone() {
+    for (operation, begin, _, _) in OPERATIONS {
+        let ws = two_branches();
+        let files = view::worktree(ws.root());
+        let told = status(&ws);
+        let before = state(&ws);
+        let run = rolled_back(&ws, begin);
+        same_state(&before, &ws, begin);
+        view::same(&files, &view::worktree(ws.root()), begin);
+        assert_eq!(status(&ws), told, "{begin}");
+        let change = &run["workspace"]["diff"]["operation"];
+        assert_eq!(change["from"], Value::Null, "{run}");
+        assert_eq!(change["to"], operation, "{run}");
+        ws.git(["fsck", "--strict"]);
+    }
+}
+
+#[test]
+fn one_that_it_ended_is_there_again_and_git_goes_on_with_it() {
+    for (operation, begin, goes_on, abort) in OPERATIONS {
+        for end in [goes_on, abort] {
+            let ws = two_branches();
+            shell(&ws, begin);
+            let files = view::worktree(ws.root());
+            let told = status(&ws);
+            let before = state(&ws);
+            let run = rolled_back(&ws, &format!("{RESOLVE}{end}"));
+            let change = &run["workspace"]["diff"]["operation"];
+            assert_eq!(change["from"], operation, "{end}: {run}");
+            same_state(&before, &ws, end);
+            view::same(&files, &view::worktree(ws.root()), end);
+            assert_eq!(status(&ws), told, "{end}");
+            // git may have looked at the files anew for that.
+            let before = state(&ws);
+
+            // An undo of a run that did the same leads there, too.
+            ws.run::<&str>([], &format!("{GIT}{RESOLVE}{end}; true"))
+                .ok();
+            let ended = state(&ws);
+            let undone = ws.undo();
+            assert!(undone["error"].is_null(), "{end}: {undone}");
+            same_state(&before, &ws, end);
+            let redone = ws.undo();
+            assert!(redone["error"].is_null(), "{end}: {redone}");
+            same_state(&ended, &ws, end);
+            ws.undo();
+
+            // From there git itself gets where it would have got to.
+            assert_eq!(status(&ws), told, "{end}");
+            shell(&ws, &format!("{RESOLVE}{end}"));
+            assert_eq!(ws.git(["for-each-ref", "refs/heads"]).lines().count(), 2);
+            for mark in [
+                "MERGE_HEAD",
+                "rebase-merge",
+                "rebase-apply",
+                "REVERT_HEAD",
+                "BISECT_LOG",
+            ] {
+                assert!(
+                    !ws.exists(format!(".git/{mark}")),
+                    "{end} came to its end: {mark}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rebase_that_the_run_finished_gives_all_its_branches_back() {
+    let ws = two_branches();
+    ws.git(["checkout", "-q", "topic"]);
+    ws.git(["branch", "-f", "between", "topic~1"]);
+    shell(&ws, "git rebase --update-refs main");
+    assert!(ws.exists(".git/rebase-merge/update-refs"));
+    let before = state(&ws);
+    let finish = "for i in 1 2; do echo $i > README; git add README; git rebase --continue; done; \
+                  test ! -d .git/rebase-merge && git rev-parse between > ../outside/moved";
+    let between = ws.git(["rev-parse", "between"]);
+    rolled_back(&ws, finish);
+    let moved = fs::read_to_string(ws.outside().join("moved")).unwrap();
+    assert_ne!(moved.trim(), between, "the rebase moved it");
+    same_state(&before, &ws, "between and topic are where they were");
+}
+
+#[test]
+fn every_bit_of_an_index_and_every_sort_of_head_comes_back() {
+    let heads: [&[&str]; 3] = [
+        &["status"],
+        &["checkout", "-q", "--detach"],
+        &["checkout", "-q", "--orphan", "unborn"],
+    ];
+    for head in heads {
+        let ws = two_branches();
+        for name in ["skipped", "assumed", "removed"] {
+            ws.write(name, "x\n");
+        }
+        ws.git(["add", "skipped", "assumed", "removed"]);
+        ws.git(["commit", "-q", "-m", "more"]);
+        ws.git(head);
+        ws.git(["update-index", "--skip-worktree", "skipped"]);
+        ws.git(["update-index", "--assume-unchanged", "assumed"]);
+        ws.git(["rm", "-q", "--cached", "removed"]);
+        ws.git(["add", "-N", "untracked"]);
+        let blob = ws.git(["rev-parse", "topic:README"]);
+        let stages =
+            format!("100644 {blob} 1\tboth\n100644 {blob} 2\tboth\n100755 {blob} 3\tboth\n");
+        fs::write(ws.outside().join("stages"), stages).unwrap();
+        shell(&ws, "git update-index --index-info < ../outside/stages");
+        let told = (status(&ws), ws.git(["ls-files", "-v", "-t", "--stage"]));
+        let before = state(&ws);
+        rolled_back(
+            &ws,
+            "git reset -q --hard topic; git checkout -q --detach; rm README; git add -A; git commit -qm x; \
+             git update-index --force-remove skipped",
+        );
+        same_state(&before, &ws, head[0]);
+        assert_eq!(
+            (status(&ws), ws.git(["ls-files", "-v", "-t", "--stage"])),
+            told
+        );
+    }
+}
+
+#[test]
+fn a_restore_of_files_alone_touches_none_of_it() {
+    let ws = two_branches();
+    shell(&ws, "git rebase topic");
+    let snapshot = ws.snapshot();
+    shell(&ws, "git rebase --abort; git merge topic");
+    let before = view::git_dir(ws.root());
+    ws.restore(&snapshot);
+    view::same(&before, &view::git_dir(ws.root()), "the merge goes on");
+    let restored = ws.json(["restore", "--repository", snapshot.id()]);
+    assert!(restored["error"].is_null(), "{restored}");
+    assert!(ws.exists(".git/rebase-merge/done") && !ws.exists(".git/MERGE_HEAD"));
+    ws.git(["rebase", "--abort"]);
+    assert_eq!(ws.git(["symbolic-ref", "HEAD"]), "refs/heads/main");
+}
+
+#[test]
+fn an_operation_of_a_linked_worktree_is_its_own() {
+    let mut ws = two_branches();
+    let linked = ws.base().join("linked");
+    ws.git([
+        "worktree",
+        "add",
+        "-q",
+        "-b",
+        "side",
+        linked.to_str().unwrap(),
+        "main",
+    ]);
+    let main = state(&ws);
+    ws.set_root("linked");
+    shell(&ws, "git merge topic");
+    let git_dir = ws.git(["rev-parse", "--absolute-git-dir"]);
+    let merge = fs::read(Path::new(&git_dir).join("MERGE_HEAD")).unwrap();
+    let told = status(&ws);
+    rolled_back(&ws, "git merge --abort");
+    assert_eq!(
+        fs::read(Path::new(&git_dir).join("MERGE_HEAD")).unwrap(),
+        merge
+    );
+    assert_eq!(status(&ws), told);
+    ws.set_root("work");
+    let strip = |state: State| -> State {
+        let own = |name: &str| !name.starts_with("worktrees/");
+        state.into_iter().filter(|(name, _)| own(name)).collect()
+    };
+    assert!(
+        strip(main) == strip(state(&ws)),
+        "the main worktree's are untouched"
+    );
+}
+
+#[test]
+fn a_trap_in_the_place_of_such_a_file_keeps_a_run_from_nothing_but_that() {
+    for name in ["MERGE_HEAD", "MERGE_MSG", "rebase-merge", "refs/bisect"] {
+        let ws = two_branches();
+        let head = ws.git(["rev-parse", "HEAD"]);
+        let index = fs::read(ws.path(".git/index")).unwrap();
+        let script = format!(
+            "{GIT}git commit -qam x --allow-empty; echo x > README; mkfifo .git/{name}; exit 1"
+        );
+        let output = ws.run(["--rollback-on-failure"], &script);
+        assert!(output.took.as_secs() < 60, "{name}: {:?}", output.took);
+        let run = output.exits(1).json();
+        let rollback = &run["workspace"]["rollback"];
+        assert_eq!(rollback["status"], "completed", "{name}: {run}");
+        assert_eq!(
+            rollback["error"]["kind"], "HostileRepository",
+            "{name}: {run}"
+        );
+        let told = rollback["error"]["message"].as_str().unwrap();
+        assert!(told.contains(name) && told.contains("FIFO"), "{told}");
+        assert_eq!(ws.text("README"), "main\n");
+        assert_eq!(fs::read(ws.path(".git/index")).unwrap(), index, "{name}");
+        assert_eq!(ws.git(["rev-parse", "HEAD"]), head, "{name}");
+
+        let output = ws.try_json(["snapshot"]);
+        assert!(output.took.as_secs() < 20, "{name}: {:?}", output.took);
+        assert!(output.refused("HostileRepository").contains(name));
+    }
+}
+
+#[test]
+fn too_large_an_operation_is_named_and_keeps_nobody_from_a_snapshot() {
+    let ws = two_branches();
+    shell(&ws, "git rebase --apply topic");
+    ws.sparse_file(".git/rebase-apply/0002", 1 << 30);
+    let snapshot = ws.snapshot();
+    let warnings = snapshot.json["metadata"]["warnings"].to_string();
+    assert!(warnings.contains("rebase were not kept"), "{warnings}");
+    let run = ws.run(
+        ["--rollback-on-failure"],
+        &format!("{GIT}git rebase --abort; exit 1"),
+    );
+    let run = run.exits(1).json();
+    let error = &run["workspace"]["rollback"]["error"];
+    assert_eq!(error["kind"], "Unsupported", "{run}");
+    assert!(
+        error["message"].as_str().unwrap().contains("rebase"),
+        "{run}"
+    );
+}
+
+/// A submodule, a clone, and a repository without a commit.
+fn with_nested() -> TestWorkspace {
+    let ws = TestWorkspace::repository();
+    let upstream = ws.outside().join("upstream");
+    let upstream = upstream.to_str().unwrap();
+    ws.git(["init", "-q", upstream]);
+    fs::write(Path::new(upstream).join("a"), "one\n").unwrap();
+    for args in [&["add", "a"][..], &["commit", "-q", "-m", "first"]] {
+        ws.git([&["-C", upstream][..], args].concat());
+    }
+    ws.git(["submodule", "--quiet", "add", upstream, "sub"]);
+    ws.git(["clone", "-q", upstream, "clone"]);
+    ws.git(["init", "-q", "unborn"]);
+    ws.write("unborn/file", "x\n");
+    ws.git(["commit", "-q", "-m", "submodule"]);
+    ws
+}
+
+fn head(ws: &TestWorkspace, path: &str) -> String {
+    ws.git(["-C", path, "rev-parse", "HEAD"])
+}
+
+#[test]
+fn head_and_index_of_every_nested_repository_are_in_the_snapshot() {
+    let ws = with_nested();
+    ws.write("clone/a", "dirty\n");
+    for strategy in ["git", "hash"] {
+        let snapshot = ws.snapshot_with(["--strategy", strategy]);
+        let shown = ws.show(snapshot.id());
+        let nested = shown["nested_repositories"].as_array().unwrap();
+        let paths: Vec<_> = nested.iter().map(|n| n["path"].as_str().unwrap()).collect();
+        assert_eq!(paths, ["clone", "sub", "unborn"], "{strategy}");
+        for (at, path) in [(0, "clone"), (1, "sub")] {
+            assert_eq!(nested[at]["head_ref"], head(&ws, path), "{strategy}");
+            assert_eq!(nested[at]["branch"], "refs/heads/main");
+            assert_eq!(nested[at]["index"].as_str().unwrap().len(), 64);
+        }
+        assert_eq!(
+            nested[0]["index"], nested[1]["index"],
+            "they stage the same"
+        );
+        assert_eq!(nested[2]["branch"], "refs/heads/main");
+        assert!(nested[2]["head_ref"].is_null() && nested[2]["index"].is_null());
+        let text = ws.stillframe(["show", snapshot.id()]).ok().stdout_text();
+        let commit = head(&ws, "sub");
+        assert!(
+            text.contains(&format!("nested repository sub at {commit} (main)")),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn what_a_run_did_to_a_nested_repository_is_in_its_diff_and_stays() {
+    let ws = with_nested();
+    let was = head(&ws, "sub");
+    let script = format!(
+        "{GIT}echo x > sub/a; git -C sub commit -qam x; git -C clone rm -q --cached a; \
+         git -C clone status -s; rm -rf unborn/.git; git init -q made; exit 1"
+    );
+    let run = ws.run(["--rollback-on-failure"], &script).exits(1).json();
+    let moved = &run["workspace"]["diff"]["nested_repositories"];
+    let paths: Vec<_> = moved
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|n| n["path"].as_str().unwrap())
+        .collect();
+    assert_eq!(paths, ["clone", "made", "sub", "unborn"], "{moved}");
+    assert_ne!(moved[0]["from"]["index"], moved[0]["to"]["index"]);
+    assert_eq!(moved[0]["from"]["head_ref"], moved[0]["to"]["head_ref"]);
+    assert!(
+        moved[1]["from"].is_null() && moved[3]["to"].is_null(),
+        "{moved}"
+    );
+    assert_eq!(moved[2]["from"]["head_ref"], was);
+    assert_eq!(
+        moved[2]["to"]["head_ref"],
+        head(&ws, "sub"),
+        "it stays where the run left it"
+    );
+    assert_ne!(head(&ws, "sub"), was);
+    assert_eq!(ws.text("sub/a"), "one\n", "its files are back");
+
+    let before = ws.snapshot();
+    ws.git(["-C", "sub", "status"]);
+    ws.git(["-C", "sub", "update-index", "-q", "--really-refresh"]);
+    let after = ws.snapshot();
+    assert!(
+        ws.diff(&before, &after)
+            .get("nested_repositories")
+            .is_none(),
+        "a look is no move"
+    );
+}
+
+#[test]
+fn a_nested_repository_that_is_a_trap_never_makes_it_wait_and_never_fails_the_whole() {
+    let damages = [
+        "rm sub/.git; mkfifo sub/.git",
+        "rm clone/.git/HEAD; mkfifo clone/.git/HEAD",
+        "rm clone/.git/HEAD; ln -s /dev/zero clone/.git/HEAD",
+        "rm clone/.git/index; mkfifo clone/.git/index",
+        "mkdir -p trap; ln -s /dev/zero trap/.git; echo x > trap/file",
+        "echo 'gitdir: /proc/self/fd' > sub/.git",
+    ];
+    for damage in damages {
+        let ws = with_nested();
+        shell(&ws, damage);
+        let output = ws.try_json(["snapshot"]);
+        assert!(output.took.as_secs() < 20, "{damage}: {:?}", output.took);
+        let snapshot = output.ok().json();
+        let nested = snapshot["nested_repositories"].as_array().unwrap();
+        let problems: Vec<_> = nested.iter().filter(|n| n["problem"].is_string()).collect();
+        assert_eq!(problems.len(), 1, "{damage}: {nested:?}");
+        assert!(
+            nested
+                .iter()
+                .any(|n| n["problem"].is_null() && n["branch"].is_string())
+        );
+    }
+}
