@@ -868,39 +868,6 @@ fn a_branch_that_is_only_packed_goes_back() {
     assert_eq!(ws.git(["rev-parse", "refs/heads/main"]), tip);
 }
 
-#[test]
-fn a_rebase_that_the_run_left_in_progress_is_a_conflict() {
-    let ws = TestWorkspace::repository();
-    ws.git(["checkout", "-q", "-b", "side"]);
-    ws.write("README", "side\n");
-    ws.commit("side");
-    ws.git(["checkout", "-q", "main"]);
-    ws.write("README", "main\n");
-    ws.commit("main");
-    for (command, name) in [
-        ("git rebase -q side", "rebase"),
-        ("git cherry-pick side", "cherry-pick"),
-        ("git revert --no-edit HEAD~1", "revert"),
-        ("git bisect start HEAD HEAD~1", "bisect"),
-    ] {
-        let script = format!("{GIT} {command}; exit 1");
-        let run = ws.run(ROLLBACK, &script).exits(1).json();
-        let rollback = &run["workspace"]["rollback"];
-        assert_eq!(rollback["status"], "refused", "{command}: {rollback}");
-        assert_eq!(
-            rollback["error"]["kind"], "Conflict",
-            "{command}: {rollback}"
-        );
-        let message = rollback["error"]["message"].as_str().unwrap();
-        assert!(message.contains(name), "{command}: {message}");
-        let abort = match name {
-            "bisect" => vec!["bisect", "reset"],
-            other => vec![other, "--abort"],
-        };
-        ws.git(abort);
-    }
-}
-
 // The other way round, a rule that goes away
 #[test]
 fn a_run_that_removes_a_rule_exposes_nothing_to_deletion() {
