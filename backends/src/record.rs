@@ -201,6 +201,48 @@ mod tests {
         );
     }
 
+    /// A record as the first version wrote it.
+    fn first_version() -> Record {
+        let text = format!(
+            r#"{{"version":1,"snapshot":{{"id":"snap_00000000000000000000000000000001","backend":"git",
+            "path":"/w","ref":"","tree":null,"label":"before","captured_at":"2026-01-01T00:00:00Z",
+            "metadata":{{"head_ref":null,"branch":"main","dirty":false,"includes_untracked":true,"files":1,
+            "files_hashed":1,"bytes_read":1,"duration_ms":1}},"omissions":[]}},"empty_directories":[],
+            "modes":{{"file":420,"executable":493,"directory":493,"exceptions":[]}},
+            "ignore":{{"paths":[],"globs":[]}},"include":[],"has_content":true,"git":{OLD}}}"#
+        );
+        Record::from_json(text.as_bytes(), "a snapshot").unwrap()
+    }
+
+    #[test]
+    fn a_record_of_the_first_version_says_nothing_of_operations_and_nested_repositories() {
+        use crate::diff::Diff;
+        use crate::nested::{NestedRepository, NestedState};
+        use crate::snapshot::BackendKind;
+
+        let old = first_version();
+        let mut new = old.clone();
+        new.version = RECORD_VERSION;
+        let path = RelPath::new("sub").unwrap();
+        new.snapshot.nested_repositories =
+            vec![NestedRepository::new(path, NestedState::default())];
+        let mut files = OperationFiles::default();
+        files.directories.insert("sequencer".to_owned());
+        new.git.as_mut().unwrap().operation = Some(files);
+        let between = |from: &Record, to: &Record| {
+            Diff::of_changes(BackendKind::Git, "a", "b", &[])
+                .with_nested(from, to)
+                .with_operation(from.git.as_ref(), to.git.as_ref())
+        };
+        assert!(between(&old, &new).is_empty() && between(&new, &old).is_empty());
+        let mut none = new.clone();
+        none.snapshot.nested_repositories.clear();
+        none.git.as_mut().unwrap().operation = Some(OperationFiles::default());
+        let diff = between(&none, &new);
+        assert_eq!(diff.nested_repositories.len(), 1);
+        assert_eq!(diff.operation.unwrap().files, ["sequencer"]);
+    }
+
     #[test]
     fn a_state_whose_operation_was_not_kept_is_told_from_one_without_any() {
         let old: GitState = serde_json::from_str(OLD).unwrap();

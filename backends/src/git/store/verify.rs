@@ -10,7 +10,7 @@ use crate::error::printable;
 use crate::git::ObjectId;
 use crate::git::refs::SnapshotRef;
 use crate::git::tree_object::{self, ItemKind, Trees as _};
-use crate::path::RelPath;
+use crate::path::{RelPath, printable_bytes};
 use crate::purge::Purged;
 use crate::record::Record;
 use crate::restore::ContentError;
@@ -113,11 +113,7 @@ impl Verifying<'_> {
         let Some(parts) = self.or_problem(parts)? else {
             return Ok(None);
         };
-        let operation = record.git.as_ref().and_then(|git| git.operation.as_ref());
-        let files = operation
-            .iter()
-            .flat_map(|operation| operation.files.values());
-        self.blobs.extend(files);
+        self.operation(record, &parts);
         let index = record.git.as_ref().and_then(|git| git.index);
         for (part, stored, recorded) in [
             ("tree", Some(parts.worktree.to_string()), &snapshot.tree),
@@ -134,6 +130,27 @@ impl Verifying<'_> {
             }
         }
         Ok(Some(parts))
+    }
+
+    /// What the record says of git's operations has to be held by the commit, or a collection takes it.
+    fn operation(&mut self, record: &Record, parts: &StoredParts) {
+        let operation = record.git.as_ref().and_then(|git| git.operation.as_ref());
+        let Some(operation) = operation.filter(|operation| !operation.files.is_empty()) else {
+            return;
+        };
+        let items = match parts.staged.map(|tree| self.store.tree(&tree)) {
+            None => Vec::new(),
+            Some(Ok(items)) => items,
+            // It is read once more, and named then.
+            Some(Err(_)) => return,
+        };
+        let held: HashSet<ObjectId> = items.iter().map(|item| item.id).collect();
+        if let Some((name, _)) = operation.files.iter().find(|(_, id)| !held.contains(*id)) {
+            let name = printable_bytes(name.as_bytes());
+            let detail = format!("its commit does not hold {name}, which its record names");
+            self.problems
+                .push(Problem::new(record.snapshot.id.as_str(), detail));
+        }
     }
 
     fn tree(&mut self, root: ObjectId) -> Result<(), StoreError> {
@@ -297,6 +314,37 @@ mod tests {
     fn a_sound_snapshot_has_no_problems() {
         let (test, record) = whole();
         assert_eq!(test.problems(&record), []);
+    }
+
+    #[test]
+    fn a_file_of_an_operation_that_the_commit_does_not_hold_is_named() {
+        for (held, problems) in [(true, 0), (false, 1)] {
+            let test = TestStore::new();
+            let pack = test.store.writer().unwrap();
+            let worktree = test.add_tree(&pack, &[("a", "1")]);
+            let mut record = record_of(worktree, None, Label::BEFORE);
+            let id = blob_id(b"1");
+            let files = BTreeMap::from([("MERGE_HEAD".to_owned(), id)]);
+            record.git.as_mut().unwrap().operation = Some(crate::record::OperationFiles {
+                files,
+                ..Default::default()
+            });
+            let parts = super::super::Parts {
+                worktree,
+                record: &record,
+                index: None,
+                staged: held.then_some(id).into_iter().collect(),
+                named: None,
+            };
+            record.snapshot = test.store.publish(&owner("s", "r"), parts, pack).unwrap();
+            let found = test.problems(&record);
+            assert_eq!(found.len(), problems, "{found:?}");
+            assert!(
+                found
+                    .iter()
+                    .all(|problem| problem.detail.contains("MERGE_HEAD"))
+            );
+        }
     }
 
     #[test]
