@@ -221,7 +221,7 @@ fn one_that_somebody_went_on_with_since_is_theirs() {
         theirs(&stage);
         let was = (seen(&stage), view(&stage.path(".git")));
 
-        // What is staged alone goes into the guard, as it always did.
+        // What is staged alone goes into the guard, as any edit does.
         if number < 2 {
             let error = roll_back(&mut stage, &before, &after).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
