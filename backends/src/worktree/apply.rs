@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -150,7 +150,7 @@ impl Committed {
             // Where nobody may read it by its new bits, it gets along with its directory.
             if let Ok(file) = opened {
                 faulty(Effect::Sync(path.as_path()))
-                    .and_then(|()| rustix::fs::fsync(file))
+                    .and_then(|()| sync_what_has_bytes(file))
                     .map_err(at(path))?;
             }
         }
@@ -167,6 +167,15 @@ impl Committed {
         }
         area::reap(self.area.staging(), store)?;
         self.journal.remove()
+    }
+}
+
+/// Syncs a file or directory. A FIFO or a device, which somebody has put there since its bits were
+/// set, has nothing to sync, and fsync(2) says `EINVAL`.
+fn sync_what_has_bytes(opened: impl AsFd) -> rustix::io::Result<()> {
+    match rustix::fs::fsync(opened) {
+        Err(Errno::INVAL) => Ok(()),
+        done => done,
     }
 }
 
@@ -646,5 +655,24 @@ fn rename_to_free(
             }
         }
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // A restore whose path somebody swapped for a FIFO after its bits were set was called incomplete
+    #[test]
+    fn a_fifo_in_the_place_of_what_got_other_bits_needs_no_sync() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("pipe");
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, mode, 0).unwrap();
+        let directory = File::open(temp.path()).unwrap();
+        let opened = root::open_file_at(directory.as_fd(), b"pipe").unwrap();
+        assert_eq!(rustix::fs::fsync(&opened), Err(Errno::INVAL));
+        assert_eq!(sync_what_has_bytes(opened), Ok(()));
+        assert_eq!(sync_what_has_bytes(directory), Ok(()));
     }
 }
