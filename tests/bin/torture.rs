@@ -6,20 +6,25 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use stillframe_tests::torture::call_class::CallClass;
+use stillframe_tests::torture::power::{self, Syncing, unsynced};
 use stillframe_tests::torture::scene::Scene;
 use stillframe_tests::torture::tracer::Injection;
 use stillframe_tests::torture::{
-    Options, Refusal, Report, faults, invariants, recovery, soak, tracer,
+    Options, Refusal, Report, faults, invariants, races, recovery, soak, tracer,
 };
 
 const USAGE: &str = "usage: torture <harness> [--operations N] [--seconds S] [--seed N] \
-    [--workers N]\nharnesses: faults [--scene NAME [--call NAME --nth N --fault NAME]], invariants, recovery, soak";
+    [--workers N]\nharnesses: faults [--scene NAME [--call NAME --nth N --fault NAME]], invariants, recovery, soak, \
+    power [--scene NAME] [--sync kept|ignored], races";
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     let first = args.next();
     if first.as_deref() == Some(tracer::LAUNCH.as_ref()) {
         return ExitCode::from(u8::try_from(tracer::launch(args)).unwrap_or(1));
+    }
+    if first.as_deref() == Some(unsynced::WITHOUT_SYNC.as_ref()) {
+        return ExitCode::from(u8::try_from(unsynced::launch(args)).unwrap_or(1));
     }
     match harness(first, args) {
         Ok(Ok(report)) => {
@@ -45,7 +50,8 @@ fn harness(
     let name = name.ok_or("which harness?")?;
     let launcher = std::env::current_exe().map_err(|e| e.to_string())?;
     let mut options = Options::new(launcher);
-    let mut scenes = Scene::ALL.to_vec();
+    let mut scene = None;
+    let mut syncing = Syncing::Kept;
     let (mut class, mut nth, mut fault) = (None, None, None);
     while let Some(arg) = args.next() {
         let value = args.next().and_then(|value| value.into_string().ok());
@@ -60,7 +66,14 @@ fn harness(
             Some("--seconds") => options.time = Duration::from_secs(number()?),
             Some("--seed") => options.seed = number()?,
             Some("--workers") => options.workers = size()?.max(1),
-            Some("--scene") => scenes = vec![named(&Scene::ALL, &value)?],
+            Some("--scene") => scene = Some(named(&Scene::ALL, &value)?),
+            Some("--sync") => {
+                syncing = match value.as_str() {
+                    "kept" => Syncing::Kept,
+                    "ignored" => Syncing::Ignored,
+                    _ => return Err(format!("syncing is kept or ignored, not {value:?}")),
+                }
+            }
             Some("--call") => class = Some(named(&CallClass::ALL, &value)?),
             Some("--nth") => nth = Some(size()?),
             Some("--fault") => {
@@ -70,16 +83,23 @@ fn harness(
             _ => return Err(format!("what is {}?", arg.display())),
         }
     }
+    let scenes = |all: &[Scene]| match scene {
+        Some(scene) => vec![scene],
+        None => all.to_vec(),
+    };
     match name.as_str() {
         "faults" => match (class, nth, fault) {
             (Some(class), Some(nth), Some(fault)) => {
                 let injection = Injection { class, nth, fault };
-                Ok(faults::one(scenes[0], &injection, &options))
+                let scene = scene.unwrap_or(Scene::First);
+                Ok(faults::one(scene, &injection, &options))
             }
-            _ => Ok(faults::run(&scenes, &options)),
+            _ => Ok(faults::run(&scenes(&Scene::ALL), &options)),
         },
         "invariants" => Ok(invariants::run(&options)),
         "recovery" => Ok(recovery::run(&options)),
+        "power" => Ok(power::run(&scenes(&power::SCENES), syncing, &options)),
+        "races" => Ok(races::run(races::Subject::Product, &options)),
         "soak" => Ok(soak::run(&options)),
         _ => Err(format!("there is no harness {name:?}")),
     }

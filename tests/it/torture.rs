@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use stillframe_tests::capability::{Capability, skipped};
 use stillframe_tests::torture::call_class::CallClass;
+use stillframe_tests::torture::checker::{Finding, Kind};
 use stillframe_tests::torture::fault::{Code, Fault};
 use stillframe_tests::torture::invariants::Invariant;
+use stillframe_tests::torture::power::{self, Syncing};
+use stillframe_tests::torture::races::{self, Subject};
 use stillframe_tests::torture::scene::Scene;
 use stillframe_tests::torture::tracer::{Injection, Tracer};
 use stillframe_tests::torture::{Options, Refusal, Report, faults, invariants, recovery, soak};
@@ -29,16 +32,26 @@ fn length<T>(short: T, long: T) -> T {
     }
 }
 
-/// Nothing is found; or the machine lets nothing be traced, which is said.
+/// Nothing is found; or the machine does not let it be done, which is said.
 fn finds_nothing(report: Result<Report, Refusal>) -> Option<Report> {
+    let report = done(report)?;
+    assert!(report.findings.is_empty(), "{report}");
+    Some(report)
+}
+
+/// What was found; `None` where the machine does not let it be done, which is said.
+fn done(report: Result<Report, Refusal>) -> Option<Report> {
     match report {
         Ok(report) => {
             println!("{report}");
-            assert!(report.findings.is_empty(), "{report}");
             Some(report)
         }
         Err(refusal) => {
-            skipped(Capability::Ptrace, &refusal.to_string());
+            let lacks = match refusal {
+                Refusal::Mounts(_) => Capability::BlockDevice,
+                Refusal::Architecture | Refusal::Machine(_) => Capability::Ptrace,
+            };
+            skipped(lacks, &refusal.to_string());
             None
         }
     }
@@ -93,6 +106,69 @@ fn what_must_hold_holds_in_generated_histories() {
     for invariant in Invariant::ALL {
         let looked = report.tables["looked at"].get(&invariant.to_string());
         assert!(looked.is_some(), "{invariant} was looked at: {report}");
+    }
+}
+
+#[test]
+fn no_power_cut_loses_what_was_answered_for() {
+    let wanted = length(48, 1_000);
+    let few = [Scene::Edits, Scene::Restore, Scene::Recovery];
+    let scenes = length(&few[..], &power::SCENES[..]);
+    let options = Options::new(launcher().into()).operations(wanted);
+    if let Some(report) = finds_nothing(power::run(scenes, Syncing::Kept, &options)) {
+        assert!(report.hit >= wanted * 9 / 10, "{report}");
+        assert_eq!(report.tables["cut"].len(), 2, "before and after: {report}");
+        assert!(report.tables["left"].contains_key("torn"), "{report}");
+    }
+}
+
+// The harness above would be worth nothing if it found nothing here.
+#[test]
+fn power_cuts_lose_much_where_nothing_is_synced() {
+    // A collection that did not happen is no loss, and what finishes a restore may as well not have
+    // begun.
+    let scenes = [
+        Scene::First,
+        Scene::Edits,
+        Scene::Restore,
+        Scene::Rollback,
+        Scene::Undo,
+        Scene::Artifact,
+    ];
+    let options = Options::new(launcher().into()).operations(length(12, 60));
+    let report = done(power::run(&scenes, Syncing::Ignored, &options));
+    let Some(report) = report else { return };
+    for scene in scenes {
+        let of_the_scene = |case: &str| case.starts_with(&format!("{scene}, "));
+        let is_found = report.findings.iter().any(|(case, _)| of_the_scene(case));
+        assert!(is_found, "nothing was lost of {scene}: {report}");
+    }
+}
+
+#[test]
+fn whoever_swaps_paths_leads_nobody_out_and_loses_no_edit() {
+    let wanted = length(200, 10_000);
+    let options = Options::new(launcher().into()).operations(wanted);
+    if let Some(report) = finds_nothing(races::run(Subject::Product, &options)) {
+        assert_eq!(report.tried, wanted, "{report}");
+        assert!(
+            report.hit > wanted / 10,
+            "they were raced against: {report}"
+        );
+    }
+}
+
+// The harness above would be worth nothing if these got away.
+#[test]
+fn whoever_follows_a_link_is_found_out_by_the_canaries() {
+    for subject in [Subject::NaiveReader, Subject::NaiveWriter] {
+        let options = Options::new(launcher().into()).operations(1000);
+        let Some(report) = done(races::run(subject, &options)) else {
+            return;
+        };
+        let is_found = |(_, f): &(String, Finding)| f.kind == Kind::Escape;
+        let escapes = report.findings.iter().filter(|f| is_found(f)).count();
+        assert!(escapes > 0, "{subject:?} was not found out: {report}");
     }
 }
 

@@ -18,6 +18,7 @@ use crate::terminal::Terminal;
 
 /// A call that has not begun. Its environment holds only what is set here.
 #[must_use = "nothing happens before `run` or `start`"]
+#[derive(Clone)]
 pub struct Call {
     program: PathBuf,
     args: Vec<OsString>,

@@ -31,12 +31,14 @@ pub enum Capability {
     Mounts,
     /// To make files immutable.
     Immutable,
+    /// To serve a block device, with FUSE and a loop device, and to mount ext4 from it.
+    BlockDevice,
     /// To set limits for a user namespace of its own.
     UserNamespaces,
 }
 
 impl Capability {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Root,
         Self::OtherUser,
         Self::Strace,
@@ -45,6 +47,7 @@ impl Capability {
         Self::Script,
         Self::Mounts,
         Self::Immutable,
+        Self::BlockDevice,
         Self::UserNamespaces,
     ];
 
@@ -59,6 +62,7 @@ impl Capability {
             Self::Script => "script",
             Self::Mounts => "mounts",
             Self::Immutable => "immutable",
+            Self::BlockDevice => "block-device",
             Self::UserNamespaces => "user-namespaces",
         }
     }

@@ -3,7 +3,9 @@
 //!
 //! [`faults`] makes one system call fail, or kills the program there; [`recovery`] kills restores,
 //! and then what finishes them; [`soak`] kills random commands at random moments, with the user's
-//! own git between them; [`invariants`] plays generated histories. What is right afterwards is said by [`checker`], from what a naive
+//! own git between them; [`invariants`] plays generated histories; [`power`] cuts the power, and the
+//! disk loses what was not flushed; [`races`] swaps what is in the workspace for something else while
+//! it is worked on. What is right afterwards is said by [`checker`], from what a naive
 //! walker sees and what git itself says of the store.
 
 pub mod call_class;
@@ -13,6 +15,8 @@ pub mod faults;
 pub mod history;
 pub mod invariants;
 pub mod options;
+pub mod power;
+pub mod races;
 pub mod random;
 pub mod recovery;
 pub mod report;

@@ -62,6 +62,8 @@ pub enum Kind {
     LeftLock,
     /// It wrote in the user's repository, where it may not.
     Repository,
+    /// It read or wrote where it has no business.
+    Escape,
     /// A command that nothing disturbed did not work afterwards.
     Stuck,
 }
@@ -204,10 +206,6 @@ pub fn restore_answer(document: &Value, now: &Picture, target: &Picture) -> Opti
         true => json::names_in(&document["skipped"]),
         false => Vec::new(),
     };
-    let is_below = |path: &str, above: &str| {
-        let rest = path.strip_prefix(above);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
     // A directory stays for what stays in it.
     let is_named = |path: &str| {
         let mut skipped = skipped.iter();
@@ -221,6 +219,12 @@ pub fn restore_answer(document: &Value, now: &Picture, target: &Picture) -> Opti
     let is_true = document["status"] == "completed" && silent.is_empty();
     let text = || format!("it says nothing of {silent:?}: {document}");
     (!is_true).then(|| Finding::new(Kind::Untrue, text()))
+}
+
+/// Whether a path is another one, or lies below it.
+pub(crate) fn is_below(path: &str, above: &str) -> bool {
+    let rest = path.strip_prefix(above);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// What is there may be one of `known`. With `may_be_mixed` each path may be of another of them, or

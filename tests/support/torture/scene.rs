@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
@@ -11,7 +12,7 @@ use crate::torture::checker::{self, Acknowledged, Finding, Kind};
 use crate::torture::fault::{Code, Fault};
 use crate::torture::sandbox::{self, Picture, Sandbox};
 use crate::torture::tracer::{Injection, Refusal, Traced, Tracer};
-use crate::{Call, Snap, TestWorkspace, oracle, view};
+use crate::{Call, Output, Snap, TestWorkspace, oracle, view};
 
 /// What is disturbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,7 +99,17 @@ impl Scene {
     ///
     /// If the program cannot do the operation undisturbed.
     pub fn stage(self, tracer: &Tracer) -> Result<Stage, Refusal> {
-        let ws = repository();
+        let mut stage = self.below(&sandbox::place());
+        if self == Self::Recovery {
+            stage.killed_at = Some(stage.past_the_intent(tracer)?);
+        }
+        Ok(stage)
+    }
+
+    /// Sets the scene in a new directory below `place`. Nothing has been killed there, so that
+    /// [`Scene::Recovery`] has nothing to finish.
+    pub(crate) fn below(self, place: &Path) -> Stage {
+        let ws = repository(place);
         let mut args: Vec<String> = vec!["--json".into()];
         let mut add = |more: &[&str]| args.extend(more.iter().map(|arg| (*arg).to_owned()));
         let mut acknowledged = Vec::new();
@@ -172,7 +183,7 @@ impl Scene {
                 ]);
             }
         }
-        let mut stage = Stage {
+        Stage {
             scene: self,
             before: State::of(&ws),
             sandbox: Sandbox::new(ws),
@@ -183,11 +194,7 @@ impl Scene {
             patch,
             killed_at: None,
             played: AtomicUsize::new(0),
-        };
-        if self == Self::Recovery {
-            stage.killed_at = Some(stage.past_the_intent(tracer)?);
         }
-        Ok(stage)
     }
 
     /// Whether the user's repository is not to be written at all, not even its times.
@@ -257,7 +264,7 @@ impl Stage {
     }
 
     /// A restore of the first snapshot.
-    fn restore(&self) -> Call {
+    pub(crate) fn restore(&self) -> Call {
         let id = self.acknowledged[0].id.as_str();
         self.sandbox.ws.call(["--json", "restore", id])
     }
@@ -304,7 +311,7 @@ impl Stage {
         let is_hung = traced.hung;
         let hit = hit.path.clone();
         if !is_hung {
-            findings.extend(self.answer(&traced, injection.fault));
+            findings.extend(self.answer(&traced.output, injection.fault));
         }
         findings.extend(self.aftermath(injection.fault));
         if self.scene.leaves_the_repository_alone() {
@@ -341,11 +348,11 @@ impl Stage {
     }
 
     /// What is not true of the answer of a command that says that it did its work.
-    fn answer(&self, traced: &Traced, fault: Fault) -> Vec<Finding> {
-        if traced.output.code != self.done {
+    fn answer(&self, output: &Output, fault: Fault) -> Vec<Finding> {
+        if output.code != self.done {
             return Vec::new();
         }
-        let Ok(document) = serde_json::from_slice::<Value>(&traced.output.stdout) else {
+        let Ok(document) = serde_json::from_slice::<Value>(&output.stdout) else {
             // Found already, unless nothing could be said.
             return Vec::new();
         };
@@ -412,14 +419,44 @@ impl Stage {
         findings
     }
 
+    /// Whether a command changes something in the workspace.
+    pub(crate) fn is_changed_by(&self, call: Call) -> bool {
+        let before = Picture::of(&self.sandbox.ws);
+        call.run();
+        Picture::of(&self.sandbox.ws) != before
+    }
+
+    /// Asserts that the command did its work.
+    #[track_caller]
+    pub(crate) fn has_worked(&self, output: &Output) {
+        assert_eq!(output.code, self.done, "nothing disturbed it: {output}");
+    }
+
+    /// What is wrong after the power failed, before the command answered or after this answer.
+    pub(crate) fn outlives(&self, answered: Option<&Output>) -> Vec<Finding> {
+        let as_killed = Fault::Kill;
+        let Some(output) = answered else {
+            return self.aftermath(as_killed);
+        };
+        let mut findings = self.answer(output, as_killed);
+        findings.extend(self.aftermath_of(as_killed, &snapshots_in(&output.json())));
+        findings
+    }
+
     /// What is wrong after this fault, and commands that nothing disturbs.
     pub fn aftermath(&self, fault: Fault) -> Vec<Finding> {
+        self.aftermath_of(fault, &[])
+    }
+
+    /// The same, of a command that told of these snapshots.
+    fn aftermath_of(&self, fault: Fault, told: &[Acknowledged]) -> Vec<Finding> {
         // What was killed is carried on to its end; what failed may stay half done.
         let can_be_taken_back = self.after.is_some();
         let may_be_mixed = can_be_taken_back && (fault != Fault::Kill || self.is_run());
         let ws = &self.sandbox.ws;
         let mut findings = Vec::new();
         let mut acknowledged = self.acknowledged.clone();
+        acknowledged.extend_from_slice(told);
         let next = checker::undisturbed(ws, &["snapshot"]).map(|output| output.json());
         let now = Picture::of(ws);
         let states: Vec<&State> = [&self.before].into_iter().chain(&self.after).collect();
@@ -528,6 +565,17 @@ impl Stage {
     }
 }
 
+/// The snapshots that an answer has in full: its own, or those of a run.
+fn snapshots_in(document: &Value) -> Vec<Acknowledged> {
+    let of_the_run = &document["workspace"];
+    let places = [
+        document,
+        &of_the_run["before_snapshot"],
+        &of_the_run["after_snapshot"],
+    ];
+    places.into_iter().filter_map(Acknowledged::of).collect()
+}
+
 /// The paths that a snapshot names as unreadable.
 fn unread(ws: &TestWorkspace, id: &str) -> Vec<String> {
     let omissions = Snap::of(&ws.show(id)).omissions().into_iter();
@@ -536,8 +584,8 @@ fn unread(ws: &TestWorkspace, id: &str) -> Vec<String> {
 }
 
 /// A repository with a few files of each sort, and a file that a rule leaves out.
-fn repository() -> TestWorkspace {
-    let ws = TestWorkspace::below(&sandbox::place());
+fn repository(place: &Path) -> TestWorkspace {
+    let ws = TestWorkspace::below(place);
     ws.git(["init", "-q"]);
     ws.write("README", "hello\n");
     ws.write("dir/inside", "inside\n");

@@ -39,7 +39,7 @@ pub const LAUNCH: &str = "--launch";
 /// The exit code of a launcher that may not do its work.
 const REFUSED: i32 = 119;
 
-/// Why nothing can be traced here.
+/// Why nothing can be disturbed here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Registers are read on x86-64 only.
@@ -48,6 +48,9 @@ pub enum Refusal {
     /// The kernel, or a container, does not let us trace.
     #[error("this machine does not let a program be traced: {0}")]
     Machine(String),
+    /// The kernel, or a container, gives us no mounts or no block device.
+    #[error("this machine does not let a disk be made: {0}")]
+    Mounts(String),
 }
 
 /// What is to be done, and where.
