@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
+use rustix::fs::minor;
 use tempfile::TempDir;
 
 use super::disk::{Disk, Entry, Image};
@@ -91,14 +93,20 @@ impl Device {
             return Err(refused("a loop device", &found));
         }
         let node = PathBuf::from(found.stdout_text().trim());
-        // It keeps the mounts of this thread: a thread that dies while it takes them down would wait for
-        // answers that it was to give itself.
+        let connection = fs::metadata(&file).map(|meta| minor(meta.dev()));
+        let connection = connection.map_err(|e| refused("a FUSE file system", &e))?;
+        // Killed threads that wait for the disk cannot end, and the connection is open until all of
+        // them have: so the kernel is told that nobody answers any more. The mounts are the guardian's
+        // too, so the number of the connection stays what it is.
         let script = format!(
-            "while kill -0 {} 2>/dev/null; do sleep 1; done; umount -l '{}'; losetup -d '{}'; umount -l '{}'",
-            std::process::id(),
+            "while grep -q '^State:.[^ZX]' /proc/{pid}/status 2>/dev/null; do sleep 1; done
+             mount -t fusectl none /sys/fs/fuse/connections
+             echo 1 > /sys/fs/fuse/connections/{connection}/abort
+             umount -l '{}'; losetup -d '{}'; umount -l '{}'",
             top.display(),
             node.display(),
-            file.display()
+            file.display(),
+            pid = std::process::id(),
         );
         let guardian = Call::new("/bin/sh", "/").env("PATH", PATH);
         let guardian = guardian.args(["-c", script.as_str()]).start();
