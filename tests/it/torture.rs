@@ -162,7 +162,7 @@ fn whoever_swaps_paths_leads_nobody_out_and_loses_no_edit() {
 #[test]
 fn whoever_follows_a_link_is_found_out_by_the_canaries() {
     for subject in [Subject::NaiveReader, Subject::NaiveWriter] {
-        let options = Options::new(launcher().into()).operations(1000);
+        let options = Options::new(launcher().into()).operations(300);
         let Some(report) = done(races::run(subject, &options)) else {
             return;
         };
