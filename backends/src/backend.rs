@@ -3,8 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -12,12 +11,15 @@ use serde::{Deserialize, Serialize};
 use crate::coverage::Omission;
 use crate::diff::{Diff, DiffOptions};
 use crate::error::{ErrorKind, PathError};
+pub use crate::interrupt::{Interrupt, Interrupted};
 use crate::path::{InvalidPath, RelPath};
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget};
 use crate::restore::{PlanId, RestoreGoal, RestorePlan, Skipped};
+use crate::room::{self, Exceeded, Room};
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::tree::ContentId;
 use crate::workspace::{LockedWorkspace, Workspace};
+use crate::worktree::area;
 
 /// Captures a workspace, and puts back what it captured.
 ///
@@ -219,6 +221,15 @@ pub struct SnapshotOptions {
     /// captured; zero: no limit. Default: 0. It is noticed after the directory in which the count
     /// is passed, so what is beyond it costs nothing. Nothing is left out because of it.
     pub max_files: u64,
+    /// Refuse with [`SnapshotError::LimitExceeded`] if more bytes than this would be stored anew: what
+    /// is written, compressed as it is kept; zero: no limit. Default: 0. What comes in as a hard link is
+    /// not written. Nothing is left out because of it, and nothing of it is left.
+    pub max_new_bytes: u64,
+    /// Refuse with [`SnapshotError::LimitExceeded`] before all that the store of the workspace holds
+    /// would be more than this, in bytes; zero: no limit. Default: 0. It holds at every moment:
+    /// temporary files count, and so does a hard link, and what restores have displaced. The sizes of
+    /// all files of the store are added up before. Nothing that is kept is removed because of it.
+    pub max_store_bytes: u64,
     /// Hash backend: keep the content, so that it can be put back. Default: false.
     pub retain_content: bool,
     /// How objects that the user's repository has come into the store. Default: hard links.
@@ -249,6 +260,8 @@ impl SnapshotOptions {
             include: Vec::new(),
             max_untracked_file_bytes: 104_857_600,
             max_files: 0,
+            max_new_bytes: 0,
+            max_store_bytes: 0,
             retain_content: false,
             borrow: BorrowMode::default(),
             interrupt: Interrupt::never(),
@@ -284,6 +297,36 @@ impl SnapshotOptions {
     /// Sets [`SnapshotOptions::interrupt`].
     pub fn interrupt(mut self, interrupt: Interrupt) -> Self {
         self.interrupt = interrupt;
+        self
+    }
+
+    /// The room that a capture into the store of `workspace` has.
+    pub(crate) fn room(&self, workspace: &Workspace) -> Result<Room, StoreError> {
+        self.room_for(workspace, self.max_new_bytes)
+    }
+
+    /// The room that what a restore sets aside has: it is not limited but by the store.
+    pub(crate) fn room_aside(&self, workspace: &Workspace) -> Result<Room, StoreError> {
+        self.room_for(workspace, 0)
+    }
+
+    fn room_for(&self, workspace: &Workspace, max_new_bytes: u64) -> Result<Room, StoreError> {
+        let store_bytes = match self.max_store_bytes {
+            0 => 0,
+            _ => area::bytes_of_all(workspace.store_path())?,
+        };
+        Ok(Room::new(max_new_bytes, self.max_store_bytes, store_bytes))
+    }
+
+    /// Sets [`SnapshotOptions::max_new_bytes`].
+    pub fn max_new_bytes(mut self, bytes: u64) -> Self {
+        self.max_new_bytes = bytes;
+        self
+    }
+
+    /// Sets [`SnapshotOptions::max_store_bytes`].
+    pub fn max_store_bytes(mut self, bytes: u64) -> Self {
+        self.max_store_bytes = bytes;
         self
     }
 
@@ -348,72 +391,6 @@ pub struct Progress {
     pub entries: u64,
     /// Bytes read so far.
     pub bytes_read: u64,
-}
-
-/// A wish to stop, which loops look at once per file. Cheap to clone; clones share the wish.
-#[derive(Clone, Debug, Default)]
-pub struct Interrupt {
-    cancelled: Arc<AtomicBool>,
-    deadline: Option<(Instant, Duration)>,
-}
-
-/// The work was stopped on request, or its time was up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Interrupted {
-    /// Somebody called [`Interrupt::cancel`].
-    #[error("cancelled")]
-    Cancelled,
-    /// The deadline passed.
-    #[error("not done within {}", humane(*after))]
-    TimedOut {
-        /// How long the work was allowed to take.
-        after: Duration,
-    },
-}
-
-fn humane(duration: Duration) -> String {
-    format!("{} ms", duration.as_millis())
-}
-
-impl Interrupt {
-    /// Never stops by itself; may be cancelled.
-    pub fn never() -> Self {
-        Self::default()
-    }
-
-    /// Stops `limit` from now.
-    pub fn after(limit: Duration) -> Self {
-        Self {
-            cancelled: Arc::default(),
-            deadline: Instant::now().checked_add(limit).map(|at| (at, limit)),
-        }
-    }
-
-    /// Asks the work to stop. Safe to repeat.
-    pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Relaxed);
-    }
-
-    /// Fails once the work should stop.
-    pub fn check(&self) -> Result<(), Interrupted> {
-        if self.cancelled.load(Ordering::Relaxed) {
-            return Err(Interrupted::Cancelled);
-        }
-        match self.deadline {
-            Some((at, after)) if Instant::now() >= at => Err(Interrupted::TimedOut { after }),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Interrupted {
-    /// The kind at the API.
-    pub fn kind(self) -> ErrorKind {
-        match self {
-            Self::Cancelled => ErrorKind::Cancelled,
-            Self::TimedOut { .. } => ErrorKind::Timeout,
-        }
-    }
 }
 
 /// How to restore.
@@ -785,10 +762,52 @@ pub enum SnapshotError {
     Interrupted(#[from] Interrupted),
     /// The store could not keep it.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(StoreError),
+}
+
+impl From<StoreError> for SnapshotError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Interrupted(source) => Self::Interrupted(source),
+            StoreError::LimitExceeded {
+                what,
+                limit,
+                actual,
+            } => Self::LimitExceeded {
+                what,
+                limit,
+                actual,
+            },
+            error => Self::Store(error),
+        }
+    }
 }
 
 impl SnapshotError {
+    /// Something could not be read, unless reading it was not tried because the work should stop.
+    pub(crate) fn unreadable(context: impl Into<String>, source: PathError) -> Self {
+        match Interrupted::in_io(&source.source) {
+            Some(interrupted) => Self::Interrupted(interrupted),
+            None => Self::Unreadable {
+                context: context.into(),
+                source,
+            },
+        }
+    }
+
+    /// Of several threads one is told to stop, or is refused room, and the others that what it wrote is
+    /// broken. Whoever came first, the cause is told.
+    pub(crate) fn or_its_cause(self) -> Self {
+        if self.kind() != ErrorKind::Storage {
+            return self;
+        }
+        match (crate::interrupt::check(), room::refused()) {
+            (Err(interrupted), _) => interrupted.into(),
+            (Ok(()), Some(exceeded)) => StoreError::from(exceeded).into(),
+            (Ok(()), None) => self,
+        }
+    }
+
     /// The id in the options names another snapshot: an id never changes its meaning.
     pub(crate) fn taken(id: &SnapshotId) -> Self {
         Self::InvalidOptions(format!("there is a snapshot {id} already"))
@@ -814,7 +833,21 @@ impl SnapshotError {
 pub enum StoreError {
     /// A file of the store could not be read or written.
     #[error("the store failed")]
-    Io(#[from] PathError),
+    Io(#[source] PathError),
+    /// Asked to stop, or out of time. What was begun was taken back; what a collection or a purge had
+    /// removed by then stays removed.
+    #[error("stopped: {0}")]
+    Interrupted(#[from] Interrupted),
+    /// There is no room for what was to be written. What had been written for it was taken back.
+    #[error("{what} is {actual}, the limit is {limit}")]
+    LimitExceeded {
+        /// What was counted.
+        what: String,
+        /// The limit.
+        limit: u64,
+        /// What it would have been.
+        actual: u64,
+    },
     /// Something that should be there is missing, or is not what its id says.
     #[error("{what} is corrupt: {detail}")]
     Corrupt {
@@ -841,6 +874,33 @@ pub enum StoreError {
     },
 }
 
+impl From<PathError> for StoreError {
+    fn from(error: PathError) -> Self {
+        if let Some(interrupted) = Interrupted::in_io(&error.source) {
+            return Self::Interrupted(interrupted);
+        }
+        match Exceeded::in_io(&error.source) {
+            Some(exceeded) => exceeded.clone().into(),
+            None => Self::Io(error),
+        }
+    }
+}
+
+impl From<Exceeded> for StoreError {
+    fn from(exceeded: Exceeded) -> Self {
+        let Exceeded {
+            what,
+            limit,
+            actual,
+        } = exceeded;
+        Self::LimitExceeded {
+            what,
+            limit,
+            actual,
+        }
+    }
+}
+
 impl StoreError {
     /// Something of the store that is not what it should be.
     pub(crate) fn corrupt(what: impl Into<String>, detail: impl Into<String>) -> Self {
@@ -854,6 +914,8 @@ impl StoreError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io(source) => source.storage_kind(),
+            Self::Interrupted(source) => source.kind(),
+            Self::LimitExceeded { .. } => ErrorKind::LimitExceeded,
             Self::Corrupt { .. } => ErrorKind::Corrupt,
             Self::UnknownSnapshot { .. } => ErrorKind::NotFound,
             Self::VersionTooNew { .. } => ErrorKind::Unsupported,
@@ -887,7 +949,16 @@ pub enum DiffError {
     Interrupted(#[from] Interrupted),
     /// The store could not answer.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(StoreError),
+}
+
+impl From<StoreError> for DiffError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Interrupted(source) => Self::Interrupted(source),
+            error => Self::Store(error),
+        }
+    }
 }
 
 impl DiffError {
@@ -1000,7 +1071,16 @@ pub enum RestoreError {
     Closing(#[source] SnapshotError),
     /// The store could not answer; nothing was touched.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(StoreError),
+}
+
+impl From<StoreError> for RestoreError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Interrupted(source) => Self::Interrupted(source),
+            error => Self::Store(error),
+        }
+    }
 }
 
 impl RestoreError {
@@ -1019,6 +1099,18 @@ impl RestoreError {
             Self::Interrupted(source) => source.kind(),
             Self::Prepare(source) | Self::Apply(source) => source.storage_kind(),
             Self::Store(source) => source.kind(),
+        }
+    }
+
+    /// That a file was not written because the restore should stop, or because there is no room, is told as
+    /// that.
+    pub(crate) fn or_its_cause(self) -> Self {
+        match self {
+            Self::Prepare(source) => match StoreError::from(source) {
+                StoreError::Io(source) => Self::Prepare(source),
+                cause => cause.into(),
+            },
+            error => error,
         }
     }
 

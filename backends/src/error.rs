@@ -4,6 +4,9 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::interrupt::Interrupted;
+use crate::room::Exceeded;
+
 /// What a caller can do about an error. Every error enum of this crate maps to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
@@ -68,8 +71,15 @@ impl ErrorKind {
         matches!(self, Self::Busy | Self::Unavailable | Self::Timeout)
     }
 
-    /// The kind of an I/O error of the store: a full disk is told apart from any other.
+    /// The kind of an I/O error of the store: a full disk is told apart from any other, and so is work that
+    /// was asked to stop.
     pub fn of_storage(error: &io::Error) -> Self {
+        if let Some(interrupted) = Interrupted::in_io(error) {
+            return interrupted.kind();
+        }
+        if Exceeded::in_io(error).is_some() {
+            return Self::LimitExceeded;
+        }
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
             _ => Self::Storage,

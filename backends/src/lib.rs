@@ -64,6 +64,7 @@ mod hash;
 #[path = "../../tests/support/holder.rs"]
 mod holder;
 mod ignore_rules;
+mod interrupt;
 #[cfg(test)]
 #[path = "../../tests/support/must_run.rs"]
 mod must_run;
@@ -78,8 +79,11 @@ mod purge;
 mod purge_faults;
 mod record;
 mod restore;
+mod room;
 mod search;
 mod snapshot;
+#[cfg(test)]
+mod stopped;
 mod tree;
 mod workspace;
 mod worktree;

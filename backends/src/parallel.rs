@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread;
 
+use crate::interrupt::{self, Interrupted};
 use crate::worktree::faults::Seam;
 
 /// How many threads can run at once, as it was when this was first asked. The answer may take several
@@ -60,12 +61,14 @@ pub(crate) fn in_order<R: Held + Send, E>(
         moved: Condvar::new(),
     };
     let done = |at| catch_unwind(AssertUnwindSafe(|| work(at)));
+    let seam = Seam::of_this_thread();
     thread::scope(|scope| {
         // However this ends, nobody is left waiting for it.
         let _ending = Ending(&line);
         for _ in 1..threads {
             // A machine that gives no thread gets its answer all the same.
             let _ = thread::Builder::new().spawn_scoped(scope, || {
+                seam.enter();
                 while let Some(at) = line.next_job() {
                     line.put(at, done(at));
                 }
@@ -272,13 +275,17 @@ pub(crate) fn in_parts<T: Sync, R: Send>(
     let length = items.len().div_ceil(cores).max(at_least).max(1);
     let (first, rest) = items.split_at(length.min(items.len()));
     let work = &work;
+    let seam = &Seam::of_this_thread();
     thread::scope(|scope| {
         let helpers: Vec<_> = rest
             .chunks(length)
             .map(|part| {
                 (
                     part,
-                    thread::Builder::new().spawn_scoped(scope, || work(part)),
+                    thread::Builder::new().spawn_scoped(scope, || {
+                        seam.enter();
+                        work(part)
+                    }),
                 )
             })
             .collect();
@@ -292,23 +299,38 @@ pub(crate) fn in_parts<T: Sync, R: Send>(
     })
 }
 
-/// Sorts `items` on every core; the order of equal ones is any.
+/// Sorts `items` on every core; the order of equal ones is any. On `Err` they are in any order.
 ///
 /// Fewer items than twice `at_least` are sorted by the caller alone.
-pub(crate) fn sort<T: Ord + Send>(items: &mut [T], at_least: usize) {
-    sort_by(cores(), items, at_least);
+pub(crate) fn sort<T: Ord + Send>(items: &mut [T], at_least: usize) -> Result<(), Interrupted> {
+    sort_by(cores(), items, at_least)
 }
 
-fn sort_by<T: Ord + Send>(threads: usize, items: &mut [T], at_least: usize) {
-    if threads < 2 || items.len() < 2 * at_least.max(1) {
-        return items.sort_unstable();
+/// So many items are sorted between two looks at whether that is still wanted.
+const SORTED_AT_ONCE: usize = 100_000;
+
+fn sort_by<T: Ord + Send>(
+    threads: usize,
+    items: &mut [T],
+    at_least: usize,
+) -> Result<(), Interrupted> {
+    interrupt::check()?;
+    let is_alone = threads < 2 || items.len() < 2 * at_least.max(1);
+    if is_alone && items.len() <= SORTED_AT_ONCE {
+        items.sort_unstable();
+        return Ok(());
     }
     // What is less than the middle one comes to stand before it, and what is not behind it.
     let (less, _, others) = items.select_nth_unstable(items.len() / 2);
-    both(
+    if is_alone {
+        sort_by(threads, less, at_least)?;
+        return sort_by(threads, others, at_least);
+    }
+    let (aside, own) = both(
         || sort_by(threads / 2, less, at_least),
         || sort_by(threads - threads / 2, others, at_least),
     );
+    aside.and(own)
 }
 
 #[cfg(test)]
@@ -410,7 +432,7 @@ mod tests {
                 expected.sort_unstable();
                 for threads in [1, 2, 3, 8] {
                     let mut sorted = items.clone();
-                    sort_by(threads, &mut sorted, 10);
+                    sort_by(threads, &mut sorted, 10).unwrap();
                     assert_eq!(sorted, expected, "{count} items, {threads} threads");
                 }
             }

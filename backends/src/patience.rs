@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::interrupt;
+
 /// How long is still to be waited. Neither flock nor git's lock files have a form that waits for a
 /// while, so they are tried again and again.
 #[derive(Clone, Copy, Debug)]
@@ -21,9 +23,11 @@ impl Patience {
         }
     }
 
-    /// Lets a moment pass before the next try; `false`, at once, if there is to be none.
+    /// Lets a moment pass before the next try; `false`, at once, if there is to be none: it has ended, or
+    /// the work that waits should stop.
     pub(crate) fn pause(&self) -> bool {
         let is_left = self.deadline.is_none_or(|end| Instant::now() < end);
+        let is_left = is_left && interrupt::check().is_ok();
         if is_left {
             std::thread::sleep(Self::PAUSE);
         }

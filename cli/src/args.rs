@@ -277,6 +277,10 @@ pub(crate) struct CaptureArgs {
     /// Refuse to begin if more files than this would be captured; 0: no limit. Default: 0.
     #[arg(long, value_name = "N")]
     pub(crate) max_files: Option<u64>,
+
+    /// Refuse to begin if more bytes than this would be stored anew; 0: no limit. Default: 0.
+    #[arg(long, value_name = "N", value_parser = bytes)]
+    pub(crate) max_new_bytes: Option<u64>,
 }
 
 const RUN_HELP: &str = "\
@@ -510,7 +514,7 @@ fn time_limit(text: &str) -> Result<Duration, String> {
 }
 
 /// A number of bytes: digits, and `K`, `M`, `G` or `T` for powers of 1024.
-fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let shift = match unit {

@@ -7,6 +7,7 @@ use stillframe::backends::{printable, printable_bytes};
 use stillframe::{ErrorDocument, ErrorKind, RunDocument};
 
 use crate::output;
+use crate::signals;
 
 /// The exit code of a command that the engine failed.
 const EXIT_FAILED: u8 = 1;
@@ -26,6 +27,8 @@ pub(crate) struct Failure {
     touched: bool,
     /// What became of the run, if there was one; neither hides the other.
     run: Option<Box<RunDocument>>,
+    /// The signal that asked for the command to end, if that is why.
+    signal: Option<u8>,
 }
 
 /// What can be said of the place where everything is kept.
@@ -70,7 +73,15 @@ impl Failure {
             message: message.into(),
             touched: false,
             run: None,
+            signal: None,
         }
+    }
+
+    /// The command was asked by this signal to end, and did.
+    #[must_use]
+    pub(crate) fn by_signal(mut self, number: u8) -> Self {
+        self.signal = Some(number);
+        self
     }
 
     /// Something that was typed cannot be right.
@@ -122,6 +133,12 @@ impl Failure {
         if is_run { EXIT_RUN_FAILED } else { EXIT_FAILED }
     }
 
+    /// The exit code of this one: as [`Failure::exit_code`], unless a signal asked for it.
+    pub(crate) fn own_exit_code(&self, is_run: bool) -> u8 {
+        self.signal
+            .map_or_else(|| Self::exit_code(is_run), signals::exit_code)
+    }
+
     /// `{"error": {"kind", "message", "touched"}}`; and `run`, where there is an outcome of one.
     pub(crate) fn document(&self) -> String {
         let document = Document {
@@ -152,6 +169,7 @@ impl From<stillframe::Error> for Failure {
             message: error.chain(),
             touched: error.touched(),
             run: error.outcome().map(|outcome| Box::new(outcome.document())),
+            signal: None,
         }
     }
 }

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         .and_then(|reply| console.deliver(reply))
         .unwrap_or_else(|failure| {
             console.fail(&failure);
-            Failure::exit_code(is_run)
+            failure.own_exit_code(is_run)
         });
     ExitCode::from(code)
 }
@@ -66,7 +66,8 @@ fn carry_out(
     state_dir: &Path,
 ) -> Result<Reply, Failure> {
     let progress = ProgressLine::on_terminal();
-    let options = engine_options(state_dir.to_owned(), progress.clone());
+    let options = engine_options(state_dir.to_owned(), progress.clone())
+        .max_store_bytes(max_store_bytes(std::env::var_os(MAX_STORE_BYTES))?);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -109,6 +110,22 @@ fn engine_options(state_dir: PathBuf, progress: Option<ProgressLine>) -> EngineO
         Some(line) => options.progress(move |progress| line.report(progress)),
         None => options,
     }
+}
+
+/// The variable with the largest that the store of a workspace may be, for every command that adds to one.
+const MAX_STORE_BYTES: &str = "STILLFRAME_MAX_STORE_BYTES";
+
+/// What a quota that was not understood would hold is nothing.
+fn max_store_bytes(value: Option<OsString>) -> Result<u64, Failure> {
+    let Some(value) = value.filter(|value| !value.is_empty()) else {
+        return Ok(0);
+    };
+    let text = value.to_string_lossy();
+    args::bytes(&text).map_err(|e| {
+        Failure::invalid(format!(
+            "{MAX_STORE_BYTES} is {text:?}, which is no size: {e}"
+        ))
+    })
 }
 
 fn state_dir() -> Result<PathBuf, Failure> {

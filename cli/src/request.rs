@@ -242,6 +242,9 @@ impl Chooser<'_> {
         if let Some(files) = args.max_files {
             options = options.max_files(files);
         }
+        if let Some(bytes) = args.max_new_bytes {
+            options = options.max_new_bytes(bytes);
+        }
         Ok(options)
     }
 
@@ -491,6 +494,8 @@ mod tests {
             "0",
             "--max-files",
             "1000",
+            "--max-new-bytes",
+            "1M",
             "--workspace",
             "/some dir",
             "--",
@@ -507,6 +512,7 @@ mod tests {
         assert_eq!(workspace.max_patch_bytes, 10_240);
         assert_eq!(workspace.max_untracked_file_bytes, 0);
         assert_eq!(workspace.max_files, 1000);
+        assert_eq!(workspace.max_new_bytes, 1_048_576);
         assert_eq!(request.session.expect("it was named").as_str(), "ticket-42");
         assert_eq!(request.elsewhere, " --workspace '/some dir'");
         let adapter = format!("{:?}", request.adapter);

@@ -42,6 +42,7 @@ use crate::state::{RunFilter, RunRow, SessionRow};
 use crate::stream::EventStream;
 use crate::verify::VerifyOutcome;
 use crate::watched::WatchedWorkspaces;
+use crate::wish::Wish;
 use crate::workspaces::{self, Opened};
 use crate::{recovery, session, verify};
 
@@ -73,8 +74,8 @@ pub(crate) struct Shared {
     admission: Arc<Semaphore>,
     tasks: TaskTracker,
     is_closing: AtomicBool,
-    /// Stops captures that belong to no run.
-    pub(crate) interrupt: Interrupt,
+    /// Stops what belongs to no run.
+    pub(crate) stopping: CancellationToken,
 }
 
 impl Deref for Core {
@@ -388,7 +389,7 @@ impl Engine {
                 admission: Arc::new(Semaphore::new(options.max_operations)),
                 tasks,
                 is_closing: AtomicBool::new(false),
-                interrupt: Interrupt::never(),
+                stopping: CancellationToken::new(),
             }),
         };
         let engine = Self { core };
@@ -416,7 +417,7 @@ impl Engine {
         let mut is_done = tokio::time::timeout(grace, core.tasks.wait()).await.is_ok();
         if !is_done {
             core.parts.live_runs.cancel_all();
-            core.interrupt.cancel();
+            core.stopping.cancel();
             let patience = tokio::time::timeout(CANCEL_PATIENCE, core.tasks.wait());
             is_done = patience.await.is_ok();
         }
@@ -642,25 +643,32 @@ impl Engine {
         let core = self.core.clone();
         self.core
             .operation(async move {
+                let wish = Wish::of(&core, &opened.options);
                 match adopt(&core, &opened, core.parts.options.lock_patience).await {
                     // What keeps a snapshot from its row is told by the proof.
                     Err(e) if e.kind() == ErrorKind::Corrupt => {}
                     adopted => adopted?,
                 }
                 let parts = core.parts.clone();
+                let interrupt = wish.interrupt();
                 let found = core
                     .parts
                     .blocking
                     .run(move || {
-                        let workspace = opened.workspace;
-                        let rows = parts
-                            .reader
-                            .read_blocking(|store| store.snapshots(workspace.id()))?;
-                        let logged = rows.into_iter().map(|row| row.snapshot).collect();
-                        verify::snapshots(&workspaces::backends(&parts), &workspace, logged)
+                        interrupt.during(|| {
+                            let workspace = opened.workspace;
+                            let rows = parts
+                                .reader
+                                .read_blocking(|store| store.snapshots(workspace.id()))?;
+                            let logged = rows.into_iter().map(|row| row.snapshot).collect();
+                            verify::snapshots(&workspaces::backends(&parts), &workspace, logged)
+                        })
                     })
                     .await??;
-                let artifacts = verify::artifacts(&core).await?;
+                let artifacts = tokio::select! {
+                    artifacts = verify::artifacts(&core) => artifacts?,
+                    () = wish.told() => return Err(Error::new(ErrorKind::Cancelled, "cancelled")),
+                };
                 Ok(VerifyOutcome {
                     snapshots: found.snapshots,
                     artifacts,

@@ -19,6 +19,7 @@ use crate::record::ArtifactRecord;
 use crate::recovery;
 use crate::state::{Change, SnapshotRow};
 use crate::verify;
+use crate::wish::Wish;
 use crate::workspaces::{self, Opened};
 
 /// What a clean-up did.
@@ -50,25 +51,36 @@ pub(crate) async fn collect(
     let parts = core.parts.clone();
     let patience = parts.options.lock_patience;
     let workspace = opened.workspace.clone();
-    workspaces::work(core, &workspace, "a clean-up", patience, move |locked| {
-        recovery::adopt(&parts, locked, recovery::Untold::Tell)?;
-        let mut upkeep = Upkeep::read(&parts, locked)?;
-        if options.forget_damaged {
-            upkeep.forget_damaged(locked)?;
-        }
-        let unreadable = upkeep.unreadable(locked)?;
-        let readable = |row: &&SnapshotRow| !unreadable.contains(&row.snapshot.id);
-        let candidates: Vec<&SnapshotRow> = upkeep.snapshots.iter().filter(readable).collect();
-        let due = expired(&candidates, &upkeep.pinned, &options, parts.now());
-        upkeep.forget(locked, due)?;
-        upkeep.collect(locked)?;
-        if let Some(quota) = options.max_bytes {
-            upkeep.shrink(locked, quota)?;
-        }
-        upkeep.outcome.kept = upkeep.snapshots.len() as u64;
-        Ok(upkeep.outcome)
+    let wish = Wish::of(core, &opened.options);
+    let what = "a clean-up";
+    let interrupt = wish.interrupt();
+    workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+        interrupt.during(|| clean_up(&parts, locked, &options))
     })
     .await
+}
+
+fn clean_up(
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+    options: &GcOptions,
+) -> Result<GcOutcome, Error> {
+    recovery::adopt(parts, locked, recovery::Untold::Tell)?;
+    let mut upkeep = Upkeep::read(parts, locked)?;
+    if options.forget_damaged {
+        upkeep.forget_damaged(locked)?;
+    }
+    let unreadable = upkeep.unreadable(locked)?;
+    let readable = |row: &&SnapshotRow| !unreadable.contains(&row.snapshot.id);
+    let candidates: Vec<&SnapshotRow> = upkeep.snapshots.iter().filter(readable).collect();
+    let due = expired(&candidates, &upkeep.pinned, options, parts.now());
+    upkeep.forget(locked, due)?;
+    upkeep.collect(locked)?;
+    if let Some(quota) = options.max_bytes {
+        upkeep.shrink(locked, quota)?;
+    }
+    upkeep.outcome.kept = upkeep.snapshots.len() as u64;
+    Ok(upkeep.outcome)
 }
 
 /// Deletes an artifact: first what says that it is there, so that no row is without content.

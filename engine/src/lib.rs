@@ -69,6 +69,7 @@ mod stream;
 mod terminal;
 mod verify;
 mod watched;
+mod wish;
 mod workspaces;
 
 // The tests here use the backend of an example, which knows this crate by its name.

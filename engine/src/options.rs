@@ -50,6 +50,14 @@ pub struct EngineOptions {
     pub shutdown_grace: Duration,
     /// How objects of the user's repository come into the store. Default: hard links.
     pub borrow: BorrowMode,
+    /// The largest that the store of any one workspace may become, in bytes; zero: no limit. Default: 0.
+    /// A capture or a restore for which there is no room is refused with `LimitExceeded`, what a run
+    /// left and the guard of a restore included, and leaves nothing. It holds at every moment, temporary
+    /// files included: see
+    /// [`SnapshotOptions::max_store_bytes`](crate::backends::SnapshotOptions::max_store_bytes).
+    /// Artifacts and the log are not in a store. Nothing is forgotten because of it:
+    /// [`Engine::gc`](crate::Engine::gc) makes room.
+    pub max_store_bytes: u64,
 }
 
 impl Default for EngineOptions {
@@ -69,6 +77,7 @@ impl Default for EngineOptions {
             lock_patience: Duration::from_secs(10),
             shutdown_grace: Duration::from_secs(10),
             borrow: BorrowMode::HardLink,
+            max_store_bytes: 0,
         }
     }
 }
@@ -83,6 +92,7 @@ impl fmt::Debug for EngineOptions {
             .field("lock_patience", &self.lock_patience)
             .field("shutdown_grace", &self.shutdown_grace)
             .field("borrow", &self.borrow)
+            .field("max_store_bytes", &self.max_store_bytes)
             .finish_non_exhaustive()
     }
 }
@@ -142,6 +152,12 @@ impl EngineOptions {
         self
     }
 
+    /// Sets [`EngineOptions::max_store_bytes`].
+    pub fn max_store_bytes(mut self, bytes: u64) -> Self {
+        self.max_store_bytes = bytes;
+        self
+    }
+
     /// Sets [`EngineOptions::borrow`].
     pub fn borrow(mut self, mode: BorrowMode) -> Self {
         self.borrow = mode;
@@ -194,6 +210,19 @@ pub struct WorkspaceOptions {
     /// files and links than this; zero: no limit. Default: 0. What a run left is always captured,
     /// however much it is, since only then can it be told and taken back.
     pub max_files: u64,
+    /// Refuse with `LimitExceeded` if a snapshot by hand, or the one before a run, would store more bytes
+    /// anew than this; zero: no limit. Default: 0. What a run left is always captured.
+    #[serde(default)]
+    pub max_new_bytes: u64,
+    /// How long an operation by hand may take: a snapshot, a comparison, a plan, a proof, a clean-up, and a
+    /// restore up to where it begins to change files. After that it is `Timeout`, and nothing was
+    /// touched or published. A run has a limit of its own, for its work. Default: as long as it takes.
+    #[serde(skip)]
+    pub timeout: Option<Duration>,
+    /// Cancelling it stops the same operations: they are `Cancelled`. They look every few milliseconds;
+    /// only a call that the kernel does not return from is waited for. Default: nobody can.
+    #[serde(skip)]
+    pub cancellation: CancellationToken,
     /// Keep a journal of what changes in the workspace from the first snapshot of a session to the
     /// session's end, so that each later one looks only where something changed. It costs one watch
     /// a directory and a thread; where a journal cannot be kept, everything is looked at, and
@@ -217,8 +246,29 @@ impl WorkspaceOptions {
             include: Vec::new(),
             max_untracked_file_bytes: DEFAULT_MAX_UNTRACKED_FILE_BYTES,
             max_files: 0,
+            max_new_bytes: 0,
+            timeout: None,
+            cancellation: CancellationToken::new(),
             watch: false,
         }
+    }
+
+    /// Sets [`WorkspaceOptions::max_new_bytes`].
+    pub fn max_new_bytes(mut self, bytes: u64) -> Self {
+        self.max_new_bytes = bytes;
+        self
+    }
+
+    /// Sets [`WorkspaceOptions::timeout`].
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
+        self
+    }
+
+    /// Sets [`WorkspaceOptions::cancellation`].
+    pub fn cancellation(mut self, token: CancellationToken) -> Self {
+        self.cancellation = token;
+        self
     }
 
     /// Sets [`WorkspaceOptions::strategy`].

@@ -28,6 +28,7 @@ use crate::run_lock::RunLock;
 use crate::session::SessionEvent;
 use crate::state::{OperationRow, RunFilter, RunRow, StateStore};
 use crate::stream::EventStream;
+use crate::wish::Wish;
 use crate::workspaces::{self, NOW, Opened};
 
 /// The most bytes of a label that the host chooses: a line, not a document.
@@ -148,19 +149,32 @@ impl SessionManager {
             .operation(async move {
                 let parts = core.parts.clone();
                 let patience = parts.options.lock_patience;
-                let interrupt = core.interrupt.clone();
+                let wish = Wish::of(&core, &opened.options);
+                let interrupt = wish.interrupt();
                 let workspace = opened.workspace.clone();
                 let what = "a plan";
-                workspaces::work(&core, &workspace, what, patience, move |locked| {
-                    let (target, backend) = target(&parts, locked, &request.snapshot)?;
-                    let guard =
-                        opened.snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt);
-                    let goal = RestoreGoal::Snapshot {
-                        snapshot: target,
-                        paths: request.paths,
-                    };
-                    Ok(backend.plan(locked, &goal, &guard)?)
-                })
+                workspaces::work_while_wanted(
+                    &core,
+                    &workspace,
+                    what,
+                    patience,
+                    &wish,
+                    move |locked| {
+                        let (target, backend) = target(&parts, locked, &request.snapshot)?;
+                        let guard = opened.snapshot_options(
+                            &parts,
+                            Label::GUARD,
+                            &session_id,
+                            None,
+                            interrupt,
+                        );
+                        let goal = RestoreGoal::Snapshot {
+                            snapshot: target,
+                            paths: request.paths,
+                        };
+                        Ok(backend.plan(locked, &goal, &guard)?)
+                    },
+                )
                 .await
             })
             .await
@@ -303,10 +317,12 @@ async fn snapshot(
 ) -> Result<Snapshot, Error> {
     let parts = core.parts.clone();
     let patience = parts.options.lock_patience;
-    let interrupt = core.interrupt.clone();
+    let wish = Wish::of(core, &opened.options);
+    let interrupt = wish.interrupt();
     let workspace = opened.workspace.clone();
     let backend = detect(core, &opened).await?;
-    workspaces::work(core, &workspace, "a snapshot", patience, move |locked| {
+    let what = "a snapshot";
+    workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
         let options = opened.snapshot_options(&parts, label, &session_id, None, interrupt);
         workspaces::capture(&parts, locked, &*backend, &options, &session_id, None)
     })
@@ -363,7 +379,10 @@ async fn diff(
             })
             .await??
     };
-    let options = request.options;
+    let wish = Wish::of(core, &opened.options);
+    let interrupt = wish.interrupt();
+    let mut options = request.options;
+    options.interrupt = options.interrupt.or(interrupt.clone());
     if let (Some(from), Some(to)) = &stored {
         let (from, to) = (from.clone(), to.clone());
         let compared = core
@@ -377,9 +396,9 @@ async fn diff(
     let (from, to) = stored;
     let kind: Option<BackendKind> = from.as_ref().or(to.as_ref()).map(|s| s.backend);
     let patience = parts.options.lock_patience;
-    let interrupt = core.interrupt.clone();
     let now_workspace = workspace.clone();
-    workspaces::work(core, &workspace, "a comparison", patience, move |locked| {
+    let what = "a comparison";
+    workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
         let backend = match kind {
             Some(kind) => workspaces::backend_of(&parts, kind)?,
             None => opened.detect(&parts)?,
@@ -422,9 +441,12 @@ async fn restore(
             .read_with(move |store| workspaces::find_snapshot(store, &text, Some(&workspace)))
             .await?;
     }
-    let lock = RunLock::acquire(&workspace, "a restore", patience, &parts.blocking).await?;
-    let interrupt = core.interrupt.clone();
-    workspaces::work(core, &workspace, "a restore", patience, move |locked| {
+    let wish = Wish::of(core, &opened.options);
+    let lock = RunLock::acquire(&workspace, "a restore", patience, &parts.blocking);
+    let lock = wish.wait_for(lock, "waiting for the workspace").await?;
+    let interrupt = wish.interrupt();
+    let what = "a restore";
+    workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
         let _lock = lock;
         let (target, backend) = target(&parts, locked, &request.snapshot)?;
         let guard =
@@ -473,9 +495,12 @@ async fn undo(
     let parts = core.parts.clone();
     let patience = parts.options.lock_patience;
     let workspace = opened.workspace.clone();
-    let lock = RunLock::acquire(&workspace, "an undo", patience, &parts.blocking).await?;
-    let interrupt = core.interrupt.clone();
-    workspaces::work(core, &workspace, "an undo", patience, move |locked| {
+    let wish = Wish::of(core, &opened.options);
+    let lock = RunLock::acquire(&workspace, "an undo", patience, &parts.blocking);
+    let lock = wish.wait_for(lock, "waiting for the workspace").await?;
+    let interrupt = wish.interrupt();
+    let what = "an undo";
+    workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
         let _lock = lock;
         let operation = operation(&parts, locked, &target)?;
         let is_rolled_back = is_rolled_back(&parts, &operation)?;

@@ -25,6 +25,7 @@ use crate::event::EventType;
 use crate::id::{RunId, SessionId};
 use crate::options::WorkspaceOptions;
 use crate::state::{Change, NewEvent, SnapshotRow, StateStore};
+use crate::wish::{self, Wish};
 
 /// The label of a capture that is only made to be compared with, and forgotten at once.
 pub(crate) const NOW: &str = "now";
@@ -95,7 +96,9 @@ impl Opened {
         options.max_untracked_file_bytes = self.options.max_untracked_file_bytes;
         if !is_closing {
             options.max_files = self.options.max_files;
+            options.max_new_bytes = self.options.max_new_bytes;
         }
+        options.max_store_bytes = parts.options.max_store_bytes;
         options.borrow = parts.options.borrow;
         options.progress = parts.options.progress.clone();
         options
@@ -137,13 +140,60 @@ pub(crate) async fn work<T: Send + 'static>(
     patience: Duration,
     work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
+    let never = Interrupt::never();
+    in_turn(
+        core,
+        workspace,
+        what,
+        patience,
+        never,
+        std::future::pending(),
+        work,
+    )
+    .await
+}
+
+/// As [`work`], as long as that is wanted: whoever is told to stop waits for no turn any more, and work
+/// that has begun ends as soon as it looks.
+pub(crate) async fn work_while_wanted<T: Send + 'static>(
+    core: &Core,
+    workspace: &Workspace,
+    what: &'static str,
+    patience: Duration,
+    wish: &Wish,
+    work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let interrupt = wish.interrupt();
+    in_turn(
+        core,
+        workspace,
+        what,
+        patience,
+        interrupt,
+        wish.told(),
+        work,
+    )
+    .await
+}
+
+async fn in_turn<T: Send + 'static>(
+    core: &Core,
+    workspace: &Workspace,
+    what: &'static str,
+    patience: Duration,
+    interrupt: Interrupt,
+    told: impl Future<Output = ()>,
+    work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let mut told = std::pin::pin!(told);
     let (answer, mut answered) = oneshot::channel();
     let deadline = Instant::now() + patience.min(MAX_PATIENCE);
     let job: Job = {
         let (parts, workspace) = (core.parts.clone(), workspace.clone());
+        let interrupt = interrupt.clone();
         Box::new(move || {
             let patience = deadline.saturating_duration_since(Instant::now());
-            let step = AssertUnwindSafe(|| locked(&parts, workspace, patience, work));
+            let step = AssertUnwindSafe(|| locked(&parts, workspace, patience, &interrupt, work));
             let result = catch_unwind(step)
                 .unwrap_or_else(|payload| Err(StepLost::panicked(&*payload).into()));
             Box::new(move || {
@@ -161,6 +211,12 @@ pub(crate) async fn work<T: Send + 'static>(
             biased;
             result = &mut answered => return result.unwrap_or_else(|_| Err(stopped())),
             () = claim.settled() => {}
+            () = &mut told => {
+                if claim.take_back().is_some() {
+                    let refused = wish::refusal(&interrupt, WAITING);
+                    return Err(refused.expect("who was told has cancelled it"));
+                }
+            }
             () = tokio::time::sleep_until(deadline) => {
                 // Its actor answers in turn, so by then a workspace in no use has begun this work,
                 // however short the patience was.
@@ -189,15 +245,25 @@ async fn holder(core: &Core, workspace: &Workspace) -> &'static str {
     answer.await.ok().flatten().unwrap_or("an operation")
 }
 
+/// What somebody does whose turn has not come.
+const WAITING: &str = "waiting for the workspace";
+
 /// Locks the workspace, finishes what a crash interrupted there, and does `work`.
 fn locked<T>(
     parts: &Parts,
     workspace: Workspace,
     patience: Duration,
+    interrupt: &Interrupt,
     work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error>,
 ) -> Result<T, Error> {
     parts.lock.note_workspace(workspace.disk_path())?;
-    let mut locked = workspace.lock(patience)?;
+    let locked = interrupt.during(|| workspace.lock(patience));
+    let mut locked = match (locked, wish::refusal(interrupt, WAITING)) {
+        (Ok(locked), _) => locked,
+        // Somebody has it, and it was not waited for to the end.
+        (Err(e), Some(refused)) if e.kind() == ErrorKind::Busy => return Err(refused),
+        (Err(e), _) => return Err(e.into()),
+    };
     crate::recovery::finish_restores(parts, &mut locked)?;
     crate::recovery::adopt_into_empty_log(parts, &mut locked)?;
     work(&mut locked)

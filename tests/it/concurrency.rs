@@ -275,3 +275,42 @@ fn the_users_git_never_fails_because_of_a_capture() {
     ws.git(["fsck", "--strict"]);
     ws.stillframe(["verify"]).ok();
 }
+
+/// Whether the process catches the signal by now (proc(5): bit N-1 of `SigCgt` is signal N).
+fn catches(pid: rustix::process::Pid, signal: Signal) -> bool {
+    let path = format!("/proc/{}/status", pid.as_raw_nonzero());
+    let status = std::fs::read_to_string(path).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 << (signal.as_raw() - 1) != 0)
+}
+
+#[test]
+fn a_command_that_is_asked_to_end_ends_at_once_and_leaves_nothing() {
+    let ws = TestWorkspace::repository();
+    let first = ws.snapshot();
+    ws.write("new", "new\n");
+    let state = stillframe_backends::StateDir::open(ws.state()).unwrap();
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        for command in [
+            &["snapshot", "--json"][..],
+            &["diff", first.id(), "--json"],
+            &["restore", first.id(), "--plan", "--json"],
+            &["gc", "--json"],
+        ] {
+            // So that it is under way for as long as it is wanted.
+            let workspace = stillframe_backends::Workspace::open(ws.root(), &state).unwrap();
+            let held = workspace.lock(std::time::Duration::from_secs(10)).unwrap();
+            let mut running = ws.call(command.iter().copied()).start();
+            running.until("it catches signals", |r| catches(r.pid(), signal));
+            running.signal(signal);
+            let output = running.wait().exits(code);
+            output.error("Cancelled");
+            drop(held);
+        }
+    }
+    let listed = ws.json(["list"]);
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
+    ws.stillframe(["snapshot"]).ok();
+    ws.stillframe(["verify"]).ok();
+}

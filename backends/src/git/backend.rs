@@ -27,6 +27,7 @@ use crate::git::tree_lookup::TreeLookup;
 use crate::git::tree_object::{self, ItemKind, TreeItem};
 use crate::git::tree_rules::{StoredSide, TreeRules};
 use crate::git::user_index::{self, IndexError};
+use crate::interrupt;
 use crate::path::RelPath;
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Wanted};
 use crate::record::{GitState, OperationFiles, Record};
@@ -34,6 +35,7 @@ use crate::restore::{
     self, Captured, ContentError, Contents, Node, Publish, Restorable, RestoreGoal, RestorePlan,
     Side,
 };
+use crate::room;
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
@@ -139,6 +141,20 @@ impl GitBackend {
         publish: Publish,
         damage: Damage,
     ) -> Result<GitCapture, SnapshotError> {
+        let capture = || Self::capture_while_wanted(workspace, options, keep, publish, damage);
+        options.interrupt.during(|| {
+            let room = options.room(workspace)?;
+            room::within(room, || capture().map_err(SnapshotError::or_its_cause))
+        })
+    }
+
+    fn capture_while_wanted(
+        workspace: &LockedWorkspace,
+        options: &SnapshotOptions,
+        keep: &[&Record],
+        publish: Publish,
+        damage: Damage,
+    ) -> Result<GitCapture, SnapshotError> {
         let repository = match repository_of(workspace) {
             Ok(repository) => Some(repository),
             // The run removed the repository: what it left is captured all the same, so that the
@@ -201,7 +217,11 @@ impl GitBackend {
                 None => capture(Source::Cache)?,
                 Some(found) => match capture(Source::Repository(found)) {
                     // If it succeeds with less of the repository, the rest was the reason.
-                    Err(error) if damage == Damage::PassedOver && may_be_damage(&error) => {
+                    Err(error)
+                        if damage == Damage::PassedOver
+                            && may_be_damage(&error)
+                            && room::refused().is_none() =>
+                    {
                         capture(Source::WithoutIndex(found))
                             .or_else(|_| capture(Source::Cache))
                             .map_err(|_| error)?
@@ -215,12 +235,13 @@ impl GitBackend {
                 Publish::Yes => capture::publish(workspace, &store, options, captured)?,
                 Publish::No => {
                     // It may have borrowed.
-                    store.vouch();
+                    interrupt::to_the_end(|| store.vouch());
+                    store.keep_what_came_in();
                     captured.into()
                 }
             }))
         };
-        match attempt() {
+        let captured = match attempt() {
             // The cache vouched for what the store has lost. Once more without it: what the workspace
             // or the repository still has is stored anew.
             Err(SnapshotError::Store(StoreError::Corrupt { .. }))
@@ -230,7 +251,11 @@ impl GitBackend {
                 attempt()
             }
             captured => captured,
+        };
+        if captured.is_err() {
+            interrupt::to_the_end(|| store.take_back());
         }
+        captured
     }
 }
 
@@ -570,33 +595,36 @@ impl Backend for GitBackend {
         patch: &mut dyn Write,
     ) -> Result<Diff, DiffError> {
         diff::check(from, to, options)?;
-        let store = existing_store(workspace)?;
-        let (before, after) = match (store.record(&from.id), store.record(&to.id)) {
-            (Ok(before), Ok(after)) => (before, after),
-            (Err(StoreError::UnknownSnapshot { .. }), _)
-            | (_, Err(StoreError::UnknownSnapshot { .. }))
-                if from.path != to.path =>
-            {
-                let (from, to) = (from.id.clone(), to.id.clone());
-                return Err(DiffError::DifferentWorkspaces { from, to });
-            }
-            (Err(error), _) | (_, Err(error)) => return Err(error.into()),
-        };
-        options.interrupt.check()?;
-        let changes = store.tree_changes(Some(tree_of(&before)?), Some(tree_of(&after)?))?;
-        let beside = Beside::between(
-            &StoredSide::of(&store, &before)?,
-            &StoredSide::of(&store, &after)?,
-            &changes,
-        )?;
-        let (from, to) = (&before.snapshot, &after.snapshot);
-        let changes = diff::evident(changes, &from.omissions, &to.omissions);
-        let mut diff = Diff::of_changes(BackendKind::Git, &from.reference, &to.reference, &changes)
-            .beside(beside)
-            .with_nested(&before, &after)
-            .with_operation(before.git.as_ref(), after.git.as_ref());
-        line_diffs::compare(&store, &changes, options, patch, &mut diff)?;
-        Ok(diff)
+        options.interrupt.during(|| {
+            let store = existing_store(workspace)?;
+            let (before, after) = match (store.record(&from.id), store.record(&to.id)) {
+                (Ok(before), Ok(after)) => (before, after),
+                (Err(StoreError::UnknownSnapshot { .. }), _)
+                | (_, Err(StoreError::UnknownSnapshot { .. }))
+                    if from.path != to.path =>
+                {
+                    let (from, to) = (from.id.clone(), to.id.clone());
+                    return Err(DiffError::DifferentWorkspaces { from, to });
+                }
+                (Err(error), _) | (_, Err(error)) => return Err(error.into()),
+            };
+            options.interrupt.check()?;
+            let changes = store.tree_changes(Some(tree_of(&before)?), Some(tree_of(&after)?))?;
+            let beside = Beside::between(
+                &StoredSide::of(&store, &before)?,
+                &StoredSide::of(&store, &after)?,
+                &changes,
+            )?;
+            let (from, to) = (&before.snapshot, &after.snapshot);
+            let changes = diff::evident(changes, &from.omissions, &to.omissions);
+            let mut diff =
+                Diff::of_changes(BackendKind::Git, &from.reference, &to.reference, &changes)
+                    .beside(beside)
+                    .with_nested(&before, &after)
+                    .with_operation(before.git.as_ref(), after.git.as_ref());
+            line_diffs::compare(&store, &changes, options, patch, &mut diff)?;
+            Ok(diff)
+        })
     }
 
     fn plan(
@@ -731,6 +759,8 @@ impl Backend for GitBackend {
                 id: snapshot.id.clone(),
             }),
         };
+        // Whatever was made of an earlier failure: what was not looked at is not proven.
+        interrupt::check()?;
         Verification::proven(proven)
     }
 

@@ -23,6 +23,7 @@ use crate::git::store::{Names, Parts, Reader, Store};
 use crate::git::submodules;
 use crate::git::trees::{self, Compare, Trees};
 use crate::git::{ObjectHasher, ObjectId, ObjectKind};
+use crate::interrupt::{self, Bulk};
 use crate::parallel::{self, in_parts};
 use crate::path::RelPath;
 use crate::purge::Purged;
@@ -60,7 +61,7 @@ pub(crate) struct Captured {
     /// The tree of the workspace.
     pub(crate) tree: ObjectId,
     /// The trees that the store did not have before.
-    pub(crate) new_trees: HashMap<ObjectId, Vec<u8>>,
+    pub(crate) new_trees: Bulk<HashMap<ObjectId, Vec<u8>>>,
     index: Option<ObjectId>,
     staged: Vec<ObjectId>,
     /// Whether every tree was made of what it holds, and none taken over from the last capture.
@@ -68,7 +69,7 @@ pub(crate) struct Captured {
     /// What the tree names beyond that of the last capture, if that is known.
     named: Option<Names>,
     pack: PackWriter,
-    closing: Closing,
+    closing: Bulk<Closing>,
 }
 
 /// A capture after it was published, or in place of that.
@@ -86,7 +87,7 @@ impl From<Captured> for Published {
             record: captured.record,
             cache: Arc::clone(captured.closing.cache()),
             tree: captured.tree,
-            new_trees: captured.new_trees,
+            new_trees: captured.new_trees.into_inner(),
         }
     }
 }
@@ -130,9 +131,11 @@ pub(crate) fn capture(
         context: "the workspace could not be opened".to_owned(),
         source,
     })?;
-    let mut base = workspace
+    let base = workspace
         .memory()
         .base(workspace, root.identity(), CACHE_FILE, usage);
+    let mut base = Bulk::new(base);
+    interrupt::check()?;
     let pack = store.writer()?;
     let packs = store.reader_set()?;
     let purged = &store.purged()?;
@@ -163,7 +166,8 @@ pub(crate) fn capture(
             .and_then(|stamp| sha1(&stamp.blob)),
     };
     let has_only_new_trees = base.cache.directories.values().all(|d| d.tree.is_none());
-    let seeds = base.take_seeds(RULE_FILES);
+    let seeds = Bulk::new(base.take_seeds(RULE_FILES));
+    interrupt::check()?;
     let rules = GitRules::new(&root, repository, store, &base.cache, options, keep)?;
     let mut scope = base.scope(
         &root,
@@ -192,10 +196,10 @@ pub(crate) fn capture(
         walk::search(&root, &rules, &sink, &mut scope, walk_options)
             .map_err(|error| rules.failure().unwrap_or(error))
     };
-    let mut walked = match &index_bytes {
+    let mut walked = Bulk::new(match &index_bytes {
         None => walk()?,
         Some(index) => beside(&|| index.keep(store, &pack), &mut walk)?,
-    };
+    });
     drop(index_bytes);
     if usage == Use::Borrows {
         rules.read_changed(&walked.delta)?;
@@ -211,13 +215,15 @@ pub(crate) fn capture(
         true => base.cache.rule_files = rule_files,
         false => base.cache.rule_files.extend(rule_files),
     }
-    base.put_back(seeds);
+    base.put_back(seeds.into_inner());
+    interrupt::check()?;
     let (submodules, left_out) = submodules::standing(&base.cache, &walked);
     let compare = match (has_only_new_trees, usage) {
         (false, Use::Takes) => Compare::Yes,
         _ => Compare::No,
     };
-    let mut trees = borrow(
+    interrupt::check()?;
+    let trees = borrow(
         repository,
         store,
         &sink,
@@ -228,6 +234,7 @@ pub(crate) fn capture(
         &mut walked,
         options,
     )?;
+    let mut trees = Bulk::new(trees);
     add_trees(&pack, &trees.new, &options.interrupt)?;
     let named = trees.beyond.take();
 
@@ -280,6 +287,7 @@ pub(crate) fn capture(
         options.captured_at,
     );
     snapshot.tree = Some(trees.root.to_string());
+    interrupt::check()?;
     let omissions = walked.omissions.values().cloned();
     snapshot.omissions = Coverage::new(omissions.chain(left_out).collect());
     snapshot.nested_repositories = nested::look_at(
@@ -292,16 +300,19 @@ pub(crate) fn capture(
         snapshot.metadata.branch = git.head.branch().map(short_branch);
     }
     snapshot.metadata.search = scope.search;
-    let closing = base.close(
+    let mut walked = walked.into_inner();
+    let closing = base.into_inner().close(
         scope,
-        walked.delta,
-        walked.omissions,
+        std::mem::take(&mut walked.delta),
+        std::mem::take(&mut walked.omissions),
         has_new_index || has_new_rules,
         Outcome {
             result: trees.root.0.to_vec(),
             has_kept,
         },
     );
+    let closing = Bulk::new(closing);
+    interrupt::check()?;
     let next = closing.cache();
     snapshot.metadata.dirty = Some(match (repository, head_tree) {
         (Some(_), Some(tree)) if tree == trees.root => false,
@@ -348,10 +359,11 @@ pub(crate) fn capture(
         has_content: true,
         git,
     };
+    interrupt::check()?;
     Ok(Captured {
         record,
         tree: trees.root,
-        new_trees: trees.new,
+        new_trees: Bulk::new(std::mem::take(&mut trees.new)),
         index,
         staged,
         has_only_new_trees,
@@ -444,7 +456,7 @@ pub(crate) fn publish(
     let named = match captured.has_only_new_trees {
         true => {
             let directories = &captured.closing.cache().directories;
-            trees::named(directories, captured.closing.tally().files())
+            trees::named(directories, captured.closing.tally().files())?
         }
         false => captured.named,
     };
@@ -463,14 +475,17 @@ pub(crate) fn publish(
         false => (None, publish()),
     };
     record.snapshot = published?;
-    store.vouch();
     let cache = Arc::clone(captured.closing.cache());
-    captured.closing.keep(workspace, staged);
+    // It is there, so a wish to stop comes too late.
+    interrupt::to_the_end(|| {
+        store.vouch();
+        captured.closing.into_inner().keep(workspace, staged);
+    });
     Ok(Published {
         record,
         cache,
         tree: captured.tree,
-        new_trees: captured.new_trees,
+        new_trees: captured.new_trees.into_inner(),
     })
 }
 
@@ -610,9 +625,10 @@ fn agree(
     let mtime_ns = EntryStat::of(&file.stat()).mtime_ns;
     let begin = || index::Tracked::new(repository.scope(), mtime_ns);
     let (tracked, id) = file.fold(begin, index::Tracked::add)?;
-    let mut expand = |tree: ObjectId| repository.tree_files(tree);
+    let mut expand = |tree: ObjectId| Ok::<_, SnapshotError>(repository.tree_files(tree)?);
     index::agree(cache, tracked, &mut expand)?;
-    index::doubt_other_sizes(cache, |ids| repository.object_sizes(ids))?;
+    let sizes = |ids: &[ObjectId]| Ok::<_, SnapshotError>(repository.object_sizes(ids)?);
+    index::doubt_other_sizes(cache, sizes)?;
     Ok(id)
 }
 
@@ -633,10 +649,10 @@ fn keep_index(
     match streamed.map_err(StoreError::from)? {
         Streamed::Stored(id) => Ok(Some(id)),
         Streamed::Unstable => Ok(None),
-        Streamed::Unreadable(source) => Err(SnapshotError::Unreadable {
-            context: "the index could not be read".to_owned(),
-            source: PathError::at("read", file.path())(source),
-        }),
+        Streamed::Unreadable(source) => Err(SnapshotError::unreadable(
+            "the index could not be read",
+            PathError::at("read", file.path())(source),
+        )),
         Streamed::Collision(found) => Err(collision(found)),
     }
 }
@@ -680,7 +696,7 @@ fn borrow(
         let revised = &base.revised;
         trees::build(&mut walked.delta, before, revised, submodules, compare)
     };
-    let mut trees = build(walked);
+    let mut trees = build(walked)?;
     let missing: Vec<ObjectId> = if wanted.is_empty() {
         // Trees alone are not looked for in the repository: they are at hand.
         Vec::new()
@@ -712,7 +728,7 @@ fn borrow(
             options.interrupt.check()?;
             anew.read(walked, &path, id)?;
         }
-        trees = build(walked);
+        trees = build(walked)?;
     }
     let ids: Vec<ObjectId> = trees.new.keys().copied().collect();
     let missing: HashSet<ObjectId> = store.missing(ids)?.into_iter().collect();

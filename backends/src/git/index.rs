@@ -9,6 +9,8 @@ use std::sync::Arc;
 use crate::git::ObjectId;
 use crate::git::capture::sha1;
 use crate::git::user_index::IndexEntry;
+use crate::interrupt::{self, Bulk, Interrupted, Pace};
+use crate::parallel;
 use crate::path::RelPath;
 use crate::tree::{ContentId, Entry, EntryKind};
 use crate::worktree::stat_cache::{
@@ -20,6 +22,9 @@ const GITLINK: u32 = 0o160000;
 
 /// git's mode of a directory that a sparse index keeps whole.
 const SPARSE_DIRECTORY: u32 = 0o40000;
+
+/// Fewer entries than this are sorted before another thread has begun.
+const SORTED_PER_THREAD: usize = 10_000;
 
 /// The id of empty content; an entry of size zero with another id is one that git has marked as
 /// possibly changed.
@@ -33,19 +38,23 @@ const EMPTY_BLOB: ObjectId = ObjectId([
 /// Entries that the cache has keep what a capture found out about them; those that it has not are
 /// taken over with the index's own stat data, and the next walk confirms or replaces them. `expand`
 /// lists what is below a directory that a sparse index keeps as one entry.
-pub(crate) fn agree<E>(
+pub(crate) fn agree<E: From<Interrupted>>(
     cache: &mut StatCache,
     tracked: Tracked,
     expand: &mut dyn FnMut(ObjectId) -> Result<Vec<(RelPath, Entry)>, E>,
 ) -> Result<(), E> {
     let tracked = tracked.expanded(expand)?;
+    interrupt::check()?;
     if cache.directories.is_empty() {
         agree_anew(cache, tracked);
-        return Ok(());
+        return Ok(interrupt::check()?);
     }
-    let before = cache.directories.clone();
+    let before = Bulk::new(cache.directories.clone());
+    interrupt::check()?;
     let mut touched = forget_tracked(cache);
+    let mut pace = Pace::default();
     for (path, seeds) in tracked.directories {
+        pace.step()?;
         let directory = cache.directories.entry(path.clone());
         let directory = directory.or_insert_with(|| indexed(Entries::default()));
         let directory = Arc::make_mut(directory);
@@ -96,6 +105,7 @@ pub(crate) fn agree<E>(
     forget_trees(cache, touched);
     // What is as it was is one with what it was, so that nothing is made or written again for it.
     for (path, directory) in &mut cache.directories {
+        pace.step()?;
         if let Some(before) = before.get(path).filter(|before| *before == directory) {
             *directory = Arc::clone(before);
         }
@@ -141,7 +151,10 @@ fn keep_unmerged(cache: &mut StatCache, unmerged: Vec<(RelPath, ObjectId)>) {
 pub(crate) fn doubt_other_sizes<E>(
     cache: &mut StatCache,
     sizes_of: impl FnOnce(&[ObjectId]) -> Result<Vec<Option<u64>>, E>,
-) -> Result<(), E> {
+) -> Result<(), E>
+where
+    E: From<Interrupted>,
+{
     // What an earlier capture confirmed is not from the index any more.
     let is_trusted = |entry: &CachedEntry| {
         entry.kind != EntryKind::Symlink
@@ -157,21 +170,29 @@ pub(crate) fn doubt_other_sizes<E>(
         entries.filter(|(_, entry)| is_trusted(entry)).count()
     };
     let count = cache.directories.values().map(|d| trusted(d)).sum();
+    interrupt::check()?;
     let mut expected: Vec<(ObjectId, u64)> = Vec::with_capacity(count);
-    let entries = cache.directories.values().flat_map(|d| d.entries.iter());
-    expected.extend(entries.filter_map(|(_, entry)| size_and_id(entry)));
+    let mut pace = Pace::default();
+    for directory in cache.directories.values() {
+        pace.step()?;
+        let entries = directory.entries.iter();
+        expected.extend(entries.filter_map(|(_, entry)| size_and_id(entry)));
+    }
     if expected.is_empty() {
         return Ok(());
     }
-    expected.sort_unstable();
+    parallel::sort(&mut expected, SORTED_PER_THREAD)?;
     expected.dedup();
+    interrupt::check()?;
     let mut ids: Vec<ObjectId> = expected.iter().map(|(id, _)| *id).collect();
     ids.dedup();
+    interrupt::check()?;
     let sizes = sizes_of(&ids)?;
     // Both are sorted by id, and every id has a size.
     let mut place = 0;
     let mut doubtful: HashSet<(ObjectId, u64)> = HashSet::new();
     for (id, size) in expected {
+        pace.step()?;
         while ids[place] != id {
             place += 1;
         }
@@ -185,6 +206,7 @@ pub(crate) fn doubt_other_sizes<E>(
     let is_doubtful =
         |entry: &CachedEntry| size_and_id(entry).is_some_and(|found| doubtful.contains(&found));
     for directory in cache.directories.values_mut() {
+        pace.step()?;
         if !directory.entries.iter().any(|(_, e)| is_doubtful(e)) {
             continue;
         }

@@ -22,6 +22,7 @@ use super::object_id::Collision;
 use super::{ObjectHasher, ObjectId, ObjectKind};
 use crate::backend::StoreError;
 use crate::error::{PathError, printable};
+use crate::interrupt::{self, Interrupted};
 use crate::parallel;
 use crate::worktree::durable::{self, StagedFile};
 
@@ -135,7 +136,8 @@ impl PackWriter {
         if self.lock().ids.contains(&id) {
             return Ok(());
         }
-        let entry = deflated_entry(kind, bytes);
+        let entry = deflated_entry(kind, bytes)
+            .map_err(PathError::at("compress an object for", &self.directory))?;
         let crc32 = crc32fast::hash(&entry);
         let mut unfinished = self.lock();
         if unfinished.ids.contains(&id) {
@@ -431,6 +433,7 @@ fn read_back(staged: &StagedFile, entries: &[Packed], end: u64) -> Result<[u8; 2
     while at < end {
         let count = usize::try_from(end - at).unwrap_or(usize::MAX);
         let chunk = &mut buffer[..count.min(BUFFER_BYTES)];
+        interrupt::check()?;
         file.read_exact_at(chunk, at)
             .map_err(PathError::at("read back", path))?;
         sha1.update(&*chunk);
@@ -491,8 +494,11 @@ fn entry_header(kind: ObjectKind, size: u64) -> Vec<u8> {
     header
 }
 
+/// So much is compressed between two looks at whether it is still wanted.
+const DEFLATED_AT_ONCE: usize = 512 * 1024;
+
 /// A whole entry: header and compressed content.
-fn deflated_entry(kind: ObjectKind, bytes: &[u8]) -> Vec<u8> {
+fn deflated_entry(kind: ObjectKind, bytes: &[u8]) -> Result<Vec<u8>, Interrupted> {
     thread_local! {
         // Its tables are large: making them anew costs more than compressing a small file.
         static DEFLATE: RefCell<Compress> =
@@ -501,20 +507,29 @@ fn deflated_entry(kind: ObjectKind, bytes: &[u8]) -> Vec<u8> {
     let mut entry = entry_header(kind, bytes.len() as u64);
     // As a rule it becomes shorter, and never much longer: to move it on the way costs more than room.
     entry.reserve(bytes.len() + bytes.len() / 8 + 64);
-    DEFLATE.with_borrow_mut(|deflate| {
-        deflate.reset();
-        loop {
-            let done = usize::try_from(deflate.total_in()).expect("no more than was given");
-            let status = deflate
-                .compress_vec(&bytes[done..], &mut entry, FlushCompress::Finish)
-                .expect("deflate takes any bytes");
-            if status == Status::StreamEnd {
-                return;
+    DEFLATE
+        .with_borrow_mut(|deflate| {
+            deflate.reset();
+            loop {
+                interrupt::check()?;
+                let done = usize::try_from(deflate.total_in()).expect("no more than was given");
+                let rest = &bytes[done..];
+                let (piece, flush) = match rest.split_at_checked(DEFLATED_AT_ONCE) {
+                    Some((piece, _)) => (piece, FlushCompress::None),
+                    None => (rest, FlushCompress::Finish),
+                };
+                let status = deflate
+                    .compress_vec(piece, &mut entry, flush)
+                    .expect("deflate takes any bytes");
+                if status == Status::StreamEnd {
+                    return Ok(());
+                }
+                if entry.capacity() - entry.len() < 64 {
+                    entry.reserve(bytes.len() / 2 + 64);
+                }
             }
-            entry.reserve(bytes.len() / 2 + 64);
-        }
-    });
-    entry
+        })
+        .map(|()| entry)
 }
 
 #[cfg(test)]

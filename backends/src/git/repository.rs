@@ -150,10 +150,9 @@ impl From<RepositoryError> for SnapshotError {
                 limit,
                 actual,
             },
-            RepositoryError::Io(source) => Self::Unreadable {
-                context: "the repository cannot be read".to_owned(),
-                source,
-            },
+            RepositoryError::Io(source) => {
+                Self::unreadable("the repository cannot be read", source)
+            }
         }
     }
 }

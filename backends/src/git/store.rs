@@ -47,6 +47,7 @@ use super::tree_object::{self, ItemKind, TreeItem, Trees};
 use super::{ObjectId, ObjectKind};
 use crate::backend::{Owner, Problem, StoreError, Unreadable};
 use crate::error::{PathError, printable};
+use crate::interrupt;
 use crate::parallel;
 use crate::path::RelPath;
 use crate::purge::Purged;
@@ -124,6 +125,9 @@ pub(crate) struct Store {
     doubted: Mutex<HashSet<PathBuf>>,
     /// Whether anything was done in the directories of loose objects since they were looked at.
     has_new_loose: AtomicBool,
+    /// What came in from the user's repository since the last snapshot was published, so that it can be
+    /// taken back.
+    came_in: Mutex<Vec<PathBuf>>,
 }
 
 /// Keeps a store open for whoever asks next.
@@ -166,7 +170,8 @@ impl StoreSlot {
         if let Some(store) = self.open(git_dir)? {
             return Ok(store);
         }
-        Store::create(git_dir)?;
+        // A few small files: one that is half made looks damaged to git.
+        interrupt::to_the_end(|| Store::create(git_dir))?;
         Ok(self.open(git_dir)?.expect("it was just made"))
     }
 }
@@ -240,6 +245,7 @@ impl Store {
             vouched: Mutex::default(),
             doubted: Mutex::default(),
             has_new_loose: AtomicBool::new(false),
+            came_in: Mutex::default(),
         };
         let pack_dir = store.pack_dir();
         // What cannot be looked at is not absent.
@@ -301,7 +307,7 @@ impl Store {
         set: &PackSet,
         mut wanted: Vec<ObjectId>,
     ) -> Result<Vec<ObjectId>, StoreError> {
-        parallel::sort(&mut wanted, SORTED_PER_THREAD);
+        parallel::sort(&mut wanted, SORTED_PER_THREAD)?;
         wanted.dedup();
         for pack in &set.packs {
             if wanted.is_empty() {
@@ -315,6 +321,7 @@ impl Store {
             false => self.loose_shards()?,
         };
         for shard in wanted.chunk_by(|a, b| a.0[0] == b.0[0]) {
+            interrupt::check()?;
             let there = match shards.has(&shard[0]) {
                 true => self.loose_in(shard)?,
                 false => HashSet::new(),
@@ -489,7 +496,12 @@ impl Store {
         };
         let made = self
             .check_complete(&[commit, tree], &stored, &staged, parts.named, new_pack)
-            .and_then(|()| self.refs.create(namespace, owner, commit, staged_ref));
+            // Whatever was made of an earlier failure: no wish to stop is passed over.
+            .and_then(|()| Ok(interrupt::check()?))
+            .and_then(|()| {
+                let create = || self.refs.create(namespace, owner, commit, staged_ref);
+                interrupt::to_the_end(create)
+            });
         let made = made.inspect_err(|_| {
             // Its record has an id that no other has, so nobody else needs this pack.
             if let Some(finished) = finished {
@@ -497,7 +509,8 @@ impl Store {
                 let _ = self.refresh();
             }
         })?;
-        self.remember(&record.snapshot.id, &made);
+        interrupt::to_the_end(|| self.remember(&record.snapshot.id, &made));
+        self.came_in().clear();
         self.note_standing(made, stored, staged);
         let mut snapshot = record.snapshot;
         snapshot.reference = commit.to_string();

@@ -5,6 +5,7 @@ use std::io::Write as _;
 
 use super::{ObjectId, ObjectKind};
 use crate::backend::StoreError;
+use crate::interrupt;
 use crate::parallel;
 use crate::path::RelPath;
 use crate::tree::{Change, Entry, EntryKind};
@@ -317,6 +318,7 @@ impl Pair {
         if self.old == self.new {
             return Ok((Vec::new(), Vec::new()));
         }
+        interrupt::check()?;
         let read = |id: Option<ObjectId>| id.map_or(Ok(Vec::new()), |id| trees.tree(&id));
         let (old, new) = (read(self.old)?, read(self.new)?);
         let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());

@@ -7,6 +7,7 @@ use crate::git::capture::sha1;
 use crate::git::store::Names;
 use crate::git::tree_object::{self, ItemKind, RawItem};
 use crate::git::{ObjectId, ObjectKind};
+use crate::interrupt::{Interrupted, Pace};
 use crate::parallel::in_parts;
 use crate::path::RelPath;
 use crate::tree::ContentId;
@@ -47,7 +48,7 @@ pub(crate) fn build<'a>(
     doubtful: impl IntoIterator<Item = &'a RelPath>,
     submodules: &BTreeMap<RelPath, Option<ObjectId>>,
     compare: Compare,
-) -> Trees {
+) -> Result<Trees, Interrupted> {
     let named = by_parent(submodules);
     let root = RelPath::root();
     let known_root = match compare {
@@ -70,6 +71,7 @@ pub(crate) fn build<'a>(
     // What is captured below a submodule decides, and no directory says whether that has changed.
     named.keys().for_each(|path| stale.add(path.clone()));
     let mut new = HashMap::new();
+    let mut pace = Pace::default();
     while let Some(level) = stale.deepest() {
         let state = State {
             delta,
@@ -78,9 +80,13 @@ pub(crate) fn build<'a>(
             compares: beyond.is_some(),
         };
         let made = in_parts(&level, DIRECTORIES_PER_THREAD, |part| {
-            part.iter().map(|path| state.tree(path)).collect::<Vec<_>>()
+            let mut pace = Pace::default();
+            let tree = |path| pace.step().map(|()| state.tree(path));
+            part.iter().map(tree).collect::<Result<Vec<_>, _>>()
         });
+        let made: Vec<Vec<_>> = made.into_iter().collect::<Result<_, _>>()?;
         for (path, made) in level.into_iter().zip(made.into_iter().flatten()) {
+            pace.step()?;
             let Some(made) = made else {
                 stale.add_above(&path);
                 continue;
@@ -100,7 +106,7 @@ pub(crate) fn build<'a>(
     }
     let root = delta.get(before, &root).and_then(|d| tree_of(d));
     let ids = beyond.filter(|_| root.is_some());
-    Trees {
+    Ok(Trees {
         root: root.unwrap_or_else(|| {
             let empty = id_of(b"");
             new.insert(empty, Vec::new());
@@ -111,7 +117,7 @@ pub(crate) fn build<'a>(
             beyond: known_root,
             ids,
         }),
-    }
+    })
 }
 
 fn tree_of(directory: &CachedDirectory) -> Option<ObjectId> {
@@ -280,19 +286,21 @@ impl State<'_> {
 
 /// The ids of all trees, that of the workspace left out, and of all files that the tree of the
 /// workspace names, about `files` of them. `None` if it is deeper than a tree may be.
-pub(crate) fn named(directories: &Directories, files: u64) -> Option<Names> {
+pub(crate) fn named(directories: &Directories, files: u64) -> Result<Option<Names>, Interrupted> {
     let files = usize::try_from(files).unwrap_or_default();
     let mut named = Vec::with_capacity(directories.len() + files);
     let mut level = vec![RelPath::root()];
+    let mut pace = Pace::default();
     for _ in 0..tree_object::MAX_DEPTH {
         if level.is_empty() {
-            return Some(Names {
+            return Ok(Some(Names {
                 beyond: None,
                 ids: named,
-            });
+            }));
         }
         let mut below = Vec::new();
         for path in level {
+            pace.step()?;
             let Some(directory) = directories.get(&path) else {
                 continue;
             };
@@ -312,7 +320,7 @@ pub(crate) fn named(directories: &Directories, files: u64) -> Option<Names> {
         }
         level = below;
     }
-    None
+    Ok(None)
 }
 
 fn id_of(content: &[u8]) -> ObjectId {
@@ -433,7 +441,7 @@ mod tests {
     /// `files` after `before`, with their trees, all of which come into `contents`.
     fn made(before: &Directories, files: &Files, contents: &mut Contents) -> (Delta, Trees) {
         let mut delta = delta(before, files);
-        let trees = build(&mut delta, before, [], &BTreeMap::new(), Compare::Yes);
+        let trees = build(&mut delta, before, [], &BTreeMap::new(), Compare::Yes).unwrap();
         let new = trees.new.iter();
         contents.extend(new.map(|(id, content)| (*id, content.clone())));
         (delta, trees)

@@ -9,9 +9,10 @@ use std::sync::{Mutex, PoisonError};
 
 use data_encoding::HEXLOWER;
 
-use crate::backend::{Problem, SnapshotError, StoreError};
+use crate::backend::{Problem, StoreError};
 use crate::error::{PathError, printable};
 use crate::git::{ObjectHasher, ObjectKind};
+use crate::interrupt;
 use crate::purge::{Proof, Purged};
 use crate::restore::ContentError;
 use crate::tree::ContentId;
@@ -115,6 +116,7 @@ impl ContentStore {
         let mut piece = vec![0; 256 * 1024];
         let mut total = 0;
         loop {
+            interrupt::check().map_err(StoreError::from)?;
             let n = file
                 .read(&mut piece)
                 .map_err(PathError::at("read", path))
@@ -145,6 +147,7 @@ impl ContentStore {
             if digest.is_some_and(|d| live.contains(&d)) {
                 continue;
             }
+            interrupt::check()?;
             durable::remove_file(&path)?;
             freed += bytes;
         }
@@ -293,6 +296,38 @@ struct Staged {
     files: Vec<(ClosedFile, [u8; 32])>,
 }
 
+/// Content that has its name, and that no snapshot needs as yet: dropping it takes it back, as far as that
+/// can be done. What stays is in nobody's way, and goes with the next collection.
+#[derive(Debug, Default)]
+#[must_use = "dropping it takes the content back"]
+pub(crate) struct Arrived {
+    files: Vec<PathBuf>,
+}
+
+impl Arrived {
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Something needs it.
+    pub(crate) fn keep(mut self) {
+        self.files.clear();
+    }
+}
+
+impl Drop for Arrived {
+    fn drop(&mut self) {
+        for file in &self.files {
+            let _ = durable::remove_file(file);
+            if let Some(directory) = file.parent() {
+                // It goes when it is empty.
+                let _ = fs::remove_dir(directory);
+            }
+        }
+    }
+}
+
 impl<'a> HashSink<'a> {
     /// With a store the content is kept, without one only hashed.
     pub(crate) fn new(store: Option<&'a ContentStore>, purged: &'a Purged) -> Self {
@@ -312,10 +347,11 @@ impl<'a> HashSink<'a> {
         }
     }
 
-    /// Makes the content durable and puts it under its names; answers with whether there was any.
-    pub(crate) fn publish(self) -> Result<bool, StoreError> {
+    /// Makes the content durable and puts it under its names.
+    pub(crate) fn publish(self) -> Result<Arrived, StoreError> {
+        let mut arrived = Arrived::default();
         let Some(store) = self.store else {
-            return Ok(false);
+            return Ok(arrived);
         };
         let staged = self
             .staged
@@ -327,7 +363,6 @@ impl<'a> HashSink<'a> {
         } else {
             durable::sync_file_system(&store.directory)?;
         }
-        let has_new = !staged.files.is_empty();
         let mut directories = HashSet::new();
         for (staged, digest) in staged.files {
             // Read back before it has its name.
@@ -345,12 +380,13 @@ impl<'a> HashSink<'a> {
                 make_private(&parent)?;
             }
             staged.rename(&path)?;
+            arrived.files.push(path);
         }
         for directory in directories {
             durable::sync_directory(&directory)?;
         }
         durable::sync_directory(&store.directory)?;
-        Ok(has_new)
+        Ok(arrived)
     }
 
     /// The id of `content`, of which nothing is kept; `None`: it has not `size` bytes.
@@ -372,7 +408,7 @@ impl<'a> HashSink<'a> {
     }
 
     fn take(&self, size: u64, content: &mut dyn Read) -> Result<Option<ContentId>, SinkError> {
-        let sink_error = |e: PathError| SinkError::Sink(SnapshotError::Store(e.into()));
+        let sink_error = |e: PathError| SinkError::Sink(StoreError::from(e).into());
         let staged = match self.store {
             None => None,
             Some(store) => Some(
@@ -473,7 +509,7 @@ mod tests {
             !store.contains(&digest),
             "nothing is visible before it is published"
         );
-        sink.publish().expect("it is published");
+        sink.publish().expect("it is published").keep();
         let mode = fs::metadata(home.path().join("content"))
             .expect("it is there")
             .mode();
@@ -502,7 +538,7 @@ mod tests {
             let nothing = Purged::default();
             let sink = HashSink::new(Some(&store), &nothing);
             let id = sink.link(b"some bytes").expect("it is taken");
-            sink.publish().expect("it is published");
+            sink.publish().expect("it is published").keep();
             id
         };
         let id = put();
@@ -521,7 +557,7 @@ mod tests {
         let sink = HashSink::new(Some(&store), &nothing);
         let kept = digest(&sink.link(b"kept").expect("taken")).expect("blake3");
         let dead = digest(&sink.link(b"not named").expect("taken")).expect("blake3");
-        sink.publish().expect("it is published");
+        sink.publish().expect("it is published").keep();
         assert_eq!(
             store.retain(&HashSet::from([kept])).expect("it collects"),
             9

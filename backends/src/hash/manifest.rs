@@ -10,6 +10,7 @@ use crate::backend::StoreError;
 #[cfg(test)]
 use crate::codec::TooLong;
 use crate::codec::{Format, Unusable};
+use crate::interrupt::{Interrupted, Pace};
 use crate::path::RelPath;
 use crate::tree::{Change, ContentId, Entry, EntryKind};
 
@@ -83,13 +84,15 @@ impl Manifest {
     }
 
     /// The paths at which files and links differ, sorted.
-    pub(crate) fn changes_to(&self, later: &Self) -> Vec<Change> {
+    pub(crate) fn changes_to(&self, later: &Self) -> Result<Vec<Change>, Interrupted> {
         let mut changes = Vec::new();
         let mut old = self.items.iter().filter_map(Item::content).peekable();
         let mut new = later.items.iter().filter_map(Item::content).peekable();
+        let mut pace = Pace::default();
         loop {
+            pace.step()?;
             let order = match (old.peek(), new.peek()) {
-                (None, None) => return changes,
+                (None, None) => return Ok(changes),
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
                 (Some((a, _)), Some((b, _))) => a.cmp(b),
@@ -256,6 +259,7 @@ mod tests {
         let after = Manifest::new(vec![file("b", b"2"), file("c", b"1"), directory("f")]);
         let changes: Vec<_> = before
             .changes_to(&after)
+            .unwrap()
             .into_iter()
             .map(|c| (c.path.to_string(), c.old.is_some(), c.new.is_some()))
             .collect();
@@ -263,7 +267,7 @@ mod tests {
             .map(|(p, o, n)| (p.to_owned(), o, n));
         assert_eq!(changes, expected, "directories are no files");
         assert!(
-            before.changes_to(&before).is_empty(),
+            before.changes_to(&before).unwrap().is_empty(),
             "nothing differs from itself"
         );
     }

@@ -31,6 +31,7 @@ use crate::hash::content::HashSink;
 use crate::hash::manifest::{Item, Listing, Manifest};
 use crate::hash::rules::HashRules;
 use crate::hash::store::HashStore;
+use crate::interrupt::{self, Bulk};
 use crate::parallel;
 use crate::path::RelPath;
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Wanted};
@@ -39,6 +40,7 @@ use crate::restore::{
     self, Captured, ContentError, Contents, Node, Publish, Restorable, RestoreGoal, RestorePlan,
     Side,
 };
+use crate::room;
 use crate::snapshot::{BackendKind, Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Entry, EntryKind};
 use crate::workspace::{LockedWorkspace, Workspace};
@@ -99,6 +101,19 @@ impl HashBackend {
         options: &SnapshotOptions,
         publish: Publish,
     ) -> Result<HashCapture, SnapshotError> {
+        let capture = || self.capture_while_wanted(workspace, options, publish);
+        options.interrupt.during(|| {
+            let room = options.room(workspace)?;
+            room::within(room, || capture().map_err(SnapshotError::or_its_cause))
+        })
+    }
+
+    fn capture_while_wanted(
+        &self,
+        workspace: &LockedWorkspace,
+        options: &SnapshotOptions,
+        publish: Publish,
+    ) -> Result<HashCapture, SnapshotError> {
         let started = Instant::now();
         let rules = HashRules::new(options)?;
         let root = Root::open(workspace).map_err(|source| SnapshotError::Unreadable {
@@ -130,10 +145,12 @@ impl HashBackend {
         let base = workspace
             .memory()
             .base(workspace, root.identity(), cache_file, usage);
+        let base = Bulk::new(base);
+        interrupt::check()?;
         let purged = &Purged::of(workspace)?;
         let mut scope = base.scope(&root, options.watch, usage, basis(options, purged), &[]);
         let sink = HashSink::new(keeps.then_some(&store.content), purged);
-        let walked = walk::search(
+        let mut walked = Bulk::new(walk::search(
             &root,
             &rules,
             &sink,
@@ -151,14 +168,23 @@ impl HashBackend {
                 progress: options.progress.as_deref(),
                 purged,
             },
-        )?;
+        )?);
+        interrupt::check()?;
         let omissions = walked.omissions.values().cloned().collect();
         let search = scope.search;
         let outcome = Outcome {
             result: Vec::new(),
             has_kept: false,
         };
-        let mut closing = base.close(scope, walked.delta, walked.omissions, false, outcome);
+        let (delta, omitted) = (
+            std::mem::take(&mut walked.delta),
+            std::mem::take(&mut walked.omissions),
+        );
+        let closing = base
+            .into_inner()
+            .close(scope, delta, omitted, false, outcome);
+        let mut closing = Bulk::new(closing);
+        interrupt::check()?;
         let cache = Arc::clone(closing.cache());
         let listing = LazyCell::new(|| Listing::of(&cache.directories));
         let tally = closing.tally();
@@ -170,9 +196,9 @@ impl HashBackend {
             None if is_written && is_large => {
                 let listing = &*listing;
                 let (encoded, digest) = parallel::both(|| listing.encode(), || listing.digest());
-                (digest.to_hex().to_string(), None, Some(encoded))
+                (digest?.to_hex().to_string(), None, Some(encoded))
             }
-            None => (listing.digest().to_hex().to_string(), None, None),
+            None => (listing.digest()?.to_hex().to_string(), None, None),
         };
         let mut snapshot = Snapshot::new(
             options.id.clone(),
@@ -210,8 +236,8 @@ impl HashBackend {
             git: None,
         };
         if publish == Publish::Yes {
-            options.interrupt.check()?;
-            if sink.publish()? || (keeps && !is_vouched_for) {
+            let arrived = sink.publish()?;
+            if !arrived.is_empty() || (keeps && !is_vouched_for) {
                 store.content.vouch();
             }
             let manifest = || encoded.unwrap_or_else(|| listing.encode());
@@ -224,7 +250,9 @@ impl HashBackend {
                 reference: record.snapshot.reference.clone(),
                 proof: published?,
             });
-            closing.keep(workspace, staged);
+            arrived.keep();
+            // It is there, so a wish to stop comes too late.
+            interrupt::to_the_end(|| closing.into_inner().keep(workspace, staged));
         }
         drop(listing);
         Ok(HashCapture {
@@ -395,7 +423,7 @@ impl Restorable for HashBackend {
         to: &Record,
     ) -> Result<Vec<Change>, StoreError> {
         let to = HashStore::of(workspace).manifest(&to.snapshot.reference)?;
-        Ok(Self::manifest_of_side(workspace, from)?.changes_to(&to))
+        Ok(Self::manifest_of_side(workspace, from)?.changes_to(&to)?)
     }
 
     fn lookup(
@@ -497,9 +525,11 @@ impl Restorable for HashBackend {
                 Err(SinkError::Read(source)) => return Err(cannot(source)),
             }
         }
-        if sink.publish()? {
+        let arrived = sink.publish()?;
+        if !arrived.is_empty() {
             store.content.vouch();
         }
+        arrived.keep();
         Ok(())
     }
 
@@ -556,19 +586,23 @@ impl Backend for HashBackend {
         _patch: &mut dyn Write,
     ) -> Result<Diff, DiffError> {
         diff::check(from, to, options)?;
-        options.interrupt.check()?;
-        let (before, after) = (
-            StoredSide::of(workspace, &from.id)?,
-            StoredSide::of(workspace, &to.id)?,
-        );
-        let changes = before.manifest.changes_to(&after.manifest);
-        let beside = Beside::between(&before, &after, &changes)?;
-        let (from, to) = (&before.record.snapshot, &after.record.snapshot);
-        let changes = diff::evident(changes, &from.omissions, &to.omissions);
-        let diff = Diff::of_changes(BackendKind::Hash, &from.reference, &to.reference, &changes);
-        Ok(diff
-            .beside(beside)
-            .with_nested(&before.record, &after.record))
+        options.interrupt.during(|| {
+            interrupt::check()?;
+            let (before, after) = (
+                StoredSide::of(workspace, &from.id)?,
+                StoredSide::of(workspace, &to.id)?,
+            );
+            let changes = before.manifest.changes_to(&after.manifest)?;
+            let beside = Beside::between(&before, &after, &changes)?;
+            let (from, to) = (&before.record.snapshot, &after.record.snapshot);
+            let changes = diff::evident(changes, &from.omissions, &to.omissions);
+            let (from, to) = (&from.reference, &to.reference);
+            let diff = Diff::of_changes(BackendKind::Hash, from, to, &changes)
+                .beside(beside)
+                .with_nested(&before.record, &after.record);
+            interrupt::check()?;
+            Ok(diff)
+        })
     }
 
     fn plan(
@@ -643,6 +677,8 @@ impl Backend for HashBackend {
         Verification::proven(store.record(&snapshot.id).and_then(|record| {
             let purged = Purged::of(workspace)?;
             let (problems, gone) = store.verify(&record, &purged)?;
+            // Whatever was made of an earlier failure: what was not looked at is not proven.
+            interrupt::check()?;
             Ok(Verification::new(problems)
                 .without_content(!record.has_content)
                 .purged(gone))

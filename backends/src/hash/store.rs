@@ -13,6 +13,7 @@ use crate::codec::TooLong;
 use crate::error::PathError;
 use crate::hash::content::{self, ContentStore};
 use crate::hash::manifest::Manifest;
+use crate::interrupt;
 use crate::path::RelPath;
 use crate::purge::{
     FoundContents, KeptContent, Places, PurgeError, Purged, Wanted, is_empty_content,
@@ -104,7 +105,7 @@ impl HashStore {
         proof: Option<EntryStat>,
         manifest: impl FnOnce() -> Result<Vec<u8>, TooLong>,
     ) -> Result<Option<EntryStat>, StoreError> {
-        let proof = self.publish_manifest(
+        let (proof, is_new) = self.publish_manifest(
             &record.snapshot.reference,
             proof,
             // The clock that file times are taken from.
@@ -113,37 +114,51 @@ impl HashStore {
         )?;
         let text = serde_json::to_vec(record).expect("a record is plain data");
         let path = self.record_path(&record.snapshot.id);
-        durable::replace(&path, &text).inspect_err(|_| {
+        // Whatever was made of an earlier failure: no wish to stop is passed over.
+        let replaced = interrupt::check().map_err(StoreError::from).and_then(|()| {
+            let replace = || durable::replace(&path, &text);
+            Ok(interrupt::to_the_end(replace)?)
+        });
+        replaced.inspect_err(|_| {
             // It may be there, and only its durability may be in doubt. What was answered with an
             // error must not be found later.
             let _ = durable::remove_file(&path);
+            if is_new {
+                let _ = durable::remove_file(&self.manifest_path(&record.snapshot.reference));
+            }
         })?;
         Ok(proof)
     }
 
     /// A file that was last changed before `settled_ns` is known again by its stat data; that is a
-    /// time before this call.
+    /// time before this call. Answers with the proof, and with whether it made the file.
     fn publish_manifest(
         &self,
         reference: &str,
         proof: Option<EntryStat>,
         settled_ns: i64,
         manifest: impl FnOnce() -> Result<Vec<u8>, TooLong>,
-    ) -> Result<Option<EntryStat>, StoreError> {
+    ) -> Result<(Option<EntryStat>, bool), StoreError> {
         let path = self.manifest_path(reference);
         // Before the read: what changes it later is seen.
         let found = root::lstat_at(rustix::fs::CWD, path.as_os_str().as_bytes());
         let found = found.ok().map(|stat| EntryStat::of(&stat));
         if proof.is_some() && found == proof {
-            return Ok(proof);
+            return Ok((proof, false));
         }
         let read = durable::read(&path, Manifest::MAX_FILE_BYTES);
         if matches!(read, Ok(Some(bytes)) if Manifest::is_whole(&bytes)) {
-            return Ok(found.filter(|found| !is_racy(found, settled_ns)));
+            let proof = found.filter(|found| !is_racy(found, settled_ns));
+            return Ok((proof, false));
         }
-        let bytes = manifest()
-            .map_err(|TooLong| io::Error::from(io::ErrorKind::FileTooLarge))
-            .map_err(PathError::at("write", &path))?;
+        let bytes = manifest().map_err(|TooLong| match interrupt::check() {
+            // It was not encoded to its end.
+            Err(interrupted) => StoreError::from(interrupted),
+            Ok(()) => {
+                let too_long = io::Error::from(io::ErrorKind::FileTooLarge);
+                PathError::at("write", &path)(too_long).into()
+            }
+        })?;
         durable::replace(&path, &bytes)?;
         // Read back before anything names it.
         if !durable::holds(&path, &bytes)? {
@@ -151,7 +166,7 @@ impl HashStore {
             return Err(StoreError::corrupt(what, "it is not what was written"));
         }
         // It is too new to be known again by its stat data.
-        Ok(None)
+        Ok((None, found.is_none()))
     }
 
     /// Whether there is a snapshot of this id, readable or not.
@@ -265,6 +280,7 @@ impl HashStore {
         }
         let mut seen = HashSet::new();
         for (path, entry) in manifest.items().iter().filter_map(|i| i.content()) {
+            interrupt::check()?;
             if purged.contains(&entry.id) {
                 gone.push(path.clone());
                 continue;
@@ -371,6 +387,7 @@ impl HashStore {
         let mut manifests = HashSet::new();
         let mut live = HashSet::new();
         for id in self.ids()? {
+            interrupt::check()?;
             let record = self.record(&id)?;
             if record.has_content {
                 let manifest = self.manifest(&record.snapshot.reference)?;
@@ -398,6 +415,7 @@ impl HashStore {
             if name.to_str().is_some_and(|n| manifests.contains(n)) {
                 continue;
             }
+            interrupt::check()?;
             freed += entry.metadata().map_or(0, |m| m.len());
             durable::remove_file(&entry.path())?;
         }
@@ -466,7 +484,7 @@ mod tests {
                 Ok(whole.clone())
             };
             let proof = store.publish_manifest("name", proof, settled_ns, manifest);
-            (proof.unwrap(), made.get() > made_before)
+            (proof.unwrap().0, made.get() > made_before)
         };
         // Another file in its place has another inode.
         let replace = |bytes: &[u8]| {

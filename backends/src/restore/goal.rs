@@ -421,7 +421,7 @@ impl Unplanned {
     /// While nothing was touched.
     pub(super) fn before_anything(self, target: &SnapshotId) -> RestoreError {
         match self {
-            Self::Store(source) => RestoreError::Store(source),
+            Self::Store(source) => source.into(),
             Self::Impossible(error) => RestoreError::TargetCorrupt {
                 snapshot: target.clone(),
                 detail: error.to_string(),

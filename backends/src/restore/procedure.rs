@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use super::goal::{Goal, Planned, Unplanned};
 use super::plan;
 use super::{
-    Captured as _, Overlaid, PlanId, Publish, Restorable, RestoreGoal, RestorePlan, SkipReason,
-    Skipped,
+    Captured, Overlaid, PlanId, Publish, Restorable, RestoreGoal, RestorePlan, SkipReason, Skipped,
 };
 use crate::backend::{
     Recovery, RepositoryRestore, RestoreDurations, RestoreError, RestoreOptions, RestoreOutcome,
@@ -18,8 +17,10 @@ use crate::backend::{
 use crate::coverage::OmissionReason;
 use crate::error::PathError;
 use crate::git::rollback;
+use crate::interrupt;
 use crate::path::RelPath;
 use crate::record::Record;
+use crate::room::{self, Taken};
 use crate::snapshot::{Label, SnapshotId};
 use crate::tree::{ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
@@ -37,19 +38,34 @@ pub(crate) fn plan_only<B: Restorable>(
     goal: &RestoreGoal,
     options: &SnapshotOptions,
 ) -> Result<RestorePlan, RestoreError> {
-    let goal = Goal::load(backend, workspace, goal)?;
-    let mut options = options.clone();
-    include_made(workspace, &goal, &mut options)?;
-    let now = backend
-        .capture(workspace, &options, &goal.keep(), Publish::No)
-        .map_err(RestoreError::Guard)?;
-    goal.plan(backend, workspace, &now)
-        .map(|planned| planned.plan)
-        .map_err(|error| error.before_anything(&goal.record.snapshot.id))
+    options.interrupt.during(|| {
+        let goal = Goal::load(backend, workspace, goal)?;
+        let mut options = options.clone();
+        include_made(workspace, &goal, &mut options)?;
+        let now = backend
+            .capture(workspace, &options, &goal.keep(), Publish::No)
+            .map_err(RestoreError::Guard)?;
+        goal.plan(backend, workspace, &now)
+            .map(|planned| planned.plan)
+            .map_err(|error| error.before_anything(&goal.record.snapshot.id))
+    })
 }
 
 /// Restores: see [`Backend::restore`](crate::Backend::restore).
 pub(crate) fn restore<B: Restorable>(
+    backend: &B,
+    workspace: &mut LockedWorkspace,
+    goal: &RestoreGoal,
+    options: &RestoreOptions,
+) -> Result<RestoreOutcome, RestoreError> {
+    options
+        .guard
+        .interrupt
+        .during(|| restore_while_wanted(backend, workspace, goal, options))
+        .map_err(RestoreError::or_its_cause)
+}
+
+fn restore_while_wanted<B: Restorable>(
     backend: &B,
     workspace: &mut LockedWorkspace,
     goal: &RestoreGoal,
@@ -128,14 +144,20 @@ fn restore_in_place<B: Restorable>(
         guard: &guard,
         repository,
     };
-    let carried = carry_out(backend, workspace, todo, options)?;
+    let room = options.guard.room_aside(workspace)?;
+    let carried = room::within(room, || {
+        let aside = Taken::nothing();
+        let bytes = bytes_displaced(&plan, &guard);
+        aside.up_to(bytes).map_err(StoreError::from)?;
+        carry_out(backend, workspace, todo, options)
+    })?;
     durations.apply = stopwatch.lap();
     let closing = closing_options(options, stopwatch.started);
     let result = backend
         .capture(workspace, &closing, &goal.keep(), Publish::Yes)
         .map_err(RestoreError::Closing)?;
-    let left = goal
-        .plan(backend, workspace, &result)
+    // The files are restored, so a wish to stop comes too late.
+    let left = interrupt::to_the_end(|| goal.plan(backend, workspace, &result))
         .map_err(|error| error.after_the_fact(&goal.record.snapshot.id))?
         .plan;
     let skipped = all_skipped(&plan, &carried.skipped, &left, guard.record());
@@ -151,6 +173,14 @@ fn restore_in_place<B: Restorable>(
         repository_error: carried.repository.error,
         durations,
     })
+}
+
+/// How much of the workspace is moved aside, in bytes, where it stays for as long as its guard does.
+fn bytes_displaced(plan: &RestorePlan, guard: &impl Captured) -> u64 {
+    let written = plan.writes.iter().map(|write| &write.path);
+    let removed = plan.removals.iter().map(|removal| &removal.path);
+    let sizes = written.chain(removed).filter_map(|path| guard.seen(path));
+    sizes.map(|seen| seen.stat.size).sum()
 }
 
 /// Tells how long the parts of a restore take.
@@ -192,6 +222,10 @@ pub(crate) fn check_place(workspace: &Workspace) -> Result<(), RestoreError> {
 ///
 /// It needs no backend: all content was staged before the intent.
 pub(crate) fn recover(workspace: &LockedWorkspace) -> Result<Recovery, RestoreError> {
+    interrupt::to_the_end(|| recover_to_the_end(workspace))
+}
+
+fn recover_to_the_end(workspace: &LockedWorkspace) -> Result<Recovery, RestoreError> {
     let mut recovery = Recovery::default();
     if workspace.is_gone() {
         // There is nothing to finish it in. The journal stays, for a directory that comes back.
@@ -428,41 +462,49 @@ fn carry_out<B: Restorable>(
         interrupt: &options.guard.interrupt,
     })
     .map_err(|error| stage_error(error, &goal.record.snapshot.id))?;
-
-    let mut skipped = staged.skipped().to_vec();
-    if !root.is_in_place() {
+    if let Err(interrupted) = interrupt::check() {
         // Best effort beside the error: recovery removes what is left.
         let _ = staged.discard(store);
-        let gone = std::io::Error::other("it was moved away, or another directory is there");
-        return Err(RestoreError::Prepare(PathError::at(
-            "recognise",
-            workspace.disk_path(),
-        )(gone)));
+        return Err(interrupted.into());
     }
-    if let Err(error) = remember(&staged, &root, store, plan, goal, guard.record()) {
-        // Best effort, as above.
-        let _ = staged.discard(store);
-        return Err(error);
-    }
-    // The repository stays locked until its part is done.
-    let repository_plan = repository.as_ref().map(|r| r.plan.clone());
-    let committed = staged
-        .commit(store, plan, repository_plan)
-        .map_err(|error| match error {
-            CommitError::Refused(source) => {
-                // Best effort: what it names is not there.
-                let _ = Remembered::of(store).forget_made(&guard.record().snapshot.id);
-                RestoreError::Prepare(source)
-            }
-            CommitError::Undecided(source) => RestoreError::Apply(source),
-        })?;
-    skipped.extend(committed.apply(&root).map_err(RestoreError::Apply)?);
-    let outcome = put_repository_back(&committed, false);
-    committed.finish(store).map_err(RestoreError::Apply)?;
-    drop(repository);
-    Ok(Carried {
-        skipped,
-        repository: outcome,
+    // It is a step or two to the point of no return.
+    interrupt::to_the_end(|| {
+        let mut skipped = staged.skipped().to_vec();
+        if !root.is_in_place() {
+            // Best effort beside the error: recovery removes what is left.
+            let _ = staged.discard(store);
+            let gone = std::io::Error::other("it was moved away, or another directory is there");
+            return Err(RestoreError::Prepare(PathError::at(
+                "recognise",
+                workspace.disk_path(),
+            )(gone)));
+        }
+        if let Err(error) = remember(&staged, &root, store, plan, goal, guard.record()) {
+            // Best effort, as above.
+            let _ = staged.discard(store);
+            return Err(error);
+        }
+        // The repository stays locked until its part is done.
+        let repository_plan = repository.as_ref().map(|r| r.plan.clone());
+        let committed =
+            staged
+                .commit(store, plan, repository_plan)
+                .map_err(|error| match error {
+                    CommitError::Refused(source) => {
+                        // Best effort: what it names is not there.
+                        let _ = Remembered::of(store).forget_made(&guard.record().snapshot.id);
+                        RestoreError::Prepare(source)
+                    }
+                    CommitError::Undecided(source) => RestoreError::Apply(source),
+                })?;
+        skipped.extend(committed.apply(&root).map_err(RestoreError::Apply)?);
+        let outcome = put_repository_back(&committed, false);
+        committed.finish(store).map_err(RestoreError::Apply)?;
+        drop(repository);
+        Ok(Carried {
+            skipped,
+            repository: outcome,
+        })
     })
 }
 
@@ -484,7 +526,7 @@ fn remember(
         .spare(root, goal.spares(root, guard, plan))
         .map_err(|error| match error {
             StoreError::Io(source) => RestoreError::Prepare(source),
-            error => RestoreError::Store(error),
+            error => error.into(),
         })
 }
 
@@ -495,7 +537,7 @@ fn stage_error(error: StageError, target: &SnapshotId) -> RestoreError {
             snapshot: target.clone(),
             detail: format!("{what} is corrupt: {detail}"),
         },
-        StageError::Store(source) => RestoreError::Store(source),
+        StageError::Store(source) => source.into(),
         StageError::Unsupported(why) => RestoreError::Unsupported(why),
         StageError::Interrupted(source) => RestoreError::Interrupted(source),
     }

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use crate::backend::{Problem, StoreError};
 use crate::error::{PathError, printable};
 use crate::git::{ObjectHasher, ObjectKind};
+use crate::interrupt;
 use crate::path::RelPath;
 use crate::purge::{Proof, Purged};
 use crate::snapshot::SnapshotId;
@@ -165,6 +166,42 @@ pub(crate) fn bytes_beside(store: &Path) -> Result<u64, StoreError> {
                 Ok(meta) => bytes += meta.blocks() * 512,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 Err(e) => return Err(PathError::at("look at", entry.path())(e).into()),
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+/// The bytes of all files of the store of a workspace at `store`, whatever they are for, and of what restores
+/// of it have displaced, wherever that lies. A hard link counts like any other file.
+pub(crate) fn bytes_of_all(store: &Path) -> Result<u64, StoreError> {
+    let mut bytes = below(store)?;
+    for pointer in list(&store.join(TRASH_INDEX))? {
+        let name = pointer.file_name();
+        let guard = name.to_str().and_then(|n| n.parse::<SnapshotId>().ok());
+        let trash = match guard {
+            Some(guard) => trash_of(store, &guard)?,
+            None => None,
+        };
+        if let Some(trash) = trash.filter(|trash| !trash.starts_with(store)) {
+            bytes += below(&trash)?;
+        }
+    }
+    Ok(bytes)
+}
+
+fn below(directory: &Path) -> Result<u64, StoreError> {
+    let mut bytes = 0;
+    for entry in walkdir::WalkDir::new(directory) {
+        interrupt::check()?;
+        match entry.and_then(|entry| entry.metadata()) {
+            Ok(meta) if meta.is_file() => bytes += meta.len(),
+            Ok(_) => {}
+            // Another process tidied up.
+            Err(e) if e.io_error().map(io::Error::kind) == Some(io::ErrorKind::NotFound) => {}
+            Err(e) => {
+                let path = e.path().unwrap_or(directory).to_owned();
+                return Err(PathError::at("look at", path)(io::Error::from(e)).into());
             }
         }
     }

@@ -1,19 +1,28 @@
 //! Files of the store that are whole or absent, also after a power cut.
 
 use std::fs::{self, DirBuilder, File, Permissions};
-use std::io::{self, Read as _, Write};
+use std::io::{self, Read as _, Seek as _, Write};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::{
     DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, OFlags};
 use tempfile::{NamedTempFile, TempPath};
 
 use crate::backend::StoreError;
 use crate::error::{PathError, printable};
+use crate::interrupt;
+use crate::room::Taken;
 use crate::worktree::faults::{self, Effect, Seam};
+
+/// So much is written between two looks at whether it is still wanted.
+pub(crate) const WRITTEN_AT_ONCE: usize = 4 << 20;
 
 /// How the names of staged files of the store begin.
 pub(crate) const STAGED_PREFIX: &str = ".tmp-";
@@ -24,6 +33,8 @@ pub(crate) const STAGED_PREFIX: &str = ".tmp-";
 #[must_use = "dropping it removes the file"]
 pub(crate) struct StagedFile {
     file: NamedTempFile,
+    /// For as many bytes as it has.
+    taken: Taken,
 }
 
 /// A [`StagedFile`] that is written and closed, so that there may be any number of them.
@@ -31,15 +42,20 @@ pub(crate) struct StagedFile {
 #[must_use = "dropping it removes the file"]
 pub(crate) struct ClosedFile {
     path: TempPath,
+    taken: Taken,
 }
 
 impl StagedFile {
     /// Makes an empty file in `directory`, under a name that begins with `prefix`.
     pub(crate) fn create(directory: &Path, prefix: &str) -> Result<Self, PathError> {
         let mut builder = tempfile::Builder::new();
-        faults::effect(Effect::Stage(directory))
+        wanted()
+            .and_then(|()| faults::effect(Effect::Stage(directory)))
             .and_then(|()| builder.prefix(prefix).tempfile_in(directory))
-            .map(|file| Self { file })
+            .map(|file| Self {
+                file,
+                taken: Taken::nothing(),
+            })
             .map_err(PathError::at("make a temporary file in", directory))
     }
 
@@ -55,12 +71,30 @@ impl StagedFile {
 
     /// Writes `bytes` at `position`, in bytes from the beginning.
     pub(crate) fn write_at(&self, bytes: &[u8], position: u64) -> Result<(), PathError> {
-        self.change("write", |file| file.write_all_at(bytes, position))
+        let mut at = position;
+        for piece in bytes.chunks(WRITTEN_AT_ONCE) {
+            let end = at + piece.len() as u64;
+            self.change("write", |file| {
+                self.taken.up_to(end)?;
+                file.write_all_at(piece, at)
+            })?;
+            at = end;
+        }
+        Ok(())
     }
 
     /// Cuts it off behind `length` bytes.
     pub(crate) fn truncate(&self, length: u64) -> Result<(), PathError> {
-        self.change("truncate", |file| file.set_len(length))
+        self.change("truncate", |file| file.set_len(length))?;
+        self.taken.down_to(length);
+        Ok(())
+    }
+
+    /// Takes the room that it needs to have `length` bytes: for who fills it through
+    /// [`StagedFile::as_file`].
+    pub(crate) fn make_room(&self, length: u64) -> Result<(), PathError> {
+        let room = self.taken.up_to(length);
+        room.map_err(PathError::at("fill", self.path()))
     }
 
     /// Takes the right to write from everybody.
@@ -70,10 +104,15 @@ impl StagedFile {
         })
     }
 
-    /// Makes its bytes survive a power cut.
+    /// Makes its bytes survive a power cut. Of a large file that is waited for only as long as it is wanted.
     pub(crate) fn sync(&self) -> Result<(), PathError> {
-        faults::effect(Effect::Sync(self.path()))
-            .and_then(|()| self.as_file().sync_all())
+        let sync = || match self.as_file().metadata()?.len() >= LONG_SYNC_BYTES {
+            true => while_wanted(self.as_file(), |file| file.sync_all()),
+            false => self.as_file().sync_all(),
+        };
+        wanted()
+            .and_then(|()| faults::effect(Effect::Sync(self.path())))
+            .and_then(|()| sync())
             .map_err(PathError::at("sync", self.path()))
     }
 
@@ -90,8 +129,17 @@ impl StagedFile {
             return Err((error, self));
         }
         match self.file.persist_noclobber(to) {
-            Ok(_) => Ok(()),
-            Err(e) => Err((e.error, Self { file: e.file })),
+            Ok(_) => {
+                self.taken.keep();
+                Ok(())
+            }
+            Err(e) => Err((
+                e.error,
+                Self {
+                    file: e.file,
+                    taken: self.taken,
+                },
+            )),
         }
     }
 
@@ -99,6 +147,7 @@ impl StagedFile {
     pub(crate) fn close(self) -> ClosedFile {
         ClosedFile {
             path: self.file.into_temp_path(),
+            taken: self.taken,
         }
     }
 
@@ -107,7 +156,8 @@ impl StagedFile {
         operation: &'static str,
         change: impl FnOnce(&File) -> io::Result<()>,
     ) -> Result<(), PathError> {
-        faults::effect(Effect::Write(self.path()))
+        wanted()
+            .and_then(|()| faults::effect(Effect::Write(self.path())))
             .and_then(|()| change(self.as_file()))
             .map_err(PathError::at(operation, self.path()))
     }
@@ -116,8 +166,15 @@ impl StagedFile {
 /// Appends; errors do not name the path.
 impl Write for StagedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        wanted()?;
         faults::effect(Effect::Write(self.path()))?;
-        self.file.as_file_mut().write(bytes)
+        let file = self.file.as_file_mut();
+        let piece = &bytes[..bytes.len().min(WRITTEN_AT_ONCE)];
+        if self.taken.is_limited() {
+            let end = file.stream_position()? + piece.len() as u64;
+            self.taken.up_to(end)?;
+        }
+        file.write(piece)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -142,7 +199,9 @@ impl ClosedFile {
         let from = &self.path;
         faults::effect(Effect::Rename { from, to })
             .and_then(|()| self.path.persist(to).map_err(|e| e.error))
-            .map_err(PathError::at("rename into", to))
+            .map_err(PathError::at("rename into", to))?;
+        self.taken.keep();
+        Ok(())
     }
 }
 
@@ -154,15 +213,22 @@ pub(crate) fn stage_link(
     directory: &Path,
     prefix: &str,
 ) -> io::Result<ClosedFile> {
+    let taken = Taken::nothing();
     let linked = tempfile::Builder::new()
         .prefix(prefix)
         .make_in(directory, |path| {
+            wanted()?;
+            if taken.is_limited() {
+                let found = rustix::fs::statat(source, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                taken.linked(found.st_size.unsigned_abs())?;
+            }
             faults::effect(Effect::Link(path))?;
             rustix::fs::linkat(source, name, rustix::fs::CWD, path, AtFlags::empty())?;
             Ok(())
         })?;
     Ok(ClosedFile {
         path: linked.into_temp_path(),
+        taken,
     })
 }
 
@@ -307,11 +373,68 @@ pub(crate) fn sync_above(directory: &Path) -> Result<(), PathError> {
         .try_for_each(sync_directory)
 }
 
-/// Makes everything on the file system of `directory` survive a power cut.
+/// Makes everything on the file system of `directory` survive a power cut. That is waited for only as long
+/// as it is wanted.
 pub(crate) fn sync_file_system(directory: &Path) -> Result<(), PathError> {
+    let sync = |file: &File| Ok(rustix::fs::syncfs(file.as_fd())?);
     faults::effect(Effect::SyncFileSystem(directory))
-        .and_then(|()| Ok(rustix::fs::syncfs(File::open(directory)?.as_fd())?))
+        .and_then(|()| while_wanted(&File::open(directory)?, sync))
         .map_err(PathError::at("sync the file system of", directory))
+}
+
+/// Fails if the work that asks for it should stop.
+fn wanted() -> io::Result<()> {
+    Ok(interrupt::check()?)
+}
+
+/// To sync less than this takes no longer than to begin a thread that waits for it.
+const LONG_SYNC_BYTES: u64 = 8 << 20;
+
+/// How often it is asked whether a sync is still wanted.
+const SYNC_PATIENCE: Duration = Duration::from_millis(10);
+
+/// So many syncs that nobody waits for any more may be under way; further ones are waited for to their end,
+/// so that a disk that does not answer does not take all threads.
+const MAX_LEFT_SYNCS: usize = 8;
+
+static LEFT_SYNCS: AtomicUsize = AtomicUsize::new(0);
+
+/// Does `sync`, which the kernel lets nobody break off, on a thread of its own, and stops waiting for it
+/// once the work should stop. The thread ends when the kernel is done.
+fn while_wanted(file: &File, sync: fn(&File) -> io::Result<()>) -> io::Result<()> {
+    if !interrupt::is_heeded() || LEFT_SYNCS.load(Ordering::Relaxed) >= MAX_LEFT_SYNCS {
+        return sync(file);
+    }
+    let (done, is_done) = mpsc::sync_channel(1);
+    let own = file.try_clone()?;
+    // Set by who comes first: the kernel, or who does not wait any more. Who comes second knows.
+    let is_settled = Arc::new(AtomicBool::new(false));
+    let of_helper = Arc::clone(&is_settled);
+    let helper = std::thread::Builder::new().spawn(move || {
+        let synced = sync(&own);
+        drop(own);
+        let _ = done.send(synced);
+        if of_helper.swap(true, Ordering::AcqRel) {
+            LEFT_SYNCS.fetch_sub(1, Ordering::Relaxed);
+        }
+    });
+    if helper.is_err() {
+        return sync(file);
+    }
+    loop {
+        match is_done.recv_timeout(SYNC_PATIENCE) {
+            Ok(synced) => return synced,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("it panicked")),
+        }
+        if let Err(interrupted) = interrupt::check() {
+            LEFT_SYNCS.fetch_add(1, Ordering::Relaxed);
+            if is_settled.swap(true, Ordering::AcqRel) {
+                LEFT_SYNCS.fetch_sub(1, Ordering::Relaxed);
+            }
+            return Err(interrupted.into());
+        }
+    }
 }
 
 /// Removes the file or link at `path`; that there is none is fine.
@@ -387,6 +510,8 @@ pub(crate) fn read(path: &Path, max_bytes: u64) -> Result<Option<Vec<u8>>, Store
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     #[test]
@@ -459,5 +584,33 @@ mod tests {
             let error = make_private(&taken).unwrap_err();
             assert_eq!(error.path, taken, "it is the one that was asked for");
         }
+    }
+
+    /// Syncs that are held up until a test lets them go.
+    static HELD_UP: Mutex<()> = Mutex::new(());
+
+    #[test]
+    fn a_sync_that_the_disk_does_not_answer_is_not_waited_for_by_who_is_told_to_stop() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = File::create(directory.path().join("file")).unwrap();
+        let slow = |_: &File| {
+            drop(HELD_UP.lock());
+            Ok(())
+        };
+        let held_up = HELD_UP.lock().unwrap();
+        let told = interrupt::Interrupt::after(Duration::from_millis(1));
+        for _ in 0..MAX_LEFT_SYNCS {
+            let error = told.during(|| while_wanted(&file, slow)).unwrap_err();
+            assert!(interrupt::Interrupted::in_io(&error).is_some(), "{error}");
+        }
+        assert_eq!(LEFT_SYNCS.load(Ordering::Relaxed), MAX_LEFT_SYNCS);
+        drop(held_up);
+        // They end, each for itself; nobody but the test looks at that.
+        while LEFT_SYNCS.load(Ordering::Relaxed) != 0 {
+            std::thread::yield_now();
+        }
+        interrupt::Interrupt::never()
+            .during(|| while_wanted(&file, slow))
+            .unwrap();
     }
 }

@@ -7,6 +7,9 @@
 use std::io;
 use std::path::Path;
 
+use crate::interrupt::Heeded;
+use crate::room::Given;
+
 /// A call that changes the disk, or makes a change of it last.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(test), expect(dead_code, reason = "only a test looks into it"))]
@@ -45,26 +48,34 @@ pub(crate) fn effect(_: Effect<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// What the threads that a thread starts have to share with it, so that a test sees their calls.
+/// What the threads that a thread starts have to share with it: the wish to stop that it heeds, and in
+/// tests who sees their calls.
 #[cfg(not(test))]
 #[derive(Clone, Debug)]
-pub(crate) struct Seam;
+pub(crate) struct Seam {
+    heeded: Heeded,
+    room: Given,
+}
 
 #[cfg(not(test))]
 impl Seam {
     /// That of this thread.
-    #[inline]
     pub(crate) fn of_this_thread() -> Self {
-        Self
+        Self {
+            heeded: Heeded::of_this_thread(),
+            room: Given::of_this_thread(),
+        }
     }
 
     /// Makes it that of this thread, until the thread ends.
-    #[inline]
-    pub(crate) fn enter(&self) {}
+    pub(crate) fn enter(&self) {
+        self.heeded.enter();
+        self.room.enter();
+    }
 }
 
 #[cfg(test)]
-pub(crate) use armed::{Done, Fault, Seam, before, effect, seen, with};
+pub(crate) use armed::{Done, Fault, Seam, before, effect, looked_at, seen, with};
 
 #[cfg(test)]
 mod armed {
@@ -72,7 +83,7 @@ mod armed {
     use std::path::PathBuf;
     use std::sync::{Arc, Mutex};
 
-    use super::{Effect, io};
+    use super::{Effect, Given, Heeded, io};
 
     /// What goes wrong on this thread and those that it starts.
     #[derive(Clone, Copy, Debug)]
@@ -125,10 +136,23 @@ mod armed {
         fault: Fault,
         calls: u64,
         seen: Vec<Done>,
+        look: Option<Look>,
+    }
+
+    /// Called before every call.
+    struct Look(Box<dyn FnMut() + Send>);
+
+    impl std::fmt::Debug for Look {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("Look")
+        }
     }
 
     impl Armed {
         fn before(&mut self, effect: Option<Done>) -> io::Result<()> {
+            if let Some(Look(look)) = &mut self.look {
+                look();
+            }
             let call = self.calls;
             self.calls += 1;
             let is_sync = matches!(
@@ -147,63 +171,84 @@ mod armed {
         }
     }
 
-    /// What the threads that a thread starts have to share with it, so that a test sees their calls.
-    #[derive(Clone, Debug, Default)]
-    pub(crate) struct Seam(Option<Arc<Mutex<Armed>>>);
+    /// What the threads that a thread starts have to share with it: the wish to stop that it heeds, and who
+    /// sees their calls.
+    #[derive(Clone, Debug)]
+    pub(crate) struct Seam {
+        heeded: Heeded,
+        room: Given,
+        watcher: Watcher,
+    }
+
+    /// Who sees the calls, if anybody.
+    type Watcher = Option<Arc<Mutex<Armed>>>;
 
     thread_local! {
-        static SEAM: RefCell<Seam> = const { RefCell::new(Seam(None)) };
+        static WATCHER: RefCell<Watcher> = const { RefCell::new(None) };
     }
 
     impl Seam {
         /// That of this thread.
         pub(crate) fn of_this_thread() -> Self {
-            SEAM.with_borrow(Clone::clone)
+            Self {
+                heeded: Heeded::of_this_thread(),
+                room: Given::of_this_thread(),
+                watcher: WATCHER.with_borrow(Clone::clone),
+            }
         }
 
         /// Makes it that of this thread, until the thread ends.
         pub(crate) fn enter(&self) {
-            SEAM.set(self.clone());
+            self.heeded.enter();
+            self.room.enter();
+            WATCHER.set(self.watcher.clone());
         }
+    }
 
-        fn before(&self, effect: Option<Done>) -> io::Result<()> {
-            match &self.0 {
-                Some(armed) => armed.lock().unwrap().before(effect),
-                None => Ok(()),
-            }
+    fn told(effect: Option<Done>) -> io::Result<()> {
+        match WATCHER.with_borrow(Clone::clone) {
+            Some(armed) => armed.lock().unwrap().before(effect),
+            None => Ok(()),
         }
     }
 
     pub(crate) fn before() -> io::Result<()> {
-        Seam::of_this_thread().before(None)
+        told(None)
     }
 
     pub(crate) fn effect(effect: Effect<'_>) -> io::Result<()> {
-        Seam::of_this_thread().before(Some(effect.into()))
+        told(Some(effect.into()))
     }
 
-    fn armed<T>(fault: Fault, work: impl FnOnce() -> T) -> (T, u64, Vec<Done>) {
+    fn armed<T>(fault: Fault, look: Option<Look>, work: impl FnOnce() -> T) -> (T, u64, Vec<Done>) {
         let armed = Arc::new(Mutex::new(Armed {
             fault,
             calls: 0,
             seen: Vec::new(),
+            look,
         }));
-        Seam(Some(Arc::clone(&armed))).enter();
+        WATCHER.set(Some(Arc::clone(&armed)));
         let answer = work();
-        Seam(None).enter();
+        WATCHER.set(None);
         let mut armed = armed.lock().unwrap();
         (answer, armed.calls, std::mem::take(&mut armed.seen))
     }
 
     /// Runs `work` with a fault, and answers with how many calls it wanted to make as well.
     pub(crate) fn with<T>(fault: Fault, work: impl FnOnce() -> T) -> (T, u64) {
-        let (answer, calls, _) = armed(fault, work);
+        let (answer, calls, _) = armed(fault, None, work);
         (answer, calls)
+    }
+
+    /// Runs `work`, and calls `look` before each of its calls.
+    pub(crate) fn looked_at<T>(look: impl FnMut() + Send + 'static, work: impl FnOnce() -> T) -> T {
+        let look = Look(Box::new(look));
+        armed(Fault::None, Some(look), work).0
     }
 
     /// Runs `work`, and answers with the calls that it made, in their order, as well.
     pub(crate) fn seen<T>(work: impl FnOnce() -> T) -> (T, Vec<Done>) {
-        let (answer, _, seen) = armed(Fault::None, work);
+        let (answer, _, seen) = armed(Fault::None, None, work);
         (answer, seen)
     }
 }

@@ -418,20 +418,23 @@ impl<'a> Draft<'a> {
 
     /// Finds out what is at the place of a directory, and at those above it.
     fn directory(&mut self, path: &RelPath) -> Result<Directory, PathError> {
-        if path.is_root() {
-            return Ok(Directory::Exists);
-        }
-        if let Some(known) = self.directories.get(path) {
-            return Ok(*known);
-        }
-        let parent = path
-            .parent()
-            .expect("the workspace itself is handled above");
-        let found = match self.directory(&parent)? {
-            Directory::Exists => self.look_at_directory(path)?,
-            other => other,
+        // From the top down, as a directory may lie deeper than a stack does.
+        let (mut unknown, mut at) = (Vec::new(), path.clone());
+        let mut found = loop {
+            let Some(above) = at.parent() else {
+                break Directory::Exists;
+            };
+            if let Some(known) = self.directories.get(&at) {
+                break *known;
+            }
+            unknown.push(std::mem::replace(&mut at, above));
         };
-        self.directories.insert(path.clone(), found);
+        for path in unknown.into_iter().rev() {
+            if matches!(found, Directory::Exists) {
+                found = self.look_at_directory(&path)?;
+            }
+            self.directories.insert(path, found);
+        }
         Ok(found)
     }
 

@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use crate::backend::{Interrupt, Progress, SnapshotError};
 use crate::coverage::{Omission, OmissionReason};
 use crate::error::PathError;
+use crate::interrupt::{self, Bulk};
 use crate::parallel;
 use crate::path::RelPath;
 use crate::purge::Purged;
@@ -248,7 +249,7 @@ fn walk<R: Rules>(
         has_new_link: AtomicBool::new(false),
         has_fresh_link: AtomicBool::new(false),
     };
-    let mut found = walker.run();
+    let mut found = Bulk::new(walker.run());
     if let Some(failure) = lock(&walker.queue).failure.take() {
         return Err(failure);
     }
@@ -260,13 +261,15 @@ fn walk<R: Rules>(
     }
     // Where another directory has taken the place of one meanwhile, what was read as a whole counts.
     let anew: HashSet<RelPath> = found.anew.iter().cloned().collect();
+    interrupt::check()?;
     found.partly.retain(|path, _| !anew.contains(path));
     found.gone.retain(|path| !anew.contains(path));
-    let mut delta = Delta {
+    let mut delta = Bulk::new(Delta {
         directories: std::mem::take(&mut found.directories),
         removed: HashSet::new(),
-    };
+    });
     delta.directories.extend(std::mem::take(&mut found.partly));
+    interrupt::check()?;
     let (unseen, absent);
     let (before, absent) = match options.seeds.is_empty() {
         true => (&options.cache.directories, options.absent),
@@ -277,6 +280,7 @@ fn walk<R: Rules>(
         }
     };
     absent::remove_gone(&mut delta, before, std::mem::take(&mut found.gone));
+    interrupt::check()?;
     let mut omissions = match options.only {
         None => Omissions::new(),
         Some(journal) => still_omitted(journal, &found.anew, &delta),
@@ -291,6 +295,7 @@ fn walk<R: Rules>(
         &mut found,
     );
     add_omissions(&mut omissions, &mut found);
+    interrupt::check()?;
     if let Some(watch) = options.watch {
         for path in &delta.removed {
             watch.forget(path);
@@ -300,11 +305,11 @@ fn walk<R: Rules>(
         }
     }
     Ok(Walked {
-        delta,
+        delta: delta.into_inner(),
         omissions,
-        left_index: found.left_index,
-        not_left_out: found.not_left_out,
-        adopted: found.adopted,
+        left_index: std::mem::take(&mut found.left_index),
+        not_left_out: std::mem::take(&mut found.not_left_out),
+        adopted: std::mem::take(&mut found.adopted),
         files_hashed: walker.files_hashed.into_inner(),
         bytes_read: walker.bytes_read.into_inner(),
         has_new_link: walker.has_new_link.into_inner(),

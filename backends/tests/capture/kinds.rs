@@ -6,7 +6,10 @@ use std::os::unix::net::UnixListener;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use stillframe_backends::{ErrorKind, IgnoreOptions, Owner, RelPath, SnapshotOptions};
+use stillframe_backends::{
+    DiffOptions, ErrorKind, IgnoreOptions, Owner, RelPath, RestoreGoal, RestoreOptions,
+    SnapshotOptions,
+};
 
 use crate::facts::changed;
 use crate::ground::{Ground, omissions, options};
@@ -566,6 +569,125 @@ fn deep_directories_are_captured_and_bottomless_ones_refused() {
         let error = taker.try_snapshot(&options()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::LimitExceeded, "{error}");
     }
+}
+
+/// The directory that lies so many levels deep below `root`, made step by step, as its path is longer than
+/// the kernel takes at once.
+fn at_depth(root: &std::path::Path, depth: usize) -> OwnedFd {
+    let mut at = OwnedFd::from(File::open(root).unwrap());
+    for _ in 0..depth {
+        match rustix::fs::mkdirat(&at, "d", Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => panic!("{errno}"),
+        }
+        at = rustix::fs::openat(&at, "d", OFlags::DIRECTORY, Mode::empty()).unwrap();
+    }
+    at
+}
+
+fn write_leaf(root: &std::path::Path, depth: usize, text: &[u8]) {
+    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::TRUNC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let leaf = rustix::fs::openat(at_depth(root, depth), "leaf", flags, mode).unwrap();
+    rustix::io::write(leaf, text).unwrap();
+}
+
+fn read_leaf(root: &std::path::Path, depth: usize) -> Vec<u8> {
+    let at = at_depth(root, depth);
+    let leaf = rustix::fs::openat(at, "leaf", OFlags::RDONLY, Mode::empty()).unwrap();
+    let mut text = vec![0; 100];
+    let length = rustix::io::read(leaf, &mut text).unwrap();
+    text.truncate(length);
+    text
+}
+
+/// Also of a tree that no call which recurses could remove.
+fn remove_deep(ground: &Ground) {
+    let removed = std::process::Command::new("rm")
+        .args(["-rf", "d"])
+        .current_dir(&ground.root)
+        .status();
+    assert!(removed.unwrap().success());
+}
+
+/// So little that what takes some hundred bytes of it for each level does not end well.
+const SMALL_STACK_BYTES: usize = 512 * 1024;
+
+#[test]
+fn what_lies_4096_directories_deep_is_captured_compared_proven_and_put_back() {
+    let story = || {
+        for depth in [101, 4096] {
+            let ground = Ground::repository();
+            for (mut taker, state) in [
+                (ground.taker("git-state"), "git"),
+                (ground.hash_taker("hash-state"), "hash"),
+            ] {
+                let context = format!("{depth} levels, {state}");
+                let options = || options().retain_content(true);
+                write_leaf(&ground.root, depth, b"before\n");
+                let before = taker.snapshot_with(&options());
+                assert_eq!(before.metadata.files, 4, "{context}");
+                write_leaf(&ground.root, depth, b"after it\n");
+                let after = taker.snapshot_with(&options());
+                let diff = taker.backend.diff(
+                    &taker.workspace,
+                    &before,
+                    &after,
+                    &DiffOptions::default(),
+                    &mut std::io::sink(),
+                );
+                let diff = diff.unwrap();
+                assert_eq!(diff.files_changed, 1, "{context}");
+                for snapshot in [&before, &after] {
+                    let proof = taker.backend.verify(&taker.workspace, snapshot).unwrap();
+                    assert_eq!(proof.problems, [], "{context}");
+                }
+                let goal = RestoreGoal::Snapshot {
+                    snapshot: before,
+                    paths: Vec::new(),
+                };
+                let guard = RestoreOptions::new(options());
+                let outcome = taker.backend.restore(&mut taker.workspace, &goal, &guard);
+                assert_eq!(outcome.unwrap().restored.len(), 1, "{context}");
+                assert_eq!(read_leaf(&ground.root, depth), b"before\n", "{context}");
+            }
+            remove_deep(&ground);
+        }
+    };
+    let thread = std::thread::Builder::new().stack_size(SMALL_STACK_BYTES);
+    thread.spawn(story).unwrap().join().unwrap();
+}
+
+#[test]
+fn a_tree_of_100_000_levels_is_refused_and_touches_nothing() {
+    let story = || {
+        let ground = Ground::repository();
+        let takers = [ground.taker("git-state"), ground.hash_taker("hash-state")];
+        let options = || options().retain_content(true);
+        let before = takers
+            .each_ref()
+            .map(|taker| taker.snapshot_with(&options()));
+        ground.write("README", "edited\n");
+        write_leaf(&ground.root, 100_000, b"x\n");
+        for (mut taker, snapshot) in takers.into_iter().zip(before) {
+            let error = taker.try_snapshot(&options()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::LimitExceeded, "{error}");
+            let goal = RestoreGoal::Snapshot {
+                snapshot,
+                paths: Vec::new(),
+            };
+            let guard = RestoreOptions::new(options());
+            let refused = taker.backend.restore(&mut taker.workspace, &goal, &guard);
+            let error = refused.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::LimitExceeded, "{error}");
+            assert!(!error.touched());
+            let readme = fs::read_to_string(ground.path("README")).unwrap();
+            assert_eq!(readme, "edited\n");
+        }
+        remove_deep(&ground);
+    };
+    let thread = std::thread::Builder::new().stack_size(SMALL_STACK_BYTES);
+    thread.spawn(story).unwrap().join().unwrap();
 }
 
 #[test]

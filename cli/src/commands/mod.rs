@@ -20,7 +20,7 @@ mod why;
 use std::future::Future;
 use std::path::PathBuf;
 
-use stillframe::Engine;
+use stillframe::{CancellationToken, Engine, ErrorKind, WorkspaceOptions};
 
 pub(crate) use completions::completions;
 pub(crate) use upkeep::verify_without_log;
@@ -49,12 +49,25 @@ pub(crate) struct Tools {
 pub(crate) async fn carry_out(tools: &Tools, request: Request) -> Result<Reply, Failure> {
     match request {
         Request::Run(request) => run::run(tools, *request).await,
-        Request::Snapshot(workspace, label) => snapshot::snapshot(tools, workspace, label).await,
+        Request::Snapshot(workspace, label) => {
+            while_wanted(workspace, |workspace| {
+                snapshot::snapshot(tools, workspace, label)
+            })
+            .await
+        }
         Request::List(workspace) => snapshot::list(tools, workspace).await,
         Request::Diff(workspace, request, view) => {
-            diff::diff(tools, workspace, request, view).await
+            while_wanted(workspace, |workspace| {
+                diff::diff(tools, workspace, request, view)
+            })
+            .await
         }
-        Request::PlanRestore(workspace, request) => restore::plan(tools, workspace, request).await,
+        Request::PlanRestore(workspace, request) => {
+            while_wanted(workspace, |workspace| {
+                restore::plan(tools, workspace, request)
+            })
+            .await
+        }
         Request::Restore(workspace, request) => {
             to_the_end(tools, restore::restore(tools, workspace, request)).await
         }
@@ -69,13 +82,41 @@ pub(crate) async fn carry_out(tools: &Tools, request: Request) -> Result<Reply, 
         Request::Artifacts => artifact::list(tools).await,
         Request::GetArtifact(key) => artifact::get(tools, &key).await,
         Request::RemoveArtifact(key) => artifact::remove(tools, &key).await,
-        Request::Verify(workspace) => upkeep::verify(tools, workspace).await,
-        Request::Gc(workspace, options) => upkeep::gc(tools, workspace, options).await,
+        Request::Verify(workspace) => {
+            while_wanted(workspace, |workspace| upkeep::verify(tools, workspace)).await
+        }
+        Request::Gc(workspace, options) => {
+            while_wanted(workspace, |workspace| upkeep::gc(tools, workspace, options)).await
+        }
         Request::PlanPurge(workspace, target) => purge::plan(tools, workspace, target).await,
         Request::Purge(workspace, target) => {
             to_the_end(tools, purge::purge(tools, workspace, target)).await
         }
         Request::Completions(shell) => Ok(completions(shell)),
+    }
+}
+
+/// Does `work` until a signal asks for it to end; then it ends as soon as it can, and leaves nothing. What
+/// was done by then is answered as ever.
+async fn while_wanted<F: Future<Output = Result<Reply, Failure>>>(
+    workspace: WorkspaceOptions,
+    work: impl FnOnce(WorkspaceOptions) -> F,
+) -> Result<Reply, Failure> {
+    let mut signals = Signals::listen()?;
+    let cancellation = CancellationToken::new();
+    let mut work = Box::pin(work(workspace.cancellation(cancellation.clone())));
+    let mut signal = None;
+    loop {
+        tokio::select! {
+            reply = &mut work => return reply.map_err(|failure| match signal {
+                Some(number) if failure.kind() == ErrorKind::Cancelled => failure.by_signal(number),
+                _ => failure,
+            }),
+            number = signals.next() => {
+                signal.get_or_insert(number);
+                cancellation.cancel();
+            }
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod artifacts;
 mod commands;
 mod events;
 mod lifecycle;
+mod limits;
 mod recovery;
 mod restores;
 mod runs;

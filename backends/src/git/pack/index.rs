@@ -11,6 +11,7 @@ use super::{CHECKSUM_BYTES, HEADER_BYTES, Packed};
 use crate::backend::StoreError;
 use crate::error::{PathError, printable};
 use crate::git::ObjectId;
+use crate::interrupt::{self, Pace};
 use crate::parallel::in_parts;
 
 /// The longest an index may be that is kept in memory, some 2000 objects. A store has many packs of
@@ -210,6 +211,7 @@ impl PackIndex {
         let this = opened.as_ref().unwrap_or(self);
         let mut from = 0;
         let mut buffer = Vec::new();
+        let mut pace = Pace::default();
         while let Some(first) = wanted.get(from) {
             let bucket = first.0[0];
             let to = from + wanted[from..].partition_point(|id| id.0[0] == bucket);
@@ -217,6 +219,7 @@ impl PackIndex {
             let (names, ids) = (u64::from(high - low), (to - from) as u64);
             if names > ids.saturating_mul(SPARSE) {
                 for (at, id) in wanted.iter().enumerate().take(to).skip(from) {
+                    pace.step()?;
                     if let Some(position) = this.position(id)? {
                         hit(at, position);
                     }
@@ -246,6 +249,7 @@ impl PackIndex {
         let mut low = 0;
         while low < count {
             let high = count.min(low.saturating_add(step));
+            interrupt::check()?;
             self.names(low, high, &mut names)?;
             let rows = (high - low) as usize;
             let mut crcs = vec![0; rows * 4];
@@ -311,6 +315,7 @@ impl PackIndex {
         let mut at = 0;
         while at < end {
             let count = usize::try_from((end - at).min(SCAN_BYTES)).expect("a small number");
+            interrupt::check()?;
             self.read_at(&mut buffer[..count], at)?;
             sha1.update(&buffer[..count]);
             at += count as u64;
@@ -373,6 +378,7 @@ impl PackIndex {
         let (mut from, mut at) = (low, 0);
         while from < high && at < wanted.len() {
             let to = high.min(from.saturating_add(step));
+            interrupt::check()?;
             self.names(from, to, buffer)?;
             at += intersect(&wanted[at..], buffer, &mut |hit_at, row| {
                 hit(

@@ -16,6 +16,7 @@ use crate::backend::StoreError;
 use crate::error::{PathError, printable};
 use crate::git::inflate::{self, Inflate};
 use crate::git::{ObjectId, ObjectKind};
+use crate::interrupt;
 use crate::parallel::in_parts;
 use crate::restore::ContentError;
 
@@ -312,6 +313,7 @@ impl Pack {
                 .unwrap_or(usize::MAX)
                 .min(buffer.len());
             let chunk = &mut buffer[..count];
+            interrupt::check()?;
             file.file
                 .read_exact_at(chunk, offset + done)
                 .map_err(|e| file.unreadable(offset, e))?;
@@ -602,6 +604,7 @@ pub(crate) fn copy_exactly(
     let mut buffer = [0; 16 * 1024];
     let mut seen = 0;
     loop {
+        interrupt::check().map_err(StoreError::from)?;
         // What follows the last byte is asked for too: only its absence proves the checksum.
         let count = match content.read(&mut buffer) {
             Ok(0) => break,
@@ -1027,14 +1030,14 @@ mod tests {
         let base_id = ObjectId::of(ObjectKind::Blob, &base).unwrap();
         // Copies "the base", then adds "ment".
         let delta = [&[18, 12, 0x90, 8, 4][..], b"ment"].concat();
-        let whole = deflated_entry(ObjectKind::Blob, &base);
+        let whole = deflated_entry(ObjectKind::Blob, &base).unwrap();
         let mut bytes = b"PACK\0\0\0\x02\0\0\0\x02".to_vec();
         bytes.extend(&whole);
         let mut header = entry_header(ObjectKind::Blob, delta.len() as u64);
         header[0] = header[0] & 0x8f | 7 << 4;
         bytes.extend(header);
         bytes.extend(base_id.0);
-        let compressed = deflated_entry(ObjectKind::Blob, &delta);
+        let compressed = deflated_entry(ObjectKind::Blob, &delta).unwrap();
         bytes.extend(&compressed[1..]);
         bytes.extend(Sha1::digest(&bytes).to_vec());
         let path = directory.join("pack-by-id.pack");
@@ -1114,7 +1117,7 @@ mod tests {
     fn deltas_that_go_round_in_a_circle_end() {
         let directory = tempfile::tempdir().unwrap();
         let (one, two) = (ObjectId([1; 20]), ObjectId([2; 20]));
-        let delta = deflated_entry(ObjectKind::Blob, &[1, 1, 0x90, 1]);
+        let delta = deflated_entry(ObjectKind::Blob, &[1, 1, 0x90, 1]).unwrap();
         let entry = |base: ObjectId| [&[0x74][..], &base.0, &delta[1..]].concat();
         let mut bytes = b"PACK\0\0\0\x02\0\0\0\x02".to_vec();
         let offsets = [12, 12 + entry(two).len() as u64];
@@ -1156,7 +1159,7 @@ mod tests {
     #[test]
     fn content_that_inflates_to_more_than_it_says_is_stopped() {
         let directory = tempfile::tempdir().unwrap();
-        let bomb = deflated_entry(ObjectKind::Blob, &vec![0; 50_000_000]);
+        let bomb = deflated_entry(ObjectKind::Blob, &vec![0; 50_000_000]).unwrap();
         let header = entry_header(ObjectKind::Blob, 50_000_000).len();
         let small = [&entry_header(ObjectKind::Blob, 100)[..], &bomb[header..]].concat();
         let mut bytes = b"PACK\0\0\0\x02\0\0\0\x01".to_vec();

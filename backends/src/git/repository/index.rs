@@ -11,6 +11,7 @@ use crate::error::{PathError, printable};
 use crate::git::object_id::TrustingHasher;
 use crate::git::user_index::{self, IndexEntry, IndexError, UserIndex, Visited};
 use crate::git::{ObjectId, ObjectKind};
+use crate::interrupt;
 use crate::worktree::root::Stat;
 
 /// Ten million entries of a hundred bytes.
@@ -111,6 +112,7 @@ pub(crate) struct IndexBytes<'f> {
 
 impl Read for IndexBytes<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        interrupt::check()?;
         let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
         let room = left.min(into.len());
         let count = loop {

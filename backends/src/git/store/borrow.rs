@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
@@ -24,6 +25,7 @@ use crate::error::PathError;
 use crate::git::ObjectId;
 use crate::git::loose::LooseObject;
 use crate::git::pack::{DeltaBases, Pack, PackIndex, PackWriter, TEMPORARY_OBJECT_PREFIX};
+use crate::interrupt;
 use crate::workspace::make_private;
 use crate::worktree::durable::{self, ClosedFile, StagedFile};
 use crate::worktree::faults::{self, Effect, Seam};
@@ -137,6 +139,7 @@ impl Borrowing<'_> {
         };
         let mut linked = 0;
         for name in pack_names(&directory) {
+            interrupt::check()?;
             if self.missing.is_empty() {
                 break;
             }
@@ -205,6 +208,7 @@ impl Borrowing<'_> {
             .zip(is_hit)
             .filter(|(_, is_hit)| **is_hit)
         {
+            interrupt::check()?;
             let read = pack.index.find(id).and_then(|offset| {
                 let offset = offset.ok_or_else(|| missing(id))?;
                 let (kind, bytes) = pack.object(offset, MAX_HELD_BYTES, &bases)?;
@@ -309,6 +313,7 @@ impl Borrowing<'_> {
         make_private(target.parent().expect("objects are two levels deep"))?;
         let shard = shard.iter();
         for id in shard.filter(|id| self.purged.binary_search(id).is_err()) {
+            interrupt::check()?;
             if let Some(incoming) = self.loose_object(directory.as_fd(), id)? {
                 came.push((*id, incoming));
             }
@@ -366,12 +371,17 @@ impl Borrowing<'_> {
         let staged = StagedFile::create(directory, &format!("{TEMPORARY_OBJECT_PREFIX}copy_"))?;
         faults::effect(Effect::Write(staged.path()))
             .map_err(PathError::at("copy into", staged.path()))?;
+        let length = source.file.metadata();
+        let length = length
+            .map_err(PathError::at("look at", staged.path()))?
+            .len();
+        staged.make_room(length)?;
         let is_cloned = self.mode != BorrowMode::Copy
             && rustix::fs::ioctl_ficlone(staged.as_file(), &source.file).is_ok();
         if !is_cloned {
             (&source.file)
                 .rewind()
-                .and_then(|()| io::copy(&mut &source.file, &mut staged.as_file()))
+                .and_then(|()| io::copy(&mut Wanted(&source.file), &mut staged.as_file()))
                 .map_err(PathError::at("copy into", staged.path()))?;
         }
         staged
@@ -397,6 +407,9 @@ impl Store {
         }
         let mut directories = BTreeSet::new();
         for Incoming { file, name } in incoming {
+            interrupt::check().map_err(PathError::at("let in", &name))?;
+            // Before it is there, so that it can be taken back however this ends.
+            self.came_in().push(name.clone());
             // Whatever is there, the store did not take it for the object. A rename onto another
             // name of the same file would do nothing and leave both.
             durable::remove_file(&name)?;
@@ -410,6 +423,48 @@ impl Store {
         directories
             .iter()
             .try_for_each(|directory| durable::sync_directory(directory))
+    }
+}
+
+impl Store {
+    /// The files that came in and that nothing published needs as yet.
+    pub(super) fn came_in(&self) -> MutexGuard<'_, Vec<PathBuf>> {
+        self.came_in.lock().expect("no panic while it is held")
+    }
+
+    /// Takes back what came in for a snapshot that was not published, as far as that can be done: what
+    /// stays is in nobody's way, and goes with the next collection.
+    ///
+    /// The caller holds the lock of the workspace, so nobody else has come to need it.
+    pub(crate) fn take_back(&self) {
+        let came_in = std::mem::take(&mut *self.came_in());
+        if came_in.is_empty() {
+            return;
+        }
+        // An index came after its pack, and goes before it.
+        for name in came_in.iter().rev() {
+            let _ = durable::remove_file(name);
+            // It goes when it is empty. That of the packs is needed.
+            if let Some(shard) = name.parent().filter(|shard| **shard != self.pack_dir()) {
+                let _ = fs::remove_dir(shard);
+            }
+        }
+        let _ = self.refresh();
+    }
+
+    /// What came in stays, though nothing is published.
+    pub(crate) fn keep_what_came_in(&self) {
+        self.came_in().clear();
+    }
+}
+
+/// A file that is read as long as that is wanted.
+struct Wanted<'f>(&'f File);
+
+impl io::Read for Wanted<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        interrupt::check()?;
+        self.0.read(into)
     }
 }
 

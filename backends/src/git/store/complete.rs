@@ -10,6 +10,7 @@ use crate::backend::StoreError;
 use crate::git::ObjectId;
 use crate::git::refs::SnapshotRef;
 use crate::git::tree_object::{self, ItemKind};
+use crate::interrupt;
 use crate::parallel::in_parts;
 use crate::path::RelPath;
 
@@ -195,6 +196,7 @@ fn look_into(
 ) -> Result<Found, StoreError> {
     let mut found = Found::default();
     for (id, known) in trees {
+        interrupt::check()?;
         let bytes = reader.tree_bytes(id)?;
         let known_bytes = known.and_then(|known| Some((known, reader.tree_bytes(&known).ok()?)));
         // One that is malformed proves as little as one that cannot be read.

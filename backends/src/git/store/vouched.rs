@@ -17,6 +17,7 @@ use super::{PackSet, Store};
 use crate::backend::StoreError;
 use crate::error::PathError;
 use crate::git::pack::Pack;
+use crate::room::Taken;
 use crate::worktree::durable;
 use crate::worktree::faults::{self, Effect};
 use crate::worktree::shards;
@@ -169,13 +170,16 @@ impl Store {
             durable::replace_unsynced(&path, text.as_bytes())?;
             *is_stale = false;
         } else if !new.is_empty() {
+            let taken = Taken::nothing();
             faults::effect(Effect::Write(&path))
+                .and_then(|()| Ok(taken.up_to(new.len() as u64)?))
                 .and_then(|()| {
                     let mut options = fs::OpenOptions::new();
                     let mut file = options.append(true).mode(0o600).open(&path)?;
                     file.write_all(new.as_bytes())
                 })
                 .map_err(PathError::at("append to", &path))?;
+            taken.keep();
         }
         Ok(())
     }

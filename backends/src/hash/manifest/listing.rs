@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 use super::{Digest, FORMAT, Item, Manifest, What};
 use crate::codec::TooLong;
 use crate::hash::content;
+use crate::interrupt::{Interrupted, Pace};
 use crate::path::RelPath;
 use crate::worktree::stat_cache::{CachedDirectory, Directories};
 
@@ -58,17 +59,18 @@ impl<'c> Listing<'c> {
     }
 
     /// Names the manifest by its content, as [`Manifest::digest`] does.
-    pub(crate) fn digest(&self) -> blake3::Hash {
+    pub(crate) fn digest(&self) -> Result<blake3::Hash, Interrupted> {
         let mut digest = Digest::new(self.items);
-        let Ok(()) = self.try_each(&mut |path, what| {
+        let mut pace = Pace::default();
+        self.try_each(&mut |path, what| {
             digest.add(path, what);
-            Ok::<_, Infallible>(())
-        });
-        digest.finish()
+            pace.step()
+        })?;
+        Ok(digest.finish())
     }
 
     /// The bytes of the file that keeps the manifest; an error if they are more than
-    /// [`Manifest::MAX_FILE_BYTES`].
+    /// [`Manifest::MAX_FILE_BYTES`], or if the work should stop.
     pub(crate) fn encode(&self) -> Result<Vec<u8>, TooLong> {
         FORMAT.encode(self)
     }
@@ -174,7 +176,11 @@ impl Serialize for Listing<'_> {
             return Err(S::Error::custom("a manifest is no text"));
         }
         let mut items = serializer.serialize_seq(Some(self.items))?;
-        self.try_each(&mut |path, what| items.serialize_element(&(PathBytes(path), what)))?;
+        let mut pace = Pace::default();
+        self.try_each(&mut |path, what| {
+            pace.step().map_err(S::Error::custom)?;
+            items.serialize_element(&(PathBytes(path), what))
+        })?;
         items.end()
     }
 }
@@ -252,7 +258,7 @@ mod tests {
         let directories = directories.into_iter().map(shared).collect();
         let listing = Listing::of(&directories);
         assert_eq!(listing.to_manifest(), manifest);
-        assert_eq!(listing.digest(), manifest.digest());
+        assert_eq!(listing.digest(), Ok(manifest.digest()));
         assert_eq!(listing.encode().unwrap(), manifest.encode().unwrap());
     }
 

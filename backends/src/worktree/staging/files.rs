@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -13,11 +13,14 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
 use super::StageError;
-use crate::backend::Interrupt;
+use crate::backend::{Interrupt, StoreError};
 use crate::error::PathError;
+use crate::interrupt;
 use crate::path::RelPath;
 use crate::restore::{ContentError, Contents, ModeChange, Write as PlannedWrite};
+use crate::room::Taken;
 use crate::tree::{EntryKind, RECORDED_BITS};
+use crate::worktree::durable::WRITTEN_AT_ONCE;
 use crate::worktree::faults::{self, Effect, Seam};
 use crate::worktree::journal::Seen;
 use crate::worktree::root::{self, Root};
@@ -211,12 +214,12 @@ impl StagedFile<'_> {
 
     fn write(&self, write: &PlannedWrite) -> Result<u64, StageError> {
         let mode = write.mode.unwrap_or(0o644);
-        let mut file = self.create(mode)?;
+        let mut file = Filled::new(self.create(mode)?);
         self.stager
             .contents
             .write(&write.entry.id, &mut file)
             .map_err(|e| self.content_error(e))?;
-        self.finish(&file, mode)
+        self.finish(&file.done(), mode)
     }
 
     fn copy(&self, change: &ModeChange, seen: &Seen) -> Result<u64, StageError> {
@@ -226,8 +229,9 @@ impl StagedFile<'_> {
             .open_parent(self.job.path)
             .map_err(self.at("open"))?;
         let mut source = root::open_file_at(parent.as_fd(), name).map_err(self.at("open"))?;
-        let mut file = self.create(change.to)?;
-        io::copy(&mut source, &mut file).map_err(self.at("stage"))?;
+        let mut file = Filled::new(self.create(change.to)?);
+        io::copy(&mut source, &mut file).map_err(|e| self.content_error(ContentError::Sink(e)))?;
+        let file = file.done();
         // If it was not as the guard saw it, its step will find that out too and leave it alone.
         let nanos = |ns: i64| Timespec {
             tv_sec: ns.div_euclid(1_000_000_000),
@@ -305,8 +309,51 @@ impl StagedFile<'_> {
 
     fn content_error(&self, error: ContentError) -> StageError {
         match error {
+            ContentError::Store(StoreError::Interrupted(source)) => StageError::Interrupted(source),
             ContentError::Store(source) => StageError::Store(source),
-            ContentError::Sink(source) => StageError::Disk(self.at("stage")(source)),
+            ContentError::Sink(source) => match StoreError::from(self.at("stage")(source)) {
+                StoreError::Io(source) => StageError::Disk(source),
+                StoreError::Interrupted(source) => StageError::Interrupted(source),
+                source => StageError::Store(source),
+            },
         }
+    }
+}
+
+/// A file that is filled as long as that is wanted and there is room for it.
+struct Filled {
+    file: File,
+    bytes: u64,
+    taken: Taken,
+}
+
+impl Filled {
+    fn new(file: File) -> Self {
+        Self {
+            file,
+            bytes: 0,
+            taken: Taken::nothing(),
+        }
+    }
+
+    /// It has all that it is to have.
+    fn done(self) -> File {
+        self.taken.keep();
+        self.file
+    }
+}
+
+impl Write for Filled {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        interrupt::check()?;
+        let piece = &bytes[..bytes.len().min(WRITTEN_AT_ONCE)];
+        self.taken.up_to(self.bytes + piece.len() as u64)?;
+        let count = self.file.write(piece)?;
+        self.bytes += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
     }
 }

@@ -22,6 +22,7 @@ use crate::codec::{Format, HEADER_BYTES, TooLong};
 use crate::error::PathError;
 use crate::parallel::{self, Held, Waiting};
 use crate::path::RelPath;
+use crate::room::Taken;
 use crate::tree::{ContentId, Entry};
 use crate::workspace::Identity;
 use crate::worktree::durable::{self, StagedFile};
@@ -462,9 +463,12 @@ fn append(frame: &[u8], path: &Path, extent: Extent) -> Result<Option<Extent>, P
     if Extent::of(&look_at()?, extent.base_bytes) != extent {
         return Ok(None);
     }
+    let taken = Taken::nothing();
     faults::before()
+        .and_then(|()| Ok(taken.up_to(frame.len() as u64)?))
         .and_then(|()| file.write_all_at(frame, extent.bytes))
         .map_err(PathError::at("write", path))?;
+    taken.keep();
     Ok(Some(Extent::of(&look_at()?, extent.base_bytes)))
 }
 

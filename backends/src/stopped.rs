@@ -1,0 +1,524 @@
+//! Operations that are told to stop at every look that they take at whether they should. For tests.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::backend::{
+    Backend, BorrowMode, DiffError, Interrupt, RestoreOptions, SnapshotError, SnapshotOptions,
+};
+use crate::detect::{Strategy, detect};
+use crate::diff::DiffOptions;
+use crate::error::ErrorKind;
+use crate::git::test_repository::TestRepository;
+use crate::restore::RestoreGoal;
+use crate::snapshot::{Label, Snapshot};
+use crate::workspace::{LockedWorkspace, PATIENCE_OF_TESTS, StateDir, Workspace};
+
+/// What is captured, and how.
+#[derive(Clone, Copy, Debug)]
+struct Scene {
+    strategy: Strategy,
+    borrow: BorrowMode,
+    retain_content: bool,
+    /// The size of a file, in bytes: small, or so large that it passes through in pieces.
+    large: usize,
+    /// Of the looks one in so many is tried: most of them are for one more file or piece.
+    stride: u64,
+}
+
+const GIT: Scene = Scene {
+    strategy: Strategy::Git,
+    borrow: BorrowMode::HardLink,
+    retain_content: false,
+    large: 1 << 10,
+    stride: 1,
+};
+
+const HASH: Scene = Scene {
+    strategy: Strategy::Hash,
+    retain_content: true,
+    ..GIT
+};
+
+const SCENES: [Scene; 5] = [
+    GIT,
+    Scene {
+        large: (4 << 20) + 1,
+        stride: 11,
+        ..GIT
+    },
+    Scene {
+        borrow: BorrowMode::Copy,
+        stride: 3,
+        ..GIT
+    },
+    HASH,
+    Scene {
+        retain_content: false,
+        stride: 3,
+        ..HASH
+    },
+];
+
+/// A workspace with something for every part of an operation, and a state directory.
+struct Stage {
+    repository: TestRepository,
+    scene: Scene,
+    workspace: LockedWorkspace,
+    backend: Arc<dyn Backend>,
+}
+
+impl Stage {
+    fn new(scene: Scene) -> Self {
+        let repository = TestRepository::in_memory();
+        repository.write("packed/a", "in a pack\n");
+        repository.write("packed/b", "in a pack too\n");
+        repository.commit("first");
+        repository.git(&["repack", "-q", "-a", "-d"]);
+        for number in 0..3 {
+            repository.write(format!("loose/{number}"), format!("loose {number}\n"));
+        }
+        repository.commit("second");
+        repository.write("staged", "staged\n");
+        repository.git(&["add", "staged"]);
+        repository.write("staged", "edited since\n");
+        repository.write("deep/er/untracked", "untracked\n");
+        repository.write("large", vec![b'x'; scene.large]);
+        std::os::unix::fs::symlink("packed/a", repository.path.join("link")).unwrap();
+        let state = repository.beside("state");
+        let workspace = locked(&repository.path, &state);
+        let backend = detect(&workspace, scene.strategy).unwrap().backend;
+        Self {
+            repository,
+            scene,
+            workspace,
+            backend,
+        }
+    }
+
+    /// With a snapshot, and edits since.
+    fn with_snapshot(scene: Scene) -> (Self, Snapshot) {
+        let stage = Self::new(scene);
+        let snapshot = stage.snapshot(Interrupt::never()).unwrap();
+        stage.repository.write("packed/a", "edited\n");
+        stage.repository.write("new/one", "new\n");
+        stage.repository.write("large", vec![b'y'; scene.large]);
+        std::fs::remove_file(stage.repository.path.join("loose/1")).unwrap();
+        stage.repository.git(&["add", "packed/a"]);
+        (stage, snapshot)
+    }
+
+    fn options(&self, interrupt: Interrupt) -> SnapshotOptions {
+        let at = Timestamp::from_second(1_700_000_000).unwrap();
+        let mut options = SnapshotOptions::new(Label::MANUAL, at)
+            .retain_content(self.scene.retain_content)
+            .interrupt(interrupt);
+        options.borrow = self.scene.borrow;
+        options
+    }
+
+    fn snapshot(&self, interrupt: Interrupt) -> Result<Snapshot, SnapshotError> {
+        self.backend
+            .snapshot(&self.workspace, &self.options(interrupt))
+    }
+
+    /// Every file of the state directory with its size, but for what a store is made with and what says
+    /// how quick the next capture is.
+    fn kept(&self) -> BTreeMap<PathBuf, u64> {
+        let state = self.repository.beside("state");
+        let files = walkdir::WalkDir::new(&state)
+            .into_iter()
+            .map(Result::unwrap);
+        files
+            .filter(|entry| entry.file_type().is_file())
+            .map(|entry| (entry.path().to_owned(), entry.metadata().unwrap().len()))
+            .filter(|(path, _)| {
+                let name = path.file_name().unwrap().to_str().unwrap();
+                !["HEAD", "config", "vouched-packs", "vouched-content"].contains(&name)
+                    && !name.ends_with("stat-cache")
+            })
+            .collect()
+    }
+
+    /// Every file of the workspace, and what is beside it, but for the state directory.
+    fn workspace_view(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let above = self.repository.path.parent().unwrap();
+        let state = self.repository.beside("state");
+        let files = walkdir::WalkDir::new(above).into_iter().map(Result::unwrap);
+        files
+            .filter(|entry| entry.file_type().is_file() && !entry.path().starts_with(&state))
+            .map(|entry| {
+                (
+                    entry.path().to_owned(),
+                    std::fs::read(entry.path()).unwrap(),
+                )
+            })
+            .collect()
+    }
+
+    /// What git makes of the worktree, by an index of its own.
+    fn tree_of_git(&self) -> String {
+        let git_dir = self.repository.beside("copy.git");
+        let copied = self.repository.path.join(".git");
+        self.repository.git(&[
+            "clone",
+            "-q",
+            "--bare",
+            copied.to_str().unwrap(),
+            git_dir.to_str().unwrap(),
+        ]);
+        let git_dir = format!("--git-dir={}", git_dir.display());
+        self.repository
+            .git(&[&git_dir, "--work-tree=.", "add", "-A"]);
+        self.repository.git(&[&git_dir, "write-tree"])
+    }
+}
+
+fn locked(path: &Path, state: &Path) -> LockedWorkspace {
+    let state = StateDir::open(state).unwrap();
+    let workspace = Workspace::open(path, &state).unwrap();
+    workspace.lock(PATIENCE_OF_TESTS).unwrap()
+}
+
+/// While a snapshot is given its name, what makes the next capture quick is written by another thread. That
+/// it looks, and stops, is no reason to stop any more.
+const LOOKS_ASIDE: u64 = 8;
+
+/// Does `work` with a wish to stop that comes at each of the looks that it takes, until it is done before
+/// the wish comes; has each answer judged, and answers with the last one and how often it was stopped.
+fn at_each_look<T, E: std::fmt::Debug>(
+    stride: u64,
+    mut work: impl FnMut(&Interrupt) -> Result<T, E>,
+    kind: impl Fn(&E) -> ErrorKind,
+    mut judge: impl FnMut(&str),
+) -> (T, u64) {
+    let mut stopped = 0;
+    let mut look = 0;
+    loop {
+        let interrupt = Interrupt::at_look(look);
+        match work(&interrupt) {
+            Ok(done) => {
+                assert!(
+                    interrupt.looks() <= look + LOOKS_ASIDE,
+                    "it was told to stop at look {look} of {}, and was done all the same",
+                    interrupt.looks()
+                );
+                return (done, stopped);
+            }
+            Err(error) => {
+                let context = format!("stopped at look {look}: {error:?}");
+                assert_eq!(kind(&error), ErrorKind::Cancelled, "{context}");
+                judge(&context);
+                stopped += 1;
+            }
+        }
+        look += stride;
+    }
+}
+
+#[test]
+fn a_capture_that_is_stopped_at_any_look_publishes_nothing_and_leaves_nothing() {
+    for scene in SCENES {
+        let stage = Stage::new(scene);
+        let before = stage.kept();
+        let is_clean = |context: &str| {
+            assert_eq!(stage.kept(), before, "{scene:?}, {context}");
+            let listed = stage.backend.list(&stage.workspace).unwrap();
+            assert_eq!(listed, [], "{scene:?}, {context}");
+        };
+        let work = |interrupt: &Interrupt| stage.snapshot(interrupt.clone());
+        let (snapshot, stopped) = at_each_look(scene.stride, work, SnapshotError::kind, is_clean);
+        assert!(
+            stopped * scene.stride > 30,
+            "{scene:?}: there were {stopped} places"
+        );
+        let proof = stage.backend.verify(&stage.workspace, &snapshot).unwrap();
+        assert_eq!(proof.problems, []);
+        if scene.strategy == Strategy::Git {
+            assert_eq!(snapshot.tree, Some(stage.tree_of_git()), "as git has it");
+        }
+    }
+}
+
+#[test]
+fn a_capture_after_another_that_is_stopped_at_any_look_leaves_the_first_alone() {
+    for scene in SCENES {
+        let (stage, first) = Stage::with_snapshot(scene);
+        let before = stage.kept();
+        let is_as_before = |context: &str| {
+            assert_eq!(stage.kept(), before, "{scene:?}, {context}");
+            let proof = stage.backend.verify(&stage.workspace, &first).unwrap();
+            assert_eq!(proof.problems, [], "{scene:?}, {context}");
+        };
+        let work = |interrupt: &Interrupt| stage.snapshot(interrupt.clone());
+        let (second, stopped) = at_each_look(scene.stride, work, SnapshotError::kind, is_as_before);
+        assert!(
+            stopped * scene.stride > 20,
+            "{scene:?}: there were {stopped} places"
+        );
+        if scene.strategy == Strategy::Git {
+            assert_eq!(second.tree, Some(stage.tree_of_git()), "as git has it");
+        }
+    }
+}
+
+#[test]
+fn the_capture_after_one_that_was_stopped_sees_what_a_fresh_one_sees() {
+    for scene in SCENES {
+        let undisturbed = Stage::with_snapshot(scene).0;
+        let expected = undisturbed.snapshot(Interrupt::never()).unwrap();
+        let (mut look, mut is_done) = (0, false);
+        while !is_done {
+            let (stage, _) = Stage::with_snapshot(scene);
+            is_done = stage.snapshot(Interrupt::at_look(look)).is_ok();
+            let again = stage.snapshot(Interrupt::never()).unwrap();
+            assert_eq!(again.tree, expected.tree, "{scene:?}, look {look}");
+            if scene.strategy == Strategy::Hash {
+                assert_eq!(
+                    again.reference, expected.reference,
+                    "{scene:?}, look {look}"
+                );
+            }
+            let proof = stage.backend.verify(&stage.workspace, &again).unwrap();
+            assert_eq!(proof.problems, [], "{scene:?}, look {look}");
+            look += 29;
+        }
+    }
+}
+
+#[test]
+fn a_comparison_or_a_proof_that_is_stopped_at_any_look_says_so_and_writes_nothing() {
+    for scene in SCENES {
+        let (stage, first) = Stage::with_snapshot(scene);
+        let second = stage.snapshot(Interrupt::never()).unwrap();
+        let before = stage.kept();
+        let is_as_before = |context: &str| assert_eq!(stage.kept(), before, "{context}");
+        let diff = |interrupt: &Interrupt| {
+            let options = DiffOptions::default().interrupt(interrupt.clone());
+            let (backend, workspace) = (&stage.backend, &stage.workspace);
+            backend.diff(workspace, &first, &second, &options, &mut io::sink())
+        };
+        let (diff, stopped) = at_each_look(scene.stride, diff, DiffError::kind, is_as_before);
+        assert_eq!(diff.files_changed, 4, "{scene:?}");
+        assert!(
+            stopped * scene.stride > 4,
+            "{scene:?}: there were {stopped} places"
+        );
+
+        let verify = |interrupt: &Interrupt| {
+            interrupt.during(|| stage.backend.verify(&stage.workspace, &second))
+        };
+        let (proof, stopped) =
+            at_each_look(scene.stride, verify, |error| error.kind(), is_as_before);
+        assert_eq!(proof.problems, [], "{scene:?}");
+        let least = if proof.without_content { 0 } else { 5 };
+        assert!(
+            stopped * scene.stride > least,
+            "{scene:?}: there were {stopped} places"
+        );
+    }
+}
+
+#[test]
+fn a_restore_that_is_stopped_at_any_look_touches_nothing_and_one_that_is_not_is_whole() {
+    for scene in SCENES
+        .into_iter()
+        .filter(|scene| scene.strategy == Strategy::Git || scene.retain_content)
+    {
+        let (mut stage, first) = Stage::with_snapshot(scene);
+        let before = stage.workspace_view();
+        let goal = RestoreGoal::Snapshot {
+            snapshot: first.clone(),
+            paths: Vec::new(),
+        };
+        let (mut look, mut stopped) = (0, 0);
+        loop {
+            let interrupt = Interrupt::at_look(look);
+            let options = RestoreOptions::new(stage.options(interrupt.clone()));
+            let backend = Arc::clone(&stage.backend);
+            match backend.restore(&mut stage.workspace, &goal, &options) {
+                Ok(outcome) => {
+                    assert!(interrupt.looks() <= look, "{scene:?}, look {look}");
+                    assert_eq!(outcome.skipped, [], "{scene:?}");
+                    break;
+                }
+                Err(error) => {
+                    let context = format!("{scene:?}, look {look}: {error:?}");
+                    assert_eq!(error.kind(), ErrorKind::Cancelled, "{context}");
+                    assert!(!error.touched(), "{context}");
+                    assert_eq!(stage.workspace_view(), before, "{context}");
+                    let temporary = |path: &&PathBuf| {
+                        let name = path.file_name().unwrap().to_str().unwrap();
+                        name.starts_with("tmp_") || name.starts_with(".tmp-")
+                    };
+                    let kept = stage.kept();
+                    let left: Vec<_> = kept.keys().filter(temporary).collect();
+                    assert_eq!(left, <[&PathBuf; 0]>::default(), "{context}");
+                    let recovery = backend.recover(&mut stage.workspace).unwrap();
+                    assert_eq!(recovery, Default::default(), "{context}");
+                }
+            }
+            stopped += 1;
+            look += scene.stride;
+        }
+        assert!(
+            stopped * scene.stride > 40,
+            "{scene:?}: there were {stopped} places"
+        );
+        let plan = stage
+            .backend
+            .plan(&stage.workspace, &goal, &stage.options(Interrupt::never()))
+            .unwrap();
+        assert!(plan.is_empty(), "{scene:?}: it is as it was captured");
+    }
+}
+
+#[test]
+fn a_collection_that_is_stopped_at_any_look_removes_nothing_that_is_needed() {
+    for scene in SCENES {
+        let (mut stage, first) = Stage::with_snapshot(scene);
+        let second = stage.snapshot(Interrupt::never()).unwrap();
+        let backend = Arc::clone(&stage.backend);
+        backend
+            .forget(&mut stage.workspace, std::slice::from_ref(&first.id))
+            .unwrap();
+        let (mut look, mut stopped) = (0, 0);
+        loop {
+            let interrupt = Interrupt::at_look(look);
+            let collected = interrupt.during(|| backend.collect(&mut stage.workspace));
+            let proof = backend.verify(&stage.workspace, &second).unwrap();
+            assert_eq!(proof.problems, [], "{scene:?}, look {look}");
+            match collected {
+                Ok(_) => {
+                    assert!(interrupt.looks() <= look, "{scene:?}, look {look}");
+                    break;
+                }
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Cancelled, "{error:?}"),
+            }
+            stopped += 1;
+            look += 1;
+        }
+        assert!(stopped > 0, "{scene:?}");
+        let again = stage.snapshot(Interrupt::never()).unwrap();
+        assert_eq!(again.tree, second.tree, "{scene:?}");
+    }
+}
+
+#[test]
+fn a_deadline_that_has_passed_is_named_and_nothing_is_left() {
+    for scene in SCENES {
+        let stage = Stage::new(scene);
+        let before = stage.kept();
+        let late = Interrupt::after(std::time::Duration::ZERO);
+        let error = stage.snapshot(late).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{scene:?}");
+        assert!(
+            error.to_string().contains("not done within 0 ms"),
+            "{error}"
+        );
+        assert_eq!(stage.kept(), before, "{scene:?}");
+        stage.snapshot(Interrupt::never()).unwrap();
+    }
+}
+
+/// The bytes of all files below `directory`; those that go meanwhile have none.
+fn bytes_below(directory: &Path) -> u64 {
+    let files = walkdir::WalkDir::new(directory).into_iter();
+    let lengths = files.filter_map(|entry| entry.ok()?.metadata().ok());
+    lengths
+        .filter(|meta| meta.is_file())
+        .map(|meta| meta.len())
+        .sum()
+}
+
+#[test]
+fn a_store_is_at_no_moment_larger_than_its_limit_and_a_refused_capture_leaves_nothing() {
+    for scene in SCENES {
+        let (stage, first) = Stage::with_snapshot(scene);
+        let store = stage.workspace.store_path().to_owned();
+        let (before, began_with) = (stage.kept(), bytes_below(&store));
+        let whole = Stage::with_snapshot(scene).0;
+        whole.snapshot(Interrupt::never()).unwrap();
+        let needed = bytes_below(whole.workspace.store_path());
+        assert!(needed > began_with, "{scene:?}: there is something to keep");
+        let mut answers = std::collections::BTreeSet::new();
+        let step = (needed - began_with) / 23 + 1;
+        for limit in (began_with.saturating_sub(1)..needed + 20 * step).step_by(step as usize) {
+            let options = stage.options(Interrupt::never()).max_store_bytes(limit);
+            let most = Arc::new(std::sync::atomic::AtomicU64::new(0));
+            let look = {
+                let (most, store) = (Arc::clone(&most), store.clone());
+                move || {
+                    most.fetch_max(bytes_below(&store), std::sync::atomic::Ordering::Relaxed);
+                }
+            };
+            let snapshot = || stage.backend.snapshot(&stage.workspace, &options);
+            let result = crate::worktree::faults::looked_at(look, snapshot);
+            let most = most.load(std::sync::atomic::Ordering::Relaxed);
+            let most = most.max(bytes_below(&store));
+            let context = format!("{scene:?}, limit {limit}, began with {began_with}");
+            assert!(
+                most <= limit.max(began_with),
+                "{context}: there were {most}"
+            );
+            match result {
+                Ok(snapshot) => {
+                    let proof = stage.backend.verify(&stage.workspace, &snapshot).unwrap();
+                    assert_eq!(proof.problems, [], "{context}");
+                    answers.insert("kept");
+                    break;
+                }
+                Err(SnapshotError::LimitExceeded {
+                    limit: told,
+                    actual,
+                    ..
+                }) => {
+                    assert_eq!(told, limit, "{context}");
+                    assert!(actual > limit, "{context}: {actual}");
+                    assert_eq!(stage.kept(), before, "{context}");
+                    let proof = stage.backend.verify(&stage.workspace, &first).unwrap();
+                    assert_eq!(proof.problems, [], "{context}");
+                    answers.insert("refused");
+                }
+                Err(error) => panic!("{context}: {error:?}"),
+            }
+        }
+        assert_eq!(answers.len(), 2, "{scene:?}: {answers:?}");
+    }
+}
+
+#[test]
+fn a_capture_that_would_store_more_anew_than_it_may_is_refused_and_leaves_nothing() {
+    for scene in SCENES
+        .into_iter()
+        .filter(|scene| scene.strategy == Strategy::Git || scene.retain_content)
+    {
+        let stage = Stage::new(scene);
+        // What does not compress, so that it is stored in as many bytes.
+        let mut noise = blake3::Hasher::new().finalize_xof();
+        let mut bytes = vec![0; 200_000];
+        noise.fill(&mut bytes);
+        stage.repository.write("noise", bytes);
+        let before = stage.kept();
+        let options = stage.options(Interrupt::never()).max_new_bytes(150_000);
+        let error = stage
+            .backend
+            .snapshot(&stage.workspace, &options)
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::LimitExceeded, "{error:?}");
+        assert!(error.to_string().contains("the limit is 150000"), "{error}");
+        assert_eq!(stage.kept(), before, "{scene:?}");
+        let options = stage.options(Interrupt::never()).max_new_bytes(6 << 20);
+        stage.backend.snapshot(&stage.workspace, &options).unwrap();
+        let options = stage.options(Interrupt::never()).max_new_bytes(40_000);
+        let again = stage.backend.snapshot(&stage.workspace, &options).unwrap();
+        assert_eq!(
+            again.metadata.files_hashed, 0,
+            "what is kept is not stored anew"
+        );
+    }
+}

@@ -1,0 +1,84 @@
+//! A wish of the host's that an operation should stop, as work that blocks heeds it.
+
+use stillframe_backends::Interrupt;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::Core;
+use crate::error::Error;
+use crate::options::WorkspaceOptions;
+
+/// The wish that one operation heeds: the host's, that its time is up, and that the engine ends.
+///
+/// Dropping it lets nobody be told any more; work that is under way is not stopped by that.
+#[derive(Debug)]
+pub(crate) struct Wish {
+    interrupt: Interrupt,
+    told: CancellationToken,
+    watcher: tokio::task::JoinHandle<()>,
+}
+
+impl Wish {
+    /// That of an operation with these options. Its time begins here.
+    pub(crate) fn of(core: &Core, options: &WorkspaceOptions) -> Self {
+        let interrupt = match options.timeout {
+            Some(limit) => Interrupt::after(limit),
+            None => Interrupt::never(),
+        };
+        let told = CancellationToken::new();
+        let watcher = {
+            let (host, engine) = (options.cancellation.clone(), core.stopping.clone());
+            let (interrupt, told) = (interrupt.clone(), told.clone());
+            async move {
+                tokio::select! {
+                    () = host.cancelled() => {}
+                    () = engine.cancelled() => {}
+                }
+                interrupt.cancel();
+                told.cancel();
+            }
+        };
+        Self {
+            interrupt,
+            told,
+            watcher: tokio::spawn(watcher),
+        }
+    }
+
+    /// For work that blocks.
+    pub(crate) fn interrupt(&self) -> Interrupt {
+        self.interrupt.clone()
+    }
+
+    /// Ends once somebody wants the operation to stop. That its time is up is no such wish: to wait for a
+    /// turn has a patience of its own.
+    pub(crate) async fn told(&self) {
+        self.told.cancelled().await;
+    }
+
+    /// Waits for what has not begun to touch anything, unless somebody wants the operation to stop.
+    pub(crate) async fn wait_for<T>(
+        &self,
+        waiting: impl Future<Output = Result<T, Error>>,
+        doing: &str,
+    ) -> Result<T, Error> {
+        tokio::select! {
+            biased;
+            came = waiting => came,
+            () = self.told() => Err(refusal(&self.interrupt, doing)
+                .expect("who was told has cancelled it")),
+        }
+    }
+}
+
+impl Drop for Wish {
+    fn drop(&mut self) {
+        self.watcher.abort();
+    }
+}
+
+/// Why work that heeds `interrupt` is to stop, if it is, beside what it was doing.
+pub(crate) fn refusal(interrupt: &Interrupt, doing: &str) -> Option<Error> {
+    let interrupted = interrupt.check().err()?;
+    let message = format!("{interrupted}, while {doing}; nothing was touched");
+    Some(Error::new(interrupted.kind(), message))
+}
