@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::MetadataExt as _;
 
+use stillframe_tests::capability::{self, Capability};
 use stillframe_tests::{TestWorkspace, json, view};
 
 const NOTHING: [&str; 0] = [];
@@ -476,6 +477,27 @@ fn undo_never_touches_ignored_files() {
     ws.undo();
     assert_eq!(ws.text("a.log"), "x\n");
     assert_eq!(ws.text("README"), "hello\n");
+}
+
+// It stayed, and the answer said nothing of it
+#[test]
+fn what_a_run_made_and_an_undo_may_not_read_stays_and_is_named() {
+    let mut ws = TestWorkspace::repository();
+    if !ws.drop_privileges() {
+        return capability::skipped(Capability::OtherUser, "it cannot run as another user");
+    }
+    ws.run::<&str>(
+        [],
+        "echo run > README; echo x > made; mkdir d; echo y > d/made",
+    )
+    .ok();
+    ws.chmod("made", 0);
+    ws.chmod("d", 0);
+    let outcome = ws.undo();
+    ws.chmod("d", 0o755);
+    assert_eq!(ws.text("README"), "hello\n");
+    assert!(ws.exists("made") && ws.exists("d/made"), "{outcome}");
+    assert_eq!(json::names_in(&outcome["skipped"]), ["d", "made"]);
 }
 
 #[test]

@@ -124,14 +124,18 @@ impl<'a, 'q> Planner<'a, 'q> {
     }
 
     /// Whether an omission of the current state is in scope, came since the goal was captured and,
-    /// for an undo, was there right after the operation.
+    /// for an undo, was there right after the operation, or hides what that did.
     fn is_new_omission(&self, omission: &Omission) -> bool {
         let question = self.question;
-        self.in_scope(&omission.path)
-            && question.goal.coverage.covers(&omission.path).is_none()
-            && question
-                .undo
-                .is_none_or(|undo| undo.after.coverage.covers(&omission.path).is_some())
+        let path = &omission.path;
+        let is_of = |undo: Operation<'_>| {
+            undo.after.coverage.covers(path).is_some()
+                || change_at(undo.changes, path).is_some()
+                || !changes_below(undo.changes, path).is_empty()
+        };
+        self.in_scope(path)
+            && question.goal.coverage.covers(path).is_none()
+            && question.undo.is_none_or(is_of)
     }
 
     /// The changes to carry out, as far as scope and undo go. What else only the current state has
