@@ -239,6 +239,10 @@ impl FileStore {
         let key = meta.key.hash();
         let previous = self.record(key)?;
         let records = self.keys.make_subdirectory(&shard_of(key))?;
+        if seeded_bug!("artifact-named-before-content") {
+            record.publish(&records, &record_name(key))?;
+            return Ok(self.publish_blob(meta.blake3, key, blob)?);
+        }
         let published = self
             .publish_blob(meta.blake3, key, blob)
             .and_then(|()| record.publish(&records, &record_name(key)));

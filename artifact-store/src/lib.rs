@@ -30,6 +30,10 @@
 //! encrypted), searching (a key is looked up whole), and keeping a history (a second put of a key
 //! replaces the first).
 
+// First, because the macro in it is in scope from here on.
+#[macro_use]
+mod seeded;
+
 mod digest;
 mod error;
 mod file;

@@ -50,6 +50,11 @@
     )
 )]
 
+// First, because the macro in it is in scope from here on.
+#[doc(hidden)]
+#[macro_use]
+pub mod seeded;
+
 mod backend;
 #[cfg(test)]
 mod capture_faults;

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::{
-    BackendKind, ErrorKind, LockedWorkspace, Problem, SnapshotId, StoreError,
+    BackendKind, ErrorKind, LockedWorkspace, Problem, SnapshotId, StoreError, seeded_bug,
 };
 
 use crate::actors::Parts;
@@ -116,7 +116,7 @@ fn expired(
         .enumerate()
         .skip(1)
         .filter(|(place, row)| too_many(*place) || too_old(row))
-        .filter(|(_, row)| !pinned.contains(&row.snapshot.id))
+        .filter(|(_, row)| !pinned.contains(&row.snapshot.id) || seeded_bug!("pin-ignored"))
         .map(|(_, row)| row.snapshot.id.clone())
         .rev()
         .collect()

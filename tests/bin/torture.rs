@@ -1,5 +1,5 @@
 //! Runs a harness for as long as is wanted:
-//! `torture <harness> [--operations N] [--seconds S] [--seed N] [--workers N]`.
+//! `torture <harness> [--operations N] [--seconds S] [--seed N] [--workers N] [--until-found]`.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -10,12 +10,15 @@ use stillframe_tests::torture::power::{self, Syncing, unsynced};
 use stillframe_tests::torture::scene::Scene;
 use stillframe_tests::torture::tracer::Injection;
 use stillframe_tests::torture::{
-    Options, Refusal, Report, faults, invariants, races, recovery, soak, tracer,
+    Options, Refusal, Report, faults, invariants, meddle, order, races, recovery, soak, teeth,
+    torn, tracer,
 };
 
 const USAGE: &str = "usage: torture <harness> [--operations N] [--seconds S] [--seed N] \
-    [--workers N]\nharnesses: faults [--scene NAME [--call NAME --nth N --fault NAME]], invariants, recovery, soak, \
-    power [--scene NAME] [--sync kept|ignored], races";
+    [--workers N] [--until-found]
+harnesses: faults [--scene NAME] [--call NAME] [--fault NAME] [--at TEXT] [--nth N], invariants, \
+    recovery, soak, order [--scene NAME], torn, meddle, power [--scene NAME] [--sync kept|ignored], \
+    races, teeth [--bug NAME]";
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
@@ -53,7 +56,12 @@ fn harness(
     let mut scene = None;
     let mut syncing = Syncing::Kept;
     let (mut class, mut nth, mut fault) = (None, None, None);
+    let mut bug = None;
     while let Some(arg) = args.next() {
+        if arg == "--until-found" {
+            options.until_found = true;
+            continue;
+        }
         let value = args.next().and_then(|value| value.into_string().ok());
         let value = value.ok_or_else(|| format!("{} wants a value", arg.display()))?;
         let number = || {
@@ -66,6 +74,8 @@ fn harness(
             Some("--seconds") => options.time = Duration::from_secs(number()?),
             Some("--seed") => options.seed = number()?,
             Some("--workers") => options.workers = size()?.max(1),
+            Some("--at") => options.at = value,
+            Some("--bug") => bug = Some(value),
             Some("--scene") => scene = Some(named(&Scene::ALL, &value)?),
             Some("--sync") => {
                 syncing = match value.as_str() {
@@ -94,13 +104,20 @@ fn harness(
                 let scene = scene.unwrap_or(Scene::First);
                 Ok(faults::one(scene, &injection, &options))
             }
-            _ => Ok(faults::run(&scenes(&Scene::ALL), &options)),
+            (class, _, fault) => {
+                (options.class, options.fault) = (class, fault);
+                Ok(faults::run(&scenes(&Scene::ALL), &options))
+            }
         },
         "invariants" => Ok(invariants::run(&options)),
         "recovery" => Ok(recovery::run(&options)),
         "power" => Ok(power::run(&scenes(&power::SCENES), syncing, &options)),
         "races" => Ok(races::run(races::Subject::Product, &options)),
         "soak" => Ok(soak::run(&options)),
+        "order" => Ok(order::run(&scenes(&Scene::ALL), &options)),
+        "torn" => Ok(torn::run(&options)),
+        "meddle" => Ok(meddle::run(&options)),
+        "teeth" => Ok(teeth::run(bug.as_deref(), &options)),
         _ => Err(format!("there is no harness {name:?}")),
     }
 }

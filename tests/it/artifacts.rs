@@ -182,6 +182,21 @@ fn gc_keeps_the_newest_and_counts_all_labels() {
     ws.stillframe(["verify"]).ok();
 }
 
+// What a run that is under way goes back to is the oldest of all by then
+#[test]
+fn a_clean_up_in_a_run_keeps_what_the_run_goes_back_to() {
+    let ws = TestWorkspace::repository();
+    ws.write("untracked", "nowhere else\n");
+    let program = stillframe_tests::binary::stillframe().display();
+    let clean_up = format!("'{program}' snapshot && '{program}' gc --keep 1");
+    let script = format!("rm untracked; {{ {clean_up}; }} >&2 || echo refused > told; exit 1");
+    let run = ws.run(["--rollback-on-failure"], &script).exits(1).json();
+    assert_eq!(run["workspace"]["rollback"]["status"], "completed", "{run}");
+    assert_eq!(ws.text("untracked"), "nowhere else\n");
+    let restored = &run["workspace"]["rollback"]["restored"];
+    assert_eq!(json::names(restored), ["untracked"], "nothing was refused");
+}
+
 #[test]
 fn gc_never_takes_the_newest() {
     let ws = TestWorkspace::repository();

@@ -132,6 +132,20 @@ fn a_directory_that_stays_for_an_ignored_file_is_named_with_everything_else_in_i
     assert!(!told.contains("nothing had to be restored"), "{told}");
 }
 
+// Only what is in it and was captured goes; the rest is in no guard
+#[test]
+fn a_directory_that_stays_for_what_a_rule_hides_in_it_keeps_it() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "*.log\n");
+    let snapshot = ws.snapshot();
+    ws.write("build/x.log", "in no snapshot\n");
+    ws.write("build/a", "in the guard\n");
+    let outcome = ws.restore(&snapshot);
+    assert_eq!(ws.text("build/x.log"), "in no snapshot\n");
+    assert!(!ws.exists("build/a"), "{outcome}");
+    assert_eq!(json::names(&outcome["restored"]), ["build/a"]);
+}
+
 #[test]
 fn an_id_that_names_nothing_is_refused_before_anything_is_touched() {
     let ws = TestWorkspace::repository();

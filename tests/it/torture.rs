@@ -13,7 +13,9 @@ use stillframe_tests::torture::power::{self, Syncing};
 use stillframe_tests::torture::races::{self, Subject};
 use stillframe_tests::torture::scene::Scene;
 use stillframe_tests::torture::tracer::{Injection, Tracer};
-use stillframe_tests::torture::{Options, Refusal, Report, faults, invariants, recovery, soak};
+use stillframe_tests::torture::{
+    Options, Refusal, Report, faults, invariants, meddle, order, recovery, soak, teeth, torn,
+};
 use stillframe_tests::{Call, TestWorkspace, view};
 
 /// The variable that says for how long.
@@ -110,6 +112,23 @@ fn what_must_hold_holds_in_generated_histories() {
 }
 
 #[test]
+fn nothing_relies_on_what_a_power_cut_may_take() {
+    let options = Options::new(launcher().into());
+    if let Some(report) = finds_nothing(order::run(&Scene::ALL, &options)) {
+        assert!(report.hit >= Scene::ALL.len(), "{report}");
+    }
+}
+
+#[test]
+fn a_torn_journal_is_carried_out_by_nobody() {
+    let wanted = length(16, 400);
+    let options = Options::new(launcher().into()).operations(wanted);
+    if let Some(report) = finds_nothing(torn::run(&options)) {
+        assert_eq!(report.hit, wanted, "{report}");
+    }
+}
+
+#[test]
 fn no_power_cut_loses_what_was_answered_for() {
     let wanted = length(48, 1_000);
     let few = [Scene::Edits, Scene::Restore, Scene::Recovery];
@@ -169,6 +188,27 @@ fn whoever_follows_a_link_is_found_out_by_the_canaries() {
         let is_found = |(_, f): &(String, Finding)| f.kind == Kind::Escape;
         let escapes = report.findings.iter().filter(|f| is_found(f)).count();
         assert!(escapes > 0, "{subject:?} was not found out: {report}");
+    }
+}
+
+#[test]
+fn whoever_meddles_with_a_restore_loses_nothing_and_leads_it_nowhere() {
+    let wanted = length(24, 1_000);
+    let options = Options::new(launcher().into()).operations(wanted);
+    if let Some(report) = finds_nothing(meddle::run(&options)) {
+        assert!(report.hit > wanted / 2, "{report}");
+    }
+}
+
+// It takes a build of its own, so only what a change has to pass to land has it
+#[test]
+fn every_seeded_bug_is_found_and_without_one_nothing_is() {
+    if length(true, false) {
+        return;
+    }
+    let options = Options::new(launcher().into());
+    if let Some(report) = finds_nothing(teeth::run(None, &options)) {
+        assert_eq!(report.hit, teeth::TEETH.len(), "{report}");
     }
 }
 

@@ -49,11 +49,65 @@ pub fn example(name: &str) -> PathBuf {
     binary
 }
 
+/// `stillframe` with the feature `seeded-bugs`, built beside the program under test. For
+/// [`crate::torture::teeth`].
+///
+/// Only the crates of the workspace are compiled once more. Where cargo puts the program is where the
+/// other one lies, which is put back.
+pub fn seeded() -> PathBuf {
+    let profile_dir = profile_dir();
+    let program = profile_dir.join("stillframe");
+    let seeded = profile_dir.join("stillframe-with-seeded-bugs");
+    // Whatever ends this half way, the next test that needs the program builds it anew.
+    let stamp = stamp();
+    let plain = stillframe();
+    let _lock = build_lock();
+    let is_own = plain == program;
+    if is_own {
+        let _ = fs::remove_file(&stamp);
+    }
+    cargo_build(&["-p", "stillframe-cli", "--features", "seeded-bugs"]);
+    let _ = fs::remove_file(&seeded);
+    fs::rename(&program, &seeded).expect("it was just built");
+    fs::write(&stamp, "").expect("the target directory is writable");
+    cargo_build(&["-p", "stillframe-cli"]);
+    seeded
+}
+
+/// The built acceptance tests: the newest of them, if this is another program.
+pub fn acceptance_tests() -> Option<PathBuf> {
+    let is_one = |path: &Path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let hash = name.and_then(|name| name.strip_prefix("it-"));
+        hash.is_some_and(|hash| hash.bytes().all(|b| b.is_ascii_hexdigit()))
+    };
+    let own = env::current_exe().expect("a process knows its executable");
+    if is_one(&own) {
+        return Some(own);
+    }
+    // The engine has tests of that name too: ours know this one.
+    let knows = |path: &PathBuf| {
+        let listed = Command::new(path).arg("--list").output();
+        let listed = listed.map(|output| output.stdout).unwrap_or_default();
+        String::from_utf8_lossy(&listed).contains("every_file_of_tests_is_declared")
+    };
+    let entries = fs::read_dir(profile_dir().join("deps")).ok()?;
+    let mut found: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
+    found.retain(|path| is_one(path));
+    found.sort_by_key(|path| std::cmp::Reverse(modified(path)));
+    found.into_iter().find(knows)
+}
+
+/// What tells when the program was built last.
+fn stamp() -> PathBuf {
+    profile_dir().join(".stillframe-build-stamp")
+}
+
 fn build() -> PathBuf {
     let profile_dir = profile_dir();
     let binary = profile_dir.join("stillframe");
     let _lock = build_lock();
-    let stamp = profile_dir.join(".stillframe-build-stamp");
+    let stamp = stamp();
     let newest = newest_source(&[
         "Cargo.toml",
         "Cargo.lock",

@@ -406,6 +406,9 @@ impl std::fmt::Display for Output {
     }
 }
 
+/// The variable that chooses a bug of a program that was built with the feature `seeded-bugs`.
+pub(crate) const SEEDED_BUG: &str = "STILLFRAME_SEEDED_BUG";
+
 /// The variables that every program of a test gets, beside those of the test.
 pub(crate) fn base_env(home: &Path) -> Vec<(OsString, OsString)> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
@@ -415,9 +418,12 @@ pub(crate) fn base_env(home: &Path) -> Vec<(OsString, OsString)> {
         ("LC_ALL".into(), "C.UTF-8".into()),
         ("TERM".into(), "dumb".into()),
     ];
-    // A build that measures coverage says with this where to.
-    if let Some(file) = std::env::var_os("LLVM_PROFILE_FILE") {
-        env.push(("LLVM_PROFILE_FILE".into(), file));
+    // A build that measures coverage says with the first where to write; the second chooses a bug of a
+    // program that was built with some.
+    for name in ["LLVM_PROFILE_FILE", SEEDED_BUG] {
+        if let Some(value) = std::env::var_os(name) {
+            env.push((name.into(), value));
+        }
     }
     env
 }

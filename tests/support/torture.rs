@@ -5,8 +5,10 @@
 //! and then what finishes them; [`soak`] kills random commands at random moments, with the user's
 //! own git between them; [`invariants`] plays generated histories; [`power`] cuts the power, and the
 //! disk loses what was not flushed; [`races`] swaps what is in the workspace for something else while
-//! it is worked on. What is right afterwards is said by [`checker`], from what a naive
-//! walker sees and what git itself says of the store.
+//! it is worked on, and [`meddle`] does so before each call of a restore; [`order`] says what relies on
+//! something that is not synced, and [`torn`] tears journals. What is right afterwards is said by
+//! [`checker`], from what a naive walker sees and what git itself says of the store. [`teeth`] builds
+//! the program with bugs, which the others have to find.
 
 pub mod call_class;
 pub mod checker;
@@ -14,7 +16,9 @@ pub mod fault;
 pub mod faults;
 pub mod history;
 pub mod invariants;
+pub mod meddle;
 pub mod options;
+pub mod order;
 pub mod power;
 pub mod races;
 pub mod random;
@@ -23,6 +27,8 @@ pub mod report;
 pub mod sandbox;
 pub mod scene;
 pub mod soak;
+pub mod teeth;
+pub mod torn;
 pub mod tracer;
 mod workers;
 pub mod world;

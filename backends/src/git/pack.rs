@@ -394,7 +394,9 @@ impl Unfinished {
         for file in parts {
             file.make_read_only()?;
         }
-        durable::sync_together(&[&parts, others].concat())?;
+        if !seeded_bug!("pack-not-synced") {
+            durable::sync_together(&[&parts, others].concat())?;
+        }
         let bytes = parts.iter().try_fold(0, |sum, file| {
             file.as_file()
                 .metadata()
@@ -406,7 +408,9 @@ impl Unfinished {
         // The index last: it is what makes the pack visible.
         self.file.rename(&path)?;
         index.rename(&directory.join(format!("{name}.idx")))?;
-        durable::sync_directory(directory)?;
+        if !seeded_bug!("pack-directory-not-synced") {
+            durable::sync_directory(directory)?;
+        }
         Ok(Some(FinishedPack {
             path,
             objects,

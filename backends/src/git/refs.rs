@@ -224,7 +224,9 @@ impl Refs {
             let path = self.git_dir.join(&name);
             match staged.rename_to_new(&path) {
                 Ok(()) => {
-                    self.make_durable(&directory, &path)?;
+                    if !seeded_bug!("ref-not-synced") {
+                        self.make_durable(&directory, &path)?;
+                    }
                     return Ok(SnapshotRef { name, seq, commit });
                 }
                 // Another process took the number, or removed the directory when it was empty.

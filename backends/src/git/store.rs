@@ -481,6 +481,11 @@ impl Store {
             ObjectKind::Commit,
             commit_text(&tree, &record.snapshot.id, record.snapshot.captured_at).as_bytes(),
         )?;
+        if seeded_bug!("ref-before-pack") {
+            let early = self.refs.stage(&commit)?;
+            self.refs
+                .create(Namespace::Snapshots, owner, commit, early)?;
+        }
         let staged_ref = self.refs.stage(&commit)?;
         let finished = pack.finish_with(&[&staged_ref])?;
         let stored = StoredParts {

@@ -98,8 +98,12 @@ fn restore_in_place<B: Restorable>(
 
     let mut guard_options = guard_options(options);
     include_made(workspace, goal, &mut guard_options)?;
+    let publish = match seeded_bug!("guard-not-published") {
+        true => Publish::No,
+        false => Publish::Yes,
+    };
     let guard = backend
-        .capture(workspace, &guard_options, &goal.keep(), Publish::Yes)
+        .capture(workspace, &guard_options, &goal.keep(), publish)
         .map_err(RestoreError::Guard)?;
     let repository = repository.map(|prepared| prepared.guarded_by(guard.record()));
     let mut durations = RestoreDurations {

@@ -427,6 +427,9 @@ impl Hand<'_> {
     /// Whether a displaced entry is what the guard saw. A rename changes its ctime, and on some
     /// overlays its inode.
     fn is_as_seen(&self, displaced: &Stat) -> bool {
+        if seeded_bug!("guard-not-compared") {
+            return true;
+        }
         self.step.expected.is_some_and(|seen| {
             EntryStat {
                 ctime_ns: seen.stat.ctime_ns,
@@ -532,6 +535,9 @@ impl Hand<'_> {
             Some(now) if now.file_type() == FileType::Directory => {}
             _ => return Ok(Done::Yes),
         }
+        if seeded_bug!("directory-removed-with-all-in-it") {
+            let _ = fs::remove_dir_all(self.root.disk_path(&self.step.path));
+        }
         let removed = faulty(Effect::Remove(self.step.path.as_path())).and_then(|()| {
             rustix::fs::unlinkat(&parent, OsStr::from_bytes(name), AtFlags::REMOVEDIR)
         });
@@ -607,7 +613,7 @@ impl Hand<'_> {
 /// show. Where nothing else differs the content decides.
 fn is_unchanged(seen: &Seen, now: &Stat, directory: BorrowedFd<'_>, name: &[u8]) -> bool {
     let now = EntryStat::of(now);
-    if now == seen.stat {
+    if now == seen.stat || seeded_bug!("guard-not-compared") {
         return true;
     }
     let is_same_inode = EntryStat {

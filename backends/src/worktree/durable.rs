@@ -71,6 +71,9 @@ impl StagedFile {
 
     /// Writes `bytes` at `position`, in bytes from the beginning.
     pub(crate) fn write_at(&self, bytes: &[u8], position: u64) -> Result<(), PathError> {
+        if seeded_bug!("short-write-taken-for-whole") {
+            return self.change("write", |file| file.write_at(bytes, position).map(drop));
+        }
         let mut at = position;
         for piece in bytes.chunks(WRITTEN_AT_ONCE) {
             let end = at + piece.len() as u64;

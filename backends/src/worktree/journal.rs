@@ -241,7 +241,10 @@ impl Journal {
             self.append(Kind::Steps, &frame)?;
         }
         self.append(Kind::Intent, intent)?;
-        self.sync()
+        match seeded_bug!("intent-not-synced") {
+            true => Ok(()),
+            false => self.sync(),
+        }
     }
 
     /// Says that nothing is left to do. On `Ok` that is on disk.
@@ -428,7 +431,7 @@ impl<'a> Frame<'a> {
         }
         let checked = &bytes[..HEADER_BYTES + length];
         let checksum = &rest[length..length + CHECKSUM_BYTES];
-        if blake3::hash(checked).as_bytes() != checksum {
+        if blake3::hash(checked).as_bytes() != checksum && !seeded_bug!("torn-frame-accepted") {
             return Ok(None);
         }
         if number(8) > VERSION {

@@ -81,6 +81,10 @@ impl Stat {
 
 /// `lstat` of `name` in `directory`.
 pub(crate) fn lstat_at(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Stat> {
+    if seeded_bug!("link-followed-by-the-walk") {
+        return rustix::fs::statat(directory, OsStr::from_bytes(name), AtFlags::empty())
+            .map(|stat| Stat::from_kernel(&stat));
+    }
     rustix::fs::statat(
         directory,
         OsStr::from_bytes(name),
@@ -100,6 +104,10 @@ pub(crate) fn open_file_at(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io
     let flags =
         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let name = OsStr::from_bytes(name);
+    if seeded_bug!("link-followed-by-the-walk") {
+        let flags = flags.difference(OFlags::NOFOLLOW);
+        return rustix::fs::openat(directory, name, flags, Mode::empty()).map(File::from);
+    }
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
     match rustix::fs::openat2(directory, Path::new(name), flags, Mode::empty(), resolve) {
         // Kernels before 5.6, and sandboxes that forbid what they do not know.
@@ -219,6 +227,10 @@ impl Root {
 
     fn step(&self, from: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        if seeded_bug!("link-followed-by-the-apply") {
+            let flags = flags.difference(OFlags::NOFOLLOW);
+            return rustix::fs::openat(from, OsStr::from_bytes(path), flags, Mode::empty());
+        }
         while !self.is_plain.load(Ordering::Relaxed) {
             let resolve = ResolveFlags::BENEATH
                 | ResolveFlags::NO_SYMLINKS

@@ -113,6 +113,9 @@ fn list(fd: &OwnedFd) -> rustix::io::Result<NameList> {
     let (mut bytes, mut spans) = (Vec::with_capacity(1024), Vec::with_capacity(64));
     let at = |bytes: &Vec<u8>| u32::try_from(bytes.len()).map_err(|_| Errno::OVERFLOW);
     while let Some(entry) = listing.next() {
+        if seeded_bug!("list-error-is-end") && entry.is_err() {
+            break;
+        }
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         if name != b"." && name != b".." {
@@ -738,6 +741,7 @@ impl<R: Rules> Walker<'_, R> {
                 }
                 Ok(None)
             }
+            Err(Errno::MFILE) if seeded_bug!("no-descriptor-is-no-directory") => Ok(None),
             Err(errno) => Err(self.unreadable(&job.path, "open", errno)),
         }
     }

@@ -64,6 +64,10 @@ pub enum Kind {
     Repository,
     /// It read or wrote where it has no business.
     Escape,
+    /// Something relies on what a power cut may take.
+    Unordered,
+    /// A harness did not find a bug that was there, or found one that was not.
+    Toothless,
     /// A command that nothing disturbed did not work afterwards.
     Stuck,
 }

@@ -1,10 +1,11 @@
 //! Every system call of every scene fails in turn, in each way in which it can.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use crate::torture::call_class::CallClass;
 use crate::torture::checker::{Finding, Kind};
 use crate::torture::random::Random;
 use crate::torture::scene::{Scene, Stage};
@@ -20,7 +21,9 @@ pub fn run(scenes: &[Scene], options: &Options) -> Result<Report, Refusal> {
     let tracer = Tracer::new(&options.launcher)?;
     let begin = Instant::now();
     let work = Mutex::new(Work::new(scenes, options));
-    workers::all("faults", options, |_| worker(&tracer, &work, begin))
+    workers::all("faults", options, |_| {
+        worker(&tracer, &work, begin, options)
+    })
 }
 
 /// Disturbs a scene at one call alone, to see again what was found. Which of the calls is the nth may
@@ -75,7 +78,12 @@ impl Work {
     }
 }
 
-fn worker(tracer: &Tracer, work: &Mutex<Work>, begin: Instant) -> Result<Report, Refusal> {
+fn worker(
+    tracer: &Tracer,
+    work: &Mutex<Work>,
+    begin: Instant,
+    options: &Options,
+) -> Result<Report, Refusal> {
     let mut report = Report::new("faults");
     loop {
         let next = work
@@ -89,8 +97,18 @@ fn worker(tracer: &Tracer, work: &Mutex<Work>, begin: Instant) -> Result<Report,
         let stage = part.scene.stage(tracer)?;
         let mut random = Random::new(part.seed);
         let mut left = part.share;
-        while left > 0 && begin.elapsed() < part.ends_after {
+        let mut hit = true;
+        // Where nothing can be hit, nothing ever will.
+        while left > 0 && begin.elapsed() < part.ends_after && std::mem::take(&mut hit) {
             let mut plan = stage.injections(tracer)?;
+            plan.retain(|injection| {
+                options.class.is_none_or(|class| class == injection.class)
+                    && options.fault.is_none_or(|fault| fault == injection.fault)
+            });
+            if !options.at.is_empty() {
+                let there = calls_at(&stage, tracer, &options.at)?;
+                plan.retain(|injection| there.contains(&(injection.class, injection.nth)));
+            }
             // The same order in every part.
             random.shuffle(&mut plan);
             for injection in plan.into_iter().skip(part.part).step_by(part.of) {
@@ -99,11 +117,30 @@ fn worker(tracer: &Tracer, work: &Mutex<Work>, begin: Instant) -> Result<Report,
                 }
                 report.tried += 1;
                 if disturb(&stage, tracer, &injection, &mut report)? {
-                    left -= 1;
+                    (left, hit) = (left - 1, true);
+                }
+                if options.is_enough(&report) {
+                    return Ok(report);
                 }
             }
         }
     }
+}
+
+/// The calls about paths with this part.
+fn calls_at(
+    stage: &Stage,
+    tracer: &Tracer,
+    at: &str,
+) -> Result<BTreeSet<(CallClass, usize)>, Refusal> {
+    let mut calls = BTreeSet::new();
+    stage.begin(tracer)?;
+    tracer.watch(&stage.call(), &mut |seen| {
+        if seen.path.to_string_lossy().contains(at) {
+            calls.insert((seen.class, seen.nth));
+        }
+    })?;
+    Ok(calls)
 }
 
 /// Plays the scene once; answers whether the call was reached.

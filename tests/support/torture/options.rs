@@ -3,6 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::torture::Report;
+use crate::torture::call_class::CallClass;
+use crate::torture::fault::Fault;
+
 /// What a harness is to do.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -16,6 +20,14 @@ pub struct Options {
     pub seed: u64,
     /// How many do it beside each other, each in directories of its own.
     pub workers: usize,
+    /// Whether it ends as soon as something is found.
+    pub until_found: bool,
+    /// The only calls that are disturbed; `None`: all.
+    pub class: Option<CallClass>,
+    /// The only thing that is done to them; `None`: everything.
+    pub fault: Option<Fault>,
+    /// A part of the paths that they are about; empty: of all.
+    pub at: String,
 }
 
 impl Options {
@@ -31,6 +43,10 @@ impl Options {
             time: Duration::from_secs(3600),
             seed: 1,
             workers: cores + cores.div_ceil(2),
+            until_found: false,
+            class: None,
+            fault: None,
+            at: String::new(),
         }
     }
 
@@ -39,6 +55,11 @@ impl Options {
     pub fn operations(mut self, operations: usize) -> Self {
         self.operations = operations;
         self
+    }
+
+    /// Whether a report says all that is wanted to be known.
+    pub(crate) fn is_enough(&self, report: &Report) -> bool {
+        self.until_found && !report.findings.is_empty()
     }
 
     /// Sets when it ends, however often that was.

@@ -236,6 +236,11 @@ impl Stage {
         self.sandbox.ws.call(&self.args)
     }
 
+    /// The exit code of the command if nothing disturbs it.
+    pub fn done(&self) -> i32 {
+        self.done
+    }
+
     /// Every fault that the command can meet: for each class of calls as many as an undisturbed
     /// command makes.
     pub fn injections(&self, tracer: &Tracer) -> Result<Vec<Injection>, Refusal> {

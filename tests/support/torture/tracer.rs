@@ -9,9 +9,10 @@
 //! traced one starts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -88,6 +89,26 @@ pub struct Hit {
     pub is_answer: bool,
 }
 
+/// A call that is about to be made, and waits for whoever looks at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Its class.
+    pub class: CallClass,
+    /// Which of its class it is, counted from 1 over all threads of the process.
+    pub nth: usize,
+    /// The file that it is about, absolute; of a call with two, the new name. Empty: it is about none.
+    pub path: PathBuf,
+    /// The old name, of a call with two.
+    pub from: Option<PathBuf>,
+    /// It is about standard output.
+    pub is_answer: bool,
+    /// It is about everything on the file system of its path.
+    pub is_of_all: bool,
+}
+
+/// Looks at calls before they are made.
+type Bystander<'a> = &'a mut dyn FnMut(&Seen);
+
 /// Runs programs under a filter.
 #[derive(Clone, Debug)]
 pub struct Tracer {
@@ -100,6 +121,7 @@ struct Tracee<'a> {
     main: Pid,
     memory: File,
     injection: Option<&'a Injection>,
+    bystander: Option<Bystander<'a>>,
     /// `main` has begun: the loader is done.
     has_begun: bool,
     /// Threads of the process itself.
@@ -137,6 +159,21 @@ impl Tracer {
 
     /// Runs `call` to its end, and to the end of everything that it started.
     pub fn run(&self, call: &Call, injection: Option<&Injection>) -> Result<Traced, Refusal> {
+        self.trace(call, injection, None)
+    }
+
+    /// Runs `call` likewise, and shows each call to `bystander` before it is made: the program waits
+    /// meanwhile, so that anything can be done to its files.
+    pub fn watch(&self, call: &Call, bystander: &mut dyn FnMut(&Seen)) -> Result<Traced, Refusal> {
+        self.trace(call, None, Some(bystander))
+    }
+
+    fn trace<'a>(
+        &self,
+        call: &Call,
+        injection: Option<&'a Injection>,
+        bystander: Option<Bystander<'a>>,
+    ) -> Result<Traced, Refusal> {
         let machine = |e: &dyn std::fmt::Display| Refusal::Machine(e.to_string());
         let mut stdout = tempfile::tempfile().map_err(|e| machine(&e))?;
         let mut stderr = tempfile::tempfile().map_err(|e| machine(&e))?;
@@ -165,6 +202,7 @@ impl Tracer {
             // The launcher's; the program's, once it has become that.
             memory: File::open("/dev/null").map_err(|e| machine(&e))?,
             injection,
+            bystander,
             has_begun: false,
             ours: BTreeSet::from([main]),
             others: BTreeSet::new(),
@@ -305,7 +343,14 @@ impl Tracee<'_> {
         }
         let count = self.counts.entry(class).or_default();
         *count += 1;
-        let Some(injection) = wanted.filter(|i| i.nth == *count) else {
+        let nth = *count;
+        if self.bystander.is_some() {
+            let seen = self.seen(pid, &made, class, nth);
+            if let Some(bystander) = &mut self.bystander {
+                bystander(&seen);
+            }
+        }
+        let Some(injection) = wanted.filter(|i| i.nth == nth) else {
             return;
         };
         let is_done = match injection.fault {
@@ -359,6 +404,58 @@ impl Tracee<'_> {
         (!is_of_the_kernel).then_some(path)
     }
 
+    /// All that a bystander wants to know of a call.
+    fn seen(&self, pid: Pid, made: &Made, class: CallClass, nth: usize) -> Seen {
+        let (from, path) = match made.number {
+            libc::SYS_rename | libc::SYS_link => (
+                Some(self.file_at(pid, None, made.args[0])),
+                self.file_at(pid, None, made.args[1]),
+            ),
+            libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_linkat => (
+                Some(self.file_at(pid, Some(made.args[0]), made.args[1])),
+                self.file_at(pid, Some(made.args[2]), made.args[3]),
+            ),
+            libc::SYS_symlinkat => (None, self.file_at(pid, Some(made.args[1]), made.args[2])),
+            _ => match made.subject() {
+                Subject::Nothing => (None, PathBuf::new()),
+                Subject::Descriptor => (None, descriptor(pid, made.args[0])),
+                // What takes a path second takes a directory first.
+                Subject::Path(0) => (None, self.file_at(pid, None, made.args[0])),
+                Subject::Path(at) => (
+                    None,
+                    self.file_at(pid, Some(made.args[at - 1]), made.args[at]),
+                ),
+            },
+        };
+        Seen {
+            class,
+            nth,
+            path,
+            from,
+            is_answer: made.subject() == Subject::Descriptor && made.args[0] == 1,
+            is_of_all: made.number == libc::SYS_syncfs,
+        }
+    }
+
+    /// The path at `address`, taken from a directory: the current one, if there is no other.
+    fn file_at(&self, pid: Pid, directory: Option<u64>, address: u64) -> PathBuf {
+        let mut bytes = vec![0; 4096];
+        let read = self.memory.read_at(&mut bytes, address).unwrap_or(0);
+        let end = bytes[..read].iter().position(|b| *b == 0).unwrap_or(read);
+        let path = Path::new(OsStr::from_bytes(&bytes[..end]));
+        if path.is_absolute() {
+            return path.to_owned();
+        }
+        // The kernel takes it for an `int`.
+        let current = |fd: &u64| *fd as u32 == libc::AT_FDCWD.cast_unsigned();
+        match directory.filter(|fd| !current(fd)) {
+            Some(fd) => descriptor(pid, fd).join(path),
+            None => std::fs::read_link(format!("/proc/{pid}/cwd"))
+                .unwrap_or_default()
+                .join(path),
+        }
+    }
+
     fn word(&self, address: u64) -> u64 {
         let mut word = [0; 8];
         match self.memory.read_exact_at(&mut word, address) {
@@ -374,6 +471,11 @@ impl Tracee<'_> {
         let end = bytes[..read].iter().position(|b| *b == 0).unwrap_or(read);
         String::from_utf8_lossy(&bytes[..end]).into_owned()
     }
+}
+
+/// What a descriptor of a process leads to.
+fn descriptor(pid: Pid, number: u64) -> PathBuf {
+    std::fs::read_link(format!("/proc/{pid}/fd/{number}")).unwrap_or_default()
 }
 
 /// The first call of the standard library of Rust: it looks whether the standard descriptors are

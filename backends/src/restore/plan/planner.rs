@@ -213,6 +213,9 @@ impl<'a, 'q> Planner<'a, 'q> {
         let Some(operation) = change_at(undo.changes, path) else {
             return Judgement::Untouched;
         };
+        if seeded_bug!("later-edit-overwritten") {
+            return Judgement::AsAfter;
+        }
         let current = self.question.current;
         if operation.old != change.old {
             return match (&change.old, current.omitted_at(path)) {
@@ -270,7 +273,8 @@ impl<'a, 'q> Planner<'a, 'q> {
             } else if self.is_spared(path) {
                 Some(OmissionReason::Ignored)
             } else {
-                ignored.get(path).copied()
+                let is_overlooked = seeded_bug!("ignored-file-deleted");
+                ignored.get(path).copied().filter(|_| !is_overlooked)
             };
             if let Some(reason) = protection {
                 self.skip(path, SkipReason::Omitted(reason));
