@@ -63,6 +63,9 @@ mod coverage;
 mod detect;
 mod diff;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod git;
 mod hash;
 #[cfg(test)]

@@ -18,7 +18,7 @@ const USAGE: &str = "usage: torture <harness> [--operations N] [--seconds S] [--
     [--workers N] [--until-found]
 harnesses: faults [--scene NAME] [--call NAME] [--fault NAME] [--at TEXT] [--nth N], invariants, \
     recovery, soak, order [--scene NAME], torn, meddle, power [--scene NAME] [--sync kept|ignored], \
-    races, teeth [--bug NAME]";
+    races, teeth [--bug NAME], decode";
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
@@ -117,9 +117,45 @@ fn harness(
         "order" => Ok(order::run(&scenes(&Scene::ALL), &options)),
         "torn" => Ok(torn::run(&options)),
         "meddle" => Ok(meddle::run(&options)),
+        "decode" => decode(&options),
         "teeth" => Ok(teeth::run(bug.as_deref(), &options)),
         _ => Err(format!("there is no harness {name:?}")),
     }
+}
+
+/// Gives every decoder mutations of its corpus.
+#[cfg(feature = "fuzzing")]
+fn decode(options: &Options) -> Result<Result<Report, Refusal>, String> {
+    use stillframe_backends::fuzzing;
+    use stillframe_tests::torture::checker::{Finding, Kind};
+
+    let begin = std::time::Instant::now();
+    let corpus = stillframe_tests::binary::project().join("fuzz/corpus");
+    let driven = fuzzing::drive(&fuzzing::TARGETS, &corpus, options.time, options.seed);
+    let mut report = Report::new("decode");
+    for (name, count) in driven.looked_at {
+        let count = usize::try_from(count).map_err(|e| e.to_string())?;
+        report
+            .tables
+            .entry("inputs")
+            .or_default()
+            .insert(name.to_owned(), count);
+        (report.tried, report.hit) = (report.tried + count, report.hit + count);
+    }
+    for (name, input, said) in driven.found {
+        report.find(
+            &format!("{name} of {input}"),
+            [Finding::new(Kind::Untyped, said)],
+        );
+    }
+    report.took = begin.elapsed();
+    Ok(Ok(report))
+}
+
+/// The decoders can be called in a build that has them for that.
+#[cfg(not(feature = "fuzzing"))]
+fn decode(_: &Options) -> Result<Result<Report, Refusal>, String> {
+    Err("decode takes the feature fuzzing: cargo run -p stillframe-tests --features fuzzing".into())
 }
 
 /// The one of them that is called so.

@@ -5,6 +5,8 @@ pub(crate) mod attributes;
 mod backend;
 pub(crate) mod capture;
 mod compare;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod heal;
 mod index;
 mod inflate;

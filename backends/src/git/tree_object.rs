@@ -68,7 +68,7 @@ pub(crate) fn empty_tree_id() -> ObjectId {
 /// Reads the bytes of the tree `id`.
 ///
 /// `Corrupt` unless the names are what [`TreeItem::name`] promises, in git's order, each once, and
-/// each mode is one that git writes.
+/// each mode is one that git writes or has once written ([`EntryKind::from_git_mode`]).
 pub(crate) fn parse(id: &ObjectId, bytes: &[u8]) -> Result<Vec<TreeItem>, StoreError> {
     let mut items: Vec<TreeItem> = Vec::new();
     let mut rest = bytes;

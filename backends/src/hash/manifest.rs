@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::StoreError;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
 use crate::codec::TooLong;
 use crate::codec::{Format, Unusable};
 use crate::interrupt::{Interrupted, Pace};
@@ -111,7 +111,7 @@ impl Manifest {
     }
 
     /// The bytes of the file that keeps the manifest, as [`Listing::encode`] gives them.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn encode(&self) -> Result<Vec<u8>, TooLong> {
         FORMAT.encode(self)
     }

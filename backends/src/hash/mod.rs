@@ -16,6 +16,8 @@ use std::time::Instant;
 use jiff::Timestamp;
 use rustix::io::Errno;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::manifest::Manifest as FuzzedManifest;
 use crate::backend::{
     Backend, DiffError, Interrupt, Recovery, RepositoryProblem, RestoreError, RestoreOptions,
     RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Unreadable, Verification, Why,

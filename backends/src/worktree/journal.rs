@@ -35,7 +35,7 @@ use crate::worktree::stat_cache::{CachedEntry, EntryStat};
 /// The name of the journal in the store.
 const FILE: &str = "restore.journal";
 const MAGIC: [u8; 8] = *b"SFRSTJ\r\n";
-const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 4;
 const HEADER_BYTES: usize = 8 + 4 + 16 + 1 + 4 + 4;
 const CHECKSUM_BYTES: usize = blake3::OUT_LEN;
 /// Bounds what is allocated for one frame. Steps are spread over as many frames as they need.
