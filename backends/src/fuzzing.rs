@@ -399,7 +399,7 @@ impl Ground {
         for (path, text) in REPOSITORY {
             fs::write(root.join(path), text).expect("memory takes it");
         }
-        let state = StateDir::open(&home.path().join("state")).expect("it can be made");
+        let state = StateDir::open(home.path().join("state")).expect("it can be made");
         let workspace = Workspace::open(&root, &state).expect("it is there");
         let workspace = workspace.lock(Duration::ZERO).expect("it is ours");
         Self {
