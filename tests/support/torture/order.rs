@@ -314,6 +314,6 @@ mod tests {
     #[test]
     fn a_file_that_is_moved_without_an_intent_is_found() {
         let found = findings(&[rename("/none/state/w/staged/1", "/none/work/a")]);
-        assert_eq!(found, ["none/work/a is moved without an intent"]);
+        assert_eq!(found, ["/none/work/a is moved without an intent"]);
     }
 }
