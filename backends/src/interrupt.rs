@@ -117,7 +117,7 @@ impl Interrupted {
     }
 }
 
-/// For where nothing but an I/O error can be told: [`Interrupted::in_io`] finds it again.
+/// For where nothing but an I/O error can be told: `Interrupted::in_io` finds it again.
 impl From<Interrupted> for io::Error {
     fn from(interrupted: Interrupted) -> Self {
         Self::other(interrupted)
