@@ -1,7 +1,7 @@
 //! The power fails at every moment of every scene, and the disk loses what it was free to lose.
 //!
 //! The scene is on a file system of its own, on a disk that logs what is written and when it was
-//! flushed. Each state that a cut can leave is made of that log ([`disk`]), mounted, so that the file
+//! flushed. Each state that a cut can leave is made of that log (`disk`), mounted, so that the file
 //! system recovers, and looked at as after any other fault. What the command had answered before the cut
 //! has to be true after it.
 

@@ -2,7 +2,7 @@
 //! restored and recovered: files for links to outside, directories for links, FIFOs for files, the
 //! root for a link.
 //!
-//! Nothing outside is read or written ([`watch`]), no edit is lost ([`edits`]), and nothing hangs.
+//! Nothing outside is read or written (`watch`), no edit is lost (`edits`), and nothing hangs.
 
 use std::fmt;
 use std::fs;
