@@ -449,7 +449,8 @@ pub enum RepositoryRestore {
     /// not as `after` saw them: [`RestoreError::OperationChanged`], nothing is touched.
     ///
     /// One that was in progress at `before` and whose files that snapshot does not keep is not begun
-    /// again. That is said by [`RestoreOutcome::repository_error`], and so is a repository that is gone
+    /// again; one that is as `after` saw it and whose files were not kept stays, with index, HEAD and
+    /// branch. That is said by [`RestoreOutcome::repository_error`], and so is a repository that is gone
     /// or cannot be read: the files are restored all the same.
     Rollback {
         /// The state to go back to.

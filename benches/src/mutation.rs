@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::random::Random;
-use crate::tree::Tree;
+use crate::tree::{Tree, content, pool};
 
 /// How many files are changed, or fewer in a small tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,13 +62,18 @@ pub fn mutate(tree: &Tree, nonce: u64, changes: Changes) -> io::Result<Mutation>
             fs::write(&disk_path, content)?;
         }
     }
+    let pool = match added {
+        0 => Vec::new(),
+        _ => pool(&mut random),
+    };
     for number in 0..added {
         let beside = &tree.files[random.below(tree.files.len())];
         let disk_path = tree
             .path
             .join(beside)
             .with_file_name(format!("new_{number}.rs"));
-        fs::write(&disk_path, format!("// new {nonce}\n").repeat(200))?;
+        let name = format!("{nonce} {}", disk_path.display());
+        fs::write(&disk_path, content(&mut random, Path::new(&name), &pool))?;
         mutation.made.push(disk_path);
     }
     Ok(mutation)

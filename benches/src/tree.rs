@@ -106,8 +106,8 @@ impl Tree {
 /// tree is up to ten levels deep; everything is committed, in one pack, and the index is fresh.
 pub fn generate(path: &Path, options: TreeOptions) -> io::Result<Tree> {
     let mut random = Random::new(options.seed);
-    let words: Vec<String> = (0..4000).map(|_| word(&mut random)).collect();
-    let pool = text(&mut random, &words, 4 << 20);
+    let words = words(&mut random);
+    let pool = text(&mut random, &words, POOL_BYTES);
     let count = match options.shape {
         Shape::Mixed => options.files.div_ceil(FILES_PER_DIRECTORY),
         Shape::TinyDirectories => options.files,
@@ -223,6 +223,19 @@ fn wait_for_another_tick(path: &Path) -> io::Result<()> {
     fs::remove_file(&probe)
 }
 
+/// So much text the files of a repository are parts of.
+const POOL_BYTES: usize = 4 << 20;
+
+fn words(random: &mut Random) -> Vec<String> {
+    (0..4000).map(|_| word(random)).collect()
+}
+
+/// The text that new files are parts of.
+pub(crate) fn pool(random: &mut Random) -> Vec<u8> {
+    let words = words(random);
+    text(random, &words, POOL_BYTES)
+}
+
 fn word(random: &mut Random) -> String {
     let length = 2 + random.below(10);
     (0..length)
@@ -256,7 +269,9 @@ fn directories(random: &mut Random, words: &[String], count: usize) -> Vec<PathB
     directories
 }
 
-fn content(random: &mut Random, name: &Path, pool: &[u8]) -> Vec<u8> {
+/// Text that no other file has as a whole, of a size that source files have: `name` begins it, and the rest is
+/// a part of `pool`.
+pub(crate) fn content(random: &mut Random, name: &Path, pool: &[u8]) -> Vec<u8> {
     let size = if random.fraction() < 0.004 {
         (100 << 10) + random.below(900 << 10)
     } else {

@@ -367,6 +367,19 @@ fn too_large_an_operation_is_named_and_keeps_nobody_from_a_snapshot() {
     );
 }
 
+// A run could keep itself from being rolled back
+#[test]
+fn a_run_that_begins_more_than_is_kept_is_rolled_back_all_the_same() {
+    let ws = two_branches();
+    let script = "echo x > new; mkdir .git/rebase-merge; i=0; while [ $i -lt 4200 ]; do \
+                  : > .git/rebase-merge/$i; i=$((i+1)); done; exit 1";
+    let run = ws.run(["--rollback-on-failure"], script).exits(1).json();
+    let rollback = &run["workspace"]["rollback"];
+    assert!(!ws.exists("new"), "{run}");
+    assert_eq!(rollback["error"]["kind"], "LimitExceeded", "{run}");
+    assert!(ws.exists(".git/rebase-merge/0"), "{run}");
+}
+
 /// A submodule, a clone, and a repository without a commit.
 fn with_nested() -> TestWorkspace {
     let ws = TestWorkspace::repository();

@@ -291,7 +291,8 @@ pub(crate) fn capture(
     let omissions = walked.omissions.values().cloned();
     snapshot.omissions = Coverage::new(omissions.chain(left_out).collect());
     snapshot.nested_repositories = nested::look_at(
-        workspace.disk_path(),
+        &root,
+        workspace.memory(),
         snapshot.omissions(),
         &options.interrupt,
     )?;

@@ -301,13 +301,15 @@ struct Staged {
 #[derive(Debug, Default)]
 #[must_use = "dropping it takes the content back"]
 pub(crate) struct Arrived {
+    /// Those that had no name before: what was there is needed by somebody else.
     files: Vec<PathBuf>,
+    is_some: bool,
 }
 
 impl Arrived {
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.files.is_empty()
+        !self.is_some
     }
 
     /// Something needs it.
@@ -379,8 +381,12 @@ impl<'a> HashSink<'a> {
             if directories.insert(parent.clone()) {
                 make_private(&parent)?;
             }
+            let is_new = path
+                .symlink_metadata()
+                .is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
             staged.rename(&path)?;
-            arrived.files.push(path);
+            arrived.is_some = true;
+            arrived.files.extend(is_new.then_some(path));
         }
         for directory in directories {
             durable::sync_directory(&directory)?;
@@ -546,6 +552,27 @@ mod tests {
         assert_eq!(put(), id);
         let mut out = Vec::new();
         assert_eq!(store.write_to(&id, &mut out).expect("it is whole"), 10);
+    }
+
+    // What another snapshot needed went with it
+    #[test]
+    fn what_is_taken_back_is_only_what_was_not_there_before() {
+        let home = tempfile::tempdir().expect("a directory");
+        let store = ContentStore::at(home.path().join("content"));
+        store.create().expect("it is made");
+        let nothing = Purged::default();
+        let sink = HashSink::new(Some(&store), &nothing);
+        let old = sink.link(b"of an older snapshot").expect("it is taken");
+        sink.publish().expect("it is published").keep();
+
+        let sink = HashSink::anew(&store, &nothing);
+        assert_eq!(sink.link(b"of an older snapshot").expect("taken"), old);
+        let new = sink.link(b"new").expect("it is taken");
+        let arrived = sink.publish().expect("it is published");
+        assert!(!arrived.is_empty());
+        drop(arrived);
+        let is_there = |id| store.contains(&digest(&id).expect("blake3"));
+        assert!(is_there(old) && !is_there(new));
     }
 
     #[test]

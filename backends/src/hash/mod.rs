@@ -212,7 +212,8 @@ impl HashBackend {
         );
         snapshot.omissions = Coverage::new(omissions);
         snapshot.nested_repositories = nested::look_at(
-            workspace.disk_path(),
+            &root,
+            workspace.memory(),
             snapshot.omissions(),
             &options.interrupt,
         )?;

@@ -8,6 +8,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use crate::backend::{Problem, StoreError, Unreadable};
 use crate::codec::TooLong;
 use crate::error::PathError;
@@ -142,7 +144,11 @@ impl HashStore {
         let path = self.manifest_path(reference);
         // Before the read: what changes it later is seen.
         let found = root::lstat_at(rustix::fs::CWD, path.as_os_str().as_bytes());
-        let found = found.ok().map(|stat| EntryStat::of(&stat));
+        let found = match found {
+            Ok(stat) => Some(EntryStat::of(&stat)),
+            Err(Errno::NOENT) => None,
+            Err(errno) => return Err(PathError::at("look at", &path)(errno).into()),
+        };
         if proof.is_some() && found == proof {
             return Ok((proof, false));
         }

@@ -61,7 +61,14 @@ pub(crate) fn restore<B: Restorable>(
     options
         .guard
         .interrupt
-        .during(|| restore_while_wanted(backend, workspace, goal, options))
+        .during(|| {
+            let restored = restore_while_wanted(backend, workspace, goal, options);
+            restored.map_err(|error| match (error, interrupt::check()) {
+                // The lock was not waited for to the end.
+                (RestoreError::Busy { .. }, Err(interrupted)) => interrupted.into(),
+                (error, _) => error,
+            })
+        })
         .map_err(RestoreError::or_its_cause)
 }
 
@@ -320,8 +327,8 @@ fn state_before_restore(options: &RestoreOptions) -> Option<SnapshotId> {
     }
 }
 
-/// How the result is captured: like the guard, later, and whatever the interrupt says, since the
-/// files are restored by then.
+/// How the result is captured: like the guard, later, and whatever the interrupt and the limits say, since
+/// the files are restored by then.
 fn closing_options(options: &RestoreOptions, started: Instant) -> SnapshotOptions {
     let mut closing = options.guard.clone();
     closing.since = state_before_restore(options).map(|_| options.guard.id.clone());
@@ -329,6 +336,11 @@ fn closing_options(options: &RestoreOptions, started: Instant) -> SnapshotOption
     closing.label = Label::AFTER;
     closing.retain_content = true;
     closing.interrupt = crate::backend::Interrupt::never();
+    (
+        closing.max_files,
+        closing.max_new_bytes,
+        closing.max_store_bytes,
+    ) = (0, 0, 0);
     if let Ok(later) = closing.captured_at.checked_add(started.elapsed()) {
         closing.captured_at = later;
     }

@@ -1,6 +1,7 @@
 //! What stays in memory between the captures of a workspace, so that the next one need not read it.
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
@@ -20,6 +21,9 @@ use crate::worktree::watch::{Look, Pending, Watch};
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     remembered: Mutex<HashMap<&'static str, Remembered>>,
+    /// What the index of a repository within the workspace stages, by where that lies, with what `lstat`
+    /// said of the index.
+    nested: Mutex<HashMap<PathBuf, (EntryStat, String)>>,
 }
 
 /// What one capture leaves to the next.
@@ -170,6 +174,19 @@ impl Memory {
             },
             revised: BTreeSet::new(),
         }
+    }
+
+    /// What the index of the repository at `path` stages, if it is known of one with this stat data.
+    pub(crate) fn nested_index(&self, path: &Path, stat: &EntryStat) -> Option<String> {
+        let nested = self.nested.lock().unwrap_or_else(PoisonError::into_inner);
+        let (known, staged) = nested.get(path)?;
+        (known == stat).then(|| staged.clone())
+    }
+
+    /// Remembers that. `stat` must not be one that a later index could have as well.
+    pub(crate) fn keep_nested_index(&self, path: &Path, stat: EntryStat, staged: String) {
+        let mut nested = self.nested.lock().unwrap_or_else(PoisonError::into_inner);
+        nested.insert(path.to_owned(), (stat, staged));
     }
 
     fn keep(&self, file: &'static str, remembered: Remembered) {

@@ -155,11 +155,12 @@ impl Soak {
                     repository: before.repository.clone(),
                 };
                 findings.extend(checker::workspace(&now, &[&before, &after], false));
-                findings.extend(self.way_back(&before, &now));
+                findings.extend(self.way_back(&before, &now, false));
             }
-            Operation::Run | Operation::Rollback | Operation::Undo => {
-                findings.extend(self.way_back(&before, &now));
+            Operation::Run | Operation::Rollback => {
+                findings.extend(self.way_back(&before, &now, false));
             }
+            Operation::Undo => findings.extend(self.way_back(&before, &now, is_killed)),
             Operation::Collect => findings.extend(self.collected(&listed)),
             Operation::Snapshot if output.code == 0 => self.know(&output.json()),
             _ => {}
@@ -251,7 +252,10 @@ impl Soak {
     }
 
     /// Takes back what was done, now and then, and looks whether it is as it was.
-    fn way_back(&mut self, before: &Picture, now: &Picture) -> Vec<Finding> {
+    ///
+    /// What a killed undo had merged stays when that is undone; then `may_keep_merged`, and its guard has to
+    /// lead back.
+    fn way_back(&mut self, before: &Picture, now: &Picture, may_keep_merged: bool) -> Vec<Finding> {
         if now == before || self.random.once_in(2) {
             return Vec::new();
         }
@@ -273,8 +277,17 @@ impl Soak {
                 return vec![finding];
             }
         }
-        let after = Picture::of(&self.ws);
-        let lines = view::difference(&before.files, &after.files);
+        let mut lines = view::difference(&before.files, &view::worktree(self.ws.root()));
+        if may_keep_merged
+            && lines.is_some()
+            && let Some(guard) = document["undone"]["before"].as_str()
+        {
+            self.report.count("looked", "at the guard of a killed undo");
+            if let Err(finding) = checker::undisturbed(&self.ws, &["restore", guard]) {
+                return vec![finding];
+            }
+            lines = view::difference(&before.files, &view::worktree(self.ws.root()));
+        }
         lines
             .map(|lines| Finding::new(Kind::Lost, format!("no way back:\n{lines}{undone}")))
             .into_iter()

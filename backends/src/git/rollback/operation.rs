@@ -104,7 +104,8 @@ impl Decision {
 }
 
 /// Decides what becomes of them. Refuses where an operation is in progress that is neither the target's nor
-/// the run's, and where they are not as the run left them.
+/// the run's, and where they are not as the run left them. What a run made of them never keeps its files
+/// from going back.
 ///
 /// `is_index_edited` says whether the index is another than `after` saw.
 pub(super) fn decide(
@@ -133,7 +134,11 @@ pub(super) fn decide(
         }
         (was, left, now) => {
             if let Some(operation) = strange {
-                return Err(in_progress(operation));
+                // The run began it, and nobody knows what its files were: the rest goes back without it.
+                return match found.in_progress == after.in_progress {
+                    true => Ok(unknown(operation, now.as_ref().err())),
+                    false => Err(in_progress(operation)),
+                };
             }
             return match (was, left, now) {
                 (None, ..) => stays(Vec::from_iter(ended_operation(request, found, after))),
@@ -189,6 +194,21 @@ fn gone_on_with(operation: &str, path: &str) -> Decision {
             "{} was changed since, and a {operation} goes by it: HEAD, branch and index were kept, and \
              so were the files of the {operation}",
             printable_bytes(path.as_bytes())
+        ),
+    ))
+}
+
+fn unknown(operation: &str, problem: Option<&RepositoryProblem>) -> Decision {
+    let operation = operation_name(operation);
+    let (kind, why) = match problem {
+        Some(problem) => (problem.kind, &*problem.message),
+        None => (ErrorKind::Unsupported, "no snapshot keeps them"),
+    };
+    Decision::Kept(RepositoryProblem::new(
+        kind,
+        format!(
+            "the {operation} that is in progress, with HEAD, branch and index, was left as it is, since its \
+             files cannot be put back: {why}"
         ),
     ))
 }

@@ -297,14 +297,18 @@ fn an_operation_whose_files_no_snapshot_keeps_is_named() {
     assert_eq!(outcome.repository_error, None);
     assert!(stage.has(".git/MERGE_HEAD"));
 
-    // And one that was begun since is not torn.
+    // And one that the run began is not torn, and keeps nothing else from going back.
     let mut stage = two_branches();
     let before = stage.snapshot();
     stage.backend.forget_operation(&before.id);
+    stage.write("made", "by the run\n");
     merging(&stage);
     let after = snapshot_since(&stage, &before);
-    let error = roll_back(&mut stage, &before, &after).unwrap_err();
-    assert!(matches!(error, RestoreError::InProgress { .. }), "{error}");
+    let index = std::fs::read(stage.path(".git/index")).unwrap();
+    let outcome = roll_back(&mut stage, &before, &after).unwrap();
+    assert!(said(&outcome).contains("the merge that is in progress"));
+    assert!(!stage.has("made") && stage.has(".git/MERGE_HEAD"));
+    assert_eq!(std::fs::read(stage.path(".git/index")).unwrap(), index);
 }
 
 #[test]
