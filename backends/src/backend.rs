@@ -1012,6 +1012,13 @@ pub enum RestoreError {
         /// The plan that would be made now.
         found: PlanId,
     },
+    /// Somebody replaced or removed this while the restore was prepared. What is there now is not in
+    /// the guard; another attempt takes a new one.
+    #[error("{path} changed while the restore was prepared; nothing was touched, try again")]
+    Changed {
+        /// What changed.
+        path: RelPath,
+    },
     /// Somebody moved HEAD or the branch since the after-snapshot.
     #[error("{what} is at {found}, the run left it at {expected}; nothing was touched")]
     HeadMoved {
@@ -1089,9 +1096,10 @@ impl RestoreError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::UnknownPath { .. } | Self::OmittedPath { .. } => ErrorKind::NotFound,
-            Self::PlanChanged { .. } | Self::InProgress { .. } | Self::OperationChanged { .. } => {
-                ErrorKind::Conflict
-            }
+            Self::PlanChanged { .. }
+            | Self::Changed { .. }
+            | Self::InProgress { .. }
+            | Self::OperationChanged { .. } => ErrorKind::Conflict,
             Self::HeadMoved { .. } => ErrorKind::HeadMoved,
             Self::Busy { .. } => ErrorKind::Busy,
             Self::Unsupported(_) => ErrorKind::Unsupported,

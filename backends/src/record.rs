@@ -71,7 +71,7 @@ impl Record {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GitState {
     /// The directory with refs and objects: by it a repository is known again.
-    pub(crate) common_dir: Identity,
+    pub(crate) common_dir: KnownDirectory,
     /// What HEAD named.
     pub(crate) head: Head,
     /// The tips of further branches by full name, `None` for one that did not exist: those that the
@@ -102,6 +102,30 @@ impl GitState {
         let others = self.branches.iter().map(|(name, tip)| (&**name, *tip));
         let own = self.head.branch().map(|name| (name, self.head.commit()));
         others.chain(own).collect()
+    }
+}
+
+/// What a directory is known again by, for as long as snapshots are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KnownDirectory {
+    #[serde(flatten)]
+    pub(crate) identity: Identity,
+    /// When it was made, in nanoseconds since the Unix epoch, where the file system keeps that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) born_ns: Option<u64>,
+}
+
+impl KnownDirectory {
+    /// Whether both are one directory. The time of birth tells it from one that got its inode later; the
+    /// number of its device may be another one each time that the file system is mounted, so that counts
+    /// only where a time is not known.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self.born_ns, other.born_ns) {
+            (Some(born), Some(other_born)) => {
+                self.identity.inode == other.identity.inode && born == other_born
+            }
+            _ => self.identity == other.identity,
+        }
     }
 }
 
@@ -279,6 +303,28 @@ mod tests {
         assert_eq!(Vec::from_iter(one.differing(&other)), differing);
         assert_eq!(one.differing(&other), other.differing(&one));
         assert!(one.differing(&one).is_empty());
+    }
+
+    // After a restart a disk may have another number, and an undo took its repository for another one
+    #[test]
+    fn a_directory_is_known_again_by_inode_and_birth() {
+        let known = |device, inode, born_ns| KnownDirectory {
+            identity: Identity { device, inode },
+            born_ns,
+        };
+        let before = known(1, 2, Some(3));
+        assert!(before.is_same(&known(9, 2, Some(3))));
+        assert!(!before.is_same(&known(1, 2, Some(4))));
+        assert!(!before.is_same(&known(1, 5, Some(3))));
+        // As an older record has it, or a file system without times of birth.
+        for unknown in [known(1, 2, None), before] {
+            assert!(unknown.is_same(&known(1, 2, None)));
+            assert!(!unknown.is_same(&known(9, 2, None)));
+        }
+        let old: GitState = serde_json::from_str(OLD).unwrap();
+        assert_eq!(old.common_dir, known(1, 2, None));
+        let text = serde_json::to_string(&before).unwrap();
+        assert_eq!(text, r#"{"device":1,"inode":2,"born_ns":3}"#);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use stillframe_tests::{Snap, TestWorkspace, json};
+use stillframe_tests::{Snap, TestWorkspace, json, oracle};
 
 #[test]
 fn a_document_of_a_run_has_exactly_the_keys_of_the_design() {
@@ -46,6 +46,29 @@ fn a_document_of_a_run_has_exactly_the_keys_of_the_design() {
         before.json,
         "whole snapshot documents"
     );
+}
+
+#[test]
+fn a_watched_run_looks_only_where_something_happened_and_finds_the_same() {
+    let ws = TestWorkspace::repository();
+    for directory in 0..30 {
+        ws.write(format!("many/{directory}/file"), "content\n");
+    }
+    let script = "echo x > new && mkdir -p many/3/deeper && echo y > many/3/deeper/file && \
+                  mv many/4 moved && echo z >> many/5/file && rm -r many/6";
+    let run = ws.run(["--watch"], script).ok().json();
+    let workspace = &run["workspace"];
+    let search = &workspace["after_snapshot"]["metadata"]["search"];
+    assert_eq!(search["how"], "watched", "{run}");
+    let directories = search["directories"].as_u64().unwrap();
+    assert!((1..20).contains(&directories), "{search}");
+    let after = Snap::of(&workspace["after_snapshot"]);
+    assert_eq!(after.tree(), oracle::raw_tree(&ws));
+    // Nobody keeps a journal from one command to the next.
+    let next = ws.run(["--watch"], "true").ok().json();
+    let search = &next["workspace"]["before_snapshot"]["metadata"]["search"];
+    assert_eq!(search["how"], "walked", "{search}");
+    assert!(search["because"].is_string(), "{search}");
 }
 
 #[test]

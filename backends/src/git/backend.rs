@@ -193,8 +193,9 @@ impl GitBackend {
         let known = latest
             .and_then(|latest| latest.git)
             .map(|git| git.common_dir);
-        let repository = repository
-            .filter(|found| !is_in_run || known.is_none_or(|known| known == found.identity()));
+        let repository = repository.filter(|found| {
+            !is_in_run || known.is_none_or(|known| known.is_same(&found.known_as()))
+        });
         let branches = match known_branches(&store, options) {
             Err(StoreError::Corrupt { what, detail }) => {
                 warnings.push(format!(
@@ -530,7 +531,7 @@ impl Restorable for GitBackend {
                 Ok(Some(FoundRepository {
                     git_dir: repository.git_dir().to_owned(),
                     common_dir: repository.common_dir().to_owned(),
-                    identity: repository.identity(),
+                    known_as: repository.known_as(),
                     head: repository.head()?,
                     in_progress: operation.in_progress.map(str::to_owned),
                     operation: operation_files(operation.contents),

@@ -35,7 +35,7 @@ use crate::worktree::durable;
 use crate::worktree::faults::Seam;
 use crate::worktree::memory::{Base, Basis, Closing, Outcome, Use};
 use crate::worktree::read::{self, Content, ContentSink, Reading, SinkError};
-use crate::worktree::root::Root;
+use crate::worktree::root::{self, Root};
 use crate::worktree::stat_cache::{
     CachedEntry, Directories, EntryStat, Flags, IndexStamp, StatCache, is_racy,
 };
@@ -248,7 +248,7 @@ pub(crate) fn capture(
             operation = operation::keep(repository, is_damaged, store, &pack, purged)?;
             let branches = branches.iter().chain(&operation.branches);
             let git = GitState {
-                common_dir: repository.identity(),
+                common_dir: repository.known_as(),
                 branches: tips_of(repository, branches, &head),
                 head,
                 index,
@@ -777,7 +777,7 @@ impl Anew<'_, '_> {
                 SinkError::Sink(error) => error,
                 SinkError::Read(source) => unreadable("read", source),
             })?,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Reading::Replaced,
+            Err(errno) if root::is_gone_or_replaced(errno) => Reading::Replaced,
             Err(Errno::ACCESS | Errno::PERM) => Reading::Omitted(OmissionReason::Unreadable),
             Err(errno) => return Err(unreadable("open", errno.into())),
         };

@@ -6,8 +6,6 @@
 
 use std::os::fd::AsFd as _;
 
-use rustix::io::Errno;
-
 use crate::backend::{Interrupt, SnapshotError, StoreError};
 use crate::error::PathError;
 use crate::git::capture::sha1;
@@ -20,7 +18,7 @@ use crate::path::RelPath;
 use crate::restore::ContentError;
 use crate::tree::{ContentId, Entry, EntryKind};
 use crate::worktree::read::{self, Content, ContentSink, Reading, SinkError};
-use crate::worktree::root::Root;
+use crate::worktree::root::{self, Root};
 use crate::worktree::stat_cache::{CachedDirectory, StatCache};
 
 /// Fewer objects than this are read before another thread has begun.
@@ -101,7 +99,7 @@ fn read_anew(
     };
     let (parent, name) = match root.open_parent(path) {
         Ok(found) => found,
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(()),
+        Err(errno) if root::is_gone_or_replaced(errno) => return Ok(()),
         Err(errno) => return Err(unreadable(errno.into())),
     };
     let sink = Anew { pack };

@@ -27,6 +27,7 @@ use super::{ObjectId, ObjectKind};
 use crate::backend::{SnapshotError, StoreError};
 use crate::error::{PathError, printable};
 use crate::path::RelPath;
+use crate::record::KnownDirectory;
 use crate::workspace::Identity;
 
 pub(crate) use self::config::UserConfig;
@@ -182,6 +183,11 @@ impl UserRepository {
     /// Of the common directory: linked worktrees of one repository share it.
     pub(crate) fn identity(&self) -> Identity {
         self.common().identity()
+    }
+
+    /// What the common directory is known again by.
+    pub(crate) fn known_as(&self) -> KnownDirectory {
+        self.common().known_as()
     }
 
     /// The directories with the repository's objects, absolute: its own, then its alternates.

@@ -35,8 +35,8 @@ use crate::error::{ErrorKind, PathError, printable};
 use crate::git::ObjectId;
 use crate::git::repository::is_operation_path;
 use crate::patience::Patience;
-use crate::record::{GitState, Head, OperationFiles, Record};
-use crate::workspace::{Identity, LockError, LockFile, StateDir, make_private};
+use crate::record::{GitState, Head, KnownDirectory, OperationFiles, Record};
+use crate::workspace::{LockError, LockFile, StateDir, make_private};
 use crate::worktree::root;
 
 /// How long a lock in the user's repository is waited for: git holds one for moments, and one
@@ -53,8 +53,8 @@ pub(crate) struct FoundRepository {
     pub(crate) git_dir: PathBuf,
     /// The directory with the refs and the objects.
     pub(crate) common_dir: PathBuf,
-    /// Of the latter.
-    pub(crate) identity: Identity,
+    /// The latter.
+    pub(crate) known_as: KnownDirectory,
     /// What HEAD names now.
     pub(crate) head: Head,
     /// merge, rebase, cherry-pick, revert or bisect, if one is in progress.
@@ -279,6 +279,9 @@ pub(crate) fn carry_out(
         };
         if let Err(error) = hand.carry_out(staged, &mut outcome.safety_tag) {
             problems.push(error.problem("not everything was put back"));
+        }
+        if is_recovery {
+            hand.release_what_a_crash_left();
         }
     }
     outcome.error = RepositoryProblem::of_all(&problems);

@@ -14,7 +14,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use jiff::Timestamp;
-use rustix::io::Errno;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::manifest::Manifest as FuzzedManifest;
@@ -51,7 +50,7 @@ use crate::worktree::durable;
 use crate::worktree::journal::Seen;
 use crate::worktree::memory::{Basis, Inventory, Outcome, Use};
 use crate::worktree::read::{self, SinkError};
-use crate::worktree::root::Root;
+use crate::worktree::root::{self, Root};
 use crate::worktree::stat_cache::StatCache;
 use crate::worktree::walk::{self, Seeds, WalkOptions};
 
@@ -514,7 +513,7 @@ impl Restorable for HashBackend {
             };
             let (parent, name) = match root.open_parent(path) {
                 Ok(found) => found,
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => continue,
+                Err(errno) if root::is_gone_or_replaced(errno) => continue,
                 Err(errno) => return Err(cannot(errno.into())),
             };
             let reading = match entry.kind {

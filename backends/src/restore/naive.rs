@@ -20,7 +20,7 @@ use crate::coverage::{Coverage, Omission, OmissionReason};
 use crate::git::rollback::FoundRepository;
 use crate::git::{ObjectId, ObjectKind};
 use crate::path::RelPath;
-use crate::record::{GitState, Head, OperationFiles, RECORD_VERSION, Record};
+use crate::record::{GitState, Head, KnownDirectory, OperationFiles, RECORD_VERSION, Record};
 use crate::restore::{PlanId, RestoreGoal, RestorePlan};
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Entry, EntryKind, Modes, RECORDED_BITS};
@@ -698,10 +698,7 @@ impl Restorable for Naive {
         let common_dir = fs::canonicalize(directory.join(common_dir)).unwrap();
         let found = fs::metadata(&common_dir).unwrap();
         Ok(Some(FoundRepository {
-            identity: Identity {
-                device: found.dev(),
-                inode: found.ino(),
-            },
+            known_as: known_as(&found),
             git_dir: fs::canonicalize(directory.join(git_dir)).unwrap(),
             common_dir,
             head: state.head,
@@ -765,10 +762,7 @@ impl Naive {
         let common_dir = directory.join(rev_parse(directory, "--git-common-dir"));
         let common_dir = fs::metadata(common_dir).unwrap();
         Some(GitState {
-            common_dir: Identity {
-                device: common_dir.dev(),
-                inode: common_dir.ino(),
-            },
+            common_dir: known_as(&common_dir),
             head,
             branches,
             index,
@@ -778,6 +772,16 @@ impl Naive {
             outside_rules: Vec::new(),
             rules_above: Vec::new(),
         })
+    }
+}
+
+fn known_as(directory: &fs::Metadata) -> KnownDirectory {
+    KnownDirectory {
+        identity: Identity {
+            device: directory.dev(),
+            inode: directory.ino(),
+        },
+        born_ns: None,
     }
 }
 

@@ -556,6 +556,7 @@ fn stage_error(error: StageError, target: &SnapshotId) -> RestoreError {
         StageError::Store(source) => source.into(),
         StageError::Unsupported(why) => RestoreError::Unsupported(why),
         StageError::Interrupted(source) => RestoreError::Interrupted(source),
+        StageError::Changed(path) => RestoreError::Changed { path },
     }
 }
 
@@ -595,7 +596,7 @@ fn prepare_repository<B: Restorable>(
     // Whatever else lies there by now is not the repository that is to be put back.
     let found = backend
         .repository(workspace)
-        .map(|found| found.filter(|found| found.identity == state_before.common_dir));
+        .map(|found| found.filter(|found| found.known_as.is_same(&state_before.common_dir)));
     rollback::prepare(&rollback::Request {
         state: workspace.state(),
         scratch: workspace.store_path(),

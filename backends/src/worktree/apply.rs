@@ -135,8 +135,8 @@ impl Committed {
                 Ok(fd) => faulty(Effect::SyncDirectory(path.as_path()))
                     .and_then(|()| rustix::fs::fsync(fd))
                     .map_err(at(path))?,
-                // Removed by a later step, or by somebody else.
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+                // Removed by a later step, or replaced or moved away by somebody else.
+                Err(errno) if root::is_gone_or_replaced(errno) => {}
                 Err(errno) => return Err(at(path)(errno)),
             }
         }
@@ -255,7 +255,7 @@ impl Hand<'_> {
     fn parent(&self) -> Result<Option<(OwnedFd, &[u8])>, Failure> {
         match self.root.open_parent(&self.step.path) {
             Ok(found) => Ok(Some(found)),
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Ok(None),
+            Err(errno) if root::is_gone_or_replaced(errno) => Ok(None),
             Err(errno) => Err(self.refused("open the directory of", errno)),
         }
     }
@@ -316,7 +316,7 @@ impl Hand<'_> {
     fn placed_already(&self, inode: u64) -> Result<Done, Failure> {
         let now = match self.root.lstat(&self.step.path) {
             Ok(stat) => Some(stat),
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => None,
+            Err(errno) if root::is_gone_or_replaced(errno) => None,
             Err(errno) => return Err(self.error("look at", errno)),
         };
         Ok(match now {
@@ -336,6 +336,8 @@ impl Hand<'_> {
         match rename_to_free(effect, staged, self.name.as_bytes(), parent, name) {
             Ok(()) => Ok(Done::Yes),
             Err(Errno::EXIST | Errno::NOTEMPTY | Errno::ISDIR | Errno::NOTDIR) => Ok(CHANGED),
+            // The directory was removed since it was opened.
+            Err(Errno::NOENT) if self.look(staged, self.name.as_bytes())?.is_some() => Ok(CHANGED),
             Err(errno) => Err(self.refused("put in place", errno)),
         }
     }
@@ -492,7 +494,8 @@ impl Hand<'_> {
     ) -> Result<(), Failure> {
         let effect = self.to_place();
         match rename_to_free(effect, from, self.name.as_bytes(), parent, name) {
-            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            // Where its directory is gone as well, it stays in the trash.
+            Ok(()) | Err(Errno::EXIST | Errno::NOENT) => Ok(()),
             Err(errno) => Err(self.error("put back", errno)),
         }
     }
@@ -511,18 +514,24 @@ impl Hand<'_> {
                     .is_some_and(|now| now.file_type() == FileType::Directory);
                 return Ok(if is_directory { Done::Yes } else { CHANGED });
             }
+            // What is above it was removed since it was opened.
+            Err(Errno::NOENT) => return Ok(CHANGED),
             Err(errno) => return Err(self.refused("make the directory", errno)),
         }
         if rustix::process::geteuid().is_root() {
             let above = rustix::fs::fstat(&parent).map_err(|e| self.error("look at", e))?;
-            rustix::fs::chownat(
+            let given = rustix::fs::chownat(
                 &parent,
                 OsStr::from_bytes(name),
                 Some(Uid::from_raw(above.st_uid)),
                 Some(Gid::from_raw(above.st_gid)),
                 AtFlags::SYMLINK_NOFOLLOW,
-            )
-            .map_err(|e| self.error("set the owner of", e))?;
+            );
+            match given {
+                Ok(()) => {}
+                Err(Errno::NOENT) => return Ok(CHANGED),
+                Err(errno) => return Err(self.error("set the owner of", errno)),
+            }
         }
         Ok(Done::Yes)
     }

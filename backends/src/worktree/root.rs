@@ -93,6 +93,17 @@ pub(crate) fn lstat_at(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Re
     .map(|stat| Stat::from_kernel(&stat))
 }
 
+/// Whether a path that was looked up below the workspace does not lead to what was there before: it is
+/// gone, a file or a link is above it, or it leads out of the workspace. `EXDEV` stands for a mount point,
+/// and for a directory that was renamed to a place outside while the kernel was in it
+/// (openat2(2), `RESOLVE_BENEATH`).
+pub(crate) fn is_gone_or_replaced(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV
+    )
+}
+
 /// `fstat` of an open descriptor.
 pub(crate) fn fstat(fd: impl AsFd) -> rustix::io::Result<Stat> {
     rustix::fs::fstat(fd).map(|stat| Stat::from_kernel(&stat))

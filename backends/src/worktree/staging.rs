@@ -74,6 +74,9 @@ pub(crate) enum StageError {
     /// Asked to stop.
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
+    /// Somebody changed this path since the guard.
+    #[error("{0} changed since the guard")]
+    Changed(RelPath),
 }
 
 /// New bytes on disk, and the steps that will place them. Nothing of the workspace was touched.
@@ -253,7 +256,7 @@ impl<'a> Draft<'a> {
 
     /// Looks at every place that will be changed, and collects the steps in their order. What the
     /// system would refuse as a whole is an error, before anything was touched.
-    fn survey(&mut self) -> Result<(), PathError> {
+    fn survey(&mut self) -> Result<(), StageError> {
         let plan = self.request.plan;
         let mut removals = Vec::new();
         for removal in plan.removals.iter().rev() {
@@ -298,7 +301,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    fn survey_write(&mut self, write: &'a PlannedWrite) -> Result<(), PathError> {
+    fn survey_write(&mut self, write: &'a PlannedWrite) -> Result<(), StageError> {
         let path = &write.path;
         let parent = path.parent().expect("the workspace itself is no entry");
         let mut there = None;
@@ -333,7 +336,7 @@ impl<'a> Draft<'a> {
         &mut self,
         change: &'a ModeChange,
         modes: &mut Vec<Step>,
-    ) -> Result<(), PathError> {
+    ) -> Result<(), StageError> {
         let path = &change.path;
         let Some(stat) = self.statx(path)? else {
             self.skip(path, SkipReason::ChangedMeanwhile);
@@ -451,13 +454,13 @@ impl<'a> Draft<'a> {
             Err(Errno::NOTDIR | Errno::LOOP) if self.leaving.contains(path) => {
                 Ok(Directory::Missing)
             }
-            Err(Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Ok(hidden()),
+            Err(errno) if root::is_gone_or_replaced(errno) => Ok(hidden()),
             Err(errno) => Err(PathError::at("open", root.disk_path(path))(errno)),
         }
     }
 
     /// Plans to make `path`, and what is missing above it.
-    fn make(&mut self, path: &RelPath, mode: u32) -> Result<(), PathError> {
+    fn make(&mut self, path: &RelPath, mode: u32) -> Result<(), StageError> {
         let mut at = path.clone();
         let mut mode = mode;
         loop {
@@ -484,7 +487,7 @@ impl<'a> Draft<'a> {
                     content: None,
                 }),
             }),
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            Err(errno) if root::is_gone_or_replaced(errno) => Ok(None),
             Err(errno) => Err(PathError::at("look at", root.disk_path(path))(errno)),
         }
     }
@@ -503,7 +506,7 @@ impl<'a> Draft<'a> {
 
     /// Makes sure that the entry at `path`, if there is one, may be renamed; answers with what is
     /// there.
-    fn check_entry(&mut self, path: &RelPath) -> Result<Option<Statx>, PathError> {
+    fn check_entry(&mut self, path: &RelPath) -> Result<Option<Statx>, StageError> {
         self.check_parent(path)?;
         let there = self.statx(path)?;
         if let Some(stat) = &there {
@@ -536,7 +539,7 @@ impl<'a> Draft<'a> {
         Ok(None)
     }
 
-    fn check_parent(&mut self, path: &RelPath) -> Result<(), PathError> {
+    fn check_parent(&mut self, path: &RelPath) -> Result<(), StageError> {
         let parent = path.parent().expect("the workspace itself is no entry");
         match self.directory(&parent)? {
             Directory::Exists => self.check_directory(&parent),
@@ -545,22 +548,25 @@ impl<'a> Draft<'a> {
     }
 
     /// Makes sure that names in a directory that exists may be changed.
-    fn check_directory(&mut self, path: &RelPath) -> Result<(), PathError> {
+    fn check_directory(&mut self, path: &RelPath) -> Result<(), StageError> {
         if !self.checked.insert(path.clone()) {
             return Ok(());
         }
         let root = self.request.root;
         let refused =
             |errno: Errno| PathError::at("change what is in", root.disk_path(path))(errno);
-        let fd = self.open(path).map_err(refused)?;
+        let fd = self.open(path).map_err(|errno| match errno {
+            errno if root::is_gone_or_replaced(errno) => StageError::Changed(path.clone()),
+            errno => refused(errno).into(),
+        })?;
         let filesystem = rustix::fs::fstatvfs(&fd).map_err(refused)?;
         if filesystem.f_flag.contains(StatVfsMountFlags::RDONLY) {
-            return Err(refused(Errno::ROFS));
+            return Err(refused(Errno::ROFS).into());
         }
         let stat = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
             .map_err(refused)?;
         if is_immutable(&stat) {
-            return Err(refused(Errno::PERM));
+            return Err(refused(Errno::PERM).into());
         }
         let wanted = Access::WRITE_OK | Access::EXEC_OK;
         match rustix::fs::accessat(&fd, c".", wanted, AtFlags::EACCESS) {
@@ -570,7 +576,7 @@ impl<'a> Draft<'a> {
                     .insert(path.clone(), u32::from(stat.stx_mode) & RECORDED_BITS);
                 Ok(())
             }
-            Err(errno) => Err(refused(errno)),
+            Err(errno) => Err(refused(errno).into()),
         }
     }
 
@@ -586,7 +592,7 @@ impl<'a> Draft<'a> {
         };
         match looked {
             Ok(stat) => Ok(Some(stat)),
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            Err(errno) if root::is_gone_or_replaced(errno) => Ok(None),
             Err(errno) => Err(PathError::at("look at", root.disk_path(path))(errno)),
         }
     }

@@ -1,11 +1,13 @@
 //! A capture that looks only where a watch pointed gives what one that looks everywhere gives.
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use proptest::prelude::*;
+use proptest::test_runner::{TestCaseResult, TestRunner};
 use stillframe_backends::{
     Search, Snapshot, StateDir, Strategy as Kind, WalkReason, Workspace, detect,
 };
@@ -322,57 +324,78 @@ fn watched(taker: &Taker) -> Snapshot {
     taker.snapshot_with(&options().watch(true))
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig {
+/// How often a capture of the property test went by its journal, and how often it was asked to.
+#[derive(Default)]
+struct Counted {
+    watched: Cell<u32>,
+    asked: Cell<u32>,
+}
+
+#[test]
+fn a_watched_capture_agrees_with_one_that_knows_nothing_and_with_git() {
+    let mut runner = TestRunner::new(ProptestConfig {
         cases: cases(),
         failure_persistence: None,
         max_shrink_iters: 400,
         ..ProptestConfig::default()
-    })]
+    });
+    let counted = Counted::default();
+    let rounds = prop::collection::vec(prop::collection::vec(step(), 1..5), 3..8);
+    let agreed = runner.run(&rounds, |rounds| agrees_in_each_round(&rounds, &counted));
+    agreed.unwrap_or_else(|failure| panic!("{failure}\n{runner}"));
+    // Else it would compare two walks.
+    let (watched, asked) = (counted.watched.get(), counted.asked.get());
+    assert!(watched * 3 > asked, "{watched} of {asked} were watched");
+}
 
-    #[test]
-    fn a_watched_capture_agrees_with_one_that_knows_nothing_and_with_git(
-        rounds in prop::collection::vec(prop::collection::vec(step(), 1..5), 3..8),
-    ) {
-        let mut stage = Stage::new();
-        let long_lived = [stage.ground.taker("watched-git"), stage.ground.hash_taker("watched-hash")];
-        for taker in &long_lived {
-            watched(taker);
-        }
-        for (n, steps) in rounds.iter().enumerate() {
-            for step in steps {
-                stage.carry_out(step);
-            }
-            let ground = &stage.ground;
-            let fresh = [
-                ground.taker(&format!("fresh-git-{n}")),
-                ground.hash_taker(&format!("fresh-hash-{n}")),
-            ];
-            for (old, new) in long_lived.iter().zip(&fresh) {
-                let (found, expected) = (watched(old), new.snapshot());
-                prop_assert!(
-                    found.same_content(&expected),
-                    "round {n}, watched ({:?}):\n{}walked:\n{}",
-                    found.metadata.search,
-                    ground.listing(old, &found),
-                    ground.listing(new, &expected),
-                );
-                prop_assert_eq!(omissions(&found), omissions(&expected), "round {}", n);
-                prop_assert_eq!(found.metadata.files, expected.metadata.files, "round {}", n);
-            }
-            let snapshot = watched(&long_lived[0]);
-            let oracle = ground.oracle();
-            prop_assert_eq!(
-                snapshot.tree.as_ref(),
-                Some(&oracle),
-                "round {}, captured:\n{}\ngit:\n{}",
-                n,
-                ground.listing(&long_lived[0], &snapshot),
-                ground.listing_of_oracle(),
-            );
-        }
-        stage.ground.fsck(&long_lived[0]);
+fn agrees_in_each_round(rounds: &[Vec<Step>], counted: &Counted) -> TestCaseResult {
+    let mut stage = Stage::new();
+    let long_lived = [
+        stage.ground.taker("watched-git"),
+        stage.ground.hash_taker("watched-hash"),
+    ];
+    for taker in &long_lived {
+        watched(taker);
     }
+    for (n, steps) in rounds.iter().enumerate() {
+        for step in steps {
+            stage.carry_out(step);
+        }
+        let ground = &stage.ground;
+        let fresh = [
+            ground.taker(&format!("fresh-git-{n}")),
+            ground.hash_taker(&format!("fresh-hash-{n}")),
+        ];
+        for (old, new) in long_lived.iter().zip(&fresh) {
+            let (found, expected) = (watched(old), new.snapshot());
+            let was_watched = matches!(found.metadata.search, Search::Watched { .. });
+            counted.asked.update(|asked| asked + 1);
+            counted
+                .watched
+                .update(|count| count + u32::from(was_watched));
+            prop_assert!(
+                found.same_content(&expected),
+                "round {n}, watched ({:?}):\n{}walked:\n{}",
+                found.metadata.search,
+                ground.listing(old, &found),
+                ground.listing(new, &expected),
+            );
+            prop_assert_eq!(omissions(&found), omissions(&expected), "round {}", n);
+            prop_assert_eq!(found.metadata.files, expected.metadata.files, "round {}", n);
+        }
+        let snapshot = watched(&long_lived[0]);
+        let oracle = ground.oracle();
+        prop_assert_eq!(
+            snapshot.tree.as_ref(),
+            Some(&oracle),
+            "round {}, captured:\n{}\ngit:\n{}",
+            n,
+            ground.listing(&long_lived[0], &snapshot),
+            ground.listing_of_oracle(),
+        );
+    }
+    stage.ground.fsck(&long_lived[0]);
+    Ok(())
 }
 
 /// The two backends, each with a state directory of its own.

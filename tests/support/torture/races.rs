@@ -262,9 +262,7 @@ impl Round<'_> {
     /// A failure of the disk, where nobody has touched anything but the workspace.
     fn too_soon(&self, attempt: &Attempt) -> Option<Finding> {
         let outcome = &attempt.outcome;
-        // A restore that met a swap while it was prepared says so, and has touched nothing.
-        let is_of_the_disk = outcome.what == ErrorKind::Storage.as_str()
-            && !outcome.why.contains("nothing was touched");
+        let is_of_the_disk = outcome.what == ErrorKind::Storage.as_str();
         (is_of_the_disk && self.manner == Manner::Plain)
             .then(|| Finding::new(Kind::NotRetried, outcome.why.clone()))
     }

@@ -391,14 +391,12 @@ impl Stage {
                 }
             }
             Scene::Artifact => {
-                let omitted = document["workspace"]["after_snapshot"]["omissions"].as_array();
-                let mut omitted = omitted.into_iter().flatten();
-                // A file that could not be looked at is in no patch, and is named.
-                let is_named = omitted.any(|omission| omission["reason"] == "unreadable");
+                let snapshots = ["before_snapshot", "after_snapshot"];
+                let snapshots = snapshots.map(|name| unread(&document["workspace"][name]));
+                let patch = without(&self.patch, &snapshots.concat());
                 let key = document["workspace"]["diff"]["patch_ref"].as_str();
                 let got = key.map(|key| ws.stillframe(["artifact", "get", key]));
-                let is_patch = got.is_some_and(|got| got.code == 0 && got.stdout == self.patch);
-                if !is_patch && !is_named {
+                if !got.is_some_and(|got| got.code == 0 && got.stdout == patch) {
                     findings.push(untrue("its artifact is not the patch".into()));
                 }
             }
@@ -545,7 +543,7 @@ impl Stage {
             }
             // What could not be read before a run replaced it is in no snapshot, which says so.
             let unread = match self.is_run() && fault == Fault::Fails(Code::Access) {
-                true => unread(ws, guard),
+                true => unread(&ws.show(guard)),
                 false => Vec::new(),
             };
             let without = |view: &view::View| {
@@ -587,10 +585,31 @@ fn snapshots_in(document: &Value) -> Vec<Acknowledged> {
 }
 
 /// The paths that a snapshot names as unreadable.
-fn unread(ws: &TestWorkspace, id: &str) -> Vec<String> {
-    let omissions = Snap::of(&ws.show(id)).omissions().into_iter();
+fn unread(snapshot: &Value) -> Vec<String> {
+    let omissions = Snap::of(snapshot).omissions().into_iter();
     let unreadable = omissions.filter(|(_, reason)| reason == "unreadable");
     unreadable.map(|(path, _)| path).collect()
+}
+
+/// A patch of files with plain names, without those that are `named`, or are below one that is.
+fn without(patch: &[u8], named: &[String]) -> Vec<u8> {
+    let mut kept = Vec::new();
+    let mut is_kept = true;
+    for line in patch.split_inclusive(|byte| *byte == b'\n') {
+        if let Some(names) = line.strip_prefix(b"diff --git ") {
+            let names = String::from_utf8_lossy(names);
+            let path = names
+                .split(' ')
+                .next()
+                .and_then(|name| name.strip_prefix("a/"));
+            is_kept =
+                !path.is_some_and(|path| named.iter().any(|named| checker::is_below(path, named)));
+        }
+        if is_kept {
+            kept.extend_from_slice(line);
+        }
+    }
+    kept
 }
 
 /// A repository with a few files of each sort, and a file that a rule leaves out.

@@ -8,11 +8,12 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
 use super::RepositoryError;
 use crate::error::PathError;
+use crate::record::KnownDirectory;
 use crate::workspace::Identity;
 use crate::worktree::root::{self, Stat};
 
@@ -85,6 +86,20 @@ impl GitDir {
         Identity {
             device: self.stat.device,
             inode: self.stat.inode,
+        }
+    }
+
+    /// What it is known again by.
+    pub(super) fn known_as(&self) -> KnownDirectory {
+        let looked = rustix::fs::statx(&self.fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok();
+        let born = looked.filter(|found| found.stx_mask & StatxFlags::BTIME.bits() != 0);
+        KnownDirectory {
+            identity: self.identity(),
+            born_ns: born.and_then(|found| {
+                let seconds = u64::try_from(found.stx_btime.tv_sec).ok()?;
+                let nanos = seconds.checked_mul(1_000_000_000)?;
+                nanos.checked_add(u64::from(found.stx_btime.tv_nsec))
+            }),
         }
     }
 

@@ -217,22 +217,54 @@ impl Hand<'_> {
             Ok(Verdict::Replace)
         };
         let text = to.map(|commit| format!("{commit}\n"));
-        self.replace(&place, text.as_ref().map(|t| t.as_bytes()), &is_right)?;
-        if to.is_none() && self.is_recovery {
-            // A crash right after `packed-refs` was replaced leaves the other name of our file.
-            let packed = Place {
-                directory: refs.common.as_fd(),
-                path: &refs.path,
-                name: PACKED_REFS,
-            };
-            packed.unlink(&self.evidence(PACKED_REFS))?;
-        }
-        Ok(())
+        self.replace(&place, text.as_ref().map(|t| t.as_bytes()), &is_right)
     }
 
-    /// The name of our own file that becomes the lock of `name`.
-    fn evidence(&self, name: &str) -> String {
-        format!("stillframe-{}-{name}", self.plan.operation)
+    /// Removes what a crash of this operation left in the user's way, wherever it was at work. What is put
+    /// back now may end before it comes to that place.
+    ///
+    /// Best effort beside what is told of that. Where a file system has no hard links, a lock is known for
+    /// ours only by what it holds, so it stays.
+    pub(super) fn release_what_a_crash_left(&self) {
+        let tags = self.plan.tags.iter().map(|(name, _)| &**name);
+        let branches = self.plan.branches.iter().map(|branch| &*branch.name);
+        let shared = tags.chain(branches).chain([PACKED_REFS]);
+        self.release_below(&self.plan.common_dir, self.plan.common_inode, shared);
+        let own = ["HEAD", "index"].into_iter().chain(self.plan.files.paths());
+        self.release_below(&self.plan.git_dir, self.plan.git_inode, own);
+    }
+
+    fn release_below<'n>(&self, path: &[u8], inode: u64, names: impl Iterator<Item = &'n str>) {
+        let path = path_of(path);
+        let Ok(base) = self.open_known(&path, inode) else {
+            return;
+        };
+        for name in names {
+            let (above, name) = split(name);
+            let Ok(Some(directory)) = open_below(base.as_fd(), above, Create::No) else {
+                continue;
+            };
+            let place = Place {
+                directory: directory.as_fd(),
+                path: &path.join(above),
+                name,
+            };
+            let lock = self.lock_of(&place);
+            if let Ok(Some(evidence)) = place.look(&lock.evidence) {
+                let held = place.look(&lock.name);
+                if held.is_ok_and(|held| held.is_some_and(|held| is_one_file(&held, &evidence))) {
+                    let _ = place.release(&lock.name);
+                }
+                let _ = place.release(&lock.evidence);
+            }
+        }
+    }
+
+    fn lock_of(&self, place: &Place<'_>) -> Lock {
+        Lock {
+            name: format!("{}.lock", place.name),
+            evidence: format!("stillframe-{}-{}", self.plan.operation, place.name),
+        }
     }
 
     fn drop_packed(&self, refs: &Refs, name: &str) -> Result<(), PutError> {
@@ -295,10 +327,7 @@ impl Hand<'_> {
 
     /// Takes `<name>.lock` with the new content in it, whole and synced.
     fn acquire(&self, place: &Place<'_>, bytes: &[u8]) -> Result<Lock, PutError> {
-        let lock = Lock {
-            name: format!("{}.lock", place.name),
-            evidence: self.evidence(place.name),
-        };
+        let lock = self.lock_of(place);
         if self.is_recovery && self.is_ours(place, &lock, bytes)? {
             return Ok(lock);
         }
@@ -353,7 +382,7 @@ impl Hand<'_> {
             return Ok(false);
         };
         Ok(match place.look(&lock.evidence)? {
-            Some(evidence) => evidence.inode == held.inode && evidence.device == held.device,
+            Some(evidence) => is_one_file(&held, &evidence),
             // Without hard links the evidence itself became the lock, whole.
             None => {
                 let content = read_file(
@@ -422,6 +451,11 @@ impl Hand<'_> {
             let _ = File::from(fd).write_all(line.as_bytes());
         }
     }
+}
+
+/// Whether two names are of one file.
+fn is_one_file(one: &Stat, other: &Stat) -> bool {
+    (one.device, one.inode) == (other.device, other.inode)
 }
 
 /// The staged bytes that were not taken yet.
@@ -515,6 +549,7 @@ enum Held {
 /// A lock in the user's repository, and the file whose link it is.
 struct Lock {
     name: String,
+    /// Our own file, whose name has the operation's id.
     evidence: String,
 }
 

@@ -936,6 +936,34 @@ fn dies_at_any_call(make: fn() -> (Stage, Snapshot, Snapshot)) {
     assert_eq!(endings.len(), 2, "the loop crossed the point of no return");
 }
 
+// A recovery that ended early left the lock where the crash was
+#[test]
+fn a_recovery_that_cannot_go_on_leaves_no_lock_of_the_crash() {
+    let mut endings = BTreeSet::new();
+    for call in 0.. {
+        let mut stage = repository();
+        let before = stage.snapshot();
+        run(&stage);
+        let after = stage.snapshot();
+        let first = stage.git(&["rev-parse", "HEAD~1"]);
+        let (_, calls) = crate::worktree::faults::with(Fault::StopBefore(call), || {
+            roll_back(&mut stage, &before, &after)
+        });
+        if calls <= call {
+            break;
+        }
+        // The tag is the first that is put back, and somebody else has it now.
+        stage.write(&format!(".git/{TAG}"), &format!("{first}\n"));
+        let had_lock = !leavings(&stage).is_empty();
+        let recovery = recover(&stage.workspace).unwrap();
+        assert_eq!(leavings(&stage), Vec::<String>::new(), "at call {call}");
+        assert_eq!(stage.git(&["rev-parse", TAG]), first, "at call {call}");
+        stage.git(&["status"]);
+        endings.insert((had_lock, recovery.repository_errors.is_empty()));
+    }
+    assert!(endings.contains(&(true, false)), "{endings:?}");
+}
+
 #[test]
 fn ids_of_runs_make_names_that_git_takes() {
     let mut stage = repository();

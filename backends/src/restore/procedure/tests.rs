@@ -1625,6 +1625,43 @@ fn a_call_that_fails_is_told_as_it_is() {
     assert_eq!(answers, BTreeSet::from(["done", "touched", "refused"]));
 }
 
+// A directory that somebody removed between two steps made the whole restore incomplete
+#[test]
+fn a_directory_that_goes_in_the_middle_does_not_stop_the_others() {
+    let paths = ["a", "d/new", "e/f/new"];
+    let mut stage = Stage::new();
+    for path in paths {
+        stage.write(path, "captured\n");
+    }
+    let snapshot = stage.snapshot();
+    let errno = rustix::io::Errno::NOENT.raw_os_error();
+    let mut kept = BTreeSet::new();
+    for call in 0.. {
+        stage.write("a", "edited\n");
+        stage.write("d/keeps the directory", "made\n");
+        for path in ["d/new", "e"] {
+            if stage.has(path) {
+                stage.remove(path);
+            }
+        }
+        let (result, calls) =
+            faults::with(Fault::FailAt(call, errno), || stage.try_restore(&snapshot));
+        if calls <= call {
+            break;
+        }
+        let Ok(outcome) = result else {
+            recover(&stage.workspace).unwrap();
+            continue;
+        };
+        for skipped in outcome.skipped {
+            assert_eq!(skipped.reason, SkipReason::ChangedMeanwhile);
+            kept.insert(skipped.path.to_string());
+        }
+    }
+    let each = ["a", "d/new", "e", "e/f", "e/f/new"];
+    assert_eq!(kept, each.map(str::to_owned).into());
+}
+
 #[test]
 fn one_path_that_the_system_refuses_does_not_stop_the_others() {
     let mut stage = Stage::new();

@@ -223,12 +223,7 @@ impl StagedFile<'_> {
     }
 
     fn copy(&self, change: &ModeChange, seen: &Seen) -> Result<u64, StageError> {
-        let (parent, name) = self
-            .stager
-            .root
-            .open_parent(self.job.path)
-            .map_err(self.at("open"))?;
-        let mut source = root::open_file_at(parent.as_fd(), name).map_err(self.at("open"))?;
+        let mut source = self.open_source()?;
         let mut file = Filled::new(self.create(change.to)?);
         io::copy(&mut source, &mut file).map_err(|e| self.content_error(ContentError::Sink(e)))?;
         let file = file.done();
@@ -246,6 +241,19 @@ impl StagedFile<'_> {
         };
         rustix::fs::futimens(&file, &times).map_err(self.at("stage"))?;
         self.finish(&file, change.to)
+    }
+
+    /// Opens the file that is there, to copy it.
+    fn open_source(&self) -> Result<File, StageError> {
+        let opened = self.stager.root.open_parent(self.job.path);
+        opened
+            .and_then(|(parent, name)| root::open_file_at(parent.as_fd(), name))
+            .map_err(|errno| match errno {
+                errno if root::is_gone_or_replaced(errno) => {
+                    StageError::Changed(self.job.path.clone())
+                }
+                errno => self.at("open")(errno).into(),
+            })
     }
 
     /// Makes an empty file, with these permission bits unless the umask takes some of them.
