@@ -717,6 +717,8 @@ pub struct Unreadable {
     pub id: Option<SnapshotId>,
     /// What is wrong with it.
     pub problem: Problem,
+    /// It is of a newer version of this program, and nothing is wrong with it: it is to be left alone.
+    pub is_newer: bool,
 }
 
 /// Why no snapshot was taken. Nothing was published.

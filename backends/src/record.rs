@@ -12,7 +12,7 @@ use crate::tree::Modes;
 use crate::workspace::Identity;
 
 /// The newest format that this version reads and the one that it writes. Older ones are read too.
-pub(crate) const RECORD_VERSION: u32 = 2;
+pub(crate) const RECORD_VERSION: u32 = 3;
 
 /// Records from this version on know of nested repositories and of the files of git's operations.
 pub(crate) const KNOWS_NESTED: u32 = 2;
@@ -80,6 +80,9 @@ pub(crate) struct GitState {
     pub(crate) branches: BTreeMap<String, Option<ObjectId>>,
     /// The blob in the store with the bytes of the user's index; `None`: there was no index.
     pub(crate) index: Option<ObjectId>,
+    /// When that was last written, in nanoseconds since the Unix epoch; `None`: that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) index_modified_ns: Option<i64>,
     /// merge, rebase, cherry-pick, revert or bisect, if one was in progress.
     pub(crate) in_progress: Option<String>,
     /// The files by which git goes on with it. `None`: they were not kept, which says nothing of them.

@@ -14,12 +14,14 @@ use rustix::fs::{CWD, FlockOperation, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use crate::backend::{Problem, StoreError};
 use crate::error::{ErrorKind, PathError, printable};
 use crate::git::store::StoreSlot;
 use crate::patience::Patience;
 
 pub(crate) use crate::worktree::durable::make_private;
 use crate::worktree::durable::make_private_durably;
+use crate::worktree::journal;
 use crate::worktree::memory::Memory;
 
 /// Where Stillframe keeps everything that is its own. Private: mode 0700.
@@ -331,6 +333,12 @@ impl Workspace {
         &self.store_path
     }
 
+    /// What is wrong with the journal of a restore that was interrupted, if nobody can finish it by that.
+    /// [`LockedWorkspace::give_up_damaged_journal`] is the way out.
+    pub fn damaged_journal(&self) -> Result<Option<Problem>, StoreError> {
+        journal::problem(&self.store_path)
+    }
+
     /// The state directory that the store lies in.
     pub fn state(&self) -> &StateDir {
         &self.state
@@ -414,6 +422,13 @@ impl LockedWorkspace {
     pub(crate) fn remove_again(&self) {
         // Best effort beside the error that is the reason: an empty directory harms nobody.
         let _ = fs::remove_dir(&self.workspace.disk_path);
+    }
+
+    /// Gives up the journal of a restore that was interrupted, if it is damaged so that nobody can finish
+    /// it; answers with what is wrong with it. Files that the restore had not come to stay as they are,
+    /// what it displaced stays beside the store for as long as its guard, and the guard leads back.
+    pub fn give_up_damaged_journal(&mut self) -> Result<Option<Problem>, StoreError> {
+        journal::give_up(&self.workspace.store_path)
     }
 
     /// Gives the lock back and keeps the workspace.

@@ -649,22 +649,21 @@ impl Engine {
                     Err(e) if e.kind() == ErrorKind::Corrupt => {}
                     adopted => adopted?,
                 }
-                let parts = core.parts.clone();
                 let interrupt = wish.interrupt();
-                let found = core
-                    .parts
-                    .blocking
-                    .run(move || {
-                        interrupt.during(|| {
-                            let workspace = opened.workspace;
-                            let rows = parts
-                                .reader
-                                .read_blocking(|store| store.snapshots(workspace.id()))?;
-                            let logged = rows.into_iter().map(|row| row.snapshot).collect();
-                            verify::snapshots(&workspaces::backends(&parts), &workspace, logged)
-                        })
-                    })
-                    .await??;
+                let (parts, workspace) = (core.parts.clone(), opened.workspace.clone());
+                let prove = move || interrupt.during(|| verify::logged(&parts, &workspace));
+                let mut found = core.parts.blocking.run(prove.clone()).await?;
+                if !found.as_ref().is_ok_and(verify::StoreVerdicts::is_sound) {
+                    // A clean-up that went on meanwhile looks like damage. Nobody is at work beside this.
+                    let lock = opened.workspace.clone();
+                    let patience = core.parts.options.lock_patience;
+                    let prove_alone = move || {
+                        let _locked = lock.lock(patience)?;
+                        prove()
+                    };
+                    found = core.parts.blocking.run(prove_alone).await?;
+                }
+                let found = found?;
                 let artifacts = tokio::select! {
                     artifacts = verify::artifacts(&core) => artifacts?,
                     () = wish.told() => return Err(Error::new(ErrorKind::Cancelled, "cancelled")),

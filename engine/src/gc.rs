@@ -32,6 +32,10 @@ pub struct GcOutcome {
     /// nobody can say what it needs, so that no content was removed:
     /// [`GcOptions::forget_damaged`] is the way out.
     pub unreadable: Vec<Problem>,
+    /// What was wrong with the journal of a restore that was interrupted, if it could not be finished and
+    /// [`GcOptions::forget_damaged`] gave it up: its guard leads back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub journal_given_up: Option<Problem>,
     /// The keys of the artifacts that were removed.
     pub artifacts_removed: Vec<String>,
     /// By how many bytes less the store and the artifacts occupy than before.
@@ -54,8 +58,22 @@ pub(crate) async fn collect(
     let wish = Wish::of(core, &opened.options);
     let what = "a clean-up";
     let interrupt = wish.interrupt();
+    let given_up = match options.forget_damaged {
+        true => {
+            // By such a one nobody gets as far as a clean-up.
+            let workspace = opened.workspace.clone();
+            let given_up = move || {
+                let mut locked = workspace.lock(patience)?;
+                Ok::<_, Error>(locked.give_up_damaged_journal()?)
+            };
+            core.parts.blocking.run(given_up).await??
+        }
+        false => None,
+    };
     workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
-        interrupt.during(|| clean_up(&parts, locked, &options))
+        let mut outcome = interrupt.during(|| clean_up(&parts, locked, &options))?;
+        outcome.journal_given_up = given_up;
+        Ok(outcome)
     })
     .await
 }
@@ -189,6 +207,15 @@ impl<'a> Upkeep<'a> {
 
     /// Forgets the snapshots that are not whole, and what cannot be read as one.
     fn forget_damaged(&mut self, locked: &mut LockedWorkspace) -> Result<(), Error> {
+        let mut newer = HashSet::new();
+        for backend in workspaces::backends(self.parts) {
+            let found = backend.unreadable(locked)?.into_iter();
+            newer.extend(
+                found
+                    .filter(|found| found.is_newer)
+                    .filter_map(|found| found.id),
+            );
+        }
         let mut damaged = Vec::new();
         for row in self.snapshots.iter().rev() {
             let (id, kind) = (&row.snapshot.id, row.snapshot.backend);
@@ -197,7 +224,7 @@ impl<'a> Upkeep<'a> {
             }
             let backend = workspaces::backend_of(self.parts, kind)?;
             let proof = verify::proof(&*backend, locked, &row.snapshot)?;
-            if !proof.problems.is_empty() {
+            if !proof.problems.is_empty() && !newer.contains(id) {
                 damaged.push(id.clone());
             }
         }
@@ -206,6 +233,7 @@ impl<'a> Upkeep<'a> {
             let of_nobody: Vec<String> = backend
                 .unreadable(locked)?
                 .into_iter()
+                .filter(|found| !found.is_newer)
                 .filter(|found| found.id.as_ref().is_none_or(|id| !self.pinned.contains(id)))
                 .map(|found| found.name)
                 .collect();
@@ -275,6 +303,12 @@ impl<'a> Upkeep<'a> {
             self.outcome.unreadable.extend(problems);
             match backend.collect(locked) {
                 // What cannot be read is named already.
+                Err(error @ StoreError::VersionTooNew { .. }) => {
+                    if self.outcome.unreadable.is_empty() {
+                        let problem = Problem::new("the store", error.to_string());
+                        self.outcome.unreadable.push(problem);
+                    }
+                }
                 Err(StoreError::Corrupt { what, detail }) if self.outcome.unreadable.is_empty() => {
                     self.outcome.unreadable.push(Problem::new(what, detail));
                 }

@@ -11,10 +11,12 @@ use stillframe_backends::{
     Verification, Workspace,
 };
 
+use crate::actors::Parts;
 use crate::engine::Core;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::options::WorkspaceOptions;
+use crate::workspaces;
 
 /// Whether everything that is kept is whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -94,6 +96,13 @@ pub(crate) struct StoreVerdicts {
     pub(crate) store: Vec<Problem>,
 }
 
+impl StoreVerdicts {
+    /// Whether there is nothing wrong.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.store.is_empty() && self.snapshots.iter().all(|s| s.problems.is_empty())
+    }
+}
+
 /// Looks at every snapshot of a workspace: those that the log has, newest first, then what the stores have
 /// beside them. Blocks.
 pub(crate) fn snapshots(
@@ -163,7 +172,17 @@ pub(crate) fn snapshots(
         }
     }
     store.extend(of_nobody);
+    store.extend(workspace.damaged_journal()?);
     Ok(StoreVerdicts { snapshots, store })
+}
+
+/// Looks at every snapshot of a workspace that the log has, and at what the stores have beside them. Blocks.
+pub(crate) fn logged(parts: &Parts, workspace: &Workspace) -> Result<StoreVerdicts, Error> {
+    let rows = parts
+        .reader
+        .read_blocking(|store| store.snapshots(workspace.id()))?;
+    let logged = rows.into_iter().map(|row| row.snapshot).collect();
+    snapshots(&workspaces::backends(parts), workspace, logged)
 }
 
 /// What the store is found to have of a snapshot; that it met damage is what a proof is to find out.
@@ -178,6 +197,9 @@ pub(crate) fn proof(
             Problem::new(id.to_string(), "the store does not have it")
         }
         Err(StoreError::Corrupt { what, detail }) => Problem::new(what, detail),
+        Err(error @ StoreError::VersionTooNew { .. }) => {
+            Problem::new(snapshot.id.to_string(), error.to_string())
+        }
         found => return Ok(found?),
     };
     Ok(Verification::new(vec![problem]))

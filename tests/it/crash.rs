@@ -158,6 +158,83 @@ fn edited_since_a_snapshot() -> (TestWorkspace, stillframe_tests::Snap) {
     (ws, snapshot)
 }
 
+/// One of those whose restore was killed when it was half done.
+fn half_restored() -> TestWorkspace {
+    let is_half = |ws: &TestWorkspace| {
+        let captured = (1..9).filter(|i| ws.text(format!("f{i}")) == "captured\n");
+        (1..8).contains(&captured.count())
+    };
+    let killed = (1..60).map(|nth| {
+        let (ws, snapshot) = edited_since_a_snapshot();
+        killed_at(ws.call(["restore", snapshot.id()]), RENAMING, nth);
+        ws
+    });
+    killed
+        .into_iter()
+        .find(is_half)
+        .expect("it is killed at each rename")
+}
+
+// A workspace whose journal was damaged could not be worked with, and nothing told why or what to do; where
+// the last frame was damaged, what was half done was forgotten
+#[test]
+fn a_damaged_journal_is_named_and_can_be_given_up() {
+    if !capability::can_inject() {
+        return;
+    }
+    let damages: [fn(usize) -> usize; 3] = [|_| 99, |length| length / 2, |length| length - 5];
+    for damage in damages {
+        let ws = half_restored();
+        let journal = ws.stores()[0].join("restore.journal");
+        let mut bytes = fs::read(&journal).unwrap();
+        let at = damage(bytes.len());
+        bytes[at] ^= 0x10;
+        fs::write(&journal, bytes).unwrap();
+        let half = view::worktree(ws.root());
+
+        let refused = ws.try_json(["snapshot"]);
+        assert_eq!(
+            refused.json()["error"]["kind"],
+            "Corrupt",
+            "{at}: {refused}"
+        );
+        let verified = ws.try_json(["verify"]);
+        assert_eq!(verified.code, 1, "{at}: {verified}");
+        let named = verified.json()["store"].to_string();
+        assert!(named.contains("restore.journal"), "{at}: {verified}");
+
+        let given_up = ws.json(["gc", "--forget-damaged"]);
+        let problem = &given_up["journal_given_up"];
+        assert_eq!(problem["what"], "restore.journal", "{at}: {given_up}");
+        view::same(&half, &view::worktree(ws.root()), "nothing is touched");
+        ws.stillframe(["verify"]).ok();
+        let listed = ws.json(["list"]);
+        ws.json(["restore", listed[0]["id"].as_str().unwrap()]);
+        for i in 1..9 {
+            assert_eq!(ws.text(format!("f{i}")), "edited\n", "its guard leads back");
+        }
+        assert!(ws.json(["gc", "--forget-damaged"])["journal_given_up"].is_null());
+    }
+}
+
+// A proof beside a clean-up said that what was being forgotten was damaged
+#[test]
+fn a_proof_beside_a_clean_up_finds_nothing_wrong() {
+    let ws = TestWorkspace::repository();
+    for round in 0..12_u32 {
+        let noise: Vec<u8> = (0..40_000_u32)
+            .flat_map(|n| (n * (round + 7)).to_le_bytes())
+            .collect();
+        ws.write("large", noise);
+        ws.snapshot();
+    }
+    for keep in (1..12).rev() {
+        let verify = ws.call(["--json", "verify"]).start();
+        ws.json(["gc", "--keep", &keep.to_string()]);
+        verify.wait().ok();
+    }
+}
+
 // What is there when recovery looks need not be the restore's own work
 #[test]
 fn edits_made_after_a_restore_was_killed_are_kept_and_named_by_its_undo() {

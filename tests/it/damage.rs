@@ -555,6 +555,72 @@ fn an_emptied_manifest_is_said_to_be_damaged() {
     ws.stillframe(["verify"]).ok();
 }
 
+/// The file with the record of a snapshot of the hash backend.
+fn hash_record(ws: &TestWorkspace, snapshot: &Snap) -> PathBuf {
+    let name = format!("{}.json", snapshot.id());
+    ws.stores()[0].join("hash/snapshots").join(name)
+}
+
+// A bit that flipped in such a record changed what was put back
+#[test]
+fn every_bit_of_a_record_of_the_hash_backend_counts() {
+    let ws = TestWorkspace::plain();
+    ws.write("key", "secret\n");
+    let snapshot = ws.snapshot_with(["--retain-content"]);
+    ws.write("key", "another\n");
+    let other = ws.snapshot_with(["--retain-content"]);
+    let [record, other_record] = [&snapshot, &other].map(|snapshot| hash_record(&ws, snapshot));
+    let whole = fs::read(&record).unwrap();
+    let last = whole.len() - 1;
+    let damages = (0..=last).step_by(last / 40).chain([last]).map(|at| {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x02;
+        damaged
+    });
+    let cuts =
+        [whole.len() - 1, whole.len() - 70, whole.len() - 80].map(|end| whole[..end].to_vec());
+    for damaged_record in damages
+        .chain(cuts)
+        .chain([fs::read(&other_record).unwrap()])
+    {
+        fs::write(&record, &damaged_record).unwrap();
+        let shown = String::from_utf8_lossy(&damaged_record).into_owned();
+        assert_eq!(damaged(&verify(&ws)), [snapshot.id()], "{shown}");
+        let refused = ws.try_json(["restore", snapshot.id()]);
+        assert_eq!(refused.code, 1, "{refused} {shown}");
+        assert_eq!(ws.text("key"), "another\n", "{shown}");
+    }
+    fs::write(&record, &whole).unwrap();
+    ws.stillframe(["verify"]).ok();
+    ws.restore(&snapshot);
+    assert_eq!(ws.text("key"), "secret\n");
+}
+
+// A clean-up removed the record of a newer version, and a proof did not get past it
+#[test]
+fn a_snapshot_of_a_newer_version_is_named_and_left_alone() {
+    let ws = TestWorkspace::plain();
+    let snapshots: Vec<Snap> = (0..4)
+        .map(|n| {
+            ws.write("f", format!("{n}\n"));
+            ws.snapshot_with(["--retain-content"])
+        })
+        .collect();
+    let record = hash_record(&ws, &snapshots[1]);
+    let text = fs::read_to_string(&record).unwrap();
+    let version = text.find("\"version\":").unwrap() + "\"version\":".len();
+    let newer = format!("{}9{}", &text[..version], &text[version..]);
+    fs::write(&record, &newer).unwrap();
+    let verified = verify(&ws);
+    assert_eq!(damaged(&verified), [snapshots[1].id()], "{verified}");
+    for arguments in [&["gc", "--keep", "1"][..], &["gc", "--forget-damaged"]] {
+        ws.json(arguments.iter().copied());
+        assert_eq!(fs::read_to_string(&record).unwrap(), newer, "{arguments:?}");
+    }
+    ws.restore(&snapshots[3]);
+    assert_eq!(ws.text("f"), "3\n");
+}
+
 #[test]
 fn a_clean_up_reaps_what_killed_work_left_and_counts_it_and_the_trash() {
     let ws = TestWorkspace::repository();

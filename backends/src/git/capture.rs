@@ -157,13 +157,13 @@ pub(crate) fn capture(
         }
         Source::Cache => (base.cache.index.take().is_some(), None),
     };
-    let index = match (&source, &index_bytes) {
-        (Source::WithoutIndex(_), Some(kept)) => Some(kept.id),
-        _ => base
-            .cache
-            .index
-            .as_ref()
-            .and_then(|stamp| sha1(&stamp.blob)),
+    let (index, index_modified_ns) = match (&source, &index_bytes) {
+        (Source::WithoutIndex(_), Some(kept)) => (Some(kept.id), Some(kept.modified_ns)),
+        _ => {
+            let stamp = base.cache.index.as_ref();
+            let modified_ns = stamp.map(|stamp| stamp.stat.mtime_ns);
+            (stamp.and_then(|stamp| sha1(&stamp.blob)), modified_ns)
+        }
     };
     let has_only_new_trees = base.cache.directories.values().all(|d| d.tree.is_none());
     let seeds = Bulk::new(base.take_seeds(RULE_FILES));
@@ -252,6 +252,7 @@ pub(crate) fn capture(
                 branches: tips_of(repository, branches, &head),
                 head,
                 index,
+                index_modified_ns,
                 in_progress: operation.in_progress.map(str::to_owned),
                 operation: operation.files.clone(),
                 scope: repository.scope().clone(),
@@ -528,6 +529,8 @@ pub(crate) fn sha1(id: &ContentId) -> Option<ObjectId> {
 struct IndexBytes {
     id: ObjectId,
     bytes: Vec<u8>,
+    /// When they were last written, in nanoseconds since the Unix epoch.
+    modified_ns: i64,
 }
 
 impl IndexBytes {
@@ -660,11 +663,16 @@ fn keep_index(
 
 /// The bytes of an index, whatever they are; `None` if there is none.
 fn unread_index(repository: &UserRepository) -> Result<Option<IndexBytes>, SnapshotError> {
-    let Some((bytes, _)) = repository.index_bytes()? else {
+    let Some((bytes, stat)) = repository.index_bytes()? else {
         return Ok(None);
     };
     let id = ObjectId::of(ObjectKind::Blob, &bytes).map_err(collision)?;
-    Ok(Some(IndexBytes { id, bytes }))
+    let modified_ns = EntryStat::of(&stat).mtime_ns;
+    Ok(Some(IndexBytes {
+        id,
+        bytes,
+        modified_ns,
+    }))
 }
 
 fn object_dirs(repository: Option<&UserRepository>) -> Result<Vec<PathBuf>, SnapshotError> {

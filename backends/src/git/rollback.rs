@@ -9,6 +9,7 @@
 
 mod directory;
 mod hand;
+mod index;
 mod moves;
 mod operation;
 mod refs;
@@ -26,10 +27,11 @@ use serde::{Deserialize, Serialize};
 
 use self::directory::{Create, open_below, open_directory, read_file};
 use self::hand::Hand;
+use self::index::{IndexGoal, IndexMove, IndexSeen};
 use self::moves::{BranchMove, HeadMove, HeadMoved, Moves, described};
 use self::operation::{Decision, OperationMove, decide};
 use self::refs::{PACKED_REFS, Refs, free_tags, split};
-use self::staged::{Objects, give_objects_back, same_index};
+use self::staged::{Objects, give_objects_back};
 use crate::backend::{RepositoryProblem, RestoreError, StoreError};
 use crate::error::{ErrorKind, PathError, printable};
 use crate::git::ObjectId;
@@ -100,18 +102,10 @@ pub(crate) struct RepositoryPlan {
     tags: Vec<(String, ObjectId)>,
     branches: Vec<BranchMove>,
     head: Option<HeadMove>,
-    index: Option<IndexChange>,
+    index: Option<IndexMove>,
     files: OperationMove,
     /// What cannot be put back.
     notes: Vec<RepositoryProblem>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum IndexChange {
-    /// So many of the staged bytes, the first ones, take its place.
-    Write { bytes: u64 },
-    /// There was none.
-    Remove,
 }
 
 /// A checked plan, and the repository's lock: nothing else of ours writes there meanwhile.
@@ -263,8 +257,11 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
 ///
 /// A part that cannot be put back ends it, since the parts after it rest on it. What was not done
 /// is in the answer.
+///
+/// `scratch` is a private directory.
 pub(crate) fn carry_out(
     plan: &RepositoryPlan,
+    scratch: &Path,
     staged: impl FnOnce() -> Result<Vec<u8>, PathError>,
     is_recovery: bool,
     patience: Duration,
@@ -274,6 +271,7 @@ pub(crate) fn carry_out(
     if !plan.is_empty() {
         let hand = Hand {
             plan,
+            scratch,
             is_recovery,
             patience,
         };
@@ -312,7 +310,14 @@ impl Prepared {
         if self.plan.is_empty() {
             return self;
         }
+        let index = self.plan.index.as_ref();
         let problem = match &guard.git {
+            Some(git) if index.is_some_and(|index| index.from.blob != git.index) => {
+                RepositoryProblem::new(
+                    ErrorKind::Conflict,
+                    "somebody wrote the index meanwhile: index, HEAD and branch were not put back",
+                )
+            }
             Some(git) if self.plan.files.is_empty() || git.operation == self.seen => {
                 return self;
             }
@@ -374,7 +379,8 @@ impl RepositoryPlan {
 
     /// Whether it takes bytes that are staged.
     fn takes_bytes(&self) -> bool {
-        matches!(self.index, Some(IndexChange::Write { .. })) || !self.files.coming.is_empty()
+        let index = self.index.as_ref().map(|index| index.to);
+        matches!(index, Some(IndexGoal::Write { .. })) || !self.files.coming.is_empty()
     }
 
     /// What cannot be put back; `None` if there is nothing of that kind.
@@ -430,6 +436,13 @@ impl RepositoryPlan {
                 ),
             );
             return None;
+        }
+        let head = request.before.head.commit();
+        if let Some(commit) = head.filter(|commit| !objects.has(*commit)) {
+            self.note(
+                ErrorKind::Corrupt,
+                format!("commit {commit}, which HEAD named, is not in the repository any more"),
+            );
         }
         for left in std::mem::take(&mut moves.notes) {
             self.note(ErrorKind::HeadMoved, left);
@@ -491,9 +504,18 @@ impl RepositoryPlan {
         if wanted == now {
             return Ok(None);
         }
+        let seen = |bytes: &Option<Vec<u8>>| {
+            IndexSeen::of(request.scratch, bytes.as_deref()).map_err(RestoreError::Prepare)
+        };
+        let Some(from) = seen(&now)? else {
+            let what = "the index is half of a SHA-1 collision, and was left as it is";
+            self.note(ErrorKind::Unsupported, what);
+            return Ok(None);
+        };
         if request.keeps_edits {
             let then = kept(&after.index)?;
-            if !same_index(request.scratch, then.as_deref(), now.as_deref())? {
+            let is_same = from.is(request.scratch, then.as_deref());
+            if !is_same.map_err(RestoreError::Prepare)? {
                 let what = "the index was changed since, and was kept";
                 self.note(ErrorKind::Conflict, what);
                 return Ok(None);
@@ -501,10 +523,12 @@ impl RepositoryPlan {
         }
         wait_for_lock(git_dir.as_fd(), "index", &found.git_dir, patience)?;
         let Some(bytes) = wanted else {
-            self.index = Some(IndexChange::Remove);
+            let to = IndexGoal::Remove;
+            self.index = Some(IndexMove { from, to });
             return Ok(None);
         };
-        let lacking = give_objects_back(request, &found.common_dir, &bytes)?;
+        let lacking =
+            give_objects_back(request, &found.common_dir, &bytes).map_err(RestoreError::Prepare)?;
         if let Some(first) = lacking.first() {
             self.note(
                 ErrorKind::Corrupt,
@@ -514,9 +538,8 @@ impl RepositoryPlan {
                 ),
             );
         }
-        self.index = Some(IndexChange::Write {
-            bytes: bytes.len() as u64,
-        });
+        let to = IndexGoal::write(&bytes, request.before.index_modified_ns);
+        self.index = Some(IndexMove { from, to });
         Ok(Some(bytes))
     }
 
@@ -581,11 +604,12 @@ fn is_index_edited(
         return Ok(true);
     };
     let then = after.index.as_ref().map(request.index_bytes).transpose()?;
-    Ok(!same_index(
-        request.scratch,
-        then.as_deref(),
-        now.as_deref(),
-    )?)
+    let was = IndexSeen::of(request.scratch, then.as_deref());
+    let is_same = was.and_then(|was| match was {
+        Some(was) => was.is(request.scratch, now.as_deref()),
+        None => Ok(false),
+    });
+    Ok(!is_same.map_err(RestoreError::Prepare)?)
 }
 
 /// What git calls an operation, for the error.

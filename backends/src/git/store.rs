@@ -600,18 +600,21 @@ impl Store {
         Ok(latest)
     }
 
-    /// Every ref of a snapshot whose record cannot be read, with why. One of a newer version is not
-    /// among them: there is nothing wrong with it.
+    /// Every ref of a snapshot whose record cannot be read, with why.
     pub(crate) fn unreadable(&self) -> Result<Vec<Unreadable>, StoreError> {
         let broken = self.refs.broken()?.into_iter();
-        let mut unreadable: Vec<(String, String)> =
-            broken.map(|broken| (broken.name, broken.detail)).collect();
+        let mut unreadable: Vec<(String, String, bool)> = broken
+            .map(|broken| (broken.name, broken.detail, false))
+            .collect();
         for (found, record) in self.scan()? {
             match record {
                 Err(StoreError::Corrupt { what, detail }) => {
-                    unreadable.push((found.name, format!("{what} is corrupt: {detail}")));
+                    unreadable.push((found.name, format!("{what} is corrupt: {detail}"), false));
                 }
-                Ok(_) | Err(StoreError::VersionTooNew { .. }) => {}
+                Err(error @ StoreError::VersionTooNew { .. }) => {
+                    unreadable.push((found.name, error.to_string(), true));
+                }
+                Ok(_) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -619,10 +622,11 @@ impl Store {
             return Ok(Vec::new());
         }
         let mut ids = self.ids_by_name()?;
-        let name = |(name, detail): (String, String)| Unreadable {
+        let name = |(name, detail, is_newer): (String, String, bool)| Unreadable {
             id: ids.remove(&name),
             problem: Problem::new(name.clone(), detail),
             name,
+            is_newer,
         };
         Ok(unreadable.into_iter().map(name).collect())
     }

@@ -33,6 +33,31 @@ use crate::worktree::walk::now_ns;
 /// coarsest clock of a file system ticks every two seconds.
 const SETTLED_NS: i64 = 2_000_000_000;
 
+/// Records up to this version have no checksum of their own.
+const LAST_UNSEALED: u32 = 2;
+
+/// Between a record and its checksum.
+const SEAL: &[u8] = b"\nblake3 ";
+
+/// A record with its checksum behind it, as a last line.
+fn sealed(mut text: Vec<u8>) -> Vec<u8> {
+    let checksum = blake3::hash(&text).to_hex();
+    text.extend_from_slice(SEAL);
+    text.extend_from_slice(checksum.as_bytes());
+    text.push(b'\n');
+    text
+}
+
+/// The record of what [`sealed`] gave, and whether there was a checksum; `None` if it is wrong.
+fn unsealed(bytes: &[u8]) -> Option<(&[u8], bool)> {
+    let Some(at) = bytes.windows(SEAL.len()).rposition(|part| part == SEAL) else {
+        return Some((bytes, false));
+    };
+    let (text, seal) = bytes.split_at(at);
+    let checksum = seal[SEAL.len()..].strip_suffix(b"\n")?;
+    (checksum == blake3::hash(text).to_hex().as_bytes()).then_some((text, true))
+}
+
 /// The hash snapshots of one workspace.
 #[derive(Clone, Debug)]
 pub(crate) struct HashStore {
@@ -114,7 +139,7 @@ impl HashStore {
             now_ns(rustix::time::ClockId::RealtimeCoarse).saturating_sub(SETTLED_NS),
             manifest,
         )?;
-        let text = serde_json::to_vec(record).expect("a record is plain data");
+        let text = sealed(serde_json::to_vec(record).expect("a record is plain data"));
         let path = self.record_path(&record.snapshot.id);
         // Whatever was made of an earlier failure: no wish to stop is passed over.
         let replaced = interrupt::check().map_err(StoreError::from).and_then(|()| {
@@ -182,10 +207,19 @@ impl HashStore {
 
     /// The record of a snapshot.
     pub(crate) fn record(&self, id: &SnapshotId) -> Result<Record, StoreError> {
-        match durable::read(&self.record_path(id), MAX_RECORD_BYTES)? {
-            Some(text) => Record::from_json(&text, id.as_str()),
-            None => Err(StoreError::UnknownSnapshot { id: id.clone() }),
+        let Some(bytes) = durable::read(&self.record_path(id), MAX_RECORD_BYTES)? else {
+            return Err(StoreError::UnknownSnapshot { id: id.clone() });
+        };
+        let corrupt = |detail| StoreError::corrupt(format!("the record of {id}"), detail);
+        let (text, is_sealed) = unsealed(&bytes).ok_or_else(|| corrupt("its checksum is wrong"))?;
+        let record = Record::from_json(text, id.as_str())?;
+        if record.version > LAST_UNSEALED && !is_sealed {
+            return Err(corrupt("its checksum is missing"));
         }
+        if record.snapshot.id != *id {
+            return Err(corrupt("it is the record of another snapshot"));
+        }
+        Ok(record)
     }
 
     /// All records that can be read, oldest first.
@@ -216,9 +250,15 @@ impl HashStore {
                     name: id.to_string(),
                     problem: Problem::new(what, detail),
                     id: Some(id),
+                    is_newer: false,
                 }),
-                Ok(_)
-                | Err(StoreError::VersionTooNew { .. } | StoreError::UnknownSnapshot { .. }) => {}
+                Err(error @ StoreError::VersionTooNew { .. }) => unreadable.push(Unreadable {
+                    name: id.to_string(),
+                    problem: Problem::new(id.to_string(), error.to_string()),
+                    id: Some(id),
+                    is_newer: true,
+                }),
+                Ok(_) | Err(StoreError::UnknownSnapshot { .. }) => {}
                 Err(error) => return Err(error),
             }
         }

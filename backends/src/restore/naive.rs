@@ -68,6 +68,7 @@ impl Captured for NaiveCapture {
         Some(Seen {
             stat: *self.stats.get(path)?,
             content: self.entries.get(path).map(|e| e.id),
+            is_racy: false,
         })
     }
 }
@@ -747,7 +748,9 @@ impl Naive {
                 (name, tip.map(|id| id.parse().unwrap()))
             })
             .collect();
-        let index = fs::read(git_dir.join("index")).ok().map(|bytes| {
+        let index_path = git_dir.join("index");
+        let modified = fs::metadata(&index_path).ok();
+        let index = fs::read(&index_path).ok().map(|bytes| {
             let id = ObjectId::of(ObjectKind::Blob, &bytes).unwrap();
             self.indexes.borrow_mut().insert(id, bytes);
             id
@@ -766,6 +769,8 @@ impl Naive {
             head,
             branches,
             index,
+            index_modified_ns: modified
+                .map(|found| found.mtime() * 1_000_000_000 + found.mtime_nsec()),
             in_progress: mark.map(|(_, operation)| (*operation).to_owned()),
             operation: Some(operation),
             scope: RelPath::root(),
@@ -786,6 +791,13 @@ fn known_as(directory: &fs::Metadata) -> KnownDirectory {
 }
 
 impl Naive {
+    /// Makes a snapshot one of an older version, which did not keep that.
+    pub(crate) fn forget_when_the_index_was_written(&self, id: &SnapshotId) {
+        let mut records = self.records.borrow_mut();
+        let (record, _) = records.get_mut(id).unwrap();
+        record.git.as_mut().unwrap().index_modified_ns = None;
+    }
+
     /// Makes a snapshot one of an older version, which kept no files of git's operations.
     pub(crate) fn forget_operation(&self, id: &SnapshotId) {
         let mut records = self.records.borrow_mut();

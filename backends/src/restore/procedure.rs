@@ -273,7 +273,7 @@ fn recover_to_the_end(workspace: &LockedWorkspace) -> Result<Recovery, RestoreEr
             let guard = staging.guard.clone();
             let committed = Committed::resume(found.journal, staging, intent, steps);
             recovery.skipped = committed.apply(&root).map_err(RestoreError::Apply)?;
-            let outcome = put_repository_back(&committed, true);
+            let outcome = put_repository_back(&committed, store, true);
             recovery.safety_tags.extend(outcome.safety_tag);
             recovery.repository_errors.extend(outcome.error);
             committed.finish(store).map_err(RestoreError::Apply)?;
@@ -514,7 +514,7 @@ fn carry_out<B: Restorable>(
                     CommitError::Undecided(source) => RestoreError::Apply(source),
                 })?;
         skipped.extend(committed.apply(&root).map_err(RestoreError::Apply)?);
-        let outcome = put_repository_back(&committed, false);
+        let outcome = put_repository_back(&committed, store, false);
         committed.finish(store).map_err(RestoreError::Apply)?;
         drop(repository);
         Ok(Carried {
@@ -560,13 +560,16 @@ fn stage_error(error: StageError, target: &SnapshotId) -> RestoreError {
     }
 }
 
-fn put_repository_back(committed: &Committed, is_recovery: bool) -> rollback::Outcome {
-    match committed.repository() {
-        None => rollback::Outcome::default(),
-        Some(plan) => {
-            rollback::carry_out(plan, || committed.index(), is_recovery, rollback::PATIENCE)
-        }
-    }
+fn put_repository_back(
+    committed: &Committed,
+    scratch: &Path,
+    is_recovery: bool,
+) -> rollback::Outcome {
+    let Some(plan) = committed.repository() else {
+        return rollback::Outcome::default();
+    };
+    let staged = || committed.index();
+    rollback::carry_out(plan, scratch, staged, is_recovery, rollback::PATIENCE)
 }
 
 /// Checks what is asked for of the repository, before anything is done.

@@ -305,9 +305,10 @@ impl Hand<'_> {
                 self.exchange(staged, parent.as_fd(), name, inode)
             }
             // Where two cannot be exchanged, the old one is moved away first.
-            (Some(_), None) if self.look_in_area(self.area.trash())?.is_some() => {
-                self.put(staged, parent.as_fd(), name)
-            }
+            (Some(_), None) => match self.displaced_already(self.area.trash())? {
+                Some(Done::Yes) => self.put(staged, parent.as_fd(), name),
+                _ => Ok(CHANGED),
+            },
             _ => Ok(CHANGED),
         }
     }
@@ -323,6 +324,27 @@ impl Hand<'_> {
             Some(stat) if stat.inode == inode => Done::Yes,
             _ => CHANGED,
         })
+    }
+
+    /// What to make of an entry that was displaced to `directory` before a crash; `None`: none was. What
+    /// the guard had not seen goes back, unless something else is in its place.
+    fn displaced_already(
+        &self,
+        directory: rustix::io::Result<BorrowedFd<'_>>,
+    ) -> Result<Option<Done>, Failure> {
+        let Ok(directory) = directory else {
+            return Ok(None);
+        };
+        let Some(displaced) = self.look(directory, self.name.as_bytes())? else {
+            return Ok(None);
+        };
+        if self.is_as_seen(&displaced) {
+            return Ok(Some(Done::Yes));
+        }
+        if let Some((parent, name)) = self.parent()? {
+            self.take_back(directory, parent.as_fd(), name)?;
+        }
+        Ok(Some(CHANGED))
     }
 
     /// Renames the staged entry to a place where nothing is.
@@ -442,8 +464,10 @@ impl Hand<'_> {
     }
 
     fn remove(&self) -> Result<Done, Failure> {
-        if self.is_recovery && self.look_in_area(self.area.staged())?.is_some() {
-            return Ok(Done::Yes);
+        if self.is_recovery
+            && let Some(done) = self.displaced_already(self.area.staged())?
+        {
+            return Ok(done);
         }
         let Some((parent, name)) = self.parent()? else {
             // A directory above it became a file, or is gone: so is this.
@@ -619,10 +643,11 @@ impl Hand<'_> {
 /// Whether what is at a place is what the guard saw there.
 ///
 /// To rename or unlink one name of a file changes the inode's ctime, and so what its other names
-/// show. Where nothing else differs the content decides.
+/// show. Where nothing else differs the content decides, and so it does where the guard looked so soon
+/// after a write that the next one may have the same time.
 fn is_unchanged(seen: &Seen, now: &Stat, directory: BorrowedFd<'_>, name: &[u8]) -> bool {
     let now = EntryStat::of(now);
-    if now == seen.stat || seeded_bug!("guard-not-compared") {
+    if (now == seen.stat && !seen.is_racy) || seeded_bug!("guard-not-compared") {
         return true;
     }
     let is_same_inode = EntryStat {
@@ -676,6 +701,7 @@ fn rename_to_free(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::ContentId;
 
     // A restore whose path somebody swapped for a FIFO after its bits were set was called incomplete
     #[test]
@@ -689,5 +715,24 @@ mod tests {
         assert_eq!(rustix::fs::fsync(&opened), Err(Errno::INVAL));
         assert_eq!(sync_what_has_bytes(opened), Ok(()));
         assert_eq!(sync_what_has_bytes(directory), Ok(()));
+    }
+
+    // What was written in the tick in which the guard had looked was displaced as what it had seen
+    #[test]
+    fn where_times_prove_nothing_the_content_decides() {
+        let temp = tempfile::tempdir().unwrap();
+        fs::write(temp.path().join("file"), "newer").unwrap();
+        let directory = File::open(temp.path()).unwrap();
+        let directory = directory.as_fd();
+        let now = root::lstat_at(directory, b"file").unwrap();
+        let holding = |content: &[u8], is_racy| Seen {
+            stat: EntryStat::of(&now),
+            content: Some(ContentId::Blake3(*blake3::hash(content).as_bytes())),
+            is_racy,
+        };
+        let is_unchanged = |seen: Seen| is_unchanged(&seen, &now, directory, b"file");
+        assert!(is_unchanged(holding(b"newer", true)));
+        assert!(!is_unchanged(holding(b"older", true)));
+        assert!(is_unchanged(holding(b"older", false)), "it is not read");
     }
 }

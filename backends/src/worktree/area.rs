@@ -24,7 +24,7 @@ use crate::snapshot::SnapshotId;
 use crate::tree::ContentId;
 use crate::worktree::durable;
 use crate::worktree::faults::{self, Effect};
-use crate::worktree::journal::{OperationId, Staging};
+use crate::worktree::journal::{Action, OperationId, Staging, Step};
 use crate::worktree::remembered::{self, Remembered};
 use crate::worktree::root::{self, Root};
 use crate::worktree::walk::now_ns;
@@ -52,6 +52,24 @@ const MAX_POINTER_BYTES: u64 = 64 * 1024;
 pub(crate) fn is_private_name(name: &[u8]) -> bool {
     let id = name.strip_prefix(BESIDE_PREFIX.as_bytes());
     id.is_some_and(OperationId::is_one)
+}
+
+/// Whether something that these steps displace lies in the private directory, so that they were begun.
+pub(crate) fn has_displaced(staging: &Staging, steps: &[Step]) -> bool {
+    let directory = staging.path();
+    let inode_in = |place: &str, number: usize| {
+        let path = directory.join(place).join(number.to_string());
+        fs::symlink_metadata(path).ok().map(|found| found.ino())
+    };
+    steps.iter().enumerate().any(|(number, step)| {
+        let staged = inode_in(STAGED, number);
+        let is_displaced = match step.action {
+            Action::Place { inode } => staged.is_some_and(|found| found != inode),
+            Action::Remove => staged.is_some(),
+            Action::MakeDirectory | Action::RemoveDirectory | Action::SetMode { .. } => false,
+        };
+        is_displaced || inode_in(TRASH, number).is_some()
+    })
 }
 
 /// Removes what a restore staged without having touched the workspace.

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::StoreError;
+use crate::backend::{Problem, StoreError};
 use crate::codec::{self, TooLong};
 use crate::error::PathError;
 use crate::git::rollback::RepositoryPlan;
@@ -28,14 +28,15 @@ use crate::path::RelPath;
 use crate::restore::PlanId;
 use crate::snapshot::SnapshotId;
 use crate::tree::ContentId;
+use crate::worktree::area;
 use crate::worktree::durable;
 use crate::worktree::faults::{self, Effect};
-use crate::worktree::stat_cache::{CachedEntry, EntryStat};
+use crate::worktree::stat_cache::{CachedEntry, EntryStat, Flags};
 
 /// The name of the journal in the store.
 const FILE: &str = "restore.journal";
 const MAGIC: [u8; 8] = *b"SFRSTJ\r\n";
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 const HEADER_BYTES: usize = 8 + 4 + 16 + 1 + 4 + 4;
 const CHECKSUM_BYTES: usize = blake3::OUT_LEN;
 /// Bounds what is allocated for one frame. Steps are spread over as many frames as they need.
@@ -112,6 +113,8 @@ pub(crate) struct Seen {
     pub(crate) stat: EntryStat,
     /// What it held; `None` for a special file, which holds nothing.
     pub(crate) content: Option<ContentId>,
+    /// Whether it may have been written since without the stat data showing it.
+    pub(crate) is_racy: bool,
 }
 
 impl Seen {
@@ -120,6 +123,7 @@ impl Seen {
         Self {
             stat: entry.stat,
             content: Some(entry.id),
+            is_racy: entry.flags.has(Flags::RACY),
         }
     }
 }
@@ -294,15 +298,14 @@ impl Journal {
 /// Finds the journal of a restore that did not end; `None` if there is none.
 pub(crate) fn find(store: &Path) -> Result<Option<Leftover>, StoreError> {
     let path = store.join(FILE);
-    let Some(bytes) = durable::read(&path, MAX_JOURNAL_BYTES)? else {
+    let Some((contents, bytes)) = read(store)? else {
         return Ok(None);
     };
-    let contents = Contents::read(&bytes)?;
     let file = OpenOptions::new()
         .append(true)
         .open(&path)
         .map_err(PathError::at("open", &path))?;
-    if contents.whole_bytes < bytes.len() {
+    if contents.whole_bytes < bytes {
         // What follows must not come after a torn frame.
         faults::effect(Effect::Write(&path))
             .and_then(|()| file.set_len(contents.whole_bytes as u64))
@@ -320,11 +323,50 @@ pub(crate) fn find(store: &Path) -> Result<Option<Leftover>, StoreError> {
     }))
 }
 
+/// What is wrong with the journal, if recovery cannot go by it. Nothing is written.
+pub(crate) fn problem(store: &Path) -> Result<Option<Problem>, StoreError> {
+    match read(store) {
+        Err(StoreError::Corrupt { what, detail }) => Ok(Some(Problem::new(what, detail))),
+        read => read.map(|_| None),
+    }
+}
+
+/// Removes a journal that recovery cannot go by, and answers with what is wrong with it. What its restore
+/// displaced stays where it is, for as long as its guard.
+pub(crate) fn give_up(store: &Path) -> Result<Option<Problem>, StoreError> {
+    let problem = problem(store)?;
+    if problem.is_some() {
+        durable::remove_file(&store.join(FILE))?;
+        durable::sync_directory(store)?;
+    }
+    Ok(problem)
+}
+
+/// What the journal says, and its length in bytes.
+fn read(store: &Path) -> Result<Option<(Contents, usize)>, StoreError> {
+    let Some(bytes) = durable::read(&store.join(FILE), MAX_JOURNAL_BYTES)? else {
+        return Ok(None);
+    };
+    let contents = Contents::read(&bytes)?;
+    let is_torn = contents.whole_bytes < bytes.len();
+    if is_torn
+        && let (State::Staging, Some(staging)) = (&contents.state, &contents.staging)
+        && area::has_displaced(staging, &contents.steps)
+    {
+        return Err(corrupt(
+            "its last frame is damaged, and some of its steps were carried out",
+        ));
+    }
+    Ok(Some((contents, bytes.len())))
+}
+
 /// What the whole frames of a journal say.
 struct Contents {
     operation: Option<OperationId>,
     staging: Option<Staging>,
     state: State,
+    /// Those that nobody has promised to carry out.
+    steps: Vec<Step>,
     frames: u32,
     whole_bytes: usize,
 }
@@ -335,10 +377,10 @@ impl Contents {
             operation: None,
             staging: None,
             state: State::Staging,
+            steps: Vec::new(),
             frames: 0,
             whole_bytes: 0,
         };
-        let mut steps = Vec::new();
         while contents.whole_bytes < bytes.len() {
             let rest = &bytes[contents.whole_bytes..];
             let Some(frame) = Frame::read(rest)? else {
@@ -353,27 +395,27 @@ impl Contents {
                 return Err(corrupt("a frame is missing"));
             }
             contents.operation = Some(frame.operation);
-            contents.take(&frame, &mut steps)?;
+            contents.take(&frame)?;
             contents.frames += 1;
             contents.whole_bytes += frame.total_bytes;
         }
         Ok(contents)
     }
 
-    fn take(&mut self, frame: &Frame<'_>, steps: &mut Vec<Step>) -> Result<(), StoreError> {
+    fn take(&mut self, frame: &Frame<'_>) -> Result<(), StoreError> {
         match (frame.kind, &self.state, &self.staging) {
             (Kind::Staging, State::Staging, None) => {
                 self.staging = Some(decode(frame.payload)?);
             }
             (Kind::Steps, State::Staging, Some(_)) => {
-                steps.append(&mut decode(frame.payload)?);
+                self.steps.append(&mut decode(frame.payload)?);
             }
             (Kind::Intent, State::Staging, Some(_)) => {
                 let intent: Intent = decode(frame.payload)?;
-                if intent.steps != steps.len() as u64 {
+                if intent.steps != self.steps.len() as u64 {
                     return Err(corrupt("steps are missing"));
                 }
-                self.state = State::Intended(intent, std::mem::take(steps));
+                self.state = State::Intended(intent, std::mem::take(&mut self.steps));
             }
             (Kind::Done, State::Intended(..), _) => {
                 decode::<()>(frame.payload)?;
@@ -501,6 +543,7 @@ mod tests {
                 mode: 0o100_644,
             },
             content: Some(ContentId::Sha1([7; 20])),
+            is_racy: true,
         };
         (0..count)
             .map(|n| Step {

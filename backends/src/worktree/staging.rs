@@ -485,6 +485,7 @@ impl<'a> Draft<'a> {
                 _ => Some(Seen {
                     stat: EntryStat::of(&stat),
                     content: None,
+                    is_racy: false,
                 }),
             }),
             Err(errno) if root::is_gone_or_replaced(errno) => Ok(None),

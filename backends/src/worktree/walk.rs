@@ -18,7 +18,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use rustix::fs::{FileType, RawDir};
+use rustix::fs::{FileType, RawDir, SeekFrom};
 use rustix::io::Errno;
 
 use crate::backend::{Interrupt, Progress, SnapshotError};
@@ -125,6 +125,23 @@ fn list(fd: &OwnedFd) -> rustix::io::Result<NameList> {
         }
     }
     Ok(NameList::sorted(&bytes, &mut spans))
+}
+
+/// Lists an open directory that had these times before. A name that is given to something else, or moved,
+/// while the list is read may be in it under neither its old nor its new name (readdir(3) leaves that
+/// open), so a directory that changed meanwhile is listed again.
+fn list_undisturbed(fd: &OwnedFd, times: EntryStat) -> rustix::io::Result<NameList> {
+    let mut before = times;
+    for _ in 1..TRIES {
+        let names = list(fd)?;
+        let after = EntryStat::of(&root::fstat(fd)?);
+        if (after.mtime_ns, after.ctime_ns) == (before.mtime_ns, before.ctime_ns) {
+            return Ok(names);
+        }
+        before = after;
+        rustix::fs::seek(fd, SeekFrom::Start(0))?;
+    }
+    list(fd)
 }
 
 /// What a walk needs to know.
@@ -685,7 +702,7 @@ impl<R: Rules> Walker<'_, R> {
         }
         let jobs = match (cached, others) {
             (Some(cached), Some(others)) => reader.known(cached, others, &mut directory, found)?,
-            _ => match list(fd) {
+            _ => match list_undisturbed(fd, times) {
                 Ok(names) => reader.listed(&names, &mut directory, found)?,
                 // What the kernel says of a directory that was removed while it is open.
                 Err(Errno::NOENT) if !job.path.is_root() => return Ok(None),

@@ -5,16 +5,17 @@ use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::directory::{Create, give_to, open_below, open_directory, read_file};
+use super::index::{IndexGoal, IndexMove};
 use super::moves::shown;
 use super::operation::FileMove;
 use super::refs::{PACKED_REFS, Refs, find_packed, split, without_packed};
-use super::{IndexChange, MAX_INDEX_BYTES, PutError, RepositoryPlan, path_of};
+use super::{MAX_INDEX_BYTES, PutError, RepositoryPlan, path_of};
 use crate::error::{PathError, printable};
 use crate::git::{ObjectId, ObjectKind};
 use crate::path::printable_bytes;
@@ -28,6 +29,8 @@ const COMMITTER: &str = "Stillframe <stillframe@localhost>";
 /// Carries out a plan.
 pub(super) struct Hand<'a> {
     pub(super) plan: &'a RepositoryPlan,
+    /// A private directory.
+    pub(super) scratch: &'a Path,
     pub(super) is_recovery: bool,
     pub(super) patience: Duration,
 }
@@ -44,6 +47,15 @@ impl Hand<'_> {
         let refs = Refs {
             common: self.open_known(&common_path, self.plan.common_inode)?,
             path: common_path,
+        };
+        let staged = match self.plan.takes_bytes() {
+            true => staged()?,
+            false => Vec::new(),
+        };
+        let mut staged = StagedBytes(&staged);
+        let index = match &self.plan.index {
+            None => None,
+            Some(index) => Some(self.index(index, &git_dir, &git_path, &mut staged)?),
         };
         for (name, commit) in &self.plan.tags {
             // Before the branch moves: the old tip is never without a name.
@@ -73,39 +85,54 @@ impl Hand<'_> {
                 }),
             };
             let text = format!("{}\n", head.to);
-            self.replace(&place, Some(text.as_bytes()), &is_right)?;
+            self.replace(&place, Some(New::of(text.as_bytes())), &is_right)?;
             self.log(&git_dir, "HEAD", head.commits.0, head.commits.1);
         }
-        let staged = match self.plan.takes_bytes() {
-            true => staged()?,
-            false => Vec::new(),
-        };
-        let mut staged = StagedBytes(&staged);
-        self.put_index_back(&git_dir, &git_path, &mut staged)?;
+        if let Some(index) = &index {
+            let judge = |now: Option<&[u8]>| self.judge(index, now);
+            self.replace(&index.place, index.new, &judge)?;
+        }
         self.put_operation_back(&git_dir, &git_path, &mut staged)
     }
 
-    fn put_index_back(
+    /// The index with what it gets. It goes from what was seen to that or stays, and what somebody staged
+    /// meanwhile keeps HEAD and branch where they are, too.
+    fn index<'i>(
         &self,
-        git_dir: &OwnedFd,
-        git_path: &Path,
-        staged: &mut StagedBytes<'_>,
-    ) -> Result<(), PutError> {
-        let bytes = match self.plan.index {
-            None => return Ok(()),
-            Some(IndexChange::Remove) => None,
-            Some(IndexChange::Write { bytes }) => Some(staged.take(bytes, "index")?),
+        planned: &'i IndexMove,
+        git_dir: &'i OwnedFd,
+        git_path: &'i Path,
+        staged: &mut StagedBytes<'i>,
+    ) -> Result<Index<'i>, PutError> {
+        let index = Index {
+            planned,
+            place: Place {
+                directory: git_dir.as_fd(),
+                path: git_path,
+                name: "index",
+            },
+            new: match planned.to {
+                IndexGoal::Remove => None,
+                IndexGoal::Write { bytes, modified_ns } => Some(New {
+                    bytes: staged.take(bytes, "index")?,
+                    modified_ns: Some(modified_ns),
+                }),
+            },
         };
-        let place = Place {
-            directory: git_dir.as_fd(),
-            path: git_path,
-            name: "index",
-        };
-        let is_right = |now: Option<&[u8]>| match now == bytes {
-            true => Ok(Verdict::Right),
-            false => Ok(Verdict::Replace),
-        };
-        self.replace(&place, bytes, &is_right)
+        self.judge(&index, index.place.read()?.as_deref())?;
+        Ok(index)
+    }
+
+    fn judge(&self, index: &Index<'_>, now: Option<&[u8]>) -> Result<Verdict, PutError> {
+        if now == index.new.map(|new| new.bytes) {
+            return Ok(Verdict::Right);
+        }
+        match index.planned.from.is(self.scratch, now)? {
+            true => Ok(Verdict::Replace),
+            false => Err(PutError::Changed {
+                what: printable(&index.place.path.join(index.place.name)),
+            }),
+        }
     }
 
     /// Puts back the files of git's operations. Each goes from what was seen to what is wanted, or stays.
@@ -165,7 +192,7 @@ impl Hand<'_> {
                 }),
             }
         };
-        self.replace(&place, bytes, &is_right)
+        self.replace(&place, bytes.map(New::of), &is_right)
     }
 
     /// Opens a directory of the repository, if it still is the one that the plan was made for.
@@ -217,7 +244,11 @@ impl Hand<'_> {
             Ok(Verdict::Replace)
         };
         let text = to.map(|commit| format!("{commit}\n"));
-        self.replace(&place, text.as_ref().map(|t| t.as_bytes()), &is_right)
+        self.replace(
+            &place,
+            text.as_ref().map(|t| New::of(t.as_bytes())),
+            &is_right,
+        )
     }
 
     /// Removes what a crash of this operation left in the user's way, wherever it was at work. What is put
@@ -288,7 +319,7 @@ impl Hand<'_> {
                 found: "changed".to_owned(),
             }),
         };
-        self.replace(&place, Some(&kept), &is_right)
+        self.replace(&place, Some(New::of(&kept)), &is_right)
     }
 
     /// Replaces a file, or removes it, under git's own lock for it. `judge` is asked under the
@@ -296,13 +327,13 @@ impl Hand<'_> {
     fn replace(
         &self,
         place: &Place<'_>,
-        bytes: Option<&[u8]>,
+        new: Option<New<'_>>,
         judge: &Judge<'_>,
     ) -> Result<(), PutError> {
-        let lock = self.acquire(place, bytes.unwrap_or_default())?;
+        let lock = self.acquire(place, new.unwrap_or(New::of(&[])))?;
         // From here on every way out leads past the release.
         let judged = place.read().and_then(|now| judge(now.as_deref()));
-        let done = judged.and_then(|verdict| match (verdict, bytes) {
+        let done = judged.and_then(|verdict| match (verdict, new) {
             (Verdict::Right, _) => Ok(Held::Yes),
             (Verdict::Replace, None) => Ok(place.unlink(place.name).map(|()| Held::Yes)?),
             (Verdict::Replace, Some(_)) => {
@@ -326,13 +357,13 @@ impl Hand<'_> {
     }
 
     /// Takes `<name>.lock` with the new content in it, whole and synced.
-    fn acquire(&self, place: &Place<'_>, bytes: &[u8]) -> Result<Lock, PutError> {
+    fn acquire(&self, place: &Place<'_>, new: New<'_>) -> Result<Lock, PutError> {
         let lock = self.lock_of(place);
-        if self.is_recovery && self.is_ours(place, &lock, bytes)? {
+        if self.is_recovery && self.is_ours(place, &lock, new.bytes)? {
             return Ok(lock);
         }
         place.unlink(&lock.evidence)?;
-        self.write_evidence(place, &lock, bytes)?;
+        self.write_evidence(place, &lock, new)?;
         let patience = Patience::of(self.patience);
         loop {
             faults::before().map_err(place.at("lock"))?;
@@ -396,7 +427,7 @@ impl Hand<'_> {
         })
     }
 
-    fn write_evidence(&self, place: &Place<'_>, lock: &Lock, bytes: &[u8]) -> Result<(), PutError> {
+    fn write_evidence(&self, place: &Place<'_>, lock: &Lock, new: New<'_>) -> Result<(), PutError> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // What is replaced keeps its owner and mode; something new gets those of its directory.
@@ -415,7 +446,10 @@ impl Hand<'_> {
         .map_err(place.at("lock"))?;
         let mut file = File::from(fd);
         let written = faults::before().and_then(|()| {
-            file.write_all(bytes)?;
+            file.write_all(new.bytes)?;
+            if let Some(modified_ns) = new.modified_ns {
+                set_modified(&file, modified_ns)?;
+            }
             give_to(file.as_fd(), &like)?;
             file.set_permissions(std::fs::Permissions::from_mode(like.st_mode & 0o666))?;
             file.sync_all()
@@ -451,6 +485,38 @@ impl Hand<'_> {
             let _ = File::from(fd).write_all(line.as_bytes());
         }
     }
+}
+
+/// What a file gets.
+#[derive(Clone, Copy)]
+struct New<'a> {
+    bytes: &'a [u8],
+    /// When it was last written, in nanoseconds since the Unix epoch; `None`: it is now.
+    modified_ns: Option<i64>,
+}
+
+impl<'a> New<'a> {
+    fn of(bytes: &'a [u8]) -> Self {
+        Self {
+            bytes,
+            modified_ns: None,
+        }
+    }
+}
+
+/// The user's index, and what it gets.
+struct Index<'a> {
+    planned: &'a IndexMove,
+    place: Place<'a>,
+    new: Option<New<'a>>,
+}
+
+fn set_modified(file: &File, ns: i64) -> std::io::Result<()> {
+    let since_epoch = Duration::from_nanos(ns.unsigned_abs());
+    file.set_modified(match ns < 0 {
+        true => SystemTime::UNIX_EPOCH - since_epoch,
+        false => SystemTime::UNIX_EPOCH + since_epoch,
+    })
 }
 
 /// Whether two names are of one file.

@@ -7,45 +7,42 @@ use std::path::Path;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 
-use super::{Request, prepare_error};
-use crate::backend::RestoreError;
+use super::Request;
 use crate::error::PathError;
 use crate::git::ObjectId;
 use crate::worktree::durable;
 
-/// Whether two indexes stage the same: git rewrites the file for its stat data alone.
-pub(super) fn same_index(
-    scratch: &Path,
-    a: Option<&[u8]>,
-    b: Option<&[u8]>,
-) -> Result<bool, RestoreError> {
-    let (Some(a), Some(b)) = (a, b) else {
-        return Ok(a == b);
-    };
-    if a == b {
-        return Ok(true);
-    }
-    Ok(
-        match (staged_entries(scratch, a)?, staged_entries(scratch, b)?) {
-            (Some(a), Some(b)) => a == b,
-            _ => false,
-        },
-    )
-}
-
 /// Path, id, mode, flags and extended flags of an entry in the index.
 type StagedEntry = (Vec<u8>, ObjectId, u32, u16, u16);
 
+/// A digest of what an index stages, without stat data; `None` if libgit2 cannot read it.
+pub(super) fn staging_digest(scratch: &Path, bytes: &[u8]) -> Result<Option<[u8; 32]>, PathError> {
+    let Some(entries) = staged_entries(scratch, bytes)? else {
+        return Ok(None);
+    };
+    let mut hasher = blake3::Hasher::new();
+    for (path, id, mode, flags, extended_flags) in entries {
+        hasher
+            .update(&(path.len() as u64).to_le_bytes())
+            .update(&path)
+            .update(&id.0)
+            .update(&mode.to_le_bytes())
+            .update(&flags.to_le_bytes())
+            .update(&extended_flags.to_le_bytes());
+    }
+    Ok(Some(*hasher.finalize().as_bytes()))
+}
+
 /// What an index stages; `None` if libgit2 cannot read it.
-fn staged_entries(scratch: &Path, bytes: &[u8]) -> Result<Option<Vec<StagedEntry>>, RestoreError> {
+fn staged_entries(scratch: &Path, bytes: &[u8]) -> Result<Option<Vec<StagedEntry>>, PathError> {
     /// Stage and assume-unchanged; what is left out is the length of the name and a format bit.
     const FLAGS: u16 = 0xb000;
     /// skip-worktree and intent-to-add.
     const EXTENDED_FLAGS: u16 = 0x6000;
     let mut file = tempfile::NamedTempFile::new_in(scratch)
-        .map_err(prepare_error("make a temporary file in", scratch))?;
+        .map_err(PathError::at("make a temporary file in", scratch))?;
     file.write_all(bytes)
-        .map_err(prepare_error("write", file.path()))?;
+        .map_err(PathError::at("write", file.path()))?;
     let Ok(index) = git2::Index::open(file.path()) else {
         return Ok(None);
     };
@@ -66,7 +63,7 @@ fn lacking_objects(
     scratch: &Path,
     index: &[u8],
     common_dir: &Path,
-) -> Result<Vec<ObjectId>, RestoreError> {
+) -> Result<Vec<ObjectId>, PathError> {
     const GITLINK: u32 = 0o160_000;
     /// An entry that was only announced (`git add -N`) has the empty blob, which need not exist.
     const INTENT_TO_ADD: u16 = 0x2000;
@@ -95,7 +92,7 @@ pub(super) fn give_objects_back(
     request: &Request<'_>,
     common_dir: &Path,
     index: &[u8],
-) -> Result<Vec<ObjectId>, RestoreError> {
+) -> Result<Vec<ObjectId>, PathError> {
     let mut lacking = lacking_objects(request.scratch, index, common_dir)?;
     lacking.retain(|id| {
         let Ok(content) = (request.index_bytes)(id) else {

@@ -575,7 +575,13 @@ fn a_foreign_index_lock_is_waited_for_and_never_deleted() {
     let prepared = prepared(&mut stage, &before, &after, Duration::ZERO).unwrap();
     stage.write(".git/index.lock", "somebody's\n");
     let index = prepared.staged.clone().unwrap();
-    let outcome = carry_out(&prepared.plan, || Ok(index), false, Duration::ZERO);
+    let outcome = carry_out(
+        &prepared.plan,
+        stage.workspace.store_path(),
+        || Ok(index),
+        false,
+        Duration::ZERO,
+    );
     let error = outcome.error.unwrap();
     assert!(error.message.contains("index.lock is locked"), "{error:?}");
     assert_eq!(error.kind, ErrorKind::Busy);
@@ -652,7 +658,13 @@ fn what_the_disk_refuses_is_told_as_that() {
             let index = prepared.staged.clone().unwrap();
             let fault = Fault::FailAt(call, errno.raw_os_error());
             let (outcome, calls) = crate::worktree::faults::with(fault, || {
-                carry_out(&prepared.plan, || Ok(index), false, Duration::ZERO)
+                carry_out(
+                    &prepared.plan,
+                    stage.workspace.store_path(),
+                    || Ok(index),
+                    false,
+                    Duration::ZERO,
+                )
             });
             if calls <= call {
                 break;
@@ -703,7 +715,13 @@ fn a_branch_that_moves_at_the_last_moment_is_kept_and_so_is_the_index() {
     stage.git(&["commit", "-q", "--allow-empty", "-m", "by a person"]);
     let was = seen(&stage);
     let index = prepared.staged.clone().unwrap();
-    let outcome = carry_out(&prepared.plan, || Ok(index), false, Duration::ZERO);
+    let outcome = carry_out(
+        &prepared.plan,
+        stage.workspace.store_path(),
+        || Ok(index),
+        false,
+        Duration::ZERO,
+    );
     let error = outcome.error.unwrap();
     assert!(error.message.contains("refs/heads/main is"), "{error:?}");
     assert_eq!(error.kind, ErrorKind::HeadMoved);
@@ -934,6 +952,85 @@ fn dies_at_any_call(make: fn() -> (Stage, Snapshot, Snapshot)) {
         endings.insert(is_restored);
     }
     assert_eq!(endings.len(), 2, "the loop crossed the point of no return");
+}
+
+/// Sets when a file was last written, in seconds since the epoch.
+fn set_modified(path: &Path, seconds: u64) {
+    let file = fs::File::options().write(true).open(path).unwrap();
+    let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    file.set_modified(time).unwrap();
+}
+
+// An index that came back had a later time than files that it had never seen, and git took them for clean
+#[test]
+fn what_git_cannot_tell_by_times_it_still_looks_at_after_a_rollback() {
+    let mut stage = repository();
+    stage.git(&["config", "core.trustctime", "false"]);
+    let (index, second) = (stage.path(".git/index"), 1_700_000_000);
+    stage.write("racy", "aaaa\n");
+    set_modified(&stage.path("racy"), second);
+    stage.git(&["add", "racy"]);
+    set_modified(&index, second);
+    fs::write(stage.path("racy"), "bbbb\n").unwrap();
+    set_modified(&stage.path("racy"), second);
+    let before = stage.snapshot();
+    run(&stage);
+    let after = stage.snapshot();
+    let outcome = roll_back(&mut stage, &before, &after).unwrap();
+    assert_eq!(outcome.repository_error, None);
+    assert_eq!(stage.read("racy"), "bbbb\n");
+    assert_eq!(stage.git(&["diff", "--name-only", "racy"]), "racy");
+    stage.git(&["add", "racy"]);
+    assert_eq!(stage.git(&["show", ":racy"]), "bbbb");
+}
+
+#[test]
+fn an_index_of_which_nobody_knows_the_time_is_older_than_any_file() {
+    let mut stage = repository();
+    let before = stage.snapshot();
+    run(&stage);
+    let after = stage.snapshot();
+    stage.backend.forget_when_the_index_was_written(&before.id);
+    roll_back(&mut stage, &before, &after).unwrap();
+    let written = fs::metadata(stage.path(".git/index")).unwrap();
+    assert_eq!(written.mtime(), 1);
+    assert_eq!(stage.git(&["diff", "--name-only"]), "tracked");
+}
+
+// After a crash the index that somebody had staged in since was replaced by that of the snapshot
+#[test]
+fn what_somebody_stages_between_a_crash_and_the_recovery_is_kept() {
+    let mut endings = BTreeSet::new();
+    for call in 0.. {
+        let mut stage = repository();
+        let before = stage.snapshot();
+        stage.write("staged", "by the run\n");
+        stage.git(&["add", "staged"]);
+        let after = stage.snapshot();
+        let (_, calls) = crate::worktree::faults::with(Fault::StopBefore(call), || {
+            roll_back(&mut stage, &before, &after)
+        });
+        if calls <= call {
+            break;
+        }
+        if !leavings(&stage).is_empty() {
+            // Their git would wait for the lock as well.
+            continue;
+        }
+        stage.write("new", "work of days\n");
+        stage.git(&["add", "new"]);
+        stage.git(&["commit", "-q", "-m", "work of days"]);
+        let commit = stage.git(&["rev-parse", "HEAD"]);
+        let recovery = recover(&stage.workspace).unwrap();
+        assert_eq!(stage.git(&["rev-parse", "HEAD"]), commit);
+        assert_eq!(stage.git(&["ls-files", "new"]), "new", "at call {call}");
+        assert_eq!(leavings(&stage), Vec::<String>::new(), "at call {call}");
+        for error in &recovery.repository_errors {
+            assert_eq!(error.kind, ErrorKind::Conflict, "{error:?}");
+        }
+        endings.insert(recovery.repository_errors.len());
+    }
+    assert_eq!(endings, BTreeSet::from([0, 1]));
 }
 
 // A recovery that ended early left the lock where the crash was

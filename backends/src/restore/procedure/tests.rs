@@ -1625,6 +1625,40 @@ fn a_call_that_fails_is_told_as_it_is() {
     assert_eq!(answers, BTreeSet::from(["done", "touched", "refused"]));
 }
 
+// A recovery took whatever a crash had left displaced for what the guard had seen
+#[test]
+fn what_the_guard_did_not_see_comes_back_after_a_crash() {
+    let mut has_come_back = false;
+    for call in 0.. {
+        let mut stage = Stage::new();
+        stage.write("kept", "captured\n");
+        let snapshot = stage.snapshot();
+        stage.write("made", "seen\n");
+        let (_, calls) = faults::with(Fault::StopBefore(call), || stage.try_restore(&snapshot));
+        if calls <= call {
+            break;
+        }
+        let entries = fs::read_dir(stage.workspace.store_path()).unwrap();
+        let staged = entries.map(|entry| entry.unwrap().path().join("staged/0"));
+        let displaced = staged.into_iter().find(|path| path.exists());
+        if stage.has("made") || displaced.is_none() {
+            recover(&stage.workspace).unwrap();
+            continue;
+        }
+        // As if an editor had saved between the look and the rename.
+        fs::write(displaced.unwrap(), "not seen by the guard\n").unwrap();
+        let recovery = recover(&stage.workspace).unwrap();
+        assert_eq!(
+            stage.read("made"),
+            "not seen by the guard\n",
+            "at call {call}"
+        );
+        assert_eq!(recovery.skipped.len(), 1);
+        has_come_back = true;
+    }
+    assert!(has_come_back);
+}
+
 // A directory that somebody removed between two steps made the whole restore incomplete
 #[test]
 fn a_directory_that_goes_in_the_middle_does_not_stop_the_others() {

@@ -1,0 +1,111 @@
+//! What becomes of the user's index, and what it is taken from.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::staged::staging_digest;
+use crate::error::PathError;
+use crate::git::{ObjectId, ObjectKind};
+
+/// Older than any file: git then takes the stat data of no entry for proof.
+const BEFORE_ALL_FILES_NS: i64 = 1_000_000_000;
+
+/// An index that gets another content, or goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct IndexMove {
+    /// What is replaced, and nothing else is.
+    pub(super) from: IndexSeen,
+    pub(super) to: IndexGoal,
+}
+
+/// What takes its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum IndexGoal {
+    /// So many of the staged bytes, the first ones.
+    Write { bytes: u64, modified_ns: i64 },
+    /// There was none.
+    Remove,
+}
+
+impl IndexGoal {
+    /// Bytes that were last written at `modified_ns`, as far as that is known. By that time git knows which
+    /// entries stand for files that may have been changed since without their stat data showing it
+    /// (git's Documentation/technical/racy-git): with a later one it would take them for clean.
+    pub(super) fn write(bytes: &[u8], modified_ns: Option<i64>) -> Self {
+        Self::Write {
+            bytes: bytes.len() as u64,
+            modified_ns: modified_ns.unwrap_or(BEFORE_ALL_FILES_NS),
+        }
+    }
+}
+
+/// An index as it was seen. git writes it anew for its stat data alone, which is no change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct IndexSeen {
+    /// The blob with its bytes; `None`: there was none.
+    pub(super) blob: Option<ObjectId>,
+    /// Of what it stages; `None`: nobody can read that.
+    digest: Option<[u8; 32]>,
+}
+
+impl IndexSeen {
+    /// One that has these bytes; `Ok(None)` for half of a SHA-1 collision. `scratch` is a private directory.
+    pub(super) fn of(scratch: &Path, bytes: Option<&[u8]>) -> Result<Option<Self>, PathError> {
+        let blob = bytes.map(|bytes| ObjectId::of(ObjectKind::Blob, bytes));
+        let Ok(blob) = blob.transpose() else {
+            return Ok(None);
+        };
+        let digest = bytes.map(|bytes| staging_digest(scratch, bytes));
+        let digest = digest.transpose()?.flatten();
+        Ok(Some(Self { blob, digest }))
+    }
+
+    /// Whether an index with these bytes is this one.
+    pub(super) fn is(&self, scratch: &Path, now: Option<&[u8]>) -> Result<bool, PathError> {
+        let Some(bytes) = now else {
+            return Ok(self.blob.is_none());
+        };
+        if ObjectId::of(ObjectKind::Blob, bytes).is_ok_and(|id| self.blob == Some(id)) {
+            return Ok(true);
+        }
+        Ok(self.digest.is_some() && self.digest == staging_digest(scratch, bytes)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::git::test_repository::TestRepository;
+
+    #[test]
+    fn stat_data_make_no_other_index() {
+        let git = TestRepository::new();
+        git.write("file", "content\n");
+        git.git(&["add", "file"]);
+        let scratch = tempfile::tempdir().unwrap();
+        let scratch = scratch.path();
+        let read = || std::fs::read(git.path.join(".git/index")).unwrap();
+        let first = read();
+        let seen = IndexSeen::of(scratch, Some(&first)).unwrap().unwrap();
+        assert!(seen.is(scratch, Some(&first)).unwrap());
+        assert!(!seen.is(scratch, None).unwrap());
+        assert!(!seen.is(scratch, Some(b"no index")).unwrap());
+
+        let file = std::fs::File::open(git.path.join("file")).unwrap();
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH)
+            .unwrap();
+        git.git(&["update-index", "--refresh"]);
+        let refreshed = read();
+        assert_ne!(refreshed, first);
+        assert!(seen.is(scratch, Some(&refreshed)).unwrap());
+        git.git(&["update-index", "--chmod=+x", "file"]);
+        assert!(!seen.is(scratch, Some(&read())).unwrap());
+
+        let none = IndexSeen::of(scratch, None).unwrap().unwrap();
+        assert!(none.is(scratch, None).unwrap() && !none.is(scratch, Some(&first)).unwrap());
+        let garbage = IndexSeen::of(scratch, Some(b"garbage")).unwrap().unwrap();
+        assert!(garbage.is(scratch, Some(b"garbage")).unwrap());
+        assert!(!garbage.is(scratch, Some(b"other garbage")).unwrap());
+    }
+}
