@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::{
-    Backend, BackendKind, Problem, RelPath, Snapshot, SnapshotId, StateDir, StoreError,
+    Backend, BackendKind, ErrorKind, Problem, RelPath, Snapshot, SnapshotId, StateDir, StoreError,
     Verification, Workspace,
 };
 
@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::failure::Failure;
 use crate::options::WorkspaceOptions;
 use crate::workspaces;
+use crate::wish::Wish;
 
 /// Whether everything that is kept is whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -29,8 +30,8 @@ pub struct VerifyOutcome {
     /// What else is wrong in the store: what is there as a snapshot, and nobody can say which it is, and
     /// damage that no snapshot suffers from.
     pub store: Vec<Problem>,
-    /// Why the log of runs and snapshots could not be read, if it could not: then only the stores were
-    /// looked at.
+    /// What is wrong with the log of runs and snapshots, if anything is. Where it could not be read, only the
+    /// stores were looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<Failure>,
 }
@@ -221,6 +222,14 @@ pub fn verify_without_log(
         store: found.store,
         ..VerifyOutcome::default()
     })
+}
+
+/// Compares everything in the log with its sums: what is damaged there.
+pub(crate) async fn log(core: &Core, wish: &Wish) -> Result<Option<Failure>, Error> {
+    let reading = core.parts.reader.read(|store| store.problems());
+    let problems = wish.wait_for(reading, "reading the log").await?;
+    Ok((!problems.is_empty())
+        .then(|| Failure::new(ErrorKind::Corrupt.as_str(), problems.join("; "))))
 }
 
 /// Looks at every artifact.

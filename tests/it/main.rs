@@ -12,6 +12,7 @@
 
 mod artifact_store;
 mod artifacts;
+mod at_rest;
 mod bad_input;
 mod capture;
 mod cli;

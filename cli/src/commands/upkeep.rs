@@ -104,7 +104,7 @@ fn findings(outcome: &VerifyOutcome) -> String {
     }
     if let Some(log) = &outcome.log {
         text.push_str(&format!(
-            "the log of runs and snapshots cannot be read: {}\n",
+            "the log of runs and snapshots is damaged: {}\n",
             output::printable(&log.message)
         ));
     }

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 pub(crate) mod contract;
+mod row_sum;
 pub(crate) mod sqlite;
 
 use std::path::PathBuf;
@@ -103,6 +104,9 @@ pub(crate) trait StateStore: Send {
 
     /// The artifact of this key that is not deleted.
     fn artifact(&self, key: &str) -> Result<Option<ArtifactRecord>, StateError>;
+
+    /// What of all this is not as it was written, each in words; empty: nothing. Reads everything.
+    fn problems(&self) -> Result<Vec<String>, StateError>;
 
     /// What the artifacts of a session amount to.
     fn session_stats(&self, session_id: &SessionId) -> Result<SessionStats, StateError>;
@@ -378,6 +382,13 @@ impl StateError {
                     ErrorKind::NoSpace
                 }
                 Some(Code::DatabaseCorrupt | Code::NotADatabase) => ErrorKind::Corrupt,
+                // The only triggers that refuse anything are those of damaged rows.
+                _ if source.sqlite_error().is_some_and(|e| {
+                    e.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_TRIGGER
+                }) =>
+                {
+                    ErrorKind::Corrupt
+                }
                 _ => ErrorKind::Storage,
             },
         }

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use stillframe_backends::{PathError, SnapshotId};
 
+use super::row_sum::{self, damaged};
 use super::{
     Change, NewEvent, NewRun, OperationRow, RestoreRow, RunEnding, RunFilter, RunRow, RunWorkspace,
     SessionRow, SnapshotRow, StateError, StateStore,
@@ -41,6 +42,7 @@ const APPLICATION_ID: i64 = 0x5374_696c;
 const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001.sql"),
     include_str!("migrations/0002.sql"),
+    include_str!("migrations/0003.sql"),
 ];
 
 /// How long a statement waits for another process before it is busy.
@@ -162,6 +164,7 @@ fn connect(path: &Path) -> Result<Connection, StateError> {
             | OpenFlags::SQLITE_OPEN_NOFOLLOW,
     )?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
+    row_sum::register(&connection)?;
     connection.execute_batch(
         "PRAGMA synchronous = FULL;
          PRAGMA foreign_keys = ON;
@@ -345,7 +348,11 @@ impl StateStore for SqliteStore {
         let mut found = Vec::new();
         for prefix in prefixes {
             found.extend(self.all(
-                "SELECT id FROM runs WHERE substr(id, 1, length(?1)) = ?1 LIMIT 3",
+                concat!(
+                    "SELECT id, ",
+                    damaged!(runs),
+                    " FROM runs WHERE substr(id, 1, length(?1)) = ?1 LIMIT 3"
+                ),
                 params![prefix],
                 |row| id(row.get(0)?),
             )?);
@@ -377,8 +384,8 @@ impl StateStore for SqliteStore {
         after_position: u64,
     ) -> Result<Vec<(u64, Event)>, StateError> {
         self.all(
-            "SELECT position, id, type, timestamp, session_id, run_id, sequence, schema_version, data
-               FROM events
+            &format!(
+                "{SELECT_EVENT}
               WHERE position > ?1
                 AND (?2 IS NULL OR session_id = ?2)
                 AND (?3 IS NULL OR run_id = ?3)
@@ -386,7 +393,8 @@ impl StateStore for SqliteStore {
                 AND (?5 IS NULL OR sequence > ?5)
                 AND (?6 IS NULL OR sequence < ?6)
                 AND (?7 IS NULL OR timestamp >= ?7)
-              ORDER BY position LIMIT ?8",
+              ORDER BY position LIMIT ?8"
+            ),
             params![
                 count(after_position),
                 query.session_id.as_ref().map(SessionId::as_str),
@@ -517,6 +525,10 @@ impl StateStore for SqliteStore {
         )
     }
 
+    fn problems(&self) -> Result<Vec<String>, StateError> {
+        row_sum::problems(&self.connection)
+    }
+
     fn session_stats(&self, session_id: &SessionId) -> Result<SessionStats, StateError> {
         let stats = self.connection.query_row(
             "SELECT count(*), coalesce(sum(byte_size), 0) FROM artifacts
@@ -548,6 +560,7 @@ impl SqliteStore {
         }
     }
 
+    /// What a statement with [`damaged`] finds first; fails if that is.
     fn one<T>(
         &self,
         sql: &str,
@@ -556,7 +569,11 @@ impl SqliteStore {
     ) -> Result<Option<T>, StateError> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query(params)?;
-        rows.next()?.map(read).transpose()
+        let Some(row) = rows.next()? else {
+            return Ok(None);
+        };
+        row_sum::check(row)?;
+        read(row).map(Some)
     }
 
     /// What a query for one number says.
@@ -568,6 +585,7 @@ impl SqliteStore {
         Ok(u64::try_from(number).expect("a count is not negative"))
     }
 
+    /// All that a statement with [`damaged`] finds; fails if any of it is.
     fn all<T>(
         &self,
         sql: &str,
@@ -578,6 +596,7 @@ impl SqliteStore {
         let mut rows = statement.query(params)?;
         let mut all = Vec::new();
         while let Some(row) = rows.next()? {
+            row_sum::check(row)?;
             all.push(read(row)?);
         }
         Ok(all)
@@ -949,13 +968,14 @@ fn append(transaction: &Transaction<'_>, event: &NewEvent) -> Result<Event, Stat
 }
 
 fn find_event(connection: &Connection, id: &EventId) -> Result<Option<Event>, StateError> {
-    let mut statement = connection.prepare_cached(
-        "SELECT position, id, type, timestamp, session_id, run_id, sequence, schema_version, data
-           FROM events WHERE id = ?1",
-    )?;
+    let mut statement = connection.prepare_cached(&format!("{SELECT_EVENT} WHERE id = ?1"))?;
     let mut rows = statement.query(params![id.as_str()])?;
-    let found = rows.next()?.map(read_event).transpose()?;
-    Ok(found.map(|(_, event)| event))
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    row_sum::check(row)?;
+    let (_, event) = read_event(row)?;
+    Ok(Some(event))
 }
 
 fn delete_artifact(
@@ -969,7 +989,11 @@ fn delete_artifact(
     )?)
 }
 
-const SELECT_SESSION: &str = "SELECT id, status, version, created_at, ended_at FROM sessions";
+const SELECT_SESSION: &str = concat!(
+    "SELECT id, status, version, created_at, ended_at, ",
+    damaged!(sessions),
+    " FROM sessions"
+);
 
 fn read_session(row: &Row<'_>) -> Result<SessionRow, StateError> {
     Ok(SessionRow {
@@ -981,9 +1005,13 @@ fn read_session(row: &Row<'_>) -> Result<SessionRow, StateError> {
     })
 }
 
-const SELECT_RUN: &str = "SELECT id, session_id, engine_id, status, input, options, workspace_id, \
+const SELECT_RUN: &str = concat!(
+    "SELECT id, session_id, engine_id, status, input, options, workspace_id, \
      workspace_path, before_snapshot, after_snapshot, created_at, started_at, ended_at, exit_code, \
-     error, output, workspace FROM runs";
+     error, output, workspace, ",
+    damaged!(runs),
+    " FROM runs"
+);
 
 fn read_run(row: &Row<'_>) -> Result<RunRow, StateError> {
     let workspace = match row.get::<_, Option<String>>(6)? {
@@ -1026,6 +1054,12 @@ fn read_run(row: &Row<'_>) -> Result<RunRow, StateError> {
     })
 }
 
+const SELECT_EVENT: &str = concat!(
+    "SELECT position, id, type, timestamp, session_id, run_id, sequence, schema_version, data, ",
+    damaged!(events),
+    " FROM events"
+);
+
 fn read_event(row: &Row<'_>) -> Result<(u64, Event), StateError> {
     let event = Event {
         id: id(row.get(1)?)?,
@@ -1040,8 +1074,12 @@ fn read_event(row: &Row<'_>) -> Result<(u64, Event), StateError> {
     Ok((row.get::<_, i64>(0)?.unsigned_abs(), event))
 }
 
-const SELECT_RESTORE: &str = "SELECT guard, workspace_id, session_id, run_id, target, purpose, \
-     repository, created_at, outcome FROM restores";
+const SELECT_RESTORE: &str = concat!(
+    "SELECT guard, workspace_id, session_id, run_id, target, purpose, \
+     repository, created_at, outcome, ",
+    damaged!(restores),
+    " FROM restores"
+);
 
 fn read_restore(row: &Row<'_>) -> Result<RestoreRow, StateError> {
     Ok(RestoreRow {
@@ -1060,7 +1098,11 @@ fn read_restore(row: &Row<'_>) -> Result<RestoreRow, StateError> {
     })
 }
 
-const SELECT_SNAPSHOT: &str = "SELECT workspace_id, session_id, run_id, document FROM snapshots";
+const SELECT_SNAPSHOT: &str = concat!(
+    "SELECT workspace_id, session_id, run_id, document, ",
+    damaged!(snapshots),
+    " FROM snapshots"
+);
 
 fn read_snapshot(row: &Row<'_>) -> Result<SnapshotRow, StateError> {
     Ok(SnapshotRow {
@@ -1071,8 +1113,12 @@ fn read_snapshot(row: &Row<'_>) -> Result<SnapshotRow, StateError> {
     })
 }
 
-const SELECT_OPERATION: &str = "SELECT id, workspace_id, session_id, run_id, kind, before_snapshot, \
-     after_snapshot, paths, repository, created_at FROM operations";
+const SELECT_OPERATION: &str = concat!(
+    "SELECT id, workspace_id, session_id, run_id, kind, before_snapshot, \
+     after_snapshot, paths, repository, created_at, ",
+    damaged!(operations),
+    " FROM operations"
+);
 
 fn read_operation(row: &Row<'_>) -> Result<OperationRow, StateError> {
     let kind = |text: &str| match text {
@@ -1098,8 +1144,12 @@ fn read_operation(row: &Row<'_>) -> Result<OperationRow, StateError> {
     })
 }
 
-const SELECT_ARTIFACT: &str = "SELECT id, session_id, run_id, key, content_type, byte_size, checksum, \
-     storage_backend, storage_ref, metadata, created_at, deleted_at FROM artifacts";
+const SELECT_ARTIFACT: &str = concat!(
+    "SELECT id, session_id, run_id, key, content_type, byte_size, checksum, \
+     storage_backend, storage_ref, metadata, created_at, deleted_at, ",
+    damaged!(artifacts),
+    " FROM artifacts"
+);
 
 fn read_artifact(row: &Row<'_>) -> Result<ArtifactRecord, StateError> {
     Ok(ArtifactRecord {
@@ -1375,6 +1425,21 @@ mod tests {
             refused,
             StateError::VersionTooNew { found, .. } if found == version + 1
         ));
+    }
+
+    #[test]
+    fn rows_from_before_there_were_sums_get_theirs() {
+        let state = tempfile::tempdir().unwrap();
+        let id: SessionId = "s".parse().unwrap();
+        let older = SqliteStore::open_with(state.path(), &MIGRATIONS[..2]).unwrap();
+        let rows = "INSERT INTO sessions VALUES ('s', 'active', 2, 2, 5, NULL);
+             INSERT INTO events VALUES (1, 'evt_1', 's', 1, NULL, 'noted', 5, 1, '{}');
+             INSERT INTO events VALUES (2, 'evt_2', 's', 2, NULL, 'noted', 5, 1, '{}');";
+        older.connection.execute_batch(rows).unwrap();
+        drop(older);
+        let store = SqliteStore::open(state.path()).unwrap();
+        assert_eq!(sequences(&store, &id), [1, 2]);
+        assert_eq!(store.problems().unwrap(), [""; 0]);
     }
 
     #[test]

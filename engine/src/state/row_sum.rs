@@ -1,0 +1,316 @@
+//! The sums of rows: they tell a row that is as it was written from one that a disk has changed.
+//!
+//! SQLite checks how pages and indexes hang together, and not what is in a value. Triggers of the database
+//! (`migrations/0003.sql`) keep the sums; here is the function that they call, and who compares.
+
+use rusqlite::functions::{Context, FunctionFlags};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Row};
+
+use super::StateError;
+
+/// An expression of SQL, `damaged`: null for a row of this table that matches its sum, else what it is a row of.
+/// The columns are those that the triggers have.
+macro_rules! damaged {
+    (sessions) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('sessions', ",
+            "id, status, version, last_sequence, created_at, ended_at",
+            ") THEN NULL ELSE 'session' END AS damaged"
+        )
+    };
+    (runs) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('runs', ",
+            "position, id, session_id, engine_id, status, version, input, options, workspace_id, workspace_path, before_snapshot, after_snapshot, created_at, started_at, ended_at, exit_code, error, output, workspace",
+            ") THEN NULL ELSE 'run' END AS damaged"
+        )
+    };
+    (events) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('events', ",
+            "position, id, session_id, sequence, run_id, type, timestamp, schema_version, data",
+            ") THEN NULL ELSE 'event' END AS damaged"
+        )
+    };
+    (snapshots) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('snapshots', ",
+            "position, id, workspace_id, session_id, run_id, captured_at, document",
+            ") THEN NULL ELSE 'snapshot' END AS damaged"
+        )
+    };
+    (operations) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('operations', ",
+            "position, id, workspace_id, session_id, run_id, kind, before_snapshot, after_snapshot, paths, repository, created_at",
+            ") THEN NULL ELSE 'operation' END AS damaged"
+        )
+    };
+    (artifacts) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('artifacts', ",
+            "position, id, session_id, run_id, key, content_type, byte_size, checksum, storage_backend, storage_ref, metadata, created_at, deleted_at",
+            ") THEN NULL ELSE 'artifact' END AS damaged"
+        )
+    };
+    (restores) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('restores', ",
+            "guard, workspace_id, session_id, run_id, target, purpose, repository, created_at, outcome",
+            ") THEN NULL ELSE 'restore' END AS damaged"
+        )
+    };
+}
+pub(super) use damaged;
+
+/// What is looked through for damage: table, how its rows are told apart, and the expression.
+const TABLES: [(&str, &str, &str); 7] = [
+    ("sessions", "id", damaged!(sessions)),
+    ("runs", "id", damaged!(runs)),
+    ("events", "id", damaged!(events)),
+    ("snapshots", "id", damaged!(snapshots)),
+    ("operations", "id", damaged!(operations)),
+    ("artifacts", "id", damaged!(artifacts)),
+    ("restores", "guard", damaged!(restores)),
+];
+
+/// More are not named: who sees ten knows what to do.
+const MAX_NAMED: usize = 10;
+
+/// Lets statements of this connection call `row_sum`.
+pub(super) fn register(connection: &Connection) -> rusqlite::Result<()> {
+    let flags = FunctionFlags::SQLITE_UTF8
+        | FunctionFlags::SQLITE_DETERMINISTIC
+        // It has no effects, so that triggers may call it though the schema is not trusted.
+        | FunctionFlags::SQLITE_INNOCUOUS;
+    connection.create_scalar_function("row_sum", -1, flags, |context| Ok(sum(context)))
+}
+
+/// The first eight bytes of the blake3 of all arguments, each with its type and, where it has one, its length.
+fn sum(context: &Context<'_>) -> i64 {
+    let mut hasher = blake3::Hasher::new();
+    for at in 0..context.len() {
+        match context.get_raw(at) {
+            ValueRef::Null => hasher.update(b"n"),
+            ValueRef::Integer(number) => hasher.update(b"i").update(&number.to_le_bytes()),
+            ValueRef::Real(number) => hasher.update(b"r").update(&number.to_le_bytes()),
+            ValueRef::Text(bytes) => bytes_of(&mut hasher, b"t", bytes),
+            ValueRef::Blob(bytes) => bytes_of(&mut hasher, b"b", bytes),
+        };
+    }
+    let first = hasher.finalize().as_bytes()[..8].try_into();
+    i64::from_le_bytes(first.expect("a blake3 has 32 bytes"))
+}
+
+fn bytes_of<'a>(
+    hasher: &'a mut blake3::Hasher,
+    kind: &[u8],
+    bytes: &[u8],
+) -> &'a mut blake3::Hasher {
+    let length = bytes.len() as u64;
+    hasher
+        .update(kind)
+        .update(&length.to_le_bytes())
+        .update(bytes)
+}
+
+/// Fails on a row that does not match its sum. It comes from a statement with [`damaged`].
+pub(super) fn check(row: &Row<'_>) -> Result<(), StateError> {
+    match row.get_ref("damaged")? {
+        ValueRef::Null => Ok(()),
+        noun => Err(StateError::Corrupt {
+            detail: format!(
+                "the row of {} {} does not match its sum",
+                text(noun),
+                text(row.get_ref(0)?)
+            ),
+        }),
+    }
+}
+
+/// What is wrong in the database: rows that do not match their sums, and pages and indexes that do not hang
+/// together. Empty: nothing. Reads all of it.
+pub(super) fn problems(connection: &Connection) -> Result<Vec<String>, StateError> {
+    let mut problems = Vec::new();
+    let mut check = connection.prepare(&format!("PRAGMA integrity_check({MAX_NAMED})"))?;
+    let mut rows = check.query(())?;
+    while let Some(row) = rows.next()? {
+        match text(row.get_ref(0)?) {
+            said if said == "ok" => {}
+            said => problems.push(said),
+        }
+    }
+    for (table, key, damaged) in TABLES {
+        let mut rows = connection.prepare(&format!(
+            "SELECT * FROM (SELECT {key}, {damaged} FROM {table}) WHERE damaged IS NOT NULL LIMIT {MAX_NAMED}"
+        ))?;
+        let mut rows = rows.query(())?;
+        while let Some(row) = rows.next()? {
+            let key = text(row.get_ref(0)?);
+            problems.push(format!("the row {key} of {table} does not match its sum"));
+        }
+    }
+    Ok(problems)
+}
+
+/// A value that may be damaged, for a message.
+fn text(value: ValueRef<'_>) -> String {
+    match value {
+        ValueRef::Null => "null".to_owned(),
+        ValueRef::Integer(number) => number.to_string(),
+        ValueRef::Real(number) => number.to_string(),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+            String::from_utf8_lossy(bytes).escape_debug().to_string()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::StateStore as _;
+    use crate::state::sqlite::{DATABASE, SqliteStore};
+
+    /// A database with a row in each table.
+    fn filled() -> (tempfile::TempDir, SqliteStore) {
+        let state = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(state.path()).unwrap();
+        let writer = Connection::open(state.path().join(DATABASE)).unwrap();
+        register(&writer).unwrap();
+        writer
+            .execute_batch(
+                "INSERT INTO sessions VALUES ('s', 'active', 1, 1, 5, 6, NULL);
+                 INSERT INTO runs VALUES (1, 'r', 's', 'e', 'completed', 1, 'input', '{}', 'w', x'2f77', 'b', 'a',
+                     1, 2, 3, 0, '{}', '{}', '{}', NULL);
+                 INSERT INTO events VALUES (1, 'e', 's', 1, 'r', 'noted', 5, 1, '{}', NULL);
+                 INSERT INTO snapshots VALUES (1, 'n', 'w', 's', 'r', 5, '{}', NULL);
+                 INSERT INTO operations VALUES (1, 'o', 'w', 's', 'r', 'run', 'b', 'a', '[]', 1, 5, NULL);
+                 INSERT INTO artifacts VALUES (1, 'a', 's', 'r', 'k', 'text', 5, '00', 'file', 'at', '{}', 5, 6, NULL);
+                 INSERT INTO restores VALUES ('g', 'w', 's', 'r', 't', 'undo', 1, 5, '{}', NULL);",
+            )
+            .unwrap();
+        (state, store)
+    }
+
+    fn columns(connection: &Connection, table: &str) -> Vec<(String, String)> {
+        let mut columns = connection
+            .prepare("SELECT name, type FROM pragma_table_info(?1)")
+            .unwrap();
+        let found = columns.query_map([table], |row| Ok((row.get(0)?, row.get(1)?)));
+        found.unwrap().map(Result::unwrap).collect()
+    }
+
+    /// As a disk does it: nothing that is kept in step is.
+    fn without_triggers(connection: &Connection) {
+        let mut find = connection
+            .prepare("SELECT name FROM sqlite_schema WHERE type = 'trigger'")
+            .unwrap();
+        let names = find.query_map((), |row| row.get::<_, String>(0)).unwrap();
+        let names: Vec<String> = names.map(Result::unwrap).collect();
+        assert_eq!(names.len(), 3 * TABLES.len());
+        for name in names {
+            connection
+                .execute_batch(&format!("DROP TRIGGER {name}"))
+                .unwrap();
+        }
+    }
+
+    // SQLite's own checks find nothing wrong with any of these.
+    #[test]
+    fn a_value_that_changed_by_itself_is_found_in_every_column_of_every_table() {
+        let (state, store) = filled();
+        assert_eq!(store.problems().unwrap(), [""; 0]);
+        let disk = Connection::open(state.path().join(DATABASE)).unwrap();
+        without_triggers(&disk);
+        let mut tried = 0;
+        for (table, key, _) in TABLES {
+            for (column, kind) in columns(&disk, table) {
+                let other = match kind.as_str() {
+                    "INTEGER" => format!("{column} + 1"),
+                    "BLOB" => format!("CAST({column} || 'x' AS BLOB)"),
+                    _ => format!("{column} || 'x'"),
+                };
+                disk.execute_batch(&format!(
+                    "PRAGMA foreign_keys = OFF; SAVEPOINT whole; CREATE TEMP TABLE kept AS SELECT * FROM {table};
+                     UPDATE {table} SET {column} = {other};"
+                ))
+                .unwrap();
+                disk.execute_batch("RELEASE whole").unwrap();
+                let problems = store.problems().unwrap();
+                assert_eq!(problems.len(), 1, "{table}.{column}: {problems:?}");
+                assert!(problems[0].contains(table), "{problems:?}");
+                disk.execute_batch(&format!(
+                    "DELETE FROM {table}; INSERT INTO {table} SELECT * FROM kept; DROP TABLE kept;"
+                ))
+                .unwrap();
+                assert_eq!(store.problems().unwrap(), [""; 0], "{table}.{key} is back");
+                tried += 1;
+            }
+        }
+        assert!(tried > 60, "{tried}");
+    }
+
+    #[test]
+    fn a_damaged_row_is_neither_handed_out_nor_written_to() {
+        let (state, mut store) = filled();
+        let disk = Connection::open(state.path().join(DATABASE)).unwrap();
+        without_triggers(&disk);
+        // The triggers of the other connection are gone too, so that it is asked of a fresh database below.
+        disk.execute_batch("UPDATE events SET data = '[]'").unwrap();
+        let query = crate::event::EventQuery::default();
+        let refused = store.events(&query, 0).unwrap_err();
+        assert_eq!(refused.kind(), stillframe_backends::ErrorKind::Corrupt);
+        assert!(
+            refused.to_string().contains("the row of event 1"),
+            "{refused}"
+        );
+
+        let (state, whole) = filled();
+        drop(whole);
+        let disk = Connection::open(state.path().join(DATABASE)).unwrap();
+        register(&disk).unwrap();
+        // The sum itself is what changed: no trigger looks at that alone.
+        disk.execute_batch("UPDATE sessions SET row_sum = row_sum + 1")
+            .unwrap();
+        store = SqliteStore::open(state.path()).unwrap();
+        let event = crate::state::NewEvent::new(
+            crate::event::EventType::new("noted"),
+            &"s".parse().unwrap(),
+            None,
+            jiff::Timestamp::UNIX_EPOCH,
+            serde_json::json!({}),
+        );
+        let refused = store
+            .commit(&[crate::state::Change::Append(event)])
+            .unwrap_err();
+        assert_eq!(
+            refused.kind(),
+            stillframe_backends::ErrorKind::Corrupt,
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn values_that_read_the_same_one_after_the_other_have_different_sums() {
+        let connection = Connection::open_in_memory().unwrap();
+        register(&connection).unwrap();
+        let sum = |arguments: &str| -> i64 {
+            let sql = format!("SELECT row_sum({arguments})");
+            connection.query_row(&sql, (), |row| row.get(0)).unwrap()
+        };
+        let all = [
+            "'ab', 'c'",
+            "'a', 'bc'",
+            "'abc'",
+            "x'6162', 'c'",
+            "NULL, 'abc'",
+            "'1'",
+            "1",
+            "1.0",
+        ];
+        let sums: std::collections::HashSet<i64> = all.iter().map(|a| sum(a)).collect();
+        assert_eq!(sums.len(), all.len());
+        assert_eq!(sum("'ab', 'c'"), sum("'ab', 'c'"));
+    }
+}
