@@ -11,9 +11,7 @@ use std::time::Duration;
 
 use ractor::{Actor, ActorRef};
 use stillframe_artifact_store::{ArtifactKey, ArtifactMeta, ArtifactStore, FileStore};
-use stillframe_backends::{
-    ErrorKind, Identity, Interrupt, PurgeTarget, RelPath, Snapshot, StateDir, Why,
-};
+use stillframe_backends::{ErrorKind, Identity, PurgeTarget, RelPath, Snapshot, StateDir, Why};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -44,7 +42,7 @@ use crate::verify::VerifyOutcome;
 use crate::watched::WatchedWorkspaces;
 use crate::wish::Wish;
 use crate::workspaces::{self, Opened};
-use crate::{recovery, session, verify};
+use crate::{liveness, recovery, reserve, session, verify};
 
 /// How long to wait, at a shutdown, for what was cancelled.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(60);
@@ -672,7 +670,7 @@ impl Engine {
                     snapshots: found.snapshots,
                     artifacts,
                     store: found.store,
-                    log: None,
+                    log: verify::log(&core, &wish).await?,
                 })
             })
             .await
@@ -718,8 +716,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// `NotFound`: no snapshot has anything of it. `Busy`: a run or a restore is under way. After any
-    /// other error the same purge, or [`Engine::gc`], goes on. A workspace whose directory is gone is no
+    /// `NotFound`: no snapshot has anything of it. `Busy`: a run or a restore is under way. `Cancelled` and
+    /// `Timeout`: nothing was touched; from the removal on it goes to its end. After any other error the same purge, or [`Engine::gc`], goes on. A workspace whose directory is gone is no
     /// error: its snapshots are still there.
     pub async fn purge(
         &self,
@@ -796,6 +794,24 @@ fn open_state(options: &EngineOptions, id: &EngineId) -> Result<OpenedState, Err
         .or_else(|| StateDir::default_path(|name| std::env::var_os(name)))
         .ok_or_else(|| Error::invalid_options("there is no home directory; set STILLFRAME_HOME"))?;
     let state_dir = StateDir::open(path)?;
+    match open_files(&state_dir, options, id) {
+        // What a dead engine left half done is worth the room that is kept for it.
+        Err(e)
+            if e.kind() == ErrorKind::NoSpace
+                && !liveness::dead_engines(state_dir.path())?.is_empty()
+                && reserve::release(state_dir.path()) =>
+        {
+            open_files(&state_dir, options, id)
+        }
+        opened => opened,
+    }
+}
+
+fn open_files(
+    state_dir: &StateDir,
+    options: &EngineOptions,
+    id: &EngineId,
+) -> Result<OpenedState, Error> {
     let writer = SqliteStore::open(state_dir.path())?;
     let reader = SqliteStore::open_reader(state_dir.path())?;
     let artifacts = match &options.artifact_store {
@@ -813,7 +829,7 @@ fn open_state(options: &EngineOptions, id: &EngineId) -> Result<OpenedState, Err
     };
     let lock = EngineLock::acquire(state_dir.path(), id)?;
     Ok(OpenedState {
-        state_dir,
+        state_dir: state_dir.clone(),
         writer,
         reader: StateReader::new(Box::new(reader)),
         artifacts,
@@ -856,16 +872,26 @@ async fn why(
 ) -> Result<Why, Error> {
     let parts = core.parts.clone();
     let workspace = opened.workspace.clone();
+    let wish = Wish::of(core, &opened.options);
+    let interrupt = wish.interrupt();
     let Some(text) = snapshot else {
         let patience = parts.options.lock_patience;
-        return workspaces::work(core, &workspace, "a question", patience, move |locked| {
-            let backend = opened.detect(&parts)?;
-            let session_id = SessionId::of_workspace(locked.id());
-            let label = stillframe_backends::Label::MANUAL;
-            let interrupt = Interrupt::never();
-            let options = opened.snapshot_options(&parts, label, &session_id, None, interrupt);
-            Ok(backend.why(locked, &path, &options)?)
-        })
+        let what = "a question";
+        return workspaces::work_while_wanted(
+            core,
+            &workspace,
+            what,
+            patience,
+            &wish,
+            move |locked| {
+                let backend = opened.detect(&parts)?;
+                let session_id = SessionId::of_workspace(locked.id());
+                let label = stillframe_backends::Label::MANUAL;
+                let wanted = interrupt.clone();
+                let options = opened.snapshot_options(&parts, label, &session_id, None, wanted);
+                interrupt.during(|| Ok(backend.why(locked, &path, &options)?))
+            },
+        )
         .await;
     };
     core.parts
@@ -875,7 +901,7 @@ async fn why(
                 .reader
                 .read_blocking_with(|s| workspaces::find_snapshot(s, &text, Some(&workspace)))?;
             let backend = workspaces::backend_of(&parts, row.snapshot.backend)?;
-            Ok(backend.why_in(&workspace, &row.snapshot, &path)?)
+            interrupt.during(|| Ok(backend.why_in(&workspace, &row.snapshot, &path)?))
         })
         .await?
 }

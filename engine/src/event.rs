@@ -85,6 +85,9 @@ event_types! {
     WORKSPACE_DIFF_COMPUTED = "workspace_diff_computed";
     /// A workspace was put back. Data: `to`, `guard`, `leftover_ignored`, `operation`, `durations`.
     WORKSPACE_ROLLED_BACK = "workspace_rolled_back";
+    /// Content was taken out of what is kept. Data: `contents`, `bytes`, `snapshots`, `runs`, `artifacts`,
+    /// `freed_bytes`, `proven`; no path and no content.
+    WORKSPACE_CONTENT_PURGED = "workspace_content_purged";
     /// The engine failed beside the work of a run. Data: `kind`, `message`.
     ERROR_OCCURRED = "error_occurred";
 }

@@ -59,6 +59,7 @@ mod process_group;
 mod purge;
 mod record;
 mod recovery;
+mod reserve;
 mod restore;
 mod run;
 mod run_lock;

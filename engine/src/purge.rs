@@ -6,21 +6,28 @@ use std::io::{self, BufRead as _, BufReader, Read};
 
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::json;
 use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::{
-    BackendKind, ContentId, ErrorKind, FoundContent, KeptContent, Label, LockedWorkspace,
-    PatchText, PathError, Problem, Proof, PurgeTarget, SnapshotId, Workspace, printable,
+    BackendKind, ContentId, ErrorKind, FoundContent, Interrupt, KeptContent, Label,
+    LockedWorkspace, PatchText, PathError, Problem, Proof, PurgeTarget, SnapshotId, Workspace,
+    printable,
 };
 
 use crate::actors::Parts;
 use crate::engine::Core;
 use crate::error::Error;
-use crate::id::RunId;
+use crate::event::EventType;
+use crate::id::{RunId, SessionId};
 use crate::recovery;
 use crate::run_lock::RunLock;
 use crate::state::sqlite::DATABASE;
-use crate::state::{Change, RunFilter};
+use crate::state::{Change, NewEvent, RunFilter};
+use crate::wish::{self, Wish};
 use crate::workspaces::{self, Opened};
+
+/// What whoever waits for the workspace meanwhile is told.
+const WHAT: &str = "a purge";
 
 /// What a purge would remove. Nothing in it was done yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -90,17 +97,18 @@ pub(crate) async fn plan(
     target: PurgeTarget,
 ) -> Result<PurgePlan, Error> {
     let parts = core.parts.clone();
+    let wish = Wish::of(core, &opened.options);
+    let interrupt = wish.interrupt();
     core.parts
         .blocking
-        .run(move || {
-            let plan = look(&parts, &opened.workspace, &target)?;
-            refuse_nothing(&plan, &target)?;
-            Ok(plan)
-        })
+        .run(move || search(&parts, &opened.workspace, &target, &interrupt))
         .await?
 }
 
 /// Removes content from everything that is kept for a workspace, and proves it.
+///
+/// Whoever is told to stop while it is searched for has touched nothing. From the list of what was purged on it
+/// goes to its end: a secret that is half gone is of no use to anybody.
 pub(crate) async fn purge(
     core: &Core,
     opened: Opened,
@@ -109,15 +117,61 @@ pub(crate) async fn purge(
     let parts = core.parts.clone();
     let patience = parts.options.lock_patience;
     let workspace = opened.workspace.clone();
-    let lock = RunLock::acquire(&workspace, "a purge", patience, &parts.blocking).await?;
-    workspaces::work(core, &workspace, "a purge", patience, move |locked| {
+    let wish = Wish::of(core, &opened.options);
+    let interrupt = wish.interrupt();
+    let locking = RunLock::acquire(&workspace, WHAT, patience, &parts.blocking);
+    let lock = wish.wait_for(locking, "waiting for its turn").await?;
+    workspaces::work_while_wanted(core, &workspace, WHAT, patience, &wish, move |locked| {
         let _lock = lock;
-        recovery::adopt(&parts, locked, recovery::Untold::Tell)?;
-        let plan = look(&parts, locked, &target)?;
-        refuse_nothing(&plan, &target)?;
-        carry_out(&parts, locked, plan)
+        interrupt.during(|| recovery::adopt(&parts, locked, recovery::Untold::Tell))?;
+        let plan = search(&parts, locked, &target, &interrupt)?;
+        let outcome = carry_out(&parts, locked, plan)?;
+        tell(&parts, locked, &outcome)?;
+        Ok(outcome)
     })
     .await
+}
+
+/// Finds everything that a purge of `target` concerns, which must be something. Blocks.
+fn search(
+    parts: &Parts,
+    workspace: &Workspace,
+    target: &PurgeTarget,
+    interrupt: &Interrupt,
+) -> Result<PurgePlan, Error> {
+    let looked = interrupt.during(|| look(parts, workspace, target, interrupt));
+    // However deep it was noticed, this is what it means.
+    if let Some(refused) = wish::refusal(interrupt, "it was searched for") {
+        return Err(refused);
+    }
+    let plan = looked?;
+    refuse_nothing(&plan, target)?;
+    Ok(plan)
+}
+
+/// Puts a purge on record, by counts and ids: a path may tell what a secret is for.
+fn tell(parts: &Parts, locked: &LockedWorkspace, outcome: &PurgeOutcome) -> Result<(), Error> {
+    let session_id = SessionId::of_workspace(locked.id());
+    let mut changes = recovery::of_new_session(parts, &session_id)?;
+    let data = json!({
+        "contents": outcome.purged.contents.len(),
+        "bytes": outcome.purged.bytes,
+        "snapshots": outcome.purged.snapshots.iter().map(|s| &s.id).collect::<Vec<_>>(),
+        "runs": outcome.purged.runs,
+        "artifacts": outcome.purged.artifacts.len(),
+        "freed_bytes": outcome.freed_bytes,
+        "proven": outcome.is_proven(),
+    });
+    let event = NewEvent::new(
+        EventType::WORKSPACE_CONTENT_PURGED,
+        &session_id,
+        None,
+        parts.now(),
+        data,
+    );
+    changes.push(Change::Append(event));
+    parts.writer.commit_blocking(changes)?;
+    Ok(())
 }
 
 /// In the order in which nothing can be read that is not wholly there: each step may be repeated, and
@@ -139,7 +193,7 @@ fn carry_out(
     let backups_removed = remove_backups(parts)?;
     parts.writer.commit_blocking(vec![Change::Scrub])?;
     let mut artifacts = Artifacts::default();
-    artifacts.look(parts, &plan.contents)?;
+    artifacts.look(parts, &plan.contents, &Interrupt::never())?;
     proof.unproven.extend(artifacts.unreadable);
     for key in artifacts.with_content {
         let problem = Problem::new(format!("artifact {key}"), "it came back meanwhile");
@@ -157,7 +211,12 @@ fn carry_out(
 }
 
 /// Finds everything that a purge of `target` concerns. Blocks.
-fn look(parts: &Parts, workspace: &Workspace, target: &PurgeTarget) -> Result<PurgePlan, Error> {
+fn look(
+    parts: &Parts,
+    workspace: &Workspace,
+    target: &PurgeTarget,
+    interrupt: &Interrupt,
+) -> Result<PurgePlan, Error> {
     let rows = parts
         .reader
         .read_blocking(|store| store.snapshots(workspace.id()))?;
@@ -212,7 +271,7 @@ fn look(parts: &Parts, workspace: &Workspace, target: &PurgeTarget) -> Result<Pu
     plan.kept.dedup();
     plan.runs = runs_with(parts, workspace, &digits_of(&plan.contents))?;
     let mut artifacts = Artifacts::default();
-    artifacts.look(parts, &plan.contents)?;
+    artifacts.look(parts, &plan.contents, interrupt)?;
     plan.artifacts = artifacts.with_content;
     Ok(plan)
 }
@@ -330,7 +389,12 @@ struct Artifacts {
 
 impl Artifacts {
     /// Reads every artifact. Blocks.
-    fn look(&mut self, parts: &Parts, contents: &[FoundContent]) -> Result<(), Error> {
+    fn look(
+        &mut self,
+        parts: &Parts,
+        contents: &[FoundContent],
+        interrupt: &Interrupt,
+    ) -> Result<(), Error> {
         let digits = digits_of(contents);
         let ids = contents.iter().flat_map(|c| [Some(c.id), c.other_id]);
         let whole: HashSet<String> = ids.flatten().map(|id| id.to_string()).collect();
@@ -341,6 +405,10 @@ impl Artifacts {
             self.unreadable.push(problem);
         }
         for artifact in list.artifacts {
+            if interrupt.check().is_err() {
+                // Who asked says what that means.
+                return Ok(());
+            }
             if whole.contains(&artifact.blake3.to_string()) {
                 self.with_content.push(artifact.key.as_str().to_owned());
                 continue;

@@ -16,13 +16,13 @@ use crate::error::Error;
 use crate::event::EventType;
 use crate::failure::Failure;
 use crate::id::{EventId, OperationId, SessionId};
-use crate::liveness;
 use crate::options::WorkspaceOptions;
 use crate::restore::{self, OperationKind};
 use crate::run::{RunEvent, RunStatus};
 use crate::session;
 use crate::state::{Change, NewEvent, OperationRow, RunEnding, RunRow};
 use crate::workspaces::{self, NOW, Opened};
+use crate::{liveness, reserve};
 
 /// Why a run that a dead engine left is failed.
 const STRANDED: &str = "stranded_in_progress";
@@ -39,7 +39,12 @@ pub(crate) async fn recover(core: &Core) -> Result<(), Error> {
     for engine in dead {
         let mut is_done = true;
         for path in &engine.workspaces {
-            if let Err(e) = adopt_at(core, path.clone()).await {
+            let mut looked = adopt_at(core, path.clone()).await;
+            let is_full = matches!(&looked, Err(e) if e.kind() == ErrorKind::NoSpace);
+            if is_full && reserve::release(parts.state_dir.path()) {
+                looked = adopt_at(core, path.clone()).await;
+            }
+            if let Err(e) = looked {
                 tracing::warn!(path = %path.display(), error = %e.chain(), "not recovered");
                 is_done &= !is_for_later(e.kind());
             }
@@ -49,7 +54,13 @@ pub(crate) async fn recover(core: &Core) -> Result<(), Error> {
             parts.blocking.run(move || engine.bury()).await??;
         }
     }
-    settle_runs(core).await
+    settle_runs(core).await?;
+    let directory = parts.state_dir.path().to_owned();
+    parts
+        .blocking
+        .run(move || reserve::keep(&directory))
+        .await?;
+    Ok(())
 }
 
 /// Whether a workspace that could not be recovered may be another time. One that was removed, or
@@ -237,7 +248,7 @@ fn untold_restore(
 }
 
 /// What makes the session, if there is none yet.
-fn of_new_session(parts: &Parts, session_id: &SessionId) -> Result<Vec<Change>, Error> {
+pub(crate) fn of_new_session(parts: &Parts, session_id: &SessionId) -> Result<Vec<Change>, Error> {
     let asked = session_id.clone();
     let known = parts
         .reader

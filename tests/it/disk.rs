@@ -282,3 +282,57 @@ fn a_read_only_workspace_is_captured() {
     assert_eq!(output.code, 1, "{output}");
     assert_eq!(output.json()["error"]["touched"], false, "{output}");
 }
+
+// What is half done is finished though nobody makes room
+#[test]
+fn a_restore_that_was_killed_is_finished_on_a_full_disk_by_the_room_that_is_kept_for_it() {
+    if !stillframe_tests::capability::can_inject() {
+        return;
+    }
+    let mut endings = std::collections::BTreeSet::new();
+    for nth in [3, 9, 15] {
+        let Some(small) = SmallState::new("24m") else {
+            return;
+        };
+        for i in 0..30 {
+            small.ws.write(format!("f{i}"), "one\n");
+        }
+        let first = Snap::of(&small.call(&["snapshot"]).ok().json());
+        let target = view::worktree(small.ws.root());
+        for i in 0..30 {
+            small.ws.write(format!("f{i}"), "two\n");
+        }
+        let edited = view::worktree(small.ws.root());
+        let inject = format!("inject=renameat2:signal=KILL:when={nth}");
+        let strace = ["-f", "-o", "/dev/null", "-e", "trace=renameat2", "-e"];
+        let call = small.ws.call(["--json", "restore", first.id()]);
+        let call = call.through("strace", strace.into_iter().chain([&*inject]));
+        let killed = small.mounts.inside(call, small.ws.root()).run();
+        assert_ne!(killed.code, 0, "{killed}");
+        let half = view::worktree(small.ws.root());
+        endings.insert(half != edited && half != target);
+
+        let state = small.ws.state().display().to_string();
+        let reserve = small.state().join("reserve");
+        assert!(reserve.exists(), "there was room for it");
+        let fill = format!("cat /dev/zero > '{state}/fill' 2>/dev/null; true");
+        small.mounts.shell(&fill);
+        small.call(&["list"]).ok();
+        let now = view::worktree(small.ws.root());
+        if half == edited {
+            assert!(now == edited || now == target, "killed at {nth}");
+        } else {
+            view::same(&target, &now, &format!("killed at {nth}: it is finished"));
+        }
+        fs::remove_file(small.state().join("fill")).unwrap();
+        small.call(&["undo"]).ok();
+        view::same(
+            &edited,
+            &view::worktree(small.ws.root()),
+            "and can be undone",
+        );
+        assert!(reserve.exists(), "the room is kept again");
+        small.call(&["verify"]).ok();
+    }
+    assert!(endings.contains(&true), "one was in the middle");
+}

@@ -740,3 +740,30 @@ fn a_purge_killed_at_any_step_is_finished_by_the_next() {
         assert!(endings.len() >= states, "{endings:?}");
     }
 }
+
+#[test]
+fn a_purge_is_in_the_log_with_counts_and_neither_path_nor_content() {
+    for (ws, _, leaked, run) in [repository(), directory()] {
+        let outcome = purged(&ws, ".env");
+        let events = ws.events::<&str>([]);
+        let told: Vec<_> = events
+            .iter()
+            .filter(|e| e["type"] == "workspace_content_purged")
+            .collect();
+        assert_eq!(told.len(), 1, "{events:?}");
+        let data = &told[0]["data"];
+        assert_eq!(data["proven"], true, "{data}");
+        let contents = outcome["contents"].as_array().unwrap();
+        assert_eq!(data["contents"].as_u64().unwrap(), contents.len() as u64);
+        let snapshots = data["snapshots"].as_array().unwrap();
+        assert!(snapshots.iter().any(|id| id == leaked.id()), "{data}");
+        if ws.exists(".git") {
+            assert_eq!(data["runs"], json!([run["run_id"]]), "{data}");
+        }
+        let text = told[0].to_string();
+        assert!(
+            !text.contains(".env") && !has_needle(text.as_bytes()),
+            "{text}"
+        );
+    }
+}

@@ -360,6 +360,7 @@ impl HashStore {
         let mut ids = self.ids()?;
         ids.sort();
         for id in ids {
+            interrupt::check().map_err(StoreError::from)?;
             let read = self.record(&id).and_then(|record| {
                 let manifest = self.manifest(&record.snapshot.reference)?;
                 Ok((
@@ -370,7 +371,9 @@ impl HashStore {
             });
             let (at, reference, manifest) = match read {
                 Ok(read) => read,
-                Err(StoreError::Io(error)) => return Err(error.into()),
+                Err(error @ (StoreError::Io(_) | StoreError::Interrupted(_))) => {
+                    return Err(error.into());
+                }
                 Err(error) => {
                     let problem = Problem::new(id.to_string(), error.to_string());
                     unreadable.push(problem);
@@ -394,6 +397,7 @@ impl HashStore {
         manifests.sort();
         let mut places = Places::default();
         for (_, id, reference) in manifests {
+            interrupt::check().map_err(StoreError::from)?;
             let manifest = self.manifest(&reference)?;
             let mut count = 0;
             for (path, entry) in manifest.items().iter().filter_map(|i| i.content()) {

@@ -75,7 +75,10 @@ pub(crate) async fn carry_out(tools: &Tools, request: Request) -> Result<Reply, 
         Request::Runs(query) => runs::runs(tools, query).await,
         Request::Show(id) => runs::show(tools, &id).await,
         Request::Why(workspace, path, snapshot) => {
-            why::why(tools, workspace, path, snapshot.as_deref()).await
+            while_wanted(workspace, |workspace| {
+                why::why(tools, workspace, path, snapshot.as_deref())
+            })
+            .await
         }
         Request::Events(query) => events::events(tools, query).await,
         Request::FollowEvents(query) => events::follow(tools, query).await,
@@ -88,9 +91,15 @@ pub(crate) async fn carry_out(tools: &Tools, request: Request) -> Result<Reply, 
         Request::Gc(workspace, options) => {
             while_wanted(workspace, |workspace| upkeep::gc(tools, workspace, options)).await
         }
-        Request::PlanPurge(workspace, target) => purge::plan(tools, workspace, target).await,
+        Request::PlanPurge(workspace, target) => {
+            while_wanted(workspace, |workspace| purge::plan(tools, workspace, target)).await
+        }
+        // It goes to its end of its own accord once it removes anything.
         Request::Purge(workspace, target) => {
-            to_the_end(tools, purge::purge(tools, workspace, target)).await
+            while_wanted(workspace, |workspace| {
+                purge::purge(tools, workspace, target)
+            })
+            .await
         }
         Request::Completions(shell) => Ok(completions(shell)),
     }
@@ -121,7 +130,7 @@ async fn while_wanted<F: Future<Output = Result<Reply, Failure>>>(
 }
 
 /// Does `work`, whoever interrupts. A restore that is killed half-way is finished by the next
-/// command, but nobody who presses Ctrl-C wants to look at half a restore, or purge, until then.
+/// command, but nobody who presses Ctrl-C wants to look at half a restore until then.
 async fn to_the_end(
     tools: &Tools,
     work: impl Future<Output = Result<Reply, Failure>>,

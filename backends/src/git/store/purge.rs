@@ -14,6 +14,7 @@ use crate::git::index;
 use crate::git::pack::{CHECKSUM_BYTES, Pack, PackWriter, StoredAs};
 use crate::git::rules::IGNORE_FILE;
 use crate::git::user_index::{self, IndexError};
+use crate::interrupt;
 use crate::path::RelPath;
 use crate::purge::{
     FoundContents, KeptContent, Places, Proof, PurgeError, Purged, Wanted, is_empty_content,
@@ -86,6 +87,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         let mut before = None;
         for (found, record) in self.scan()? {
+            interrupt::check()?;
             let read = record.and_then(|record| {
                 let tree = tree_of(&record)?;
                 Ok((self.tree_changes(before, Some(tree))?, tree, record))
@@ -95,7 +97,7 @@ impl Store {
                     visit(&record, &changes)?;
                     before = Some(tree);
                 }
-                Err(StoreError::Io(error)) => return Err(error.into()),
+                Err(error @ (StoreError::Io(_) | StoreError::Interrupted(_))) => return Err(error),
                 Err(error) => unreadable.push(Problem::new(found.name, error.to_string())),
             }
         }

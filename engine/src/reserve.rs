@@ -1,0 +1,81 @@
+//! Room on the disk of the state directory that is kept for recovery: a restore that a crash has interrupted
+//! has replaced some files and not others, and must not wait for somebody to make room.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, OFlags};
+
+/// What the journal, the log and a snapshot of what is there need, with as much again for a file system that
+/// counts in larger pieces.
+const BYTES: u64 = 1 << 20;
+
+/// On a disk with less than this many times its size left it is not made: there others need it more.
+const MIN_TIMES_FREE: u64 = 16;
+
+fn place(state_dir: &Path) -> PathBuf {
+    state_dir.join("reserve")
+}
+
+/// Makes the reserve if it is not there. Best effort: nothing but recovery on a full disk depends on it.
+pub(crate) fn keep(state_dir: &Path) {
+    let path = place(state_dir);
+    let is_there = fs::symlink_metadata(&path).is_ok_and(|m| m.is_file() && m.len() == BYTES);
+    if is_there {
+        return;
+    }
+    let room = rustix::fs::statvfs(state_dir).map(|s| s.f_bavail.saturating_mul(s.f_frsize));
+    if !room.is_ok_and(|free| free >= BYTES * MIN_TIMES_FREE) {
+        return;
+    }
+    let staged = state_dir.join("reserve.new");
+    if let Err(e) = make(&staged).and_then(|()| fs::rename(&staged, &path)) {
+        tracing::debug!(error = %e, "no room is kept for recovery");
+        // Another engine may be making it, under the same name.
+        let _ = fs::remove_file(&staged);
+    }
+}
+
+fn make(staged: &Path) -> io::Result<()> {
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+        .open(staged)?;
+    // Blocks, and not only a length.
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, BYTES)?;
+    file.sync_all()
+}
+
+/// Gives the room back to the disk; `false`: there was none. [`keep`] makes it again once there is enough.
+pub(crate) fn release(state_dir: &Path) -> bool {
+    fs::remove_file(place(state_dir)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn it_takes_blocks_is_private_and_can_be_given_back_once() {
+        let state = tempfile::tempdir().unwrap();
+        keep(state.path());
+        let meta = fs::metadata(place(state.path())).unwrap();
+        assert_eq!(meta.len(), BYTES);
+        assert!(meta.blocks() * 512 >= BYTES, "{} blocks", meta.blocks());
+        assert_eq!(meta.mode() & 0o777, 0o600);
+        keep(state.path());
+        let again = fs::metadata(place(state.path())).unwrap();
+        assert_eq!(again.ino(), meta.ino(), "it is made once");
+        let names: Vec<_> = fs::read_dir(state.path()).unwrap().collect();
+        assert_eq!(names.len(), 1, "and leaves nothing beside it: {names:?}");
+        assert!(release(state.path()));
+        assert!(!release(state.path()));
+    }
+}
