@@ -1,9 +1,10 @@
 //! Untracked, ignored and large files: what is captured, and what is never touched.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use stillframe_tests::{Snap, TestWorkspace, json, oracle, view};
+use stillframe_tests::{Snap, TestWorkspace, capability, json, oracle, view};
 
 const NOTHING: [&str; 0] = [];
 
@@ -648,6 +649,53 @@ fn a_gitignore_that_no_rules_are_read_from_is_said_once() {
         snapshot.json["metadata"].get("warnings").is_none(),
         "{}",
         snapshot.json
+    );
+}
+
+// As an editor or a scanner makes it for a moment
+#[test]
+fn rules_that_could_not_be_opened_for_a_moment_are_named() {
+    if !capability::can_inject() {
+        return;
+    }
+    let said = "the rules in dir/.gitignore were not read: it may not be opened";
+    let mut answers = BTreeSet::new();
+    for nth in 1..6 {
+        // A new one each time: what was captured once is not hidden by a rule later.
+        let ws = TestWorkspace::repository();
+        ws.write("dir/.gitignore", "hidden\n");
+        ws.write("dir/hidden", "x\n");
+        let inject = format!("inject=openat,openat2:error=EACCES:when={nth}");
+        let strace = [
+            "-f",
+            "-o",
+            "/dev/null",
+            "-P",
+            ".gitignore",
+            "-e",
+            "trace=openat,openat2",
+            "-e",
+        ];
+        let call = ws.call(["--json", "snapshot"]);
+        let output = call
+            .through("strace", strace.into_iter().chain([&*inject]))
+            .run()
+            .ok();
+        let snapshot = Snap::of(&output.json());
+        let omitted: BTreeSet<_> = snapshot.omissions().into_iter().map(|o| o.0).collect();
+        let hides = omitted.iter().any(|path| path == "dir/hidden");
+        let is_named = output.stderr_text().contains(said);
+        let is_omitted = omitted.iter().any(|path| path == "dir/.gitignore");
+        assert!(
+            hides || is_named || is_omitted,
+            "call {nth}: it says why: {output}"
+        );
+        answers.insert((hides, is_named, is_omitted));
+    }
+    assert!(answers.contains(&(false, true, false)), "{answers:?}");
+    assert!(
+        answers.iter().any(|a| a.0),
+        "and it came to its end: {answers:?}"
     );
 }
 

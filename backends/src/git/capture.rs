@@ -204,7 +204,7 @@ pub(crate) fn capture(
     if usage == Use::Borrows {
         rules.read_changed(&walked.delta)?;
     }
-    let warnings = rules.warnings();
+    let warnings = rules.warnings(&walked.omissions);
     let has_kept = rules.has_kept();
     let is_whole = scope.only().is_none();
     let (outside_rules, rules_above) = (rules.outside().to_vec(), rules.above().to_vec());

@@ -23,7 +23,7 @@ use crate::path::RelPath;
 use crate::record::OutsideRules;
 use crate::worktree::root::{self, Root};
 use crate::worktree::stat_cache::{CachedRules, Delta, EntryStat, Flags, StatCache, is_racy};
-use crate::worktree::walk::{Clock, Rules, Verdict};
+use crate::worktree::walk::{Clock, Omissions, Rules, Verdict};
 
 /// The file in which a directory says what to ignore in it and below.
 pub(crate) const IGNORE_FILE: &[u8] = b".gitignore";
@@ -159,9 +159,10 @@ impl<'a> GitRules<'a> {
     }
 
     /// What is to be said of the ignore files that no rules were read from, though somebody asked for
-    /// them: a clause for each of the first few.
-    pub(crate) fn warnings(&self) -> Vec<String> {
-        let unread = lock(&self.unread);
+    /// them: a clause for each of the first few. Of one that is among `omissions` it is said there.
+    pub(crate) fn warnings(&self, omissions: &Omissions) -> Vec<String> {
+        let mut unread = lock(&self.unread);
+        unread.retain(|path, _| !omissions.contains_key(path));
         let name =
             |(path, why): (&RelPath, &&str)| format!("the rules in {path} were not read: {why}");
         let mut warnings: Vec<String> = unread.iter().take(MAX_WARNINGS).map(name).collect();
@@ -434,13 +435,13 @@ impl<'a> GitRules<'a> {
         Ok(Some(rules))
     }
 
-    /// Remembers that a directory has an ignore file without rules. One that cannot be captured either
-    /// is an omission, which says enough.
+    /// Remembers that a directory has an ignore file without rules.
     fn note_unread(&self, directory: &RelPath, found: &RuleText) {
         let why = match found {
             RuleText::Link => "it is a link",
             RuleText::TooLarge => "it is larger than 1 MiB",
-            RuleText::Read(..) | RuleText::None | RuleText::Forbidden => return,
+            RuleText::Forbidden => "it may not be opened",
+            RuleText::Read(..) | RuleText::None => return,
         };
         lock(&self.unread).insert(directory.join(IGNORE_FILE), why);
     }
