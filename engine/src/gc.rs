@@ -91,7 +91,11 @@ fn clean_up(
     let unreadable = upkeep.unreadable(locked)?;
     let readable = |row: &&SnapshotRow| !unreadable.contains(&row.snapshot.id);
     let candidates: Vec<&SnapshotRow> = upkeep.snapshots.iter().filter(readable).collect();
-    let due = expired(&candidates, &upkeep.pinned, options, parts.now());
+    let now = parts.now();
+    if options.older_than.is_some() {
+        refuse_contradicting_dates(&candidates, now)?;
+    }
+    let due = expired(&candidates, &upkeep.pinned, options, now);
     upkeep.forget(locked, due)?;
     upkeep.collect(locked)?;
     if let Some(quota) = options.max_bytes {
@@ -109,6 +113,37 @@ pub(crate) async fn remove_artifact(core: &Core, key: ArtifactKey) -> Result<(),
     };
     core.parts.writer.commit(vec![change]).await?;
     core.delete(key).await
+}
+
+/// By how much dates may contradict one another: clocks are set, and time zones are mistaken for times.
+const MAX_CONTRADICTION: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Fails where the dates of snapshots, newest first, say that the clock has jumped: one that is dated long before
+/// another that is older, or long after `now`. Their order is that of publication, which no clock can move. Pure.
+fn refuse_contradicting_dates(snapshots: &[&SnapshotRow], now: Timestamp) -> Result<(), Error> {
+    let is_after = |one: Timestamp, other: Timestamp| {
+        Duration::try_from(one.duration_since(other)).is_ok_and(|by| by > MAX_CONTRADICTION)
+    };
+    let mut later = (now, None);
+    for row in snapshots {
+        let (at, id) = (row.snapshot.captured_at, &row.snapshot.id);
+        if is_after(at, later.0) {
+            let than = match later.1 {
+                None => "the clock says that it is".to_owned(),
+                Some(newer) => format!("{newer} is, which was taken after it"),
+            };
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "{id} is dated more than a day later than {than}, so the clock has jumped, and ages say nothing; nothing was forgotten (a number of snapshots to keep needs no clock)"
+                ),
+            ));
+        }
+        if at < later.0 {
+            later = (at, Some(id));
+        }
+    }
+    Ok(())
 }
 
 /// The snapshots that retention lets go of, oldest first. Pure.
@@ -372,5 +407,63 @@ impl<'a> Upkeep<'a> {
             self.collect(locked)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stillframe_backends::{Label, Snapshot};
+
+    use super::*;
+
+    const DAY: i64 = 24 * 60 * 60;
+
+    /// Snapshots that were taken at these days, newest first.
+    fn taken(days: &[i64]) -> Vec<SnapshotRow> {
+        let row = |(number, day): (usize, &i64)| SnapshotRow {
+            workspace_id: "w".to_owned(),
+            session_id: None,
+            run_id: None,
+            snapshot: Snapshot::new(
+                format!("snap_{number:032x}").parse().expect("an id"),
+                BackendKind::Git,
+                "/w".into(),
+                "ref".to_owned(),
+                Label::MANUAL,
+                Timestamp::from_second(day * DAY).expect("a time"),
+            ),
+        };
+        days.iter().enumerate().map(row).collect()
+    }
+
+    #[test]
+    fn ages_that_contradict_the_order_of_snapshots_say_nothing() {
+        let now = Timestamp::from_second(20_000 * DAY).expect("a time");
+        let answer = |days: &[i64]| {
+            let rows = taken(days);
+            refuse_contradicting_dates(&rows.iter().collect::<Vec<_>>(), now)
+        };
+        for fine in [
+            &[][..],
+            &[20_000],
+            &[20_000, 19_999, 100],
+            &[19_999, 20_000, 19_999],
+            &[20_001, 20_000],
+            &[1, 0, -4_000],
+        ] {
+            answer(fine).unwrap_or_else(|e| panic!("{fine:?}: {e}"));
+        }
+        // Ten years ahead; the newest from before 1970, when the clock was not set; one in the middle.
+        for (jumped, named) in [
+            (&[23_650, 19_000][..], 0),
+            (&[-5, 19_999, 19_998], 1),
+            (&[19_999, 16_000, 19_998], 2),
+            (&[19_999, 16_000, 15_999, 16_002], 3),
+        ] {
+            let error = answer(jumped).expect_err("it contradicts");
+            assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+            let id = format!("snap_{named:032x} is dated");
+            assert!(error.to_string().contains(&id), "{jumped:?}: {error}");
+        }
     }
 }
