@@ -297,6 +297,8 @@ fn a_command_that_is_asked_to_end_ends_at_once_and_leaves_nothing() {
             &["diff", first.id(), "--json"],
             &["restore", first.id(), "--plan", "--json"],
             &["gc", "--json"],
+            &["why", "README", "--json"],
+            &["purge", "README", "--json"],
         ] {
             // So that it is under way for as long as it is wanted.
             let workspace = stillframe_backends::Workspace::open(ws.root(), &state).unwrap();
@@ -312,5 +314,199 @@ fn a_command_that_is_asked_to_end_ends_at_once_and_leaves_nothing() {
     let listed = ws.json(["list"]);
     assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
     ws.stillframe(["snapshot"]).ok();
+    ws.stillframe(["verify"]).ok();
+}
+
+/// How often each of those that are at work does something.
+fn rounds() -> usize {
+    match std::env::var("STILLFRAME_TORTURE").as_deref() {
+        Ok("long") => 60,
+        _ => 12,
+    }
+}
+
+// Half of them in a linked worktree; the user's own git adds, commits, switches and collects
+#[test]
+fn sixteen_at_work_in_one_repository_beside_the_users_git_lose_nothing_and_are_in_nobodys_way() {
+    let ws = TestWorkspace::repository();
+    ws.write("user/file", "0\n");
+    ws.write("ours/file", "0\n");
+    ws.commit("began");
+    let linked = ws.base().join("linked");
+    ws.git([
+        "worktree",
+        "add",
+        "-q",
+        "-b",
+        "linked",
+        linked.to_str().unwrap(),
+    ]);
+    let first = ws.snapshot();
+    let stop = AtomicBool::new(false);
+    let acknowledged = std::sync::Mutex::new(Vec::<(bool, String)>::new());
+    let done = std::sync::Mutex::new(BTreeSet::<&str>::new());
+    std::thread::scope(|scope| {
+        let user = scope.spawn(|| {
+            let mut number = 0;
+            while !stop.load(Ordering::Relaxed) {
+                number += 1;
+                ws.write("user/file", format!("{number}\n"));
+                ws.git(["add", "user"]);
+                ws.git(["status", "--porcelain"]);
+                ws.git(["commit", "-q", "-m", "more"]);
+                if number % 3 == 0 {
+                    ws.git(["checkout", "-q", "-b", &format!("b{number}")]);
+                }
+                if number % 5 == 0 {
+                    ws.git(["gc", "-q", "--prune=now"]);
+                }
+            }
+            number
+        });
+        let workers: Vec<_> = (0..16)
+            .map(|worker: usize| {
+                let (ws, first, linked) = (&ws, &first, &linked);
+                let (acknowledged, done) = (&acknowledged, &done);
+                scope.spawn(move || {
+                    let is_linked = worker % 2 == 1;
+                    for round in 0..rounds() {
+                        let call = match (worker + round) % 6 {
+                            0 | 3 => ws.call(["--json", "snapshot"]),
+                            1 => ws.call(["--json", "list"]),
+                            2 if !is_linked => ws.call(["--json", "restore", first.id(), "ours"]),
+                            4 => ws.call(["--json", "verify"]),
+                            _ => ws.run_call(
+                                ["--session", "s"],
+                                &format!("echo {round} > ours/by-{worker}"),
+                            ),
+                        };
+                        let output = match is_linked {
+                            true => call.cwd(linked.clone()).run(),
+                            false => call.run(),
+                        };
+                        if output.code != 0 {
+                            output.error("Busy");
+                            continue;
+                        }
+                        let answer = output.json();
+                        if let Some(id) = answer["id"].as_str() {
+                            acknowledged
+                                .lock()
+                                .unwrap()
+                                .push((is_linked, id.to_owned()));
+                        }
+                        done.lock().unwrap().insert(match &answer {
+                            a if a.is_array() => "list",
+                            a if a["run_id"].is_string() => "run",
+                            a if a["plan_id"].is_string() => "restore",
+                            a if a["snapshots"].is_array() => "verify",
+                            _ => "snapshot",
+                        });
+                    }
+                })
+            })
+            .collect();
+        let _stop = Stop(&stop);
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(user.join().unwrap() > 2, "the user came to something too");
+    });
+    let done = done.into_inner().unwrap();
+    assert_eq!(done.len(), 5, "of each something came to its end: {done:?}");
+    let acknowledged = acknowledged.into_inner().unwrap();
+    let unique: BTreeSet<_> = acknowledged.iter().map(|(_, id)| id).collect();
+    assert_eq!(unique.len(), acknowledged.len(), "no id is there twice");
+    for is_linked in [false, true] {
+        let call = |args: &[&str]| match is_linked {
+            true => ws.call(args.iter().copied()).cwd(linked.clone()).run().ok(),
+            false => ws.call(args.iter().copied()).run().ok(),
+        };
+        let listed = call(&["--json", "list"]).json();
+        let listed: BTreeSet<_> = listed
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|s| s["id"].as_str().unwrap())
+            .collect();
+        let own = acknowledged
+            .iter()
+            .filter(|(linked, _)| *linked == is_linked);
+        for (_, id) in own {
+            assert!(listed.contains(&**id), "{id} was acknowledged");
+        }
+        call(&["verify"]);
+    }
+    let numbers: Vec<u64> = ws
+        .events(["--session", "s"])
+        .iter()
+        .map(|e| e["sequence"].as_u64().unwrap())
+        .collect();
+    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+    ws.git(["fsck", "--strict"]);
+    let locks = walkdir::WalkDir::new(ws.path(".git")).into_iter();
+    let locks = locks.filter(|e| {
+        let name = e.as_ref().unwrap().file_name().to_str().unwrap();
+        name.ends_with(".lock")
+    });
+    assert_eq!(locks.count(), 0, "no lock is left");
+}
+
+// A lock that ran out while its holder slept would let two publish
+#[test]
+fn a_capture_that_was_stopped_for_however_long_still_holds_its_lock_and_goes_on() {
+    if !stillframe_tests::capability::can_inject() {
+        return;
+    }
+    let ws = TestWorkspace::repository();
+    ws.snapshot();
+    ws.write("new", "one\n");
+    let expected = oracle::raw_tree(&ws);
+    // Once new objects are in the store, and before a ref names them.
+    let packs = ws.stores()[0].join("git/objects/pack");
+    let inject = "inject=fsync:signal=STOP:when=1";
+    let strace = [
+        "-f",
+        "-o",
+        "/dev/null",
+        "-e",
+        "trace=fsync",
+        "-e",
+        inject,
+        "-P",
+    ];
+    let strace = strace.into_iter().chain([packs.to_str().unwrap()]);
+    let call = ws.call(["--json", "snapshot"]);
+    let mut running = call.through("strace", strace).start();
+    let tracer = running.pid().as_raw_nonzero();
+    let children = format!("/proc/{tracer}/task/{tracer}/children");
+    let traced = || {
+        let text = fs::read_to_string(&children).unwrap_or_default();
+        text.split_whitespace()
+            .next()
+            .and_then(|pid| pid.parse::<i32>().ok())
+    };
+    let is_stopped = |pid: i32| {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok();
+        tasks.is_some_and(|tasks| {
+            let mut states = tasks.filter_map(|task| {
+                let stat = fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+                stat.rsplit(") ").next()?.chars().next()
+            });
+            states.all(|state| matches!(state, 'T' | 't'))
+        })
+    };
+    running.until("it is stopped", |_| traced().is_some_and(is_stopped));
+    let state = stillframe_backends::StateDir::open(ws.state()).unwrap();
+    let workspace = stillframe_backends::Workspace::open(ws.root(), &state).unwrap();
+    let refused = workspace
+        .lock(std::time::Duration::from_millis(50))
+        .unwrap_err();
+    assert_eq!(refused.kind().as_str(), "Busy", "{refused}");
+    let pid = rustix::process::Pid::from_raw(traced().unwrap()).unwrap();
+    rustix::process::kill_process(pid, Signal::CONT).unwrap();
+    let snapshot = Snap::of(&running.wait().ok().json());
+    assert_eq!(snapshot.tree(), expected);
     ws.stillframe(["verify"]).ok();
 }
