@@ -175,7 +175,19 @@ fn connect(path: &Path) -> Result<Connection, StateError> {
 
 /// The processes of a write-ahead log share memory, which no network file system gives them.
 fn refuse_network_file_system(directory: &Path) -> Result<(), StateError> {
-    // The magic numbers of statfs(2).
+    let stat = rustix::fs::statfs(directory).map_err(PathError::at("look at", directory))?;
+    // The type of the field differs between platforms; the numbers have 32 bits.
+    match network_file_system(stat.f_type as u64 & 0xffff_ffff) {
+        Some(name) => Err(StateError::Unsupported(format!(
+            "the state directory {} is on a network file system ({name}), which a database cannot be kept on; choose another with STILLFRAME_HOME",
+            directory.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The network file system with this magic number, of those in statfs(2).
+fn network_file_system(magic: u64) -> Option<&'static str> {
     const NETWORK: &[(u64, &str)] = &[
         (0x6969, "NFS"),
         (0xff53_4d42, "CIFS"),
@@ -186,16 +198,8 @@ fn refuse_network_file_system(directory: &Path) -> Result<(), StateError> {
         (0x00c3_6400, "Ceph"),
         (0x0bd0_0bd0, "Lustre"),
     ];
-    let stat = rustix::fs::statfs(directory).map_err(PathError::at("look at", directory))?;
-    // The type of the field differs between platforms; the numbers have 32 bits.
-    let magic = stat.f_type as u64 & 0xffff_ffff;
-    match NETWORK.iter().find(|(number, _)| *number == magic) {
-        Some((_, name)) => Err(StateError::Unsupported(format!(
-            "the state directory {} is on a network file system ({name}), which a database cannot be kept on; choose another with STILLFRAME_HOME",
-            directory.display()
-        ))),
-        None => Ok(()),
-    }
+    let known = NETWORK.iter().find(|(number, _)| *number == magic);
+    known.map(|(_, name)| *name)
 }
 
 fn pragma(connection: &Connection, name: &str) -> Result<i64, rusqlite::Error> {
@@ -1326,6 +1330,17 @@ mod tests {
             ("trusted_schema", 0),
         ] {
             assert_eq!(pragma(&store.connection, name).unwrap(), expected, "{name}");
+        }
+    }
+
+    // The numbers are those of linux/magic.h, as rustix has them where it does.
+    #[test]
+    fn a_network_file_system_is_known_by_its_number_and_a_local_one_is_none() {
+        let nfs = rustix::fs::NFS_SUPER_MAGIC as u64;
+        assert_eq!(network_file_system(nfs), Some("NFS"));
+        assert_eq!(network_file_system(0xff53_4d42), Some("CIFS"));
+        for local in [0xef53, 0x0102_1994, 0x9123_683e, 0x5846_5342] {
+            assert_eq!(network_file_system(local), None, "{local:x}");
         }
     }
 

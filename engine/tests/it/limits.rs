@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use stillframe::backends::{StateDir, Workspace};
+use stillframe::backends::{PurgeTarget, RelPath, StateDir, Workspace};
 use stillframe::{
     CancellationToken, CommandAdapter, DiffRequest, Engine, EngineOptions, Error, ErrorKind,
     GcOptions, Label, RestoreRequest, RunOptions, WorkspaceOptions,
@@ -45,6 +45,10 @@ impl Place {
     }
 }
 
+fn file() -> RelPath {
+    RelPath::new("file").unwrap()
+}
+
 /// What each operation answers with that is done with these options.
 async fn errors(engine: &Engine, options: &WorkspaceOptions, snapshot: &str) -> Vec<Error> {
     let session = engine.session("s").await.unwrap();
@@ -64,6 +68,15 @@ async fn errors(engine: &Engine, options: &WorkspaceOptions, snapshot: &str) -> 
         engine.verify(options).await.unwrap_err(),
         engine
             .gc(options, GcOptions::default().keep(1))
+            .await
+            .unwrap_err(),
+        engine.why(options, file(), None).await.unwrap_err(),
+        engine
+            .plan_purge(options, PurgeTarget::Path(file()))
+            .await
+            .unwrap_err(),
+        engine
+            .purge(options, PurgeTarget::Path(file()))
             .await
             .unwrap_err(),
     ]
