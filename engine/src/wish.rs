@@ -25,6 +25,11 @@ impl Wish {
             None => Interrupt::never(),
         };
         let told = CancellationToken::new();
+        // Work that blocks may be over before a task is told of what was wished before it.
+        if options.cancellation.is_cancelled() {
+            interrupt.cancel();
+            told.cancel();
+        }
         let watcher = {
             let (host, engine) = (options.cancellation.clone(), core.stopping.clone());
             let (interrupt, told) = (interrupt.clone(), told.clone());
