@@ -16,8 +16,8 @@ use crate::engine::Core;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::options::WorkspaceOptions;
-use crate::workspaces;
 use crate::wish::Wish;
+use crate::workspaces;
 
 /// Whether everything that is kept is whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
