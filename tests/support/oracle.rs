@@ -225,7 +225,13 @@ pub fn fsck_complaint(state: &Path) -> Option<String> {
             ));
         }
         let args = ["fsck", "--strict", "--full", "--no-progress"];
-        let output = git_in_store(state, &store).args(args).run();
+        let mut call = git_in_store(state, &store);
+        for (setting, is_there) in derived(&repository.join("objects")) {
+            if !is_there {
+                call = call.args(["-c", &format!("{setting}=false")]);
+            }
+        }
+        let output = call.args(args).run();
         let text = format!("{}{}", output.stdout_text(), output.stderr_text());
         let is_clean = text.lines().all(|line| {
             ["notice:", "dangling ", "unreachable "]
@@ -237,6 +243,15 @@ pub fn fsck_complaint(state: &Path) -> Option<String> {
         }
     }
     None
+}
+
+/// The settings with which git looks at what is derived from objects, and whether there is anything of
+/// that. It starts a program for each, which costs more than all else where there is nothing to look at.
+fn derived(objects: &Path) -> [(&'static str, bool); 2] {
+    let is_there = |path: &str| objects.join(path).symlink_metadata().is_ok();
+    let graph = is_there("info/commit-graph") || is_there("info/commit-graphs");
+    let index = is_there("pack/multi-pack-index") || is_there("pack/multi-pack-index.d");
+    [("core.commitGraph", graph), ("core.multiPackIndex", index)]
 }
 
 /// A call of git in the repository of a store, which minds no content that users may well have.

@@ -115,6 +115,20 @@ impl Sandbox {
             .restore(self.ws.base())
             .expect("a workspace of a test can be written");
     }
+
+    /// Every path, below the directory that holds everything, that has not the content and the mode
+    /// that it had, or came, or is gone. Of a directory that came or is gone it is the path alone.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be read.
+    pub fn changed(&self) -> Vec<PathBuf> {
+        let mut changed = Vec::new();
+        self.was
+            .changed(self.ws.base(), Path::new(""), &mut changed)
+            .expect("a workspace of a test can be read");
+        changed
+    }
 }
 
 /// Does something in the workspace and beside it; then makes everything as it was.
@@ -156,6 +170,36 @@ impl Directory {
         Ok(Self { mode, entries })
     }
 
+    /// Adds the paths that are not as they are here to `changed`; `rel` is where this directory is.
+    fn changed(&self, path: &Path, rel: &Path, changed: &mut Vec<PathBuf>) -> io::Result<()> {
+        if mode_of(&path.symlink_metadata()?) != self.mode {
+            changed.push(rel.to_owned());
+        }
+        for entry in fs::read_dir(path)? {
+            let name = entry?.file_name();
+            if !self.entries.contains_key(&name) {
+                changed.push(rel.join(name));
+            }
+        }
+        for (name, entry) in &self.entries {
+            let (path, rel) = (path.join(name), rel.join(name));
+            let meta = path.symlink_metadata();
+            let is_same = match entry {
+                Entry::Directory(directory) if meta.as_ref().is_ok_and(fs::Metadata::is_dir) => {
+                    directory.changed(&path, &rel, changed)?;
+                    true
+                }
+                Entry::Directory(_) => false,
+                Entry::File { mode, bytes } => is_file_with(&meta, bytes, &path, Some(*mode)),
+                Entry::Link(target) => fs::read_link(&path).ok().as_ref() == Some(target),
+            };
+            if !is_same {
+                changed.push(rel);
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the directory at `path` like this one.
     fn restore(&self, path: &Path) -> io::Result<()> {
         for entry in fs::read_dir(path)? {
@@ -191,13 +235,7 @@ impl Directory {
 }
 
 fn restore_file(path: &Path, mode: u32, bytes: &[u8]) -> io::Result<()> {
-    let meta = path.symlink_metadata();
-    let is_file = meta.as_ref().is_ok_and(fs::Metadata::is_file);
-    let size = u64::try_from(bytes.len()).expect("it fits into memory");
-    let is_same = is_file
-        && meta.as_ref().is_ok_and(|meta| meta.len() == size)
-        && fs::read(path).is_ok_and(|found| found == bytes);
-    if !is_same {
+    if !is_file_with(&path.symlink_metadata(), bytes, path, None) {
         // Never into what is there: another name of it may lie in the user's repository.
         remove(path)?;
         fs::write(path, bytes)?;
@@ -206,6 +244,21 @@ fn restore_file(path: &Path, mode: u32, bytes: &[u8]) -> io::Result<()> {
         fs::set_permissions(path, Permissions::from_mode(mode))?;
     }
     Ok(())
+}
+
+/// Whether a regular file is at `path`, of which `meta` is known, with these bytes and, where that
+/// counts, this mode.
+fn is_file_with(
+    meta: &io::Result<fs::Metadata>,
+    bytes: &[u8],
+    path: &Path,
+    mode: Option<u32>,
+) -> bool {
+    let size = u64::try_from(bytes.len()).expect("it fits into memory");
+    let is_alike = |meta: &fs::Metadata| {
+        meta.is_file() && meta.len() == size && mode.is_none_or(|mode| mode == mode_of(meta))
+    };
+    meta.as_ref().is_ok_and(is_alike) && fs::read(path).is_ok_and(|found| found == bytes)
 }
 
 /// Removes whatever is there, if anything is.
@@ -247,7 +300,19 @@ mod tests {
         ws.git(["checkout", "-q", "-b", "other"]);
         fs::write(ws.outside().join("made"), "x").unwrap();
         assert!(before.difference(&Picture::of(ws)).is_some());
+        let changed = sandbox.changed();
+        for path in [
+            "work/dir",
+            "work/tool",
+            "work/link",
+            "work/new",
+            "outside/made",
+        ] {
+            assert!(changed.contains(&path.into()), "{path}: {changed:?}");
+        }
+        assert!(!changed.contains(&"work/kept".into()), "{changed:?}");
         sandbox.reset();
+        assert_eq!(sandbox.changed(), [""; 0].map(PathBuf::from));
         assert_eq!(before.difference(&Picture::of(ws)), None);
         assert!(!ws.outside().join("made").exists());
         assert_eq!(ws.stat("kept").ino(), inode);

@@ -1,8 +1,10 @@
 //! The operations that are disturbed, each in a tiny workspace of its own.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
@@ -55,8 +57,10 @@ pub struct Stage {
     patch: Vec<u8>,
     /// Where the restore is killed that has to be finished.
     killed_at: Option<Injection>,
-    /// How often it was played.
+    /// How often its aftermath was looked at.
     played: AtomicUsize,
+    /// The faults that left nothing, after which nothing was wrong.
+    clean: Mutex<BTreeSet<Fault>>,
 }
 
 /// How many disturbances there are for each `verify` after one.
@@ -194,6 +198,7 @@ impl Scene {
             patch,
             killed_at: None,
             played: AtomicUsize::new(0),
+            clean: Mutex::default(),
         }
     }
 
@@ -311,6 +316,7 @@ impl Stage {
                 findings: Vec::new(),
             });
         };
+        let left_nothing = self.killed_at.is_none() && self.is_as_before();
         let mut findings = checker::ending(&traced, injection, self.done);
         let outcome = self.outcome(&traced);
         let is_hung = traced.hung;
@@ -318,7 +324,10 @@ impl Stage {
         if !is_hung {
             findings.extend(self.answer(&traced.output, injection.fault));
         }
-        findings.extend(self.aftermath(injection.fault));
+        findings.extend(match left_nothing {
+            true => self.aftermath_of_nothing(injection.fault),
+            false => self.aftermath(injection.fault),
+        });
         if self.scene.leaves_the_repository_alone() {
             let now = view::git_dir(self.sandbox.ws.root());
             if let Some(lines) = view::difference(&repository, &now) {
@@ -448,6 +457,31 @@ impl Stage {
         };
         let mut findings = self.answer(output, as_killed);
         findings.extend(self.aftermath_of(as_killed, &snapshots_in(&output.json())));
+        findings
+    }
+
+    /// Whether all is, byte for byte, as [`Stage::begin`] makes it.
+    fn is_as_before(&self) -> bool {
+        // Whose it was last is said in a lock, and means something only while it is held.
+        let is_note = |path: &PathBuf| {
+            path.starts_with("state/workspaces")
+                && path.ends_with("lock")
+                && self.sandbox.ws.base().join(path).is_file()
+        };
+        self.sandbox.changed().iter().all(is_note)
+    }
+
+    /// What is wrong after this fault if it left nothing: the same each time, so once without a finding
+    /// is enough.
+    fn aftermath_of_nothing(&self, fault: Fault) -> Vec<Finding> {
+        let clean = || self.clean.lock().expect("nobody panics with the lock");
+        if clean().contains(&fault) {
+            return Vec::new();
+        }
+        let findings = self.aftermath(fault);
+        if findings.is_empty() {
+            clean().insert(fault);
+        }
         findings
     }
 

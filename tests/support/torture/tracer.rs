@@ -190,13 +190,7 @@ impl Tracer {
         if !matches!(first, WaitStatus::Stopped(_, Signal::SIGSTOP)) {
             return Err(Refusal::Machine(text_of(&mut stderr)));
         }
-        let options = ptrace::Options::PTRACE_O_EXITKILL
-            | ptrace::Options::PTRACE_O_TRACECLONE
-            | ptrace::Options::PTRACE_O_TRACEFORK
-            | ptrace::Options::PTRACE_O_TRACEVFORK
-            | ptrace::Options::PTRACE_O_TRACEEXEC
-            | ptrace::Options::PTRACE_O_TRACESECCOMP;
-        ptrace::setoptions(main, options).map_err(|e| machine(&e))?;
+        ptrace::setoptions(main, stops()).map_err(|e| machine(&e))?;
         let mut tracee = Tracee {
             main,
             // The launcher's; the program's, once it has become that.
@@ -312,7 +306,8 @@ impl Tracee<'_> {
 
     /// A thread is about to make a call that the filter knows.
     fn at_a_call(&mut self, pid: Pid) {
-        if !self.is_ours(pid) {
+        if !self.is_ours(pid) || (self.injection.is_some() && self.hit.is_some()) {
+            self.let_go(pid);
             return;
         }
         let Ok(made) = registers::read(pid) else {
@@ -329,7 +324,7 @@ impl Tracee<'_> {
             return;
         };
         let wanted = self.injection.filter(|i| i.class == class);
-        if self.injection.is_some() && (wanted.is_none() || self.hit.is_some()) {
+        if self.injection.is_some() && wanted.is_none() {
             return;
         }
         let Some(path) = self.subject(pid, &made) else {
@@ -369,6 +364,14 @@ impl Tracee<'_> {
                 is_answer,
             });
         }
+    }
+
+    /// No call of this thread is of interest any more, nor of those that it starts: they need not stop.
+    fn let_go(&self, pid: Pid) {
+        const SUSPEND_SECCOMP: i32 = 1 << 21; // PTRACE_O_SUSPEND_SECCOMP in ptrace(2)
+        let options = stops() | ptrace::Options::from_bits_retain(SUSPEND_SECCOMP);
+        // Who may not have it that way is stopped in vain.
+        let _ = ptrace::setoptions(pid, options);
     }
 
     fn is_ours(&mut self, pid: Pid) -> bool {
@@ -471,6 +474,16 @@ impl Tracee<'_> {
         let end = bytes[..read].iter().position(|b| *b == 0).unwrap_or(read);
         String::from_utf8_lossy(&bytes[..end]).into_owned()
     }
+}
+
+/// Where a tracee stops: at the calls of the filter, and when there is more to trace.
+fn stops() -> ptrace::Options {
+    ptrace::Options::PTRACE_O_EXITKILL
+        | ptrace::Options::PTRACE_O_TRACECLONE
+        | ptrace::Options::PTRACE_O_TRACEFORK
+        | ptrace::Options::PTRACE_O_TRACEVFORK
+        | ptrace::Options::PTRACE_O_TRACEEXEC
+        | ptrace::Options::PTRACE_O_TRACESECCOMP
 }
 
 /// What a descriptor of a process leads to.
