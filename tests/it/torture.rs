@@ -71,7 +71,7 @@ fn tracer() -> Option<Tracer> {
 
 #[test]
 fn no_fault_of_a_system_call_loses_a_byte() {
-    let wanted = length(48, 7_000);
+    let wanted = length(48, 25_000);
     let options = Options::new(launcher().into()).operations(wanted);
     if let Some(report) = finds_nothing(faults::run(&Scene::ALL, &options)) {
         assert!(report.hit >= wanted, "{report}");
@@ -80,12 +80,12 @@ fn no_fault_of_a_system_call_loses_a_byte() {
 
 #[test]
 fn what_finishes_a_killed_restore_may_be_killed_itself() {
-    let wanted = length(10, 500);
+    let wanted = length(10, 1_000);
     let options = Options::new(launcher().into()).operations(wanted);
     if let Some(report) = finds_nothing(recovery::run(&options)) {
         assert_eq!(report.tried, wanted, "{report}");
         // Which of them dies a second time depends on the threads.
-        assert!(report.hit > length(0, 150), "they died again: {report}");
+        assert!(report.hit > length(0, 300), "they died again: {report}");
     }
 }
 
@@ -101,13 +101,13 @@ fn commands_that_are_killed_at_random_lose_nothing_and_are_in_nobodys_way() {
 
 #[test]
 fn what_must_hold_holds_in_generated_histories() {
-    let wanted = length(30, 1_000);
+    let wanted = length(16, 1_000);
     let options = Options::new(launcher().into()).operations(wanted);
     let report = finds_nothing(invariants::run(&options)).expect("nothing is traced");
-    assert_eq!(report.tried, wanted, "{report}");
     for invariant in Invariant::ALL {
         let looked = report.tables["looked at"].get(&invariant.to_string());
-        assert!(looked.is_some(), "{invariant} was looked at: {report}");
+        let is_enough = looked.is_some_and(|count| *count >= wanted);
+        assert!(is_enough, "{invariant} was looked at: {report}");
     }
 }
 

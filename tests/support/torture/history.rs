@@ -41,10 +41,27 @@ pub struct Case {
     pub before: Vec<Step>,
     /// What happens after it.
     pub after: Vec<Step>,
-    /// Whether index and branch go back with the files.
-    pub is_rollback: bool,
-    /// Whether the slower things are looked at: the user's `git gc`, and the built program.
-    pub is_thorough: bool,
+    /// Whether index and branch go back with the files before those go back alone; in a repository both
+    /// are done.
+    pub is_rolled_back_first: bool,
+}
+
+/// How a worktree goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// By a restore by hand: files alone.
+    ByHand,
+    /// As after a run that failed: files, index and branch.
+    Rollback,
+}
+
+/// How everything was when the first snapshot was taken.
+struct Then {
+    snapshot: Snapshot,
+    files: View,
+    index: Option<Vec<u8>>,
+    /// HEAD and its branch.
+    tips: String,
 }
 
 /// What was looked at in a history, and what of it did not hold.
@@ -60,7 +77,7 @@ impl Case {
     /// The case of a seed.
     pub fn of(seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let has_git = !random.once_in(3);
+        let has_git = !random.once_in(5);
         let mut steps = |most: usize| {
             let count = random.below(most);
             let step = |_| Step::any(&mut random, has_git);
@@ -71,8 +88,16 @@ impl Case {
             has_git,
             before,
             after,
-            is_rollback: has_git && random.once_in(3),
-            is_thorough: random.once_in(4),
+            is_rolled_back_first: has_git && random.once_in(3),
+        }
+    }
+
+    /// How the worktree goes back, one after the other.
+    fn endings(&self) -> &'static [Ending] {
+        match (self.has_git, self.is_rolled_back_first) {
+            (false, _) => &[Ending::ByHand],
+            (true, false) => &[Ending::ByHand, Ending::Rollback],
+            (true, true) => &[Ending::Rollback, Ending::ByHand],
         }
     }
 
@@ -136,9 +161,9 @@ impl History {
         let mut ws = TestWorkspace::below(&sandbox::place());
         // It is looked at here, and may be abandoned half way.
         ws.damages_the_store();
+        ws.write("README", "hello\n");
         if case.has_git {
             ws.git(["init", "-q"]);
-            ws.write("README", "hello\n");
             ws.commit("first");
         }
         for step in &case.before {
@@ -197,15 +222,57 @@ impl History {
         for step in &case.after {
             step.take_in(&self.ws);
         }
-        if !case.is_rollback {
-            self.guarded_change(&first, played)?;
+        let then = Then {
+            snapshot: first,
+            files: then,
+            index,
+            tips,
+        };
+        let mut last_guard = None;
+        for ending in case.endings() {
+            last_guard = Some(self.there_and_back(*ending, &then, played)?);
+        }
+        let first = then.snapshot;
+        self.monotony(&first, played)?;
+        if case.has_git {
+            self.reachability(&first, played)?;
+        }
+        if let Some(guard) = last_guard {
+            self.collection(&first, &guard, played)?;
+        }
+        played.look(Invariant::Isolation, || self.neighbour.disturbed());
+        played.look(Invariant::Boundedness, || {
+            let left: Vec<_> = self.descriptors();
+            let locks = checker::locks(&self.ws);
+            (left != descriptors || !locks.is_empty())
+                .then(|| format!("open: {left:?} after {descriptors:?}; {locks:?}"))
+        });
+        self.no_leak(played);
+        played.look(Invariant::Liveness, || {
+            (self.slowest > PATIENCE).then(|| format!("something took {:?}", self.slowest))
+        });
+        Ok(())
+    }
+
+    /// Goes back to the first snapshot, and by the guard to what was there before. Answers with the guard.
+    fn there_and_back(
+        &mut self,
+        ending: Ending,
+        then: &Then,
+        played: &mut Played,
+    ) -> Result<Snapshot, Failure> {
+        let root = self.ws.root().to_owned();
+        let first = &then.snapshot;
+        if ending == Ending::ByHand {
+            self.guarded_change(first, played)?;
+            self.replaceable(then)?;
         }
         let changed = view::worktree(&root);
-        let outcome = match case.is_rollback {
-            true => self.roll_back(&first, index, tips, played)?,
-            false => {
+        let outcome = match ending {
+            Ending::Rollback => self.roll_back(then, played)?,
+            Ending::ByHand => {
                 let repository = view::git_dir(&root);
-                let outcome = self.watched_restore(&first, &then, &changed, played)?;
+                let outcome = self.watched_restore(then, &changed, played)?;
                 played.look(Invariant::NoForeignEffect, || {
                     view::difference(&repository, &view::git_dir(&root))
                         .map(|lines| format!("a restore by hand touched {lines}"))
@@ -213,23 +280,15 @@ impl History {
                 outcome
             }
         };
-        let Some(outcome) = outcome else {
-            return Ok(());
-        };
         let now = view::worktree(&root);
         played.look(Invariant::Exactness, || {
-            inexact(
-                &first,
-                &then,
-                &outcome,
-                &now,
-                "what was captured comes back",
-            )
+            let what = "what was captured comes back";
+            inexact(first, &then.files, &outcome, &now, what)
         });
 
         self.doing = "restoring once more";
         let times = view::times(&root);
-        let again = self.restore(&first)?;
+        let again = self.restore(first)?;
         played.look(Invariant::Idempotence, || {
             let restored = &again.restored;
             (!restored.is_empty() || times != view::times(&root))
@@ -241,34 +300,50 @@ impl History {
         let now = view::worktree(&root);
         for invariant in [Invariant::Undo, Invariant::CaptureBeforeDestroy] {
             played.look(invariant, || {
-                inexact(
-                    &outcome.guard,
-                    &changed,
-                    &back,
-                    &now,
-                    "the guard leads back",
-                )
+                let what = "the guard leads back";
+                inexact(&outcome.guard, &changed, &back, &now, what)
             });
         }
-        self.monotony(&first, played)?;
-        if case.is_thorough && case.has_git {
-            self.reachability(&first, played)?;
+        Ok(outcome.guard)
+    }
+
+    /// A file that the first snapshot has, and that a restore of it replaces by another one.
+    fn replaced(then: &Then, now: &View) -> Option<RelPath> {
+        Self::captured_files(then)
+            .find(|(path, line)| {
+                let now = now.line_at(path.as_bytes());
+                now.is_some_and(|now| is_file(now) && now != *line)
+            })
+            .map(|(path, _)| path)
+    }
+
+    /// The files that the first snapshot has, each with its line.
+    fn captured_files(then: &Then) -> impl Iterator<Item = (RelPath, &str)> {
+        then.files.lines().filter_map(|(path, line)| {
+            let path = RelPath::new(path.to_vec()).ok()?;
+            let is_captured = then.snapshot.omissions.covers(&path).is_none();
+            (is_file(line) && is_captured).then_some((path, line))
+        })
+    }
+
+    /// Edits a file if a restore would replace none: somebody is to read one meanwhile.
+    fn replaceable(&self, then: &Then) -> io::Result<()> {
+        let now = view::worktree(self.ws.root());
+        if Self::replaced(then, &now).is_some() {
+            return Ok(());
         }
-        self.collection(&first, &outcome.guard, played)?;
-        played.look(Invariant::Isolation, || self.neighbour.disturbed());
-        played.look(Invariant::Boundedness, || {
-            let left: Vec<_> = self.descriptors();
-            let locks = checker::locks(&self.ws);
-            (left != descriptors || !locks.is_empty())
-                .then(|| format!("open: {left:?} after {descriptors:?}; {locks:?}"))
-        });
-        if case.is_thorough {
-            self.no_leak(played);
+        let is_there =
+            |(path, _): &(RelPath, &str)| now.line_at(path.as_bytes()).is_some_and(is_file);
+        match Self::captured_files(then).find(is_there) {
+            Some((path, _)) => fs::write(self.place(&path), "edited last\n"),
+            None => Ok(()),
         }
-        played.look(Invariant::Liveness, || {
-            (self.slowest > PATIENCE).then(|| format!("something took {:?}", self.slowest))
-        });
-        Ok(())
+    }
+
+    /// Where a path of the worktree is.
+    fn place(&self, path: &RelPath) -> PathBuf {
+        let path = std::ffi::OsStr::from_bytes(path.as_bytes());
+        self.ws.root().join(path)
     }
 
     fn options(&self, label: Label) -> SnapshotOptions {
@@ -435,23 +510,16 @@ impl History {
     /// A restore, while somebody reads a file that it replaces.
     fn watched_restore(
         &mut self,
-        first: &Snapshot,
-        then: &View,
+        then: &Then,
         changed: &View,
         played: &mut Played,
-    ) -> Result<Option<RestoreOutcome>, Failure> {
+    ) -> Result<RestoreOutcome, Failure> {
         self.doing = "restoring";
+        let first = &then.snapshot;
         let root = self.ws.root().to_owned();
         let before = view::times(&root);
-        let replaced = then.lines().find_map(|(path, line)| {
-            let path = RelPath::new(path.to_vec()).ok()?;
-            let now = changed.line_at(path.as_bytes())?;
-            let is_file = |line: &str| line.starts_with("100");
-            let is_captured = first.omissions.covers(&path).is_none();
-            (is_file(line) && is_file(now) && line != now && is_captured).then_some(path)
-        });
-        let place = |path: &RelPath| root.join(std::ffi::OsStr::from_bytes(path.as_bytes()));
-        let reader = replaced.as_ref().map(|path| Seen::watch(place(path)));
+        let replaced = Self::replaced(then, changed);
+        let reader = replaced.map(|path| Seen::watch(self.place(&path)));
         let outcome = self.restore(first)?;
         if let Some(seen) = reader {
             let broken = seen.end()?;
@@ -466,7 +534,7 @@ impl History {
             // Where the target has an entry, or something below, a special file makes place.
             let makes_place = |path: &RelPath| {
                 first.omissions.covers(path).is_none()
-                    && then.lines().any(|(known, _)| {
+                    && then.files.lines().any(|(known, _)| {
                         RelPath::new(known.to_vec()).is_ok_and(|known| known.starts_with(path))
                     })
             };
@@ -480,18 +548,13 @@ impl History {
             });
             touched.map(|(path, line)| format!("{} was {line}, omitted", path.escape_ascii()))
         });
-        Ok(Some(outcome))
+        Ok(outcome)
     }
 
     /// Files, index and branch as they were.
-    fn roll_back(
-        &mut self,
-        first: &Snapshot,
-        index: Option<Vec<u8>>,
-        tips: String,
-        played: &mut Played,
-    ) -> Result<Option<RestoreOutcome>, Failure> {
+    fn roll_back(&mut self, then: &Then, played: &mut Played) -> Result<RestoreOutcome, Failure> {
         self.doing = "rolling back";
+        let (first, tips) = (&then.snapshot, &then.tips);
         let moved = self.tips_now();
         let options = self.options(Label::AFTER).since(first.id.clone());
         let backend = Arc::clone(&self.backend);
@@ -516,17 +579,16 @@ impl History {
                 let call = self.ws.git_call(["for-each-ref", "--contains", commit]);
                 commit.len() == 40 && call.run().stdout.is_empty()
             });
-            (now != index || !is_back || lost.is_some() || outcome.repository_error.is_some()).then(
-                || {
+            (now != then.index || !is_back || lost.is_some() || outcome.repository_error.is_some())
+                .then(|| {
                     format!(
                         "index as it was: {}; {tips} then, {moved} after, {tips_now} now; {:?}",
-                        now == index,
+                        now == then.index,
                         outcome.repository_error
                     )
-                },
-            )
+                })
         });
-        Ok(Some(outcome))
+        Ok(outcome)
     }
 
     /// HEAD and the branch that it names, as git tells them.
@@ -727,6 +789,11 @@ impl Played {
         self.checked.insert(invariant);
         self.broken.extend(broken().map(|text| (invariant, text)));
     }
+}
+
+/// Whether a line of a view is that of a regular file.
+fn is_file(line: &str) -> bool {
+    line.starts_with("100")
 }
 
 /// Where a worktree is not as `target` was; `None` if it is, but for what the snapshot of the target says

@@ -1,7 +1,9 @@
 //! What must hold whatever happens to a worktree, looked at in generated histories.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -122,8 +124,10 @@ fn json_name(invariant: Invariant) -> String {
     words
 }
 
-/// Plays histories until there were as many as are wanted, or the time is over. The case number *n* of
-/// the seed *s* is the first of the seed *s* + *n*.
+/// Plays histories until each invariant was looked at in as many as are wanted, or the time is over. The
+/// case number *n* of the seed *s* is the first of the seed *s* + *n*.
+///
+/// There are never more than [`MOST`] times as many histories, whatever they end with.
 ///
 /// # Errors
 ///
@@ -131,19 +135,50 @@ fn json_name(invariant: Invariant) -> String {
 pub fn run(options: &Options) -> Result<Report, Refusal> {
     let begin = Instant::now();
     let next = AtomicU64::new(0);
+    let looks = Looks::default();
+    let most = (options.operations as u64).saturating_mul(MOST);
     workers::all("invariants", options, |_| {
         let mut report = Report::new("invariants");
-        loop {
+        while !looks.are_enough(options.operations)
+            && begin.elapsed() < options.time
+            && !options.is_enough(&report)
+        {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= options.operations as u64 || begin.elapsed() >= options.time {
-                return Ok(report);
+            if number >= most {
+                break;
             }
-            one(options.seed.wrapping_add(number), &mut report);
+            looks.add(&one(options.seed.wrapping_add(number), &mut report));
         }
+        Ok(report)
     })
 }
 
-fn one(seed: u64, report: &mut Report) {
+/// How many histories there are at most for each time that an invariant is to be looked at.
+const MOST: u64 = 20;
+
+/// In how many histories each invariant was looked at, by all workers.
+#[derive(Default)]
+struct Looks(Mutex<BTreeMap<Invariant, usize>>);
+
+impl Looks {
+    fn are_enough(&self, wanted: usize) -> bool {
+        let looks = self.0.lock().expect("nobody panics with the lock");
+        let of = |invariant| looks.get(invariant).copied().unwrap_or_default();
+        Invariant::ALL
+            .iter()
+            .all(|invariant| of(invariant) >= wanted)
+    }
+
+    fn add(&self, checked: &BTreeSet<Invariant>) {
+        let mut looks = self.0.lock().expect("nobody panics with the lock");
+        for invariant in checked {
+            *looks.entry(*invariant).or_default() += 1;
+        }
+    }
+}
+
+/// Plays the case of a seed; answers with what was looked at.
+fn one(seed: u64, report: &mut Report) -> BTreeSet<Invariant> {
     let case = Case::of(seed);
     let played = caught(&case);
     report.tried += 1;
@@ -151,12 +186,12 @@ fn one(seed: u64, report: &mut Report) {
     for invariant in &played.checked {
         report.count("looked at", invariant.to_string());
     }
-    let Some((invariant, _)) = played.broken.first() else {
-        return;
-    };
-    let (small, text) = shrunk(case, *invariant);
-    let name = format!("--seed {seed} --operations 1, {invariant}, {small:?}");
-    report.find(&name, [Finding::new(invariant.kind(), text)]);
+    if let Some((invariant, _)) = played.broken.first() {
+        let (small, text) = shrunk(case, *invariant);
+        let name = format!("--seed {seed} --operations 1 --until-found, {invariant}, {small:?}");
+        report.find(&name, [Finding::new(invariant.kind(), text)]);
+    }
+    played.checked
 }
 
 /// Plays a history; a panic breaks it.
@@ -200,13 +235,26 @@ fn shrunk(mut case: Case, invariant: Invariant) -> (Case, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     #[test]
     fn every_invariant_has_a_name_and_is_counted_once() {
         let names: BTreeSet<_> = Invariant::ALL.iter().map(ToString::to_string).collect();
         assert_eq!(names.len(), Invariant::ALL.len());
         assert!(names.contains("no foreign effect"), "{names:?}");
+    }
+
+    #[test]
+    fn it_is_enough_when_the_invariant_that_is_looked_at_least_was_looked_at_enough() {
+        let looks = Looks::default();
+        assert!(!looks.are_enough(1) && looks.are_enough(0));
+        let all = BTreeSet::from(Invariant::ALL);
+        let mut but_one = all.clone();
+        but_one.remove(&Invariant::NoLeak);
+        looks.add(&all);
+        looks.add(&but_one);
+        assert!(looks.are_enough(1) && !looks.are_enough(2));
+        looks.add(&all);
+        assert!(looks.are_enough(2));
     }
 
     #[test]
