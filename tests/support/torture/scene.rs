@@ -464,9 +464,10 @@ impl Stage {
     fn is_as_before(&self) -> bool {
         // Whose it was last is said in a lock, and means something only while it is held.
         let is_note = |path: &PathBuf| {
+            let meta = self.sandbox.ws.base().join(path).symlink_metadata();
             path.starts_with("state/workspaces")
                 && path.ends_with("lock")
-                && self.sandbox.ws.base().join(path).is_file()
+                && meta.is_ok_and(|meta| meta.is_file())
         };
         self.sandbox.changed().iter().all(is_note)
     }
@@ -733,4 +734,47 @@ fn patch_of(ws: &TestWorkspace, script: &str) -> Vec<u8> {
         oracle::applies(&patch, before.path(), ws.root());
         patch
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_left_a_byte_or_took_one_has_not_left_nothing() {
+        let stage = Scene::Edits.below(&sandbox::place());
+        let ws = &stage.sandbox.ws;
+        let store = ws.stores().remove(0);
+        assert!(stage.is_as_before());
+        fs::write(store.join("lock"), "process 1 (somebody)").unwrap();
+        assert!(stage.is_as_before(), "a lock says whose it was last");
+        let harms: [&dyn Fn(); 6] = [
+            &|| ws.write("README", "Edited again\n"),
+            &|| ws.write("lock", ""),
+            &|| ws.chmod("README", 0o600),
+            &|| fs::write(ws.root().join(".git/index.lock"), "").unwrap(),
+            &|| fs::remove_file(store.join("lock")).unwrap(),
+            &|| fs::write(store.join("git/HEAD"), "ref: refs/heads/Main\n").unwrap(),
+        ];
+        for (at, harm) in harms.iter().enumerate() {
+            stage.sandbox.reset();
+            assert!(stage.is_as_before());
+            harm();
+            assert!(!stage.is_as_before(), "harm {at}");
+        }
+    }
+
+    #[test]
+    fn what_a_fault_left_is_looked_at_each_time_that_it_is_not_clean() {
+        let stage = Scene::Edits.below(&sandbox::place());
+        fs::write(stage.sandbox.ws.root().join(".git/index.lock"), "").unwrap();
+        for _ in 0..2 {
+            let findings = stage.aftermath_of_nothing(Fault::Kill);
+            let kinds: Vec<Kind> = findings.iter().map(|finding| finding.kind).collect();
+            assert!(kinds.contains(&Kind::LeftLock), "{findings:?}");
+        }
+        stage.sandbox.reset();
+        assert_eq!(stage.aftermath_of_nothing(Fault::Kill), []);
+        assert_eq!(*stage.clean.lock().unwrap(), BTreeSet::from([Fault::Kill]));
+    }
 }
