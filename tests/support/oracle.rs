@@ -682,4 +682,32 @@ mod tests {
         git::run(&ws.home(), &repository, ["update-ref", "-d", "refs/blob"]);
         fsck(&ws.state());
     }
+    #[test]
+    fn damage_of_what_is_derived_from_objects_is_found() {
+        let ws = TestWorkspace::repository();
+        let repository = ws.state().join("workspaces/0/git");
+        fs::create_dir_all(repository.parent().unwrap()).unwrap();
+        let to = repository.to_str().unwrap();
+        ws.git(["clone", "-q", "--bare", "--no-local", ".", to]);
+        git::run(&ws.home(), &repository, ["repack", "-adq"]);
+        let derived = [
+            (["commit-graph", "write"], "objects/info/commit-graph"),
+            (
+                ["multi-pack-index", "write"],
+                "objects/pack/multi-pack-index",
+            ),
+        ];
+        for (args, file) in derived {
+            git::run(&ws.home(), &repository, args);
+            assert_eq!(fsck_complaint(&ws.state()), None);
+            let path = repository.join(file);
+            let mut bytes = fs::read(&path).unwrap();
+            let last = bytes.len() - 1;
+            bytes[last] ^= 1;
+            fs::remove_file(&path).unwrap();
+            fs::write(&path, bytes).unwrap();
+            assert!(fsck_complaint(&ws.state()).is_some(), "{file}");
+            fs::remove_file(&path).unwrap();
+        }
+    }
 }
