@@ -29,6 +29,7 @@ mod git_state;
 mod hash;
 mod hostile;
 mod library;
+mod matrix;
 mod memory;
 mod names_types;
 mod programs;

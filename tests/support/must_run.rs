@@ -35,10 +35,12 @@ pub enum Capability {
     BlockDevice,
     /// To set limits for a user namespace of its own.
     UserNamespaces,
+    /// To give files extended attributes of the user's, in the temporary directory.
+    ExtendedAttributes,
 }
 
 impl Capability {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Root,
         Self::OtherUser,
         Self::Strace,
@@ -49,6 +51,7 @@ impl Capability {
         Self::Immutable,
         Self::BlockDevice,
         Self::UserNamespaces,
+        Self::ExtendedAttributes,
     ];
 
     /// How the list spells it.
@@ -64,6 +67,7 @@ impl Capability {
             Self::Immutable => "immutable",
             Self::BlockDevice => "block-device",
             Self::UserNamespaces => "user-namespaces",
+            Self::ExtendedAttributes => "extended-attributes",
         }
     }
 }

@@ -52,6 +52,13 @@ impl View {
         Self { lines }
     }
 
+    /// This view and the other one together; where both have a path, the other one counts.
+    pub fn with(&self, other: &Self) -> Self {
+        let mut lines = self.lines.clone();
+        lines.extend(other.lines.clone());
+        Self { lines }
+    }
+
     /// The paths, escaped.
     pub fn paths(&self) -> Vec<String> {
         self.lines
