@@ -2,3 +2,4 @@
 //! that is done with a workspace. `docs/faults.md` has the table.
 
 mod content;
+mod repository;

@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 use stillframe_tests::capability::{self, Capability, Mounts};
@@ -684,7 +685,7 @@ fn proven(ws: &TestWorkspace, ids: &[&str], what: &str) {
 }
 
 macro_rules! scenes {
-    ($($name:ident)*) => {
+    ($(fn $name:ident();)*) => {
         $(
             #[test]
             fn $name() {
@@ -707,30 +708,30 @@ macro_rules! scenes {
 }
 
 scenes! {
-    pipes_sockets_and_devices
-    pipes_in_the_place_of_rules
-    links_in_the_place_of_rules
-    rules_that_are_too_large
-    aliases_of_a_git_directory
-    a_directory_that_becomes_a_link_to_outside
-    a_link_to_outside_that_becomes_a_directory
-    files_and_links_that_take_each_others_place
-    a_file_with_another_name_outside
-    pipes_and_sockets_where_files_were
-    a_full_directory_where_a_file_was
-    a_file_where_a_directory_was
-    a_nested_repository_without_a_commit
-    a_nested_repository_with_edited_files
-    a_git_file_that_points_to_another_repository
-    names_as_on_any_file_system
-    rules_that_come_to_ignore_everything
-    attributes_that_ask_for_other_bytes
-    files_of_git_lfs
-    a_gitmodules_that_lies
-    permissions_of_every_sort
-    empty_directories
-    files_that_look_like_what_is_kept
-    names_like_those_of_temporary_files
+    fn pipes_sockets_and_devices();
+    fn pipes_in_the_place_of_rules();
+    fn links_in_the_place_of_rules();
+    fn rules_that_are_too_large();
+    fn aliases_of_a_git_directory();
+    fn a_directory_that_becomes_a_link_to_outside();
+    fn a_link_to_outside_that_becomes_a_directory();
+    fn files_and_links_that_take_each_others_place();
+    fn a_file_with_another_name_outside();
+    fn pipes_and_sockets_where_files_were();
+    fn a_full_directory_where_a_file_was();
+    fn a_file_where_a_directory_was();
+    fn a_nested_repository_without_a_commit();
+    fn a_nested_repository_with_edited_files();
+    fn a_git_file_that_points_to_another_repository();
+    fn names_as_on_any_file_system();
+    fn rules_that_come_to_ignore_everything();
+    fn attributes_that_ask_for_other_bytes();
+    fn files_of_git_lfs();
+    fn a_gitmodules_that_lies();
+    fn permissions_of_every_sort();
+    fn empty_directories();
+    fn files_that_look_like_what_is_kept();
+    fn names_like_those_of_temporary_files();
 }
 
 #[test]
@@ -926,5 +927,54 @@ fn a_file_of_a_terabyte_that_takes_no_room_is_named_and_never_touched() {
         let meta = ws.stat("d/sparse");
         assert_eq!((meta.len(), meta.blocks()), (1 << 40, 0));
         proven(&ws, &[before.id(), snapshot.id()], backend);
+    }
+}
+
+#[test]
+fn a_file_that_never_stops_growing_is_whole_or_named_and_everything_ends() {
+    for backend in ["git", "hash"] {
+        let ws = TestWorkspace::repository();
+        ws.sparse_file("grows", 4 << 20);
+        let inode = ws.stat("grows").ino();
+        let path = ws.path("grows");
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // By a byte each time, which takes no room.
+                let file = fs::File::options().write(true).open(&path).unwrap();
+                let mut size = 4 << 20;
+                while !is_over.load(Ordering::Relaxed) {
+                    size += 1;
+                    file.set_len(size).unwrap();
+                }
+            });
+            let _ends = Ends(&is_over);
+            let options = ["--strategy", backend, "--retain-content"];
+            let snapshot = ws.snapshot_with(options);
+            let reason = snapshot.omitted("grows");
+            assert!(
+                matches!(reason.as_deref(), None | Some("unstable")),
+                "{reason:?}"
+            );
+            ws.write("README", "edited\n");
+            let diff = ws.json(["diff", snapshot.id(), "now"]);
+            let changed = json::names(&diff["changed_paths"]);
+            assert!(changed.contains(&"README".to_owned()), "{diff}");
+            ws.json(["restore", snapshot.id(), "README"]);
+            assert_eq!(ws.text("README"), "hello\n");
+            ws.undo();
+            assert_eq!(ws.text("README"), "edited\n");
+            proven(&ws, &[snapshot.id()], backend);
+        });
+        assert_eq!(ws.stat("grows").ino(), inode, "nobody has replaced it");
+    }
+}
+
+/// Says that it is over when it is dropped, by a test that fails as well.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
