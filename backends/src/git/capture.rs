@@ -17,7 +17,7 @@ use crate::git::index;
 use crate::git::nested;
 use crate::git::operation::{self, KeptOperation};
 use crate::git::pack::{PackWriter, Streamed};
-use crate::git::repository::{IndexFile, UserRepository};
+use crate::git::repository::{IndexFile, Unfolded, UserRepository};
 use crate::git::rules::{ATTRIBUTES_FILE, GitRules, IGNORE_FILE};
 use crate::git::store::{Names, Parts, Reader, Store};
 use crate::git::submodules;
@@ -629,7 +629,9 @@ fn agree(
     let mtime_ns = EntryStat::of(&file.stat()).mtime_ns;
     let begin = || index::Tracked::new(repository.scope(), mtime_ns);
     let (tracked, id) = file.fold(begin, index::Tracked::add)?;
-    let mut expand = |tree: ObjectId| Ok::<_, SnapshotError>(repository.tree_files(tree)?);
+    let mut unfolded = Unfolded::default();
+    let mut expand =
+        |tree: ObjectId| Ok::<_, SnapshotError>(repository.tree_files(tree, &mut unfolded)?);
     index::agree(cache, tracked, &mut expand)?;
     let sizes = |ids: &[ObjectId]| Ok::<_, SnapshotError>(repository.object_sizes(ids)?);
     index::doubt_other_sizes(cache, sizes)?;

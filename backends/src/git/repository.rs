@@ -26,6 +26,7 @@ use super::user_index::IndexError;
 use super::{ObjectId, ObjectKind};
 use crate::backend::{SnapshotError, StoreError};
 use crate::error::{PathError, printable};
+use crate::interrupt::Interrupted;
 use crate::path::RelPath;
 use crate::record::KnownDirectory;
 use crate::workspace::Identity;
@@ -34,6 +35,7 @@ pub(crate) use self::config::UserConfig;
 pub(crate) use self::index::IndexFile;
 pub(crate) use self::operation::{Operation, OperationContents, is_operation_path};
 pub(crate) use self::probe::{Probe, no_work_tree, probe};
+pub(crate) use self::trees::Unfolded;
 
 /// A file that holds one path, one ref or one line. The kernel's longest path has 4096 bytes.
 const MAX_LINE_BYTES: u64 = 64 * 1024;
@@ -112,6 +114,9 @@ pub(crate) enum RepositoryError {
         /// What was found, or the first value beyond the limit.
         actual: u64,
     },
+    /// Asked to stop.
+    #[error("stopped: {0}")]
+    Interrupted(#[from] Interrupted),
     /// The system refused.
     #[error(transparent)]
     Io(#[from] PathError),
@@ -151,6 +156,7 @@ impl From<RepositoryError> for SnapshotError {
                 limit,
                 actual,
             },
+            RepositoryError::Interrupted(interrupted) => interrupted.into(),
             RepositoryError::Io(source) => {
                 Self::unreadable("the repository cannot be read", source)
             }

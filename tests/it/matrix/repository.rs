@@ -629,31 +629,71 @@ fn trees_that_no_git_would_make_do_not_matter() {
     }
 }
 
-/// An index of version 2 without a checksum, which git takes, with these paths, in this order.
-fn index_of(ws: &TestWorkspace, paths: &[&[u8]]) -> Vec<u8> {
-    let id = hash_object(ws, "blob", b"x");
-    let id = data_encoding::HEXLOWER.decode(id.as_bytes()).unwrap();
-    let count = u32::try_from(paths.len()).unwrap();
-    let mut bytes = [
+/// What stands in an index for a path: mode, id, path.
+type Staged<'a> = (u32, &'a str, &'a [u8]);
+
+/// A sparse index without a checksum, which git takes, with these entries, in this order. Those that
+/// are directories are left out of the work tree.
+fn index_of(entries: &[Staged<'_>]) -> Vec<u8> {
+    let count = u32::try_from(entries.len()).unwrap();
+    let header = [
         b"DIRC".as_slice(),
-        &2_u32.to_be_bytes(),
+        &3_u32.to_be_bytes(),
         &count.to_be_bytes(),
-    ]
-    .concat();
-    for path in paths {
+    ];
+    let mut bytes = header.concat();
+    for (mode, id, path) in entries {
         let start = bytes.len();
         bytes.extend([0; 24]);
-        bytes.extend(0o100_644_u32.to_be_bytes());
+        bytes.extend(mode.to_be_bytes());
         bytes.extend([0; 12]);
-        bytes.extend(&id);
-        bytes.extend(u16::try_from(path.len()).unwrap().to_be_bytes());
+        bytes.extend(data_encoding::HEXLOWER.decode(id.as_bytes()).unwrap());
+        let is_directory = *mode == 0o040_000;
+        let is_extended = if is_directory { 0x4000 } else { 0 };
+        let length = u16::try_from(path.len()).unwrap();
+        bytes.extend((length | is_extended).to_be_bytes());
+        if is_directory {
+            let skip_worktree = 0x4000_u16;
+            bytes.extend(skip_worktree.to_be_bytes());
+        }
         bytes.extend(*path);
         // One to eight bytes of zeros end an entry at a multiple of eight.
-        let len = bytes.len() - start;
-        bytes.resize(start + (len / 8 + 1) * 8, 0);
+        let length = bytes.len() - start;
+        bytes.resize(start + (length / 8 + 1) * 8, 0);
     }
+    bytes.extend(b"sdir");
+    bytes.extend([0; 4]);
     bytes.extend([0; 20]);
     bytes
+}
+
+#[test]
+fn a_sparse_directory_of_any_number_of_files_is_refused_at_once() {
+    let bomb = |levels: usize, directories: usize| {
+        move |ws: &TestWorkspace| {
+            let blob = hash_object(ws, "blob", b"x");
+            let mut id = blob.clone();
+            for level in 0..levels {
+                let mode = if level == 0 { "100644" } else { "40000" };
+                let names = (0..10).map(|n| entry(mode, format!("{n}").as_bytes(), &id));
+                id = hash_object(ws, "tree", &names.collect::<Vec<_>>().concat());
+            }
+            let paths: Vec<String> = (0..directories).map(|n| format!("big{n}/")).collect();
+            let mut entries: Vec<Staged<'_>> = vec![(0o100_644, &blob, b"README")];
+            entries.extend(paths.iter().map(|path| (0o040_000, &*id, path.as_bytes())));
+            ws.git(["config", "core.sparseCheckout", "true"]);
+            ws.git(["config", "core.sparseCheckoutCone", "true"]);
+            ws.git(["config", "index.sparse", "true"]);
+            ws.write(".git/index", index_of(&entries));
+        }
+    };
+    meets("one of 10^13", ordinary, &bomb(13, 1), LIMITED);
+    Harmed::new("2,000 of 10^4", ordinary(), false, &bomb(4, 2000)).answers(LIMITED);
+    // It is the number that is refused, and not that they are sparse.
+    let ws = ordinary();
+    bomb(2, 3)(&ws);
+    let snapshot = ws.snapshot();
+    assert_eq!(snapshot.omitted("big2/9/9").as_deref(), Some("sparse"));
 }
 
 #[test]
@@ -675,7 +715,9 @@ fn an_index_with_paths_that_lead_out_leads_nowhere() {
         let first = ws.snapshot();
         let captured = view::worktree(ws.root());
         ws.write("README", "edited\n");
-        ws.write(".git/index", index_of(&ws, paths));
+        let blob = hash_object(&ws, "blob", b"x");
+        let entries: Vec<Staged<'_>> = paths.iter().map(|p| (0o100_644, &*blob, *p)).collect();
+        ws.write(".git/index", index_of(&entries));
         let what = format!("{:?}", paths.concat().escape_ascii().to_string());
         let outside = (view::worktree(&ws.outside()), view::times(&ws.outside()));
         let output = at_once(&ws, &what, &["snapshot"]);

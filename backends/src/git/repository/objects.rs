@@ -333,6 +333,7 @@ impl ObjectDir {
 fn from_store(id: ObjectId, path: &Path, error: StoreError) -> RepositoryError {
     let detail = match error {
         StoreError::Io(source) => return RepositoryError::Io(source),
+        StoreError::Interrupted(interrupted) => return interrupted.into(),
         StoreError::Corrupt { detail, .. } => detail,
         other => other.to_string(),
     };

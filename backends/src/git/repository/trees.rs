@@ -1,8 +1,11 @@
 //! The trees of the repository, as far as a capture needs them: HEAD's at the workspace, and those that
 //! stand for a directory in a sparse index.
 
+use std::collections::HashMap;
+
 use super::{RepositoryError, UserRepository, hex_id};
 use crate::git::{ObjectId, ObjectKind};
+use crate::interrupt;
 use crate::path::RelPath;
 use crate::record::Head;
 use crate::tree::{Entry, EntryKind};
@@ -13,10 +16,12 @@ const MAX_COMMIT_BYTES: u64 = 64 * 1024 * 1024;
 /// A directory of several million names.
 const MAX_TREE_BYTES: u64 = 256 * 1024 * 1024;
 
-/// How much a tree may unfold to: a tree of ten levels can name each one below ten times.
-const MAX_TREE_ENTRIES: u64 = 10_000_000;
+/// How many entries the trees of one index may unfold to: a tree of ten levels can name each one below
+/// ten times.
+const MAX_UNFOLDED_ENTRIES: u64 = 10_000_000;
 
-const MAX_TREE_PATH_BYTES: u64 = 1024 * 1024 * 1024;
+/// How many bytes the paths of these may have, and how many the trees themselves.
+const MAX_UNFOLDED_BYTES: u64 = 1024 * 1024 * 1024;
 
 /// The modes of a directory and of a submodule in a tree.
 const MODE_DIRECTORY: u32 = 0o040_000;
@@ -49,36 +54,25 @@ impl UserRepository {
 
     /// The files and links of a whole tree, by their paths below it; submodules are left out. Such a
     /// tree stands for a directory in a sparse index.
+    ///
+    /// How much that would be is known before any of it is: each tree is read once, however often it is
+    /// named. [`RepositoryError::TooLarge`] if it is too much together with what `unfolded` knows of.
     pub(crate) fn tree_files(
         &self,
         tree_id: ObjectId,
+        unfolded: &mut Unfolded,
     ) -> Result<Vec<(RelPath, Entry)>, RepositoryError> {
+        let extent = self.extent(tree_id, unfolded)?;
+        unfolded.together = unfolded.together.and(extent);
+        unfolded.together.check()?;
         let mut files = Vec::new();
-        let (mut entries, mut path_bytes) = (0, 0);
         let mut waiting = vec![(RelPath::root(), tree_id)];
         while let Some((directory, tree_id)) = waiting.pop() {
+            interrupt::check()?;
             let malformed = || self.malformed(tree_id, "the tree is malformed");
-            let tree = self.object_of_kind(tree_id, ObjectKind::Tree, MAX_TREE_BYTES)?;
-            for entry in TreeEntries(&tree) {
+            for entry in TreeEntries(&unfolded.trees[&tree_id]) {
                 let (mode, name, id) = entry.map_err(|Malformed| malformed())?;
                 let path = directory.join(name);
-                entries += 1;
-                path_bytes += path.as_bytes().len() as u64;
-                let too_large = |what: &str, limit, actual| RepositoryError::TooLarge {
-                    what: format!("the {what} of a sparse directory"),
-                    limit,
-                    actual,
-                };
-                if entries > MAX_TREE_ENTRIES {
-                    return Err(too_large("number of entries", MAX_TREE_ENTRIES, entries));
-                }
-                if path_bytes > MAX_TREE_PATH_BYTES {
-                    return Err(too_large(
-                        "length of paths",
-                        MAX_TREE_PATH_BYTES,
-                        path_bytes,
-                    ));
-                }
                 match mode {
                     MODE_DIRECTORY => waiting.push((path, id)),
                     MODE_SUBMODULE => {}
@@ -92,6 +86,47 @@ impl UserRepository {
         }
         files.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         Ok(files)
+    }
+
+    /// What `top` unfolds to. All trees in it have been read then.
+    fn extent(&self, top: ObjectId, known: &mut Unfolded) -> Result<Extent, RepositoryError> {
+        let mut waiting = vec![top];
+        while let Some(&tree_id) = waiting.last() {
+            if known.extents.contains_key(&tree_id) {
+                waiting.pop();
+                continue;
+            }
+            if !known.trees.contains_key(&tree_id) {
+                interrupt::check()?;
+                let tree = self.object_of_kind(tree_id, ObjectKind::Tree, MAX_TREE_BYTES)?;
+                known.tree_bytes += tree.len() as u64;
+                within(known.tree_bytes, MAX_UNFOLDED_BYTES, "size of the trees")?;
+                known.trees.insert(tree_id, tree);
+            }
+            let mut extent = Extent::default();
+            let before = waiting.len();
+            for entry in TreeEntries(&known.trees[&tree_id]) {
+                let (mode, name, id) =
+                    entry.map_err(|Malformed| self.malformed(tree_id, "the tree is malformed"))?;
+                let name_bytes = name.len() as u64;
+                extent = extent.and(Extent {
+                    entries: 1,
+                    path_bytes: name_bytes,
+                });
+                if mode != MODE_DIRECTORY {
+                    continue;
+                }
+                match known.extents.get(&id) {
+                    Some(below) => extent = extent.and(below.moved_down(name_bytes)),
+                    None => waiting.push(id),
+                }
+            }
+            // Else it is counted once what it names is; no object can name one that names it.
+            if waiting.len() == before {
+                known.extents.insert(tree_id, extent);
+            }
+        }
+        Ok(known.extents[&top])
     }
 
     fn object_of_kind(
@@ -117,6 +152,59 @@ impl UserRepository {
             detail: detail.to_owned(),
         }
     }
+}
+
+/// What is known of the trees that the directories of one sparse index stand for.
+#[derive(Default)]
+pub(crate) struct Unfolded {
+    /// Each tree that was read.
+    trees: HashMap<ObjectId, Vec<u8>>,
+    tree_bytes: u64,
+    extents: HashMap<ObjectId, Extent>,
+    /// What was unfolded so far.
+    together: Extent,
+}
+
+/// What a tree unfolds to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Extent {
+    entries: u64,
+    /// The length of the paths of all entries, from the tree down.
+    path_bytes: u64,
+}
+
+impl Extent {
+    fn and(self, other: Self) -> Self {
+        Self {
+            entries: self.entries.saturating_add(other.entries),
+            path_bytes: self.path_bytes.saturating_add(other.path_bytes),
+        }
+    }
+
+    /// The same below a name of this length.
+    fn moved_down(self, name_bytes: u64) -> Self {
+        let longer = self.entries.saturating_mul(name_bytes + 1);
+        Self {
+            entries: self.entries,
+            path_bytes: self.path_bytes.saturating_add(longer),
+        }
+    }
+
+    fn check(self) -> Result<(), RepositoryError> {
+        within(self.entries, MAX_UNFOLDED_ENTRIES, "number of entries")?;
+        within(self.path_bytes, MAX_UNFOLDED_BYTES, "length of paths")
+    }
+}
+
+fn within(actual: u64, limit: u64, what: &str) -> Result<(), RepositoryError> {
+    if actual <= limit {
+        return Ok(());
+    }
+    Err(RepositoryError::TooLarge {
+        what: format!("the {what} of sparse directories"),
+        limit,
+        actual,
+    })
 }
 
 /// A tree object that git would not have written.
@@ -231,7 +319,9 @@ mod tests {
             .unwrap()
             .unwrap();
 
-        let files = repository.tree_files(tree).unwrap();
+        let files = repository
+            .tree_files(tree, &mut Unfolded::default())
+            .unwrap();
 
         let mut ours = Vec::new();
         for (path, entry) in &files {
@@ -254,7 +344,7 @@ mod tests {
         assert_eq!(ours, gits);
         let (_, file) = &files[0];
         let blob = ObjectId(file.id.as_bytes().try_into().unwrap());
-        let no_tree = repository.tree_files(blob);
+        let no_tree = repository.tree_files(blob, &mut Unfolded::default());
         assert!(matches!(
             no_tree,
             Err(RepositoryError::CorruptObject { .. })
@@ -272,9 +362,78 @@ mod tests {
             let header = format!("tree {}\0", tree.len()).into_bytes();
             let path = format!(".git/objects/{}/{}", &hex[..2], &hex[2..]);
             git.write(path, deflated(&[header, tree].concat()));
-            let result = found(&git.path).tree_files(id);
+            let result = found(&git.path).tree_files(id, &mut Unfolded::default());
             let is_corrupt = matches!(result, Err(RepositoryError::CorruptObject { .. }));
             assert!(is_corrupt, "{name}: {result:?}");
         }
+    }
+
+    /// A loose tree with these entries: mode, name, id.
+    fn tree_of(git: &TestRepository, entries: &[(&str, &str, ObjectId)]) -> ObjectId {
+        let mut tree = Vec::new();
+        for (mode, name, id) in entries {
+            tree.extend(format!("{mode} {name}\0").into_bytes());
+            tree.extend(id.0);
+        }
+        let id = ObjectId::of(ObjectKind::Tree, &tree).unwrap();
+        let hex = id.to_string();
+        let header = format!("tree {}\0", tree.len()).into_bytes();
+        let path = format!(".git/objects/{}/{}", &hex[..2], &hex[2..]);
+        git.write(path, deflated(&[header, tree].concat()));
+        id
+    }
+
+    #[test]
+    fn how_much_a_tree_unfolds_to_is_known_before_any_of_it_is() {
+        let git = TestRepository::with_commit();
+        let blob = ObjectId([7; 20]);
+        let mut id = tree_of(&git, &[("100644", "a", blob), ("100644", "b", blob)]);
+        let small = tree_of(&git, &[("40000", "one", id), ("40000", "other", id)]);
+        // Each level names the one below it ten times.
+        let names: Vec<String> = (0..10).map(|n| n.to_string()).collect();
+        for _ in 0..30 {
+            let level: Vec<_> = names.iter().map(|n| ("40000", n.as_str(), id)).collect();
+            id = tree_of(&git, &level);
+        }
+        let repository = found(&git.path);
+        let mut unfolded = Unfolded::default();
+        let files = repository.tree_files(small, &mut unfolded).unwrap();
+        let paths: Vec<_> = files.iter().map(|(path, _)| path.as_bytes()).collect();
+        assert_eq!(paths, [&b"one/a"[..], b"one/b", b"other/a", b"other/b"]);
+        let length: usize = paths.iter().map(|path| path.len()).sum();
+        let expected = Extent {
+            entries: 6,
+            path_bytes: (length + "oneother".len()) as u64,
+        };
+        assert_eq!(unfolded.together, expected);
+
+        let bomb = repository.tree_files(id, &mut Unfolded::default());
+        let Err(RepositoryError::TooLarge { limit, actual, .. }) = bomb else {
+            panic!("{bomb:?}");
+        };
+        assert_eq!((limit, actual), (MAX_UNFOLDED_ENTRIES, u64::MAX));
+
+        // Many that are small enough are too much together.
+        unfolded.together.entries = MAX_UNFOLDED_ENTRIES;
+        let too_much = repository.tree_files(small, &mut unfolded);
+        assert!(matches!(too_much, Err(RepositoryError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn who_is_told_to_stop_does_not_call_an_object_corrupt() {
+        let git = TestRepository::with_commit();
+        let repository = found(&git.path);
+        let tree = id(&git.git(&["rev-parse", "HEAD^{tree}"]));
+        let stopped = interrupt::Interrupt::never();
+        stopped.cancel();
+        let error = stopped.during(|| repository.object_of_kind(tree, ObjectKind::Tree, 1 << 20));
+        if let Err(error) = error {
+            assert!(matches!(error, RepositoryError::Interrupted(_)), "{error}");
+        }
+        let error = stopped.during(|| repository.tree_files(tree, &mut Unfolded::default()));
+        assert!(
+            matches!(error, Err(RepositoryError::Interrupted(_))),
+            "{error:?}"
+        );
     }
 }
