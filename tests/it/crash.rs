@@ -209,7 +209,9 @@ fn a_damaged_journal_is_named_and_can_be_given_up() {
         view::same(&half, &view::worktree(ws.root()), "nothing is touched");
         ws.stillframe(["verify"]).ok();
         let listed = ws.json(["list"]);
-        ws.json(["restore", listed[0]["id"].as_str().unwrap()]);
+        let mut snapshots = listed.as_array().unwrap().iter();
+        let guard = snapshots.find(|s| s["label"] == "guard").unwrap();
+        ws.json(["restore", guard["id"].as_str().unwrap()]);
         for i in 1..9 {
             assert_eq!(ws.text(format!("f{i}")), "edited\n", "its guard leads back");
         }

@@ -127,7 +127,7 @@ fn json_name(invariant: Invariant) -> String {
 /// Plays histories until each invariant was looked at in as many as are wanted, or the time is over. The
 /// case number *n* of the seed *s* is the first of the seed *s* + *n*.
 ///
-/// There are never more than [`MOST`] times as many histories, whatever they end with.
+/// There are never more than twenty times as many histories, whatever they end with.
 ///
 /// # Errors
 ///
