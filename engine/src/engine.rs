@@ -315,7 +315,7 @@ impl Core {
             self,
             &opened.workspace,
             "recovery",
-            Duration::ZERO,
+            RELEARN_PATIENCE,
             // What is missing is adopted before any work.
             |_| Ok(()),
         );
@@ -330,6 +330,10 @@ impl Core {
         EventStream::start(self.parts.clone(), &self.runtime, query)
     }
 }
+
+/// How long somebody who is at work in a workspace whose log was lost is waited for: whoever begins gives the
+/// log its rows at once, and a program that is being started elsewhere holds a lock for a moment.
+const RELEARN_PATIENCE: Duration = Duration::from_secs(1);
 
 fn artifact_store_lost() -> Error {
     Error::unavailable("the artifact store was lost while it worked; try again")
