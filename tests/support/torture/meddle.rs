@@ -83,9 +83,9 @@ pub fn run(options: &Options) -> Result<Report, Refusal> {
     workers::all("meddle", options, |_| {
         let mut report = Report::new("meddle");
         let (restore, undo) = (Scene::Restore.stage(&tracer)?, Scene::Undo.stage(&tracer)?);
-        // Locks are links, of which the last are of the index.
+        // Locks are links, and that of the index is among the last. Before it any moment will do.
         let links = moments(&undo, &tracer, &[CallClass::Link])?;
-        let links = links.into_iter().take(2);
+        let links = links.into_iter().take(8);
         let mut plan: Vec<_> = links.map(|moment| (&undo, moment, Deed::Lock)).collect();
         for moment in moments(&restore, &tracer, &MOMENTS)? {
             plan.extend(Deed::TO_FILES.map(|deed| (&restore, moment, deed)));

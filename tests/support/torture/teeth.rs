@@ -233,7 +233,7 @@ pub const TEETH: [Tooth; 26] = [
     Tooth {
         bug: "foreign-lock-deleted",
         what: "somebody else's lock in the user's repository is deleted",
-        found_by: Harness(&["meddle", "--operations", "2"]),
+        found_by: Harness(&["meddle", "--operations", "8"]),
         says: "lock of the index is gone",
     },
     Tooth {
