@@ -71,7 +71,7 @@ fn tracer() -> Option<Tracer> {
 
 #[test]
 fn no_fault_of_a_system_call_loses_a_byte() {
-    let wanted = length(48, 25_000);
+    let wanted = length(48, 15_000);
     let options = Options::new(launcher().into()).operations(wanted);
     if let Some(report) = finds_nothing(faults::run(&Scene::ALL, &options)) {
         assert!(report.hit >= wanted, "{report}");
