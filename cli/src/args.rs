@@ -1,12 +1,13 @@
 //! What can be typed, and the help that explains it. What it means is in `request.rs`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args as ArgsOf, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
-use stillframe::{SessionId, Strategy};
+use stillframe::{RunId, RunStatus, SessionId, Strategy};
 
 /// Snapshots of a directory around the work that happens in it.
 ///
@@ -121,7 +122,37 @@ Example:
   stillframe runs
 
 Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
-    Runs,
+    Runs(RunsArgs),
+
+    /// Go on with a run that was interrupted, where it stopped.
+    ///
+    /// A run of steps knows what it has to do; any other one needs a command. A run that has ended is
+    /// answered from its record, and nothing is run.
+    #[command(after_help = "\
+Examples:
+  stillframe resume run_5d41402a
+  stillframe resume nightly-7 -- ./agent --continue
+
+Exit codes: as of \"stillframe run\".")]
+    Resume {
+        /// The id of the run, or the beginning of it.
+        run: String,
+
+        /// What goes on with it, after "--". Default: its steps.
+        #[arg(last = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
+        command: Vec<OsString>,
+    },
+
+    /// Ask a run to stop, whoever runs it; one that is interrupted is given up.
+    #[command(after_help = "\
+Examples:
+  stillframe cancel run_5d41402a
+
+Exit codes: 0 it was asked to, 1 there is no such run or it has ended, 2 the command line is wrong.")]
+    Cancel {
+        /// The id of the run, or the beginning of it.
+        run: String,
+    },
 
     /// Show one run or snapshot in full, with what was left out of it.
     #[command(after_help = "\
@@ -133,6 +164,10 @@ Exit codes: 0 done, 1 there is no such id or it is ambiguous, 2 the command line
     Show {
         /// The id, or the beginning of it.
         id: String,
+
+        /// Say what the run does as it does it, until it ends.
+        #[arg(long)]
+        follow: bool,
     },
 
     /// Say whether a path is captured, and why or why not.
@@ -288,6 +323,17 @@ Examples:
   stillframe run -- make test
   stillframe run --rollback-on-failure --timeout 15m -- ./migrate.sh
   stillframe run --json -- npm update > outcome.json
+  stillframe run --steps nightly.toml --run-id nightly-7
+
+A file of steps (TOML; phase, retries, retry_delay, timeout and rerun can be left out):
+  [[step]]
+  phase = \"build\"
+  name = \"compile\"
+  command = [\"make\", \"-j2\"]   # or one line for /bin/sh
+  retries = 2
+  retry_delay = \"30s\"         # doubles, up to 300s
+  timeout = \"15m\"
+  rerun = \"from_before\"       # or \"in_place\": after it was cut off in the middle
 
 Exit codes: the command's own; 124 when its time was up; 125 when Stillframe failed, before or after
 the command; 126 not executable; 127 not found; 128+N when signal N ended it; 2 the command line is
@@ -299,11 +345,21 @@ pub(crate) struct RunArgs {
     /// The command and its arguments, after "--".
     #[arg(
         last = true,
-        required = true,
+        required_unless_present = "steps",
+        conflicts_with = "steps",
         value_name = "CMD",
         value_hint = ValueHint::CommandWithArguments
     )]
     pub(crate) command: Vec<OsString>,
+
+    /// Run the commands of this file in order, each once: "stillframe resume" goes on where they stopped.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "timeout")]
+    pub(crate) steps: Option<PathBuf>,
+
+    /// The id of the run; one that is on record goes on, or is answered from its record.
+    /// Default: $STILLFRAME_RUN_ID, else a new one.
+    #[arg(long, value_name = "ID")]
+    pub(crate) run_id: Option<RunId>,
 
     /// Run in this session, which is made if it is new. Default: a session of its own.
     #[arg(long, value_name = "ID")]
@@ -332,6 +388,36 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(crate) capture: CaptureArgs,
+}
+
+/// What `runs` takes.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct RunsArgs {
+    /// Only those that can be resumed: interrupted, or left by a process that is gone.
+    #[arg(long)]
+    pub(crate) incomplete: bool,
+
+    /// Only those of this session, in any workspace.
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<SessionId>,
+
+    /// Only those that are pending, running, interrupted, completed, failed, cancelled or timeout.
+    #[arg(long, value_name = "STATUS", value_parser = run_status)]
+    pub(crate) status: Vec<RunStatus>,
+
+    /// Only those that were accepted at or after this time, such as 2026-01-31T12:00:00Z.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+
+    /// Only those that were accepted before this time.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<String>,
+}
+
+fn run_status(text: &str) -> Result<RunStatus, String> {
+    RunStatus::parse(text).ok_or_else(|| {
+        "it is pending, running, interrupted, completed, failed, cancelled or timeout".to_owned()
+    })
 }
 
 const SNAPSHOT_HELP: &str = "\
@@ -483,7 +569,7 @@ pub(crate) struct PurgeArgs {
 /// A whole number with a unit: `500ms`, `90s`, `15m`, `2h`, `30d`, `4w`.
 ///
 /// A number alone is refused, because people mean seconds by one and days by the other.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let millis: u64 = match unit {
@@ -696,6 +782,6 @@ mod tests {
             );
             names.push(sub.get_name().to_owned());
         }
-        assert_eq!(names.len(), 15, "{names:?}");
+        assert_eq!(names.len(), 17, "{names:?}");
     }
 }

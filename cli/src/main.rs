@@ -10,6 +10,7 @@ mod output;
 mod progress;
 mod request;
 mod signals;
+mod step_file;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Read, Write};
+use std::time::Duration;
 
 use serde::Serialize;
 use stillframe::backends::printable_bytes;
@@ -236,6 +237,17 @@ pub(crate) fn size(bytes: u64) -> String {
         unit += 1;
     }
     format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
+}
+
+/// A length of time for people.
+pub(crate) fn lasting(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0 => format!("{} ms", duration.as_millis()),
+        1..60 => format!("{:.1} s", duration.as_secs_f64()),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    }
 }
 
 /// Rows whose columns stand one below the other, two spaces apart; each row on a line.

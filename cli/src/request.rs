@@ -12,7 +12,8 @@ use stillframe::{
 };
 
 use crate::args::{
-    ArtifactCommand, CaptureArgs, Command, DiffArgs, GcArgs, RestoreArgs, RunArgs, SnapshotArgs,
+    ArtifactCommand, CaptureArgs, Command, DiffArgs, GcArgs, RestoreArgs, RunArgs, RunsArgs,
+    SnapshotArgs,
 };
 use crate::failure::Failure;
 
@@ -32,6 +33,12 @@ pub(crate) struct Surroundings {
 pub(crate) enum Request {
     /// Run a command between two snapshots.
     Run(Box<RunRequest>),
+    /// Run the commands of a file, each once.
+    Steps(Box<StepsRequest>),
+    /// Go on with a run.
+    Resume(Box<ResumeRequest>),
+    /// Ask a run to stop.
+    Cancel(String),
     /// Take a snapshot.
     Snapshot(WorkspaceOptions, Label),
     /// List snapshots.
@@ -48,6 +55,8 @@ pub(crate) enum Request {
     Runs(RunQuery),
     /// Show a run or a snapshot.
     Show(String),
+    /// Say what a run does as it does it.
+    Follow(String),
     /// Whether a path is captured.
     Why(WorkspaceOptions, RelPath, Option<String>),
     /// Print events.
@@ -83,6 +92,29 @@ pub(crate) struct RunRequest {
     pub(crate) adapter: CommandAdapter,
     /// What to add to a suggested command line so that it is about this workspace; may be empty.
     pub(crate) elsewhere: String,
+}
+
+/// The commands of a file, to be run each once.
+#[derive(Debug)]
+pub(crate) struct StepsRequest {
+    pub(crate) file: PathBuf,
+    /// As of [`RunRequest`].
+    pub(crate) session: Option<SessionId>,
+    /// As of [`RunRequest`].
+    pub(crate) options: RunOptions,
+    /// As of [`RunRequest`].
+    pub(crate) elsewhere: String,
+}
+
+/// A run to go on with.
+#[derive(Debug)]
+pub(crate) struct ResumeRequest {
+    /// Its id, or the beginning of it.
+    pub(crate) run: String,
+    /// What goes on with it; `None`: its steps.
+    pub(crate) command: Option<CommandAdapter>,
+    /// Where its workspace lies, if that was said.
+    pub(crate) workspace: Option<PathBuf>,
 }
 
 /// An operation to be taken back.
@@ -129,7 +161,15 @@ impl Request {
             surroundings,
         };
         Ok(match command {
-            Command::Run(args) => Self::Run(Box::new(run(args, json, &chooser)?)),
+            Command::Run(args) => run(args, json, &chooser)?,
+            Command::Resume { run, command } => Self::Resume(Box::new(ResumeRequest {
+                run,
+                command: command
+                    .split_first()
+                    .map(|(program, rest)| foreground(program.clone(), rest, json)),
+                workspace: chooser.named.as_ref().map(PathBuf::from),
+            })),
+            Command::Cancel { run } => Self::Cancel(run),
             Command::Snapshot(args) => snapshot(args, &chooser)?,
             Command::List => Self::List(chooser.plain()?),
             Command::Diff(args) => diff(args, json, &chooser)?,
@@ -138,8 +178,14 @@ impl Request {
                 candidates: chooser.candidates()?,
                 target: run.map_or(UndoTarget::Latest, UndoTarget::Run),
             }),
-            Command::Runs => Self::Runs(RunQuery::workspace(chooser.choose()?)),
-            Command::Show { id } => Self::Show(id),
+            Command::Runs(args) => Self::Runs(runs(args, &chooser)?),
+            Command::Show { id, follow: false } => Self::Show(id),
+            Command::Show { id, follow: true } if json => {
+                return Err(Failure::invalid(format!(
+                    "what is followed is no one document; \"stillframe events --follow\" prints the events of {id} as JSON"
+                )));
+            }
+            Command::Show { id, follow: true } => Self::Follow(id),
             Command::Why { path, snapshot } => {
                 Self::Why(chooser.plain()?, rel_path(&path)?, snapshot)
             }
@@ -177,6 +223,8 @@ impl Request {
     pub(crate) fn workspace(&self) -> Option<&Path> {
         match self {
             Self::Run(request) => request.options.workspace.as_ref().map(|w| w.path.as_path()),
+            Self::Steps(request) => request.options.workspace.as_ref().map(|w| w.path.as_path()),
+            Self::Resume(request) => request.workspace.as_deref(),
             Self::Snapshot(workspace, _)
             | Self::List(workspace)
             | Self::Diff(workspace, ..)
@@ -190,6 +238,8 @@ impl Request {
             Self::Undo(request) => request.candidates.first().map(PathBuf::as_path),
             Self::Runs(query) => query.workspace.as_deref(),
             Self::Show(_)
+            | Self::Follow(_)
+            | Self::Cancel(_)
             | Self::Events(_)
             | Self::FollowEvents(_)
             | Self::Artifacts
@@ -265,7 +315,7 @@ impl Chooser<'_> {
     }
 }
 
-fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<RunRequest, Failure> {
+fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Failure> {
     let mut workspace = chooser
         .capturing(args.capture)?
         .rollback_on_failure(args.rollback_on_failure)
@@ -274,9 +324,30 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<RunRequest, F
     if let Some(bytes) = args.max_patch_bytes {
         workspace = workspace.max_patch_bytes(bytes);
     }
-    let mut options = RunOptions::new(command_line(&args.command)).workspace(workspace);
-    if let Some(id) = run_id(chooser.surroundings)? {
+    let input = match &args.steps {
+        Some(file) => format!("steps {}", quoted(file.as_os_str())),
+        None => command_line(&args.command),
+    };
+    let mut options = RunOptions::new(input).workspace(workspace);
+    let id = match args.run_id {
+        Some(id) => Some(id),
+        None => run_id(chooser.surroundings)?,
+    };
+    if let Some(id) = id {
         options = options.run_id(id);
+    }
+    let elsewhere = chooser
+        .named
+        .as_deref()
+        .map(|dir| format!(" --workspace {}", quoted(dir)))
+        .unwrap_or_default();
+    if let Some(file) = args.steps {
+        return Ok(Request::Steps(Box::new(StepsRequest {
+            file,
+            session: args.session,
+            options,
+            elsewhere,
+        })));
     }
     let (program, rest) = args.command.split_first().expect("clap requires a command");
     if program.is_empty() {
@@ -284,27 +355,56 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<RunRequest, F
             "the name of the command is empty, perhaps a variable that is not set; nothing was run",
         ));
     }
-    let mut adapter = CommandAdapter::new(program)
-        .args(rest)
+    let mut adapter = foreground(program.clone(), rest, json);
+    if let Some(limit) = args.timeout {
+        adapter = adapter.timeout(limit);
+    }
+    Ok(Request::Run(Box::new(RunRequest {
+        session: args.session,
+        options,
+        adapter,
+        elsewhere,
+    })))
+}
+
+/// A command that has the terminal to itself while it runs. `json`: stdout is the document's.
+pub(crate) fn foreground<A: Into<OsString> + Clone>(
+    program: OsString,
+    rest: &[A],
+    json: bool,
+) -> CommandAdapter {
+    CommandAdapter::new(program)
+        .args(rest.iter().cloned().map(Into::into))
         .stdin(CommandInput::Foreground)
         .adopt_orphans(true)
         .output(match json {
             true => CommandOutput::Stderr,
             false => CommandOutput::Inherit,
-        });
-    if let Some(limit) = args.timeout {
-        adapter = adapter.timeout(limit);
+        })
+}
+
+/// Which runs are listed: those of a session, else those of the workspace.
+fn runs(args: RunsArgs, chooser: &Chooser<'_>) -> Result<RunQuery, Failure> {
+    let mut query = match args.session {
+        Some(id) => RunQuery::session(id),
+        None => RunQuery::workspace(chooser.choose()?),
+    };
+    query.incomplete = args.incomplete;
+    query.statuses = args.status;
+    for (text, bound) in [
+        (&args.since, &mut query.since),
+        (&args.until, &mut query.until),
+    ] {
+        if let Some(text) = text {
+            let time = text.parse().map_err(|e| {
+                Failure::invalid(format!(
+                    "{text:?} is no time such as 2026-01-31T12:00:00Z: {e}"
+                ))
+            })?;
+            *bound = Some(time);
+        }
     }
-    Ok(RunRequest {
-        session: args.session,
-        options,
-        adapter,
-        elsewhere: chooser
-            .named
-            .as_deref()
-            .map(|dir| format!(" --workspace {}", quoted(dir)))
-            .unwrap_or_default(),
-    })
+    Ok(query)
 }
 
 fn run_id(surroundings: &Surroundings) -> Result<Option<RunId>, Failure> {
@@ -400,7 +500,7 @@ fn command_line(command: &[OsString]) -> String {
 }
 
 /// A word as a shell would take it, as far as it can be printed.
-fn quoted(word: &OsStr) -> String {
+pub(crate) fn quoted(word: &OsStr) -> String {
     let is_plain = |b: &u8| b.is_ascii_alphanumeric() || b"%+,-./:=@_".contains(b);
     let bytes = word.as_encoded_bytes();
     if !bytes.is_empty() && bytes.iter().all(is_plain) {

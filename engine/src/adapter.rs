@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use stillframe_backends::ErrorKind;
 use tokio_util::sync::CancellationToken;
 
 use crate::blocking::Blocking;
@@ -15,6 +16,9 @@ use crate::error::Error;
 use crate::event::{Event, EventType};
 use crate::failure::Failure;
 use crate::id::{RunId, SessionId};
+use crate::phase::{Phase, StepError};
+use crate::step_log::StepLog;
+use crate::step_plan::{PlanReport, StepPlan};
 
 /// Does the work of a run.
 ///
@@ -114,6 +118,7 @@ pub struct RunContext {
     pub cancellation: CancellationToken,
     pub(crate) log: Arc<dyn EventLog>,
     pub(crate) blocking: Blocking,
+    pub(crate) steps: StepLog,
 }
 
 /// Where an adapter's events go.
@@ -128,6 +133,46 @@ pub(crate) trait EventLog: Send + Sync {
 }
 
 impl RunContext {
+    /// The phase of this name, in which steps are done once: their results are kept, and a run whose engine died
+    /// is resumed by starting its id again, which does what was not done.
+    ///
+    /// Nothing is written before its first step. A run with a phase is left as
+    /// [`Interrupted`](crate::RunStatus::Interrupted) by an engine that dies or shuts down.
+    ///
+    /// ```no_run
+    /// # async fn work(context: stillframe::RunContext) -> Result<(), stillframe::AdapterError> {
+    /// let plan = context.phase("plan");
+    /// let tasks: Vec<String> = plan
+    ///     .step("analyse", |_| async { Ok(vec!["parser".to_owned()]) })
+    ///     .await?;
+    /// for (round, task) in (0..).zip(&tasks) {
+    ///     let edit = context.phase("edit").iteration(round);
+    ///     edit.step("apply", |step| async move {
+    ///         println!("attempt {} at {task}", step.attempt);
+    ///         Ok(())
+    ///     })
+    ///     .await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn phase(&self, name: impl Into<String>) -> Phase {
+        Phase::new(self.clone(), self.steps.clone(), name.into())
+    }
+
+    /// Compares the steps that are going to be done with those that are on record.
+    ///
+    /// # Errors
+    ///
+    /// [`StepError::PlanChanged`]: a step is on record with another definition. Nothing was done.
+    pub async fn check_plan(&self, plan: &StepPlan) -> Result<PlanReport, StepError> {
+        let report = PlanReport::compare(plan, &self.steps.steps().await?);
+        match report.is_refused() {
+            true => Err(StepError::PlanChanged(Box::new(report))),
+            false => Ok(report),
+        }
+    }
+
     /// Appends an event to the log of the session; it is durable on `Ok`.
     ///
     /// The types that the engine writes are refused. `data` should have ids, counts, states and
@@ -239,5 +284,16 @@ impl AdapterError {
     pub fn output(mut self, output: AdapterOutput) -> Self {
         self.output = Some(output);
         self
+    }
+}
+
+/// The engine could not do its part of the work, so that the work cannot go on.
+impl From<Error> for AdapterError {
+    fn from(error: Error) -> Self {
+        let ending = match error.kind() {
+            ErrorKind::Cancelled => Ending::Cancelled,
+            _ => Ending::Failed,
+        };
+        Self::new(ending, Failure::from(&error))
     }
 }

@@ -28,11 +28,15 @@ use crate::event::{Event, EventQuery};
 use crate::gc;
 use crate::gc::GcOutcome;
 use crate::id::{EngineId, RunId, SessionId};
+use crate::lease::Lease;
 use crate::liveness::EngineLock;
 use crate::options::{EngineOptions, GcOptions, RunOptions, RunQuery, WorkspaceOptions};
 use crate::outcome::RunOutcome;
 use crate::purge::{self, PurgeOutcome, PurgePlan};
-use crate::record::{ArtifactRecord, RunRecord, SessionRecord, SessionStats};
+use crate::record::{
+    ArtifactRecord, LeaseRecord, RunExport, RunRecord, SessionRecord, SessionStats,
+};
+use crate::resume;
 use crate::run::RunStatus;
 use crate::session_manager::SessionManager;
 use crate::state::sqlite::SqliteStore;
@@ -418,7 +422,7 @@ impl Engine {
         let grace = core.parts.options.shutdown_grace;
         let mut is_done = tokio::time::timeout(grace, core.tasks.wait()).await.is_ok();
         if !is_done {
-            core.parts.live_runs.cancel_all();
+            core.parts.live_runs.stop_all();
             core.stopping.cancel();
             let patience = tokio::time::timeout(CANCEL_PATIENCE, core.tasks.wait());
             is_done = patience.await.is_ok();
@@ -472,20 +476,33 @@ impl Engine {
 
     /// Makes a session, runs in it, and completes or fails it as the run ends.
     ///
-    /// A run that was cancelled cancels the session; one that was refused fails it.
+    /// A run that was cancelled cancels the session; one that was refused fails it. A run whose id is on
+    /// record is in the session that it was in, which goes on as long as the run is interrupted.
     pub async fn run_once(
         &self,
         options: RunOptions,
         adapter: impl Adapter,
     ) -> Result<RunOutcome, Error> {
-        let session = self.new_session().await?;
+        let recorded = match options.run_id.clone() {
+            Some(id) => self.read(move |store| store.run(&id)).await?,
+            None => None,
+        };
+        let is_recorded = recorded.is_some();
+        let session = match recorded {
+            Some(row) => self.session_of(row.session_id).await?,
+            None => self.new_session().await?,
+        };
         let closing = session.clone();
         let adapter = BoxAdapter::new(adapter);
         // On a task of its own, so that the session ends with its run though nobody waits.
         let task = self.core.runtime.spawn(async move {
             let result = closing.execute_run(options, adapter).await;
             let ended = match &result {
+                Ok(outcome) if outcome.is_stored => return result,
+                // It is as it was, or somebody else's.
+                Err(_) if is_recorded => return result,
                 Ok(outcome) => match outcome.run.status {
+                    RunStatus::Interrupted => return result,
                     RunStatus::Completed => closing.complete("").await,
                     RunStatus::Cancelled => closing.cancel("").await,
                     _ => closing.fail("").await,
@@ -500,9 +517,30 @@ impl Engine {
         task.await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// Asks a run of this engine to stop. `NotFound` if it has no such run under way.
+    /// Asks a run to stop, whichever engine has it; one that is interrupted is cancelled at once.
+    ///
+    /// A run of another engine hears of it within a second or two, and takes as long as its work does to end.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`: there is no such run. `Conflict`: it has ended.
     pub async fn cancel_run(&self, run_id: &RunId) -> Result<(), Error> {
-        match self.core.parts.live_runs.cancel(run_id) {
+        if self.core.parts.live_runs.cancel(run_id) {
+            return Ok(());
+        }
+        let core = self.core.clone();
+        let run_id = run_id.clone();
+        self.core
+            .operation(async move { resume::cancel(&core, &run_id).await })
+            .await
+    }
+
+    /// Asks a run of this engine to stop so that it can be resumed: it is `interrupted` then. One without
+    /// [phases](crate::RunContext::phase) that was not begun as
+    /// [resumable](RunOptions::resumable) is cancelled. `NotFound` if this engine has no such run
+    /// under way.
+    pub async fn suspend_run(&self, run_id: &RunId) -> Result<(), Error> {
+        match self.core.parts.live_runs.suspend(run_id) {
             true => Ok(()),
             false => Err(Error::not_found(format!(
                 "run {run_id} is not under way in this engine"
@@ -547,10 +585,90 @@ impl Engine {
         let filter = RunFilter {
             session_id: query.session_id,
             workspace_id,
+            statuses: query.statuses,
+            since: query.since,
+            until: query.until,
             limit: query.limit,
         };
+        if query.incomplete {
+            return self.incomplete(filter).await;
+        }
         let rows = self.read(move |store| store.runs(&filter)).await?;
         Ok(rows.into_iter().map(RunRecord::from).collect())
+    }
+
+    /// Those that match and can be claimed.
+    async fn incomplete(&self, mut filter: RunFilter) -> Result<Vec<RunRecord>, Error> {
+        let limit = filter.limit.take();
+        if filter.statuses.is_empty() {
+            filter.statuses = vec![
+                RunStatus::Pending,
+                RunStatus::Running,
+                RunStatus::Interrupted,
+            ];
+        }
+        let found = self
+            .read(move |store| {
+                let rows = store.runs(&filter)?.into_iter();
+                rows.map(|row| Ok((store.lease(&row.id)?, row))).collect()
+            })
+            .await?;
+        let found: Vec<(Option<Lease>, RunRow)> = found;
+        let parts = self.core.parts.clone();
+        let limit = limit.map_or(usize::MAX, |limit| {
+            usize::try_from(limit).unwrap_or(usize::MAX)
+        });
+        self.core
+            .parts
+            .blocking
+            .run(move || {
+                let mut free = Vec::new();
+                for (lease, row) in found {
+                    let is_claimable = match row.status {
+                        status if status.is_terminal() => false,
+                        RunStatus::Interrupted => true,
+                        _ => resume::is_free(&parts, &row, lease.as_ref())?,
+                    };
+                    if is_claimable && free.len() < limit {
+                        free.push(RunRecord::from(row));
+                    }
+                }
+                Ok(free)
+            })
+            .await?
+    }
+
+    /// Everything that is kept of the run of this id, or of the only one whose id begins so: see
+    /// [`Engine::find_run`].
+    pub async fn export_run(&self, id: &str) -> Result<RunExport, Error> {
+        let run = self.find_run(id).await?;
+        let run_id = run.id.clone();
+        self.read(move |store| {
+            let events = store.events(&EventQuery::all().run(run_id.clone()), 0)?;
+            let snapshots = match store.run(&run_id)?.and_then(|row| row.workspace) {
+                Some(workspace) => store.snapshots(&workspace.workspace_id)?,
+                None => Vec::new(),
+            };
+            let is_of_run = |id: &Option<RunId>| id.as_ref() == Some(&run_id);
+            Ok(RunExport {
+                lease: store.lease(&run_id)?.map(LeaseRecord::from),
+                phases: RunExport::phases_of(store.phases(&run_id)?, store.steps(&run_id)?),
+                snapshots: snapshots
+                    .into_iter()
+                    .rev()
+                    .filter(|row| is_of_run(&row.run_id))
+                    .map(|row| row.snapshot)
+                    .collect(),
+                artifacts: store
+                    .artifacts(Some(&run.session_id))?
+                    .into_iter()
+                    .filter(|artifact| is_of_run(&artifact.run_id))
+                    .collect(),
+                events: events.into_iter().map(|(_, event)| event).collect(),
+                run,
+            })
+        })
+        .await
     }
 
     /// The run of this id, or the only one whose id begins so, with or without `run_`.
@@ -770,7 +888,7 @@ async fn after_the_tree(
     // A root that panicked is as gone as one that was stopped.
     let _ = ended.await;
     parts.stopped.cancel();
-    parts.live_runs.cancel_all();
+    parts.live_runs.stop_all();
     tasks.close();
     tasks.wait().await;
     // Only now is nothing of this engine at work any more, so that another may settle its runs.

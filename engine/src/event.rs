@@ -79,6 +79,33 @@ event_types! {
     RUN_CANCELLED = "run_cancelled";
     /// A run's time was up.
     RUN_TIMEOUT = "run_timeout";
+    /// The engine of a run died or stopped in the middle; it can be resumed. Data: `reason`.
+    RUN_INTERRUPTED = "run_interrupted";
+    /// A phase begins, or is gone on with. Data: `phase`, `iteration`.
+    PHASE_STARTED = "phase_started";
+    /// A phase ended well. Data: as of its beginning, and `duration_ms`.
+    PHASE_COMPLETED = "phase_completed";
+    /// A phase ended with a step that failed.
+    PHASE_FAILED = "phase_failed";
+    /// A phase was left out. Data: `phase`, `iteration`, `reason`.
+    PHASE_SKIPPED = "phase_skipped";
+    /// A phase ended with its run, which was cancelled.
+    PHASE_CANCELLED = "phase_cancelled";
+    /// A phase was cut off with its run.
+    PHASE_INTERRUPTED = "phase_interrupted";
+    /// An attempt at a step begins. Data: `step_id`, `phase`, `iteration`, `step`, `attempt`,
+    /// `snapshot_before`.
+    STEP_STARTED = "step_started";
+    /// A step is done, and is not done again. Data: the same, `snapshot_after`, `duration_ms`.
+    STEP_COMPLETED = "step_completed";
+    /// An attempt at a step failed. Data: the same, `reason`, and `retry_in_ms` if there is another.
+    STEP_FAILED = "step_failed";
+    /// A step was left out. Data: as of its beginning, and `reason`.
+    STEP_SKIPPED = "step_skipped";
+    /// A step ended with its run, which was cancelled.
+    STEP_CANCELLED = "step_cancelled";
+    /// A step was cut off with its run; `snapshot_after` is what it left.
+    STEP_INTERRUPTED = "step_interrupted";
     /// A snapshot is durable. Data: `label`, `backend`, `ref`, `snapshot_id`.
     WORKSPACE_SNAPSHOT_TAKEN = "workspace_snapshot_taken";
     /// Two snapshots were compared. Data: `files_changed`, `insertions`, `deletions`, `has_patch`.

@@ -14,7 +14,9 @@ use stillframe_backends::{
     RestoreOptions, Snapshot, SnapshotId,
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::actors::session_manager::{SessionMessage, Step};
 use crate::actors::{Parts, stopped};
@@ -27,14 +29,21 @@ use crate::error::Error;
 use crate::event::EventType;
 use crate::failure::Failure;
 use crate::id::{EventId, OperationId, RunId, SessionId};
+use crate::lease::{Hold, Lease, Moment};
 use crate::options::RunOptions;
 use crate::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
+use crate::recovery;
 use crate::restore::{
     self, OperationKind, RestoreDocument, RestorePurpose, RestoreStatus, Restoring,
 };
+use crate::resume::{self, Recorded, Standing};
 use crate::run::{RunEvent, RunStatus};
 use crate::run_lock::RunLock;
-use crate::state::{Change, NewEvent, NewRun, OperationRow, RunEnding, RunWorkspace};
+use crate::state::{
+    Change, NewEvent, NewRun, OperationRow, RunEnding, RunRow, RunWorkspace, StateError,
+};
+use crate::step::Closed;
+use crate::step_log::{StepLog, StepPlace};
 use crate::workspaces::{self, Opened};
 
 /// How long an adapter may take to end after it was cancelled, before its future is dropped.
@@ -52,7 +61,14 @@ pub(crate) struct RunTask {
     options: RunOptions,
     adapter: BoxAdapter,
     workspace: Option<RunPlace>,
+    /// What is on record of it; `None`: it is new.
+    recorded: Option<Recorded>,
+    hold: Hold,
     cancellation: CancellationToken,
+    /// Ends it so that it can be resumed, if it can.
+    suspension: CancellationToken,
+    /// Cancelled once another engine has taken it over.
+    lost: CancellationToken,
     // Given back when the run is over: how many there may be at once is limited.
     _permit: OwnedSemaphorePermit,
 }
@@ -74,6 +90,20 @@ struct Wanted {
     /// The one that a rollback from it goes back to.
     since: Option<SnapshotId>,
 }
+
+/// Why work was asked to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// To end like this.
+    End(Ending),
+    /// To be resumed.
+    Suspend,
+    /// Another engine has taken the run over.
+    Lost,
+}
+
+/// How often a run looks whether somebody asks it to stop through the log, at least.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How the part before the work ended, if it did not lead to the work.
 enum NotStarted {
@@ -104,19 +134,53 @@ pub(crate) async fn execute(
         })
         .await??;
     let run_id = options.run_id.clone().unwrap_or_else(RunId::random);
+    let recorded = match &options.run_id {
+        Some(id) => resume::recorded(core, id).await?,
+        None => None,
+    };
+    if let Some(recorded) = &recorded {
+        resume::check_session(&recorded.row, session_id)?;
+        let opened = workspace.as_ref().map(|place| &place.opened);
+        resume::check_workspace(&recorded.row, opened)?;
+        match recorded.standing() {
+            Standing::Held => return Err(recorded.held().in_run(run_id)),
+            Standing::Ended => {
+                let opened = workspace.map(|place| place.opened);
+                return stored(core, recorded.row.clone(), opened).await;
+            }
+            Standing::Claimable => {}
+        }
+    }
     // The host's token stops this run; stopping this run does not touch the host's token.
     let cancellation = options.cancellation.child_token();
     let task = RunTask {
         core: core.clone(),
         session_id: session_id.clone(),
+        // The first to have a new run.
+        hold: Hold {
+            run_id: run_id.clone(),
+            epoch: 1,
+        },
         run_id,
         options,
         adapter,
         workspace,
+        recorded,
         cancellation,
+        suspension: CancellationToken::new(),
+        lost: CancellationToken::new(),
         _permit: permit,
     };
     task.start().await.unwrap_or_else(|_| Err(stopped()))
+}
+
+/// The answer of a run that has ended before.
+async fn stored(core: &Core, row: RunRow, opened: Option<Opened>) -> Result<RunOutcome, Error> {
+    let parts = core.parts.clone();
+    core.parts
+        .blocking
+        .run(move || resume::stored(&parts, row, opened.as_ref()))
+        .await?
 }
 
 /// Opens the workspace of a run, and finds out what it can be captured with. Reads alone; blocks.
@@ -160,9 +224,10 @@ impl RunTask {
                 run_id.clone(),
                 session_id.clone(),
                 self.cancellation.clone(),
+                self.suspension.clone(),
             ) {
                 let _ = answer.send(Err(Error::new(
-                    ErrorKind::Conflict,
+                    ErrorKind::Busy,
                     format!("run {run_id} is under way already"),
                 )));
                 return;
@@ -178,13 +243,114 @@ impl RunTask {
     }
 
     async fn run(mut self) -> Result<RunOutcome, Error> {
-        self.begin().await?;
+        let recorded = self.recorded.take();
+        if recorded.is_none() {
+            self.begin().await?;
+        }
         if let Some(place) = &mut self.workspace {
             self.core.keep_watched(&mut place.opened, &self.session_id);
         }
-        let outcome = self.accepted().await;
+        let outcome = match recorded {
+            None => self.accepted().await,
+            Some(recorded) => self.resumed(recorded).await,
+        };
         self.core.let_go_if_ended(&self.session_id).await;
         outcome
+    }
+
+    /// Goes on with a run that nobody has.
+    async fn resumed(&mut self, recorded: Recorded) -> Result<RunOutcome, Error> {
+        let in_run = self.run_id.clone();
+        // Whoever had it may still be there, and have the workspace.
+        let lock = match self.workspace.clone() {
+            Some(place) => Some(self.take_workspace(&place).await?),
+            None => None,
+        };
+        if recorded.row.status != RunStatus::Interrupted {
+            recovery::settle_run(&self.core, recorded.row).await?;
+        }
+        let recorded = resume::recorded(&self.core, &self.run_id)
+            .await?
+            .ok_or_else(|| Error::not_found(format!("there is no run {in_run}")))?;
+        if recorded.row.status.is_terminal() {
+            let opened = self.workspace.as_ref().map(|place| place.opened.clone());
+            return stored(&self.core, recorded.row, opened).await;
+        }
+        if recorded.row.status != RunStatus::Interrupted {
+            return Err(recorded.held().in_run(in_run));
+        }
+        self.claim(&recorded).await.map_err(|e| e.in_run(in_run))?;
+        let before = match self.before_of(&recorded.row).await {
+            Ok(before) => before,
+            Err(e) => {
+                // It is as it was, for whoever comes next. The first failure is the one to tell.
+                let data = Failure::from(&e).event_data();
+                let _ = self
+                    .step(RunEvent::Interrupted, data, None, Vec::new())
+                    .await;
+                return Err(e.in_run(self.run_id.clone()));
+            }
+        };
+        self.worked(lock, before).await
+    }
+
+    /// Takes an interrupted run over.
+    async fn claim(&mut self, recorded: &Recorded) -> Result<(), Error> {
+        let from_epoch = recorded.lease.as_ref().map(|lease| lease.epoch);
+        let epoch = from_epoch.unwrap_or(0) + 1;
+        let lease = new_lease(&self.core.parts, epoch)?;
+        let after = self.workspace.as_ref().map(|place| place.after.clone());
+        let claim = Change::ClaimLease {
+            run_id: self.run_id.clone(),
+            from_epoch,
+            lease: Box::new(lease),
+            after,
+        };
+        let step = Step {
+            run_id: self.run_id.clone(),
+            event: RunEvent::Claimed,
+            event_id: EventId::random(),
+            data: json!({ "resumed": true, "attempt": epoch }),
+            ending: None,
+            changes: vec![claim],
+        };
+        step_of(&self.core, &self.session_id, step).await?;
+        self.hold.epoch = epoch;
+        if let (Some(place), Some(recorded)) = (&mut self.workspace, &recorded.row.workspace) {
+            place.before = recorded.before.clone();
+        }
+        Ok(())
+    }
+
+    /// The snapshot before a resumed run; taken now if its engine died before it was.
+    async fn before_of(&self, row: &RunRow) -> Result<Option<Snapshot>, Error> {
+        let (Some(place), Some(recorded)) = (self.workspace.clone(), &row.workspace) else {
+            return Ok(None);
+        };
+        let id = recorded.before.clone();
+        let reader = &self.core.parts.reader;
+        if let Some(found) = reader.read(move |store| store.snapshot(&id)).await? {
+            return Ok(Some(found.snapshot));
+        }
+        let backend = place
+            .backend
+            .map_err(|e| Error::new(e.kind(), SharedError(e)))?;
+        let wanted = Wanted {
+            label: Label::BEFORE,
+            id: place.before,
+            since: None,
+        };
+        let patience = self.core.parts.options.lock_patience;
+        let taken = self.capture(place.opened, backend, wanted, Interrupt::never(), patience);
+        taken.await.map(Some)
+    }
+
+    /// Waits for the right to change the workspace.
+    async fn take_workspace(&self, place: &RunPlace) -> Result<RunLock, Error> {
+        let parts = &self.core.parts;
+        let patience = parts.options.lock_patience;
+        let holder = format!("run {} of session {}", self.run_id, self.session_id);
+        RunLock::acquire(&place.opened.workspace, &holder, patience, &parts.blocking).await
     }
 
     /// Does what its session has accepted.
@@ -197,17 +363,60 @@ impl RunTask {
         self.step(RunEvent::Started, json!({}), None, Vec::new())
             .await
             .map_err(|e| e.in_run(self.run_id.clone()))?;
+        self.worked(lock, before).await
+    }
 
-        let result = self.work().await;
+    /// Does the work of a run that has begun, and what follows it.
+    async fn worked(
+        &mut self,
+        lock: Option<RunLock>,
+        before: Option<Snapshot>,
+    ) -> Result<RunOutcome, Error> {
+        let tended = tokio::spawn(tend(
+            self.core.clone(),
+            self.hold.clone(),
+            self.cancellation.clone(),
+            self.lost.clone(),
+        ));
+        let _tended = AbortOnDropHandle::new(tended);
+        let steps = self.step_log().await?;
+        let result = self.work(&steps).await;
+        if self.lost.is_cancelled() {
+            let taken_over = StateError::TakenOver(self.run_id.clone());
+            return Err(Error::from(taken_over)
+                .touched_if(true)
+                .in_run(self.run_id.clone()));
+        }
         self.make_place_again(result.status).await;
         let closing = match before {
             Some(before) => self.close(before, result.status).await,
             None => Closing::default(),
         };
         let rollback = self.roll_back(&closing, result.status).await;
-        let outcome = self.end(result, closing, rollback).await;
+        let outcome = self.end(result, closing, rollback, &steps).await;
         drop(lock);
         outcome
+    }
+
+    /// The record of the run's phases and steps.
+    async fn step_log(&self) -> Result<StepLog, Error> {
+        let id = self.run_id.clone();
+        let reader = &self.core.parts.reader;
+        let phases = reader.read(move |store| store.phases(&id)).await?;
+        let place = self.workspace.as_ref().and_then(|place| {
+            let backend = place.backend.as_ref().ok()?;
+            Some(StepPlace {
+                opened: place.opened.clone(),
+                backend: Arc::clone(backend),
+            })
+        });
+        Ok(StepLog::new(
+            self.core.clone(),
+            self.session_id.clone(),
+            self.hold.clone(),
+            place,
+            !phases.is_empty(),
+        ))
     }
 
     /// Has the run accepted by its session, which has to be active.
@@ -215,7 +424,6 @@ impl RunTask {
         let run = NewRun {
             id: self.run_id.clone(),
             session_id: self.session_id.clone(),
-            engine_id: self.core.parts.engine_id.clone(),
             input: self.options.input.clone(),
             options: document(&self.options),
             workspace: self.workspace.as_ref().map(|place| RunWorkspace {
@@ -225,6 +433,7 @@ impl RunTask {
                 after: place.after.clone(),
             }),
             at: self.core.parts.now(),
+            lease: new_lease(&self.core.parts, self.hold.epoch)?,
         };
         self.core
             .ask_session(&self.session_id, |reply| SessionMessage::Begin {
@@ -244,15 +453,13 @@ impl RunTask {
         };
         let backend = place
             .backend
+            .clone()
             .map_err(|e| NotStarted::Refused(Error::new(e.kind(), SharedError(e))))?;
-        let parts = &self.core.parts;
-        let patience = parts.options.lock_patience;
-        let holder = format!("run {} of session {}", self.run_id, self.session_id);
-        let lock = RunLock::acquire(&place.opened.workspace, &holder, patience, &parts.blocking);
+        let patience = self.core.parts.options.lock_patience;
         let lock = tokio::select! {
             biased;
             () = self.cancellation.cancelled() => return Err(NotStarted::Cancelled),
-            lock = lock => lock.map_err(NotStarted::Refused)?,
+            lock = self.take_workspace(&place) => lock.map_err(NotStarted::Refused)?,
         };
         let interrupt = Interrupt::never();
         let capture = self.capture(
@@ -291,7 +498,7 @@ impl RunTask {
         interrupt: Interrupt,
         patience: Duration,
     ) -> Result<Snapshot, Error> {
-        let (session_id, run_id) = (self.session_id.clone(), self.run_id.clone());
+        let (session_id, hold) = (self.session_id.clone(), self.hold.clone());
         let parts = self.core.parts.clone();
         let workspace = opened.workspace.clone();
         let what = "the capture of a run";
@@ -300,7 +507,7 @@ impl RunTask {
                 &parts,
                 wanted.label,
                 &session_id,
-                Some(&run_id),
+                Some(&hold.run_id),
                 interrupt,
             );
             options.id = wanted.id;
@@ -311,14 +518,15 @@ impl RunTask {
                 &*backend,
                 &options,
                 &session_id,
-                Some(&run_id),
+                Some(&hold.run_id),
+                Some(hold.fence()),
             )
         })
         .await
     }
 
     /// Lets the adapter work, until it has ended and that is certain.
-    async fn work(&mut self) -> RunResult {
+    async fn work(&mut self, steps: &StepLog) -> RunResult {
         let work = CancellationToken::new();
         let context = RunContext {
             session_id: self.session_id.clone(),
@@ -331,6 +539,7 @@ impl RunTask {
             cancellation: work.clone(),
             log: Arc::new(self.core.parts.clone()),
             blocking: self.core.parts.blocking.clone(),
+            steps: steps.clone(),
         };
         let adapter = std::mem::replace(&mut self.adapter, BoxAdapter::new(NoWork));
         let mut task = tokio::spawn(async move { adapter.run(context).await });
@@ -343,8 +552,15 @@ impl RunTask {
         let asked = tokio::select! {
             biased;
             ended = &mut task => return result(ended, None),
-            () = self.cancellation.cancelled() => Ending::Cancelled,
-            () = time_is_up => Ending::TimedOut,
+            () = self.lost.cancelled() => Asked::Lost,
+            () = self.cancellation.cancelled() => Asked::End(Ending::Cancelled),
+            () = self.suspension.cancelled() => {
+                match self.options.resumable || steps.is_used() {
+                    true => Asked::Suspend,
+                    false => Asked::End(Ending::Cancelled),
+                }
+            }
+            () = time_is_up => Asked::End(Ending::TimedOut),
         };
         work.cancel();
         let ended = match tokio::time::timeout(ADAPTER_GRACE, &mut task).await {
@@ -364,7 +580,7 @@ impl RunTask {
         let Some(place) = &mut self.workspace else {
             return;
         };
-        if status == RunStatus::Completed || !place.opened.options.rollback_on_failure {
+        if !may_roll_back(status) || !place.opened.options.rollback_on_failure {
             return;
         }
         let workspace = place.opened.workspace.clone();
@@ -409,6 +625,10 @@ impl RunTask {
             }
         };
         closing.after = Some(after.clone());
+        if status == RunStatus::Interrupted {
+            // What the run changed is known when it has ended.
+            return closing;
+        }
         let (session_id, run_id) = (self.session_id.clone(), self.run_id.clone());
         let parts = self.core.parts.clone();
         let compared = self
@@ -466,7 +686,7 @@ impl RunTask {
     /// Puts the workspace back after a failure, if the host asked for it.
     async fn roll_back(&self, closing: &Closing, status: RunStatus) -> Option<RestoreDocument> {
         let place = self.workspace.clone()?;
-        if status == RunStatus::Completed || !place.opened.options.rollback_on_failure {
+        if !may_roll_back(status) || !place.opened.options.rollback_on_failure {
             return None;
         }
         let before = closing.before.clone()?;
@@ -553,12 +773,14 @@ impl RunTask {
         result: RunResult,
         closing: Closing,
         rollback: Option<RestoreDocument>,
+        steps: &StepLog,
     ) -> Result<RunOutcome, Error> {
-        let event = match result.status {
-            RunStatus::Completed => RunEvent::Done,
-            RunStatus::Timeout => RunEvent::TimedOut,
-            RunStatus::Cancelled => RunEvent::Cancelled,
-            _ => RunEvent::Failed,
+        let (event, how) = match result.status {
+            RunStatus::Completed => (RunEvent::Done, Closed::Completed),
+            RunStatus::Timeout => (RunEvent::TimedOut, Closed::Failed),
+            RunStatus::Cancelled => (RunEvent::Cancelled, Closed::Cancelled),
+            RunStatus::Interrupted => (RunEvent::Interrupted, Closed::Interrupted),
+            _ => (RunEvent::Failed, Closed::Failed),
         };
         let ending = RunEnding {
             exit_code: result.exit_code,
@@ -566,7 +788,17 @@ impl RunTask {
             output: result.output.as_ref().map_or(Value::Null, recorded),
             workspace: closing::summary(&closing, rollback.as_ref()),
         };
-        let mut changes = self.operation(&closing).into_iter().collect::<Vec<_>>();
+        let mut changes = Vec::new();
+        if steps.is_used() {
+            let left = closing.after.as_ref().map(|after| &after.id);
+            changes = steps
+                .close(how, left)
+                .await
+                .map_err(|e| e.touched_if(true).in_run(self.run_id.clone()))?;
+        }
+        if event != RunEvent::Interrupted {
+            changes.extend(self.operation(&closing));
+        }
         let failures = [
             closing.error.as_ref(),
             rollback.as_ref().and_then(|r| r.error.as_ref()),
@@ -583,9 +815,13 @@ impl RunTask {
                 data
             }
         };
-        let logged = self
-            .step(event, data, Some(Box::new(ending)), changes)
-            .await;
+        // Nothing has ended that could be resumed.
+        let ending = (event != RunEvent::Interrupted).then(|| Box::new(ending));
+        let logged = self.step(event, data, ending, changes).await;
+        let phases = match steps.is_used() {
+            true => steps.records().await.unwrap_or_default(),
+            false => Vec::new(),
+        };
         let outcome = RunOutcome {
             session_id: self.session_id.clone(),
             run_id: self.run_id.clone(),
@@ -598,6 +834,8 @@ impl RunTask {
                 rollback,
                 error: closing.error,
             },
+            phases,
+            is_stored: false,
         };
         match logged {
             Ok(()) => Ok(outcome),
@@ -673,6 +911,8 @@ impl RunTask {
                 backend: backend.map(|b| b.kind()),
                 ..WorkspaceOutcome::default()
             },
+            phases: Vec::new(),
+            is_stored: false,
         })
     }
 
@@ -681,8 +921,9 @@ impl RunTask {
         event: RunEvent,
         data: Value,
         ending: Option<Box<RunEnding>>,
-        changes: Vec<Change>,
+        mut changes: Vec<Change>,
     ) -> Result<(), Error> {
+        changes.insert(0, self.hold.fence());
         let step = Step {
             run_id: self.run_id.clone(),
             event,
@@ -763,8 +1004,24 @@ impl Adapter for NoWork {
 /// Work that was asked to end did not do what it was there for, whatever it answers.
 fn result(
     ended: Result<Result<AdapterOutput, AdapterError>, tokio::task::JoinError>,
-    asked: Option<Ending>,
+    asked: Option<Asked>,
 ) -> RunResult {
+    let asked = match asked {
+        None => None,
+        Some(Asked::End(ending)) => Some(ending),
+        // What it answers is not known to be what it would have been.
+        Some(Asked::Suspend | Asked::Lost) => {
+            return RunResult {
+                status: RunStatus::Interrupted,
+                exit_code: None,
+                output: None,
+                error: Some(Failure::new(
+                    ErrorKind::Cancelled.as_str(),
+                    "it was stopped, and can be resumed",
+                )),
+            };
+        }
+    };
     let (ending, failure, output) = match ended {
         Ok(Ok(output)) => match asked {
             None => {
@@ -818,7 +1075,66 @@ fn document(options: &RunOptions) -> Value {
     json!({
         "workspace": options.workspace,
         "timeout_ms": options.timeout.map(|t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX)),
+        "resumable": options.resumable,
+        "metadata": options.metadata,
     })
+}
+
+/// Whether a run with this status is followed by a rollback where one was asked for.
+fn may_roll_back(status: RunStatus) -> bool {
+    !matches!(status, RunStatus::Completed | RunStatus::Interrupted)
+}
+
+/// A lease of this engine from now on.
+fn new_lease(parts: &Parts, epoch: u64) -> Result<Lease, Error> {
+    Ok(Lease {
+        owner: parts.engine_id.clone(),
+        epoch,
+        expires: Moment::now()?.after(parts.options.lease_expiry),
+        heartbeat_at: parts.now(),
+        cancel_requested_at: None,
+    })
+}
+
+/// Holds the lease of a run for as long as the run is under way, and hears of whoever asks through the log that
+/// it be cancelled. Cancels `lost` once the run is another engine's.
+async fn tend(core: Core, hold: Hold, cancellation: CancellationToken, lost: CancellationToken) {
+    let heartbeat = core.parts.options.heartbeat;
+    let mut renewed = Instant::now();
+    loop {
+        tokio::time::sleep(heartbeat.min(LOOK_EVERY)).await;
+        let run_id = hold.run_id.clone();
+        let found = core
+            .parts
+            .reader
+            .read(move |store| store.lease(&run_id))
+            .await;
+        match found {
+            Ok(Some(lease)) if lease.epoch == hold.epoch => {
+                if lease.cancel_requested_at.is_some() {
+                    cancellation.cancel();
+                }
+            }
+            Ok(_) => return lost.cancel(),
+            // The next look may succeed; until then nobody can take the run over either.
+            Err(_) => continue,
+        }
+        if renewed.elapsed() < heartbeat {
+            continue;
+        }
+        let Ok(now) = Moment::now() else { continue };
+        let renew = Change::RenewLease {
+            run_id: hold.run_id.clone(),
+            epoch: hold.epoch,
+            expires: now.after(core.parts.options.lease_expiry),
+            at: core.parts.now(),
+        };
+        match core.parts.writer.commit(vec![renew]).await {
+            Ok(_) => renewed = Instant::now(),
+            Err(e) if e.kind() == ErrorKind::Conflict => return lost.cancel(),
+            Err(_) => {}
+        }
+    }
 }
 
 /// What a run's row says of the output: all but the streams of a command, which are the caller's.

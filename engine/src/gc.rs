@@ -180,7 +180,7 @@ struct Upkeep<'a> {
     parts: &'a Parts,
     /// Newest first.
     snapshots: Vec<SnapshotRow>,
-    /// What runs under way name, in any process.
+    /// What runs that have not ended name, in any process.
     pinned: HashSet<SnapshotId>,
     /// The artifacts of the runs of this workspace.
     artifacts: Vec<ArtifactRecord>,
@@ -192,23 +192,35 @@ struct Upkeep<'a> {
 impl<'a> Upkeep<'a> {
     fn read(parts: &'a Parts, locked: &LockedWorkspace) -> Result<Self, Error> {
         let workspace_id = locked.id().to_owned();
-        let (snapshots, under_way, runs, artifacts) = parts.reader.read_blocking(|store| {
-            let filter = crate::state::RunFilter {
-                workspace_id: Some(workspace_id.clone()),
-                ..Default::default()
-            };
-            Ok::<_, crate::state::StateError>((
-                store.snapshots(&workspace_id)?,
-                store.runs_under_way()?,
-                store.runs(&filter)?,
-                store.artifacts(None)?,
-            ))
-        })?;
-        let pinned = under_way
+        let (snapshots, not_ended, steps, runs, artifacts) =
+            parts.reader.read_blocking(|store| {
+                let filter = crate::state::RunFilter {
+                    workspace_id: Some(workspace_id.clone()),
+                    ..Default::default()
+                };
+                let not_ended = store.runs_not_ended()?;
+                let mut steps = Vec::new();
+                for run in &not_ended {
+                    steps.extend(store.steps(&run.id)?);
+                }
+                Ok::<_, crate::state::StateError>((
+                    store.snapshots(&workspace_id)?,
+                    not_ended,
+                    steps,
+                    store.runs(&filter)?,
+                    store.artifacts(None)?,
+                ))
+            })?;
+        let of_runs = not_ended
             .into_iter()
             .filter_map(|run| run.workspace)
-            .flat_map(|workspace| [workspace.before, workspace.after])
-            .collect();
+            .flat_map(|workspace| [workspace.before, workspace.after]);
+        // A step that was cut off goes back to what was before it.
+        let of_steps = steps
+            .into_iter()
+            .flat_map(|step| [step.snapshot_before, step.snapshot_after])
+            .flatten();
+        let pinned = of_runs.chain(of_steps).collect();
         let runs: HashSet<RunId> = runs.into_iter().map(|run| run.id).collect();
         let artifacts = artifacts
             .into_iter()

@@ -100,6 +100,10 @@ id!(
     OperationId, "op_", "operation"
 );
 id!(
+    /// Names one step of a run: `stp_` and 32 hexadecimal digits.
+    StepId, "stp_", "step"
+);
+id!(
     /// Names one engine process: `eng_` and 32 hexadecimal digits.
     EngineId, "eng_", "engine"
 );

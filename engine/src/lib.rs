@@ -51,21 +51,27 @@ mod execute;
 mod failure;
 mod gc;
 mod id;
+mod lease;
 mod liveness;
 mod options;
 mod orphans;
 mod outcome;
+mod phase;
 mod process_group;
 mod purge;
 mod record;
 mod recovery;
 mod reserve;
 mod restore;
+mod resume;
 mod run;
 mod run_lock;
 mod session;
 mod session_manager;
 mod state;
+mod step;
+mod step_log;
+mod step_plan;
 mod stream;
 mod terminal;
 mod verify;
@@ -99,18 +105,24 @@ pub use gc::GcOutcome;
 pub use outcome::{
     DiffOutcome, RunDocument, RunOutcome, RunResult, WorkspaceDocument, WorkspaceOutcome,
 };
+pub use phase::{Phase, Rerun, RetryPolicy, StepContext, StepError, StepOptions};
 pub use purge::{PurgeOutcome, PurgePlan, PurgedSnapshot};
-pub use record::{ArtifactRecord, RunRecord, SessionRecord, SessionStats};
+pub use record::{
+    ArtifactRecord, LeaseRecord, PhaseRecord, RunExport, RunRecord, SessionRecord, SessionStats,
+    StepRecord,
+};
 pub use restore::{OperationKind, RestoreDocument, RestoreStatus, UndoOutcome, Undone};
 pub use run::RunStatus;
 pub use session::SessionStatus;
+pub use step::StepStatus;
+pub use step_plan::{PlanReport, StepIdentity, StepPlan};
 pub use verify::{ArtifactVerdict, SnapshotVerdict, VerifyOutcome, verify_without_log};
 
 pub use event::{Cursor, EVENT_SCHEMA_VERSION, Event, EventQuery, EventType};
 pub use stream::EventStream;
 
 pub use error::{Error, ErrorDocument};
-pub use id::{ArtifactId, EventId, InvalidId, RunId, SessionId};
+pub use id::{ArtifactId, EventId, InvalidId, RunId, SessionId, StepId};
 
 /// The synchronous part: what a custom backend implements, and the values it works with.
 pub use stillframe_backends as backends;

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 use crate::id::RunId;
+use crate::run::RunStatus;
 
 /// The largest patch that is embedded when nothing else is said, in bytes: a megabyte shows any
 /// change that a person reads, and keeps a document quick to parse.
@@ -58,6 +59,12 @@ pub struct EngineOptions {
     /// Artifacts and the log are not in a store. Nothing is forgotten because of it:
     /// [`Engine::gc`](crate::Engine::gc) makes room.
     pub max_store_bytes: u64,
+    /// How often the lease of a run that is under way is renewed. Default: 30 s.
+    pub heartbeat: Duration,
+    /// How long after its last renewal a run may be taken over by another engine, though the process
+    /// that has it is there; one that is gone is known at once. At least twice the heartbeat. Default:
+    /// 120 s.
+    pub lease_expiry: Duration,
 }
 
 impl Default for EngineOptions {
@@ -78,6 +85,8 @@ impl Default for EngineOptions {
             shutdown_grace: Duration::from_secs(10),
             borrow: BorrowMode::HardLink,
             max_store_bytes: 0,
+            heartbeat: Duration::from_secs(30),
+            lease_expiry: Duration::from_secs(120),
         }
     }
 }
@@ -93,6 +102,8 @@ impl fmt::Debug for EngineOptions {
             .field("shutdown_grace", &self.shutdown_grace)
             .field("borrow", &self.borrow)
             .field("max_store_bytes", &self.max_store_bytes)
+            .field("heartbeat", &self.heartbeat)
+            .field("lease_expiry", &self.lease_expiry)
             .finish_non_exhaustive()
     }
 }
@@ -158,6 +169,18 @@ impl EngineOptions {
         self
     }
 
+    /// Sets [`EngineOptions::heartbeat`].
+    pub fn heartbeat(mut self, interval: Duration) -> Self {
+        self.heartbeat = interval;
+        self
+    }
+
+    /// Sets [`EngineOptions::lease_expiry`].
+    pub fn lease_expiry(mut self, expiry: Duration) -> Self {
+        self.lease_expiry = expiry;
+        self
+    }
+
     /// Sets [`EngineOptions::borrow`].
     pub fn borrow(mut self, mode: BorrowMode) -> Self {
         self.borrow = mode;
@@ -170,6 +193,11 @@ impl EngineOptions {
         }
         if self.max_blocking == 0 {
             return Err(Error::invalid_options("max_blocking must not be zero"));
+        }
+        if self.heartbeat.is_zero() || self.lease_expiry < self.heartbeat.saturating_mul(2) {
+            return Err(Error::invalid_options(
+                "heartbeat must not be zero, and lease_expiry at least twice as long",
+            ));
         }
         Ok(())
     }
@@ -354,6 +382,10 @@ pub struct RunOptions {
     /// What the run is for, in the host's words; it is kept with the run.
     pub input: String,
     /// The id of the run. Default: a random one.
+    ///
+    /// An id that is on record is not used for another run. One that was interrupted goes on. One that
+    /// has ended is not run again: the answer is what became of it, with
+    /// [`RunOutcome::is_stored`](crate::RunOutcome::is_stored) set. One that another engine has is `Busy`.
     pub run_id: Option<RunId>,
     /// The workspace around the work. Default: none; no snapshots are taken then.
     pub workspace: Option<WorkspaceOptions>,
@@ -362,6 +394,11 @@ pub struct RunOptions {
     /// How long the work may take; after that it is ended, and the run is `timeout`. Default: as
     /// long as it wants.
     pub timeout: Option<Duration>,
+    /// Whether the run can go on after its engine has died, also before it has come to its first
+    /// [phase](crate::RunContext::phase); one that has come there can anyway. Default: false.
+    pub resumable: bool,
+    /// The host's own, kept with the run: what it takes to go on with it. Default: null.
+    pub metadata: serde_json::Value,
 }
 
 impl RunOptions {
@@ -373,7 +410,21 @@ impl RunOptions {
             workspace: None,
             cancellation: CancellationToken::new(),
             timeout: None,
+            resumable: false,
+            metadata: serde_json::Value::Null,
         }
+    }
+
+    /// Sets [`RunOptions::resumable`].
+    pub fn resumable(mut self, resumable: bool) -> Self {
+        self.resumable = resumable;
+        self
+    }
+
+    /// Sets [`RunOptions::metadata`].
+    pub fn metadata(mut self, metadata: serde_json::Value) -> Self {
+        self.metadata = metadata;
+        self
     }
 
     /// Sets [`RunOptions::run_id`].
@@ -570,6 +621,14 @@ pub struct RunQuery {
     pub session_id: Option<crate::id::SessionId>,
     /// Only those in this workspace. Default: any.
     pub workspace: Option<PathBuf>,
+    /// Only those with one of these statuses. Default: any.
+    pub statuses: Vec<RunStatus>,
+    /// Only those that were accepted at or after this time. Default: any.
+    pub since: Option<Timestamp>,
+    /// Only those that were accepted before this time. Default: any.
+    pub until: Option<Timestamp>,
+    /// Only those that can be claimed: under way or interrupted, and nobody has them. Default: any.
+    pub incomplete: bool,
     /// At most this many. Default: all.
     pub limit: Option<u64>,
 }
@@ -594,6 +653,30 @@ impl RunQuery {
             session_id: Some(id),
             ..Self::default()
         }
+    }
+
+    /// Adds to [`RunQuery::statuses`].
+    pub fn status(mut self, status: RunStatus) -> Self {
+        self.statuses.push(status);
+        self
+    }
+
+    /// Sets [`RunQuery::since`].
+    pub fn since(mut self, time: Timestamp) -> Self {
+        self.since = Some(time);
+        self
+    }
+
+    /// Sets [`RunQuery::until`].
+    pub fn until(mut self, time: Timestamp) -> Self {
+        self.until = Some(time);
+        self
+    }
+
+    /// Sets [`RunQuery::incomplete`].
+    pub fn incomplete(mut self) -> Self {
+        self.incomplete = true;
+        self
     }
 
     /// Sets [`RunQuery::limit`].

@@ -8,6 +8,7 @@ use stillframe_backends::{BackendKind, Diff, Snapshot};
 use crate::adapter::AdapterOutput;
 use crate::failure::Failure;
 use crate::id::{RunId, SessionId};
+use crate::record::PhaseRecord;
 use crate::restore::RestoreDocument;
 use crate::run::RunStatus;
 
@@ -25,13 +26,19 @@ pub struct RunOutcome {
     pub run: RunResult,
     /// What the engine saw and did, whatever happened to the run.
     pub workspace: WorkspaceOutcome,
+    /// The phases of the run, in the order in which they first began; empty if it has none.
+    pub phases: Vec<PhaseRecord>,
+    /// Whether the run had ended before it was asked for, so that this is what is on record, and nothing
+    /// was run.
+    pub is_stored: bool,
 }
 
 /// What became of the work of a run.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RunResult {
-    /// `completed`, `failed`, `timeout` or `cancelled`.
+    /// `completed`, `failed`, `timeout` or `cancelled`; `interrupted` if the engine was shut down meanwhile and
+    /// the run can be resumed.
     pub status: RunStatus,
     /// The exit code of a command; `None` for other adapters, unless they gave one.
     pub exit_code: Option<i32>,
@@ -76,6 +83,12 @@ pub struct RunDocument {
     pub error: Option<Failure>,
     /// `None`: the run had no workspace.
     pub workspace: Option<WorkspaceDocument>,
+    /// The phases of the run; left out if it has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<PhaseRecord>,
+    /// Whether the run had ended before it was asked for; left out if it had not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_stored: bool,
 }
 
 /// The part of a run's JSON document that is about the workspace.
@@ -115,6 +128,8 @@ impl RunOutcome {
                 rollback: workspace.rollback.clone(),
                 error: workspace.error.clone(),
             }),
+            phases: self.phases.clone(),
+            is_stored: self.is_stored,
         }
     }
 }

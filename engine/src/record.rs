@@ -2,11 +2,15 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use stillframe_backends::{Snapshot, SnapshotId};
 
+use crate::event::Event;
 use crate::failure::Failure;
-use crate::id::{ArtifactId, RunId, SessionId};
+use crate::id::{ArtifactId, RunId, SessionId, StepId};
+use crate::lease::Lease;
 use crate::run::RunStatus;
 use crate::state::{RunRow, SessionRow};
+use crate::step::{PhaseRow, StepRow, StepStatus};
 
 /// A session, as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +57,151 @@ pub struct RunRecord {
     pub output: serde_json::Value,
     /// `{backend, before_ref, after_ref, diff, patch_ref, patch_bytes, …}`; null without a workspace.
     pub workspace: serde_json::Value,
+}
+
+/// A phase of a run, as it is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PhaseRecord {
+    /// Its name.
+    pub name: String,
+    /// Which time it is, from 0.
+    pub iteration: u32,
+    /// Where it stands.
+    pub status: StepStatus,
+    /// When it first began.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub completed_at: Option<Timestamp>,
+    /// How long engines were at work on it, in milliseconds, by a clock that nobody sets; the time between an
+    /// engine's death and the next one's beginning is not in it, nor what the dead one took.
+    pub duration_ms: Option<u64>,
+    /// Its steps, in the order in which they first began.
+    pub steps: Vec<StepRecord>,
+}
+
+/// A step of a run, as it is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct StepRecord {
+    /// The step.
+    #[serde(rename = "step_id")]
+    pub id: StepId,
+    /// Its name.
+    pub name: String,
+    /// Where it stands.
+    pub status: StepStatus,
+    /// How often it was begun.
+    pub attempt: u32,
+    /// The snapshot before its last attempt.
+    pub snapshot_before: Option<SnapshotId>,
+    /// What its last attempt left.
+    pub snapshot_after: Option<SnapshotId>,
+    /// The commit that it made.
+    pub commit_created: Option<String>,
+    /// What it returned.
+    pub result: serde_json::Value,
+    /// Why its last attempt did not complete.
+    pub error: Option<Failure>,
+    /// When its last attempt began.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub completed_at: Option<Timestamp>,
+    /// How long its last attempt took, in milliseconds, by a clock that nobody sets; `None` if that was cut off.
+    pub duration_ms: Option<u64>,
+}
+
+/// Whose a run is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LeaseRecord {
+    /// The engine that has, or last had, the run.
+    pub owner: String,
+    /// How often the run was taken.
+    pub epoch: u64,
+    /// When the lease was last renewed.
+    pub heartbeat_at: Timestamp,
+    /// When somebody asked for the run to be cancelled.
+    pub cancel_requested_at: Option<Timestamp>,
+}
+
+/// Everything that is kept of a run, in one document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RunExport {
+    /// The run.
+    #[serde(flatten)]
+    pub run: RunRecord,
+    /// Whose it is; `None`: a version without leases had it.
+    pub lease: Option<LeaseRecord>,
+    /// Its phases, in the order in which they first began.
+    pub phases: Vec<PhaseRecord>,
+    /// Its snapshots that are still kept, oldest first.
+    pub snapshots: Vec<Snapshot>,
+    /// Its artifacts that are not deleted, oldest first.
+    pub artifacts: Vec<ArtifactRecord>,
+    /// Its events, in their order: every transition is one of them.
+    pub events: Vec<Event>,
+}
+
+impl RunExport {
+    /// What is kept of it, as the rows have it.
+    pub(crate) fn phases_of(phases: Vec<PhaseRow>, steps: Vec<StepRow>) -> Vec<PhaseRecord> {
+        let mut records: Vec<PhaseRecord> = phases.into_iter().map(PhaseRecord::from).collect();
+        for step in steps {
+            let phase = records.iter_mut().find(|record| {
+                record.name == step.phase.phase && record.iteration == step.phase.iteration
+            });
+            if let Some(phase) = phase {
+                phase.steps.push(StepRecord::from(step));
+            }
+        }
+        records
+    }
+}
+
+impl From<PhaseRow> for PhaseRecord {
+    fn from(row: PhaseRow) -> Self {
+        Self {
+            name: row.key.phase,
+            iteration: row.key.iteration,
+            status: row.status,
+            started_at: row.started_at,
+            completed_at: row.completed_at,
+            duration_ms: row.duration_ms,
+            steps: Vec::new(),
+        }
+    }
+}
+
+impl From<StepRow> for StepRecord {
+    fn from(row: StepRow) -> Self {
+        Self {
+            id: row.id,
+            name: row.name,
+            status: row.status,
+            attempt: row.attempt,
+            snapshot_before: row.snapshot_before,
+            snapshot_after: row.snapshot_after,
+            commit_created: row.commit_created,
+            result: row.result.unwrap_or_default(),
+            error: row.error,
+            started_at: row.started_at,
+            completed_at: row.completed_at,
+            duration_ms: row.duration_ms,
+        }
+    }
+}
+
+impl From<Lease> for LeaseRecord {
+    fn from(lease: Lease) -> Self {
+        Self {
+            owner: lease.owner.to_string(),
+            epoch: lease.epoch,
+            heartbeat_at: lease.heartbeat_at,
+            cancel_requested_at: lease.cancel_requested_at,
+        }
+    }
 }
 
 /// An artifact, as the registry has it.

@@ -16,13 +16,15 @@ use crate::error::Error;
 use crate::event::EventType;
 use crate::failure::Failure;
 use crate::id::{EventId, OperationId, SessionId};
+use crate::lease::{Lease, Moment};
 use crate::options::WorkspaceOptions;
 use crate::restore::{self, OperationKind};
 use crate::run::{RunEvent, RunStatus};
 use crate::session;
 use crate::state::{Change, NewEvent, OperationRow, RunEnding, RunRow};
+use crate::step::Closed;
 use crate::workspaces::{self, NOW, Opened};
-use crate::{liveness, reserve};
+use crate::{liveness, reserve, step_log};
 
 /// Why a run that a dead engine left is failed.
 const STRANDED: &str = "stranded_in_progress";
@@ -347,9 +349,10 @@ fn finished(
 /// Ends the runs that dead engines left.
 async fn settle_runs(core: &Core) -> Result<(), Error> {
     let parts = &core.parts;
-    let under_way = parts.reader.read(|store| store.runs_under_way()).await?;
-    for run in under_way {
-        if run.engine_id == parts.engine_id {
+    let not_ended = parts.reader.read(|store| store.runs_not_ended()).await?;
+    for run in not_ended {
+        // Those that wait to be resumed are settled.
+        if run.engine_id == parts.engine_id || run.status == RunStatus::Interrupted {
             continue;
         }
         let (directory, engine_id) = (parts.state_dir.path().to_owned(), run.engine_id.clone());
@@ -364,12 +367,33 @@ async fn settle_runs(core: &Core) -> Result<(), Error> {
     Ok(())
 }
 
-/// Ends one run as failed, with what it left in the workspace on record.
+/// Puts on record what one run left in the workspace, and ends it as failed; or, if it can be resumed, as
+/// interrupted.
 ///
 /// Nothing is rolled back: nobody can prove that what the run had started has ended. A rollback
-/// that had begun was finished when its workspace was locked.
-async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
+/// that had begun was finished when its workspace was locked. Its lease is raised, so that an owner that
+/// was taken for dead writes nothing more.
+pub(crate) async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
     let parts = &core.parts;
+    let asked = run.id.clone();
+    let (phases, steps, lease) = parts
+        .reader
+        .read(move |store| {
+            Ok((
+                store.phases(&asked)?,
+                store.steps(&asked)?,
+                store.lease(&asked)?,
+            ))
+        })
+        .await?;
+    let run_id = run.id.clone();
+    let rollback = parts
+        .reader
+        .read(move |store| store.rollback_of_run(&run_id))
+        .await?;
+    // Of a run whose rollback had begun the steps are taken back.
+    let is_resumable =
+        rollback.is_none() && (run.options["resumable"] == true || !phases.is_empty());
     let closing = match (&run.workspace, run.status) {
         (Some(_), RunStatus::Running) => match close(core, &run).await {
             Ok(closing) => Some(closing),
@@ -389,27 +413,59 @@ async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
         ErrorKind::Unavailable.as_str(),
         format!("{STRANDED}: the engine that had the run is gone"),
     );
+    let event = match is_resumable {
+        true => RunEvent::Interrupted,
+        false => RunEvent::Stranded,
+    };
     let transition = run
         .status
-        .next(RunEvent::Stranded)
+        .next(event)
         .map_err(|e| Error::new(ErrorKind::Conflict, e))?;
     let at = parts.now();
-    let run_id = run.id.clone();
-    let rollback = parts
-        .reader
-        .read(move |store| store.rollback_of_run(&run_id))
-        .await?;
-    let mut changes: Vec<Change> = rollback
-        .iter()
-        .map(|row| Change::EndRestore(row.guard.clone()))
-        .collect();
+    let mut changes = Vec::new();
+    if let Some(lease) = lease {
+        changes.push(Change::ClaimLease {
+            run_id: run.id.clone(),
+            from_epoch: Some(lease.epoch),
+            lease: Box::new(Lease {
+                owner: parts.engine_id.clone(),
+                epoch: lease.epoch + 1,
+                // Nobody holds it.
+                expires: Moment::now()?,
+                heartbeat_at: at,
+                cancel_requested_at: None,
+            }),
+            after: None,
+        });
+    }
+    changes.extend(
+        rollback
+            .iter()
+            .map(|row| Change::EndRestore(row.guard.clone())),
+    );
+    let left = closing.as_ref().and_then(|c| c.after.as_ref());
+    let how = match is_resumable {
+        true => Closed::Interrupted,
+        false => Closed::Failed,
+    };
+    changes.extend(step_log::closing_changes(
+        core,
+        &run.session_id,
+        &run.id,
+        (&phases, &steps),
+        how,
+        left.map(|after| &after.id),
+        true,
+    ));
     let rollback = rollback.and_then(|row| row.outcome);
-    if let (Some(workspace), Some((before, after))) = (
-        &run.workspace,
-        closing
-            .as_ref()
-            .and_then(|c| c.before.as_ref().zip(c.after.as_ref())),
-    ) {
+    if !is_resumable
+        && let (Some(workspace), Some((before, after))) = (
+            &run.workspace,
+            closing
+                .as_ref()
+                .and_then(|c| c.before.as_ref().zip(c.after.as_ref())),
+        )
+    {
         changes.push(Change::AddOperation(Box::new(OperationRow {
             id: OperationId::random(),
             workspace_id: workspace.workspace_id.clone(),
@@ -428,13 +484,15 @@ async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
         from: run.status,
         to: transition.to,
         at,
-        ending: Some(Box::new(RunEnding {
-            error: Some(failure),
-            workspace: closing.as_ref().map_or(serde_json::Value::Null, |c| {
-                closing::summary(c, rollback.as_ref())
-            }),
-            ..RunEnding::default()
-        })),
+        ending: (!is_resumable).then(|| {
+            Box::new(RunEnding {
+                error: Some(failure),
+                workspace: closing.as_ref().map_or(serde_json::Value::Null, |c| {
+                    closing::summary(c, rollback.as_ref())
+                }),
+                ..RunEnding::default()
+            })
+        }),
     });
     changes.push(Change::Append(NewEvent {
         id: EventId::random(),
@@ -505,6 +563,7 @@ async fn close(core: &Core, run: &RunRow) -> Result<Closing, Error> {
                     &options,
                     &session_id,
                     Some(&run_id),
+                    None,
                 )?
             }
         };

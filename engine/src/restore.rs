@@ -123,6 +123,8 @@ pub(crate) enum RestorePurpose {
     Restore,
     /// It takes back an operation.
     Undo,
+    /// It goes back to where a step began that was cut off, for another attempt.
+    Step,
 }
 
 impl RestorePurpose {
@@ -132,6 +134,7 @@ impl RestorePurpose {
             Self::Rollback => "rollback",
             Self::Restore => "restore",
             Self::Undo => "undo",
+            Self::Step => "step",
         }
     }
 
@@ -141,6 +144,7 @@ impl RestorePurpose {
             "rollback" => Self::Rollback,
             "restore" => Self::Restore,
             "undo" => Self::Undo,
+            "step" => Self::Step,
             _ => return None,
         })
     }
@@ -148,7 +152,7 @@ impl RestorePurpose {
     /// What an undo takes it back as; `None`: as a part of its run.
     fn operation(self) -> Option<OperationKind> {
         match self {
-            Self::Rollback => None,
+            Self::Rollback | Self::Step => None,
             Self::Restore => Some(OperationKind::Restore),
             Self::Undo => Some(OperationKind::Undo),
         }

@@ -24,6 +24,8 @@ pub enum RunStatus {
     Cancelled,
     /// Its time was up.
     Timeout,
+    /// Its engine died or stopped in the middle, and its steps are on record: it can be resumed.
+    Interrupted,
 }
 
 /// What happens to a run.
@@ -42,8 +44,12 @@ pub(crate) enum RunEvent {
     TimedOut,
     /// Cancelled; the work, if it had begun, has ended.
     Cancelled,
-    /// The engine that had the run is dead.
+    /// The engine that had the run is dead, and nothing says where to go on.
     Stranded,
+    /// The engine that had the run is dead or stops, and the run can go on where it was.
+    Interrupted,
+    /// An engine goes on with it.
+    Claimed,
 }
 
 /// Where an event leads, and what it leaves in the log.
@@ -73,11 +79,12 @@ impl RunStatus {
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
             Self::Timeout => "timeout",
+            Self::Interrupted => "interrupted",
         }
     }
 
     /// The status of this name.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "pending" => Self::Pending,
             "running" => Self::Running,
@@ -85,13 +92,14 @@ impl RunStatus {
             "failed" => Self::Failed,
             "cancelled" => Self::Cancelled,
             "timeout" => Self::Timeout,
+            "interrupted" => Self::Interrupted,
             _ => return None,
         })
     }
 
     /// Whether no event leads away from here.
     pub fn is_terminal(self) -> bool {
-        !matches!(self, Self::Pending | Self::Running)
+        !matches!(self, Self::Pending | Self::Running | Self::Interrupted)
     }
 
     /// What the snapshot after the work is taken for, when the work left the run here.
@@ -110,7 +118,11 @@ impl RunStatus {
         let to = match (self, event) {
             (Self::Pending, RunEvent::Started) => Self::Running,
             (Self::Pending, RunEvent::Refused | RunEvent::Stranded) => Self::Failed,
-            (Self::Pending | Self::Running, RunEvent::Cancelled) => Self::Cancelled,
+            (Self::Pending | Self::Running | Self::Interrupted, RunEvent::Cancelled) => {
+                Self::Cancelled
+            }
+            (Self::Pending | Self::Running, RunEvent::Interrupted) => Self::Interrupted,
+            (Self::Interrupted, RunEvent::Claimed) => Self::Running,
             (Self::Running, RunEvent::Done) => Self::Completed,
             // The work may have written anything before its engine died, so it counts as failed.
             (Self::Running, RunEvent::Failed | RunEvent::Stranded) => Self::Failed,
@@ -124,6 +136,7 @@ impl RunStatus {
             Self::Failed => EventType::RUN_FAILED,
             Self::Cancelled => EventType::RUN_CANCELLED,
             Self::Timeout => EventType::RUN_TIMEOUT,
+            Self::Interrupted => EventType::RUN_INTERRUPTED,
         };
         Ok(Transition { to, logged })
     }
@@ -145,6 +158,8 @@ impl fmt::Display for RunEvent {
             Self::TimedOut => "timed out",
             Self::Cancelled => "cancelled",
             Self::Stranded => "given up as stranded",
+            Self::Interrupted => "interrupted",
+            Self::Claimed => "claimed",
         })
     }
 }
@@ -153,15 +168,16 @@ impl fmt::Display for RunEvent {
 mod tests {
     use super::*;
 
-    const STATES: [RunStatus; 6] = [
+    const STATES: [RunStatus; 7] = [
         RunStatus::Pending,
         RunStatus::Running,
         RunStatus::Completed,
         RunStatus::Failed,
         RunStatus::Cancelled,
         RunStatus::Timeout,
+        RunStatus::Interrupted,
     ];
-    const EVENTS: [RunEvent; 7] = [
+    const EVENTS: [RunEvent; 9] = [
         RunEvent::Started,
         RunEvent::Refused,
         RunEvent::Done,
@@ -169,6 +185,8 @@ mod tests {
         RunEvent::TimedOut,
         RunEvent::Cancelled,
         RunEvent::Stranded,
+        RunEvent::Interrupted,
+        RunEvent::Claimed,
     ];
 
     #[test]
@@ -191,6 +209,26 @@ mod tests {
                 RunStatus::Cancelled,
             ),
             (RunStatus::Running, RunEvent::Stranded, RunStatus::Failed),
+            (
+                RunStatus::Pending,
+                RunEvent::Interrupted,
+                RunStatus::Interrupted,
+            ),
+            (
+                RunStatus::Running,
+                RunEvent::Interrupted,
+                RunStatus::Interrupted,
+            ),
+            (
+                RunStatus::Interrupted,
+                RunEvent::Claimed,
+                RunStatus::Running,
+            ),
+            (
+                RunStatus::Interrupted,
+                RunEvent::Cancelled,
+                RunStatus::Cancelled,
+            ),
         ];
         for from in STATES {
             for event in EVENTS {

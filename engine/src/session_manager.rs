@@ -324,7 +324,7 @@ async fn snapshot(
     let what = "a snapshot";
     workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
         let options = opened.snapshot_options(&parts, label, &session_id, None, interrupt);
-        workspaces::capture(&parts, locked, &*backend, &options, &session_id, None)
+        workspaces::capture(&parts, locked, &*backend, &options, &session_id, None, None)
     })
     .await
 }

@@ -269,7 +269,8 @@ fn locked<T>(
     work(&mut locked)
 }
 
-/// Takes a snapshot, and returns once it, its row and its event are durable.
+/// Takes a snapshot, and returns once it, its row and its event are durable. `fence`: what has to hold for
+/// the latter two.
 pub(crate) fn capture(
     parts: &Parts,
     locked: &LockedWorkspace,
@@ -277,11 +278,12 @@ pub(crate) fn capture(
     options: &SnapshotOptions,
     session_id: &SessionId,
     run_id: Option<&RunId>,
+    fence: Option<Change>,
 ) -> Result<Snapshot, Error> {
     let snapshot = backend.snapshot(locked, options)?;
     let row = row_of(locked, &snapshot, Some(session_id), run_id);
-    let event = taken(parts, &snapshot, session_id, run_id);
-    keep(parts, vec![row, Change::Append(event)])?;
+    let event = Change::Append(taken(parts, &snapshot, session_id, run_id));
+    keep(parts, fence.into_iter().chain([row, event]).collect())?;
     Ok(snapshot)
 }
 

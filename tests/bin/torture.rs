@@ -10,14 +10,14 @@ use stillframe_tests::torture::power::{self, Syncing, unsynced};
 use stillframe_tests::torture::scene::Scene;
 use stillframe_tests::torture::tracer::Injection;
 use stillframe_tests::torture::{
-    Options, Refusal, Report, faults, invariants, meddle, order, races, recovery, soak, teeth,
-    torn, tracer,
+    Options, Refusal, Report, faults, invariants, meddle, order, races, recovery, soak, steps,
+    teeth, torn, tracer,
 };
 
 const USAGE: &str = "usage: torture <harness> [--operations N] [--seconds S] [--seed N] \
     [--workers N] [--until-found]
 harnesses: faults [--scene NAME] [--call NAME] [--fault NAME] [--at TEXT] [--nth N], invariants, \
-    recovery, soak, order [--scene NAME], torn, meddle, power [--scene NAME] [--sync kept|ignored], \
+    recovery, soak, steps, order [--scene NAME], torn, meddle, power [--scene NAME] [--sync kept|ignored], \
     races, teeth [--bug NAME], decode";
 
 fn main() -> ExitCode {
@@ -114,6 +114,7 @@ fn harness(
         "power" => Ok(power::run(&scenes(&power::SCENES), syncing, &options)),
         "races" => Ok(races::run(races::Subject::Product, &options)),
         "soak" => Ok(soak::run(&options)),
+        "steps" => Ok(steps::run(&options)),
         "order" => Ok(order::run(&scenes(&Scene::ALL), &options)),
         "torn" => Ok(torn::run(&options)),
         "meddle" => Ok(meddle::run(&options)),

@@ -14,7 +14,7 @@ use stillframe_tests::torture::races::{self, Subject};
 use stillframe_tests::torture::scene::Scene;
 use stillframe_tests::torture::tracer::{Injection, Tracer};
 use stillframe_tests::torture::{
-    Options, Refusal, Report, faults, invariants, meddle, order, recovery, soak, teeth, torn,
+    Options, Refusal, Report, faults, invariants, meddle, order, recovery, soak, steps, teeth, torn,
 };
 use stillframe_tests::{Call, TestWorkspace, view};
 
@@ -96,6 +96,15 @@ fn commands_that_are_killed_at_random_lose_nothing_and_are_in_nobodys_way() {
         .time(Duration::from_secs(length(60, 120)));
     if let Some(report) = finds_nothing(soak::run(&options)) {
         assert!(report.hit > length(4, 200), "they were killed: {report}");
+    }
+}
+
+#[test]
+fn a_run_of_steps_that_is_killed_goes_on_where_it_was() {
+    let wanted = length(12, 300);
+    let options = Options::new(launcher().into()).operations(wanted);
+    if let Some(report) = finds_nothing(steps::run(&options)) {
+        assert!(report.hit >= wanted, "{report}");
     }
 }
 

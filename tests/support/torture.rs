@@ -3,7 +3,7 @@
 //!
 //! [`faults`] makes one system call fail, or kills the program there; [`recovery`] kills restores,
 //! and then what finishes them; [`soak`] kills random commands at random moments, with the user's
-//! own git between them; [`invariants`] plays generated histories; [`power`] cuts the power, and the
+//! own git between them; [`invariants`] plays generated histories; [`steps`] kills runs of steps, which go on; [`power`] cuts the power, and the
 //! disk loses what was not flushed; [`races`] swaps what is in the workspace for something else while
 //! it is worked on, and [`meddle`] does so before each call of a restore; [`order`] says what relies on
 //! something that is not synced, and [`torn`] tears journals. What is right afterwards is said by
@@ -27,6 +27,7 @@ pub mod report;
 pub mod sandbox;
 pub mod scene;
 pub mod soak;
+pub mod steps;
 pub mod teeth;
 pub mod torn;
 pub mod tracer;

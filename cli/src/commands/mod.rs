@@ -13,6 +13,7 @@ mod restore;
 mod run;
 mod runs;
 mod snapshot;
+mod steps;
 mod undo;
 mod upkeep;
 mod why;
@@ -72,8 +73,12 @@ pub(crate) async fn carry_out(tools: &Tools, request: Request) -> Result<Reply, 
             to_the_end(tools, restore::restore(tools, workspace, request)).await
         }
         Request::Undo(request) => to_the_end(tools, undo::undo(tools, request)).await,
+        Request::Steps(request) => steps::run(tools, *request).await,
+        Request::Resume(request) => steps::resume(tools, *request).await,
+        Request::Cancel(run) => steps::cancel(tools, &run).await,
         Request::Runs(query) => runs::runs(tools, query).await,
         Request::Show(id) => runs::show(tools, &id).await,
+        Request::Follow(id) => runs::follow(tools, &id).await,
         Request::Why(workspace, path, snapshot) => {
             while_wanted(workspace, |workspace| {
                 why::why(tools, workspace, path, snapshot.as_deref())

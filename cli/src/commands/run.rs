@@ -4,9 +4,10 @@ use std::future::Future;
 use std::path::Path;
 
 use stillframe::{
-    Adapter, AdapterError, AdapterOutput, BackendKind, CancellationToken, CommandAdapter,
-    EndSignal, Error, ErrorKind, Failure as FailureRecord, RestoreDocument, RestoreStatus,
-    RunContext, RunDocument, RunStatus, Search, WorkspaceDocument,
+    Adapter, AdapterError, AdapterOutput, BackendKind, BoxAdapter, CancellationToken,
+    CommandAdapter, EndSignal, Error, ErrorKind, Failure as FailureRecord, RestoreDocument,
+    RestoreStatus, RunContext, RunDocument, RunId, RunOptions, RunStatus, Search, SessionId,
+    WorkspaceDocument,
 };
 
 use super::{Tools, restore, snapshot};
@@ -23,21 +24,48 @@ const EXIT_TIMED_OUT: u8 = 124;
 
 /// Runs the command; a signal ends it, and what follows the command is done all the same.
 pub(super) async fn run(tools: &Tools, request: RunRequest) -> Result<Reply, Failure> {
-    let mut signals = Signals::listen()?;
-    let cancellation = CancellationToken::new();
-    let keeps_content = request
-        .options
-        .workspace
-        .as_ref()
-        .is_some_and(|workspace| workspace.retain_content);
-    let options = request.options.cancellation(cancellation.clone());
     let end_signal = EndSignal::default();
     let adapter = Foreground {
         command: request.adapter.end_signal(end_signal.clone()),
         progress: tools.progress.clone(),
     };
+    let carried = Carried {
+        session: request.session,
+        options: request.options,
+        adapter: BoxAdapter::new(adapter),
+        end_signal,
+        resumable: None,
+        elsewhere: request.elsewhere,
+    };
+    carry(tools, carried).await
+}
+
+/// A run that is to be carried out.
+pub(super) struct Carried {
+    pub(super) session: Option<SessionId>,
+    pub(super) options: RunOptions,
+    pub(super) adapter: BoxAdapter,
+    /// By what a command of it is ended.
+    pub(super) end_signal: EndSignal,
+    /// The run, if it can go on after a signal.
+    pub(super) resumable: Option<RunId>,
+    /// As of [`RunRequest`].
+    pub(super) elsewhere: String,
+}
+
+/// Carries out a run and tells of it.
+pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Failure> {
+    let mut signals = Signals::listen()?;
+    let cancellation = CancellationToken::new();
+    let keeps_content = carried
+        .options
+        .workspace
+        .as_ref()
+        .is_some_and(|workspace| workspace.retain_content);
+    let options = carried.options.cancellation(cancellation.clone());
+    let adapter = carried.adapter;
     let execution = async {
-        match request.session {
+        match carried.session {
             Some(id) => {
                 let session = tools.engine.session(id).await?;
                 session.execute_run(options, adapter).await
@@ -54,8 +82,15 @@ pub(super) async fn run(tools: &Tools, request: RunRequest) -> Result<Reply, Fai
                 if signal.is_none() {
                     signal = Some(number);
                     // The command ends by what we were sent, so its exit code is what ours is.
-                    end_signal.set(i32::from(number));
-                    cancellation.cancel();
+                    carried.end_signal.set(i32::from(number));
+                    let suspended = match &carried.resumable {
+                        // One that has not begun is none that could go on.
+                        Some(id) => tools.engine.suspend_run(id).await.is_ok(),
+                        None => false,
+                    };
+                    if !suspended {
+                        cancellation.cancel();
+                    }
                     tools.console.note("ending the command; then the workspace is captured");
                 }
             }
@@ -75,7 +110,7 @@ pub(super) async fn run(tools: &Tools, request: RunRequest) -> Result<Reply, Fai
         // stdout is the command's alone.
         false => Reply::default(),
     };
-    reply.notes = story(&ended, keeps_content, &request.elsewhere);
+    reply.notes = story(&ended, keeps_content, &carried.elsewhere);
     if let Some(workspace) = &document.workspace {
         let captured = [&workspace.before_snapshot, &workspace.after_snapshot];
         reply.warnings = snapshot::warnings(captured.into_iter().flatten());
@@ -94,9 +129,9 @@ struct Ended<'a> {
 }
 
 /// A command that has the terminal to itself while it runs.
-struct Foreground {
-    command: CommandAdapter,
-    progress: Option<ProgressLine>,
+pub(super) struct Foreground {
+    pub(super) command: CommandAdapter,
+    pub(super) progress: Option<ProgressLine>,
 }
 
 impl Adapter for Foreground {
@@ -127,7 +162,7 @@ fn exit_code(ended: &Ended<'_>, signal: Option<u8>) -> u8 {
     match document.status {
         RunStatus::Completed => own.unwrap_or(0),
         RunStatus::Timeout => EXIT_TIMED_OUT,
-        RunStatus::Cancelled => own
+        RunStatus::Cancelled | RunStatus::Interrupted => own
             .filter(|code| *code != 0)
             .or(signal.map(signals::exit_code))
             .unwrap_or(EXIT_ENGINE_FAILED),
@@ -151,6 +186,11 @@ fn is_unfinished(workspace: &WorkspaceDocument) -> bool {
 fn story(ended: &Ended<'_>, keeps_content: bool, elsewhere: &str) -> Vec<String> {
     let document = ended.document;
     let mut lines = vec![ending(ended)];
+    if document.is_stored {
+        lines.push(
+            "it had ended before, so that nothing was run; this is what is on record".to_owned(),
+        );
+    }
     if let Some(error) = ended.engine_error {
         lines.push(format!(
             "what the command changed is not fully known: {}",
@@ -201,12 +241,16 @@ fn ending(ended: &Ended<'_>) -> String {
         RunStatus::Failed => "failed",
         RunStatus::Timeout => "timed out",
         RunStatus::Cancelled => "was cancelled",
+        RunStatus::Interrupted => "was interrupted",
         RunStatus::Pending | RunStatus::Running => "is under way",
         _ => document.status.as_str(),
     };
     match ended.run_error {
         // That it was asked to stop is all there is to say.
         Some(_) if document.status == RunStatus::Cancelled => format!("run {id} {how}"),
+        Some(_) if document.status == RunStatus::Interrupted => {
+            format!("run {id} {how}; \"stillframe resume {id}\" goes on with it")
+        }
         Some(error) => format!("run {id} {how}: {}", output::printable(&error.message)),
         None => format!("run {id} {how}"),
     }

@@ -1,12 +1,16 @@
 //! `runs`, `show`: what is known of runs, and of one run or snapshot in full.
 
-use serde::Serialize;
-use serde_json::Value;
-use stillframe::{Error, ErrorKind, RunQuery, RunRecord, Snapshot};
+use std::time::Duration;
+
+use stillframe::{
+    Error, ErrorKind, Event, EventQuery, EventType, PhaseRecord, RunExport, RunQuery, RunRecord,
+    Snapshot, SnapshotId,
+};
 
 use super::{Tools, snapshot};
 use crate::failure::Failure;
 use crate::output::{self, Reply};
+use crate::signals::{self, Signals};
 
 /// Lists the runs in a workspace.
 pub(super) async fn runs(tools: &Tools, query: RunQuery) -> Result<Reply, Failure> {
@@ -24,25 +28,127 @@ pub(super) async fn show(tools: &Tools, id: &str) -> Result<Reply, Failure> {
     let snapshot = tools.engine.find_snapshot(id).await;
     match one_of(id, run, snapshot)? {
         Shown::Run(record) => {
-            let mut snapshots = Vec::new();
-            for id in snapshot_ids(&record.workspace) {
-                match tools.engine.find_snapshot(id).await {
-                    Ok(snapshot) => snapshots.push(snapshot),
-                    // Forgotten since.
-                    Err(e) if e.kind() == ErrorKind::NotFound => {}
-                    Err(e) => return Err(e.into()),
-                }
-            }
-            let document = RunInFull {
-                record: &record,
-                snapshots: &snapshots,
-            };
-            let text = || description(&record, &snapshots);
-            Ok(Reply::new(tools.json, &document, text))
+            let run = tools.engine.export_run(record.id.as_str()).await?;
+            Ok(Reply::new(tools.json, &run, || description(&run)))
         }
         Shown::Snapshot(snapshot) => Ok(Reply::new(tools.json, &snapshot, || {
             snapshot::description(&snapshot)
         })),
+    }
+}
+
+/// Says what a run does as it does it, until it ends, or until a signal comes.
+pub(super) async fn follow(tools: &Tools, id: &str) -> Result<Reply, Failure> {
+    let record = tools.engine.find_run(id).await?;
+    let mut signals = Signals::listen()?;
+    let query = EventQuery::session(record.session_id).run(record.id);
+    let mut events = tools.engine.watch(query)?;
+    loop {
+        let event = tokio::select! {
+            number = signals.next() => {
+                return Ok(Reply::default().exit_code(signals::exit_code(number)));
+            }
+            event = events.next() => event,
+        };
+        let Some(event) = event else {
+            return Ok(Reply::default());
+        };
+        let event = event?;
+        if !tools.console.line(&progress(&event))? || is_end(&event.event_type) {
+            return Ok(Reply::default());
+        }
+    }
+}
+
+/// Whether nothing follows in a run that nobody resumes.
+fn is_end(event_type: &EventType) -> bool {
+    [
+        EventType::RUN_COMPLETED,
+        EventType::RUN_FAILED,
+        EventType::RUN_CANCELLED,
+        EventType::RUN_TIMEOUT,
+        EventType::RUN_INTERRUPTED,
+    ]
+    .contains(event_type)
+}
+
+/// One line of what a run does.
+fn progress(event: &Event) -> String {
+    let data = &event.data;
+    let text = |key: &str| data[key].as_str().unwrap_or_default();
+    let iteration = match data["iteration"].as_u64() {
+        None | Some(0) => String::new(),
+        Some(number) => format!("[{number}]"),
+    };
+    let mut line = format!("{:.0}  {}", event.timestamp, event.event_type);
+    if !text("phase").is_empty() {
+        line.push_str(&format!("  {}{iteration}", text("phase")));
+    }
+    if !text("step").is_empty() {
+        line.push_str(&format!("/{}", text("step")));
+    }
+    if let Some(attempt) = data["attempt"].as_u64().filter(|attempt| *attempt > 1) {
+        line.push_str(&format!("  attempt {attempt}"));
+    }
+    if let Some(ms) = data["duration_ms"].as_u64() {
+        let took = output::lasting(Duration::from_millis(ms));
+        line.push_str(&format!("  {took}"));
+    }
+    for key in ["label", "snapshot_id", "reason", "message"] {
+        if !text(key).is_empty() {
+            line.push_str(&format!("  {}", text(key)));
+        }
+    }
+    format!("{}\n", output::printable(&line))
+}
+
+/// The phases of a run with their steps, as a tree; nothing if it has none.
+fn tree(phases: &[PhaseRecord]) -> String {
+    let mut rows = Vec::new();
+    let lasting = |ms: Option<u64>| {
+        ms.map(|ms| output::lasting(Duration::from_millis(ms)))
+            .unwrap_or_default()
+    };
+    for phase in phases {
+        let name = match phase.iteration {
+            0 => phase.name.clone(),
+            iteration => format!("{}[{iteration}]", phase.name),
+        };
+        rows.push(vec![
+            output::printable(&name),
+            phase.status.to_string(),
+            lasting(phase.duration_ms),
+        ]);
+        for (place, step) in phase.steps.iter().enumerate() {
+            let branch = match place + 1 == phase.steps.len() {
+                true => "└─",
+                false => "├─",
+            };
+            let mut row = vec![
+                format!("{branch} {}", output::printable(&step.name)),
+                step.status.to_string(),
+                lasting(step.duration_ms),
+            ];
+            let id =
+                |id: &Option<SnapshotId>| id.as_ref().map_or("–".to_owned(), |id| id.to_string());
+            let mut said = Vec::new();
+            if step.snapshot_before.is_some() || step.snapshot_after.is_some() {
+                let (before, after) = (id(&step.snapshot_before), id(&step.snapshot_after));
+                said.push(format!("{before} → {after}"));
+            }
+            if step.attempt > 1 {
+                said.push(format!("attempt {}", step.attempt));
+            }
+            if let Some(error) = &step.error {
+                said.push(output::printable(&error.message));
+            }
+            row.push(said.join(", "));
+            rows.push(row);
+        }
+    }
+    match rows.is_empty() {
+        true => String::new(),
+        false => format!("\n{}", output::table(&rows)),
     }
 }
 
@@ -51,14 +157,6 @@ pub(super) async fn show(tools: &Tools, id: &str) -> Result<Reply, Failure> {
 enum Shown {
     Run(Box<RunRecord>),
     Snapshot(Box<Snapshot>),
-}
-
-/// A run with the snapshots around it that are still kept, so with their coverage.
-#[derive(Serialize)]
-struct RunInFull<'a> {
-    #[serde(flatten)]
-    record: &'a RunRecord,
-    snapshots: &'a [Snapshot],
 }
 
 /// Decides what `id` names, by what was found under it.
@@ -91,13 +189,6 @@ fn one_of(
     }
 }
 
-/// The ids of the snapshots before and after a run, as far as its summary has them.
-fn snapshot_ids(workspace: &Value) -> impl Iterator<Item = &str> {
-    ["before_snapshot", "after_snapshot"]
-        .into_iter()
-        .filter_map(|key| workspace[key].as_str())
-}
-
 fn listing(runs: &[RunRecord]) -> String {
     let rows: Vec<Vec<String>> = runs
         .iter()
@@ -118,7 +209,8 @@ fn listing(runs: &[RunRecord]) -> String {
 }
 
 /// A run in full.
-fn description(run: &RunRecord, snapshots: &[Snapshot]) -> String {
+fn description(export: &RunExport) -> String {
+    let (run, snapshots) = (&export.run, &export.snapshots);
     let mut rows = vec![
         ("run", run.id.to_string()),
         ("session", run.session_id.to_string()),
@@ -167,12 +259,18 @@ fn description(run: &RunRecord, snapshots: &[Snapshot]) -> String {
         .map(|(name, value)| vec![name.to_owned(), value])
         .collect();
     let mut text = output::table(&rows);
+    text.push_str(&tree(&export.phases));
     for path in diff["changed_paths"].as_array().into_iter().flatten() {
         if let Ok(path) = serde_json::from_value::<stillframe::RelPath>(path.clone()) {
             text.push_str(&format!("  {path}\n"));
         }
     }
+    // Those around its steps are named above.
+    let around = ["before_snapshot", "after_snapshot"].map(|key| run.workspace[key].as_str());
     for snapshot in snapshots {
+        if !around.contains(&Some(snapshot.id.as_str())) {
+            continue;
+        }
         text.push('\n');
         text.push_str(&snapshot::description(snapshot));
     }
@@ -240,9 +338,21 @@ mod tests {
         );
     }
 
+    fn export(phases: serde_json::Value) -> RunExport {
+        let mut document = serde_json::to_value(run()).expect("plain data");
+        document["lease"] = json!(null);
+        document["phases"] = phases;
+        document["snapshots"] = json!([snapshot()]);
+        document["artifacts"] = json!([]);
+        document["events"] = json!([]);
+        serde_json::from_value(document).expect("it is a run in full")
+    }
+
     #[test]
     fn a_run_in_full_has_its_paths_and_the_coverage_of_its_snapshots() {
-        let text = description(&run(), &[snapshot()]);
+        let mut export = export(json!([]));
+        export.run.workspace["before_snapshot"] = json!(export.snapshots[0].id);
+        let text = description(&export);
         for part in [
             "exit code  2\n",
             "error      the command exited with code 2\n",
@@ -253,19 +363,73 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part:?} is in {text}");
         }
-        assert_eq!(
-            snapshot_ids(&run().workspace).collect::<Vec<_>>(),
-            ["snap_a"]
-        );
-        let document = serde_json::to_value(RunInFull {
-            record: &run(),
-            snapshots: &[snapshot()],
-        })
-        .expect("plain data");
+        let document = serde_json::to_value(&export).expect("plain data");
         assert_eq!(document["run_id"], "run_1");
         assert_eq!(
             document["snapshots"][0]["omissions"][0]["reason"],
             "ignored"
         );
+    }
+
+    #[test]
+    fn phases_and_steps_are_a_tree() {
+        let step = |name: &str, status: &str, attempt: u32, error: Option<&str>| {
+            json!({
+                "step_id": "stp_1", "name": name, "status": status, "attempt": attempt,
+                "snapshot_before": null, "snapshot_after": null, "commit_created": null,
+                "result": null, "error": error.map(|e| json!({"kind": null, "message": e})),
+                "started_at": null, "completed_at": null, "duration_ms": 1_500,
+            })
+        };
+        let phase = |name: &str, iteration: u32, steps: serde_json::Value| {
+            json!({
+                "name": name, "iteration": iteration, "status": "running", "started_at": null,
+                "completed_at": null, "duration_ms": null, "steps": steps,
+            })
+        };
+        let text = tree(
+            &export(json!([
+                phase("plan", 0, json!([step("a", "completed", 1, None)])),
+                phase(
+                    "edit\u{1b}",
+                    2,
+                    json!([
+                        step("b", "completed", 1, None),
+                        step("c", "failed", 3, Some("no luck"))
+                    ])
+                ),
+            ]))
+            .phases,
+        );
+        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+        assert_eq!(
+            lines,
+            [
+                "",
+                "plan           running",
+                "└─ a           completed  1.5 s",
+                "edit\\u{1b}[2]  running",
+                "├─ b           completed  1.5 s",
+                "└─ c           failed     1.5 s  attempt 3, no luck",
+            ]
+        );
+        assert_eq!(tree(&[]), "");
+    }
+
+    #[test]
+    fn what_a_run_does_is_a_line_each() {
+        let event: Event = serde_json::from_value(json!({
+            "id": "evt_1", "type": "step_failed", "timestamp": "2026-02-03T04:05:06.789Z",
+            "session_id": "s", "run_id": "r", "sequence": 7, "schema_version": 1,
+            "data": {"phase": "edit", "iteration": 2, "step": "apply", "attempt": 2,
+                     "duration_ms": 61_000, "reason": "no\u{1b} luck"},
+        }))
+        .expect("an event");
+        assert_eq!(
+            progress(&event),
+            "2026-02-03T04:05:06Z  step_failed  edit[2]/apply  attempt 2  1 min 1 s  no\\u{1b} luck\n"
+        );
+        assert!(!is_end(&event.event_type));
+        assert!(is_end(&EventType::RUN_INTERRUPTED));
     }
 }

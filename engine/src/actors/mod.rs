@@ -194,6 +194,8 @@ pub(crate) struct LiveRuns {
 struct LiveRun {
     session_id: SessionId,
     cancellation: CancellationToken,
+    /// Ends it so that it can be resumed, if it can.
+    suspension: CancellationToken,
 }
 
 impl LiveRuns {
@@ -208,6 +210,7 @@ impl LiveRuns {
         run_id: RunId,
         session_id: SessionId,
         cancellation: CancellationToken,
+        suspension: CancellationToken,
     ) -> bool {
         use std::collections::hash_map::Entry;
         match self.runs().entry(run_id) {
@@ -216,6 +219,7 @@ impl LiveRuns {
                 entry.insert(LiveRun {
                     session_id,
                     cancellation,
+                    suspension,
                 });
                 true
             }
@@ -237,6 +241,16 @@ impl LiveRuns {
         run.is_some()
     }
 
+    /// Asks a run to stop so that it can be resumed; `false`: there is none of that id.
+    pub(crate) fn suspend(&self, run_id: &RunId) -> bool {
+        let runs = self.runs();
+        let run = runs.get(run_id);
+        if let Some(run) = run {
+            run.suspension.cancel();
+        }
+        run.is_some()
+    }
+
     /// Asks the runs of a session to stop.
     pub(crate) fn cancel_session(&self, session_id: &SessionId) {
         for run in self.runs().values() {
@@ -246,10 +260,10 @@ impl LiveRuns {
         }
     }
 
-    /// Asks every run to stop.
-    pub(crate) fn cancel_all(&self) {
+    /// Asks every run to stop: those that can be resumed so that they can.
+    pub(crate) fn stop_all(&self) {
         for run in self.runs().values() {
-            run.cancellation.cancel();
+            run.suspension.cancel();
         }
     }
 }

@@ -272,7 +272,7 @@ impl Actor for SupervisorActor {
             // Without the log nobody may act. Something may be in a store that has no row.
             state.parts.lock.leave_work();
             state.parts.stopped.cancel();
-            state.parts.live_runs.cancel_all();
+            state.parts.live_runs.stop_all();
             myself.stop(Some("the state writer is lost".to_owned()));
             return Ok(());
         }

@@ -5,7 +5,9 @@ use stillframe_backends::{ErrorKind, RelPath, SnapshotId};
 
 use super::*;
 use crate::id::{ArtifactId, EngineId};
+use crate::lease::{Lease, Moment};
 use crate::session;
+use crate::step::{StepEnding, StepEvent};
 
 /// Declares a module with one test for each promise, all over states that `$new` makes.
 macro_rules! state_store_contract {
@@ -32,6 +34,11 @@ macro_rules! state_store_contract {
             of_a_rollback_that_recovery_finished_the_run_gets_to_know
             a_key_that_was_deleted_can_be_registered_again
             patches_are_taken_out_of_the_records_of_their_runs_alone
+            whoever_lost_a_run_writes_nothing_for_it
+            of_two_claimers_of_one_lease_one_wins
+            phases_and_steps_come_back_as_they_were_written
+            a_step_moves_only_from_where_it_was_seen
+            runs_are_found_by_status_and_time
             nothing_is_found_where_there_is_nothing
         }
     };
@@ -71,15 +78,28 @@ fn note(session: &SessionId, second: i64, data: Value) -> NewEvent {
     NewEvent::new(EventType::new("noted"), session, None, at(second), data)
 }
 
+fn lease(epoch: u64) -> Lease {
+    Lease {
+        owner: EngineId::random(),
+        epoch,
+        expires: Moment {
+            boot_id: "boot".to_owned(),
+            nanoseconds: 7,
+        },
+        heartbeat_at: at(2),
+        cancel_requested_at: None,
+    }
+}
+
 fn new_run(session: &SessionId, id: &str) -> NewRun {
     NewRun {
         id: id.parse().unwrap(),
         session_id: session.clone(),
-        engine_id: EngineId::random(),
         input: "work".to_owned(),
         options: json!({ "a": 1 }),
         workspace: None,
         at: at(2),
+        lease: lease(1),
     }
 }
 
@@ -420,7 +440,7 @@ pub(crate) fn what_a_run_ended_with_comes_back(state: &impl TestState) {
         unreachable!("it was made so");
     };
     assert_eq!(row.workspace, new.workspace);
-    assert_eq!((row.engine_id, row.options), (new.engine_id, new.options));
+    assert_eq!((row.engine_id, row.options), (new.lease.owner, new.options));
     assert_eq!(row.status, RunStatus::Failed);
     assert_eq!((row.created_at, row.ended_at), (at(2), Some(at(9))));
     assert_eq!((row.exit_code, row.error), (ending.exit_code, ending.error));
@@ -464,7 +484,7 @@ pub(crate) fn runs_are_listed_newest_first_and_those_under_way_oldest_first(
         ..of_workspace
     };
     assert_eq!(ids(&list(newest)), ["d"]);
-    assert_eq!(ids(&store.runs_under_way().unwrap()), ["b", "a", "c"]);
+    assert_eq!(ids(&store.runs_not_ended().unwrap()), ["b", "a", "c"]);
 }
 
 pub(crate) fn the_beginning_of_an_id_is_literal(state: &impl TestState) {
@@ -774,7 +794,7 @@ pub(crate) fn nothing_is_found_where_there_is_nothing(state: &impl TestState) {
     assert_eq!(store.sessions().unwrap(), []);
     assert_eq!(store.run(&run).unwrap(), None);
     assert_eq!(store.runs(&RunFilter::default()).unwrap(), []);
-    assert_eq!(store.runs_under_way().unwrap(), []);
+    assert_eq!(store.runs_not_ended().unwrap(), []);
     assert_eq!(store.events(&EventQuery::all(), 0).unwrap(), []);
     assert_eq!(store.event(&EventId::random()).unwrap(), None);
     assert_eq!(store.snapshot(&snapshot).unwrap(), None);
@@ -784,4 +804,198 @@ pub(crate) fn nothing_is_found_where_there_is_nothing(state: &impl TestState) {
     assert_eq!(store.artifacts(None).unwrap(), []);
     let stats = store.session_stats(&session).unwrap();
     assert_eq!(stats, SessionStats::default());
+}
+
+fn claim(run_id: &str, from_epoch: Option<u64>) -> Change {
+    Change::ClaimLease {
+        run_id: run_id.parse().unwrap(),
+        from_epoch,
+        lease: Box::new(lease(from_epoch.unwrap_or(0) + 1)),
+        after: None,
+    }
+}
+
+fn fence(run_id: &str, epoch: u64) -> Change {
+    let run_id = run_id.parse().unwrap();
+    Change::Fence { run_id, epoch }
+}
+
+pub(crate) fn whoever_lost_a_run_writes_nothing_for_it(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    store.commit(&[run(&session, "a")]).unwrap();
+    store
+        .commit(&[fence("a", 1), Change::Append(note(&session, 8, json!({})))])
+        .unwrap();
+    store.commit(&[claim("a", Some(1))]).unwrap();
+    let before = store.events(&EventQuery::all(), 0).unwrap();
+    let renewal = Change::RenewLease {
+        run_id: "a".parse().unwrap(),
+        epoch: 1,
+        expires: lease(1).expires,
+        at: at(9),
+    };
+    for late in [
+        vec![fence("a", 1), Change::Append(note(&session, 8, json!({})))],
+        vec![renewal],
+    ] {
+        let error = store.commit(&late).unwrap_err();
+        assert!(matches!(error, StateError::TakenOver(_)), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+    }
+    assert_eq!(store.events(&EventQuery::all(), 0).unwrap(), before);
+    store
+        .commit(&[fence("a", 2), Change::Append(note(&session, 8, json!({})))])
+        .unwrap();
+}
+
+pub(crate) fn of_two_claimers_of_one_lease_one_wins(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    store.commit(&[run(&session, "a")]).unwrap();
+    let id = "a".parse().unwrap();
+    let ask = Change::RequestCancel {
+        run_id: "a".parse().unwrap(),
+        at: at(5),
+    };
+    store.commit(&[ask]).unwrap();
+    assert_eq!(
+        store.lease(&id).unwrap().unwrap().cancel_requested_at,
+        Some(at(5))
+    );
+    let (mut one, mut other) = (state.open(), state.open());
+    one.commit(&[claim("a", Some(1))]).unwrap();
+    let won = store.lease(&id).unwrap().unwrap();
+    assert_eq!((won.epoch, won.cancel_requested_at), (2, None));
+    for late in [claim("a", Some(1)), claim("a", None)] {
+        let error = other.commit(&[late]).unwrap_err();
+        assert!(matches!(error, StateError::TakenOver(_)), "{error}");
+    }
+    assert_eq!(store.lease(&id).unwrap().unwrap(), won);
+    let row = store.run(&id).unwrap().unwrap();
+    assert_eq!(row.engine_id, won.owner, "the run names who has it");
+}
+
+fn put(from: Option<StepStatus>, row: &StepRow) -> Change {
+    Change::PutStep {
+        run_id: "a".parse().unwrap(),
+        from,
+        row: Box::new(row.clone()),
+    }
+}
+
+/// A run with a phase, and a step in it that is under way.
+fn begun(state: &impl TestState) -> (Box<dyn StateStore>, PhaseRow, StepRow) {
+    let (mut store, session) = started(state, "s");
+    let key = PhaseKey {
+        phase: "odd\n name".to_owned(),
+        iteration: 3,
+    };
+    let phase = PhaseRow {
+        started_at: Some(at(3)),
+        status: StepStatus::Running,
+        ..PhaseRow::new(key.clone())
+    };
+    let step = StepRow::new(key, "build".to_owned(), "hash".to_owned())
+        .begun(Some(SnapshotId::random()), at(3), 1)
+        .unwrap();
+    let put_phase = Change::PutPhase {
+        run_id: "a".parse().unwrap(),
+        from: None,
+        row: Box::new(phase.clone()),
+    };
+    store
+        .commit(&[run(&session, "a"), put_phase, put(None, &step)])
+        .unwrap();
+    (store, phase, step)
+}
+
+pub(crate) fn phases_and_steps_come_back_as_they_were_written(state: &impl TestState) {
+    let (mut store, phase, step) = begun(state);
+    let id = "a".parse().unwrap();
+    assert_eq!(store.phase(&id, &phase.key).unwrap().as_ref(), Some(&phase));
+    assert_eq!(store.phases(&id).unwrap(), [phase]);
+    assert_eq!(store.steps(&id).unwrap(), std::slice::from_ref(&step));
+    let ending = StepEnding {
+        snapshot_after: Some(SnapshotId::random()),
+        result: Some(json!({ "tasks": ["a", null] })),
+        error: Some(Failure::of_work("tried twice")),
+        worked: Some(std::time::Duration::from_millis(1_234)),
+    };
+    let done = StepRow {
+        commit_created: Some("c0ffee".to_owned()),
+        ..step.after(StepEvent::Done, ending, at(4), 2).unwrap()
+    };
+    store
+        .commit(&[put(Some(StepStatus::Running), &done)])
+        .unwrap();
+    assert_eq!(state.open().steps(&id).unwrap(), [done]);
+    assert_eq!(store.problems().unwrap(), [] as [String; 0]);
+}
+
+pub(crate) fn a_step_moves_only_from_where_it_was_seen(state: &impl TestState) {
+    let (mut store, phase, step) = begun(state);
+    let id: RunId = "a".parse().unwrap();
+    let again = StepRow::new(phase.key.clone(), "build".to_owned(), "hash".to_owned());
+    let error = store.commit(&[put(None, &again)]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "the name is taken");
+    let other = StepRow {
+        definition_hash: "other".to_owned(),
+        ..step.clone()
+    };
+    for (from, row) in [(StepStatus::Pending, &step), (StepStatus::Running, &other)] {
+        let error = store.commit(&[put(Some(from), row)]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{from}");
+    }
+    let moved = Change::PutPhase {
+        run_id: id.clone(),
+        from: Some(StepStatus::Interrupted),
+        row: Box::new(phase),
+    };
+    assert_eq!(
+        store.commit(&[moved]).unwrap_err().kind(),
+        ErrorKind::Conflict
+    );
+    assert_eq!(store.steps(&id).unwrap(), [step]);
+}
+
+pub(crate) fn runs_are_found_by_status_and_time(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    let created = |id: &str, second| {
+        Change::CreateRun(Box::new(NewRun {
+            at: at(second),
+            ..new_run(&session, id)
+        }))
+    };
+    store
+        .commit(&[created("a", 10), created("b", 20), created("c", 30)])
+        .unwrap();
+    let moves = [
+        step("b", RunStatus::Pending, RunStatus::Running, 21),
+        step("b", RunStatus::Running, RunStatus::Interrupted, 22),
+        step("c", RunStatus::Pending, RunStatus::Failed, 31),
+    ];
+    store.commit(&moves).unwrap();
+    let found = |filter: RunFilter| {
+        let rows = store.runs(&filter).unwrap();
+        ids(&rows)
+            .into_iter()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let of = |statuses: &[RunStatus]| RunFilter {
+        statuses: statuses.to_vec(),
+        ..RunFilter::default()
+    };
+    assert_eq!(found(of(&[RunStatus::Interrupted])), ["b"]);
+    assert_eq!(
+        found(of(&[RunStatus::Failed, RunStatus::Pending])),
+        ["c", "a"]
+    );
+    assert_eq!(found(of(&[RunStatus::Timeout])), [] as [String; 0]);
+    let between = RunFilter {
+        since: Some(at(10)),
+        until: Some(at(30)),
+        ..RunFilter::default()
+    };
+    assert_eq!(found(between), ["b", "a"], "the end is not in it");
+    assert_eq!(ids(&store.runs_not_ended().unwrap()), ["a", "b"]);
 }

@@ -14,10 +14,12 @@ use stillframe_backends::{ErrorKind, PathError, RelPath, Snapshot, SnapshotId};
 use crate::event::{Event, EventQuery, EventType};
 use crate::failure::Failure;
 use crate::id::{EngineId, EventId, OperationId, RunId, SessionId};
+use crate::lease::{Lease, Moment};
 use crate::record::{ArtifactRecord, SessionStats};
 use crate::restore::{OperationKind, RestoreDocument, RestorePurpose};
 use crate::run::RunStatus;
 use crate::session::SessionStatus;
+use crate::step::{PhaseKey, PhaseRow, StepRow, StepStatus};
 
 /// Keeps sessions, runs, events, snapshots, operations and artifacts. Every method blocks.
 ///
@@ -47,8 +49,20 @@ pub(crate) trait StateStore: Send {
     /// How many runs have an id that begins with one of the texts.
     fn count_runs_that_begin(&self, prefixes: &[String; 2]) -> Result<u64, StateError>;
 
-    /// The runs that have not ended, oldest first.
-    fn runs_under_way(&self) -> Result<Vec<RunRow>, StateError>;
+    /// The runs that have not ended, oldest first: under way, or to be resumed.
+    fn runs_not_ended(&self) -> Result<Vec<RunRow>, StateError>;
+
+    /// Whose a run is; `None`: it is unknown, or of a version that had no leases.
+    fn lease(&self, run_id: &RunId) -> Result<Option<Lease>, StateError>;
+
+    /// The phases of a run, in the order in which they were first begun.
+    fn phases(&self, run_id: &RunId) -> Result<Vec<PhaseRow>, StateError>;
+
+    /// The steps of a run, in the order in which they were first begun.
+    fn steps(&self, run_id: &RunId) -> Result<Vec<StepRow>, StateError>;
+
+    /// A phase of a run; `None`: nothing of it is on record.
+    fn phase(&self, run_id: &RunId, key: &PhaseKey) -> Result<Option<PhaseRow>, StateError>;
 
     /// Events that match, in the order in which they were written, each with its position in the
     /// whole log; only those at a position after `after_position`.
@@ -135,6 +149,38 @@ pub(crate) enum Change {
         at: Timestamp,
         ending: Option<Box<RunEnding>>,
     },
+    /// Writes what follows only if the lease of the run is of this epoch, so that an owner that was
+    /// taken for dead changes nothing.
+    Fence { run_id: RunId, epoch: u64 },
+    /// Takes a run over, only from this epoch; `None`: it has no lease. The run's next snapshot after its
+    /// work gets the id `after`.
+    ClaimLease {
+        run_id: RunId,
+        from_epoch: Option<u64>,
+        lease: Box<Lease>,
+        after: Option<SnapshotId>,
+    },
+    /// Holds a lease for longer, only one of this epoch.
+    RenewLease {
+        run_id: RunId,
+        epoch: u64,
+        expires: Moment,
+        at: Timestamp,
+    },
+    /// Asks whoever has the run to cancel it.
+    RequestCancel { run_id: RunId, at: Timestamp },
+    /// A phase as it is now, only from this status; `None`: it is new.
+    PutPhase {
+        run_id: RunId,
+        from: Option<StepStatus>,
+        row: Box<PhaseRow>,
+    },
+    /// A step as it is now, only from this status; `None`: it is new. Its phase is there.
+    PutStep {
+        run_id: RunId,
+        from: Option<StepStatus>,
+        row: Box<StepRow>,
+    },
     /// An event. One whose id exists is answered as it is kept.
     Append(NewEvent),
     /// A snapshot. One that exists gets the owner that is given here.
@@ -188,11 +234,12 @@ pub(crate) struct SessionRow {
 pub(crate) struct NewRun {
     pub(crate) id: RunId,
     pub(crate) session_id: SessionId,
-    pub(crate) engine_id: EngineId,
     pub(crate) input: String,
     pub(crate) options: Value,
     pub(crate) workspace: Option<RunWorkspace>,
     pub(crate) at: Timestamp,
+    /// Whose it is.
+    pub(crate) lease: Lease,
 }
 
 /// The workspace of a run, and the ids that its snapshots will have.
@@ -237,6 +284,12 @@ pub(crate) struct RunRow {
 pub(crate) struct RunFilter {
     pub(crate) session_id: Option<SessionId>,
     pub(crate) workspace_id: Option<String>,
+    /// Empty: any.
+    pub(crate) statuses: Vec<RunStatus>,
+    /// Accepted at or after this time.
+    pub(crate) since: Option<Timestamp>,
+    /// Accepted before this time.
+    pub(crate) until: Option<Timestamp>,
     pub(crate) limit: Option<u64>,
 }
 
@@ -327,6 +380,9 @@ pub(crate) enum StateError {
         expected: String,
         found: String,
     },
+    /// Whoever writes has lost the run to somebody else.
+    #[error("run {0} was taken over by another engine; nothing was written")]
+    TakenOver(RunId),
     /// There is no such row.
     #[error("there is no {what}")]
     NotFound { what: String },
@@ -365,7 +421,7 @@ impl StateError {
     pub(crate) fn kind(&self) -> ErrorKind {
         use rusqlite::ErrorCode as Code;
         match self {
-            Self::Conflict { .. } | Self::Exists { .. } => ErrorKind::Conflict,
+            Self::Conflict { .. } | Self::Exists { .. } | Self::TakenOver(_) => ErrorKind::Conflict,
             Self::NotFound { .. } => ErrorKind::NotFound,
             Self::InUse => ErrorKind::Busy,
             Self::Corrupt { .. } => ErrorKind::Corrupt,

@@ -61,11 +61,32 @@ macro_rules! damaged {
             ") THEN NULL ELSE 'restore' END AS damaged"
         )
     };
+    (leases) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('leases', ",
+            "run_id, owner, epoch, boot_id, expires_at, heartbeat_at, cancel_requested_at",
+            ") THEN NULL ELSE 'lease' END AS damaged"
+        )
+    };
+    (phases) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('phases', ",
+            "position, run_id, name, iteration, status, started_at, completed_at, duration_ms",
+            ") THEN NULL ELSE 'phase' END AS damaged"
+        )
+    };
+    (steps) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('steps', ",
+            "position, id, run_id, phase, iteration, name, status, attempt, definition_hash, snapshot_before, snapshot_after, commit_created, result, error, started_at, completed_at, duration_ms, begun_order, ended_order",
+            ") THEN NULL ELSE 'step' END AS damaged"
+        )
+    };
 }
 pub(super) use damaged;
 
 /// What is looked through for damage: table, how its rows are told apart, and the expression.
-const TABLES: [(&str, &str, &str); 7] = [
+const TABLES: [(&str, &str, &str); 10] = [
     ("sessions", "id", damaged!(sessions)),
     ("runs", "id", damaged!(runs)),
     ("events", "id", damaged!(events)),
@@ -73,6 +94,9 @@ const TABLES: [(&str, &str, &str); 7] = [
     ("operations", "id", damaged!(operations)),
     ("artifacts", "id", damaged!(artifacts)),
     ("restores", "guard", damaged!(restores)),
+    ("leases", "run_id", damaged!(leases)),
+    ("phases", "name", damaged!(phases)),
+    ("steps", "id", damaged!(steps)),
 ];
 
 /// More are not named: who sees ten knows what to do.
@@ -187,7 +211,11 @@ mod tests {
                  INSERT INTO snapshots VALUES (1, 'n', 'w', 's', 'r', 5, '{}', NULL);
                  INSERT INTO operations VALUES (1, 'o', 'w', 's', 'r', 'run', 'b', 'a', '[]', 1, 5, NULL);
                  INSERT INTO artifacts VALUES (1, 'a', 's', 'r', 'k', 'text', 5, '00', 'file', 'at', '{}', 5, 6, NULL);
-                 INSERT INTO restores VALUES ('g', 'w', 's', 'r', 't', 'undo', 1, 5, '{}', NULL);",
+                 INSERT INTO restores VALUES ('g', 'w', 's', 'r', 't', 'undo', 1, 5, '{}', NULL);
+                 INSERT INTO leases VALUES ('r', 'e', 1, 'b', 5, 6, 7, NULL);
+                 INSERT INTO phases VALUES (1, 'r', 'p', 0, 'running', 5, 6, 7, NULL);
+                 INSERT INTO steps VALUES (1, 'i', 'r', 'p', 0, 'n', 'running', 1, 'd', 'b', 'a', 'c', '{}', '{}',
+                     5, 6, 7, 1, 2, NULL);",
             )
             .unwrap();
         (state, store)
@@ -248,7 +276,7 @@ mod tests {
                 tried += 1;
             }
         }
-        assert!(tried > 60, "{tried}");
+        assert!(tried > 100, "{tried}");
     }
 
     #[test]

@@ -21,10 +21,12 @@ use super::{
 use crate::event::{EVENT_SCHEMA_VERSION, Event, EventQuery, EventType};
 use crate::failure::Failure;
 use crate::id::{EventId, RunId, SessionId};
+use crate::lease::{Lease, Moment};
 use crate::record::{ArtifactRecord, SessionStats};
 use crate::restore::{OperationKind, RestorePurpose};
 use crate::run::RunStatus;
 use crate::session::SessionStatus;
+use crate::step::{PhaseKey, PhaseRow, StepRow, StepStatus};
 
 /// The name of the database in the state directory.
 pub(crate) const DATABASE: &str = "stillframe.db";
@@ -43,6 +45,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001.sql"),
     include_str!("migrations/0002.sql"),
     include_str!("migrations/0003.sql"),
+    include_str!("migrations/0004.sql"),
 ];
 
 /// How long a statement waits for another process before it is busy.
@@ -337,11 +340,17 @@ impl StateStore for SqliteStore {
             &format!(
                 "{SELECT_RUN} WHERE (?1 IS NULL OR session_id = ?1)
                    AND (?2 IS NULL OR workspace_id = ?2)
-                 ORDER BY position DESC LIMIT ?3"
+                   AND (?3 IS NULL OR status IN (SELECT value FROM json_each(?3)))
+                   AND (?4 IS NULL OR created_at >= ?4)
+                   AND (?5 IS NULL OR created_at < ?5)
+                 ORDER BY position DESC LIMIT ?6"
             ),
             params![
                 filter.session_id.as_ref().map(SessionId::as_str),
                 filter.workspace_id,
+                (!filter.statuses.is_empty()).then(|| json(&filter.statuses)),
+                filter.since.map(nanoseconds),
+                filter.until.map(nanoseconds),
                 limit(filter.limit),
             ],
             read_run,
@@ -374,11 +383,46 @@ impl StateStore for SqliteStore {
         )
     }
 
-    fn runs_under_way(&self) -> Result<Vec<RunRow>, StateError> {
+    fn runs_not_ended(&self) -> Result<Vec<RunRow>, StateError> {
         self.all(
-            &format!("{SELECT_RUN} WHERE status IN ('pending', 'running') ORDER BY position"),
+            // As the index has it, so that it is used.
+            &format!(
+                "{SELECT_RUN} WHERE status IN ('pending', 'running', 'interrupted') ORDER BY position"
+            ),
             (),
             read_run,
+        )
+    }
+
+    fn lease(&self, run_id: &RunId) -> Result<Option<Lease>, StateError> {
+        self.one(
+            &format!("{SELECT_LEASE} WHERE run_id = ?1"),
+            params![run_id.as_str()],
+            read_lease,
+        )
+    }
+
+    fn phases(&self, run_id: &RunId) -> Result<Vec<PhaseRow>, StateError> {
+        self.all(
+            &format!("{SELECT_PHASE} WHERE run_id = ?1 ORDER BY position"),
+            params![run_id.as_str()],
+            read_phase,
+        )
+    }
+
+    fn steps(&self, run_id: &RunId) -> Result<Vec<StepRow>, StateError> {
+        self.all(
+            &format!("{SELECT_STEP} WHERE run_id = ?1 ORDER BY position"),
+            params![run_id.as_str()],
+            read_step,
+        )
+    }
+
+    fn phase(&self, run_id: &RunId, key: &PhaseKey) -> Result<Option<PhaseRow>, StateError> {
+        self.one(
+            &format!("{SELECT_PHASE} WHERE run_id = ?1 AND name = ?2 AND iteration = ?3"),
+            params![run_id.as_str(), key.phase, key.iteration],
+            read_phase,
         )
     }
 
@@ -504,7 +548,7 @@ impl StateStore for SqliteStore {
 
     fn rollback_of_run(&self, id: &RunId) -> Result<Option<RestoreRow>, StateError> {
         self.one(
-            &format!("{SELECT_RESTORE} WHERE run_id = ?1"),
+            &format!("{SELECT_RESTORE} WHERE run_id = ?1 AND purpose = 'rollback'"),
             params![id.as_str()],
             read_restore,
         )
@@ -658,6 +702,56 @@ fn apply(
             at,
             ending,
         } => move_run(transaction, id, *from, *to, *at, ending.as_deref())?,
+        Change::Fence { run_id, epoch } => {
+            let is_ours: bool = transaction.query_row(
+                "SELECT EXISTS (SELECT 1 FROM leases WHERE run_id = ?1 AND epoch = ?2)",
+                params![run_id.as_str(), count(*epoch)],
+                |row| row.get(0),
+            )?;
+            if !is_ours {
+                return Err(StateError::TakenOver(run_id.clone()));
+            }
+        }
+        Change::ClaimLease {
+            run_id,
+            from_epoch,
+            lease,
+            after,
+        } => claim_lease(transaction, run_id, *from_epoch, lease, after.as_ref())?,
+        Change::RenewLease {
+            run_id,
+            epoch,
+            expires,
+            at,
+        } => {
+            let renewed = transaction.execute(
+                "UPDATE leases SET boot_id = ?1, expires_at = ?2, heartbeat_at = ?3
+                  WHERE run_id = ?4 AND epoch = ?5",
+                params![
+                    expires.boot_id,
+                    expires.nanoseconds,
+                    nanoseconds(*at),
+                    run_id.as_str(),
+                    count(*epoch)
+                ],
+            )?;
+            if renewed == 0 {
+                return Err(StateError::TakenOver(run_id.clone()));
+            }
+        }
+        Change::RequestCancel { run_id, at } => {
+            let asked = transaction.execute(
+                "UPDATE leases SET cancel_requested_at = coalesce(cancel_requested_at, ?1)
+                  WHERE run_id = ?2",
+                params![nanoseconds(*at), run_id.as_str()],
+            )?;
+            if asked == 0 {
+                let what = format!("run {run_id} that could be asked to stop");
+                return Err(StateError::NotFound { what });
+            }
+        }
+        Change::PutPhase { run_id, from, row } => put_phase(transaction, run_id, *from, row)?,
+        Change::PutStep { run_id, from, row } => put_step(transaction, run_id, *from, row)?,
         Change::Append(event) => events.push(append(transaction, event)?),
         Change::AddSnapshot(row) => {
             transaction.execute(
@@ -823,7 +917,7 @@ fn create_run(transaction: &Transaction<'_>, run: &NewRun) -> Result<(), StateEr
         params![
             run.id.as_str(),
             run.session_id.as_str(),
-            run.engine_id.as_str(),
+            run.lease.owner.as_str(),
             run.input,
             json(&run.options),
             workspace.map(|w| w.workspace_id.as_str()),
@@ -833,7 +927,184 @@ fn create_run(transaction: &Transaction<'_>, run: &NewRun) -> Result<(), StateEr
             nanoseconds(run.at),
         ],
     )?;
+    insert_lease(transaction, &run.id, &run.lease)?;
     Ok(())
+}
+
+fn insert_lease(
+    transaction: &Transaction<'_>,
+    run_id: &RunId,
+    lease: &Lease,
+) -> Result<(), StateError> {
+    transaction.execute(
+        "INSERT INTO leases (run_id, owner, epoch, boot_id, expires_at, heartbeat_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![
+            run_id.as_str(),
+            lease.owner.as_str(),
+            count(lease.epoch),
+            lease.expires.boot_id,
+            lease.expires.nanoseconds,
+            nanoseconds(lease.heartbeat_at),
+        ],
+    )?;
+    Ok(())
+}
+
+fn claim_lease(
+    transaction: &Transaction<'_>,
+    run_id: &RunId,
+    from_epoch: Option<u64>,
+    lease: &Lease,
+    after: Option<&SnapshotId>,
+) -> Result<(), StateError> {
+    match from_epoch {
+        None => {
+            let is_taken: bool = transaction.query_row(
+                "SELECT EXISTS (SELECT 1 FROM leases WHERE run_id = ?1)",
+                params![run_id.as_str()],
+                |row| row.get(0),
+            )?;
+            if is_taken {
+                return Err(StateError::TakenOver(run_id.clone()));
+            }
+            insert_lease(transaction, run_id, lease)?;
+        }
+        Some(epoch) => {
+            let claimed = transaction.execute(
+                "UPDATE leases SET owner = ?1, epoch = ?2, boot_id = ?3, expires_at = ?4,
+                     heartbeat_at = ?5, cancel_requested_at = NULL
+                  WHERE run_id = ?6 AND epoch = ?7",
+                params![
+                    lease.owner.as_str(),
+                    count(lease.epoch),
+                    lease.expires.boot_id,
+                    lease.expires.nanoseconds,
+                    nanoseconds(lease.heartbeat_at),
+                    run_id.as_str(),
+                    count(epoch),
+                ],
+            )?;
+            if claimed == 0 {
+                return Err(StateError::TakenOver(run_id.clone()));
+            }
+        }
+    }
+    transaction.execute(
+        "UPDATE runs SET engine_id = ?1, version = version + 1,
+             after_snapshot = CASE WHEN workspace_id IS NULL THEN NULL
+                                   ELSE coalesce(?2, after_snapshot) END
+          WHERE id = ?3",
+        params![
+            lease.owner.as_str(),
+            after.map(SnapshotId::as_str),
+            run_id.as_str()
+        ],
+    )?;
+    Ok(())
+}
+
+fn put_phase(
+    transaction: &Transaction<'_>,
+    run_id: &RunId,
+    from: Option<StepStatus>,
+    row: &PhaseRow,
+) -> Result<(), StateError> {
+    let written = transaction.execute(
+        match from {
+            None => {
+                "INSERT INTO phases (status, started_at, completed_at, duration_ms, run_id, name, iteration)
+                 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE ?8 IS NULL
+                 ON CONFLICT (run_id, name, iteration) DO NOTHING"
+            }
+            Some(_) => {
+                "UPDATE phases SET status = ?1, started_at = ?2, completed_at = ?3, duration_ms = ?4
+                  WHERE run_id = ?5 AND name = ?6 AND iteration = ?7 AND status = ?8"
+            }
+        },
+        params![
+            row.status.as_str(),
+            row.started_at.map(nanoseconds),
+            row.completed_at.map(nanoseconds),
+            row.duration_ms.map(count),
+            run_id.as_str(),
+            row.key.phase,
+            row.key.iteration,
+            from.map(StepStatus::as_str),
+        ],
+    )?;
+    if written == 0 {
+        let (name, iteration) = (&row.key.phase, row.key.iteration);
+        let what = format!("phase {name:?} {iteration} of run {run_id}");
+        return Err(elsewhere(what, from));
+    }
+    Ok(())
+}
+
+fn put_step(
+    transaction: &Transaction<'_>,
+    run_id: &RunId,
+    from: Option<StepStatus>,
+    row: &StepRow,
+) -> Result<(), StateError> {
+    let written = transaction.execute(
+        match from {
+            None => {
+                "INSERT INTO steps (status, attempt, snapshot_before, snapshot_after, commit_created,
+                     result, error, started_at, completed_at, duration_ms, begun_order, ended_order,
+                     id, run_id, phase, iteration, name, definition_hash)
+                 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18
+                  WHERE ?19 IS NULL
+                 ON CONFLICT (run_id, phase, iteration, name) DO NOTHING"
+            }
+            Some(_) => {
+                "UPDATE steps SET status = ?1, attempt = ?2, snapshot_before = ?3,
+                     snapshot_after = ?4, commit_created = ?5, result = ?6, error = ?7,
+                     started_at = ?8, completed_at = ?9, duration_ms = ?10, begun_order = ?11,
+                     ended_order = ?12
+                  WHERE id = ?13 AND run_id = ?14 AND phase = ?15 AND iteration = ?16
+                    AND name = ?17 AND definition_hash = ?18 AND status = ?19"
+            }
+        },
+        params![
+            row.status.as_str(),
+            row.attempt,
+            row.snapshot_before.as_ref().map(SnapshotId::as_str),
+            row.snapshot_after.as_ref().map(SnapshotId::as_str),
+            row.commit_created,
+            row.result.as_ref().map(json),
+            row.error.as_ref().map(json),
+            row.started_at.map(nanoseconds),
+            row.completed_at.map(nanoseconds),
+            row.duration_ms.map(count),
+            row.begun_order.map(count),
+            row.ended_order.map(count),
+            row.id.as_str(),
+            run_id.as_str(),
+            row.phase.phase,
+            row.phase.iteration,
+            row.name,
+            row.definition_hash,
+            from.map(StepStatus::as_str),
+        ],
+    )?;
+    if written == 0 {
+        let what = format!("step {:?} of run {run_id}", row.name);
+        return Err(elsewhere(what, from));
+    }
+    Ok(())
+}
+
+/// The error of a compare-and-swap of a phase or step that found something else.
+fn elsewhere(what: String, from: Option<StepStatus>) -> StateError {
+    match from {
+        None => StateError::Exists { what },
+        Some(from) => StateError::Conflict {
+            what,
+            expected: from.as_str().to_owned(),
+            found: "something else by now".to_owned(),
+        },
+    }
 }
 
 fn move_run(
@@ -1030,9 +1301,6 @@ fn read_run(row: &Row<'_>) -> Result<RunRow, StateError> {
             })
         }
     };
-    let optional_time = |at: usize| -> Result<Option<Timestamp>, StateError> {
-        row.get::<_, Option<i64>>(at)?.map(time).transpose()
-    };
     let document = |at: usize| -> Result<Value, StateError> {
         row.get::<_, Option<String>>(at)?
             .map_or(Ok(Value::Null), |text| parse(&text))
@@ -1046,8 +1314,8 @@ fn read_run(row: &Row<'_>) -> Result<RunRow, StateError> {
         options: document(5)?,
         workspace,
         created_at: time(row.get(10)?)?,
-        started_at: optional_time(11)?,
-        ended_at: optional_time(12)?,
+        started_at: optional_time(row, 11)?,
+        ended_at: optional_time(row, 12)?,
         exit_code: row.get(13)?,
         error: row
             .get::<_, Option<String>>(14)?
@@ -1056,6 +1324,85 @@ fn read_run(row: &Row<'_>) -> Result<RunRow, StateError> {
         output: document(15)?,
         summary: document(16)?,
     })
+}
+
+const SELECT_LEASE: &str = concat!(
+    "SELECT run_id, owner, epoch, boot_id, expires_at, heartbeat_at, cancel_requested_at, ",
+    damaged!(leases),
+    " FROM leases"
+);
+
+fn read_lease(row: &Row<'_>) -> Result<Lease, StateError> {
+    Ok(Lease {
+        owner: id(row.get(1)?)?,
+        epoch: row.get::<_, i64>(2)?.unsigned_abs(),
+        expires: Moment {
+            boot_id: row.get(3)?,
+            nanoseconds: row.get(4)?,
+        },
+        heartbeat_at: time(row.get(5)?)?,
+        cancel_requested_at: optional_time(row, 6)?,
+    })
+}
+
+const SELECT_PHASE: &str = concat!(
+    "SELECT name, iteration, status, started_at, completed_at, duration_ms, ",
+    damaged!(phases),
+    " FROM phases"
+);
+
+fn read_phase(row: &Row<'_>) -> Result<PhaseRow, StateError> {
+    Ok(PhaseRow {
+        key: PhaseKey {
+            phase: row.get(0)?,
+            iteration: row.get(1)?,
+        },
+        status: word(row.get(2)?, StepStatus::parse)?,
+        started_at: optional_time(row, 3)?,
+        completed_at: optional_time(row, 4)?,
+        duration_ms: optional_count(row, 5)?,
+    })
+}
+
+const SELECT_STEP: &str = concat!(
+    "SELECT id, phase, iteration, name, status, attempt, definition_hash, snapshot_before, \
+     snapshot_after, commit_created, result, error, started_at, completed_at, duration_ms, \
+     begun_order, ended_order, ",
+    damaged!(steps),
+    " FROM steps"
+);
+
+fn read_step(row: &Row<'_>) -> Result<StepRow, StateError> {
+    let text = |at: usize| row.get::<_, Option<String>>(at);
+    Ok(StepRow {
+        id: id(row.get(0)?)?,
+        phase: PhaseKey {
+            phase: row.get(1)?,
+            iteration: row.get(2)?,
+        },
+        name: row.get(3)?,
+        status: word(row.get(4)?, StepStatus::parse)?,
+        attempt: row.get(5)?,
+        definition_hash: row.get(6)?,
+        snapshot_before: text(7)?.map(id).transpose()?,
+        snapshot_after: text(8)?.map(id).transpose()?,
+        commit_created: text(9)?,
+        result: text(10)?.map(|text| parse(&text)).transpose()?,
+        error: text(11)?.map(|text| parse(&text)).transpose()?,
+        started_at: optional_time(row, 12)?,
+        completed_at: optional_time(row, 13)?,
+        duration_ms: optional_count(row, 14)?,
+        begun_order: optional_count(row, 15)?,
+        ended_order: optional_count(row, 16)?,
+    })
+}
+
+fn optional_time(row: &Row<'_>, at: usize) -> Result<Option<Timestamp>, StateError> {
+    row.get::<_, Option<i64>>(at)?.map(time).transpose()
+}
+
+fn optional_count(row: &Row<'_>, at: usize) -> Result<Option<u64>, StateError> {
+    Ok(row.get::<_, Option<i64>>(at)?.map(i64::unsigned_abs))
 }
 
 const SELECT_EVENT: &str = concat!(

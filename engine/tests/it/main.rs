@@ -15,5 +15,6 @@ mod recovery;
 mod restores;
 mod runs;
 mod sessions;
+mod steps;
 mod upkeep;
 mod watch;

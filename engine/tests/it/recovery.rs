@@ -9,19 +9,7 @@ use stillframe::{
     Engine, EventType, Label, RunOptions, RunQuery, RunStatus, SessionManager, UndoTarget,
 };
 
-use crate::support::{Gate, Host, Work, all};
-
-/// Runs `story` on a runtime of its own, which is then dropped with all that is on it.
-fn die_in_the_middle_of<R: Send>(story: impl Future<Output = R> + Send) -> R {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
-    let result = runtime.block_on(story);
-    runtime.shutdown_timeout(Duration::from_secs(10));
-    result
-}
+use crate::support::{Gate, Host, Work, all, die_in_the_middle_of, on_a_runtime};
 
 async fn leave_a_run_at_work(host: &Host) {
     let (engine, session) = host.session().await;
@@ -43,10 +31,6 @@ async fn leave_a_run_at_work(host: &Host) {
         session.execute_run(options, work).await
     });
     has_started.await.unwrap();
-}
-
-fn on_a_runtime<R>(story: impl Future<Output = R>) -> R {
-    tokio::runtime::Runtime::new().unwrap().block_on(story)
 }
 
 #[test]

@@ -107,6 +107,23 @@ pub(crate) async fn all(engine: &Engine, session: &SessionManager) -> Vec<Event>
     engine.events(query).await.unwrap()
 }
 
+/// Runs `story` on a runtime of its own, which is then dropped with all that is on it.
+pub(crate) fn die_in_the_middle_of<R: Send>(story: impl Future<Output = R> + Send) -> R {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let result = runtime.block_on(story);
+    runtime.shutdown_timeout(Duration::from_secs(10));
+    result
+}
+
+/// Tells `story` on a runtime of its own.
+pub(crate) fn on_a_runtime<R>(story: impl Future<Output = R>) -> R {
+    tokio::runtime::Runtime::new().unwrap().block_on(story)
+}
+
 /// An adapter made of a function.
 pub(crate) struct Work<F>(pub(crate) F);
 

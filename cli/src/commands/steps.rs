@@ -1,0 +1,276 @@
+//! `run --steps`, `resume`, `cancel`: runs that go on where they were.
+
+use std::future::Future;
+use std::io::Read as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use stillframe::{
+    Adapter, AdapterError, AdapterOutput, BoxAdapter, CommandAdapter, EndSignal, Error, ErrorKind,
+    RunContext, RunId, RunOptions, RunRecord, StepError, WorkspaceOptions,
+};
+
+use super::{Tools, run};
+use crate::failure::Failure;
+use crate::output::{self, Console, Reply};
+use crate::progress::ProgressLine;
+use crate::request::{self, ResumeRequest, StepsRequest};
+use crate::step_file::{self, FileStep, StepFile};
+
+/// How long `cancel` waits for a run of another process to end.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often it looks.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Runs the commands of a file, those that are not done.
+pub(super) async fn run(tools: &Tools, request: StepsRequest) -> Result<Reply, Failure> {
+    let file = read(&request.file)?;
+    let id = request.options.run_id.clone().unwrap_or_else(RunId::random);
+    let metadata = serde_json::json!({ STEPS: &file });
+    let options = request
+        .options
+        .run_id(id.clone())
+        .resumable(true)
+        .metadata(metadata);
+    let runner = StepRunner::new(tools, file);
+    let carried = run::Carried {
+        session: request.session,
+        options,
+        end_signal: runner.end_signal.clone(),
+        adapter: BoxAdapter::new(runner),
+        resumable: Some(id),
+        elsewhere: request.elsewhere,
+    };
+    run::carry(tools, carried).await
+}
+
+/// Goes on with a run that was interrupted.
+pub(super) async fn resume(tools: &Tools, request: ResumeRequest) -> Result<Reply, Failure> {
+    let record = tools.engine.find_run(&request.run).await?;
+    let end_signal = EndSignal::default();
+    let adapter = match (request.command, kept_steps(&record)?) {
+        (Some(command), _) => BoxAdapter::new(run::Foreground {
+            command: command.end_signal(end_signal.clone()),
+            progress: tools.progress.clone(),
+        }),
+        (None, Some(file)) => BoxAdapter::new(StepRunner {
+            end_signal: end_signal.clone(),
+            ..StepRunner::new(tools, file)
+        }),
+        // What it was is on record, and nothing is run.
+        (None, None) if record.status.is_terminal() => BoxAdapter::new(Nothing),
+        (None, None) => {
+            return Err(Failure::invalid(format!(
+                "run {} has no steps on record that this command could run; name what goes on with it: \"stillframe resume {} -- CMD\"",
+                record.id, record.id
+            )));
+        }
+    };
+    let mut options = RunOptions::new(record.input.clone())
+        .run_id(record.id.clone())
+        .resumable(true);
+    let workspace = workspace(&record, request.workspace)?;
+    let elsewhere = match &workspace {
+        Some(workspace) => format!(
+            " --workspace {}",
+            request::quoted(workspace.path.as_os_str())
+        ),
+        None => String::new(),
+    };
+    if let Some(workspace) = workspace {
+        options = options.workspace(workspace);
+    }
+    let carried = run::Carried {
+        session: Some(record.session_id),
+        options,
+        adapter,
+        end_signal,
+        resumable: Some(record.id),
+        elsewhere,
+    };
+    run::carry(tools, carried).await
+}
+
+/// Asks a run to stop, and waits a while for it.
+pub(super) async fn cancel(tools: &Tools, id: &str) -> Result<Reply, Failure> {
+    let id = tools.engine.find_run(id).await?.id;
+    tools.engine.cancel_run(&id).await?;
+    let began = Instant::now();
+    let record = loop {
+        let record = tools.engine.find_run(id.as_str()).await?;
+        if record.status.is_terminal() || began.elapsed() > CANCEL_PATIENCE {
+            break record;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    };
+    let note = match record.status.is_terminal() {
+        true => format!("run {id} is {}", record.status),
+        false => format!("run {id} was asked to stop, and ends when its work does"),
+    };
+    Ok(Reply::new(tools.json, &record, String::new).note(note))
+}
+
+/// Where a run's record has the commands that it was begun with.
+const STEPS: &str = "steps";
+
+/// The commands that a run was begun with, if it was begun with any.
+fn kept_steps(record: &RunRecord) -> Result<Option<StepFile>, Failure> {
+    match &record.options["metadata"][STEPS] {
+        Value::Null => Ok(None),
+        kept => serde_json::from_value(kept.clone()).map(Some).map_err(|e| {
+            Failure::new(
+                ErrorKind::Corrupt,
+                format!("the steps of run {} cannot be read: {e}", record.id),
+            )
+        }),
+    }
+}
+
+/// The workspace of a run as it was begun; where it lies by now, if `named` says so.
+fn workspace(
+    record: &RunRecord,
+    named: Option<std::path::PathBuf>,
+) -> Result<Option<WorkspaceOptions>, Failure> {
+    let Some(path) = &record.workspace_path else {
+        return Ok(None);
+    };
+    let kept = record.options["workspace"].clone();
+    let mut options: WorkspaceOptions = serde_json::from_value(kept).map_err(|e| {
+        Failure::new(
+            ErrorKind::Corrupt,
+            format!("the options of run {} cannot be read: {e}", record.id),
+        )
+    })?;
+    options.path = named.unwrap_or_else(|| path.into());
+    Ok(Some(options))
+}
+
+/// What the file at `path` says.
+fn read(path: &Path) -> Result<StepFile, Failure> {
+    let shown = output::printable(&path.to_string_lossy());
+    let cannot = |e: std::io::Error| {
+        Failure::new(
+            match e.kind() {
+                std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+                _ => ErrorKind::Unreadable,
+            },
+            format!("{shown} cannot be read: {e}; nothing was run"),
+        )
+    };
+    let file = std::fs::File::open(path).map_err(cannot)?;
+    if !file.metadata().map_err(cannot)?.is_file() {
+        return Err(Failure::invalid(format!(
+            "{shown} is no regular file; nothing was run"
+        )));
+    }
+    let mut text = String::new();
+    file.take(step_file::MAX_BYTES + 1)
+        .read_to_string(&mut text)
+        .map_err(cannot)?;
+    if text.len() as u64 > step_file::MAX_BYTES {
+        return Err(Failure::invalid(format!(
+            "{shown} has more than {} bytes; nothing was run",
+            step_file::MAX_BYTES
+        )));
+    }
+    StepFile::parse(&text)
+        .map_err(|why| Failure::invalid(format!("{shown}: {why}; nothing was run")))
+}
+
+/// Runs the commands of a file, each as a step.
+struct StepRunner {
+    file: StepFile,
+    json: bool,
+    console: Console,
+    progress: Option<ProgressLine>,
+    end_signal: EndSignal,
+}
+
+impl StepRunner {
+    fn new(tools: &Tools, file: StepFile) -> Self {
+        Self {
+            file,
+            json: tools.json,
+            console: tools.console,
+            progress: tools.progress.clone(),
+            end_signal: EndSignal::default(),
+        }
+    }
+
+    fn say(&self, line: &str) {
+        if let Some(progress) = &self.progress {
+            progress.clear();
+        }
+        self.console.note(&output::printable(line));
+    }
+
+    fn command(&self, step: &FileStep) -> CommandAdapter {
+        let words = step.words();
+        let (program, rest) = words.split_first().expect("a command is not empty");
+        let command = request::foreground(program.into(), rest, self.json)
+            .end_signal(self.end_signal.clone());
+        match &step.timeout {
+            Some(limit) => command.timeout(limit.duration),
+            None => command,
+        }
+    }
+
+    async fn steps(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
+        let report = context.check_plan(&self.file.plan()).await?;
+        for gone in &report.gone {
+            self.say(&format!("{gone} was done, and is not in the plan"));
+        }
+        let count = self.file.steps.len();
+        for (place, step) in self.file.steps.iter().enumerate() {
+            let title = format!("[{}/{count}] {}/{}", place + 1, step.phase, step.name);
+            let phase = context.phase(&step.phase);
+            let mut was_run = false;
+            let began = Instant::now();
+            let done: Result<AdapterOutput, StepError> = phase
+                .step_with(step.options(), |attempt| {
+                    was_run = true;
+                    let number = match attempt.attempt {
+                        1 => String::new(),
+                        number => format!(" (attempt {number})"),
+                    };
+                    self.say(&format!("{title}{number}: {}", step.line()));
+                    let command = self.command(step);
+                    async move { command.run(attempt.run).await }
+                })
+                .await;
+            let took = output::lasting(began.elapsed());
+            match (&done, was_run) {
+                (Ok(_), true) => self.say(&format!("{title}: done in {took}")),
+                (Ok(_), false) => self.say(&format!("{title}: done before")),
+                (Err(e), _) => self.say(&format!("{title}: {e}")),
+            }
+            done?;
+            if self.file.is_last_of_its_phase(place) {
+                phase.complete().await?;
+            }
+        }
+        let mut output = AdapterOutput::empty();
+        output.exit_code = Some(0);
+        Ok(output)
+    }
+}
+
+impl Adapter for StepRunner {
+    fn run(
+        &self,
+        context: RunContext,
+    ) -> impl Future<Output = Result<AdapterOutput, AdapterError>> + Send {
+        self.steps(context)
+    }
+}
+
+/// Stands for work that is on record, and is not done again.
+struct Nothing;
+
+impl Adapter for Nothing {
+    async fn run(&self, _context: RunContext) -> Result<AdapterOutput, AdapterError> {
+        Err(Error::invalid_options("the run has ended").into())
+    }
+}

@@ -1,0 +1,282 @@
+//! A file of named commands that are run in order, each once: what it may say, and what is wrong with it. Pure.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use stillframe::{Rerun, RetryPolicy, StepIdentity, StepOptions, StepPlan};
+
+use crate::args::duration;
+
+/// The largest file, in bytes: commands, and no data.
+pub(crate) const MAX_BYTES: u64 = 1024 * 1024;
+
+/// The phase of a step that names none.
+const DEFAULT_PHASE: &str = "steps";
+
+/// The commands of a file, in their order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StepFile {
+    #[serde(rename = "step")]
+    pub(crate) steps: Vec<FileStep>,
+}
+
+/// One command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FileStep {
+    #[serde(default = "default_phase")]
+    pub(crate) phase: String,
+    pub(crate) name: String,
+    pub(crate) command: StepCommand,
+    /// How often it is tried again.
+    #[serde(default)]
+    pub(crate) retries: u32,
+    /// How long after a failure, at first; each further wait is twice as long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) retry_delay: Option<Lasting>,
+    /// How long each attempt may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) timeout: Option<Lasting>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) rerun: Option<FileRerun>,
+}
+
+/// What is run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum StepCommand {
+    /// A program with its arguments.
+    Program(Vec<String>),
+    /// A line for `/bin/sh -c`.
+    Shell(String),
+}
+
+/// How a step that was cut off is run again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FileRerun {
+    FromBefore,
+    InPlace,
+}
+
+/// A length of time as it is written: `90s`, `15m`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Lasting {
+    text: String,
+    pub(crate) duration: Duration,
+}
+
+impl TryFrom<String> for Lasting {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let duration = duration(&text)?;
+        Ok(Self { text, duration })
+    }
+}
+
+impl From<Lasting> for String {
+    fn from(lasting: Lasting) -> Self {
+        lasting.text
+    }
+}
+
+fn default_phase() -> String {
+    DEFAULT_PHASE.to_owned()
+}
+
+impl StepFile {
+    /// What a file says; the error says where it is wrong.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let file: Self = toml::from_str(text).map_err(|e| e.to_string().trim_end().to_owned())?;
+        file.check()?;
+        Ok(file)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.steps.is_empty() {
+            return Err("there is no [[step]] in it".to_owned());
+        }
+        let mut names = HashSet::new();
+        for step in &self.steps {
+            let (phase, name) = (&step.phase, &step.name);
+            if name.trim().is_empty() || phase.trim().is_empty() {
+                return Err("a step and its phase need names".to_owned());
+            }
+            if !names.insert((phase, name)) {
+                return Err(format!("there are two steps {name:?} in phase {phase:?}"));
+            }
+            let is_empty = match &step.command {
+                StepCommand::Program(words) => words.first().is_none_or(String::is_empty),
+                StepCommand::Shell(line) => line.trim().is_empty(),
+            };
+            if is_empty {
+                return Err(format!("the command of step {name:?} is empty"));
+            }
+            if step
+                .timeout
+                .as_ref()
+                .is_some_and(|limit| limit.duration.is_zero())
+            {
+                return Err(format!("the timeout of step {name:?} is zero"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The steps, to be compared with what is on record.
+    pub(crate) fn plan(&self) -> StepPlan {
+        self.steps.iter().fold(StepPlan::new(), |plan, step| {
+            let identity = StepIdentity::new(&step.phase, 0, &step.name);
+            plan.step(identity, step.definition())
+        })
+    }
+
+    /// Whether no later step is in the phase of the one at `place`.
+    pub(crate) fn is_last_of_its_phase(&self, place: usize) -> bool {
+        let phase = &self.steps[place].phase;
+        self.steps[place + 1..]
+            .iter()
+            .all(|step| step.phase != *phase)
+    }
+}
+
+impl FileStep {
+    /// The program and its arguments.
+    pub(crate) fn words(&self) -> Vec<String> {
+        match &self.command {
+            StepCommand::Program(words) => words.clone(),
+            StepCommand::Shell(line) => {
+                vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()]
+            }
+        }
+    }
+
+    /// What it runs, for people.
+    pub(crate) fn line(&self) -> String {
+        match &self.command {
+            StepCommand::Program(words) => words.join(" "),
+            StepCommand::Shell(line) => line.trim().to_owned(),
+        }
+    }
+
+    /// What makes its result this step's: the command. How long it may take and how often it is tried can be
+    /// changed at any time.
+    fn definition(&self) -> serde_json::Value {
+        json!({ "command": self.command })
+    }
+
+    /// How it is done.
+    pub(crate) fn options(&self) -> StepOptions {
+        let standard = RetryPolicy::STANDARD;
+        let first = self
+            .retry_delay
+            .as_ref()
+            .map_or(standard.first_delay, |d| d.duration);
+        let retry = standard
+            .attempts(self.retries.saturating_add(1))
+            .first_delay(first)
+            .max_delay(standard.max_delay.max(first));
+        let options = StepOptions::new(&self.name)
+            .definition(self.definition())
+            .retry(retry);
+        match self.rerun {
+            None => options,
+            Some(FileRerun::FromBefore) => options.rerun(Rerun::FromBefore),
+            Some(FileRerun::InPlace) => options.rerun(Rerun::InPlace),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+        [[step]]
+        phase = "build"
+        name = "compile"
+        command = ["make", "-j2"]
+        retries = 2
+        retry_delay = "5s"
+        timeout = "15m"
+        rerun = "in_place"
+
+        [[step]]
+        name = "test"
+        command = "make test | tee log"
+    "#;
+
+    #[test]
+    fn a_file_says_what_is_run_and_how() {
+        let file = StepFile::parse(FILE).unwrap();
+        let [compile, test] = file.steps.as_slice() else {
+            panic!("two steps: {file:?}");
+        };
+        assert_eq!(compile.words(), ["make", "-j2"]);
+        assert_eq!(compile.options().retry.attempts, 3);
+        assert_eq!(compile.options().retry.first_delay, Duration::from_secs(5));
+        assert_eq!(compile.options().rerun, Some(Rerun::InPlace));
+        assert_eq!(
+            compile.timeout.as_ref().unwrap().duration,
+            Duration::from_secs(900)
+        );
+        assert_eq!(test.phase, "steps");
+        assert_eq!(test.words(), ["/bin/sh", "-c", "make test | tee log"]);
+        assert_eq!(test.options().retry.attempts, 1);
+        assert_eq!(test.options().rerun, None);
+        assert!(file.is_last_of_its_phase(0) && file.is_last_of_its_phase(1));
+    }
+
+    #[test]
+    fn what_was_kept_of_a_file_is_the_file() {
+        let file = StepFile::parse(FILE).unwrap();
+        let kept = serde_json::to_value(&file).unwrap();
+        assert_eq!(serde_json::from_value::<StepFile>(kept).unwrap(), file);
+    }
+
+    #[test]
+    fn a_command_makes_a_definition_and_a_limit_does_not() {
+        let file = StepFile::parse(FILE).unwrap();
+        let slower = StepFile::parse(&FILE.replace("15m", "16m").replace("= 2", "= 3")).unwrap();
+        assert_eq!(file.plan(), slower.plan());
+        let other = StepFile::parse(&FILE.replace("-j2", "-j3")).unwrap();
+        assert_ne!(file.plan(), other.plan());
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_said() {
+        for (text, why) in [
+            ("", "missing field `step`"),
+            ("step = []", "no [[step]]"),
+            ("[[step]]\nname = 'a'", "missing field `command`"),
+            ("[[step]]\nname = ' '\ncommand = 'x'", "need names"),
+            ("[[step]]\nname = 'a'\ncommand = []", "is empty"),
+            ("[[step]]\nname = 'a'\ncommand = ' '", "is empty"),
+            (
+                "[[step]]\nname = 'a'\ncommand = 'x'\ntimeout = '0s'",
+                "zero",
+            ),
+            (
+                "[[step]]\nname = 'a'\ncommand = 'x'\ntimeout = 'soon'",
+                "timeout",
+            ),
+            (
+                "[[step]]\nname = 'a'\ncommand = 'x'\nretry = 1",
+                "unknown field",
+            ),
+            (
+                "[[step]]\nname = 'a'\ncommand = 'x'\n[[step]]\nname = 'a'\ncommand = 'y'",
+                "two steps",
+            ),
+            ("[[step]\n", "line 1"),
+        ] {
+            let said = StepFile::parse(text).unwrap_err();
+            assert!(said.contains(why), "{text:?}: {said}");
+        }
+    }
+}

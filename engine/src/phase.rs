@@ -1,0 +1,518 @@
+//! Named parts of a run that are done once: what an adapter does in phases and steps.
+
+use std::fmt;
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use stillframe_backends::{ErrorKind, SnapshotId};
+use tokio_util::sync::CancellationToken;
+
+use crate::adapter::{AdapterError, Ending, RunContext};
+use crate::error::Error;
+use crate::failure::Failure;
+use crate::id::StepId;
+use crate::step::{PhaseKey, StepEnding, StepEvent, StepRow};
+use crate::step_log::{Begun, StepLog};
+use crate::step_plan::{PlanReport, StepIdentity};
+
+/// The longest name of a phase or step, in bytes: a line in a listing, not a document.
+const MAX_NAME_BYTES: usize = 200;
+
+/// The largest result of a step, in bytes of JSON. It is read whenever the run is resumed; what is larger
+/// belongs into an artifact or a file.
+const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
+
+/// A named part of a run, in which steps are done: see [`RunContext::phase`].
+///
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct Phase {
+    context: RunContext,
+    log: StepLog,
+    key: PhaseKey,
+}
+
+/// What to do with a step besides its work.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct StepOptions {
+    /// The name, which the step has in its phase for ever: 1 to 200 bytes.
+    pub name: String,
+    /// What the step does, in the host's words: a prompt, a command, a version. A step that is on record with
+    /// another definition is refused, since its result would not be this one's. Default: null.
+    pub definition: Value,
+    /// Whether the step is tried again when it fails. Default: it is not.
+    pub retry: RetryPolicy,
+    /// What to do with a step that was cut off in the middle. Default: as [`Rerun::FromBefore`] where that can be
+    /// done, else as [`Rerun::InPlace`].
+    pub rerun: Option<Rerun>,
+    /// Whether the workspace is captured before and after the step. Default: it is.
+    pub snapshots: bool,
+}
+
+/// How a step that was cut off in the middle is run again. What it left is in a snapshot in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Rerun {
+    /// The workspace first goes back to the snapshot before the step, with index and branch. It is refused where
+    /// other steps were at work since, whose work that would take back, or where there is no content to go back
+    /// to.
+    FromBefore,
+    /// On what is there.
+    InPlace,
+}
+
+/// How often a step that fails is tried, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RetryPolicy {
+    /// How many attempts there are at most; zero is one.
+    pub attempts: u32,
+    /// How long after the first failure the second attempt begins; each further wait is twice as long.
+    pub first_delay: Duration,
+    /// The longest wait.
+    pub max_delay: Duration,
+}
+
+impl RetryPolicy {
+    /// One attempt.
+    pub const NEVER: Self = Self {
+        attempts: 1,
+        first_delay: Duration::ZERO,
+        max_delay: Duration::ZERO,
+    };
+
+    /// Three attempts, the second 30 seconds after the first, then twice as long, and at most 300 seconds.
+    pub const STANDARD: Self = Self {
+        attempts: 3,
+        first_delay: Duration::from_secs(30),
+        max_delay: Duration::from_secs(300),
+    };
+
+    /// Sets [`RetryPolicy::attempts`].
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.attempts = attempts;
+        self
+    }
+
+    /// Sets [`RetryPolicy::first_delay`].
+    pub fn first_delay(mut self, delay: Duration) -> Self {
+        self.first_delay = delay;
+        self
+    }
+
+    /// Sets [`RetryPolicy::max_delay`].
+    pub fn max_delay(mut self, delay: Duration) -> Self {
+        self.max_delay = delay;
+        self
+    }
+
+    /// How long to wait after `failed` attempts in a row; `None`: there is no other.
+    fn delay(&self, failed: u32) -> Option<Duration> {
+        if failed >= self.attempts {
+            return None;
+        }
+        let doubled = 2_u32.saturating_pow(failed.saturating_sub(1));
+        Some(self.first_delay.saturating_mul(doubled).min(self.max_delay))
+    }
+}
+
+impl Default for RetryPolicy {
+    /// [`RetryPolicy::NEVER`].
+    fn default() -> Self {
+        Self::NEVER
+    }
+}
+
+impl StepOptions {
+    /// The step of this name, with every option at its default.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            definition: Value::Null,
+            retry: RetryPolicy::NEVER,
+            rerun: None,
+            snapshots: true,
+        }
+    }
+
+    /// Sets [`StepOptions::definition`].
+    pub fn definition(mut self, definition: impl Into<Value>) -> Self {
+        self.definition = definition.into();
+        self
+    }
+
+    /// Sets [`StepOptions::retry`].
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = policy;
+        self
+    }
+
+    /// Sets [`StepOptions::rerun`].
+    pub fn rerun(mut self, rerun: Rerun) -> Self {
+        self.rerun = Some(rerun);
+        self
+    }
+
+    /// Sets [`StepOptions::snapshots`].
+    pub fn snapshots(mut self, snapshots: bool) -> Self {
+        self.snapshots = snapshots;
+        self
+    }
+
+    /// Tells definitions apart.
+    pub(crate) fn definition_hash(&self) -> String {
+        definition_hash(&self.definition)
+    }
+}
+
+/// The blake3 of a definition's JSON, whose keys are in order.
+pub(crate) fn definition_hash(definition: &Value) -> String {
+    blake3::hash(definition.to_string().as_bytes())
+        .to_hex()
+        .to_string()
+}
+
+/// What the work of a step knows of it.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct StepContext {
+    /// The step.
+    pub step_id: StepId,
+    /// Which attempt this is; the first is 1, and one that was cut off counts.
+    pub attempt: u32,
+    /// The snapshot before this attempt.
+    pub snapshot_before: Option<SnapshotId>,
+    /// The run: its workspace, its input, its log.
+    pub run: RunContext,
+}
+
+impl StepContext {
+    /// The directory of the workspace, if the run has one.
+    pub fn workspace(&self) -> Option<&PathBuf> {
+        self.run.workspace.as_ref()
+    }
+
+    /// Cancelled when the work should stop.
+    pub fn cancellation(&self) -> &CancellationToken {
+        &self.run.cancellation
+    }
+}
+
+impl fmt::Debug for StepContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StepContext")
+            .field("step_id", &self.step_id)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why there is no result of a step.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StepError {
+    /// Its work failed, in its last attempt; also when that was before the run was resumed.
+    #[error("{0}")]
+    Work(Box<AdapterError>),
+    /// It, or its phase, was left out.
+    #[error("step {0:?} was left out")]
+    Skipped(String),
+    /// It is on record with another definition; nothing was done.
+    #[error("{0}")]
+    PlanChanged(Box<PlanReport>),
+    /// The engine could not do its part.
+    #[error("{0}")]
+    Engine(Error),
+}
+
+impl From<AdapterError> for StepError {
+    fn from(error: AdapterError) -> Self {
+        Self::Work(Box::new(error))
+    }
+}
+
+impl From<Error> for StepError {
+    fn from(error: Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<StepError> for AdapterError {
+    fn from(error: StepError) -> Self {
+        match error {
+            StepError::Work(error) => *error,
+            StepError::Engine(error) => error.into(),
+            StepError::PlanChanged(_) => Self::new(
+                Ending::Failed,
+                Failure::new("PlanChanged", error.to_string()),
+            ),
+            StepError::Skipped(_) => Self::failed(error.to_string()),
+        }
+    }
+}
+
+impl fmt::Debug for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Phase")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Phase {
+    pub(crate) fn new(context: RunContext, log: StepLog, name: String) -> Self {
+        Self {
+            context,
+            log,
+            key: PhaseKey {
+                phase: name,
+                iteration: 0,
+            },
+        }
+    }
+
+    /// The same phase in this iteration of a loop; the first is 0, which is also that of a phase that is in no
+    /// loop.
+    pub fn iteration(mut self, iteration: u32) -> Self {
+        self.key.iteration = iteration;
+        self
+    }
+
+    /// Does `work` once under this name, and answers with what it returned.
+    ///
+    /// When the run is resumed after that, the stored result is the answer, and the work is not done again. A
+    /// name is this step's in its phase and iteration for ever. What is to be said besides the name:
+    /// [`Phase::step_with`].
+    ///
+    /// # Errors
+    ///
+    /// The work failed, or the engine could not do its part; in both cases `?` ends the adapter.
+    pub async fn step<T, F, R>(&self, name: impl Into<String>, work: F) -> Result<T, StepError>
+    where
+        T: Serialize + DeserializeOwned,
+        F: FnOnce(StepContext) -> R,
+        R: Future<Output = Result<T, AdapterError>>,
+    {
+        let mut work = Some(work);
+        self.step_with(StepOptions::new(name), move |context| {
+            // There is one attempt.
+            let work = work.take();
+            async move {
+                match work {
+                    Some(work) => work(context).await,
+                    None => Err(AdapterError::failed("the step has been tried")),
+                }
+            }
+        })
+        .await
+    }
+
+    /// As [`Phase::step`], with options; `work` is called for each attempt.
+    pub async fn step_with<T, F, R>(
+        &self,
+        options: StepOptions,
+        mut work: F,
+    ) -> Result<T, StepError>
+    where
+        T: Serialize + DeserializeOwned,
+        F: FnMut(StepContext) -> R,
+        R: Future<Output = Result<T, AdapterError>>,
+    {
+        self.check()?;
+        check_name("step", &options.name)?;
+        let mut row = match self
+            .log
+            .begin(&self.key, &options, &self.context.cancellation)
+            .await?
+        {
+            Begun::Attempt(row) => *row,
+            Begun::Done(result) => return read_result(&options.name, result),
+            Begun::Failed(failure) => {
+                return Err(AdapterError::new(Ending::Failed, failure).into());
+            }
+            Begun::Skipped => return Err(StepError::Skipped(options.name)),
+            Begun::Changed(steps) => return Err(self.plan_changed(&options, &steps)),
+        };
+        // Those that were cut off do not count against it: nobody knows that the work would have failed.
+        let mut failed = 0;
+        loop {
+            let context = StepContext {
+                step_id: row.id.clone(),
+                attempt: row.attempt,
+                snapshot_before: row.snapshot_before.clone(),
+                run: self.context.clone(),
+            };
+            let began = Instant::now();
+            let result = work(context).await;
+            let worked = Some(began.elapsed());
+            let error = match result {
+                Ok(value) => {
+                    let stored = write_result(&options.name, &value)?;
+                    let ending = StepEnding {
+                        result: Some(stored),
+                        worked,
+                        ..StepEnding::default()
+                    };
+                    self.end(row, StepEvent::Done, ending, None, &options)
+                        .await?;
+                    return Ok(value);
+                }
+                Err(error) => error,
+            };
+            failed += 1;
+            if self.context.cancellation.is_cancelled() {
+                // Whoever ends the run says what became of the step.
+                return Err(error.into());
+            }
+            let ending = StepEnding {
+                error: Some(error.failure.clone()),
+                worked,
+                ..StepEnding::default()
+            };
+            let Some(delay) = options.retry.delay(failed) else {
+                self.end(row, StepEvent::Failed, ending, None, &options)
+                    .await?;
+                return Err(error.into());
+            };
+            let retried = StepEvent::Retried;
+            row = self
+                .end(row, retried, ending, Some(delay), &options)
+                .await?;
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = self.context.cancellation.cancelled() => return Err(error.into()),
+            }
+            row = self
+                .log
+                .begin_again(row, &options, &self.context.cancellation)
+                .await?;
+        }
+    }
+
+    /// Leaves a step out, for good; one that is done or under way is a `Conflict`.
+    pub async fn skip_step(&self, name: &str, reason: &str) -> Result<(), Error> {
+        self.check()?;
+        check_name("step", name)?;
+        self.log.skip_step(&self.key, name, reason).await
+    }
+
+    /// Leaves the phase out, for good: each of its steps is [`StepError::Skipped`] then. A phase that is done or
+    /// under way is a `Conflict`.
+    pub async fn skip(&self, reason: &str) -> Result<(), Error> {
+        self.check()?;
+        self.log
+            .end_phase(&self.key, StepEvent::Skipped, Some(reason))
+            .await
+    }
+
+    /// Ends the phase well; another step in it is a `Conflict` from then on. A phase that is not ended ends with
+    /// its run.
+    pub async fn complete(&self) -> Result<(), Error> {
+        self.check()?;
+        self.log.end_phase(&self.key, StepEvent::Done, None).await
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        check_name("phase", &self.key.phase)
+    }
+
+    async fn end(
+        &self,
+        row: StepRow,
+        event: StepEvent,
+        ending: StepEnding,
+        retry_in: Option<Duration>,
+        options: &StepOptions,
+    ) -> Result<StepRow, Error> {
+        self.log
+            .end_attempt(row, event, ending, retry_in, options.snapshots)
+            .await
+    }
+
+    fn plan_changed(&self, options: &StepOptions, steps: &[StepRow]) -> StepError {
+        let identity = StepIdentity::new(&self.key.phase, self.key.iteration, &options.name);
+        StepError::PlanChanged(Box::new(PlanReport::of_one(identity, steps)))
+    }
+}
+
+/// Refuses what is no name of a phase or a step.
+fn check_name(noun: &str, name: &str) -> Result<(), Error> {
+    if name.trim().is_empty() {
+        return Err(Error::invalid_options(format!("a {noun} needs a name")));
+    }
+    if name.len() > MAX_NAME_BYTES {
+        return Err(Error::invalid_options(format!(
+            "the name of a {noun} has at most {MAX_NAME_BYTES} bytes, this one has {}",
+            name.len()
+        )));
+    }
+    Ok(())
+}
+
+fn write_result<T: Serialize>(name: &str, value: &T) -> Result<Value, Error> {
+    let stored = serde_json::to_value(value).map_err(|e| {
+        Error::invalid_options(format!("the result of step {name:?} cannot be stored: {e}"))
+    })?;
+    let bytes = stored.to_string().len();
+    if bytes > MAX_RESULT_BYTES {
+        return Err(Error::new(
+            ErrorKind::LimitExceeded,
+            format!(
+                "the result of step {name:?} has {bytes} bytes, more than {MAX_RESULT_BYTES}; keep it as an artifact"
+            ),
+        ));
+    }
+    Ok(stored)
+}
+
+fn read_result<T: DeserializeOwned>(name: &str, stored: Value) -> Result<T, StepError> {
+    serde_json::from_value(stored).map_err(|e| {
+        StepError::Engine(Error::new(
+            ErrorKind::Conflict,
+            format!("the stored result of step {name:?} is not of this type: {e}"),
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_longest() {
+        let standard = RetryPolicy::STANDARD;
+        let seconds = |policy: RetryPolicy, failed| policy.delay(failed).map(|d| d.as_secs());
+        assert_eq!(seconds(standard, 1), Some(30));
+        assert_eq!(seconds(standard, 2), Some(60));
+        assert_eq!(seconds(standard, 3), None, "three attempts");
+        let many = standard.attempts(u32::MAX);
+        assert_eq!(seconds(many, 4), Some(240));
+        assert_eq!(seconds(many, 5), Some(300));
+        assert_eq!(seconds(many, 4_000_000_000), Some(300));
+        assert_eq!(RetryPolicy::NEVER.delay(1), None);
+        assert_eq!(RetryPolicy::NEVER.attempts(0).delay(1), None);
+    }
+
+    #[test]
+    fn a_definition_is_told_apart_by_what_it_says_and_not_by_its_order() {
+        let hash = |text: &str| definition_hash(&serde_json::from_str(text).unwrap());
+        assert_eq!(hash(r#"{"a": 1, "b": 2}"#), hash(r#"{"b":2,"a":1}"#));
+        assert_ne!(hash(r#"{"a": 1}"#), hash(r#"{"a": 2}"#));
+        let unsaid = StepOptions::new("a");
+        assert_eq!(unsaid.definition_hash(), hash("null"));
+    }
+
+    #[test]
+    fn a_name_is_a_line() {
+        assert!(check_name("step", "build and test").is_ok());
+        for name in ["", "  ", &"x".repeat(201)] {
+            let error = check_name("step", name).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{name:?}");
+        }
+    }
+}

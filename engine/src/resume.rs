@@ -1,0 +1,268 @@
+//! What it means to start a run whose id is on record.
+
+use serde_json::Value;
+use stillframe_backends::{BackendKind, DiffOptions, ErrorKind, Snapshot};
+
+use crate::actors::Parts;
+use crate::actors::session_manager::{SessionMessage, Step};
+use crate::adapter::AdapterOutput;
+use crate::engine::Core;
+use crate::error::Error;
+use crate::failure::Failure;
+use crate::id::{EventId, RunId, SessionId};
+use crate::lease::{Lease, Moment};
+use crate::liveness;
+use crate::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
+use crate::record::RunExport;
+use crate::restore::RestoreDocument;
+use crate::run::{RunEvent, RunStatus};
+use crate::state::{Change, RunEnding, RunRow};
+use crate::step::Closed;
+use crate::workspaces::{self, Opened};
+use crate::{recovery, step_log};
+
+/// A run that is on record, and whose it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorded {
+    pub(crate) row: RunRow,
+    pub(crate) lease: Option<Lease>,
+    /// Whether anybody may take it.
+    pub(crate) is_free: bool,
+}
+
+/// What it means to start a run whose id is on record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It has ended: the answer is what is on record.
+    Ended,
+    /// It can be gone on with.
+    Claimable,
+    /// Somebody has it.
+    Held,
+}
+
+impl Recorded {
+    /// What it means to start the run again.
+    pub(crate) fn standing(&self) -> Standing {
+        match self.row.status {
+            status if status.is_terminal() => Standing::Ended,
+            // Whoever had it has given it up.
+            RunStatus::Interrupted => Standing::Claimable,
+            _ if self.is_free => Standing::Claimable,
+            _ => Standing::Held,
+        }
+    }
+
+    /// What somebody is told who wants a run that another engine has.
+    pub(crate) fn held(&self) -> Error {
+        let since = self.lease.as_ref().map_or(String::new(), |lease| {
+            format!(
+                " of engine {}, renewed at {}",
+                lease.owner, lease.heartbeat_at
+            )
+        });
+        Error::new(
+            ErrorKind::Busy,
+            format!(
+                "run {} is under way, with a lease{since}; nothing was touched",
+                self.row.id
+            ),
+        )
+    }
+}
+
+/// What is on record under `id`; `None`: nothing.
+pub(crate) async fn recorded(core: &Core, id: &RunId) -> Result<Option<Recorded>, Error> {
+    let asked = id.clone();
+    let (row, lease) = core
+        .parts
+        .reader
+        .read(move |store| Ok((store.run(&asked)?, store.lease(&asked)?)))
+        .await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let (parts, asked) = (core.parts.clone(), (row.clone(), lease.clone()));
+    let is_free = core
+        .parts
+        .blocking
+        .run(move || is_free(&parts, &asked.0, asked.1.as_ref()))
+        .await??;
+    Ok(Some(Recorded {
+        row,
+        lease,
+        is_free,
+    }))
+}
+
+/// Whether nobody has the run, or nobody who is heard of. Blocks.
+pub(crate) fn is_free(parts: &Parts, row: &RunRow, lease: Option<&Lease>) -> Result<bool, Error> {
+    let is_alive = row.engine_id == parts.engine_id
+        || liveness::is_alive(parts.state_dir.path(), &row.engine_id)?;
+    Ok(match lease {
+        Some(lease) => lease.is_free(&Moment::now()?, is_alive),
+        None => !is_alive,
+    })
+}
+
+/// Cancels a run that this engine does not have.
+pub(crate) async fn cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
+    let mut found = recorded(core, run_id).await?;
+    let is_stranded = |found: &Recorded| {
+        found.standing() == Standing::Claimable && found.row.status != RunStatus::Interrupted
+    };
+    if let Some(stranded) = found.clone().filter(is_stranded) {
+        recovery::settle_run(core, stranded.row).await?;
+        found = recorded(core, run_id).await?;
+    }
+    let found = found.ok_or_else(|| Error::not_found(format!("there is no run {run_id}")))?;
+    let parts = &core.parts;
+    if found.standing() == Standing::Held {
+        let ask = Change::RequestCancel {
+            run_id: run_id.clone(),
+            at: parts.now(),
+        };
+        parts.writer.commit(vec![ask]).await?;
+        return Ok(());
+    }
+    let asked = run_id.clone();
+    let (phases, steps) = parts
+        .reader
+        .read(move |store| Ok((store.phases(&asked)?, store.steps(&asked)?)))
+        .await?;
+    let session_id = &found.row.session_id;
+    let how = Closed::Cancelled;
+    let changes = match found.row.status.is_terminal() {
+        // The table refuses it, by name.
+        true => Vec::new(),
+        false => step_log::closing_changes(
+            core,
+            session_id,
+            run_id,
+            (&phases, &steps),
+            how,
+            None,
+            false,
+        ),
+    };
+    let failure = Failure::new(
+        ErrorKind::Cancelled.as_str(),
+        "cancelled while it was interrupted",
+    );
+    let mut data = failure.event_data();
+    data["reason"] = data["message"].take();
+    let step = Step {
+        run_id: run_id.clone(),
+        event: RunEvent::Cancelled,
+        event_id: EventId::random(),
+        data,
+        ending: Some(Box::new(RunEnding {
+            error: Some(failure),
+            ..RunEnding::default()
+        })),
+        changes,
+    };
+    core.ask_session(session_id, |reply| SessionMessage::Step {
+        step: Box::new(step.clone()),
+        reply,
+    })
+    .await
+}
+
+/// Refuses a run of another session.
+pub(crate) fn check_session(row: &RunRow, session_id: &SessionId) -> Result<(), Error> {
+    match row.session_id == *session_id {
+        true => Ok(()),
+        false => Err(Error::new(
+            ErrorKind::Conflict,
+            format!(
+                "run {} is of session {}, not of {session_id}; nothing was touched",
+                row.id, row.session_id
+            ),
+        )),
+    }
+}
+
+/// Refuses to go on with a run in another workspace than it was in.
+pub(crate) fn check_workspace(row: &RunRow, opened: Option<&Opened>) -> Result<(), Error> {
+    let recorded = row.workspace.as_ref().map(|w| w.workspace_id.as_str());
+    let asked = opened.map(|opened| opened.workspace.id());
+    if recorded == asked {
+        return Ok(());
+    }
+    let place = match &row.workspace {
+        Some(workspace) => format!("in {}", stillframe_backends::printable(&workspace.path)),
+        None => "in no workspace".to_owned(),
+    };
+    Err(Error::invalid_options(format!(
+        "run {} was begun {place}, and can go on nowhere else; nothing was touched",
+        row.id
+    )))
+}
+
+/// What is on record of a run that has ended. Blocks.
+pub(crate) fn stored(
+    parts: &Parts,
+    row: RunRow,
+    opened: Option<&Opened>,
+) -> Result<RunOutcome, Error> {
+    let run_id = row.id.clone();
+    let (phases, steps) = parts
+        .reader
+        .read_blocking(|store| Ok((store.phases(&run_id)?, store.steps(&run_id)?)))?;
+    let summary = &row.summary;
+    // Those that were forgotten since are not there.
+    let snapshot = |key: &str| -> Result<Option<Snapshot>, Error> {
+        let Some(id) = summary[key].as_str().and_then(|id| id.parse().ok()) else {
+            return Ok(None);
+        };
+        let found = parts.reader.read_blocking(|store| store.snapshot(&id))?;
+        Ok(found.map(|row| row.snapshot))
+    };
+    let (before, after) = (snapshot("before_snapshot")?, snapshot("after_snapshot")?);
+    let diff = match (opened, &before, &after) {
+        (Some(opened), Some(before), Some(after)) => {
+            let mut options =
+                DiffOptions::default().max_patch_bytes(opened.options.max_patch_bytes);
+            options.capture_patch = opened.options.capture_patch;
+            // What it was then is in the record in any case.
+            workspaces::compare(parts, &opened.workspace, before, after, &options)
+                .ok()
+                .map(|(diff, _)| diff)
+        }
+        _ => None,
+    };
+    let output = match &row.output {
+        Value::Null => None,
+        output => Some(AdapterOutput {
+            exit_code: row.exit_code,
+            command: None,
+            data: output["data"].clone(),
+        }),
+    };
+    Ok(RunOutcome {
+        session_id: row.session_id,
+        run_id: row.id,
+        run: RunResult {
+            status: row.status,
+            exit_code: row.exit_code,
+            output,
+            error: row.error,
+        },
+        workspace: WorkspaceOutcome {
+            backend: part::<BackendKind>(&summary["backend"]),
+            before_snapshot: before,
+            after_snapshot: after,
+            diff,
+            rollback: part::<RestoreDocument>(&summary["rollback"]),
+            error: part::<Failure>(&summary["error"]),
+        },
+        phases: RunExport::phases_of(phases, steps),
+        is_stored: true,
+    })
+}
+
+/// A part of a record, which another version may have written in another way.
+fn part<T: serde::de::DeserializeOwned>(value: &Value) -> Option<T> {
+    serde_json::from_value(value.clone()).ok()
+}

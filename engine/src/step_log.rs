@@ -1,0 +1,634 @@
+//! The record of a run's phases and steps, as its adapter asks for them: reads, captures and writes.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex as BlockingMutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use stillframe_backends::{
+    Backend, BackendKind, ErrorKind, Interrupt, Label, RepositoryRestore, RestoreGoal,
+    RestoreOptions, Snapshot, SnapshotId,
+};
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::Core;
+use crate::error::Error;
+use crate::event::EventType;
+use crate::failure::Failure;
+use crate::id::{RunId, SessionId};
+use crate::lease::Hold;
+use crate::phase::{Rerun, StepOptions};
+use crate::record::{PhaseRecord, RunExport};
+use crate::restore::{self, RestorePurpose, Restoring};
+use crate::state::{Change, NewEvent};
+use crate::step::{self, Asked, PhaseKey, PhaseRow, StepEnding, StepEvent, StepRow, StepStatus};
+use crate::workspaces::{self, Opened};
+
+/// How long the capture after a step waits for its turn: without it nobody knows what the step did.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(600);
+
+/// The record of one run's phases and steps. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct StepLog {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    core: Core,
+    session_id: SessionId,
+    hold: Hold,
+    place: Option<StepPlace>,
+    /// Whether the run has any phase.
+    is_used: AtomicBool,
+    /// One reads, decides and writes at a time.
+    turn: Mutex<()>,
+    /// Since when phases are worked on, in this process.
+    began: BlockingMutex<HashMap<PhaseKey, Instant>>,
+}
+
+/// Where the steps of a run work, and with what they are captured.
+#[derive(Clone)]
+pub(crate) struct StepPlace {
+    pub(crate) opened: Opened,
+    pub(crate) backend: Arc<dyn Backend>,
+}
+
+/// What a step that is asked for has to do.
+pub(crate) enum Begun {
+    /// Nothing: this is its result.
+    Done(Value),
+    /// Nothing: this is why it failed.
+    Failed(Failure),
+    /// Nothing: it, or its phase, was left out.
+    Skipped,
+    /// Another attempt, which is on record as under way.
+    Attempt(Box<StepRow>),
+    /// Nothing can be done: it is on record with another definition.
+    Changed(Vec<StepRow>),
+}
+
+impl StepLog {
+    pub(crate) fn new(
+        core: Core,
+        session_id: SessionId,
+        hold: Hold,
+        place: Option<StepPlace>,
+        is_used: bool,
+    ) -> Self {
+        let inner = Inner {
+            core,
+            session_id,
+            hold,
+            place,
+            is_used: AtomicBool::new(is_used),
+            turn: Mutex::new(()),
+            began: BlockingMutex::default(),
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Whether the run has phases, so that it can be resumed.
+    pub(crate) fn is_used(&self) -> bool {
+        self.inner.is_used.load(Ordering::Acquire)
+    }
+
+    fn run_id(&self) -> &RunId {
+        &self.inner.hold.run_id
+    }
+
+    fn event(&self, event_type: EventType, data: Value) -> Change {
+        let at = self.inner.core.parts.now();
+        let (session, run) = (&self.inner.session_id, Some(self.run_id()));
+        Change::Append(NewEvent::new(event_type, session, run, at, data))
+    }
+
+    async fn commit(&self, mut changes: Vec<Change>) -> Result<(), Error> {
+        changes.insert(0, self.inner.hold.fence());
+        self.inner.core.parts.writer.commit(changes).await?;
+        Ok(())
+    }
+
+    /// The phases on record with their steps, each in the order in which they were first begun.
+    pub(crate) async fn records(&self) -> Result<Vec<PhaseRecord>, Error> {
+        let run_id = self.run_id().clone();
+        let reader = &self.inner.core.parts.reader;
+        let (phases, steps) = reader
+            .read(move |store| Ok((store.phases(&run_id)?, store.steps(&run_id)?)))
+            .await?;
+        Ok(RunExport::phases_of(phases, steps))
+    }
+
+    /// The steps on record, in the order in which they were first begun.
+    pub(crate) async fn steps(&self) -> Result<Vec<StepRow>, Error> {
+        let run_id = self.run_id().clone();
+        let reader = &self.inner.core.parts.reader;
+        reader.read(move |store| store.steps(&run_id)).await
+    }
+
+    async fn phase(&self, key: &PhaseKey) -> Result<Option<PhaseRow>, Error> {
+        let (run_id, key) = (self.run_id().clone(), key.clone());
+        let reader = &self.inner.core.parts.reader;
+        reader.read(move |store| store.phase(&run_id, &key)).await
+    }
+
+    /// How long a phase was worked on in this process and before it.
+    fn worked(&self, phase: &PhaseRow) -> Option<Duration> {
+        let began = self.inner.began.lock().unwrap_or_else(|e| e.into_inner());
+        let here = began.get(&phase.key)?.elapsed();
+        Some(here + Duration::from_millis(phase.duration_ms.unwrap_or(0)))
+    }
+
+    /// What a phase's move means for its row and the log.
+    fn phase_change(
+        &self,
+        found: Option<&PhaseRow>,
+        key: &PhaseKey,
+        event: StepEvent,
+        reason: Option<&str>,
+    ) -> Result<Vec<Change>, Error> {
+        let at = self.inner.core.parts.now();
+        let fresh = PhaseRow::new(key.clone());
+        let row = found.unwrap_or(&fresh);
+        let worked = self.worked(row);
+        let row = row.after(event, at, worked).map_err(conflict)?;
+        let mut data = row.event_data();
+        if let Some(reason) = reason {
+            data["reason"] = json!(reason);
+        }
+        let told = step::phase_event(row.status).map(|told| self.event(told, data));
+        let put = Change::PutPhase {
+            run_id: self.run_id().clone(),
+            from: found.map(|row| row.status),
+            row: Box::new(row),
+        };
+        Ok([Some(put), told].into_iter().flatten().collect())
+    }
+
+    /// What a step's move means for its row and the log.
+    fn step_change(&self, from: Option<StepStatus>, row: &StepRow, data: Value) -> Vec<Change> {
+        let put = Change::PutStep {
+            run_id: self.run_id().clone(),
+            from,
+            row: Box::new(row.clone()),
+        };
+        vec![put, self.event(step::step_event(row.status), data)]
+    }
+
+    /// Begins a step, or finds that there is nothing to begin.
+    ///
+    /// The snapshot before it, where there is a workspace, and the attempt are durable then.
+    pub(crate) async fn begin(
+        &self,
+        phase: &PhaseKey,
+        options: &StepOptions,
+        cancellation: &CancellationToken,
+    ) -> Result<Begun, Error> {
+        let _turn = self.inner.turn.lock().await;
+        let found_phase = self.phase(phase).await?;
+        let is_skipped = found_phase
+            .as_ref()
+            .is_some_and(|row| row.status == StepStatus::Skipped);
+        if is_skipped {
+            return Ok(Begun::Skipped);
+        }
+        let steps = self.steps().await?;
+        let found = steps
+            .iter()
+            .find(|row| row.phase == *phase && row.name == options.name);
+        let fresh = StepRow::new(
+            phase.clone(),
+            options.name.clone(),
+            options.definition_hash(),
+        );
+        let from = found.map(|row| row.status);
+        let row = match step::asked(found.cloned(), fresh) {
+            Asked::Done(row) => return Ok(Begun::Done(row.result.unwrap_or(Value::Null))),
+            Asked::Failed(row) => {
+                let failure = row.error.unwrap_or_else(|| {
+                    Failure::new(ErrorKind::Cancelled.as_str(), "its run was cancelled")
+                });
+                return Ok(Begun::Failed(failure));
+            }
+            Asked::Skipped => return Ok(Begun::Skipped),
+            Asked::Changed => return Ok(Begun::Changed(steps)),
+            Asked::UnderWay => {
+                return Err(Error::new(
+                    ErrorKind::Conflict,
+                    format!(
+                        "step {:?} of phase {:?} is under way already",
+                        options.name, phase.phase
+                    ),
+                ));
+            }
+            Asked::Begin(row) => *row,
+            Asked::Interrupted(row) => {
+                self.make_ready(&row, &steps, options).await?;
+                *row
+            }
+        };
+        self.begin_attempt(found_phase, from, row, options, cancellation)
+            .await
+            .map(|row| Begun::Attempt(Box::new(row)))
+    }
+
+    /// Begins another attempt at a step of which one has failed.
+    pub(crate) async fn begin_again(
+        &self,
+        row: StepRow,
+        options: &StepOptions,
+        cancellation: &CancellationToken,
+    ) -> Result<StepRow, Error> {
+        let _turn = self.inner.turn.lock().await;
+        let phase = self.phase(&row.phase).await?;
+        let from = Some(row.status);
+        self.begin_attempt(phase, from, row, options, cancellation)
+            .await
+    }
+
+    async fn begin_attempt(
+        &self,
+        phase: Option<PhaseRow>,
+        from: Option<StepStatus>,
+        row: StepRow,
+        options: &StepOptions,
+        cancellation: &CancellationToken,
+    ) -> Result<StepRow, Error> {
+        let is_running = phase
+            .as_ref()
+            .is_some_and(|row| row.status == StepStatus::Running);
+        let key = row.phase.clone();
+        if phase.as_ref().is_some_and(|row| row.status.is_settled()) {
+            let status = phase.map_or(StepStatus::Completed, |row| row.status);
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "phase {:?} is {status}, so that step {:?} cannot begin",
+                    key.phase, row.name
+                ),
+            ));
+        }
+        let before = match &self.inner.place {
+            Some(place) if options.snapshots => {
+                let before = self.capture(place, Some(cancellation)).await?;
+                Some(before.id)
+            }
+            _ => None,
+        };
+        let order = step::next_order(&self.steps().await?);
+        let at = self.inner.core.parts.now();
+        let begun = row.begun(before, at, order).map_err(conflict)?;
+        let mut changes = match is_running {
+            true => Vec::new(),
+            false => self.phase_change(phase.as_ref(), &key, StepEvent::Begun, None)?,
+        };
+        changes.extend(self.step_change(from, &begun, begun.event_data()));
+        self.commit(changes).await?;
+        self.inner.is_used.store(true, Ordering::Release);
+        let mut began = self.inner.began.lock().unwrap_or_else(|e| e.into_inner());
+        began.entry(key).or_insert_with(Instant::now);
+        Ok(begun)
+    }
+
+    /// Writes down how an attempt ended. `event` is one that ends it; `retry_in`: there is another after that.
+    pub(crate) async fn end_attempt(
+        &self,
+        row: StepRow,
+        event: StepEvent,
+        mut ending: StepEnding,
+        retry_in: Option<Duration>,
+        snapshots: bool,
+    ) -> Result<StepRow, Error> {
+        if let (Some(place), true) = (&self.inner.place, snapshots) {
+            match self.capture(place, None).await {
+                Ok(after) => ending.snapshot_after = Some(after.id),
+                // What the step did stands, and its result is not lost for what could not be captured.
+                Err(e) if !matches!(e.kind(), ErrorKind::Conflict) => {
+                    let failure = Failure::from(&e);
+                    let told = self.event(EventType::ERROR_OCCURRED, failure.event_data());
+                    self.commit(vec![told]).await?;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        let _turn = self.inner.turn.lock().await;
+        let order = step::next_order(&self.steps().await?);
+        let at = self.inner.core.parts.now();
+        let ended = row.after(event, ending, at, order).map_err(conflict)?;
+        let mut data = ended.event_data();
+        if let Some(delay) = retry_in {
+            data["retry_in_ms"] = json!(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
+        }
+        self.commit(self.step_change(Some(row.status), &ended, data))
+            .await?;
+        Ok(ended)
+    }
+
+    /// Leaves a step out. One that is skipped already stays so.
+    pub(crate) async fn skip_step(
+        &self,
+        phase: &PhaseKey,
+        name: &str,
+        reason: &str,
+    ) -> Result<(), Error> {
+        let _turn = self.inner.turn.lock().await;
+        let steps = self.steps().await?;
+        let found = steps
+            .iter()
+            .find(|row| row.phase == *phase && row.name == name);
+        if found.is_some_and(|row| row.status == StepStatus::Skipped) {
+            return Ok(());
+        }
+        let options = StepOptions::new(name);
+        let fresh = || StepRow::new(phase.clone(), name.to_owned(), options.definition_hash());
+        let row = found.cloned().unwrap_or_else(fresh);
+        let at = self.inner.core.parts.now();
+        let order = step::next_order(&steps);
+        let skipped = row
+            .after(StepEvent::Skipped, StepEnding::default(), at, order)
+            .map_err(conflict)?;
+        let mut data = skipped.event_data();
+        data["reason"] = json!(reason);
+        let found_phase = self.phase(phase).await?;
+        let mut changes = match found_phase {
+            Some(_) => Vec::new(),
+            None => self.phase_change(None, phase, StepEvent::Begun, None)?,
+        };
+        changes.extend(self.step_change(found.map(|row| row.status), &skipped, data));
+        self.commit(changes).await?;
+        self.inner.is_used.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Moves a phase; one that is there already stays so.
+    pub(crate) async fn end_phase(
+        &self,
+        key: &PhaseKey,
+        event: StepEvent,
+        reason: Option<&str>,
+    ) -> Result<(), Error> {
+        let _turn = self.inner.turn.lock().await;
+        let found = self.phase(key).await?;
+        let goal = match event {
+            StepEvent::Skipped => StepStatus::Skipped,
+            _ => StepStatus::Completed,
+        };
+        if found.as_ref().is_some_and(|row| row.status == goal) {
+            return Ok(());
+        }
+        // A phase that is gone on with and in which nothing was left to do was begun all the same.
+        let is_resumed = goal == StepStatus::Completed
+            && found
+                .as_ref()
+                .is_some_and(|row| row.status == StepStatus::Interrupted);
+        let mut changes = Vec::new();
+        let mut row = found;
+        if is_resumed && let Some(interrupted) = &row {
+            changes = self.phase_change(Some(interrupted), key, StepEvent::Begun, None)?;
+            let at = self.inner.core.parts.now();
+            row = Some(
+                interrupted
+                    .after(StepEvent::Begun, at, None)
+                    .map_err(conflict)?,
+            );
+        }
+        let steps = self.steps().await?;
+        let open = steps
+            .iter()
+            .find(|step| step.phase == *key && !step.status.is_settled());
+        if let Some(open) = open {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "step {:?} of phase {:?} is {}, so that the phase cannot end",
+                    open.name, key.phase, open.status
+                ),
+            ));
+        }
+        changes.extend(self.phase_change(row.as_ref(), key, event, reason)?);
+        self.commit(changes).await?;
+        self.inner.is_used.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes the workspace ready for another attempt at a step that was cut off.
+    async fn make_ready(
+        &self,
+        row: &StepRow,
+        steps: &[StepRow],
+        options: &StepOptions,
+    ) -> Result<(), Error> {
+        let refusal = match (&self.inner.place, &row.snapshot_before, &row.snapshot_after) {
+            (None, ..) => return Ok(()),
+            (_, None, _) => Some("no snapshot was taken before it"),
+            (_, _, None) => Some("what it left could not be captured"),
+            _ if !step::was_alone(row, steps) => Some("other steps were at work since it began"),
+            (Some(place), ..)
+                if place.backend.kind() == BackendKind::Hash
+                    && !place.opened.options.retain_content =>
+            {
+                Some("no content is kept")
+            }
+            _ => None,
+        };
+        match (options.rerun, refusal) {
+            (Some(Rerun::InPlace), _) | (None, Some(_)) => Ok(()),
+            (Some(Rerun::FromBefore), Some(why)) => Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "step {:?} was interrupted and cannot be gone back from: {why}; nothing was touched",
+                    row.name
+                ),
+            )),
+            (None | Some(Rerun::FromBefore), None) => self.go_back(row).await,
+        }
+    }
+
+    /// Puts the workspace back to where the interrupted step began. What it left is in its record.
+    async fn go_back(&self, row: &StepRow) -> Result<(), Error> {
+        let Some(place) = self.inner.place.clone() else {
+            return Ok(());
+        };
+        let known = |id: &Option<SnapshotId>| id.clone().expect("asked for what has both");
+        let (before, after) = (known(&row.snapshot_before), known(&row.snapshot_after));
+        let core = &self.inner.core;
+        let parts = core.parts.clone();
+        let session_id = self.inner.session_id.clone();
+        let run_id = self.run_id().clone();
+        let patience = parts.options.lock_patience;
+        let workspace = place.opened.workspace.clone();
+        let what = "going back to the beginning of a step";
+        workspaces::work(core, &workspace, what, patience, move |locked| {
+            let find = |id: &SnapshotId| {
+                parts
+                    .reader
+                    .read_blocking_with(|store| workspaces::known_snapshot(store, id, locked))
+            };
+            let (before, after) = (find(&before)?, find(&after)?);
+            let guard = place.opened.snapshot_options(
+                &parts,
+                Label::GUARD,
+                &session_id,
+                Some(&run_id),
+                Interrupt::never(),
+            );
+            let to = before.id.clone();
+            let goal = RestoreGoal::Snapshot {
+                snapshot: before.clone(),
+                paths: Vec::new(),
+            };
+            let options = RestoreOptions::new(guard).repository(RepositoryRestore::Rollback {
+                before,
+                after,
+                run_id: run_id.to_string(),
+            });
+            let restoring = Restoring {
+                session_id,
+                run_id: Some(run_id),
+                to,
+                purpose: RestorePurpose::Step,
+                repository: true,
+            };
+            restore::restore(&parts, locked, &*place.backend, &goal, &options, &restoring)?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Captures the workspace at the border of a step.
+    async fn capture(
+        &self,
+        place: &StepPlace,
+        cancellation: Option<&CancellationToken>,
+    ) -> Result<Snapshot, Error> {
+        let parts = self.inner.core.parts.clone();
+        let (session_id, hold) = (self.inner.session_id.clone(), self.inner.hold.clone());
+        let (opened, backend) = (place.opened.clone(), Arc::clone(&place.backend));
+        let workspace = opened.workspace.clone();
+        let patience = match cancellation {
+            Some(_) => parts.options.lock_patience,
+            None => CLOSING_PATIENCE,
+        };
+        let interrupt = Interrupt::never();
+        let told = interrupt.clone();
+        let what = "the capture of a step";
+        let capture = workspaces::work(
+            &self.inner.core,
+            &workspace,
+            what,
+            patience,
+            move |locked| {
+                let run = Some(&hold.run_id);
+                let label = Label::STEP;
+                let options = opened.snapshot_options(&parts, label, &session_id, run, interrupt);
+                let fence = Some(hold.fence());
+                workspaces::capture(&parts, locked, &*backend, &options, &session_id, run, fence)
+            },
+        );
+        let Some(cancellation) = cancellation else {
+            return capture.await;
+        };
+        tokio::pin!(capture);
+        tokio::select! {
+            biased;
+            taken = &mut capture => taken,
+            () = cancellation.cancelled() => {
+                told.cancel();
+                capture.await
+            }
+        }
+    }
+
+    /// What the end of the run changes in the rows of its phases and steps.
+    pub(crate) async fn close(
+        &self,
+        how: step::Closed,
+        left: Option<&SnapshotId>,
+    ) -> Result<Vec<Change>, Error> {
+        let run_id = self.run_id().clone();
+        let (phases, steps) = self
+            .inner
+            .core
+            .parts
+            .reader
+            .read(move |store| Ok((store.phases(&run_id)?, store.steps(&run_id)?)))
+            .await?;
+        let phases: Vec<PhaseRow> = phases
+            .into_iter()
+            .map(|row| PhaseRow {
+                duration_ms: match row.status.is_settled() {
+                    true => row.duration_ms,
+                    false => self
+                        .worked(&row)
+                        .map(|worked| u64::try_from(worked.as_millis()).unwrap_or(u64::MAX))
+                        .or(row.duration_ms),
+                },
+                ..row
+            })
+            .collect();
+        Ok(closing_changes(
+            &self.inner.core,
+            &self.inner.session_id,
+            self.run_id(),
+            (&phases, &steps),
+            how,
+            left,
+            false,
+        ))
+    }
+}
+
+/// What the end of a run changes in the rows of its phases and steps, and what it tells.
+pub(crate) fn closing_changes(
+    core: &Core,
+    session_id: &SessionId,
+    run_id: &RunId,
+    (phases, steps): (&[PhaseRow], &[StepRow]),
+    how: step::Closed,
+    left: Option<&SnapshotId>,
+    is_recovered: bool,
+) -> Vec<Change> {
+    let at = core.parts.now();
+    let (ended_phases, ended_steps) = step::closed(phases, steps, how, left, at);
+    let event = |event_type: EventType, mut data: Value| {
+        if is_recovered {
+            data["recovered"] = json!(true);
+        }
+        Change::Append(NewEvent::new(
+            event_type,
+            session_id,
+            Some(run_id),
+            at,
+            data,
+        ))
+    };
+    let mut changes = Vec::new();
+    for row in ended_steps {
+        let from = steps.iter().find(|step| step.id == row.id);
+        let told = event(step::step_event(row.status), row.event_data());
+        changes.push(Change::PutStep {
+            run_id: run_id.clone(),
+            from: from.map(|step| step.status),
+            row: Box::new(row),
+        });
+        changes.push(told);
+    }
+    for row in ended_phases {
+        let from = phases.iter().find(|phase| phase.key == row.key);
+        let told = step::phase_event(row.status).map(|told| event(told, row.event_data()));
+        changes.push(Change::PutPhase {
+            run_id: run_id.clone(),
+            from: from.map(|phase| phase.status),
+            row: Box::new(row),
+        });
+        changes.extend(told);
+    }
+    changes
+}
+
+fn conflict(error: step::IllegalStepEvent) -> Error {
+    Error::new(ErrorKind::Conflict, error)
+}

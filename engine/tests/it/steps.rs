@@ -1,0 +1,654 @@
+//! Runs that go on where they were: phases, steps, leases, and an id that is started again.
+
+use std::fs;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::json;
+use stillframe::{
+    AdapterError, AdapterOutput, Engine, ErrorKind, EventType, PhaseRecord, Rerun, RetryPolicy,
+    RunContext, RunId, RunOptions, RunQuery, RunStatus, SessionManager, StepContext, StepError,
+    StepIdentity, StepOptions, StepPlan, StepStatus,
+};
+
+use crate::support::{Host, Work, all, die_in_the_middle_of, on_a_runtime, types, writes};
+
+fn id() -> RunId {
+    "ticket-42".parse().unwrap()
+}
+
+fn options(host: &Host) -> RunOptions {
+    RunOptions::new("fix it")
+        .workspace(host.workspace())
+        .run_id(id())
+}
+
+fn write(step: &StepContext, name: &str, text: &str) {
+    fs::write(step.workspace().unwrap().join(name), text).unwrap();
+}
+
+/// How often each step was done, over all engines.
+#[derive(Clone, Default)]
+struct Counts(Arc<Mutex<Vec<String>>>);
+
+impl Counts {
+    fn note(&self, name: &str) {
+        self.0.lock().unwrap().push(name.to_owned());
+    }
+
+    fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// Two steps, of which the second writes a file in two halves, with `between` in the middle.
+async fn two_steps<R>(
+    context: RunContext,
+    counts: Counts,
+    rerun: Option<Rerun>,
+    between: impl Fn() -> R + Clone,
+) -> Result<AdapterOutput, AdapterError>
+where
+    R: Future<Output = ()>,
+{
+    let made: String = context
+        .phase("plan")
+        .step("analyse", |step| {
+            let counts = counts.clone();
+            async move {
+                counts.note("analyse");
+                write(&step, "plan", "the plan\n");
+                Ok("parser".to_owned())
+            }
+        })
+        .await?;
+    assert_eq!(made, "parser");
+    let mut options = StepOptions::new("apply").definition("v1");
+    options.rerun = rerun;
+    context
+        .phase("edit")
+        .iteration(2)
+        .step_with(options, |step| {
+            let (counts, between) = (counts.clone(), between.clone());
+            async move {
+                counts.note(&format!("apply {}", step.attempt));
+                let half = step.workspace().unwrap().join("half");
+                let found = half.exists();
+                write(&step, "half", "done\n");
+                between().await;
+                write(&step, "other", if found { "again\n" } else { "anew\n" });
+                Ok(())
+            }
+        })
+        .await?;
+    Ok(AdapterOutput::with_data(json!({ "made": made })))
+}
+
+/// Leaves a run in the middle of its second step.
+fn leave_in_the_second_step(host: &Host, counts: &Counts) {
+    die_in_the_middle_of(async {
+        let (engine, session) = host.session().await;
+        let (started, has_started) = tokio::sync::oneshot::channel();
+        let started = Arc::new(Mutex::new(Some(started)));
+        let counts = counts.clone();
+        let work = Work(move |context| {
+            let (started, counts) = (started.clone(), counts.clone());
+            two_steps(context, counts, None, move || {
+                let started = started.lock().unwrap().take();
+                async move {
+                    let _ = started.unwrap().send(());
+                    std::future::pending().await
+                }
+            })
+        });
+        let options = options(host);
+        tokio::spawn(async move {
+            let _engine = engine;
+            session.execute_run(options, work).await
+        });
+        has_started.await.unwrap();
+    });
+}
+
+async fn phases(engine: &Engine) -> Vec<PhaseRecord> {
+    engine.export_run("ticket-42").await.unwrap().phases
+}
+
+fn go_on(counts: &Counts, rerun: Option<Rerun>) -> impl stillframe::Adapter {
+    let counts = counts.clone();
+    Work(move |context| two_steps(context, counts.clone(), rerun, || async {}))
+}
+
+#[test]
+fn a_run_goes_on_in_the_step_that_was_cut_off_and_does_no_other_again() {
+    let host = Host::new();
+    let counts = Counts::default();
+    leave_in_the_second_step(&host, &counts);
+    assert_eq!(host.read("half").as_deref(), Some("done\n"));
+    on_a_runtime(async {
+        let (engine, session) = host.session().await;
+        let run = engine.find_run("ticket-42").await.unwrap();
+        assert_eq!(run.status, RunStatus::Interrupted);
+        assert_eq!((run.ended_at, &run.error), (None, &None));
+        let found = phases(&engine).await;
+        let step = &found[1].steps[0];
+        assert_eq!(found[0].steps[0].status, StepStatus::Completed);
+        assert_eq!(found[1].status, StepStatus::Interrupted);
+        assert_eq!((step.status, step.attempt), (StepStatus::Interrupted, 1));
+        let left = step
+            .snapshot_after
+            .clone()
+            .expect("what it left is captured");
+        let interrupted: Vec<_> = all(&engine, &session)
+            .await
+            .into_iter()
+            .filter(|e| e.data["recovered"] == true)
+            .map(|e| e.event_type.to_string())
+            .collect();
+        assert_eq!(
+            interrupted,
+            [
+                "step_interrupted",
+                "phase_interrupted",
+                "phase_interrupted",
+                "run_interrupted"
+            ]
+        );
+        let incomplete = engine.runs(RunQuery::all().incomplete()).await.unwrap();
+        assert_eq!(incomplete[0].id, id());
+
+        let outcome = session
+            .execute_run(options(&host), go_on(&counts, None))
+            .await
+            .unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Completed);
+        assert!(!outcome.is_stored);
+        assert_eq!(counts.all(), ["analyse", "apply 1", "apply 2"]);
+        assert_eq!(
+            host.read("other").as_deref(),
+            Some("anew\n"),
+            "the step went back to where it began"
+        );
+        assert_eq!(outcome.workspace.diff.unwrap().files_changed, 3);
+        assert_eq!(outcome.phases.len(), 2);
+        assert_eq!(outcome.phases[1].iteration, 2);
+        let step = &outcome.phases[1].steps[0];
+        assert_eq!((step.status, step.attempt), (StepStatus::Completed, 2));
+        let snapshots = engine.snapshots(&host.workspace()).await.unwrap();
+        let has = |id| snapshots.iter().any(|s| s.id == id);
+        assert!(has(left) && has(step.snapshot_after.clone().unwrap()));
+        let sequence: Vec<_> = all(&engine, &session)
+            .await
+            .iter()
+            .map(|e| e.sequence)
+            .collect();
+        assert_eq!(sequence, (1..=sequence.len() as u64).collect::<Vec<_>>());
+        let incomplete = engine.runs(RunQuery::all().incomplete()).await.unwrap();
+        assert!(incomplete.is_empty());
+    });
+}
+
+#[test]
+fn a_step_that_is_rerun_in_place_finds_what_it_left() {
+    let host = Host::new();
+    let counts = Counts::default();
+    leave_in_the_second_step(&host, &counts);
+    on_a_runtime(async {
+        let (_engine, session) = host.session().await;
+        session
+            .execute_run(options(&host), go_on(&counts, Some(Rerun::InPlace)))
+            .await
+            .unwrap();
+        assert_eq!(host.read("other").as_deref(), Some("again\n"));
+    });
+}
+
+#[test]
+fn what_was_edited_since_a_run_was_cut_off_is_in_the_guard() {
+    let host = Host::new();
+    leave_in_the_second_step(&host, &Counts::default());
+    on_a_runtime(async {
+        // The crash is captured, and the user goes on working before the run does.
+        let (engine, session) = host.session().await;
+        host.write("half", "edited by hand\n");
+        let outcome = session
+            .execute_run(options(&host), go_on(&Counts::default(), None))
+            .await
+            .unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Completed, "{outcome:?}");
+        let restored = all(&engine, &session)
+            .await
+            .into_iter()
+            .find(|e| e.event_type == EventType::WORKSPACE_ROLLED_BACK)
+            .expect("the step went back");
+        let guard = restored.data["guard"].as_str().unwrap().to_owned();
+        session
+            .restore(&host.workspace(), stillframe::RestoreRequest::to(guard))
+            .await
+            .unwrap();
+        assert_eq!(host.read("half").as_deref(), Some("edited by hand\n"));
+    });
+}
+
+#[test]
+fn a_run_that_has_ended_answers_with_what_is_on_record() {
+    let host = Host::new();
+    on_a_runtime(async {
+        let (engine, session) = host.session().await;
+        let first = session
+            .execute_run(options(&host), go_on(&Counts::default(), None))
+            .await
+            .unwrap();
+        let events = types(&engine, &session).await;
+        let again = session
+            .execute_run(options(&host), writes("never", "written\n"))
+            .await
+            .unwrap();
+        assert!(again.is_stored && !first.is_stored);
+        assert_eq!(host.read("never"), None);
+        assert_eq!(again.run.status, RunStatus::Completed);
+        assert_eq!(again.run.output.unwrap().data, json!({ "made": "parser" }));
+        assert_eq!(again.phases, first.phases);
+        let (one, other) = (first.workspace, again.workspace);
+        assert_eq!(one.before_snapshot, other.before_snapshot);
+        assert_eq!(one.after_snapshot, other.after_snapshot);
+        assert_eq!(
+            one.diff.unwrap().changed_paths,
+            other.diff.unwrap().changed_paths
+        );
+        assert_eq!(types(&engine, &session).await, events, "nothing is told");
+        let elsewhere = engine.session("other").await.unwrap();
+        let refused = elsewhere
+            .execute_run(options(&host), writes("never", "written\n"))
+            .await
+            .unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict);
+        assert!(refused.to_string().contains("session s"), "{refused}");
+    });
+}
+
+#[test]
+fn a_shutdown_completes_no_step_and_the_run_goes_on_later() {
+    let host = Host::new();
+    let counts = Counts::default();
+    on_a_runtime(async {
+        let engine = Engine::start(host.options().shutdown_grace(Duration::ZERO))
+            .await
+            .unwrap();
+        let session = engine.session("s").await.unwrap();
+        let (started, has_started) = tokio::sync::oneshot::channel();
+        let started = Arc::new(Mutex::new(Some(started)));
+        let noted = counts.clone();
+        let work = Work(move |context: RunContext| {
+            let (started, noted) = (started.clone(), noted.clone());
+            let cancelled = context.cancellation.clone();
+            two_steps(context, noted, None, move || {
+                let (started, cancelled) = (started.lock().unwrap().take(), cancelled.clone());
+                async move {
+                    let _ = started.unwrap().send(());
+                    cancelled.cancelled().await;
+                }
+            })
+        });
+        let run = tokio::spawn({
+            let options = options(&host);
+            async move { session.execute_run(options, work).await }
+        });
+        has_started.await.unwrap();
+        engine.shutdown().await.unwrap();
+        let outcome = run.await.unwrap().unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Interrupted);
+        assert!(outcome.workspace.rollback.is_none());
+    });
+    on_a_runtime(async {
+        let (engine, session) = host.session().await;
+        let run = engine.find_run("ticket-42").await.unwrap();
+        assert_eq!(run.status, RunStatus::Interrupted);
+        let outcome = session
+            .execute_run(options(&host), go_on(&counts, None))
+            .await
+            .unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Completed);
+        assert_eq!(counts.all().iter().filter(|n| *n == "analyse").count(), 1);
+    });
+}
+
+#[test]
+fn a_run_without_a_phase_is_resumable_if_it_was_begun_so() {
+    for resumable in [false, true] {
+        let host = Host::new();
+        die_in_the_middle_of(async {
+            let (engine, session) = host.session().await;
+            let (started, has_started) = tokio::sync::oneshot::channel();
+            let started = Mutex::new(Some(started));
+            let work = Work(move |_| {
+                let _ = started.lock().unwrap().take().unwrap().send(());
+                std::future::pending()
+            });
+            let options = options(&host).resumable(resumable);
+            tokio::spawn(async move {
+                let _engine = engine;
+                session.execute_run(options, work).await
+            });
+            has_started.await.unwrap();
+        });
+        on_a_runtime(async {
+            let (_engine, session) = host.session().await;
+            let outcome = session
+                .execute_run(options(&host), writes("new", "x\n"))
+                .await
+                .unwrap();
+            let expected = match resumable {
+                true => (RunStatus::Completed, Some("x\n")),
+                false => (RunStatus::Failed, None),
+            };
+            let found = (outcome.run.status, host.read("new"));
+            assert_eq!((found.0, found.1.as_deref()), expected);
+            assert_eq!(outcome.is_stored, !resumable);
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_step_with_another_definition_is_refused_and_said_which() {
+    let host = Host::new();
+    let (engine, session) = host.session().await;
+    let work = Work(|context: RunContext| async move {
+        let phase = context.phase("build");
+        for definition in ["make", "make -j2"] {
+            let options = StepOptions::new("compile").definition(definition);
+            phase.step_with(options, |_| async { Ok(()) }).await?;
+        }
+        Ok(AdapterOutput::empty())
+    });
+    let outcome = session.execute_run(options(&host), work).await.unwrap();
+    let error = outcome.run.error.unwrap();
+    assert_eq!(error.kind.as_deref(), Some("PlanChanged"));
+    assert!(
+        error
+            .message
+            .contains("with another definition: build/compile"),
+        "{error:?}"
+    );
+    assert_eq!(phases(&engine).await[0].steps[0].attempt, 1);
+}
+
+#[tokio::test]
+async fn a_plan_is_compared_by_name_with_what_is_on_record() {
+    let host = Host::new();
+    let (_engine, session) = host.session().await;
+    let work = Work(|context: RunContext| async move {
+        let phase = context.phase("work");
+        for name in ["a", "b"] {
+            phase.step(name, |_| async { Ok(()) }).await?;
+        }
+        let plan = ["x", "a", "b", "c"]
+            .into_iter()
+            .fold(StepPlan::new(), |plan, name| {
+                plan.step(StepIdentity::new("work", 0, name), serde_json::Value::Null)
+            });
+        let report = context.check_plan(&plan).await.expect("it fits");
+        let names = |list: &[StepIdentity]| list.iter().map(|i| i.step.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&report.kept), ["a", "b"]);
+        assert_eq!(names(&report.new), ["x", "c"]);
+        let changed = StepPlan::new().step(StepIdentity::new("work", 0, "a"), "other");
+        let refused = context.check_plan(&changed).await.unwrap_err();
+        assert!(matches!(refused, StepError::PlanChanged(report) if report.gone.len() == 1));
+        Ok(AdapterOutput::empty())
+    });
+    let outcome = session.execute_run(options(&host), work).await.unwrap();
+    assert_eq!(
+        outcome.run.status,
+        RunStatus::Completed,
+        "{:?}",
+        outcome.run
+    );
+}
+
+#[tokio::test]
+async fn a_step_and_a_phase_need_names_and_settled_ones_stay_so() {
+    let host = Host::new();
+    let (engine, session) = host.session().await;
+    let work = Work(|context: RunContext| async move {
+        let phase = context.phase("p");
+        let nameless = phase.step(" ", |_| async { Ok(()) }).await.unwrap_err();
+        assert!(
+            matches!(&nameless, StepError::Engine(e) if e.kind() == ErrorKind::InvalidOptions),
+            "{nameless}"
+        );
+        let nameless = context.phase("").step("a", |_| async { Ok(()) }).await;
+        assert!(nameless.is_err());
+        phase.skip_step("left out", "not needed").await?;
+        phase.skip_step("left out", "not needed").await?;
+        let skipped = phase.step("left out", |_| async { Ok(()) }).await;
+        assert!(matches!(skipped, Err(StepError::Skipped(_))));
+        phase.step("a", |_| async { Ok(1) }).await?;
+        assert_eq!(phase.step("a", |_| async { Ok(2) }).await?, 1);
+        let other_type = phase.step::<String, _, _>("a", |_| async { Ok(String::new()) });
+        assert!(matches!(other_type.await, Err(StepError::Engine(_))));
+        let done = phase.skip_step("a", "too late").await.unwrap_err();
+        assert_eq!(done.kind(), ErrorKind::Conflict);
+        phase.complete().await?;
+        phase.complete().await?;
+        let late = phase.step("late", |_| async { Ok(()) }).await.unwrap_err();
+        assert!(late.to_string().contains("completed"), "{late}");
+        let other = context.phase("none");
+        other.skip("nothing to do").await?;
+        let skipped = other.step("a", |_| async { Ok(()) }).await;
+        assert!(matches!(skipped, Err(StepError::Skipped(_))));
+        Ok(AdapterOutput::empty())
+    });
+    let outcome = session.execute_run(options(&host), work).await.unwrap();
+    assert_eq!(
+        outcome.run.status,
+        RunStatus::Completed,
+        "{:?}",
+        outcome.run
+    );
+    let found = phases(&engine).await;
+    let statuses: Vec<_> = found.iter().map(|p| (p.name.as_str(), p.status)).collect();
+    assert_eq!(
+        statuses,
+        [("p", StepStatus::Completed), ("none", StepStatus::Skipped)]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_fails_is_tried_again_as_its_policy_says() {
+    let host = Host::new();
+    let (engine, session) = host.session().await;
+    let tries = Arc::new(AtomicU32::new(0));
+    let counted = tries.clone();
+    let work = Work(move |context: RunContext| {
+        let counted = counted.clone();
+        async move {
+            let phase = context.phase("p");
+            let options = |name| StepOptions::new(name).retry(RetryPolicy::STANDARD);
+            let flaky = phase.step_with(options("flaky"), |step| {
+                let count = counted.fetch_add(1, Ordering::Relaxed) + 1;
+                async move {
+                    assert_eq!(step.attempt, count);
+                    match count {
+                        3 => Ok(count),
+                        _ => Err(AdapterError::failed(format!("no luck in {count}"))),
+                    }
+                }
+            });
+            assert_eq!(flaky.await?, 3);
+            let hopeless: Result<(), _> = phase
+                .step_with(options("hopeless"), |_| async {
+                    Err(AdapterError::failed("never"))
+                })
+                .await;
+            assert!(matches!(hopeless, Err(StepError::Work(_))));
+            // Whoever asks again hears the same.
+            let again = phase
+                .step_with(options("hopeless"), |_| async { Ok(()) })
+                .await
+                .unwrap_err();
+            assert_eq!(again.to_string(), "never");
+            Ok(AdapterOutput::empty())
+        }
+    });
+    let outcome = session.execute_run(options(&host), work).await.unwrap();
+    assert_eq!(
+        outcome.run.status,
+        RunStatus::Completed,
+        "{:?}",
+        outcome.run
+    );
+    let waits: Vec<_> = all(&engine, &session)
+        .await
+        .iter()
+        .filter(|e| e.event_type == EventType::STEP_FAILED)
+        .map(|e| e.data["retry_in_ms"].as_u64())
+        .collect();
+    let expected = [Some(30_000), Some(60_000), Some(30_000), Some(60_000), None];
+    assert_eq!(waits, expected);
+    let found = phases(&engine).await;
+    assert_eq!(
+        found[0].status,
+        StepStatus::Failed,
+        "one of its steps failed"
+    );
+    assert_eq!(found[0].steps[0].error, None, "the last attempt was well");
+}
+
+#[test]
+fn a_run_of_a_live_engine_is_busy_and_can_be_cancelled_from_another() {
+    let host = Host::new();
+    on_a_runtime(async {
+        let (engine, session) = host.session().await;
+        let (started, has_started) = tokio::sync::oneshot::channel();
+        let started = Mutex::new(Some(started));
+        let work = Work(move |context: RunContext| {
+            let started = started.lock().unwrap().take().unwrap();
+            async move {
+                let _ = started.send(());
+                context.cancellation.cancelled().await;
+                Err(AdapterError::cancelled("told to"))
+            }
+        });
+        let run = tokio::spawn({
+            let (session, options) = (session.clone(), options(&host));
+            async move { session.execute_run(options, work).await }
+        });
+        has_started.await.unwrap();
+        let other = host.engine().await;
+        let theirs: SessionManager = other.session("s").await.unwrap();
+        for session in [&theirs, &session] {
+            let busy = session
+                .execute_run(options(&host), writes("never", "x\n"))
+                .await
+                .unwrap_err();
+            assert_eq!(busy.kind(), ErrorKind::Busy, "{busy}");
+        }
+        let incomplete = other.runs(RunQuery::all().incomplete()).await.unwrap();
+        assert!(incomplete.is_empty(), "somebody has it");
+        other.cancel_run(&id()).await.unwrap();
+        let outcome = run.await.unwrap().unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Cancelled);
+        let late = other.cancel_run(&id()).await.unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::Conflict);
+        let unknown = engine.cancel_run(&"no".parse().unwrap()).await.unwrap_err();
+        assert_eq!(unknown.kind(), ErrorKind::NotFound);
+    });
+}
+
+#[test]
+fn an_interrupted_run_can_be_cancelled() {
+    let host = Host::new();
+    leave_in_the_second_step(&host, &Counts::default());
+    on_a_runtime(async {
+        let (engine, session) = host.session().await;
+        engine.cancel_run(&id()).await.unwrap();
+        let run = engine.find_run("ticket-42").await.unwrap();
+        assert_eq!(run.status, RunStatus::Cancelled);
+        let found = phases(&engine).await;
+        assert_eq!(found[1].steps[0].status, StepStatus::Cancelled);
+        assert_eq!(found[0].steps[0].status, StepStatus::Completed);
+        let outcome = session
+            .execute_run(options(&host), writes("never", "x\n"))
+            .await
+            .unwrap();
+        assert!(outcome.is_stored);
+    });
+}
+
+/// An engine whose threads stand still renews no lease, as one that was stopped for an hour.
+#[test]
+fn an_owner_that_comes_back_after_its_lease_was_taken_writes_nothing() {
+    let host = Host::new();
+    let short = || {
+        host.options()
+            .heartbeat(Duration::from_millis(20))
+            .lease_expiry(Duration::from_millis(200))
+    };
+    let options = || RunOptions::new("x").run_id(id()).resumable(true);
+    let (stand_still, stands_still) = std::sync::mpsc::channel();
+    let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let engine = Engine::start(short()).await.unwrap();
+                let session = engine.session("s").await.unwrap();
+                let (goes_on, stand_still) = (Mutex::new(goes_on), Mutex::new(stand_still));
+                let work = Work(move |context: RunContext| {
+                    let held = || {
+                        stand_still.lock().unwrap().send(()).unwrap();
+                        goes_on.lock().unwrap().recv().unwrap();
+                    };
+                    held();
+                    async move {
+                        let result = context
+                            .phase("p")
+                            .step("too late", |_| async { Ok("late".to_owned()) })
+                            .await;
+                        let error = result.unwrap_err();
+                        assert!(error.to_string().contains("taken over"), "{error}");
+                        Ok(AdapterOutput::empty())
+                    }
+                });
+                session.execute_run(options(), work).await
+            })
+        });
+        stands_still.recv().unwrap();
+        on_a_runtime(async {
+            let engine = Engine::start(short()).await.unwrap();
+            let session = engine.session("s").await.unwrap();
+            let taken = tokio::time::timeout(Duration::from_secs(20), async {
+                loop {
+                    let work = Work(|context: RunContext| async move {
+                        let kept: String = context
+                            .phase("p")
+                            .step("late", |_| async { Ok("in time".to_owned()) })
+                            .await?;
+                        assert_eq!(kept, "in time");
+                        Ok(AdapterOutput::empty())
+                    });
+                    match session.execute_run(options(), work).await {
+                        Ok(outcome) => break outcome,
+                        Err(e) => assert_eq!(e.kind(), ErrorKind::Busy, "{e}"),
+                    }
+                    tokio::task::yield_now().await;
+                }
+            });
+            let outcome = taken.await.expect("the lease runs out");
+            assert_eq!(outcome.run.status, RunStatus::Completed);
+            assert!(!outcome.is_stored);
+            let before = all(&engine, &session).await;
+            go_on.send(()).unwrap();
+            let lost = late.join().unwrap().unwrap_err();
+            assert_eq!(lost.kind(), ErrorKind::Conflict);
+            assert_eq!(all(&engine, &session).await, before);
+            let record = engine.export_run("ticket-42").await.unwrap();
+            assert_eq!(record.phases[0].steps[0].result, json!("in time"));
+            assert!(record.lease.unwrap().epoch >= 3);
+        });
+    });
+}
