@@ -168,7 +168,10 @@ impl RunContext {
     pub async fn check_plan(&self, plan: &StepPlan) -> Result<PlanReport, StepError> {
         let report = PlanReport::compare(plan, &self.steps.steps().await?);
         match report.is_refused() {
-            true => Err(StepError::PlanChanged(Box::new(report))),
+            true => {
+                self.steps.refuse();
+                Err(StepError::PlanChanged(Box::new(report)))
+            }
             false => Ok(report),
         }
     }

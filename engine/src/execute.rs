@@ -380,7 +380,11 @@ impl RunTask {
         ));
         let _tended = AbortOnDropHandle::new(tended);
         let steps = self.step_log().await?;
-        let result = self.work(&steps).await;
+        let mut result = self.work(&steps).await;
+        if result.status == RunStatus::Failed && steps.has_refused() && self.hold.epoch > 1 {
+            // What could not be gone on with can be once the reason is gone.
+            result.status = RunStatus::Interrupted;
+        }
         if self.lost.is_cancelled() {
             let taken_over = StateError::TakenOver(self.run_id.clone());
             return Err(Error::from(taken_over)

@@ -325,18 +325,22 @@ impl Phase {
     {
         self.check()?;
         check_name("step", &options.name)?;
-        let mut row = match self
+        let begun = self
             .log
             .begin(&self.key, &options, &self.context.cancellation)
-            .await?
-        {
+            .await
+            .inspect_err(|_| self.log.refuse())?;
+        let mut row = match begun {
             Begun::Attempt(row) => *row,
             Begun::Done(result) => return read_result(&options.name, result),
             Begun::Failed(failure) => {
                 return Err(AdapterError::new(Ending::Failed, failure).into());
             }
             Begun::Skipped => return Err(StepError::Skipped(options.name)),
-            Begun::Changed(steps) => return Err(self.plan_changed(&options, &steps)),
+            Begun::Changed(steps) => {
+                self.log.refuse();
+                return Err(self.plan_changed(&options, &steps));
+            }
         };
         // Those that were cut off do not count against it: nobody knows that the work would have failed.
         let mut failed = 0;

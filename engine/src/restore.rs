@@ -327,13 +327,17 @@ pub(crate) fn recovered(
 
     let wanted = differing(parts, locked, guard, &target)?;
     let left = differing(parts, locked, &result, &target)?;
+    let changed = differing(parts, locked, guard, &result)?;
     let is_head_moved = begun.repository && head(guard) != head(&result);
-    if recovery.is_none() && wanted.is_subset(&left) && !is_head_moved {
+    // What an undo merges differs from its target, and is changed all the same. Whether somebody else changed it
+    // since cannot be told: an undo that took back nothing is better than one that nothing takes back.
+    let may_have_merged = begun.purpose == RestorePurpose::Undo && !wanted.is_disjoint(&changed);
+    let is_as_before = wanted.is_subset(&left) && !is_head_moved && !may_have_merged;
+    if recovery.is_none() && is_as_before {
         // It ended before it changed anything: to take it back would be to take back nothing.
         backend.forget(locked, &[result.id])?;
         return Ok(vec![Change::EndRestore(begun.guard.clone())]);
     }
-    let changed = differing(parts, locked, guard, &result)?;
     let skipped = recovery.map_or(Vec::new(), |r| r.skipped.clone());
     let document = RestoreDocument {
         guard_snapshot: Some(guard.id.clone()),

@@ -108,7 +108,8 @@ impl StepStatus {
             (Self::Pending | Self::Running | Self::Interrupted, StepEvent::Cancelled) => {
                 Self::Cancelled
             }
-            (Self::Running, StepEvent::Interrupted) => Self::Interrupted,
+            // Again, before its next attempt began: what is there by then is what it left.
+            (Self::Running | Self::Interrupted, StepEvent::Interrupted) => Self::Interrupted,
             (from, event) => return Err(IllegalStepEvent { from, event }),
         })
     }
@@ -540,6 +541,7 @@ mod tests {
             (S::Interrupted, E::Failed, S::Failed),
             (S::Interrupted, E::Skipped, S::Skipped),
             (S::Interrupted, E::Cancelled, S::Cancelled),
+            (S::Interrupted, E::Interrupted, S::Interrupted),
         ];
         for from in STATES {
             assert_eq!(StepStatus::parse(from.as_str()), Some(from));
@@ -649,6 +651,20 @@ mod tests {
             assert_eq!(ended[0].status, step_is, "{how:?}");
             assert_eq!(ended[0].snapshot_after.as_ref(), Some(&left));
         }
+    }
+
+    #[test]
+    fn what_was_cut_off_twice_left_what_is_there_the_second_time() {
+        let left = [SnapshotId::random(), SnapshotId::random()];
+        let mut steps = vec![step("a").begun(None, at(1), 1).unwrap()];
+        for left in &left {
+            let (_, ended) = closed(&[], &steps, Closed::Interrupted, Some(left), at(2));
+            steps = ended;
+        }
+        assert_eq!(steps[0].snapshot_after.as_ref(), Some(&left[1]));
+        // Nobody could look.
+        let (_, ended) = closed(&[], &steps, Closed::Interrupted, None, at(3));
+        assert_eq!(ended[0].snapshot_after.as_ref(), Some(&left[1]));
     }
 
     #[test]

@@ -42,6 +42,8 @@ struct Inner {
     place: Option<StepPlace>,
     /// Whether the run has any phase.
     is_used: AtomicBool,
+    /// Whether a step was refused before it began.
+    has_refused: AtomicBool,
     /// One reads, decides and writes at a time.
     turn: Mutex<()>,
     /// Since when phases are worked on, in this process.
@@ -83,6 +85,7 @@ impl StepLog {
             hold,
             place,
             is_used: AtomicBool::new(is_used),
+            has_refused: AtomicBool::new(false),
             turn: Mutex::new(()),
             began: BlockingMutex::default(),
         };
@@ -94,6 +97,16 @@ impl StepLog {
     /// Whether the run has phases, so that it can be resumed.
     pub(crate) fn is_used(&self) -> bool {
         self.inner.is_used.load(Ordering::Acquire)
+    }
+
+    /// Whether a step was refused before it began, so that its run can go on once the reason is gone.
+    pub(crate) fn has_refused(&self) -> bool {
+        self.inner.has_refused.load(Ordering::Acquire)
+    }
+
+    /// Notes that a step, or the plan of all of them, is refused before anything of it begins.
+    pub(crate) fn refuse(&self) {
+        self.inner.has_refused.store(true, Ordering::Release);
     }
 
     fn run_id(&self) -> &RunId {

@@ -103,6 +103,53 @@ fn a_restore_killed_at_any_step_ends_before_or_after() {
     );
 }
 
+// What it merges is neither what was there nor what it goes back to
+#[test]
+fn an_undo_that_only_merges_and_was_killed_is_the_one_that_the_next_undo_is_about() {
+    if !capability::can_inject() {
+        return;
+    }
+    let lines = |first: &str, last: &str| {
+        let middle: String = (2..30).map(|n| format!("line {n}\n")).collect();
+        format!("{first}\n{middle}{last}\n")
+    };
+    let mut endings = BTreeSet::new();
+    for nth in (1..120).step_by(3) {
+        let ws = TestWorkspace::repository();
+        ws.write("text", lines("first", "last"));
+        ws.commit("text");
+        ws.run::<&str>([], "sed -i 's/^first$/by the run/' text")
+            .ok();
+        ws.write("text", lines("by the run", "by hand"));
+
+        let call = ws.call(["--json", "undo"]);
+        let was_killed = killed_at(call, MUTATING, nth).code != 0;
+        ws.call(["--json", "list"]).run().ok();
+        let is_merged = ws.text("text") == lines("first", "by hand");
+        let next = ws.json(["undo"]);
+        let operation = if is_merged { "undo" } else { "run" };
+        assert_eq!(
+            next["undone"]["operation"], operation,
+            "killed at call {nth}: {next}"
+        );
+        if is_merged {
+            // What was there before it is in its guard, whatever the undo of it keeps.
+            let guard = next["undone"]["before"].as_str().unwrap().to_owned();
+            ws.call(["restore", &guard]).run().ok();
+            assert_eq!(ws.text("text"), lines("by the run", "by hand"));
+        }
+        endings.insert((was_killed, is_merged));
+        if !was_killed {
+            break;
+        }
+    }
+    assert_eq!(
+        endings,
+        BTreeSet::from([(true, false), (true, true), (false, true)]),
+        "the loop crossed the point of no return and came to the end"
+    );
+}
+
 // `undo` takes the latest run, restore or undo
 #[test]
 fn a_restore_that_was_killed_is_the_one_that_undo_takes_back() {

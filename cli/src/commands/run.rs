@@ -248,8 +248,12 @@ fn ending(ended: &Ended<'_>) -> String {
     match ended.run_error {
         // That it was asked to stop is all there is to say.
         Some(_) if document.status == RunStatus::Cancelled => format!("run {id} {how}"),
-        Some(_) if document.status == RunStatus::Interrupted => {
-            format!("run {id} {how}; \"stillframe resume {id}\" goes on with it")
+        Some(error) if document.status == RunStatus::Interrupted => {
+            let because = match error.kind.as_deref() == Some(ErrorKind::Cancelled.as_str()) {
+                true => String::new(),
+                false => format!(": {}", output::printable(&error.message)),
+            };
+            format!("run {id} {how}{because}; \"stillframe resume {id}\" goes on with it")
         }
         Some(error) => format!("run {id} {how}: {}", output::printable(&error.message)),
         None => format!("run {id} {how}"),

@@ -557,6 +557,32 @@ fn a_run_of_a_live_engine_is_busy_and_can_be_cancelled_from_another() {
 }
 
 #[test]
+fn a_run_that_is_gone_on_with_by_another_plan_is_refused_and_stays_resumable() {
+    let host = Host::new();
+    let counts = Counts::default();
+    leave_in_the_second_step(&host, &counts);
+    on_a_runtime(async {
+        let (_engine, session) = host.session().await;
+        let other = Work(|context: RunContext| async move {
+            let changed = StepOptions::new("analyse").definition("other");
+            let plan = context.phase("plan");
+            plan.step_with(changed, |_| async { Ok(()) }).await?;
+            Ok(AdapterOutput::empty())
+        });
+        let refused = session.execute_run(options(&host), other).await.unwrap();
+        assert_eq!(refused.run.status, RunStatus::Interrupted);
+        let error = refused.run.error.unwrap();
+        assert_eq!(error.kind.as_deref(), Some("PlanChanged"));
+        let outcome = session
+            .execute_run(options(&host), go_on(&counts, None))
+            .await
+            .unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Completed);
+        assert_eq!(counts.all(), ["analyse", "apply 1", "apply 2"]);
+    });
+}
+
+#[test]
 fn an_interrupted_run_can_be_cancelled() {
     let host = Host::new();
     leave_in_the_second_step(&host, &Counts::default());

@@ -14,7 +14,7 @@ use crate::torture::{Options, Refusal, Report, sandbox, workers};
 use crate::{Running, TestWorkspace};
 
 /// The longest that a command lives before it is killed: some steps of a run are done by then, and seldom all.
-const MAX_LIFE: Duration = Duration::from_millis(400);
+const MAX_LIFE: Duration = Duration::from_millis(250);
 
 /// How often a run is killed at most before it is let go to its end.
 const MAX_KILLS: usize = 40;
