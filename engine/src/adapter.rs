@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use stillframe_backends::ErrorKind;
@@ -19,6 +19,7 @@ use crate::id::{RunId, SessionId};
 use crate::phase::{Phase, StepError};
 use crate::step_log::StepLog;
 use crate::step_plan::{PlanReport, StepPlan};
+use crate::tool::ToolCounters;
 
 /// Does the work of a run.
 ///
@@ -119,6 +120,7 @@ pub struct RunContext {
     pub(crate) log: Arc<dyn EventLog>,
     pub(crate) blocking: Blocking,
     pub(crate) steps: StepLog,
+    pub(crate) tools: Arc<Mutex<ToolCounters>>,
 }
 
 /// Where an adapter's events go.

@@ -106,6 +106,13 @@ event_types! {
     STEP_CANCELLED = "step_cancelled";
     /// A step was cut off with its run; `snapshot_after` is what it left.
     STEP_INTERRUPTED = "step_interrupted";
+    /// A tool is called. Data: `call_id`, which pairs it with its end, `tool_name`, `snapshot_before`.
+    TOOL_CALL_STARTED = "tool_call_started";
+    /// A call of a tool succeeded. Data: the same, `snapshot_after`, `warning`.
+    TOOL_CALL_COMPLETED = "tool_call_completed";
+    /// A call of a tool failed. Data: as of its beginning, `kind`, `reason`, and `rollback` if what it did could not
+    /// be taken back.
+    TOOL_CALL_FAILED = "tool_call_failed";
     /// A snapshot is durable. Data: `label`, `backend`, `ref`, `snapshot_id`.
     WORKSPACE_SNAPSHOT_TAKEN = "workspace_snapshot_taken";
     /// Two snapshots were compared. Data: `files_changed`, `insertions`, `deletions`, `has_patch`.

@@ -544,6 +544,7 @@ impl RunTask {
             log: Arc::new(self.core.parts.clone()),
             blocking: self.core.parts.blocking.clone(),
             steps: steps.clone(),
+            tools: Arc::default(),
         };
         let adapter = std::mem::replace(&mut self.adapter, BoxAdapter::new(NoWork));
         let mut task = tokio::spawn(async move { adapter.run(context).await });

@@ -74,6 +74,7 @@ mod step_log;
 mod step_plan;
 mod stream;
 mod terminal;
+mod tool;
 mod verify;
 mod watched;
 mod wish;
@@ -116,6 +117,7 @@ pub use run::RunStatus;
 pub use session::SessionStatus;
 pub use step::StepStatus;
 pub use step_plan::{PlanReport, StepIdentity, StepPlan};
+pub use tool::{READ_ONLY_TOOLS, ToolCounters, ToolError, ToolOptions, ToolOutcome};
 pub use verify::{ArtifactVerdict, SnapshotVerdict, VerifyOutcome, verify_without_log};
 
 pub use event::{Cursor, EVENT_SCHEMA_VERSION, Event, EventQuery, EventType};

@@ -242,6 +242,34 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn a_walk_at_random_ends_where_its_legal_events_lead(
+            walk in proptest::collection::vec(0..EVENTS.len(), 0..40)
+        ) {
+            let mut status = RunStatus::Pending;
+            let mut legal = Vec::new();
+            for event in walk.into_iter().map(|at| EVENTS[at]) {
+                match status.next(event) {
+                    Ok(transition) => {
+                        proptest::prop_assert!(!status.is_terminal());
+                        status = transition.to;
+                        legal.push(event);
+                    }
+                    Err(refused) => {
+                        let said = refused.to_string();
+                        proptest::prop_assert!(said.contains(status.as_str()), "{said}");
+                        proptest::prop_assert!(said.contains(&event.to_string()), "{said}");
+                    }
+                }
+            }
+            let replayed = legal
+                .into_iter()
+                .try_fold(RunStatus::Pending, |at, event| at.next(event).map(|t| t.to));
+            proptest::prop_assert_eq!(replayed, Ok(status));
+        }
+    }
+
     #[test]
     fn a_terminal_status_takes_no_event_at_all() {
         for from in STATES.into_iter().filter(|s| s.is_terminal()) {

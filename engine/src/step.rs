@@ -563,6 +563,38 @@ mod tests {
         );
     }
 
+    proptest::proptest! {
+        #[test]
+        fn a_walk_at_random_ends_where_its_legal_events_lead(
+            walk in proptest::collection::vec(0..EVENTS.len(), 0..40)
+        ) {
+            let (mut row, mut begun) = (step("a"), 0);
+            for (order, event) in walk.into_iter().map(|at| EVENTS[at]).enumerate() {
+                let (order, time) = (order as u64, at(order as i64));
+                let moved = match event {
+                    StepEvent::Begun => row.begun(None, time, order),
+                    event => row.after(event, StepEnding::default(), time, order),
+                };
+                match (row.status.next(event), moved) {
+                    (Ok(status), Ok(moved)) => {
+                        begun += u32::from(event == StepEvent::Begun);
+                        proptest::prop_assert_eq!(moved.status, status);
+                        proptest::prop_assert_eq!(moved.attempt, begun);
+                        proptest::prop_assert_eq!(moved.completed_at.is_some(), status.is_settled());
+                        row = moved;
+                    }
+                    (Err(expected), Err(refused)) => {
+                        proptest::prop_assert_eq!(expected, refused);
+                        let said = refused.to_string();
+                        proptest::prop_assert!(said.contains(row.status.as_str()), "{said}");
+                        proptest::prop_assert!(said.contains(&event.to_string()), "{said}");
+                    }
+                    (table, moved) => proptest::prop_assert!(false, "{table:?}, {moved:?}"),
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_step_that_is_settled_is_answered_from_its_record() {
         let of = |status| {

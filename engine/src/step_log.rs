@@ -462,25 +462,51 @@ impl StepLog {
 
     /// Puts the workspace back to where the interrupted step began. What it left is in its record.
     async fn go_back(&self, row: &StepRow) -> Result<(), Error> {
+        let Some(place) = &self.inner.place else {
+            return Ok(());
+        };
+        let workspace = place.opened.workspace.clone();
+        let ids = [&row.snapshot_before, &row.snapshot_after].map(Clone::clone);
+        let [before, after] = self
+            .inner
+            .core
+            .parts
+            .reader
+            .read_with(move |store| {
+                let known = |id: Option<SnapshotId>| {
+                    let id = id.expect("asked for what has both");
+                    workspaces::known_snapshot(store, &id, &workspace)
+                };
+                let [before, after] = ids;
+                Ok([known(before)?, known(after)?])
+            })
+            .await?;
+        let what = "going back to the beginning of a step";
+        self.put_back(before, after, what).await
+    }
+
+    /// Takes back what a tool did between two snapshots.
+    pub(crate) async fn take_back(&self, before: Snapshot, after: Snapshot) -> Result<(), Error> {
+        self.put_back(before, after, "taking back a tool").await
+    }
+
+    /// Puts the workspace, the index and the branch back to `before`. `after`: what is there now.
+    async fn put_back(
+        &self,
+        before: Snapshot,
+        after: Snapshot,
+        what: &'static str,
+    ) -> Result<(), Error> {
         let Some(place) = self.inner.place.clone() else {
             return Ok(());
         };
-        let known = |id: &Option<SnapshotId>| id.clone().expect("asked for what has both");
-        let (before, after) = (known(&row.snapshot_before), known(&row.snapshot_after));
         let core = &self.inner.core;
         let parts = core.parts.clone();
         let session_id = self.inner.session_id.clone();
         let run_id = self.run_id().clone();
         let patience = parts.options.lock_patience;
         let workspace = place.opened.workspace.clone();
-        let what = "going back to the beginning of a step";
         workspaces::work(core, &workspace, what, patience, move |locked| {
-            let find = |id: &SnapshotId| {
-                parts
-                    .reader
-                    .read_blocking_with(|store| workspaces::known_snapshot(store, id, locked))
-            };
-            let (before, after) = (find(&before)?, find(&after)?);
             let guard = place.opened.snapshot_options(
                 &parts,
                 Label::GUARD,
@@ -509,6 +535,64 @@ impl StepLog {
             Ok(())
         })
         .await
+    }
+
+    /// The workspace before a tool is called; `None`: the run has none.
+    pub(crate) async fn capture_before(
+        &self,
+        cancellation: &CancellationToken,
+    ) -> Result<Option<Snapshot>, Error> {
+        match &self.inner.place {
+            Some(place) => self.capture(place, Some(cancellation)).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The workspace after a tool was called; `None`: the run has none.
+    pub(crate) async fn capture_after(&self) -> Result<Option<Snapshot>, Error> {
+        match &self.inner.place {
+            Some(place) => self.capture(place, None).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether the worktree is as HEAD has it. Leaves no snapshot.
+    pub(crate) async fn is_clean(&self, cancellation: &CancellationToken) -> Result<bool, Error> {
+        let Some(place) = self.inner.place.clone() else {
+            return Ok(true);
+        };
+        let parts = self.inner.core.parts.clone();
+        let (session_id, run_id) = (self.inner.session_id.clone(), self.run_id().clone());
+        let workspace = place.opened.workspace.clone();
+        let patience = parts.options.lock_patience;
+        let interrupt = Interrupt::never();
+        let told = interrupt.clone();
+        let what = "a look whether a workspace is clean";
+        let look = workspaces::work(
+            &self.inner.core,
+            &workspace,
+            what,
+            patience,
+            move |locked| {
+                let label = Label::new(workspaces::NOW);
+                let run = Some(&run_id);
+                let options =
+                    place
+                        .opened
+                        .snapshot_options(&parts, label, &session_id, run, interrupt);
+                let now = place.backend.snapshot(locked, &options)?;
+                place
+                    .backend
+                    .forget(locked, std::slice::from_ref(&now.id))?;
+                Ok(now.metadata.dirty == Some(false))
+            },
+        );
+        stoppable(look, cancellation, &told).await
+    }
+
+    /// Puts an event of the run into the log.
+    pub(crate) async fn tell(&self, event_type: EventType, data: Value) -> Result<(), Error> {
+        self.commit(vec![self.event(event_type, data)]).await
     }
 
     /// Captures the workspace at the border of a step.
@@ -544,15 +628,7 @@ impl StepLog {
         let Some(cancellation) = cancellation else {
             return capture.await;
         };
-        tokio::pin!(capture);
-        tokio::select! {
-            biased;
-            taken = &mut capture => taken,
-            () = cancellation.cancelled() => {
-                told.cancel();
-                capture.await
-            }
-        }
+        stoppable(capture, cancellation, &told).await
     }
 
     /// What the end of the run changes in the rows of its phases and steps.
@@ -591,6 +667,23 @@ impl StepLog {
             left,
             false,
         ))
+    }
+}
+
+/// Does `work`, and tells it to stop once that is wanted.
+async fn stoppable<T>(
+    work: impl Future<Output = Result<T, Error>>,
+    cancellation: &CancellationToken,
+    told: &Interrupt,
+) -> Result<T, Error> {
+    tokio::pin!(work);
+    tokio::select! {
+        biased;
+        done = &mut work => done,
+        () = cancellation.cancelled() => {
+            told.cancel();
+            work.await
+        }
     }
 }
 

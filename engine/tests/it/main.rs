@@ -16,5 +16,6 @@ mod restores;
 mod runs;
 mod sessions;
 mod steps;
+mod tools;
 mod upkeep;
 mod watch;
