@@ -86,6 +86,7 @@ mod purge;
 #[cfg(test)]
 mod purge_faults;
 mod record;
+mod remains;
 mod restore;
 mod room;
 mod search;
@@ -95,6 +96,8 @@ mod stopped;
 mod tree;
 mod workspace;
 mod worktree;
+
+pub use remains::wait_for_removals;
 
 pub use workspace::{Identity, LockError, LockedWorkspace, StateDir, Workspace, WorkspaceError};
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
 
@@ -14,6 +15,7 @@ use crate::detect::{Strategy, detect};
 use crate::diff::DiffOptions;
 use crate::error::ErrorKind;
 use crate::git::test_repository::TestRepository;
+use crate::remains;
 use crate::restore::RestoreGoal;
 use crate::snapshot::{Label, Snapshot};
 use crate::workspace::{LockedWorkspace, PATIENCE_OF_TESTS, StateDir, Workspace};
@@ -129,6 +131,8 @@ impl Stage {
     /// Every file of the state directory with its size, but for what a store is made with and what says
     /// how quick the next capture is.
     fn kept(&self) -> BTreeMap<PathBuf, u64> {
+        // Of many files another thread is at it.
+        remains::wait_for_removals();
         let state = self.repository.beside("state");
         let files = walkdir::WalkDir::new(&state)
             .into_iter()
@@ -146,6 +150,8 @@ impl Stage {
 
     /// Every file of the workspace, and what is beside it, but for the state directory.
     fn workspace_view(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        // Nobody lists a directory in which another thread removes something.
+        remains::wait_for_removals();
         let above = self.repository.path.parent().unwrap();
         let state = self.repository.beside("state");
         let files = walkdir::WalkDir::new(above).into_iter().map(Result::unwrap);
@@ -242,6 +248,39 @@ fn a_capture_that_is_stopped_at_any_look_publishes_nothing_and_leaves_nothing() 
             assert_eq!(snapshot.tree, Some(stage.tree_of_git()), "as git has it");
         }
     }
+}
+
+/// Which files a stopped capture unlinked before it returned is not seen from outside; that it handed them
+/// over is.
+#[test]
+fn a_stopped_capture_that_kept_much_has_it_removed_aside_and_the_next_one_waits_for_that() {
+    let stage = Stage::new(HASH);
+    let handed_over = || remains::testing::HANDED_OVER.load(Ordering::Relaxed);
+    let of_whole = {
+        let interrupt = Interrupt::at_look(u64::MAX);
+        let other = Stage::new(HASH);
+        other.snapshot(interrupt.clone()).unwrap();
+        interrupt.looks()
+    };
+    assert_eq!(handed_over(), 0, "one that is not stopped removes nothing");
+    let mut stopped = 0;
+    // Towards the end nearly all of it is kept: before and after it has its names.
+    for look in of_whole / 2.. {
+        let before = handed_over();
+        let Err(error) = stage.snapshot(Interrupt::at_look(look)) else {
+            break;
+        };
+        assert_eq!(error.kind(), ErrorKind::Cancelled, "{error:?}");
+        assert!(handed_over() > before, "look {look} of {of_whole}");
+        stopped += 1;
+    }
+    assert!(stopped > 5, "there were {stopped} places");
+    let snapshots = stage.backend.list(&stage.workspace).unwrap();
+    for snapshot in &snapshots {
+        let proof = stage.backend.verify(&stage.workspace, snapshot).unwrap();
+        assert_eq!(proof.problems, []);
+    }
+    assert_eq!(snapshots.len(), 1);
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::backend::{Problem, StoreError};
 use crate::error::{ErrorKind, PathError, printable};
 use crate::git::store::StoreSlot;
 use crate::patience::Patience;
+use crate::remains::Remover;
 
 pub(crate) use crate::worktree::durable::make_private;
 use crate::worktree::durable::make_private_durably;
@@ -60,11 +61,14 @@ pub struct Identity {
 ///
 /// The kernel holds the lock, so a crash lets go of it. It does not stop the user's editor: what
 /// a restore is about to replace is compared with the guard first.
+///
+/// A capture that is stopped may still have files to remove when it has returned. A thread does that, and the
+/// lock is given back when it is done, whatever becomes of this value.
 #[must_use = "dropping it gives the workspace back"]
 #[derive(Debug)]
 pub struct LockedWorkspace {
     workspace: Workspace,
-    _lock: LockFile,
+    lock: Arc<LockFile>,
 }
 
 /// Why a directory is no workspace, or the state directory no place for one.
@@ -364,7 +368,7 @@ impl Workspace {
         let lock = LockFile::acquire(&self.store_path.join("lock"), &what, patience)?;
         Ok(LockedWorkspace {
             workspace: self,
-            _lock: lock,
+            lock: Arc::new(lock),
         })
     }
 }
@@ -429,6 +433,11 @@ impl LockedWorkspace {
     /// what it displaced stays beside the store for as long as its guard, and the guard leads back.
     pub fn give_up_damaged_journal(&mut self) -> Result<Option<Problem>, StoreError> {
         journal::give_up(&self.workspace.store_path)
+    }
+
+    /// Who removes what an operation that is stopped leaves.
+    pub(crate) fn remover(&self) -> Remover {
+        Remover::new(&self.workspace.store_path, &self.lock)
     }
 
     /// Gives the lock back and keeps the workspace.

@@ -117,7 +117,10 @@ impl EngineLock {
 
     /// Ends the sign of life: from here on this engine counts as dead. What it leaves for the next
     /// one to look at stays on record. Safe to repeat.
+    ///
+    /// What captures that were stopped had written is gone by then: the process may end right after.
     pub(crate) fn retire(&self) {
+        stillframe_backends::wait_for_removals();
         // Best effort, both: a file that stays is looked at by the next engine, which finds
         // nothing, and the lock ends with the process at the latest.
         if !self.leaves_work.load(Ordering::Relaxed) {

@@ -14,6 +14,7 @@ use crate::error::{PathError, printable};
 use crate::git::{ObjectHasher, ObjectKind};
 use crate::interrupt;
 use crate::purge::{Proof, Purged};
+use crate::remains::Remover;
 use crate::restore::ContentError;
 use crate::tree::ContentId;
 use crate::workspace::make_private;
@@ -289,11 +290,22 @@ pub(crate) struct HashSink<'a> {
     staged: Mutex<Staged>,
 }
 
-/// Content that is written and not yet under its name.
+/// Content that is written and not yet under its name. Dropping it removes it.
 #[derive(Default)]
 struct Staged {
     digests: HashSet<[u8; 32]>,
     files: Vec<(ClosedFile, [u8; 32])>,
+    /// Who removes it; `None`: whoever drops it.
+    remover: Option<Remover>,
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if let Some(remover) = &self.remover {
+            let files = std::mem::take(&mut self.files);
+            remover.remove(files.len(), move || drop(files));
+        }
+    }
 }
 
 /// Content that has its name, and that no snapshot needs as yet: dropping it takes it back, as far as that
@@ -304,6 +316,8 @@ pub(crate) struct Arrived {
     /// Those that had no name before: what was there is needed by somebody else.
     files: Vec<PathBuf>,
     is_some: bool,
+    /// Who removes it; `None`: whoever drops it.
+    remover: Option<Remover>,
 }
 
 impl Arrived {
@@ -320,12 +334,21 @@ impl Arrived {
 
 impl Drop for Arrived {
     fn drop(&mut self) {
-        for file in &self.files {
-            let _ = durable::remove_file(file);
-            if let Some(directory) = file.parent() {
-                // It goes when it is empty.
-                let _ = fs::remove_dir(directory);
-            }
+        let files = std::mem::take(&mut self.files);
+        match &self.remover {
+            Some(remover) => remover.remove(files.len(), move || take_back(&files)),
+            None => take_back(&files),
+        }
+    }
+}
+
+/// Removes content that nobody needs, as far as that can be done.
+fn take_back(files: &[PathBuf]) {
+    for file in files {
+        let _ = durable::remove_file(file);
+        if let Some(directory) = file.parent() {
+            // It goes when it is empty.
+            let _ = fs::remove_dir(directory);
         }
     }
 }
@@ -349,16 +372,24 @@ impl<'a> HashSink<'a> {
         }
     }
 
+    /// What is not kept in the end is removed by `remover`.
+    pub(crate) fn removed_by(mut self, remover: Remover) -> Self {
+        let staged = self.staged.get_mut();
+        staged.unwrap_or_else(PoisonError::into_inner).remover = Some(remover);
+        self
+    }
+
     /// Makes the content durable and puts it under its names.
     pub(crate) fn publish(self) -> Result<Arrived, StoreError> {
         let mut arrived = Arrived::default();
         let Some(store) = self.store else {
             return Ok(arrived);
         };
-        let staged = self
+        let mut staged = self
             .staged
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
+        arrived.remover = staged.remover.clone();
         // Before the renames: a name must never point at bytes that a power cut can take.
         if staged.files.len() <= MAX_SINGLE_SYNCS {
             staged.files.iter().try_for_each(|(file, _)| file.sync())?;
@@ -366,7 +397,8 @@ impl<'a> HashSink<'a> {
             durable::sync_file_system(&store.directory)?;
         }
         let mut directories = HashSet::new();
-        for (staged, digest) in staged.files {
+        // What is left when one of them fails goes with the others.
+        while let Some((staged, digest)) = staged.files.pop() {
             // Read back before it has its name.
             match store.read(staged.path(), &digest, &mut io::sink()) {
                 Ok(_) => {}

@@ -37,6 +37,7 @@ use crate::parallel;
 use crate::path::RelPath;
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Wanted};
 use crate::record::{RECORD_VERSION, Record};
+use crate::remains;
 use crate::restore::{
     self, Captured, ContentError, Contents, Node, Publish, Restorable, RestoreGoal, RestorePlan,
     Side,
@@ -104,6 +105,8 @@ impl HashBackend {
     ) -> Result<HashCapture, SnapshotError> {
         let capture = || self.capture_while_wanted(workspace, options, publish);
         options.interrupt.during(|| {
+            // What is about to go is neither counted nor relied on.
+            remains::wait_for(workspace.store_path())?;
             let room = options.room(workspace)?;
             room::within(room, || capture().map_err(SnapshotError::or_its_cause))
         })
@@ -150,7 +153,8 @@ impl HashBackend {
         interrupt::check()?;
         let purged = &Purged::of(workspace)?;
         let mut scope = base.scope(&root, options.watch, usage, basis(options, purged), &[]);
-        let sink = HashSink::new(keeps.then_some(&store.content), purged);
+        let sink =
+            HashSink::new(keeps.then_some(&store.content), purged).removed_by(workspace.remover());
         let mut walked = Bulk::new(walk::search(
             &root,
             &rules,
@@ -505,7 +509,7 @@ impl Restorable for HashBackend {
             .map_err(|source| unreadable("the workspace could not be opened".to_owned(), source))?;
         let store = HashStore::of(workspace);
         let purged = Purged::of(workspace)?;
-        let sink = HashSink::anew(&store.content, &purged);
+        let sink = HashSink::anew(&store.content, &purged).removed_by(workspace.remover());
         for (path, entry) in paths {
             let cannot = |source: std::io::Error| {
                 let source = PathError::at("read", root.disk_path(path))(source);
@@ -711,6 +715,7 @@ impl Backend for HashBackend {
     }
 
     fn collect(&self, workspace: &mut LockedWorkspace) -> Result<u64, StoreError> {
+        remains::wait_for(workspace.store_path())?;
         area::reap_leftovers(workspace.store_path()).map_err(StoreError::from)?;
         let store = HashStore::of(workspace);
         let before = store.bytes()?;
@@ -747,6 +752,7 @@ impl Backend for HashBackend {
         contents: &[FoundContent],
         at: Timestamp,
     ) -> Result<Proof, PurgeError> {
+        remains::wait_for(workspace.store_path()).map_err(StoreError::from)?;
         let purged = Purged::note(workspace, contents, at)?;
         for cache in [CACHE_FILE, CONTENT_CACHE_FILE] {
             durable::remove_file(&workspace.store_path().join(cache))?;

@@ -108,6 +108,8 @@ fn measured(
         (answer, ended - begun, late, late_cpu)
     });
     drop(workspace);
+    // What is removed after the call returned nobody waits for but who removes the rest.
+    stillframe_backends::wait_for_removals();
     std::fs::remove_dir_all(state)?;
     let is_stopped = match answer {
         Ok(_) => false,

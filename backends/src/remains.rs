@@ -1,0 +1,195 @@
+//! What a stopped operation had written, where it is so much that to remove it takes longer than the
+//! operation may go on: another thread removes it.
+//!
+//! Nobody comes upon it half removed. The thread holds the lock of the workspace until it is done, so that
+//! other processes and later operations wait for that as for any other work there; and who has the lock
+//! already waits with [`wait_for`]. What a process that dies leaves of it is removed by the next collection,
+//! like all that a killed capture left.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::interrupt::{self, Interrupted};
+use crate::workspace::LockFile;
+use crate::worktree::faults::Seam;
+
+/// So many files are removed before the operation returns, which takes some milliseconds. In tests it is
+/// few, so that a small tree has more.
+const MAX_IN_PLACE: usize = if cfg!(test) { 2 } else { 512 };
+
+/// How often it is asked whether to wait is still wanted.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// How many threads remove something in which store.
+static REMOVALS: Mutex<BTreeMap<PathBuf, usize>> = Mutex::new(BTreeMap::new());
+static REMOVED: Condvar = Condvar::new();
+
+fn removals() -> MutexGuard<'static, BTreeMap<PathBuf, usize>> {
+    // It is changed by single steps, so a panic elsewhere cannot leave it half-way.
+    REMOVALS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes what an operation on a locked workspace leaves.
+#[derive(Clone, Debug)]
+pub(crate) struct Remover {
+    store: PathBuf,
+    lock: Arc<LockFile>,
+}
+
+impl Remover {
+    /// For the store at this path, whose workspace is locked.
+    pub(crate) fn new(store: &Path, lock: &Arc<LockFile>) -> Self {
+        Self {
+            store: store.to_owned(),
+            lock: Arc::clone(lock),
+        }
+    }
+
+    /// Does `remove`, which removes so many files. Of a stopped operation with many files another thread
+    /// does it, and the workspace stays locked for as long.
+    pub(crate) fn remove(&self, files: usize, remove: impl FnOnce() + Send + 'static) {
+        if files <= MAX_IN_PLACE || interrupt::check().is_ok() {
+            return remove();
+        }
+        let removal = Removal::begin(self);
+        let seam = Seam::of_this_thread();
+        let waiting = Arc::new(Mutex::new(Some(remove)));
+        let take = |waiting: &Mutex<Option<_>>| {
+            let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.take().expect("it is taken once")
+        };
+        let of_helper = Arc::clone(&waiting);
+        let helper = thread::Builder::new().spawn(move || {
+            let _removal = removal;
+            seam.enter();
+            take(&of_helper)();
+        });
+        if helper.is_err() {
+            // A machine that gives no thread has it removed here.
+            take(&waiting)();
+        }
+    }
+}
+
+/// A removal that is under way, until it is dropped.
+struct Removal {
+    store: PathBuf,
+    /// Let go of before anybody is told that the removal is over.
+    lock: Option<Arc<LockFile>>,
+}
+
+impl Removal {
+    fn begin(remover: &Remover) -> Self {
+        #[cfg(test)]
+        testing::HANDED_OVER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        *removals().entry(remover.store.clone()).or_default() += 1;
+        Self {
+            store: remover.store.clone(),
+            lock: Some(Arc::clone(&remover.lock)),
+        }
+    }
+}
+
+impl Drop for Removal {
+    fn drop(&mut self) {
+        drop(self.lock.take());
+        let mut removals = removals();
+        if let Some(count) = removals.get_mut(&self.store) {
+            *count -= 1;
+            if *count == 0 {
+                removals.remove(&self.store);
+            }
+        }
+        drop(removals);
+        REMOVED.notify_all();
+    }
+}
+
+/// Waits until nothing of this store is being removed any more by this process, as long as that is wanted.
+pub(crate) fn wait_for(store: &Path) -> Result<(), Interrupted> {
+    let mut removals = removals();
+    while removals.contains_key(store) {
+        interrupt::check()?;
+        let waited = REMOVED.wait_timeout(removals, PATIENCE);
+        (removals, _) = waited.unwrap_or_else(PoisonError::into_inner);
+    }
+    Ok(())
+}
+
+/// Waits until everything is gone that captures of this process had written when they were stopped.
+///
+/// A capture that is stopped returns at once, and a thread removes what it had written of many files. For
+/// before a process ends: what it leaves takes room until the next [`Backend::collect`](crate::Backend::collect).
+pub fn wait_for_removals() {
+    let mut removals = removals();
+    while !removals.is_empty() {
+        let waited = REMOVED.wait(removals);
+        removals = waited.unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::sync::atomic::AtomicU64;
+
+    /// How often another thread was to remove something.
+    pub(crate) static HANDED_OVER: AtomicU64 = AtomicU64::new(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::backend::Interrupt;
+    use crate::workspace::{LockError, PATIENCE_OF_TESTS, StateDir, Workspace};
+
+    #[test]
+    fn many_files_of_a_stopped_operation_are_removed_aside_and_the_workspace_is_locked_until_then()
+    {
+        let home = tempfile::tempdir().unwrap();
+        let at = home.path().join("workspace");
+        std::fs::create_dir(&at).unwrap();
+        let state = StateDir::open(home.path().join("state")).unwrap();
+        let workspace = Workspace::open(at, &state).unwrap();
+        let locked = workspace.clone().lock(PATIENCE_OF_TESTS).unwrap();
+        let store = workspace.store_path();
+        let own = thread::current().id();
+        let (told, who) = mpsc::channel();
+        let stopped = Interrupt::never();
+        stopped.cancel();
+
+        let of = |files: usize, wish: &Interrupt| {
+            let told = told.clone();
+            let remover = locked.remover();
+            wish.during(|| {
+                remover.remove(files, move || told.send(thread::current().id()).unwrap());
+            });
+            wait_for(store).unwrap();
+            who.recv().unwrap() == own
+        };
+        assert!(of(1_000_000, &Interrupt::never()), "nobody is in a hurry");
+        assert!(of(MAX_IN_PLACE, &stopped), "a few are gone at once");
+        assert!(!of(MAX_IN_PLACE + 1, &stopped));
+
+        let (go, wait) = mpsc::channel::<()>();
+        let remover = locked.remover();
+        stopped.during(|| remover.remove(1_000_000, move || wait.recv().unwrap()));
+        drop(remover);
+        let refused = stopped.during(|| wait_for(store)).unwrap_err();
+        assert_eq!(
+            refused,
+            Interrupted::Cancelled,
+            "to wait can be stopped too"
+        );
+        drop(locked);
+        let busy = workspace.clone().lock(Duration::ZERO).unwrap_err();
+        assert!(matches!(busy, LockError::Busy { .. }), "{busy:?}");
+        go.send(()).unwrap();
+        wait_for_removals();
+        let _locked = workspace.lock(PATIENCE_OF_TESTS).unwrap();
+    }
+}
