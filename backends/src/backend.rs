@@ -762,7 +762,7 @@ pub enum SnapshotError {
     },
     /// Asked to stop, or out of time.
     #[error("the capture was stopped: {0}; no snapshot was taken")]
-    Interrupted(#[from] Interrupted),
+    Interrupted(Interrupted),
     /// The store could not keep it.
     #[error(transparent)]
     Store(StoreError),
@@ -840,7 +840,7 @@ pub enum StoreError {
     /// Asked to stop, or out of time. What was begun was taken back; what a collection or a purge had
     /// removed by then stays removed.
     #[error("stopped: {0}")]
-    Interrupted(#[from] Interrupted),
+    Interrupted(Interrupted),
     /// There is no room for what was to be written. What had been written for it was taken back.
     #[error("{what} is {actual}, the limit is {limit}")]
     LimitExceeded {
@@ -949,7 +949,7 @@ pub enum DiffError {
     Sink(#[source] std::io::Error),
     /// Asked to stop, or out of time.
     #[error("the comparison was stopped: {0}; what was written of the patch is none")]
-    Interrupted(#[from] Interrupted),
+    Interrupted(Interrupted),
     /// The store could not answer.
     #[error(transparent)]
     Store(StoreError),
@@ -1069,7 +1069,7 @@ pub enum RestoreError {
     Guard(#[source] SnapshotError),
     /// Asked to stop, or out of time, before the point of no return.
     #[error("the restore was stopped: {0}; nothing was touched")]
-    Interrupted(#[from] Interrupted),
+    Interrupted(Interrupted),
     /// The disk refused before the point of no return.
     #[error("the restore could not be prepared; nothing was touched")]
     Prepare(#[source] PathError),

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::backend::{DiffError, RestoreError, SnapshotError, StoreError};
 use crate::error::ErrorKind;
+use crate::git::repository::RepositoryError;
 
 /// A wish to stop, which loops look at once per file. Cheap to clone; clones share the wish.
 #[derive(Clone, Debug, Default)]
@@ -116,6 +118,26 @@ impl Interrupted {
         error.get_ref()?.downcast_ref().copied()
     }
 }
+
+/// The variant `Interrupted` of an error says why in its own words, so it is no source: who prints the chain
+/// of sources would say it twice.
+macro_rules! from_interrupted {
+    ($($error:ty),+ $(,)?) => {$(
+        impl From<Interrupted> for $error {
+            fn from(why: Interrupted) -> Self {
+                Self::Interrupted(why)
+            }
+        }
+    )+};
+}
+
+from_interrupted!(
+    SnapshotError,
+    StoreError,
+    DiffError,
+    RestoreError,
+    RepositoryError,
+);
 
 /// For where nothing but an I/O error can be told: `Interrupted::in_io` finds it again.
 impl From<Interrupted> for io::Error {
@@ -335,6 +357,39 @@ pub(crate) mod testing {
             one.cancel();
             assert_eq!(all.check(), Err(Interrupted::Cancelled));
             assert_eq!(alone.check(), Err(Interrupted::Cancelled));
+        }
+    }
+
+    // "stopped: cancelled: cancelled"
+    #[test]
+    fn why_an_operation_was_stopped_is_said_once() {
+        fn chain(error: impl std::error::Error + 'static) -> String {
+            let first: Option<&dyn std::error::Error> = Some(&error);
+            let all = std::iter::successors(first, |error| error.source());
+            all.map(|error| error.to_string())
+                .collect::<Vec<_>>()
+                .join(": ")
+        }
+        let late = Interrupted::TimedOut {
+            after: Duration::from_secs(2),
+        };
+        for (why, said) in [
+            (Interrupted::Cancelled, "cancelled"),
+            (late, "not done within 2000 ms"),
+        ] {
+            for text in [
+                chain(SnapshotError::from(why)),
+                chain(SnapshotError::from(StoreError::from(why))),
+                chain(StoreError::from(why)),
+                chain(DiffError::from(why)),
+                chain(DiffError::from(StoreError::from(why))),
+                chain(RestoreError::from(why)),
+                chain(RestoreError::from(StoreError::from(why))),
+                chain(RepositoryError::from(why)),
+                chain(SnapshotError::from(RepositoryError::from(why))),
+            ] {
+                assert_eq!(text.matches(said).count(), 1, "{text}");
+            }
         }
     }
 

@@ -181,9 +181,15 @@ impl LockError {
 impl StateDir {
     /// Opens the state directory, making it if need be; existing ones are made private again.
     ///
-    /// A directory that belongs to another user is refused.
+    /// A link to a directory is followed, once: the directory is what is opened, and checked. One that leads
+    /// nowhere is refused, for what it leads to may only be unmounted. So is a directory that belongs to
+    /// another user.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, WorkspaceError> {
         let path = path.as_ref();
+        if let Some(reason) = unmakeable(path) {
+            let path = path.to_owned();
+            return Err(WorkspaceError::BadStateDir { path, reason });
+        }
         make_private_durably(path).map_err(WorkspaceError::State)?;
         let path = fs::canonicalize(path)
             .map_err(PathError::at("resolve", path))
@@ -224,6 +230,28 @@ impl StateDir {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Why there can be no directory at `path`, if something else is in its place.
+fn unmakeable(path: &Path) -> Option<String> {
+    if fs::metadata(path).is_ok_and(|found| !found.is_dir()) {
+        return Some("it is no directory".to_owned());
+    }
+    // Without a slash at the end, which would make the kernel follow a link.
+    let path: PathBuf = path.components().collect();
+    let lost = |path: &&Path| fs::symlink_metadata(path).is_ok() && is_nothing_behind(path);
+    let link = path.ancestors().find(lost)?;
+    let target = fs::read_link(link).ok()?;
+    Some(format!(
+        "{} is a link to {}, where nothing is",
+        printable(link),
+        printable(&target)
+    ))
+}
+
+/// Whether nothing is where `path` leads to.
+fn is_nothing_behind(path: &Path) -> bool {
+    fs::metadata(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
 }
 
 impl Workspace {
@@ -715,6 +743,50 @@ mod tests {
         drop(workspace.lock(PATIENCE_OF_TESTS).unwrap());
         fs::remove_dir(&path).unwrap();
         (base, state, path, id)
+    }
+
+    // "File exists", which says nothing to whoever set the link
+    #[test]
+    fn a_state_directory_may_be_a_link_to_a_directory_and_to_nothing_else() {
+        let base = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(base.path()).unwrap();
+        fs::create_dir(root.join("real")).unwrap();
+        fs::set_permissions(root.join("real"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(root.join("file"), "").unwrap();
+        for (link, target) in [
+            ("link", "real"),
+            ("again", "link"),
+            ("lost", "nowhere"),
+            ("to-file", "file"),
+        ] {
+            symlink(target, root.join(link)).unwrap();
+        }
+        for name in ["link", "again", "link/", "link/below"] {
+            let opened = StateDir::open(root.join(name)).unwrap();
+            let below = name.strip_prefix("link/").unwrap_or_default();
+            assert_eq!(opened.path(), root.join("real").join(below), "{name}");
+        }
+        let made_private = fs::metadata(root.join("real")).unwrap();
+        assert_eq!(made_private.mode() & 0o7777, 0o700);
+        let state = StateDir::open(root.join("link")).unwrap();
+        let refused = Workspace::open(&root, &state).unwrap_err();
+        assert!(
+            matches!(refused, WorkspaceError::StateInside { .. }),
+            "{refused:?}"
+        );
+        for (name, why) in [
+            ("lost", "lost is a link to nowhere, where nothing is"),
+            ("lost/", "lost is a link to nowhere, where nothing is"),
+            ("lost/below", "lost is a link to nowhere, where nothing is"),
+            ("to-file", "it is no directory"),
+            ("file", "it is no directory"),
+        ] {
+            let refused = StateDir::open(root.join(name)).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Storage, "{refused}");
+            let message = refused.to_string();
+            assert!(message.contains(why) && message.contains(name), "{message}");
+        }
+        assert!(!root.join("nowhere").exists());
     }
 
     #[test]

@@ -116,7 +116,7 @@ pub(crate) enum RepositoryError {
     },
     /// Asked to stop.
     #[error("stopped: {0}")]
-    Interrupted(#[from] Interrupted),
+    Interrupted(Interrupted),
     /// The system refused.
     #[error(transparent)]
     Io(#[from] PathError),
