@@ -1,6 +1,6 @@
 //! `undo`: takes back what an operation changed.
 
-use stillframe::{ErrorKind, UndoOutcome, UndoTarget, WorkspaceOptions};
+use stillframe::{ErrorKind, RestoreDocument, UndoOutcome, UndoTarget, Undone, WorkspaceOptions};
 
 use super::{Tools, restore};
 use crate::failure::Failure;
@@ -66,14 +66,7 @@ async fn somewhere_else(tools: &Tools, id: &str) -> Failure {
 }
 
 fn told(json: bool, outcome: &UndoOutcome) -> Reply {
-    let what = match &outcome.undone.run_id {
-        // Without a guard nothing was even about to be restored.
-        Some(run_id) if outcome.restore.guard_snapshot.is_none() => {
-            format!("run {run_id} was rolled back when it ended, so there is nothing to take back")
-        }
-        Some(run_id) => format!("took back run {run_id}"),
-        None => format!("took back the last {}", outcome.undone.operation.as_str()),
-    };
+    let what = story(&outcome.undone, &outcome.restore);
     let UndoOutcome {
         restore: document,
         merged,
@@ -87,9 +80,78 @@ fn told(json: bool, outcome: &UndoOutcome) -> Reply {
     .exit_code(restore::exit_code(document))
 }
 
+/// What became of the operation, in one line.
+fn story(undone: &Undone, document: &RestoreDocument) -> String {
+    let operation = match &undone.run_id {
+        // Without a guard nothing was even about to be restored.
+        Some(run_id) if document.guard_snapshot.is_none() => {
+            return format!(
+                "run {run_id} was rolled back when it ended, so there is nothing to take back"
+            );
+        }
+        Some(run_id) => format!("run {run_id}"),
+        None => format!("the last {}", undone.operation.as_str()),
+    };
+    // Of the repository too, whose index is no path that was restored.
+    let is_idle = document
+        .durations
+        .is_some_and(|durations| durations.apply.is_zero());
+    match (is_idle, document.skipped.is_empty()) {
+        (true, true) => format!("there was nothing left to take back of {operation}"),
+        (true, false) => format!("nothing was taken back of {operation}"),
+        (false, _) => format!("took back {operation}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    // "took back", of what somebody had taken back by hand
+    #[test]
+    fn only_what_was_taken_back_is_said_to_be() {
+        let snapshot = format!("snap_{}", "a".repeat(32));
+        let run = format!("run_{}", "b".repeat(32));
+        let undone = |operation: &str, run_id: Option<&str>| -> Undone {
+            serde_json::from_value(json!({
+                "operation": operation, "run_id": run_id, "before": snapshot, "after": snapshot,
+            }))
+            .expect("it is what was undone")
+        };
+        let document = |apply_ms: u64, skipped: serde_json::Value| -> RestoreDocument {
+            serde_json::from_value(json!({
+                "status": "completed", "plan_id": "plan_1", "guard_snapshot": snapshot,
+                "safety_tag": null, "restored": [], "leftover_ignored": [], "skipped": skipped,
+                "error": null,
+                "durations": {"guard_ms": 1, "plan_ms": 1, "apply_ms": apply_ms, "verify_ms": 0},
+            }))
+            .expect("it is the document of a restore")
+        };
+        let edited = json!([{"path": "a", "reason": "edited_since"}]);
+        let of_run = undone("run", Some(&run));
+        let nothing = json!([]);
+        assert_eq!(
+            story(&of_run, &document(0, nothing.clone())),
+            format!("there was nothing left to take back of run {run}")
+        );
+        assert_eq!(
+            story(&of_run, &document(0, edited.clone())),
+            format!("nothing was taken back of run {run}")
+        );
+        assert_eq!(
+            story(&undone("restore", None), &document(0, nothing.clone())),
+            "there was nothing left to take back of the last restore"
+        );
+        // Such as an index, of which no path tells.
+        for skipped in [nothing, edited] {
+            assert_eq!(
+                story(&undone("undo", None), &document(1, skipped)),
+                "took back the last undo"
+            );
+        }
+    }
 
     #[test]
     fn only_what_may_be_meant_for_another_directory_goes_on_above() {
