@@ -115,6 +115,8 @@ pub(crate) struct ResumeRequest {
     pub(crate) command: Option<CommandAdapter>,
     /// Where its workspace lies, if that was said.
     pub(crate) workspace: Option<PathBuf>,
+    /// The current directory.
+    pub(crate) current: Option<PathBuf>,
 }
 
 /// An operation to be taken back.
@@ -168,6 +170,7 @@ impl Request {
                     .split_first()
                     .map(|(program, rest)| foreground(program.clone(), rest, json)),
                 workspace: chooser.named.as_ref().map(PathBuf::from),
+                current: surroundings.current_dir.clone(),
             })),
             Command::Cancel { run } => Self::Cancel(run),
             Command::Snapshot(args) => snapshot(args, &chooser)?,

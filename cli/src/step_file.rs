@@ -12,6 +12,9 @@ use crate::args::duration;
 /// The largest file, in bytes: commands, and no data.
 pub(crate) const MAX_BYTES: u64 = 1024 * 1024;
 
+/// The longest name of a step or a phase, in bytes, which is that of the library.
+const MAX_NAME_BYTES: usize = 200;
+
 /// The phase of a step that names none.
 const DEFAULT_PHASE: &str = "steps";
 
@@ -107,6 +110,14 @@ impl StepFile {
             if name.trim().is_empty() || phase.trim().is_empty() {
                 return Err("a step and its phase need names".to_owned());
             }
+            for (noun, text) in [("name of a step", name), ("name of a phase", phase)] {
+                if text.len() > MAX_NAME_BYTES {
+                    return Err(format!(
+                        "the {noun} has {} bytes, more than {MAX_NAME_BYTES}",
+                        text.len()
+                    ));
+                }
+            }
             if !names.insert((phase, name)) {
                 return Err(format!("there are two steps {name:?} in phase {phase:?}"));
             }
@@ -114,6 +125,9 @@ impl StepFile {
                 StepCommand::Program(words) => words.first().is_none_or(String::is_empty),
                 StepCommand::Shell(line) => line.trim().is_empty(),
             };
+            if step.words().iter().any(|word| word.contains('\0')) {
+                return Err(format!("the command of step {name:?} has a NUL in it"));
+            }
             if is_empty {
                 return Err(format!("the command of step {name:?} is empty"));
             }
@@ -249,6 +263,13 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_no_step_can_have_is_refused_before_anything_runs() {
+        let text = format!("[[step]]\nname = '{}'\ncommand = 'x'", "x".repeat(201));
+        let said = StepFile::parse(&text).unwrap_err();
+        assert!(said.contains("201 bytes"), "{said}");
+    }
+
+    #[test]
     fn what_is_wrong_with_a_file_is_said() {
         for (text, why) in [
             ("", "missing field `step`"),
@@ -273,6 +294,7 @@ mod tests {
                 "[[step]]\nname = 'a'\ncommand = 'x'\n[[step]]\nname = 'a'\ncommand = 'y'",
                 "two steps",
             ),
+            ("[[step]]\nname = 'a'\ncommand = \"x\\u0000\"", "NUL"),
             ("[[step]\n", "line 1"),
         ] {
             let said = StepFile::parse(text).unwrap_err();

@@ -117,21 +117,9 @@ pub struct RunContext {
     pub workspace: Option<PathBuf>,
     /// Cancelled when the work should stop.
     pub cancellation: CancellationToken,
-    pub(crate) log: Arc<dyn EventLog>,
     pub(crate) blocking: Blocking,
     pub(crate) steps: StepLog,
     pub(crate) tools: Arc<Mutex<ToolCounters>>,
-}
-
-/// Where an adapter's events go.
-pub(crate) trait EventLog: Send + Sync {
-    fn append(
-        &self,
-        session_id: SessionId,
-        run_id: RunId,
-        event_type: EventType,
-        data: serde_json::Value,
-    ) -> Pin<Box<dyn Future<Output = Result<Event, Error>> + Send>>;
 }
 
 impl RunContext {
@@ -170,10 +158,7 @@ impl RunContext {
     pub async fn check_plan(&self, plan: &StepPlan) -> Result<PlanReport, StepError> {
         let report = PlanReport::compare(plan, &self.steps.steps().await?);
         match report.is_refused() {
-            true => {
-                self.steps.refuse();
-                Err(StepError::PlanChanged(Box::new(report)))
-            }
+            true => Err(StepError::PlanChanged(Box::new(report))),
             false => Ok(report),
         }
     }
@@ -187,14 +172,8 @@ impl RunContext {
         event_type: EventType,
         data: serde_json::Value,
     ) -> Result<Event, Error> {
-        self.log
-            .append(
-                self.session_id.clone(),
-                self.run_id.clone(),
-                event_type,
-                data,
-            )
-            .await
+        event_type.check_own()?;
+        self.steps.append(event_type, data).await
     }
 }
 
@@ -246,6 +225,8 @@ pub struct AdapterError {
     pub failure: Failure,
     /// What there was of an output.
     pub output: Option<AdapterOutput>,
+    /// Whether it is the engine that could not do its part, so that the work may go on another time.
+    pub(crate) is_of_engine: bool,
 }
 
 /// How work that did not end well ended.
@@ -282,6 +263,7 @@ impl AdapterError {
             ending,
             failure,
             output: None,
+            is_of_engine: false,
         }
     }
 
@@ -299,6 +281,11 @@ impl From<Error> for AdapterError {
             ErrorKind::Cancelled => Ending::Cancelled,
             _ => Ending::Failed,
         };
-        Self::new(ending, Failure::from(&error))
+        // What was asked for in a way that cannot be right is no better another time.
+        let is_of_engine = error.kind() != ErrorKind::InvalidOptions;
+        Self {
+            is_of_engine,
+            ..Self::new(ending, Failure::from(&error))
+        }
     }
 }

@@ -477,7 +477,8 @@ impl Engine {
     /// Makes a session, runs in it, and completes or fails it as the run ends.
     ///
     /// A run that was cancelled cancels the session; one that was refused fails it. A run whose id is on
-    /// record is in the session that it was in, which goes on as long as the run is interrupted.
+    /// record is in the session that it was in, which ends with it only if it was made for it, and not while the run is
+    /// interrupted.
     pub async fn run_once(
         &self,
         options: RunOptions,
@@ -488,6 +489,11 @@ impl Engine {
             None => None,
         };
         let is_recorded = recorded.is_some();
+        let ends_session = recorded
+            .as_ref()
+            .is_none_or(|row| row.options["own_session"] == true);
+        let mut options = options;
+        options.own_session = true;
         let session = match recorded {
             Some(row) => self.session_of(row.session_id).await?,
             None => self.new_session().await?,
@@ -498,7 +504,7 @@ impl Engine {
         let task = self.core.runtime.spawn(async move {
             let result = closing.execute_run(options, adapter).await;
             let ended = match &result {
-                Ok(outcome) if outcome.is_stored => return result,
+                Ok(outcome) if outcome.is_stored || !ends_session => return result,
                 // It is as it was, or somebody else's.
                 Err(_) if is_recorded => return result,
                 Ok(outcome) => match outcome.run.status {

@@ -137,6 +137,22 @@ impl EventType {
         &self.0
     }
 
+    /// Refuses what a host may not write.
+    pub(crate) fn check_own(&self) -> Result<(), Error> {
+        if self.is_reserved() {
+            return Err(Error::invalid_options(format!(
+                "events of the type {self} are the engine's"
+            )));
+        }
+        if !self.is_well_formed() {
+            return Err(Error::invalid_options(format!(
+                "{:?} is no type of events: 1 to 64 lower-case letters, digits or \"_\", the first a letter",
+                self.as_str()
+            )));
+        }
+        Ok(())
+    }
+
     /// Whether only the engine may write it.
     pub(crate) fn is_reserved(&self) -> bool {
         Self::OF_THE_ENGINE.contains(self)

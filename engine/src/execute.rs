@@ -64,6 +64,9 @@ pub(crate) struct RunTask {
     /// What is on record of it; `None`: it is new.
     recorded: Option<Recorded>,
     hold: Hold,
+    tended: Option<AbortOnDropHandle<()>>,
+    /// Whether its work ended because the engine could not do its part of it.
+    is_refused: bool,
     cancellation: CancellationToken,
     /// Ends it so that it can be resumed, if it can.
     suspension: CancellationToken,
@@ -122,6 +125,16 @@ pub(crate) async fn execute(
     if let Some(workspace) = &options.workspace {
         workspace.check()?;
     }
+    let recorded = match &options.run_id {
+        Some(id) => resume::recorded(core, id).await?,
+        None => None,
+    };
+    if let Some(recorded) = &recorded {
+        resume::check_session(&recorded.row, session_id)?;
+        if recorded.standing() == Standing::Ended {
+            return stored(core, recorded.row.clone(), &options).await;
+        }
+    }
     let parts = core.parts.clone();
     let (options, adapter, workspace) = core
         .parts
@@ -134,21 +147,11 @@ pub(crate) async fn execute(
         })
         .await??;
     let run_id = options.run_id.clone().unwrap_or_else(RunId::random);
-    let recorded = match &options.run_id {
-        Some(id) => resume::recorded(core, id).await?,
-        None => None,
-    };
     if let Some(recorded) = &recorded {
-        resume::check_session(&recorded.row, session_id)?;
         let opened = workspace.as_ref().map(|place| &place.opened);
         resume::check_workspace(&recorded.row, opened)?;
-        match recorded.standing() {
-            Standing::Held => return Err(recorded.held().in_run(run_id)),
-            Standing::Ended => {
-                let opened = workspace.map(|place| place.opened);
-                return stored(core, recorded.row.clone(), opened).await;
-            }
-            Standing::Claimable => {}
+        if recorded.standing() == Standing::Held {
+            return Err(recorded.held().in_run(run_id));
         }
     }
     // The host's token stops this run; stopping this run does not touch the host's token.
@@ -166,6 +169,8 @@ pub(crate) async fn execute(
         adapter,
         workspace,
         recorded,
+        tended: None,
+        is_refused: false,
         cancellation,
         suspension: CancellationToken::new(),
         lost: CancellationToken::new(),
@@ -174,12 +179,19 @@ pub(crate) async fn execute(
     task.start().await.unwrap_or_else(|_| Err(stopped()))
 }
 
-/// The answer of a run that has ended before.
-async fn stored(core: &Core, row: RunRow, opened: Option<Opened>) -> Result<RunOutcome, Error> {
+/// The answer of a run that has ended before, also where its directory is gone.
+async fn stored(core: &Core, row: RunRow, options: &RunOptions) -> Result<RunOutcome, Error> {
     let parts = core.parts.clone();
+    let workspace = options.workspace.clone();
     core.parts
         .blocking
-        .run(move || resume::stored(&parts, row, opened.as_ref()))
+        .run(move || {
+            let opened = workspace.and_then(|options| Opened::open_known(&parts, options).ok());
+            if let Some(opened) = &opened {
+                resume::check_workspace(&row, Some(opened))?;
+            }
+            resume::stored(&parts, row, opened.as_ref())
+        })
         .await?
 }
 
@@ -246,6 +258,7 @@ impl RunTask {
         let recorded = self.recorded.take();
         if recorded.is_none() {
             self.begin().await?;
+            self.hold_on();
         }
         if let Some(place) = &mut self.workspace {
             self.core.keep_watched(&mut place.opened, &self.session_id);
@@ -263,7 +276,19 @@ impl RunTask {
         let in_run = self.run_id.clone();
         // Whoever had it may still be there, and have the workspace.
         let lock = match self.workspace.clone() {
-            Some(place) => Some(self.take_workspace(&place).await?),
+            Some(place) => {
+                if let Err(e) = place.backend.clone() {
+                    return Err(Error::new(e.kind(), SharedError(e)).in_run(in_run));
+                }
+                tokio::select! {
+                    biased;
+                    () = self.asked_to_stop() => {
+                        let stopped = "cancelled before it was gone on with; nothing was touched";
+                        return Err(Error::new(ErrorKind::Cancelled, stopped).in_run(in_run));
+                    }
+                    lock = self.take_workspace(&place) => Some(lock?),
+                }
+            }
             None => None,
         };
         if recorded.row.status != RunStatus::Interrupted {
@@ -273,15 +298,22 @@ impl RunTask {
             .await?
             .ok_or_else(|| Error::not_found(format!("there is no run {in_run}")))?;
         if recorded.row.status.is_terminal() {
-            let opened = self.workspace.as_ref().map(|place| place.opened.clone());
-            return stored(&self.core, recorded.row, opened).await;
+            return stored(&self.core, recorded.row, &self.options).await;
         }
         if recorded.row.status != RunStatus::Interrupted {
             return Err(recorded.held().in_run(in_run));
         }
         self.claim(&recorded).await.map_err(|e| e.in_run(in_run))?;
+        self.hold_on();
         let before = match self.before_of(&recorded.row).await {
-            Ok(before) => before,
+            Ok(before) => {
+                if let (Some(place), Some(before)) = (&mut self.workspace, &before) {
+                    // Whatever the directory has become since: what is compared is of one kind.
+                    let backend = workspaces::backend_of(&self.core.parts, before.backend);
+                    place.backend = backend.map_err(Arc::new);
+                }
+                before
+            }
             Err(e) => {
                 // It is as it was, for whoever comes next. The first failure is the one to tell.
                 let data = Failure::from(&e).event_data();
@@ -296,6 +328,18 @@ impl RunTask {
 
     /// Takes an interrupted run over.
     async fn claim(&mut self, recorded: &Recorded) -> Result<(), Error> {
+        let session_id = self.session_id.clone();
+        let reader = &self.core.parts.reader;
+        let session = reader.read(move |store| store.session(&session_id)).await?;
+        if let Some(ended) = session.filter(|row| row.status.is_terminal()) {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "session {} is {}; nothing was touched",
+                    ended.id, ended.status
+                ),
+            ));
+        }
         let from_epoch = recorded.lease.as_ref().map(|lease| lease.epoch);
         let epoch = from_epoch.unwrap_or(0) + 1;
         let lease = new_lease(&self.core.parts, epoch)?;
@@ -320,6 +364,30 @@ impl RunTask {
             place.before = recorded.before.clone();
         }
         Ok(())
+    }
+
+    /// Holds the lease for as long as this task lives.
+    fn hold_on(&mut self) {
+        let tended = tokio::spawn(tend(
+            self.core.clone(),
+            self.hold.clone(),
+            self.cancellation.clone(),
+            self.lost.clone(),
+        ));
+        self.tended = Some(AbortOnDropHandle::new(tended));
+    }
+
+    /// Comes back once somebody wants the run to end, for good or to be resumed.
+    async fn asked_to_stop(&self) {
+        tokio::select! {
+            () = self.cancellation.cancelled() => {}
+            () = self.suspension.cancelled() => {}
+        }
+    }
+
+    /// Whether the run can go on after it was stopped.
+    fn is_resumable(&self, steps: &StepLog) -> bool {
+        self.options.resumable || steps.is_used()
     }
 
     /// The snapshot before a resumed run; taken now if its engine died before it was.
@@ -372,16 +440,14 @@ impl RunTask {
         lock: Option<RunLock>,
         before: Option<Snapshot>,
     ) -> Result<RunOutcome, Error> {
-        let tended = tokio::spawn(tend(
-            self.core.clone(),
-            self.hold.clone(),
-            self.cancellation.clone(),
-            self.lost.clone(),
-        ));
-        let _tended = AbortOnDropHandle::new(tended);
-        let steps = self.step_log().await?;
+        let steps = self
+            .step_log()
+            .await
+            .map_err(|e| e.in_run(self.run_id.clone()))?;
         let mut result = self.work(&steps).await;
-        if result.status == RunStatus::Failed && steps.has_refused() && self.hold.epoch > 1 {
+        // What ends after this changes nothing in a run that is over.
+        steps.settle().await;
+        if self.is_refused && result.status == RunStatus::Failed && self.is_resumable(&steps) {
             // What could not be gone on with can be once the reason is gone.
             result.status = RunStatus::Interrupted;
         }
@@ -449,7 +515,8 @@ impl RunTask {
 
     /// Takes the workspace, and captures it before the work.
     async fn prepare(&self) -> Result<(Option<RunLock>, Option<Snapshot>), NotStarted> {
-        if self.cancellation.is_cancelled() {
+        let is_stopped = || self.cancellation.is_cancelled() || self.suspension.is_cancelled();
+        if is_stopped() {
             return Err(NotStarted::Cancelled);
         }
         let Some(place) = self.workspace.clone() else {
@@ -462,7 +529,7 @@ impl RunTask {
         let patience = self.core.parts.options.lock_patience;
         let lock = tokio::select! {
             biased;
-            () = self.cancellation.cancelled() => return Err(NotStarted::Cancelled),
+            () = self.asked_to_stop() => return Err(NotStarted::Cancelled),
             lock = self.take_workspace(&place) => lock.map_err(NotStarted::Refused)?,
         };
         let interrupt = Interrupt::never();
@@ -481,14 +548,14 @@ impl RunTask {
         let before = tokio::select! {
             biased;
             before = &mut capture => before,
-            () = self.cancellation.cancelled() => {
+            () = self.asked_to_stop() => {
                 interrupt.cancel();
                 capture.await
             }
         };
         match before {
             // Also when the capture was faster than the wish to stop.
-            _ if self.cancellation.is_cancelled() => Err(NotStarted::Cancelled),
+            _ if is_stopped() => Err(NotStarted::Cancelled),
             Ok(before) => Ok((Some(lock), Some(before))),
             Err(e) => Err(NotStarted::Refused(e)),
         }
@@ -541,7 +608,6 @@ impl RunTask {
                 .as_ref()
                 .map(|place| place.opened.workspace.disk_path().to_owned()),
             cancellation: work.clone(),
-            log: Arc::new(self.core.parts.clone()),
             blocking: self.core.parts.blocking.clone(),
             steps: steps.clone(),
             tools: Arc::default(),
@@ -556,11 +622,14 @@ impl RunTask {
         };
         let asked = tokio::select! {
             biased;
-            ended = &mut task => return result(ended, None),
+            ended = &mut task => {
+                self.is_refused = matches!(&ended, Ok(Err(e)) if e.is_of_engine);
+                return result(ended, None);
+            }
             () = self.lost.cancelled() => Asked::Lost,
             () = self.cancellation.cancelled() => Asked::End(Ending::Cancelled),
             () = self.suspension.cancelled() => {
-                match self.options.resumable || steps.is_used() {
+                match self.is_resumable(steps) {
                     true => Asked::Suspend,
                     false => Asked::End(Ending::Cancelled),
                 }
@@ -804,6 +873,8 @@ impl RunTask {
         if event != RunEvent::Interrupted {
             changes.extend(self.operation(&closing));
         }
+        let guard = rollback.as_ref().and_then(|r| r.guard_snapshot.clone());
+        changes.extend(guard.map(Change::EndRestore));
         let failures = [
             closing.error.as_ref(),
             rollback.as_ref().and_then(|r| r.error.as_ref()),
@@ -889,14 +960,22 @@ impl RunTask {
     }
 
     async fn cancelled_before_start(&self) -> Result<RunOutcome, Error> {
+        // Somebody who wants it to end for good is heard first.
+        let is_kept = self.options.resumable && !self.cancellation.is_cancelled();
+        let (event, status) = match is_kept {
+            true => (RunEvent::Interrupted, RunStatus::Interrupted),
+            false => (RunEvent::Cancelled, RunStatus::Cancelled),
+        };
         let failure = Failure::new("Cancelled", "cancelled before its work began");
         let mut data = failure.event_data();
         data["reason"] = data["message"].take();
-        let ending = Box::new(RunEnding {
-            error: Some(failure.clone()),
-            ..RunEnding::default()
+        let ending = (!is_kept).then(|| {
+            Box::new(RunEnding {
+                error: Some(failure.clone()),
+                ..RunEnding::default()
+            })
         });
-        self.step(RunEvent::Cancelled, data, Some(ending), Vec::new())
+        self.step(event, data, ending, Vec::new())
             .await
             .map_err(|e| e.in_run(self.run_id.clone()))?;
         let backend = self
@@ -907,7 +986,7 @@ impl RunTask {
             session_id: self.session_id.clone(),
             run_id: self.run_id.clone(),
             run: RunResult {
-                status: RunStatus::Cancelled,
+                status,
                 exit_code: None,
                 output: None,
                 error: Some(failure),
@@ -1082,6 +1161,7 @@ fn document(options: &RunOptions) -> Value {
         "timeout_ms": options.timeout.map(|t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX)),
         "resumable": options.resumable,
         "metadata": options.metadata,
+        "own_session": options.own_session,
     })
 }
 
@@ -1121,8 +1201,8 @@ async fn tend(core: Core, hold: Hold, cancellation: CancellationToken, lost: Can
                 }
             }
             Ok(_) => return lost.cancel(),
-            // The next look may succeed; until then nobody can take the run over either.
-            Err(_) => continue,
+            // The next look may succeed; whoever takes it over meanwhile is found by the renewal.
+            Err(_) => {}
         }
         if renewed.elapsed() < heartbeat {
             continue;

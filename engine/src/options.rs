@@ -399,6 +399,8 @@ pub struct RunOptions {
     pub resumable: bool,
     /// The host's own, kept with the run: what it takes to go on with it. Default: null.
     pub metadata: serde_json::Value,
+    /// Whether the session was made for the run, and ends with it.
+    pub(crate) own_session: bool,
 }
 
 impl RunOptions {
@@ -412,6 +414,7 @@ impl RunOptions {
             timeout: None,
             resumable: false,
             metadata: serde_json::Value::Null,
+            own_session: false,
         }
     }
 

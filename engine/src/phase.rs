@@ -247,10 +247,13 @@ impl From<StepError> for AdapterError {
         match error {
             StepError::Work(error) => *error,
             StepError::Engine(error) => error.into(),
-            StepError::PlanChanged(_) => Self::new(
-                Ending::Failed,
-                Failure::new("PlanChanged", error.to_string()),
-            ),
+            StepError::PlanChanged(_) => Self {
+                is_of_engine: true,
+                ..Self::new(
+                    Ending::Failed,
+                    Failure::new("PlanChanged", error.to_string()),
+                )
+            },
             StepError::Skipped(_) => Self::failed(error.to_string()),
         }
     }
@@ -328,8 +331,7 @@ impl Phase {
         let begun = self
             .log
             .begin(&self.key, &options, &self.context.cancellation)
-            .await
-            .inspect_err(|_| self.log.refuse())?;
+            .await?;
         let mut row = match begun {
             Begun::Attempt(row) => *row,
             Begun::Done(result) => return read_result(&options.name, result),
@@ -337,10 +339,7 @@ impl Phase {
                 return Err(AdapterError::new(Ending::Failed, failure).into());
             }
             Begun::Skipped => return Err(StepError::Skipped(options.name)),
-            Begun::Changed(steps) => {
-                self.log.refuse();
-                return Err(self.plan_changed(&options, &steps));
-            }
+            Begun::Changed(steps) => return Err(self.plan_changed(&options, &steps)),
         };
         // Those that were cut off do not count against it: nobody knows that the work would have failed.
         let mut failed = 0;
@@ -352,11 +351,20 @@ impl Phase {
                 run: self.context.clone(),
             };
             let began = Instant::now();
+            // A future that is dropped in the middle leaves no step that looks as if it were under way.
+            let dropped = self.log.watch_over(&row, &options);
             let result = work(context).await;
+            dropped.disarm();
             let worked = Some(began.elapsed());
-            let error = match result {
-                Ok(value) => {
-                    let stored = write_result(&options.name, &value)?;
+            let stored = match result {
+                Ok(value) => match write_result(&options.name, &value) {
+                    Ok(stored) => Ok((value, stored)),
+                    Err(refused) => Err(AdapterError::new(Ending::Failed, refused)),
+                },
+                Err(error) => Err(error),
+            };
+            let error = match stored {
+                Ok((value, stored)) => {
                     let ending = StepEnding {
                         result: Some(stored),
                         worked,
@@ -458,14 +466,17 @@ fn check_name(noun: &str, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn write_result<T: Serialize>(name: &str, value: &T) -> Result<Value, Error> {
+fn write_result<T: Serialize>(name: &str, value: &T) -> Result<Value, Failure> {
     let stored = serde_json::to_value(value).map_err(|e| {
-        Error::invalid_options(format!("the result of step {name:?} cannot be stored: {e}"))
+        Failure::new(
+            ErrorKind::InvalidOptions.as_str(),
+            format!("the result of step {name:?} cannot be stored: {e}"),
+        )
     })?;
     let bytes = stored.to_string().len();
     if bytes > MAX_RESULT_BYTES {
-        return Err(Error::new(
-            ErrorKind::LimitExceeded,
+        return Err(Failure::new(
+            ErrorKind::LimitExceeded.as_str(),
             format!(
                 "the result of step {name:?} has {bytes} bytes, more than {MAX_RESULT_BYTES}; keep it as an artifact"
             ),

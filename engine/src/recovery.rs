@@ -413,9 +413,15 @@ pub(crate) async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
         ErrorKind::Unavailable.as_str(),
         format!("{STRANDED}: the engine that had the run is gone"),
     );
-    let event = match is_resumable {
-        true => RunEvent::Interrupted,
-        false => RunEvent::Stranded,
+    // Somebody asked for its end, and its engine died before it heard of it.
+    let is_unwanted = lease
+        .as_ref()
+        .is_some_and(|l| l.cancel_requested_at.is_some());
+    let is_resumable = is_resumable && !is_unwanted;
+    let event = match (is_resumable, is_unwanted) {
+        (true, _) => RunEvent::Interrupted,
+        (_, true) => RunEvent::Cancelled,
+        (_, false) => RunEvent::Stranded,
     };
     let transition = run
         .status
@@ -444,9 +450,10 @@ pub(crate) async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
             .map(|row| Change::EndRestore(row.guard.clone())),
     );
     let left = closing.as_ref().and_then(|c| c.after.as_ref());
-    let how = match is_resumable {
-        true => Closed::Interrupted,
-        false => Closed::Failed,
+    let how = match event {
+        RunEvent::Interrupted => Closed::Interrupted,
+        RunEvent::Cancelled => Closed::Cancelled,
+        _ => Closed::Failed,
     };
     changes.extend(step_log::closing_changes(
         core,

@@ -276,10 +276,17 @@ fn record(
     let at = parts.now();
     let event_type = EventType::WORKSPACE_ROLLED_BACK;
     let event = NewEvent::new(event_type, session, run, at, data);
-    let mut changes = vec![
-        Change::Append(event),
-        Change::EndRestore(begun.guard.clone()),
-    ];
+    let kept = match begun.purpose {
+        // Until the run's own end is on record, it is this that says that what its steps did is taken back.
+        RestorePurpose::Rollback if !done.is_recovered => {
+            Change::BeginRestore(Box::new(RestoreRow {
+                outcome: Some(document.clone()),
+                ..begun.clone()
+            }))
+        }
+        _ => Change::EndRestore(begun.guard.clone()),
+    };
+    let mut changes = vec![Change::Append(event), kept];
     if let (Some(kind), Some(guard)) = (begun.purpose.operation(), &document.guard_snapshot) {
         changes.push(Change::AddOperation(Box::new(OperationRow {
             id: OperationId::random(),

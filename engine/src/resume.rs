@@ -105,8 +105,27 @@ pub(crate) fn is_free(parts: &Parts, row: &RunRow, lease: Option<&Lease>) -> Res
     })
 }
 
+/// How often a run that moves while it is cancelled is looked at again.
+const MAX_LOOKS: usize = 8;
+
 /// Cancels a run that this engine does not have.
 pub(crate) async fn cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
+    for _ in 1..MAX_LOOKS {
+        match try_cancel(core, run_id).await {
+            // Somebody has taken it, or let go of it, since it was looked at.
+            Err(e) if e.kind() == ErrorKind::Conflict => {
+                let found = recorded(core, run_id).await?;
+                if found.is_none_or(|found| found.row.status.is_terminal()) {
+                    return Err(e);
+                }
+            }
+            done => return done,
+        }
+    }
+    try_cancel(core, run_id).await
+}
+
+async fn try_cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
     let mut found = recorded(core, run_id).await?;
     let is_stranded = |found: &Recorded| {
         found.standing() == Standing::Claimable && found.row.status != RunStatus::Interrupted
@@ -122,8 +141,11 @@ pub(crate) async fn cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
             run_id: run_id.clone(),
             at: parts.now(),
         };
-        parts.writer.commit(vec![ask]).await?;
-        return Ok(());
+        return match parts.writer.commit(vec![ask]).await {
+            // It has ended, or was interrupted, since.
+            Err(e) if e.kind() == ErrorKind::NotFound => Err(Error::new(ErrorKind::Conflict, e)),
+            asked => asked.map(|_| ()),
+        };
     }
     let asked = run_id.clone();
     let (phases, steps) = parts
@@ -132,7 +154,7 @@ pub(crate) async fn cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
         .await?;
     let session_id = &found.row.session_id;
     let how = Closed::Cancelled;
-    let changes = match found.row.status.is_terminal() {
+    let mut changes = match found.row.status.is_terminal() {
         // The table refuses it, by name.
         true => Vec::new(),
         false => step_log::closing_changes(
@@ -145,6 +167,22 @@ pub(crate) async fn cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
             false,
         ),
     };
+    if let (Some(lease), false) = (&found.lease, found.row.status.is_terminal()) {
+        // Whoever takes it over at the same time, or was taken for dead, is refused.
+        let claim = Change::ClaimLease {
+            run_id: run_id.clone(),
+            from_epoch: Some(lease.epoch),
+            lease: Box::new(Lease {
+                owner: parts.engine_id.clone(),
+                epoch: lease.epoch + 1,
+                expires: Moment::now()?,
+                heartbeat_at: parts.now(),
+                cancel_requested_at: None,
+            }),
+            after: None,
+        };
+        changes.insert(0, claim);
+    }
     let failure = Failure::new(
         ErrorKind::Cancelled.as_str(),
         "cancelled while it was interrupted",

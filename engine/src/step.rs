@@ -367,6 +367,8 @@ pub(crate) enum Asked {
     Begin(Box<StepRow>),
     /// It was cut off in the middle.
     Interrupted(Box<StepRow>),
+    /// Its work is done, and what that left is still to be captured.
+    Finish(Box<StepRow>),
     /// Somebody is at work on it.
     UnderWay,
     /// It is on record with another definition.
@@ -386,6 +388,7 @@ pub(crate) fn asked(found: Option<StepRow>, fresh: StepRow) -> Asked {
         StepStatus::Failed | StepStatus::Cancelled => Asked::Failed(Box::new(found)),
         StepStatus::Skipped => Asked::Skipped,
         StepStatus::Pending => Asked::Begin(Box::new(found)),
+        StepStatus::Interrupted if found.result.is_some() => Asked::Finish(Box::new(found)),
         StepStatus::Interrupted => Asked::Interrupted(Box::new(found)),
         StepStatus::Running => Asked::UnderWay,
     }
@@ -444,6 +447,12 @@ pub(crate) fn closed(
             .iter()
             .any(|step| step.phase == phase.key && now(step) == StepStatus::Failed)
     };
+    let has_completed = |phase: &PhaseRow| {
+        let of_phase = steps.iter().filter(|step| step.phase == phase.key);
+        of_phase
+            .into_iter()
+            .any(|step| step.status == StepStatus::Completed)
+    };
     let phases = phases
         .iter()
         .filter(|phase| !phase.status.is_settled())
@@ -452,6 +461,11 @@ pub(crate) fn closed(
                 Closed::Completed | Closed::Failed if has_failed(phase) => StepEvent::Failed,
                 Closed::Completed | Closed::Failed => match phase.status {
                     StepStatus::Running => StepEvent::Done,
+                    // All of it was done before its run was interrupted.
+                    _ if has_completed(phase) => {
+                        let resumed = phase.after(StepEvent::Begun, at, None).ok()?;
+                        return resumed.after(StepEvent::Done, at, None).ok();
+                    }
                     _ => StepEvent::Skipped,
                 },
                 Closed::Cancelled => StepEvent::Cancelled,
@@ -607,6 +621,13 @@ mod tests {
         assert!(matches!(asked(None, step("a")), Asked::Begin(_)));
         assert!(matches!(of(StepStatus::Pending), Asked::Begin(_)));
         assert!(matches!(of(StepStatus::Interrupted), Asked::Interrupted(_)));
+        let uncaptured = StepRow {
+            status: StepStatus::Interrupted,
+            result: Some(json!(null)),
+            ..step("a")
+        };
+        let finish = asked(Some(uncaptured), step("a"));
+        assert!(matches!(finish, Asked::Finish(_)), "it is not done again");
         assert!(matches!(of(StepStatus::Completed), Asked::Done(_)));
         assert!(matches!(of(StepStatus::Failed), Asked::Failed(_)));
         assert!(matches!(of(StepStatus::Cancelled), Asked::Failed(_)));

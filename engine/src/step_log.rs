@@ -10,12 +10,14 @@ use stillframe_backends::{
     Backend, BackendKind, ErrorKind, Interrupt, Label, RepositoryRestore, RestoreGoal,
     RestoreOptions, Snapshot, SnapshotId,
 };
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
+use crate::actors::stopped;
 use crate::engine::Core;
 use crate::error::Error;
-use crate::event::EventType;
+use crate::event::{Event, EventType};
 use crate::failure::Failure;
 use crate::id::{RunId, SessionId};
 use crate::lease::Hold;
@@ -42,8 +44,10 @@ struct Inner {
     place: Option<StepPlace>,
     /// Whether the run has any phase.
     is_used: AtomicBool,
-    /// Whether a step was refused before it began.
-    has_refused: AtomicBool,
+    /// Set once the run has ended: nothing of it changes any more.
+    is_closed: AtomicBool,
+    /// What is under way, however the futures of the adapter fare.
+    under_way: TaskTracker,
     /// One reads, decides and writes at a time.
     turn: Mutex<()>,
     /// Since when phases are worked on, in this process.
@@ -85,7 +89,8 @@ impl StepLog {
             hold,
             place,
             is_used: AtomicBool::new(is_used),
-            has_refused: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            under_way: TaskTracker::new(),
             turn: Mutex::new(()),
             began: BlockingMutex::default(),
         };
@@ -99,14 +104,39 @@ impl StepLog {
         self.inner.is_used.load(Ordering::Acquire)
     }
 
-    /// Whether a step was refused before it began, so that its run can go on once the reason is gone.
-    pub(crate) fn has_refused(&self) -> bool {
-        self.inner.has_refused.load(Ordering::Acquire)
+    /// Does `work` to its end, though the adapter drops the future that asked for it: what is half on record would
+    /// be in everybody's way.
+    async fn to_the_end<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        if self.inner.is_closed.load(Ordering::Acquire) {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!("run {} has ended; nothing was done", self.run_id()),
+            ));
+        }
+        let (answer, answered) = oneshot::channel();
+        let tracked = self.inner.under_way.track_future(async move {
+            // The asker may have left; what is done is done.
+            let _ = answer.send(work.await);
+        });
+        self.inner.core.spawn(tracked);
+        answered.await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// Notes that a step, or the plan of all of them, is refused before anything of it begins.
-    pub(crate) fn refuse(&self) {
-        self.inner.has_refused.store(true, Ordering::Release);
+    /// Waits for what is under way; from here on nothing more begins.
+    pub(crate) async fn settle(&self) {
+        self.inner.is_closed.store(true, Ordering::Release);
+        self.inner.under_way.close();
+        self.inner.under_way.wait().await;
+    }
+
+    /// Looks after an attempt while its work is done: see [`Dropped`].
+    pub(crate) fn watch_over(&self, row: &StepRow, options: &StepOptions) -> Dropped {
+        Dropped {
+            attempt: Some((self.clone(), row.clone(), options.snapshots)),
+        }
     }
 
     fn run_id(&self) -> &RunId {
@@ -200,6 +230,18 @@ impl StepLog {
         options: &StepOptions,
         cancellation: &CancellationToken,
     ) -> Result<Begun, Error> {
+        let (log, phase, options) = (self.clone(), phase.clone(), options.clone());
+        let cancellation = cancellation.clone();
+        self.to_the_end(async move { log.try_begin(&phase, &options, &cancellation).await })
+            .await
+    }
+
+    async fn try_begin(
+        &self,
+        phase: &PhaseKey,
+        options: &StepOptions,
+        cancellation: &CancellationToken,
+    ) -> Result<Begun, Error> {
         let _turn = self.inner.turn.lock().await;
         let found_phase = self.phase(phase).await?;
         let is_skipped = found_phase
@@ -237,6 +279,7 @@ impl StepLog {
                     ),
                 ));
             }
+            Asked::Finish(row) => return self.finish(found_phase, *row, options).await,
             Asked::Begin(row) => *row,
             Asked::Interrupted(row) => {
                 self.make_ready(&row, &steps, options).await?;
@@ -255,11 +298,15 @@ impl StepLog {
         options: &StepOptions,
         cancellation: &CancellationToken,
     ) -> Result<StepRow, Error> {
-        let _turn = self.inner.turn.lock().await;
-        let phase = self.phase(&row.phase).await?;
-        let from = Some(row.status);
-        self.begin_attempt(phase, from, row, options, cancellation)
-            .await
+        let (log, options, cancellation) = (self.clone(), options.clone(), cancellation.clone());
+        self.to_the_end(async move {
+            let _turn = log.inner.turn.lock().await;
+            let phase = log.phase(&row.phase).await?;
+            let from = Some(row.status);
+            log.begin_attempt(phase, from, row, &options, &cancellation)
+                .await
+        })
+        .await
     }
 
     async fn begin_attempt(
@@ -270,6 +317,16 @@ impl StepLog {
         options: &StepOptions,
         cancellation: &CancellationToken,
     ) -> Result<StepRow, Error> {
+        let run_id = self.run_id().clone();
+        let reader = &self.inner.core.parts.reader;
+        let lease = reader.read(move |store| store.lease(&run_id)).await?;
+        let is_unwanted = lease.is_some_and(|lease| lease.cancel_requested_at.is_some());
+        if is_unwanted || cancellation.is_cancelled() {
+            return Err(Error::new(
+                ErrorKind::Cancelled,
+                format!("step {:?} was not begun, because its run ends", row.name),
+            ));
+        }
         let is_running = phase
             .as_ref()
             .is_some_and(|row| row.status == StepStatus::Running);
@@ -311,6 +368,19 @@ impl StepLog {
         &self,
         row: StepRow,
         event: StepEvent,
+        ending: StepEnding,
+        retry_in: Option<Duration>,
+        snapshots: bool,
+    ) -> Result<StepRow, Error> {
+        let log = self.clone();
+        self.to_the_end(async move { log.try_end(row, event, ending, retry_in, snapshots).await })
+            .await
+    }
+
+    async fn try_end(
+        &self,
+        row: StepRow,
+        event: StepEvent,
         mut ending: StepEnding,
         retry_in: Option<Duration>,
         snapshots: bool,
@@ -318,7 +388,20 @@ impl StepLog {
         if let (Some(place), true) = (&self.inner.place, snapshots) {
             match self.capture(place, None).await {
                 Ok(after) => ending.snapshot_after = Some(after.id),
-                // What the step did stands, and its result is not lost for what could not be captured.
+                // Its result is kept, and it is completed once what it left is captured.
+                Err(e) if event == StepEvent::Done => {
+                    let _turn = self.inner.turn.lock().await;
+                    let order = step::next_order(&self.steps().await?);
+                    let at = self.inner.core.parts.now();
+                    ending.error = Some(Failure::from(&e));
+                    let cut = row
+                        .after(StepEvent::Interrupted, ending, at, order)
+                        .map_err(conflict)?;
+                    let changes = self.step_change(Some(row.status), &cut, cut.event_data());
+                    self.commit(changes).await?;
+                    return Err(e);
+                }
+                // That it failed is the one to tell.
                 Err(e) if !matches!(e.kind(), ErrorKind::Conflict) => {
                     let failure = Failure::from(&e);
                     let told = self.event(EventType::ERROR_OCCURRED, failure.event_data());
@@ -338,6 +421,40 @@ impl StepLog {
         self.commit(self.step_change(Some(row.status), &ended, data))
             .await?;
         Ok(ended)
+    }
+
+    /// Completes a step whose work is done, and of which what that left could not be captured.
+    async fn finish(
+        &self,
+        phase: Option<PhaseRow>,
+        row: StepRow,
+        options: &StepOptions,
+    ) -> Result<Begun, Error> {
+        let after = match &self.inner.place {
+            Some(place) if options.snapshots => Some(self.capture(place, None).await?.id),
+            _ => None,
+        };
+        let at = self.inner.core.parts.now();
+        let order = step::next_order(&self.steps().await?);
+        let ending = StepEnding {
+            snapshot_after: after,
+            ..StepEnding::default()
+        };
+        let again = row.after(StepEvent::Begun, StepEnding::default(), at, order);
+        let done = again
+            .and_then(|row| row.after(StepEvent::Done, ending, at, order))
+            .map_err(conflict)?;
+        let done = StepRow {
+            error: None,
+            ..done
+        };
+        let mut changes = match phase.as_ref().map(|phase| phase.status) {
+            Some(StepStatus::Running) => Vec::new(),
+            _ => self.phase_change(phase.as_ref(), &row.phase, StepEvent::Begun, None)?,
+        };
+        changes.extend(self.step_change(Some(row.status), &done, done.event_data()));
+        self.commit(changes).await?;
+        Ok(Begun::Done(done.result.unwrap_or(Value::Null)))
     }
 
     /// Leaves a step out. One that is skipped already stays so.
@@ -592,7 +709,14 @@ impl StepLog {
 
     /// Puts an event of the run into the log.
     pub(crate) async fn tell(&self, event_type: EventType, data: Value) -> Result<(), Error> {
-        self.commit(vec![self.event(event_type, data)]).await
+        self.append(event_type, data).await.map(|_| ())
+    }
+
+    /// Puts an event of the run into the log; answers with it as it is kept.
+    pub(crate) async fn append(&self, event_type: EventType, data: Value) -> Result<Event, Error> {
+        let changes = vec![self.inner.hold.fence(), self.event(event_type, data)];
+        let mut stored = self.inner.core.parts.writer.commit(changes).await?;
+        Ok(stored.pop().expect("an append answers with its event"))
     }
 
     /// Captures the workspace at the border of a step.
@@ -667,6 +791,48 @@ impl StepLog {
             left,
             false,
         ))
+    }
+}
+
+/// An attempt whose work is being done. Dropped before that has ended, it ends the attempt, so that the step can be
+/// asked for again.
+pub(crate) struct Dropped {
+    attempt: Option<(StepLog, StepRow, bool)>,
+}
+
+impl Dropped {
+    /// The work has ended.
+    pub(crate) fn disarm(mut self) {
+        self.attempt = None;
+    }
+}
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        let Some((log, row, snapshots)) = self.attempt.take() else {
+            return;
+        };
+        if log.inner.is_closed.load(Ordering::Acquire) {
+            // The end of the run says what became of it.
+            return;
+        }
+        let ending = StepEnding {
+            error: Some(Failure::of_work(
+                "its future was dropped before it had ended",
+            )),
+            ..StepEnding::default()
+        };
+        let ended = log.clone();
+        let end = async move {
+            let ended = ended
+                .try_end(row, StepEvent::Retried, ending, None, snapshots)
+                .await;
+            if let Err(e) = ended {
+                tracing::warn!(error = %e.chain(), "a step that was dropped is not ended");
+            }
+        };
+        let tracked = log.inner.under_way.track_future(end);
+        log.inner.core.spawn(tracked);
     }
 }
 

@@ -82,7 +82,14 @@ impl Opened {
         run_id: Option<&RunId>,
         interrupt: Interrupt,
     ) -> SnapshotOptions {
-        let is_closing = [Label::AFTER, Label::AFTER_FAILURE, Label::GUARD].contains(&label);
+        // What a run or a part of it left is captured however much it is.
+        let left = [
+            Label::AFTER,
+            Label::AFTER_FAILURE,
+            Label::GUARD,
+            Label::STEP,
+        ];
+        let is_closing = left.contains(&label);
         let mut options = SnapshotOptions::new(label, parts.now())
             .owner(Owner {
                 session_id: session_id.to_string(),

@@ -71,7 +71,7 @@ fn tracer() -> Option<Tracer> {
 
 #[test]
 fn no_fault_of_a_system_call_loses_a_byte() {
-    let wanted = length(48, 15_000);
+    let wanted = length(48, 25_000);
     let options = Options::new(launcher().into()).operations(wanted);
     if let Some(report) = finds_nothing(faults::run(&Scene::ALL, &options)) {
         assert!(report.hit >= wanted, "{report}");
@@ -180,7 +180,8 @@ fn whoever_swaps_paths_leads_nobody_out_and_loses_no_edit() {
     if let Some(report) = finds_nothing(races::run(Subject::Product, &options)) {
         assert_eq!(report.tried, wanted, "{report}");
         assert!(
-            report.hit > wanted / 10,
+            // In a short one beside other tests the racers may hardly have a turn.
+            report.hit > length(0, wanted / 10),
             "they were raced against: {report}"
         );
     }

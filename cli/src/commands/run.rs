@@ -24,6 +24,12 @@ const EXIT_TIMED_OUT: u8 = 124;
 
 /// Runs the command; a signal ends it, and what follows the command is done all the same.
 pub(super) async fn run(tools: &Tools, request: RunRequest) -> Result<Reply, Failure> {
+    if let Some(id) = &request.options.run_id
+        && let Ok(record) = tools.engine.find_run(id.as_str()).await
+        && record.id == *id
+    {
+        super::steps::refuse_steps(&record)?;
+    }
     let end_signal = EndSignal::default();
     let adapter = Foreground {
         command: request.adapter.end_signal(end_signal.clone()),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stillframe::{
     Error, ErrorKind, Event, EventQuery, EventType, PhaseRecord, RunExport, RunQuery, RunRecord,
-    Snapshot, SnapshotId,
+    RunStatus, Snapshot, SnapshotId,
 };
 
 use super::{Tools, snapshot};
@@ -14,9 +14,15 @@ use crate::signals::{self, Signals};
 
 /// Lists the runs in a workspace.
 pub(super) async fn runs(tools: &Tools, query: RunQuery) -> Result<Reply, Failure> {
+    let is_chosen = query.incomplete
+        || query.session_id.is_some()
+        || !query.statuses.is_empty()
+        || query.since.is_some()
+        || query.until.is_some();
     let runs = tools.engine.runs(query).await?;
     let reply = Reply::new(tools.json, &runs, || listing(&runs));
     Ok(match runs.is_empty() {
+        true if is_chosen => reply.note("there are no such runs"),
         true => reply.note("there were no runs in this workspace yet"),
         false => reply,
     })
@@ -41,7 +47,7 @@ pub(super) async fn show(tools: &Tools, id: &str) -> Result<Reply, Failure> {
 pub(super) async fn follow(tools: &Tools, id: &str) -> Result<Reply, Failure> {
     let record = tools.engine.find_run(id).await?;
     let mut signals = Signals::listen()?;
-    let query = EventQuery::session(record.session_id).run(record.id);
+    let query = EventQuery::session(record.session_id).run(record.id.clone());
     let mut events = tools.engine.watch(query)?;
     loop {
         let event = tokio::select! {
@@ -54,8 +60,15 @@ pub(super) async fn follow(tools: &Tools, id: &str) -> Result<Reply, Failure> {
             return Ok(Reply::default());
         };
         let event = event?;
-        if !tools.console.line(&progress(&event))? || is_end(&event.event_type) {
+        if !tools.console.line(&progress(&event))? {
             return Ok(Reply::default());
+        }
+        if is_end(&event.event_type) {
+            // One that was interrupted before may be under way again.
+            let status = tools.engine.find_run(record.id.as_str()).await?.status;
+            if status.is_terminal() || status == RunStatus::Interrupted {
+                return Ok(Reply::default());
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,7 @@ pub(super) async fn resume(tools: &Tools, request: ResumeRequest) -> Result<Repl
     let record = tools.engine.find_run(&request.run).await?;
     let end_signal = EndSignal::default();
     let adapter = match (request.command, kept_steps(&record)?) {
+        (Some(_), Some(_)) if !record.status.is_terminal() => return Err(has_steps(&record)),
         (Some(command), _) => BoxAdapter::new(run::Foreground {
             command: command.end_signal(end_signal.clone()),
             progress: tools.progress.clone(),
@@ -71,7 +73,7 @@ pub(super) async fn resume(tools: &Tools, request: ResumeRequest) -> Result<Repl
     let mut options = RunOptions::new(record.input.clone())
         .run_id(record.id.clone())
         .resumable(true);
-    let workspace = workspace(&record, request.workspace)?;
+    let workspace = workspace(&record, request.workspace, request.current)?;
     let elsewhere = match &workspace {
         Some(workspace) => format!(
             " --workspace {}",
@@ -83,7 +85,8 @@ pub(super) async fn resume(tools: &Tools, request: ResumeRequest) -> Result<Repl
         options = options.workspace(workspace);
     }
     let carried = run::Carried {
-        session: Some(record.session_id),
+        // It is in the session that it was in.
+        session: None,
         options,
         adapter,
         end_signal,
@@ -91,6 +94,21 @@ pub(super) async fn resume(tools: &Tools, request: ResumeRequest) -> Result<Repl
         elsewhere,
     };
     run::carry(tools, carried).await
+}
+
+/// Refuses a command in the place of the steps that an interrupted run has still to do.
+pub(super) fn refuse_steps(record: &RunRecord) -> Result<(), Failure> {
+    match kept_steps(record)? {
+        Some(_) if !record.status.is_terminal() => Err(has_steps(record)),
+        _ => Ok(()),
+    }
+}
+
+fn has_steps(record: &RunRecord) -> Failure {
+    Failure::invalid(format!(
+        "run {} is a run of steps, which a command cannot take the place of; \"stillframe resume {}\" goes on with them, \"stillframe cancel {}\" gives them up; nothing was run",
+        record.id, record.id, record.id
+    ))
 }
 
 /// Asks a run to stop, and waits a while for it.
@@ -132,6 +150,7 @@ fn kept_steps(record: &RunRecord) -> Result<Option<StepFile>, Failure> {
 fn workspace(
     record: &RunRecord,
     named: Option<std::path::PathBuf>,
+    current: Option<std::path::PathBuf>,
 ) -> Result<Option<WorkspaceOptions>, Failure> {
     let Some(path) = &record.workspace_path else {
         return Ok(None);
@@ -143,7 +162,13 @@ fn workspace(
             format!("the options of run {} cannot be read: {e}", record.id),
         )
     })?;
-    options.path = named.unwrap_or_else(|| path.into());
+    let recorded = std::path::PathBuf::from(path);
+    options.path = match named {
+        Some(named) => named,
+        // It was moved, perhaps to here; a directory that it was not in is refused.
+        None if !recorded.exists() => current.unwrap_or(recorded),
+        None => recorded,
+    };
     Ok(Some(options))
 }
 
@@ -159,7 +184,12 @@ fn read(path: &Path) -> Result<StepFile, Failure> {
             format!("{shown} cannot be read: {e}; nothing was run"),
         )
     };
-    let file = std::fs::File::open(path).map_err(cannot)?;
+    // A FIFO would be waited for.
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
+        .open(path)
+        .map_err(cannot)?;
     if !file.metadata().map_err(cannot)?.is_file() {
         return Err(Failure::invalid(format!(
             "{shown} is no regular file; nothing was run"
@@ -237,7 +267,15 @@ impl StepRunner {
                     };
                     self.say(&format!("{title}{number}: {}", step.line()));
                     let command = self.command(step);
-                    async move { command.run(attempt.run).await }
+                    let is_last = attempt.attempt > step.retries;
+                    let title = &title;
+                    async move {
+                        let result = command.run(attempt.run).await;
+                        if let (Err(e), false) = (&result, is_last) {
+                            self.say(&format!("{title}: {e}; it is tried again"));
+                        }
+                        result
+                    }
                 })
                 .await;
             let took = output::lasting(began.elapsed());

@@ -18,25 +18,20 @@ pub(crate) mod supervisor;
 pub(crate) mod workspace;
 
 use std::collections::HashMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::Timestamp;
-use serde_json::Value;
 use stillframe_artifact_store::{ArtifactStore, FileStore};
 use stillframe_backends::StateDir;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::adapter::EventLog;
 use crate::blocking::Blocking;
 use crate::error::Error;
-use crate::event::{Event, EventType};
 use crate::id::{EngineId, RunId, SessionId};
 use crate::liveness::EngineLock;
 use crate::options::EngineOptions;
-use crate::state::{Change, NewEvent, StateError, StateStore};
+use crate::state::{StateError, StateStore};
 use crate::watched::WatchedWorkspaces;
 
 use self::state_writer::StateWriter;
@@ -71,35 +66,6 @@ impl Parts {
             return Err(stopped());
         }
         Ok(())
-    }
-}
-
-impl EventLog for Parts {
-    fn append(
-        &self,
-        session_id: SessionId,
-        run_id: RunId,
-        event_type: EventType,
-        data: Value,
-    ) -> Pin<Box<dyn Future<Output = Result<Event, Error>> + Send>> {
-        let parts = self.clone();
-        Box::pin(async move {
-            if event_type.is_reserved() {
-                return Err(Error::invalid_options(format!(
-                    "events of the type {event_type} are the engine's"
-                )));
-            }
-            if !event_type.is_well_formed() {
-                return Err(Error::invalid_options(format!(
-                    "{:?} is no type of events: 1 to 64 lower-case letters, digits or \"_\", the first a letter",
-                    event_type.as_str()
-                )));
-            }
-            let at = parts.now();
-            let event = NewEvent::new(event_type, &session_id, Some(&run_id), at, data);
-            let mut stored = parts.writer.commit(vec![Change::Append(event)]).await?;
-            Ok(stored.pop().expect("an append answers with its event"))
-        })
     }
 }
 

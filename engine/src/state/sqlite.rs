@@ -742,7 +742,8 @@ fn apply(
         Change::RequestCancel { run_id, at } => {
             let asked = transaction.execute(
                 "UPDATE leases SET cancel_requested_at = coalesce(cancel_requested_at, ?1)
-                  WHERE run_id = ?2",
+                  WHERE run_id = ?2 AND EXISTS (
+                      SELECT 1 FROM runs WHERE id = ?2 AND status IN ('pending', 'running'))",
                 params![nanoseconds(*at), run_id.as_str()],
             )?;
             if asked == 0 {

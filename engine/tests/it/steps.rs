@@ -172,6 +172,7 @@ fn a_run_goes_on_in_the_step_that_was_cut_off_and_does_no_other_again() {
         );
         assert_eq!(outcome.workspace.diff.unwrap().files_changed, 3);
         assert_eq!(outcome.phases.len(), 2);
+        assert_eq!(outcome.phases[0].status, StepStatus::Completed);
         assert_eq!(outcome.phases[1].iteration, 2);
         let step = &outcome.phases[1].steps[0];
         assert_eq!((step.status, step.attempt), (StepStatus::Completed, 2));
@@ -579,6 +580,173 @@ fn a_run_that_is_gone_on_with_by_another_plan_is_refused_and_stays_resumable() {
             .unwrap();
         assert_eq!(outcome.run.status, RunStatus::Completed);
         assert_eq!(counts.all(), ["analyse", "apply 1", "apply 2"]);
+    });
+}
+
+#[test]
+fn a_step_whose_result_is_there_is_completed_once_what_it_left_can_be_captured() {
+    let host = Host::new();
+    let counts = Counts::default();
+    let work = |counts: &Counts, backend: Option<Arc<crate::support::Double>>| {
+        let counts = counts.clone();
+        Work(move |context: RunContext| {
+            let (counts, backend) = (counts.clone(), backend.clone());
+            async move {
+                let phase = context.phase("p");
+                let paid = phase.step("paid", |step| async move {
+                    counts.note("paid");
+                    write(&step, "new", "x\n");
+                    // The disk is full by the time it is done.
+                    if let Some(backend) = backend {
+                        backend.fail("step");
+                    }
+                    Ok(42)
+                });
+                assert_eq!(paid.await?, 42);
+                Ok(AdapterOutput::empty())
+            }
+        })
+    };
+    on_a_runtime(async {
+        let (engine, session) = host.session().await;
+        let full = work(&counts, Some(host.backend.clone()));
+        let outcome = session.execute_run(options(&host), full).await.unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Interrupted);
+        let error = outcome.run.error.unwrap();
+        assert_eq!(error.kind.as_deref(), Some("LimitExceeded"));
+        let step = &phases(&engine).await[0].steps[0];
+        assert_eq!(step.status, StepStatus::Interrupted);
+        assert_eq!(step.result, json!(42));
+        host.backend.heal("step");
+        let outcome = session
+            .execute_run(options(&host), work(&counts, None))
+            .await
+            .unwrap();
+        assert_eq!(
+            outcome.run.status,
+            RunStatus::Completed,
+            "{:?}",
+            outcome.run
+        );
+        assert_eq!(counts.all(), ["paid"], "it is not paid twice");
+        let step = &outcome.phases[0].steps[0];
+        assert_eq!(step.status, StepStatus::Completed);
+        assert!(step.snapshot_after.is_some() && step.error.is_none());
+    });
+}
+
+#[tokio::test]
+async fn a_step_whose_future_is_dropped_can_be_asked_for_again() {
+    let host = Host::new();
+    let (engine, session) = host.session().await;
+    let work = Work(|context: RunContext| async move {
+        let phase = context.phase("p");
+        let endless = phase.step("a", |_| std::future::pending::<Result<u8, AdapterError>>());
+        let late = tokio::time::timeout(Duration::from_millis(300), endless).await;
+        assert!(late.is_err());
+        // Its end is put on record beside the adapter.
+        let again = loop {
+            match phase
+                .step("a", |step| async move { Ok(step.attempt) })
+                .await
+            {
+                Err(StepError::Engine(e)) if e.kind() == ErrorKind::Conflict => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                again => break again?,
+            }
+        };
+        assert_eq!(again, 2);
+        phase.complete().await?;
+        Ok(AdapterOutput::empty())
+    });
+    let outcome = session.execute_run(options(&host), work).await.unwrap();
+    assert_eq!(
+        outcome.run.status,
+        RunStatus::Completed,
+        "{:?}",
+        outcome.run
+    );
+    assert_eq!(phases(&engine).await[0].steps[0].attempt, 2);
+}
+
+#[test]
+fn a_run_that_is_stopped_while_it_waits_for_its_workspace_does_not_begin() {
+    let host = Host::new();
+    on_a_runtime(async {
+        let (engine, session) = host.session().await;
+        let (started, has_started) = tokio::sync::oneshot::channel();
+        let started = Mutex::new(Some(started));
+        let holds = Work(move |context: RunContext| {
+            let started = started.lock().unwrap().take().unwrap();
+            async move {
+                let _ = started.send(());
+                context.cancellation.cancelled().await;
+                Ok(AdapterOutput::empty())
+            }
+        });
+        let first = RunOptions::new("first")
+            .workspace(host.workspace())
+            .run_id("first".parse().unwrap());
+        let first = tokio::spawn({
+            let session = session.clone();
+            async move { session.execute_run(first, holds).await }
+        });
+        has_started.await.unwrap();
+        let second = tokio::spawn({
+            let (session, options) = (session.clone(), options(&host).resumable(true));
+            async move { session.execute_run(options, writes("never", "x\n")).await }
+        });
+        // As soon as it is under way.
+        while engine.suspend_run(&id()).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        let outcome = second.await.unwrap().unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Interrupted);
+        assert_eq!(host.read("never"), None);
+        engine.cancel_run(&"first".parse().unwrap()).await.unwrap();
+        first.await.unwrap().unwrap();
+        let outcome = session
+            .execute_run(options(&host), writes("never", "x\n"))
+            .await
+            .unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Completed);
+    });
+}
+
+#[test]
+fn a_run_whose_rollback_is_done_is_over_though_its_engine_died_before_it_could_tell() {
+    let host = Host::new();
+    let counts = Counts::default();
+    die_in_the_middle_of(async {
+        let (engine, session) = host.session().await;
+        let counts = counts.clone();
+        let work = Work(move |context| {
+            let counts = counts.clone();
+            async move {
+                two_steps(context, counts, None, || async {}).await?;
+                Err(AdapterError::failed("it came to nothing"))
+            }
+        });
+        let workspace = host.workspace().rollback_on_failure(true);
+        let options = options(&host).workspace(workspace);
+        let mut events = session.events(stillframe::Cursor::start());
+        tokio::spawn(async move {
+            let _engine = engine;
+            session.execute_run(options, work).await
+        });
+        // The event of the rollback is durable before the end of the run is.
+        while let Some(Ok(event)) = events.next().await {
+            if event.event_type == EventType::WORKSPACE_ROLLED_BACK {
+                break;
+            }
+        }
+    });
+    on_a_runtime(async {
+        let (engine, _session) = host.session().await;
+        let run = engine.find_run("ticket-42").await.unwrap();
+        assert_eq!(run.status, RunStatus::Failed, "its steps are taken back");
+        assert_eq!(host.read("half"), None);
     });
 }
 

@@ -203,6 +203,11 @@ impl Double {
         self.failing.lock().unwrap().insert(name.to_owned());
     }
 
+    /// Lets what is called `name` work again.
+    pub(crate) fn heal(&self, name: &str) {
+        self.failing.lock().unwrap().remove(name);
+    }
+
     /// Makes the next capture with this label wait.
     pub(crate) fn hold(&self, label: &str, gate: Gate) {
         self.gates.lock().unwrap().push((label.to_owned(), gate));
