@@ -352,7 +352,9 @@ impl Phase {
             };
             let began = Instant::now();
             // A future that is dropped in the middle leaves no step that looks as if it were under way.
-            let dropped = self.log.watch_over(&row, &options);
+            let dropped = self
+                .log
+                .watch_over(&row, &options, &self.context.cancellation);
             let result = work(context).await;
             dropped.disarm();
             let worked = Some(began.elapsed());

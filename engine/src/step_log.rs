@@ -133,9 +133,15 @@ impl StepLog {
     }
 
     /// Looks after an attempt while its work is done: see [`Dropped`].
-    pub(crate) fn watch_over(&self, row: &StepRow, options: &StepOptions) -> Dropped {
+    pub(crate) fn watch_over(
+        &self,
+        row: &StepRow,
+        options: &StepOptions,
+        cancellation: &CancellationToken,
+    ) -> Dropped {
         Dropped {
             attempt: Some((self.clone(), row.clone(), options.snapshots)),
+            cancellation: cancellation.clone(),
         }
     }
 
@@ -798,6 +804,8 @@ impl StepLog {
 /// asked for again.
 pub(crate) struct Dropped {
     attempt: Option<(StepLog, StepRow, bool)>,
+    /// Cancelled when the work of the run should stop.
+    cancellation: CancellationToken,
 }
 
 impl Dropped {
@@ -812,7 +820,7 @@ impl Drop for Dropped {
         let Some((log, row, snapshots)) = self.attempt.take() else {
             return;
         };
-        if log.inner.is_closed.load(Ordering::Acquire) {
+        if self.cancellation.is_cancelled() || log.inner.is_closed.load(Ordering::Acquire) {
             // The end of the run says what became of it.
             return;
         }

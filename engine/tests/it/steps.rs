@@ -670,6 +670,33 @@ async fn a_step_whose_future_is_dropped_can_be_asked_for_again() {
     assert_eq!(phases(&engine).await[0].steps[0].attempt, 2);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_step_that_does_not_stop_when_its_run_is_suspended_is_interrupted() {
+    let host = Host::new();
+    let (engine, session) = host.session().await;
+    let (started, has_started) = tokio::sync::oneshot::channel();
+    let started = Mutex::new(Some(started));
+    let work = Work(move |context: RunContext| {
+        let started = started.lock().unwrap().take();
+        async move {
+            let phase = context.phase("p");
+            let endless = phase.step("deaf", |_| async move {
+                let _ = started.unwrap().send(());
+                std::future::pending::<Result<(), AdapterError>>().await
+            });
+            endless.await?;
+            Ok(AdapterOutput::empty())
+        }
+    });
+    let options = RunOptions::new("x").run_id(id());
+    let run = tokio::spawn(async move { session.execute_run(options, work).await });
+    has_started.await.unwrap();
+    engine.suspend_run(&id()).await.unwrap();
+    let outcome = run.await.unwrap().unwrap();
+    assert_eq!(outcome.run.status, RunStatus::Interrupted);
+    assert_eq!(outcome.phases[0].steps[0].status, StepStatus::Interrupted);
+}
+
 #[test]
 fn a_run_that_is_stopped_while_it_waits_for_its_workspace_does_not_begin() {
     let host = Host::new();
