@@ -84,7 +84,7 @@ struct Removal {
 impl Removal {
     fn begin(remover: &Remover) -> Self {
         #[cfg(test)]
-        testing::HANDED_OVER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        testing::note(&remover.store);
         *removals().entry(remover.store.clone()).or_default() += 1;
         Self {
             store: remover.store.clone(),
@@ -133,10 +133,21 @@ pub fn wait_for_removals() {
 
 #[cfg(test)]
 pub(crate) mod testing {
-    use std::sync::atomic::AtomicU64;
+    use super::{BTreeMap, Mutex, Path, PathBuf, PoisonError};
 
-    /// How often another thread was to remove something.
-    pub(crate) static HANDED_OVER: AtomicU64 = AtomicU64::new(0);
+    /// How often another thread was to remove something in which store: tests share the process.
+    static HANDED_OVER: Mutex<BTreeMap<PathBuf, u64>> = Mutex::new(BTreeMap::new());
+
+    pub(super) fn note(store: &Path) {
+        let mut all = HANDED_OVER.lock().unwrap_or_else(PoisonError::into_inner);
+        *all.entry(store.to_owned()).or_default() += 1;
+    }
+
+    /// How often another thread was to remove something in this store.
+    pub(crate) fn handed_over(store: &Path) -> u64 {
+        let all = HANDED_OVER.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(store).copied().unwrap_or(0)
+    }
 }
 
 #[cfg(test)]

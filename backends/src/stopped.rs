@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
 
@@ -255,14 +254,15 @@ fn a_capture_that_is_stopped_at_any_look_publishes_nothing_and_leaves_nothing() 
 #[test]
 fn a_stopped_capture_that_kept_much_has_it_removed_aside_and_the_next_one_waits_for_that() {
     let stage = Stage::new(HASH);
-    let handed_over = || remains::testing::HANDED_OVER.load(Ordering::Relaxed);
+    let handed_over = || remains::testing::handed_over(stage.workspace.store_path());
     let of_whole = {
         let interrupt = Interrupt::at_look(u64::MAX);
         let other = Stage::new(HASH);
         other.snapshot(interrupt.clone()).unwrap();
+        let removed = remains::testing::handed_over(other.workspace.store_path());
+        assert_eq!(removed, 0, "one that is not stopped removes nothing");
         interrupt.looks()
     };
-    assert_eq!(handed_over(), 0, "one that is not stopped removes nothing");
     let mut stopped = 0;
     // Towards the end nearly all of it is kept: before and after it has its names.
     for look in of_whole / 2.. {

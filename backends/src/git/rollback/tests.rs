@@ -11,6 +11,7 @@ use crate::restore::RestoreGoal;
 use crate::restore::naive::{Stage, view};
 use crate::restore::{Captured as _, Publish, Restorable as _, recover};
 use crate::snapshot::Snapshot;
+use crate::workspace::PATIENCE_OF_TESTS;
 use crate::worktree::faults::Fault;
 
 /// A repository with a commit, something staged, something unstaged and something untracked.
@@ -173,7 +174,8 @@ fn what_the_guard_could_not_see_of_the_repository_is_not_replaced() {
     let before = stage.snapshot();
     run(&stage);
     let after = stage.snapshot();
-    let (lock, patience) = (&stage.workspace, Duration::ZERO);
+    // A program that another test starts has the lock's descriptor until it is executed.
+    let (lock, patience) = (&stage.workspace, PATIENCE_OF_TESTS);
     let record = |snapshot: &Snapshot| stage.backend.record(lock, &snapshot.id).unwrap();
     let (before, mut guard) = (record(&before), record(&after));
     let found = stage.backend.repository(lock).unwrap();
@@ -572,7 +574,7 @@ fn a_foreign_index_lock_is_waited_for_and_never_deleted() {
 
     // One that comes later, when the files are restored already.
     stage.remove(".git/index.lock");
-    let prepared = prepared(&mut stage, &before, &after, Duration::ZERO).unwrap();
+    let prepared = prepared(&mut stage, &before, &after, PATIENCE_OF_TESTS).unwrap();
     stage.write(".git/index.lock", "somebody's\n");
     let index = prepared.staged.clone().unwrap();
     let outcome = carry_out(
@@ -654,7 +656,7 @@ fn what_the_disk_refuses_is_told_as_that() {
             let before = stage.snapshot();
             run(&stage);
             let after = stage.snapshot();
-            let prepared = prepared(&mut stage, &before, &after, Duration::ZERO).unwrap();
+            let prepared = prepared(&mut stage, &before, &after, PATIENCE_OF_TESTS).unwrap();
             let index = prepared.staged.clone().unwrap();
             let fault = Fault::FailAt(call, errno.raw_os_error());
             let (outcome, calls) = crate::worktree::faults::with(fault, || {
@@ -711,7 +713,7 @@ fn a_branch_that_moves_at_the_last_moment_is_kept_and_so_is_the_index() {
     let before = stage.snapshot();
     run(&stage);
     let after = stage.snapshot();
-    let prepared = prepared(&mut stage, &before, &after, Duration::ZERO).unwrap();
+    let prepared = prepared(&mut stage, &before, &after, PATIENCE_OF_TESTS).unwrap();
     stage.git(&["commit", "-q", "--allow-empty", "-m", "by a person"]);
     let was = seen(&stage);
     let index = prepared.staged.clone().unwrap();
@@ -1088,11 +1090,11 @@ fn two_of_us_do_not_write_in_one_repository_at_once() {
     run(&stage);
     let after = stage.snapshot();
     let git_dir = stage.path(".git");
-    let held = lock_repository(stage.workspace.state(), &git_dir, Duration::ZERO).unwrap();
+    let held = lock_repository(stage.workspace.state(), &git_dir, PATIENCE_OF_TESTS).unwrap();
     let error = prepared(&mut stage, &before, &after, Duration::ZERO).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
     drop(held);
-    prepared(&mut stage, &before, &after, Duration::ZERO).unwrap();
+    prepared(&mut stage, &before, &after, PATIENCE_OF_TESTS).unwrap();
     let capture = stage
         .backend
         .capture(&stage.workspace, &stage.options(), &[], Publish::No);

@@ -75,6 +75,12 @@ impl Ground {
         listed(&self.watch.pending().unwrap())
     }
 
+    /// Whether nothing is looked at any more. A program that another test starts has every file of this process
+    /// open until it is executed.
+    fn is_let_go(&self) -> bool {
+        (0..10_000).any(|_| self.captured().is_empty())
+    }
+
     /// The same, with the directories read that have to be, and settled.
     fn captured(&self) -> Vec<String> {
         let pending = self.watch.pending().unwrap();
@@ -485,11 +491,11 @@ fn a_file_is_looked_at_as_long_as_it_is_open_and_once_more() {
             ["d/a"],
             "it may have been stored into before"
         );
-        assert_eq!(ground.captured(), [""; 0]);
+        assert!(ground.is_let_go());
     }
     fs::write(ground.path("d/new"), "made and closed").unwrap();
     assert_eq!(ground.captured(), ["d/new"]);
-    assert_eq!(ground.captured(), [""; 0]);
+    assert!(ground.is_let_go());
 }
 
 #[test]
