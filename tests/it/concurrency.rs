@@ -465,6 +465,13 @@ fn a_capture_that_was_stopped_for_however_long_still_holds_its_lock_and_goes_on(
     let expected = oracle::raw_tree(&ws);
     // Once new objects are in the store, and before a ref names them.
     let packs = ws.stores()[0].join("git/objects/pack");
+    let published = || {
+        let names = fs::read_dir(&packs).unwrap().map(|e| e.unwrap().path());
+        names
+            .filter(|path| path.extension().is_some_and(|e| e == "pack"))
+            .count()
+    };
+    let had = published();
     let inject = "inject=fsync:signal=STOP:when=1";
     let strace = [
         "-f",
@@ -497,15 +504,20 @@ fn a_capture_that_was_stopped_for_however_long_still_holds_its_lock_and_goes_on(
             states.all(|state| matches!(state, 'T' | 't'))
         })
     };
-    running.until("it is stopped", |_| traced().is_some_and(is_stopped));
+    // The tracer stops it at other calls too, each time for a moment.
+    running.until("it is stopped with its pack in the store", |_| {
+        published() > had && traced().is_some_and(is_stopped)
+    });
     let state = stillframe_backends::StateDir::open(ws.state()).unwrap();
     let workspace = stillframe_backends::Workspace::open(ws.root(), &state).unwrap();
     let refused = workspace
         .lock(std::time::Duration::from_millis(50))
         .unwrap_err();
     assert_eq!(refused.kind().as_str(), "Busy", "{refused}");
-    let pid = rustix::process::Pid::from_raw(traced().unwrap()).unwrap();
-    rustix::process::kill_process(pid, Signal::CONT).unwrap();
+    running.until("it goes on to its end", |_| {
+        let traced = traced().and_then(rustix::process::Pid::from_raw);
+        traced.is_none_or(|pid| rustix::process::kill_process(pid, Signal::CONT).is_err())
+    });
     let snapshot = Snap::of(&running.wait().ok().json());
     assert_eq!(snapshot.tree(), expected);
     ws.stillframe(["verify"]).ok();
