@@ -10,8 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use stillframe_backends::{
-    Backend, BackendKind, Diff, ErrorKind, Interrupt, Label, RepositoryRestore, RestoreGoal,
-    RestoreOptions, Snapshot, SnapshotId,
+    Backend, BackendKind, Diff, ErrorKind, Interrupt, Label, Snapshot, SnapshotId,
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
@@ -34,7 +33,7 @@ use crate::options::RunOptions;
 use crate::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
 use crate::recovery;
 use crate::restore::{
-    self, OperationKind, RestoreDocument, RestorePurpose, RestoreStatus, Restoring,
+    self, OperationKind, RestoreDocument, RestorePurpose, RestoreStatus, WayBack,
 };
 use crate::resume::{self, Recorded, Standing};
 use crate::run::{RunEvent, RunStatus};
@@ -791,37 +790,14 @@ impl RunTask {
             what,
             CLOSING_PATIENCE,
             move |locked| {
-                let guard = opened.snapshot_options(
-                    &parts,
-                    Label::GUARD,
-                    &session_id,
-                    Some(&run_id),
-                    Interrupt::never(),
-                );
-                let to = before.id.clone();
-                let goal = RestoreGoal::Snapshot {
-                    snapshot: before.clone(),
-                    paths: Vec::new(),
-                };
-                let options = RestoreOptions::new(guard).repository(RepositoryRestore::Rollback {
+                let way = WayBack {
                     before,
                     after,
-                    run_id: run_id.to_string(),
-                });
-                restore::restore(
-                    &parts,
-                    locked,
-                    &*backend,
-                    &goal,
-                    &options,
-                    &Restoring {
-                        session_id,
-                        run_id: Some(run_id),
-                        to,
-                        purpose: RestorePurpose::Rollback,
-                        repository: true,
-                    },
-                )
+                    session_id,
+                    run_id,
+                    purpose: RestorePurpose::Rollback,
+                };
+                restore::go_back(&parts, locked, &*backend, &opened, way)
             },
         )
         .await;

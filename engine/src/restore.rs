@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stillframe_backends::{
-    Backend, Conflict, DiffOptions, Label, LockedWorkspace, Owner, PlanId, Recovery, RelPath,
-    RestoreDurations, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, Skipped, Snapshot,
-    SnapshotId, SnapshotOptions, Workspace,
+    Backend, Conflict, DiffOptions, Interrupt, Label, LockedWorkspace, Owner, PlanId, Recovery,
+    RelPath, RepositoryRestore, RestoreDurations, RestoreError, RestoreGoal, RestoreOptions,
+    RestoreOutcome, Skipped, Snapshot, SnapshotId, SnapshotOptions, Workspace,
 };
 
 use crate::actors::Parts;
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::id::{OperationId, RunId, SessionId};
 use crate::recovery::{self, Untold};
 use crate::state::{Change, NewEvent, OperationRow, RestoreRow};
-use crate::workspaces;
+use crate::workspaces::{self, Opened};
 
 /// What became of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -219,6 +219,51 @@ pub(crate) fn restore(
     changes.extend(record(parts, &begun, &document, done));
     workspaces::keep(parts, changes).map_err(|e| e.touched_if(true))?;
     Ok(outcome)
+}
+
+/// A way back from what a run, or a part of it, left.
+pub(crate) struct WayBack {
+    /// Where to.
+    pub(crate) before: Snapshot,
+    /// What was left.
+    pub(crate) after: Snapshot,
+    pub(crate) session_id: SessionId,
+    pub(crate) run_id: RunId,
+    pub(crate) purpose: RestorePurpose,
+}
+
+/// Puts files, index and branch back. Nobody can stop it. Blocks.
+pub(crate) fn go_back(
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+    backend: &dyn Backend,
+    opened: &Opened,
+    way: WayBack,
+) -> Result<RestoreOutcome, Error> {
+    let guard = opened.snapshot_options(
+        parts,
+        Label::GUARD,
+        &way.session_id,
+        Some(&way.run_id),
+        Interrupt::never(),
+    );
+    let goal = RestoreGoal::Snapshot {
+        snapshot: way.before.clone(),
+        paths: Vec::new(),
+    };
+    let restoring = Restoring {
+        session_id: way.session_id,
+        run_id: Some(way.run_id.clone()),
+        to: way.before.id.clone(),
+        purpose: way.purpose,
+        repository: true,
+    };
+    let options = RestoreOptions::new(guard).repository(RepositoryRestore::Rollback {
+        before: way.before,
+        after: way.after,
+        run_id: way.run_id.to_string(),
+    });
+    restore(parts, locked, backend, &goal, &options, &restoring)
 }
 
 /// Writes down what there is of a restore that failed.

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use stillframe_backends::{
-    Backend, BackendKind, ErrorKind, Interrupt, Label, RepositoryRestore, RestoreGoal,
-    RestoreOptions, Snapshot, SnapshotId,
+    Backend, BackendKind, ErrorKind, Interrupt, Label, Snapshot, SnapshotId,
 };
 use tokio::sync::{Mutex, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -23,7 +22,7 @@ use crate::id::{RunId, SessionId};
 use crate::lease::Hold;
 use crate::phase::{Rerun, StepOptions};
 use crate::record::{PhaseRecord, RunExport};
-use crate::restore::{self, RestorePurpose, Restoring};
+use crate::restore::{self, RestorePurpose, WayBack};
 use crate::state::{Change, NewEvent};
 use crate::step::{self, Asked, PhaseKey, PhaseRow, StepEnding, StepEvent, StepRow, StepStatus};
 use crate::workspaces::{self, Opened};
@@ -630,31 +629,14 @@ impl StepLog {
         let patience = parts.options.lock_patience;
         let workspace = place.opened.workspace.clone();
         workspaces::work(core, &workspace, what, patience, move |locked| {
-            let guard = place.opened.snapshot_options(
-                &parts,
-                Label::GUARD,
-                &session_id,
-                Some(&run_id),
-                Interrupt::never(),
-            );
-            let to = before.id.clone();
-            let goal = RestoreGoal::Snapshot {
-                snapshot: before.clone(),
-                paths: Vec::new(),
-            };
-            let options = RestoreOptions::new(guard).repository(RepositoryRestore::Rollback {
+            let way = WayBack {
                 before,
                 after,
-                run_id: run_id.to_string(),
-            });
-            let restoring = Restoring {
                 session_id,
-                run_id: Some(run_id),
-                to,
+                run_id,
                 purpose: RestorePurpose::Step,
-                repository: true,
             };
-            restore::restore(&parts, locked, &*place.backend, &goal, &options, &restoring)?;
+            restore::go_back(&parts, locked, &*place.backend, &place.opened, way)?;
             Ok(())
         })
         .await

@@ -651,7 +651,7 @@ async fn a_step_whose_future_is_dropped_can_be_asked_for_again() {
                 .await
             {
                 Err(StepError::Engine(e)) if e.kind() == ErrorKind::Conflict => {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    tokio::task::yield_now().await;
                 }
                 again => break again?,
             }
