@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
 use crate::coverage::Omission;
 use crate::diff::{Diff, DiffOptions};
 use crate::error::{ErrorKind, PathError};
@@ -184,6 +185,56 @@ pub trait Backend: Send + Sync {
         let _ = (workspace, contents, at);
         Err(PurgeError::Unsupported(format!(
             "the backend {} cannot purge",
+            self.kind()
+        )))
+    }
+
+    /// Says what a commit of what `snapshot` has would be, on the branch that is checked out, and makes its trees
+    /// and blobs durable in the user's repository. `None`: nothing differs from that branch.
+    ///
+    /// What is committed is what `git add --all` and `git commit` would commit of what was captured: line endings
+    /// as attributes say, ignored and omitted paths as the branch has them. No hook runs, nothing is signed.
+    /// No ref and no index moves.
+    ///
+    /// Default: [`CommitError::Unsupported`].
+    fn prepare_commit(
+        &self,
+        workspace: &mut LockedWorkspace,
+        snapshot: &SnapshotId,
+        request: &CommitRequest,
+        interrupt: &Interrupt,
+    ) -> Result<Option<CommitIntent>, CommitError> {
+        let _ = (workspace, snapshot, request, interrupt);
+        Err(CommitError::Unsupported(format!(
+            "the backend {} has no commits",
+            self.kind()
+        )))
+    }
+
+    /// Carries out what [`Backend::prepare_commit`] said, or what is left of it: may be repeated, also after a
+    /// crash, and makes one commit. The ref moves by compare-and-swap from the intent's parent, under git's own
+    /// locks; the index then has what the commit has, at the paths that it changed.
+    ///
+    /// Default: [`CommitError::Unsupported`].
+    fn apply_commit(
+        &self,
+        workspace: &mut LockedWorkspace,
+        intent: &CommitIntent,
+    ) -> Result<CommitOutcome, CommitError> {
+        let _ = (workspace, intent);
+        Err(CommitError::Unsupported(format!(
+            "the backend {} has no commits",
+            self.kind()
+        )))
+    }
+
+    /// What the user's repository says of a commit, named by its full id.
+    ///
+    /// Default: [`CommitError::Unsupported`].
+    fn commit_info(&self, workspace: &Workspace, commit: &str) -> Result<CommitInfo, CommitError> {
+        let _ = (workspace, commit);
+        Err(CommitError::Unsupported(format!(
+            "the backend {} has no commits",
             self.kind()
         )))
     }

@@ -59,6 +59,7 @@ mod backend;
 #[cfg(test)]
 mod capture_faults;
 mod codec;
+mod commit;
 mod coverage;
 mod detect;
 mod diff;
@@ -125,6 +126,8 @@ pub use restore::{
 };
 
 pub use purge::{FoundContent, FoundContents, KeptContent, Proof, PurgeError, PurgeTarget};
+
+pub use commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest, Signature};
 
 pub use tree::{Change, ContentId, Entry, EntryKind};
 

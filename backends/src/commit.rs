@@ -1,0 +1,182 @@
+//! Commits that are made in the user's repository: what is asked for, what is going to be done, what came of it.
+//!
+//! A commit is an intent first: a value that names every byte of it. Whoever carries the intent out, and however
+//! often, makes the same commit, so that a crash between two steps leaves nothing to guess.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::error::ErrorKind;
+use crate::path::RelPath;
+
+/// What a commit should be made of.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CommitRequest {
+    /// What it says: a subject, and whatever follows it.
+    pub message: String,
+    /// Lines `Key: value` that end the message. Default: none.
+    pub trailers: Vec<(String, String)>,
+    /// Who wrote it. Default: the repository's user, as `user.name` and `user.email` have it.
+    pub author: Option<Signature>,
+    /// When, to the second, in UTC.
+    pub at: Timestamp,
+    /// Only what differs at these paths, and below them; empty: everything that differs.
+    pub paths: Vec<RelPath>,
+}
+
+impl CommitRequest {
+    /// A commit of everything that differs.
+    pub fn new(message: impl Into<String>, at: Timestamp) -> Self {
+        Self {
+            message: message.into(),
+            trailers: Vec::new(),
+            author: None,
+            at,
+            paths: Vec::new(),
+        }
+    }
+
+    /// Adds a line to the end of the message.
+    pub fn trailer(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.trailers.push((key.into(), value.into()));
+        self
+    }
+
+    /// Sets [`CommitRequest::author`].
+    pub fn author(mut self, author: Signature) -> Self {
+        self.author = Some(author);
+        self
+    }
+
+    /// Sets [`CommitRequest::paths`].
+    pub fn paths(mut self, paths: Vec<RelPath>) -> Self {
+        self.paths = paths;
+        self
+    }
+}
+
+/// Who wrote a commit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Signature {
+    /// A name, as `user.name`.
+    pub name: String,
+    /// An address, as `user.email`.
+    pub email: String,
+}
+
+impl Signature {
+    /// This one.
+    pub fn new(name: impl Into<String>, email: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            email: email.into(),
+        }
+    }
+}
+
+/// A commit that is going to be made: every byte of it, and where it goes. Its objects but for the commit itself
+/// are durable in the user's repository.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitIntent {
+    /// The ref that moves to it: a branch, or `HEAD` where that is detached.
+    pub reference: String,
+    /// Where the ref is, and the parent of the commit; `None`: the branch has no commit.
+    pub parent: Option<String>,
+    /// The tree of the repository.
+    pub tree: String,
+    /// The whole message, trailers included.
+    pub message: String,
+    /// Author and committer.
+    pub signature: Signature,
+    /// Seconds since 1970, of author and committer, in UTC.
+    pub time: i64,
+    /// The id that follows from all that.
+    pub commit: String,
+}
+
+/// What came of an intent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CommitOutcome {
+    /// The ref is at the commit, or was and has gone on from there.
+    InPlace {
+        /// The commit; another id than that of the intent where somebody made the same commit again, with
+        /// the same parent, tree and trailers.
+        commit: String,
+        /// Whether it was there already.
+        is_adopted: bool,
+    },
+    /// The ref is elsewhere, and was left there.
+    RefMoved {
+        /// Which one.
+        reference: String,
+        /// Where it should be; `None`: it should not exist.
+        expected: Option<String>,
+        /// Where it is; `None`: it does not exist.
+        found: Option<String>,
+    },
+}
+
+/// What a repository says of a commit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct CommitInfo {
+    /// Its full id.
+    pub commit: String,
+    /// Its first parent; `None`: it has none.
+    pub parent: Option<String>,
+    /// Its whole message, what is not UTF-8 replaced.
+    pub message: String,
+    /// Its author.
+    pub author: Signature,
+    /// How many files differ from its first parent.
+    pub files_changed: u64,
+    /// How many lines were added, of files that are text.
+    pub insertions: u64,
+    /// How many lines were removed, of files that are text.
+    pub deletions: u64,
+}
+
+/// Why no commit was made. The ref is where it was.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommitError {
+    /// What was asked for cannot be right.
+    #[error("{0}; nothing was committed")]
+    InvalidOptions(String),
+    /// The backend, or the state of the repository, allows none.
+    #[error("{0}; nothing was committed")]
+    Unsupported(String),
+    /// The repository is in the middle of something, or somebody changed it meanwhile.
+    #[error("{0}; nothing was committed")]
+    Conflict(String),
+    /// There is no such commit.
+    #[error("there is no commit {0}")]
+    NotFound(String),
+    /// The repository or the store could not be read or written, or asked to stop.
+    #[error("{context}; nothing was committed")]
+    Failed {
+        /// What was being done, and to what.
+        context: String,
+        /// What a caller can do about it.
+        kind: ErrorKind,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl CommitError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::InvalidOptions(_) => ErrorKind::InvalidOptions,
+            Self::Unsupported(_) => ErrorKind::Unsupported,
+            Self::Conflict(_) => ErrorKind::Conflict,
+            Self::NotFound(_) => ErrorKind::NotFound,
+            Self::Failed { kind, .. } => *kind,
+        }
+    }
+}
