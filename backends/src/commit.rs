@@ -98,7 +98,6 @@ pub struct CommitIntent {
 
 /// What came of an intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum CommitOutcome {
     /// The ref is at the commit, or was and has gone on from there.
     InPlace {

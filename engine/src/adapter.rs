@@ -1,5 +1,6 @@
 //! The host's work: what runs between the before- and the after-snapshot.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -15,8 +16,9 @@ use crate::command::CommandResult;
 use crate::error::Error;
 use crate::event::{Event, EventType};
 use crate::failure::Failure;
-use crate::id::{RunId, SessionId};
+use crate::id::{RunId, SessionId, StepId};
 use crate::phase::{Phase, StepError};
+use crate::question::{Answer, Question, QuestionPlace};
 use crate::step_log::StepLog;
 use crate::step_plan::{PlanReport, StepPlan};
 use crate::tool::ToolCounters;
@@ -120,6 +122,8 @@ pub struct RunContext {
     pub(crate) blocking: Blocking,
     pub(crate) steps: StepLog,
     pub(crate) tools: Arc<Mutex<ToolCounters>>,
+    /// How often which text was asked outside of steps.
+    pub(crate) asked: Arc<Mutex<HashMap<String, u32>>>,
 }
 
 impl RunContext {
@@ -161,6 +165,37 @@ impl RunContext {
             true => Err(StepError::PlanChanged(Box::new(report))),
             false => Ok(report),
         }
+    }
+
+    /// As [`StepContext::ask`](crate::StepContext::ask), outside of any step. A run without phases that was not begun
+    /// as [resumable](crate::RunOptions::resumable) is never put to rest: it waits until the deadline.
+    pub async fn ask(&self, question: Question) -> Result<Answer, Error> {
+        self.ask_in(None, &self.asked, question).await
+    }
+
+    /// Asks, where the same text has been asked as often as `asked` says.
+    pub(crate) async fn ask_in(
+        &self,
+        step: Option<(&StepId, u64)>,
+        asked: &Mutex<HashMap<String, u32>>,
+        question: Question,
+    ) -> Result<Answer, Error> {
+        let nth = {
+            let mut asked = asked.lock().unwrap_or_else(|e| e.into_inner());
+            let times = asked.entry(question.text.clone()).or_default();
+            let nth = *times;
+            *times += 1;
+            nth
+        };
+        let place = QuestionPlace {
+            step_id: step.map(|(id, _)| id.clone()),
+            text: question.text.clone(),
+            nth,
+        };
+        let asker = step.map(|(_, number)| number);
+        self.steps
+            .ask(place, asker, &question, &self.cancellation)
+            .await
     }
 
     /// Appends an event to the log of the session; it is durable on `Ok`.

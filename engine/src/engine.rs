@@ -1,5 +1,6 @@
 //! Starting and stopping an engine, and what it answers beyond any one session.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::io::Read;
@@ -17,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::actors::artifact_store::ArtifactStoreMessage;
-use crate::actors::session_manager::SessionMessage;
+use crate::actors::session_manager::{SessionMessage, Step};
 use crate::actors::supervisor::{SupervisorActor, SupervisorArguments, SupervisorMessage};
 use crate::actors::workspace::WorkspaceMessage;
 use crate::actors::{Artifacts, LiveRuns, Parts, Reply, StateReader, stopped};
@@ -27,12 +28,13 @@ use crate::error::Error;
 use crate::event::{Event, EventQuery};
 use crate::gc;
 use crate::gc::GcOutcome;
-use crate::id::{EngineId, RunId, SessionId};
+use crate::id::{EngineId, QuestionId, RunId, SessionId};
 use crate::lease::Lease;
 use crate::liveness::EngineLock;
 use crate::options::{EngineOptions, GcOptions, RunOptions, RunQuery, WorkspaceOptions};
 use crate::outcome::RunOutcome;
 use crate::purge::{self, PurgeOutcome, PurgePlan};
+use crate::question::{QuestionRecord, QuestionRow};
 use crate::record::{
     ArtifactRecord, LeaseRecord, RunExport, RunRecord, SessionRecord, SessionStats,
 };
@@ -46,7 +48,7 @@ use crate::verify::VerifyOutcome;
 use crate::watched::WatchedWorkspaces;
 use crate::wish::Wish;
 use crate::workspaces::{self, Opened};
-use crate::{liveness, recovery, reserve, session, verify};
+use crate::{answering, liveness, recovery, reserve, session, verify};
 
 /// How long to wait, at a shutdown, for what was cancelled.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(60);
@@ -85,6 +87,12 @@ impl Deref for Core {
 
     fn deref(&self) -> &Shared {
         &self.shared
+    }
+}
+
+impl From<Arc<Shared>> for Core {
+    fn from(shared: Arc<Shared>) -> Self {
+        Self { shared }
     }
 }
 
@@ -191,6 +199,15 @@ impl Core {
         }
         self.parts.check_available()?;
         Err(Error::unavailable(format!("session {id} keeps failing")))
+    }
+
+    /// Has a run take one step: it is in the log on `Ok`.
+    pub(crate) async fn step_run(&self, session_id: &SessionId, step: Step) -> Result<(), Error> {
+        self.ask_session(session_id, |reply| SessionMessage::Step {
+            step: Box::new(step.clone()),
+            reply,
+        })
+        .await
     }
 
     /// Keeps content under `key`. It is not registered.
@@ -399,12 +416,14 @@ impl Engine {
             }),
         };
         let engine = Self { core };
+        let sweep = answering::sweep(Arc::downgrade(&engine.core.shared));
         if let Err(e) = recovery::recover(&engine.core).await {
             // Its actors would outlive it otherwise, and be cut off with the runtime. Why it cannot
             // be started is the error to tell.
             let _ = engine.shutdown().await;
             return Err(e);
         }
+        tokio::spawn(sweep);
         Ok(engine)
     }
 
@@ -508,7 +527,7 @@ impl Engine {
                 // It is as it was, or somebody else's.
                 Err(_) if is_recorded => return result,
                 Ok(outcome) => match outcome.run.status {
-                    RunStatus::Interrupted => return result,
+                    status if status.is_at_rest() => return result,
                     RunStatus::Completed => closing.complete("").await,
                     RunStatus::Cancelled => closing.cancel("").await,
                     _ => closing.fail("").await,
@@ -610,13 +629,25 @@ impl Engine {
             filter.statuses = vec![
                 RunStatus::Pending,
                 RunStatus::Running,
+                RunStatus::Asking,
+                RunStatus::WaitingForInput,
                 RunStatus::Interrupted,
             ];
         }
         let found = self
             .read(move |store| {
+                let waiting: HashSet<RunId> = store
+                    .open_questions()?
+                    .into_iter()
+                    .map(|question| question.run_id)
+                    .collect();
                 let rows = store.runs(&filter)?.into_iter();
-                rows.map(|row| Ok((store.lease(&row.id)?, row))).collect()
+                let is_wanted = |row: &RunRow| {
+                    row.status != RunStatus::WaitingForInput || !waiting.contains(&row.id)
+                };
+                rows.filter(is_wanted)
+                    .map(|row| Ok((store.lease(&row.id)?, row)))
+                    .collect()
             })
             .await?;
         let found: Vec<(Option<Lease>, RunRow)> = found;
@@ -632,7 +663,7 @@ impl Engine {
                 for (lease, row) in found {
                     let is_claimable = match row.status {
                         status if status.is_terminal() => false,
-                        RunStatus::Interrupted => true,
+                        status if status.is_at_rest() => true,
                         _ => resume::is_free(&parts, &row, lease.as_ref())?,
                     };
                     if is_claimable && free.len() < limit {
@@ -659,6 +690,12 @@ impl Engine {
             Ok(RunExport {
                 lease: store.lease(&run_id)?.map(LeaseRecord::from),
                 phases: RunExport::phases_of(store.phases(&run_id)?, store.steps(&run_id)?),
+                questions: store
+                    .questions(&run_id)?
+                    .into_iter()
+                    .map(QuestionRecord::from)
+                    .collect(),
+                commits: store.commits(&run_id)?,
                 snapshots: snapshots
                     .into_iter()
                     .rev()
@@ -691,6 +728,42 @@ impl Engine {
             .read_with(move |store| find_run(store, &id))
             .await?;
         Ok(RunRecord::from(row))
+    }
+
+    /// The questions that wait for an answer, oldest first.
+    pub async fn open_questions(&self) -> Result<Vec<QuestionRecord>, Error> {
+        answering::settle_ripe(&self.core, None).await?;
+        let rows = self.read(|store| store.open_questions()).await?;
+        Ok(rows.into_iter().map(QuestionRecord::from).collect())
+    }
+
+    /// The question of this id, or the only one whose id begins so, with or without `que_`: as
+    /// [`Engine::find_run`].
+    pub async fn find_question(&self, id: &str) -> Result<QuestionRecord, Error> {
+        let id = id.to_owned();
+        self.core.parts.check_available()?;
+        let row = self
+            .core
+            .parts
+            .reader
+            .read_with(move |store| find_question(store, &id))
+            .await?;
+        Ok(QuestionRecord::from(row))
+    }
+
+    /// Answers a question, also one of a run that another engine has, or that rests. The run hears of it within a
+    /// second, or when it is gone on with.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`: there is no such question. `InvalidOptions`: that is none of its choices. `Conflict`: it has its
+    /// answer, since the first one counts, or the default because its time was up; or its run has ended.
+    pub async fn answer(&self, id: &QuestionId, answer: &str) -> Result<QuestionRecord, Error> {
+        let (core, asked, text) = (self.core.clone(), id.clone(), answer.to_owned());
+        self.core
+            .operation(async move { answering::answer(&core, &asked, &text).await })
+            .await?;
+        self.find_question(id.as_str()).await
     }
 
     /// Events that are in the log, in the order in which they were written. `NotFound` if the session
@@ -989,6 +1062,24 @@ pub(crate) fn find_run(store: &dyn crate::state::StateStore, text: &str) -> Resu
             several.iter().map(RunId::as_str),
             store.count_runs_that_begin(&beginnings)?,
         )),
+    }
+}
+
+/// The question of this id, or the only one whose id begins so, with or without `que_`.
+fn find_question(store: &dyn crate::state::StateStore, text: &str) -> Result<QuestionRow, Error> {
+    let own = text.strip_prefix("que_").unwrap_or(text);
+    let beginning = format!("que_{own}");
+    let is_too_short = "que_".starts_with(text) || own.len() < workspaces::MIN_BEGINNING;
+    let found = store.questions_that_begin(&beginning)?;
+    let count = u64::try_from(found.len()).unwrap_or(u64::MAX);
+    match found.as_slice() {
+        _ if is_too_short => Err(workspaces::too_short(text, "question", count)),
+        [] => Err(Error::not_found(format!("there is no question {text:?}"))),
+        [question] => Ok(question.clone()),
+        several => {
+            let named = several.iter().take(3).map(|question| question.id.as_str());
+            Err(workspaces::ambiguous(text, named, count))
+        }
     }
 }
 

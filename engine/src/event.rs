@@ -106,6 +106,25 @@ event_types! {
     STEP_CANCELLED = "step_cancelled";
     /// A step was cut off with its run; `snapshot_after` is what it left.
     STEP_INTERRUPTED = "step_interrupted";
+    /// A run asks, and waits. Data: `question_id`, `step_id`, `question`, `deadline`.
+    QUESTION_ASKED = "question_asked";
+    /// Nobody answered for long, and the run rests until somebody does. Data: `questions`, a list of ids; `reason`.
+    QUESTION_PARKED = "question_parked";
+    /// A question has its answer. Data: as of its asking, `answer`, `timed_out`.
+    QUESTION_ANSWERED = "question_answered";
+    /// A run goes on with an answer. Data: as of its asking.
+    QUESTION_CONSUMED = "question_consumed";
+    /// A run goes on, or ends, without the answer. Data: as of its asking.
+    QUESTION_WITHDRAWN = "question_withdrawn";
+    /// A step wants a commit, and it is about to be made. Data: `effect_id`, `step_id`, `reference`, `parent`, `tree`.
+    COMMIT_WANTED = "commit_wanted";
+    /// A commit that a step wanted is in its branch. Data: `effect_id`, `step_id`, `commit`, `parent`, `reference`,
+    /// `is_adopted`.
+    COMMIT_CREATED = "commit_created";
+    /// A commit that a step wanted cannot be made. Data: `effect_id`, `step_id`, `kind`, `reason`.
+    COMMIT_FAILED = "commit_failed";
+    /// A commit that something else made is on record. Data: `step_id`, `commit`.
+    COMMIT_RECORDED = "commit_recorded";
     /// A tool is called. Data: `call_id`, which pairs it with its end, `tool_name`, `snapshot_before`.
     TOOL_CALL_STARTED = "tool_call_started";
     /// A call of a tool succeeded. Data: the same, `snapshot_after`, `warning`.

@@ -31,7 +31,7 @@ use crate::id::{EventId, OperationId, RunId, SessionId};
 use crate::lease::{Hold, Lease, Moment};
 use crate::options::RunOptions;
 use crate::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
-use crate::recovery;
+use crate::question::QuestionRecord;
 use crate::restore::{
     self, OperationKind, RestoreDocument, RestorePurpose, RestoreStatus, WayBack,
 };
@@ -44,6 +44,7 @@ use crate::state::{
 use crate::step::Closed;
 use crate::step_log::{StepLog, StepPlace};
 use crate::workspaces::{self, Opened};
+use crate::{answering, recovery};
 
 /// How long an adapter may take to end after it was cancelled, before its future is dropped.
 const ADAPTER_GRACE: Duration = Duration::from_secs(5);
@@ -130,7 +131,7 @@ pub(crate) async fn execute(
     };
     if let Some(recorded) = &recorded {
         resume::check_session(&recorded.row, session_id)?;
-        if recorded.standing() == Standing::Ended {
+        if matches!(recorded.standing(), Standing::Ended | Standing::Waiting) {
             return stored(core, recorded.row.clone(), &options).await;
         }
     }
@@ -290,16 +291,16 @@ impl RunTask {
             }
             None => None,
         };
-        if recorded.row.status != RunStatus::Interrupted {
+        if !recorded.row.status.is_at_rest() {
             recovery::settle_run(&self.core, recorded.row).await?;
         }
         let recorded = resume::recorded(&self.core, &self.run_id)
             .await?
             .ok_or_else(|| Error::not_found(format!("there is no run {in_run}")))?;
-        if recorded.row.status.is_terminal() {
+        if matches!(recorded.standing(), Standing::Ended | Standing::Waiting) {
             return stored(&self.core, recorded.row, &self.options).await;
         }
-        if recorded.row.status != RunStatus::Interrupted {
+        if !recorded.row.status.is_at_rest() {
             return Err(recorded.held().in_run(in_run));
         }
         self.claim(&recorded).await.map_err(|e| e.in_run(in_run))?;
@@ -357,7 +358,7 @@ impl RunTask {
             ending: None,
             changes: vec![claim],
         };
-        step_of(&self.core, &self.session_id, step).await?;
+        self.core.step_run(&self.session_id, step).await?;
         self.hold.epoch = epoch;
         if let (Some(place), Some(recorded)) = (&mut self.workspace, &recorded.row.workspace) {
             place.before = recorded.before.clone();
@@ -382,11 +383,6 @@ impl RunTask {
             () = self.cancellation.cancelled() => {}
             () = self.suspension.cancelled() => {}
         }
-    }
-
-    /// Whether the run can go on after it was stopped.
-    fn is_resumable(&self, steps: &StepLog) -> bool {
-        self.options.resumable || steps.is_used()
     }
 
     /// The snapshot before a resumed run; taken now if its engine died before it was.
@@ -446,9 +442,13 @@ impl RunTask {
         let mut result = self.work(&steps).await;
         // What ends after this changes nothing in a run that is over.
         steps.settle().await;
-        if self.is_refused && result.status == RunStatus::Failed && self.is_resumable(&steps) {
+        if self.is_refused && result.status == RunStatus::Failed && steps.is_resumable() {
             // What could not be gone on with can be once the reason is gone.
             result.status = RunStatus::Interrupted;
+        }
+        if result.status == RunStatus::Interrupted && steps.is_asking() {
+            result.status = RunStatus::WaitingForInput;
+            result.error = None;
         }
         if self.lost.is_cancelled() {
             let taken_over = StateError::TakenOver(self.run_id.clone());
@@ -484,7 +484,7 @@ impl RunTask {
             self.session_id.clone(),
             self.hold.clone(),
             place,
-            !phases.is_empty(),
+            (!phases.is_empty(), self.options.resumable),
         ))
     }
 
@@ -610,6 +610,7 @@ impl RunTask {
             blocking: self.core.parts.blocking.clone(),
             steps: steps.clone(),
             tools: Arc::default(),
+            asked: Arc::default(),
         };
         let adapter = std::mem::replace(&mut self.adapter, BoxAdapter::new(NoWork));
         let mut task = tokio::spawn(async move { adapter.run(context).await });
@@ -628,12 +629,13 @@ impl RunTask {
             () = self.lost.cancelled() => Asked::Lost,
             () = self.cancellation.cancelled() => Asked::End(Ending::Cancelled),
             () = self.suspension.cancelled() => {
-                match self.is_resumable(steps) {
+                match steps.is_resumable() {
                     true => Asked::Suspend,
                     false => Asked::End(Ending::Cancelled),
                 }
             }
             () = time_is_up => Asked::End(Ending::TimedOut),
+            () = steps.parked() => Asked::Suspend,
         };
         work.cancel();
         let ended = match tokio::time::timeout(ADAPTER_GRACE, &mut task).await {
@@ -698,7 +700,7 @@ impl RunTask {
             }
         };
         closing.after = Some(after.clone());
-        if status == RunStatus::Interrupted {
+        if status.is_at_rest() {
             // What the run changed is known when it has ended.
             return closing;
         }
@@ -830,6 +832,7 @@ impl RunTask {
             RunStatus::Timeout => (RunEvent::TimedOut, Closed::Failed),
             RunStatus::Cancelled => (RunEvent::Cancelled, Closed::Cancelled),
             RunStatus::Interrupted => (RunEvent::Interrupted, Closed::Interrupted),
+            RunStatus::WaitingForInput => (RunEvent::Parked, Closed::Interrupted),
             _ => (RunEvent::Failed, Closed::Failed),
         };
         let ending = RunEnding {
@@ -846,8 +849,9 @@ impl RunTask {
                 .await
                 .map_err(|e| e.touched_if(true).in_run(self.run_id.clone()))?;
         }
-        if event != RunEvent::Interrupted {
+        if !result.status.is_at_rest() {
             changes.extend(self.operation(&closing));
+            changes.extend(self.withdrawal().await?);
         }
         let guard = rollback.as_ref().and_then(|r| r.guard_snapshot.clone());
         changes.extend(guard.map(Change::EndRestore));
@@ -859,6 +863,7 @@ impl RunTask {
             changes.push(self.event(EventType::ERROR_OCCURRED, failure.event_data()));
         }
         let data = match &result.error {
+            None if event == RunEvent::Parked => json!({ "questions": steps.open_questions() }),
             None => json!({ "exit_code": result.exit_code }),
             Some(failure) => {
                 let mut data = failure.event_data();
@@ -868,12 +873,13 @@ impl RunTask {
             }
         };
         // Nothing has ended that could be resumed.
-        let ending = (event != RunEvent::Interrupted).then(|| Box::new(ending));
+        let ending = (!result.status.is_at_rest()).then(|| Box::new(ending));
         let logged = self.step(event, data, ending, changes).await;
         let phases = match steps.is_used() {
             true => steps.records().await.unwrap_or_default(),
             false => Vec::new(),
         };
+        let questions = self.questions().await;
         let outcome = RunOutcome {
             session_id: self.session_id.clone(),
             run_id: self.run_id.clone(),
@@ -887,12 +893,34 @@ impl RunTask {
                 error: closing.error,
             },
             phases,
+            questions,
             is_stored: false,
         };
         match logged {
             Ok(()) => Ok(outcome),
             Err(e) => Err(e.touched_if(true).with_outcome(outcome)),
         }
+    }
+
+    /// What takes back the questions that nobody will answer.
+    async fn withdrawal(&self) -> Result<Vec<Change>, Error> {
+        let run_id = self.run_id.clone();
+        let reader = &self.core.parts.reader;
+        let told = |e: Error| e.touched_if(true).in_run(self.run_id.clone());
+        let row = reader.read(move |store| store.run(&run_id)).await;
+        match row.map_err(told)? {
+            Some(row) => answering::withdrawal(&self.core, &row).await.map_err(told),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// What the run has asked, for whoever is told of its end.
+    async fn questions(&self) -> Vec<QuestionRecord> {
+        let run_id = self.run_id.clone();
+        let reader = &self.core.parts.reader;
+        let rows = reader.read(move |store| store.questions(&run_id)).await;
+        let rows = rows.unwrap_or_default().into_iter();
+        rows.map(QuestionRecord::from).collect()
     }
 
     /// The record of what the run changed, for an undo.
@@ -972,6 +1000,7 @@ impl RunTask {
                 ..WorkspaceOutcome::default()
             },
             phases: Vec::new(),
+            questions: Vec::new(),
             is_stored: false,
         })
     }
@@ -992,16 +1021,8 @@ impl RunTask {
             ending,
             changes,
         };
-        step_of(&self.core, &self.session_id, step).await
+        self.core.step_run(&self.session_id, step).await
     }
-}
-
-async fn step_of(core: &Core, session_id: &SessionId, step: Step) -> Result<(), Error> {
-    core.ask_session(session_id, |reply| SessionMessage::Step {
-        step: Box::new(step.clone()),
-        reply,
-    })
-    .await
 }
 
 /// Ends a run whose own task is lost, which takes a defect of the engine.
@@ -1028,7 +1049,7 @@ async fn abandon(
         changes: Vec::new(),
     };
     // The first failure is the one to tell.
-    let _ = step_of(core, session_id, step).await;
+    let _ = core.step_run(session_id, step).await;
     Error::new(ErrorKind::Storage, failure.message)
         .touched_if(true)
         .in_run(run_id.clone())
@@ -1143,7 +1164,7 @@ fn document(options: &RunOptions) -> Value {
 
 /// Whether a run with this status is followed by a rollback where one was asked for.
 fn may_roll_back(status: RunStatus) -> bool {
-    !matches!(status, RunStatus::Completed | RunStatus::Interrupted)
+    status != RunStatus::Completed && !status.is_at_rest()
 }
 
 /// A lease of this engine from now on.

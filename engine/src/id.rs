@@ -104,6 +104,14 @@ id!(
     StepId, "stp_", "step"
 );
 id!(
+    /// Names one question that a run asks: `que_` and 32 hexadecimal digits.
+    QuestionId, "que_", "question"
+);
+id!(
+    /// Names one effect that a step has on a repository: `eff_` and 32 hexadecimal digits.
+    EffectId, "eff_", "effect"
+);
+id!(
     /// Names one engine process: `eng_` and 32 hexadecimal digits.
     EngineId, "eng_", "engine"
 );

@@ -75,6 +75,17 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
+    /// The lease of a run that was taken from whoever had it, and that nobody holds since.
+    pub(crate) fn of_nobody(owner: EngineId, epoch: u64, now: Moment, at: Timestamp) -> Self {
+        Self {
+            owner,
+            epoch,
+            expires: now,
+            heartbeat_at: at,
+            cancel_requested_at: None,
+        }
+    }
+
     /// Whether anybody may take the run. `is_alive`: whether the owner's process is there.
     pub(crate) fn is_free(&self, now: &Moment, is_alive: bool) -> bool {
         !is_alive

@@ -40,10 +40,14 @@
 
 mod actors;
 mod adapter;
+mod answering;
 mod artifact;
 mod blocking;
 mod closing;
 mod command;
+mod commit;
+mod effect;
+mod effects;
 mod engine;
 mod error;
 mod event;
@@ -59,6 +63,7 @@ mod outcome;
 mod phase;
 mod process_group;
 mod purge;
+mod question;
 mod record;
 mod recovery;
 mod reserve;
@@ -90,7 +95,7 @@ mod copying;
 pub use engine::Engine;
 pub use options::{
     DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, DiffEnd, DiffRequest, EngineOptions,
-    GcOptions, RestoreRequest, RunOptions, RunQuery, UndoTarget, WorkspaceOptions,
+    GcOptions, RestoreRequest, Resumer, RunOptions, RunQuery, UndoTarget, WorkspaceOptions,
 };
 pub use session_manager::SessionManager;
 
@@ -101,6 +106,8 @@ pub use command::{
 };
 pub use tokio_util::sync::CancellationToken;
 
+pub use commit::CommitOptions;
+pub use effect::{CommitRecord, EffectStatus};
 pub use failure::Failure;
 pub use gc::GcOutcome;
 pub use outcome::{
@@ -108,6 +115,7 @@ pub use outcome::{
 };
 pub use phase::{Phase, Rerun, RetryPolicy, StepContext, StepError, StepOptions};
 pub use purge::{PurgeOutcome, PurgePlan, PurgedSnapshot};
+pub use question::{Answer, Question, QuestionRecord, QuestionStatus};
 pub use record::{
     ArtifactRecord, LeaseRecord, PhaseRecord, RunExport, RunRecord, SessionRecord, SessionStats,
     StepRecord,
@@ -124,7 +132,7 @@ pub use event::{Cursor, EVENT_SCHEMA_VERSION, Event, EventQuery, EventType};
 pub use stream::EventStream;
 
 pub use error::{Error, ErrorDocument};
-pub use id::{ArtifactId, EventId, InvalidId, RunId, SessionId, StepId};
+pub use id::{ArtifactId, EffectId, EventId, InvalidId, QuestionId, RunId, SessionId, StepId};
 
 /// The synchronous part: what a custom backend implements, and the values it works with.
 pub use stillframe_backends as backends;

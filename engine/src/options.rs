@@ -13,8 +13,10 @@ use stillframe_backends::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::adapter::BoxAdapter;
 use crate::error::Error;
 use crate::id::RunId;
+use crate::record::RunRecord;
 use crate::run::RunStatus;
 
 /// The largest patch that is embedded when nothing else is said, in bytes: a megabyte shows any
@@ -65,7 +67,17 @@ pub struct EngineOptions {
     /// that has it is there; one that is gone is known at once. At least twice the heartbeat. Default:
     /// 120 s.
     pub lease_expiry: Duration,
+    /// How long the engine waits with a run for an answer before the run rests until it is there. Default: 600 s.
+    pub hot_wait: Duration,
+    /// How often questions are looked at whose time may be up, and runs that were answered. Default: 15 s.
+    pub question_sweep: Duration,
+    /// Goes on with runs that rest and were answered: what it gives for a run is run under its id. Default: none, so
+    /// that they wait until somebody starts their ids again.
+    pub resumer: Option<Arc<Resumer>>,
 }
+
+/// Says how a run goes on that was answered while it rested; `None`: this host does not.
+pub type Resumer = dyn Fn(&RunRecord) -> Option<(RunOptions, BoxAdapter)> + Send + Sync;
 
 impl Default for EngineOptions {
     #[expect(
@@ -87,6 +99,9 @@ impl Default for EngineOptions {
             max_store_bytes: 0,
             heartbeat: Duration::from_secs(30),
             lease_expiry: Duration::from_secs(120),
+            hot_wait: Duration::from_secs(600),
+            question_sweep: Duration::from_secs(15),
+            resumer: None,
         }
     }
 }
@@ -104,6 +119,8 @@ impl fmt::Debug for EngineOptions {
             .field("max_store_bytes", &self.max_store_bytes)
             .field("heartbeat", &self.heartbeat)
             .field("lease_expiry", &self.lease_expiry)
+            .field("hot_wait", &self.hot_wait)
+            .field("question_sweep", &self.question_sweep)
             .finish_non_exhaustive()
     }
 }
@@ -166,6 +183,27 @@ impl EngineOptions {
     /// Sets [`EngineOptions::max_store_bytes`].
     pub fn max_store_bytes(mut self, bytes: u64) -> Self {
         self.max_store_bytes = bytes;
+        self
+    }
+
+    /// Sets [`EngineOptions::hot_wait`].
+    pub fn hot_wait(mut self, wait: Duration) -> Self {
+        self.hot_wait = wait;
+        self
+    }
+
+    /// Sets [`EngineOptions::question_sweep`].
+    pub fn question_sweep(mut self, interval: Duration) -> Self {
+        self.question_sweep = interval;
+        self
+    }
+
+    /// Sets [`EngineOptions::resumer`].
+    pub fn resumer(
+        mut self,
+        resumer: impl Fn(&RunRecord) -> Option<(RunOptions, BoxAdapter)> + Send + Sync + 'static,
+    ) -> Self {
+        self.resumer = Some(Arc::new(resumer));
         self
     }
 

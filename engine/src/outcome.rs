@@ -8,6 +8,7 @@ use stillframe_backends::{BackendKind, Diff, Snapshot};
 use crate::adapter::AdapterOutput;
 use crate::failure::Failure;
 use crate::id::{RunId, SessionId};
+use crate::question::QuestionRecord;
 use crate::record::PhaseRecord;
 use crate::restore::RestoreDocument;
 use crate::run::RunStatus;
@@ -28,8 +29,11 @@ pub struct RunOutcome {
     pub workspace: WorkspaceOutcome,
     /// The phases of the run, in the order in which they first began; empty if it has none.
     pub phases: Vec<PhaseRecord>,
-    /// Whether the run had ended before it was asked for, so that this is what is on record, and nothing
-    /// was run.
+    /// What the run has asked, in that order; of one that is
+    /// [`WaitingForInput`](crate::RunStatus::WaitingForInput) those that are open are waited for.
+    pub questions: Vec<QuestionRecord>,
+    /// Whether the run had ended before it was asked for, or still waits for an answer, so that this is what is on
+    /// record, and nothing was run.
     pub is_stored: bool,
 }
 
@@ -38,7 +42,7 @@ pub struct RunOutcome {
 #[non_exhaustive]
 pub struct RunResult {
     /// `completed`, `failed`, `timeout` or `cancelled`; `interrupted` if the engine was shut down meanwhile and
-    /// the run can be resumed.
+    /// the run can be resumed; `waiting_for_input` if it rests until somebody answers.
     pub status: RunStatus,
     /// The exit code of a command; `None` for other adapters, unless they gave one.
     pub exit_code: Option<i32>,
@@ -86,6 +90,9 @@ pub struct RunDocument {
     /// The phases of the run; left out if it has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseRecord>,
+    /// What the run has asked; left out if nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<QuestionRecord>,
     /// Whether the run had ended before it was asked for; left out if it had not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_stored: bool,
@@ -129,6 +136,7 @@ impl RunOutcome {
                 error: workspace.error.clone(),
             }),
             phases: self.phases.clone(),
+            questions: self.questions.clone(),
             is_stored: self.is_stored,
         }
     }

@@ -1,8 +1,10 @@
 //! Named parts of a run that are done once: what an adapter does in phases and steps.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -12,11 +14,14 @@ use stillframe_backends::{ErrorKind, SnapshotId};
 use tokio_util::sync::CancellationToken;
 
 use crate::adapter::{AdapterError, Ending, RunContext};
+use crate::commit::CommitOptions;
+use crate::effect::CommitRecord;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::id::StepId;
+use crate::question::{Answer, Question, QuestionPlace};
 use crate::step::{PhaseKey, StepEnding, StepEvent, StepRow};
-use crate::step_log::{Begun, StepLog};
+use crate::step_log::{Attempt, Begun, Choices, StepLog};
 use crate::step_plan::{PlanReport, StepIdentity};
 
 /// The longest name of a phase or step, in bytes: a line in a listing, not a document.
@@ -25,6 +30,11 @@ const MAX_NAME_BYTES: usize = 200;
 /// The largest result of a step, in bytes of JSON. It is read whenever the run is resumed; what is larger
 /// belongs into an artifact or a file.
 const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
+
+/// The answers to how a step that was cut off goes on.
+const FROM_BEFORE: &str = "from_before";
+const IN_PLACE: &str = "in_place";
+const GIVE_UP: &str = "give_up";
 
 /// A named part of a run, in which steps are done: see [`RunContext::phase`].
 ///
@@ -64,6 +74,9 @@ pub enum Rerun {
     FromBefore,
     /// On what is there.
     InPlace,
+    /// As somebody answers: `from_before`, `in_place`, or `give_up`, with which the step has failed. See
+    /// [`StepContext::ask`] for how long that may take.
+    Ask,
 }
 
 /// How often a step that fails is tried, and when.
@@ -189,6 +202,10 @@ pub struct StepContext {
     pub snapshot_before: Option<SnapshotId>,
     /// The run: its workspace, its input, its log.
     pub run: RunContext,
+    /// How often which text was asked in this attempt.
+    pub(crate) asked: Arc<Mutex<HashMap<String, u32>>>,
+    /// Names the step among those that are being done.
+    pub(crate) asker: u64,
 }
 
 impl StepContext {
@@ -200,6 +217,77 @@ impl StepContext {
     /// Cancelled when the work should stop.
     pub fn cancellation(&self) -> &CancellationToken {
         &self.run.cancellation
+    }
+
+    /// Commits what differs from the branch that is checked out, as `git add --all` and `git commit` would: new files
+    /// that are not ignored, changed and deleted ones, with line endings as attributes say. `None`: nothing differs.
+    /// The index then has what the commit has. No hook runs, and nothing is signed; the message ends with lines that
+    /// name the run and the step.
+    ///
+    /// It is made once, whatever dies meanwhile: what is wanted is in the log, with every byte of it, before the
+    /// commit is made, so that whoever uses the workspace next makes the same one or finds it there. A step that runs
+    /// again and finds nothing that differs from its own commit gets that one.
+    ///
+    /// ```no_run
+    /// # async fn work(step: stillframe::StepContext) -> Result<(), stillframe::AdapterError> {
+    /// use stillframe::CommitOptions;
+    ///
+    /// if let Some(made) = step.commit(CommitOptions::new("Fix the parser")).await? {
+    ///     println!("{}: {} files", made.commit, made.files_changed);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `HeadMoved`: somebody moved the branch meanwhile. `Conflict`: the repository is in the middle of a merge or the
+    /// like. `Unsupported`: the workspace is in no repository of git's, or a file that changed is under a filter.
+    /// `InvalidOptions`: no message, or nobody to sign it. In all of them nothing was committed.
+    pub async fn commit(&self, options: CommitOptions) -> Result<Option<CommitRecord>, Error> {
+        let log = &self.run.steps;
+        log.make_commit(&self.step_id, options, &self.run.cancellation)
+            .await
+    }
+
+    /// Puts a commit on record that the work has made by itself, by its full id. The record says who was the first to
+    /// do that.
+    pub async fn record_commit(&self, commit: &str) -> Result<CommitRecord, Error> {
+        self.run.steps.record_commit(&self.step_id, commit).await
+    }
+
+    /// Asks a person, and waits for the answer. The first answer counts, and it is asked once: when the step runs
+    /// again, in this run or after it was resumed, the answer is the one on record. The same text that is asked
+    /// again in one attempt is another question.
+    ///
+    /// After [`EngineOptions::hot_wait`](crate::EngineOptions::hot_wait) a run in which nothing else is done rests:
+    /// its work is stopped as by a cancellation, the workspace is captured and free, and the run is
+    /// [`WaitingForInput`](crate::RunStatus::WaitingForInput). It goes on, with the step that asked, when it is
+    /// started again after [`Engine::answer`](crate::Engine::answer) or after the deadline: by whoever starts it, or
+    /// by [`EngineOptions::resumer`](crate::EngineOptions::resumer). That step runs again as one that was cut off
+    /// does: see [`StepOptions::rerun`].
+    ///
+    /// ```no_run
+    /// # async fn work(step: stillframe::StepContext) -> Result<(), stillframe::AdapterError> {
+    /// use std::time::Duration;
+    /// use stillframe::Question;
+    ///
+    /// let question = Question::new("Apply this migration?")
+    ///     .choices(["yes", "no"])
+    ///     .deadline(Duration::from_secs(24 * 3600), "no");
+    /// if step.ask(question).await?.text == "yes" {
+    ///     println!("applying");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `InvalidOptions`: that is no question. `Cancelled`: the run ends or rests; `?` ends the step as it should.
+    pub async fn ask(&self, question: Question) -> Result<Answer, Error> {
+        let step = Some((&self.step_id, self.asker));
+        self.run.ask_in(step, &self.asked, question).await
     }
 }
 
@@ -328,33 +416,40 @@ impl Phase {
     {
         self.check()?;
         check_name("step", &options.name)?;
-        let begun = self
-            .log
-            .begin(&self.key, &options, &self.context.cancellation)
-            .await?;
-        let mut row = match begun {
-            Begun::Attempt(row) => *row,
-            Begun::Done(result) => return read_result(&options.name, result),
-            Begun::Failed(failure) => {
-                return Err(AdapterError::new(Ending::Failed, failure).into());
+        let mut options = options;
+        let at_work = self.log.at_work();
+        let mut attempt = loop {
+            let begun = self
+                .log
+                .begin(&self.key, &options, &self.context.cancellation)
+                .await?;
+            match begun {
+                Begun::Attempt(attempt) => break *attempt,
+                Begun::Choose(row, choices) => {
+                    options.rerun = Some(self.choose(*row, choices, at_work.number).await?);
+                }
+                Begun::Done(result) => return read_result(&options.name, result),
+                Begun::Failed(failure) => {
+                    return Err(AdapterError::new(Ending::Failed, failure).into());
+                }
+                Begun::Skipped => return Err(StepError::Skipped(options.name)),
+                Begun::Changed(steps) => return Err(self.plan_changed(&options, &steps)),
             }
-            Begun::Skipped => return Err(StepError::Skipped(options.name)),
-            Begun::Changed(steps) => return Err(self.plan_changed(&options, &steps)),
         };
         // Those that were cut off do not count against it: nobody knows that the work would have failed.
         let mut failed = 0;
         loop {
+            // A future that is dropped in the middle leaves no step that looks as if it were under way.
+            let Attempt { row, dropped } = attempt;
             let context = StepContext {
                 step_id: row.id.clone(),
                 attempt: row.attempt,
                 snapshot_before: row.snapshot_before.clone(),
                 run: self.context.clone(),
+                asked: Arc::default(),
+                asker: at_work.number,
             };
             let began = Instant::now();
-            // A future that is dropped in the middle leaves no step that looks as if it were under way.
-            let dropped = self
-                .log
-                .watch_over(&row, &options, &self.context.cancellation);
             let result = work(context).await;
             dropped.disarm();
             let worked = Some(began.elapsed());
@@ -394,17 +489,51 @@ impl Phase {
                 return Err(error.into());
             };
             let retried = StepEvent::Retried;
-            row = self
+            let row = self
                 .end(row, retried, ending, Some(delay), &options)
                 .await?;
             tokio::select! {
                 () = tokio::time::sleep(delay) => {}
                 () = self.context.cancellation.cancelled() => return Err(error.into()),
             }
-            row = self
+            attempt = self
                 .log
                 .begin_again(row, &options, &self.context.cancellation)
                 .await?;
+        }
+    }
+
+    /// Asks how a step that was cut off goes on.
+    async fn choose(&self, row: StepRow, choices: Choices, asker: u64) -> Result<Rerun, StepError> {
+        let all = [FROM_BEFORE, IN_PLACE, GIVE_UP];
+        let question = Question::new(format!(
+            "step {:?} of phase {:?} was cut off in attempt {}: go back to where it began, go on with what is there, or give it up?",
+            row.name, row.phase.phase, row.attempt
+        ))
+        .choices(all.into_iter().filter(|choice| choices.from_before || *choice != FROM_BEFORE));
+        let place = QuestionPlace {
+            step_id: Some(row.id.clone()),
+            text: question.text.clone(),
+            nth: 0,
+        };
+        let answer = self
+            .log
+            .ask(place, Some(asker), &question, &self.context.cancellation)
+            .await?;
+        match answer.text.as_str() {
+            FROM_BEFORE => Ok(Rerun::FromBefore),
+            IN_PLACE => Ok(Rerun::InPlace),
+            _ => {
+                let given_up = Failure::of_work("it was cut off, and given up");
+                let ending = StepEnding {
+                    error: Some(given_up.clone()),
+                    ..StepEnding::default()
+                };
+                self.log
+                    .end_attempt(row, StepEvent::Failed, ending, None, false)
+                    .await?;
+                Err(AdapterError::new(Ending::Failed, given_up).into())
+            }
         }
     }
 

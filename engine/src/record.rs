@@ -4,10 +4,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stillframe_backends::{Snapshot, SnapshotId};
 
+use crate::effect::CommitRecord;
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::id::{ArtifactId, RunId, SessionId, StepId};
 use crate::lease::Lease;
+use crate::question::QuestionRecord;
 use crate::run::RunStatus;
 use crate::state::{RunRow, SessionRow};
 use crate::step::{PhaseRow, StepRow, StepStatus};
@@ -136,6 +138,10 @@ pub struct RunExport {
     pub lease: Option<LeaseRecord>,
     /// Its phases, in the order in which they first began.
     pub phases: Vec<PhaseRecord>,
+    /// What it asked, in that order.
+    pub questions: Vec<QuestionRecord>,
+    /// The commits that it was the first to record, in that order.
+    pub commits: Vec<CommitRecord>,
     /// Its snapshots that are still kept, oldest first.
     pub snapshots: Vec<Snapshot>,
     /// Its artifacts that are not deleted, oldest first.

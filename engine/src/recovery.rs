@@ -24,7 +24,7 @@ use crate::session;
 use crate::state::{Change, NewEvent, OperationRow, RunEnding, RunRow};
 use crate::step::Closed;
 use crate::workspaces::{self, NOW, Opened};
-use crate::{liveness, reserve, step_log};
+use crate::{answering, effects, liveness, reserve, step_log};
 
 /// Why a run that a dead engine left is failed.
 const STRANDED: &str = "stranded_in_progress";
@@ -261,8 +261,9 @@ pub(crate) fn of_new_session(parts: &Parts, session_id: &SessionId) -> Result<Ve
     })
 }
 
-/// Finishes the restores that a crash interrupted in this workspace. Most often there are none.
-pub(crate) fn finish_restores(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), Error> {
+/// Finishes the restores that a crash interrupted in this workspace, and settles the effects. Most often there are
+/// none.
+pub(crate) fn finish(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), Error> {
     let mut is_discarded = false;
     for backend in workspaces::backends(parts) {
         let recovery = backend.recover(locked)?;
@@ -276,7 +277,7 @@ pub(crate) fn finish_restores(parts: &Parts, locked: &mut LockedWorkspace) -> Re
         tracing::warn!(error = %e.chain(), "a restore is not on record");
         parts.lock.leave_work();
     }
-    Ok(())
+    effects::settle(parts, locked)
 }
 
 /// Puts on record a restore that is over, and of which nobody could tell: what was carried on to its
@@ -352,7 +353,7 @@ async fn settle_runs(core: &Core) -> Result<(), Error> {
     let not_ended = parts.reader.read(|store| store.runs_not_ended()).await?;
     for run in not_ended {
         // Those that wait to be resumed are settled.
-        if run.engine_id == parts.engine_id || run.status == RunStatus::Interrupted {
+        if run.engine_id == parts.engine_id || run.status.is_at_rest() {
             continue;
         }
         let (directory, engine_id) = (parts.state_dir.path().to_owned(), run.engine_id.clone());
@@ -376,15 +377,9 @@ async fn settle_runs(core: &Core) -> Result<(), Error> {
 pub(crate) async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
     let parts = &core.parts;
     let asked = run.id.clone();
-    let (phases, steps, lease) = parts
+    let (has_phases, lease) = parts
         .reader
-        .read(move |store| {
-            Ok((
-                store.phases(&asked)?,
-                store.steps(&asked)?,
-                store.lease(&asked)?,
-            ))
-        })
+        .read(move |store| Ok((!store.phases(&asked)?.is_empty(), store.lease(&asked)?)))
         .await?;
     let run_id = run.id.clone();
     let rollback = parts
@@ -392,10 +387,9 @@ pub(crate) async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
         .read(move |store| store.rollback_of_run(&run_id))
         .await?;
     // Of a run whose rollback had begun the steps are taken back.
-    let is_resumable =
-        rollback.is_none() && (run.options["resumable"] == true || !phases.is_empty());
+    let is_resumable = rollback.is_none() && (run.options["resumable"] == true || has_phases);
     let closing = match (&run.workspace, run.status) {
-        (Some(_), RunStatus::Running) => match close(core, &run).await {
+        (Some(_), RunStatus::Running | RunStatus::Asking) => match close(core, &run).await {
             Ok(closing) => Some(closing),
             // Whoever is at work there is left alone, and the next engine settles the run.
             Err(e) if e.kind() == ErrorKind::Busy => {
@@ -409,6 +403,12 @@ pub(crate) async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
         },
         _ => None,
     };
+    // The workspace was used meanwhile, so that they know of their commits.
+    let asked = run.id.clone();
+    let (phases, steps) = parts
+        .reader
+        .read(move |store| Ok((store.phases(&asked)?, store.steps(&asked)?)))
+        .await?;
     let failure = Failure::new(
         ErrorKind::Unavailable.as_str(),
         format!("{STRANDED}: the engine that had the run is gone"),
@@ -419,6 +419,7 @@ pub(crate) async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
         .is_some_and(|l| l.cancel_requested_at.is_some());
     let is_resumable = is_resumable && !is_unwanted;
     let event = match (is_resumable, is_unwanted) {
+        (true, _) if run.status == RunStatus::Asking => RunEvent::Parked,
         (true, _) => RunEvent::Interrupted,
         (_, true) => RunEvent::Cancelled,
         (_, false) => RunEvent::Stranded,
@@ -433,14 +434,12 @@ pub(crate) async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
         changes.push(Change::ClaimLease {
             run_id: run.id.clone(),
             from_epoch: Some(lease.epoch),
-            lease: Box::new(Lease {
-                owner: parts.engine_id.clone(),
-                epoch: lease.epoch + 1,
-                // Nobody holds it.
-                expires: Moment::now()?,
-                heartbeat_at: at,
-                cancel_requested_at: None,
-            }),
+            lease: Box::new(Lease::of_nobody(
+                parts.engine_id.clone(),
+                lease.epoch + 1,
+                Moment::now()?,
+                at,
+            )),
             after: None,
         });
     }
@@ -451,7 +450,7 @@ pub(crate) async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
     );
     let left = closing.as_ref().and_then(|c| c.after.as_ref());
     let how = match event {
-        RunEvent::Interrupted => Closed::Interrupted,
+        RunEvent::Interrupted | RunEvent::Parked => Closed::Interrupted,
         RunEvent::Cancelled => Closed::Cancelled,
         _ => Closed::Failed,
     };
@@ -464,6 +463,9 @@ pub(crate) async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
         left.map(|after| &after.id),
         true,
     ));
+    if !is_resumable {
+        changes.extend(answering::withdrawal(core, &run).await?);
+    }
     let rollback = rollback.and_then(|row| row.outcome);
     if !is_resumable
         && let (Some(workspace), Some((before, after))) = (

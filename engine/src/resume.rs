@@ -4,7 +4,7 @@ use serde_json::Value;
 use stillframe_backends::{BackendKind, DiffOptions, ErrorKind, Snapshot};
 
 use crate::actors::Parts;
-use crate::actors::session_manager::{SessionMessage, Step};
+use crate::actors::session_manager::Step;
 use crate::adapter::AdapterOutput;
 use crate::engine::Core;
 use crate::error::Error;
@@ -13,13 +13,14 @@ use crate::id::{EventId, RunId, SessionId};
 use crate::lease::{Lease, Moment};
 use crate::liveness;
 use crate::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
+use crate::question::{QuestionRecord, QuestionRow, QuestionStatus};
 use crate::record::RunExport;
 use crate::restore::RestoreDocument;
 use crate::run::{RunEvent, RunStatus};
 use crate::state::{Change, RunEnding, RunRow};
 use crate::step::Closed;
 use crate::workspaces::{self, Opened};
-use crate::{recovery, step_log};
+use crate::{answering, recovery, step_log};
 
 /// A run that is on record, and whose it is.
 #[derive(Clone, Debug)]
@@ -28,6 +29,8 @@ pub(crate) struct Recorded {
     pub(crate) lease: Option<Lease>,
     /// Whether anybody may take it.
     pub(crate) is_free: bool,
+    /// Its questions that wait for an answer.
+    pub(crate) open: Vec<QuestionRow>,
 }
 
 /// What it means to start a run whose id is on record.
@@ -37,6 +40,8 @@ pub(crate) enum Standing {
     Ended,
     /// It can be gone on with.
     Claimable,
+    /// It rests until somebody answers.
+    Waiting,
     /// Somebody has it.
     Held,
 }
@@ -46,8 +51,9 @@ impl Recorded {
     pub(crate) fn standing(&self) -> Standing {
         match self.row.status {
             status if status.is_terminal() => Standing::Ended,
+            RunStatus::WaitingForInput if !self.open.is_empty() => Standing::Waiting,
             // Whoever had it has given it up.
-            RunStatus::Interrupted => Standing::Claimable,
+            status if status.is_at_rest() => Standing::Claimable,
             _ if self.is_free => Standing::Claimable,
             _ => Standing::Held,
         }
@@ -73,15 +79,24 @@ impl Recorded {
 
 /// What is on record under `id`; `None`: nothing.
 pub(crate) async fn recorded(core: &Core, id: &RunId) -> Result<Option<Recorded>, Error> {
+    answering::settle_ripe(core, Some(id)).await?;
     let asked = id.clone();
-    let (row, lease) = core
+    let (row, lease, questions) = core
         .parts
         .reader
-        .read(move |store| Ok((store.run(&asked)?, store.lease(&asked)?)))
+        .read(move |store| {
+            Ok((
+                store.run(&asked)?,
+                store.lease(&asked)?,
+                store.questions(&asked)?,
+            ))
+        })
         .await?;
     let Some(row) = row else {
         return Ok(None);
     };
+    let open = questions.into_iter();
+    let open = open.filter(|question| question.status == QuestionStatus::Open);
     let (parts, asked) = (core.parts.clone(), (row.clone(), lease.clone()));
     let is_free = core
         .parts
@@ -92,6 +107,7 @@ pub(crate) async fn recorded(core: &Core, id: &RunId) -> Result<Option<Recorded>
         row,
         lease,
         is_free,
+        open: open.collect(),
     }))
 }
 
@@ -128,7 +144,7 @@ pub(crate) async fn cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
 async fn try_cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
     let mut found = recorded(core, run_id).await?;
     let is_stranded = |found: &Recorded| {
-        found.standing() == Standing::Claimable && found.row.status != RunStatus::Interrupted
+        found.standing() == Standing::Claimable && !found.row.status.is_at_rest()
     };
     if let Some(stranded) = found.clone().filter(is_stranded) {
         recovery::settle_run(core, stranded.row).await?;
@@ -167,25 +183,30 @@ async fn try_cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
             false,
         ),
     };
+    if !found.row.status.is_terminal() {
+        changes.extend(answering::withdrawal(core, &found.row).await?);
+    }
     if let (Some(lease), false) = (&found.lease, found.row.status.is_terminal()) {
         // Whoever takes it over at the same time, or was taken for dead, is refused.
         let claim = Change::ClaimLease {
             run_id: run_id.clone(),
             from_epoch: Some(lease.epoch),
-            lease: Box::new(Lease {
-                owner: parts.engine_id.clone(),
-                epoch: lease.epoch + 1,
-                expires: Moment::now()?,
-                heartbeat_at: parts.now(),
-                cancel_requested_at: None,
-            }),
+            lease: Box::new(Lease::of_nobody(
+                parts.engine_id.clone(),
+                lease.epoch + 1,
+                Moment::now()?,
+                parts.now(),
+            )),
             after: None,
         };
         changes.insert(0, claim);
     }
     let failure = Failure::new(
         ErrorKind::Cancelled.as_str(),
-        "cancelled while it was interrupted",
+        match found.row.status {
+            RunStatus::WaitingForInput => "cancelled while it waited for an answer",
+            _ => "cancelled while it was interrupted",
+        },
     );
     let mut data = failure.event_data();
     data["reason"] = data["message"].take();
@@ -200,11 +221,7 @@ async fn try_cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
         })),
         changes,
     };
-    core.ask_session(session_id, |reply| SessionMessage::Step {
-        step: Box::new(step.clone()),
-        reply,
-    })
-    .await
+    core.step_run(session_id, step).await
 }
 
 /// Refuses a run of another session.
@@ -238,16 +255,20 @@ pub(crate) fn check_workspace(row: &RunRow, opened: Option<&Opened>) -> Result<(
     )))
 }
 
-/// What is on record of a run that has ended. Blocks.
+/// What is on record of a run that has ended, or that waits. Blocks.
 pub(crate) fn stored(
     parts: &Parts,
     row: RunRow,
     opened: Option<&Opened>,
 ) -> Result<RunOutcome, Error> {
     let run_id = row.id.clone();
-    let (phases, steps) = parts
-        .reader
-        .read_blocking(|store| Ok((store.phases(&run_id)?, store.steps(&run_id)?)))?;
+    let (phases, steps, questions) = parts.reader.read_blocking(|store| {
+        Ok((
+            store.phases(&run_id)?,
+            store.steps(&run_id)?,
+            store.questions(&run_id)?,
+        ))
+    })?;
     let summary = &row.summary;
     // Those that were forgotten since are not there.
     let snapshot = |key: &str| -> Result<Option<Snapshot>, Error> {
@@ -296,6 +317,7 @@ pub(crate) fn stored(
             error: part::<Failure>(&summary["error"]),
         },
         phases: RunExport::phases_of(phases, steps),
+        questions: questions.into_iter().map(QuestionRecord::from).collect(),
         is_stored: true,
     })
 }

@@ -24,6 +24,10 @@ pub enum RunStatus {
     Cancelled,
     /// Its time was up.
     Timeout,
+    /// It waits for somebody's answer, and its engine waits with it.
+    Asking,
+    /// It waits for somebody's answer, and no engine has it: it is resumed once that is there.
+    WaitingForInput,
     /// Its engine died or stopped in the middle, and its steps are on record: it can be resumed.
     Interrupted,
 }
@@ -50,6 +54,14 @@ pub(crate) enum RunEvent {
     Interrupted,
     /// An engine goes on with it.
     Claimed,
+    /// It asks a question, and goes on when it is answered.
+    Asked,
+    /// It has its answers.
+    Answered,
+    /// It no longer wants the answer.
+    Withdrawn,
+    /// Nobody has answered, and its engine stops waiting, or is dead.
+    Parked,
 }
 
 /// Where an event leads, and what it leaves in the log.
@@ -79,6 +91,8 @@ impl RunStatus {
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
             Self::Timeout => "timeout",
+            Self::Asking => "asking",
+            Self::WaitingForInput => "waiting_for_input",
             Self::Interrupted => "interrupted",
         }
     }
@@ -92,6 +106,8 @@ impl RunStatus {
             "failed" => Self::Failed,
             "cancelled" => Self::Cancelled,
             "timeout" => Self::Timeout,
+            "asking" => Self::Asking,
+            "waiting_for_input" => Self::WaitingForInput,
             "interrupted" => Self::Interrupted,
             _ => return None,
         })
@@ -99,7 +115,15 @@ impl RunStatus {
 
     /// Whether no event leads away from here.
     pub fn is_terminal(self) -> bool {
-        !matches!(self, Self::Pending | Self::Running | Self::Interrupted)
+        matches!(
+            self,
+            Self::Completed | Self::Failed | Self::Cancelled | Self::Timeout
+        )
+    }
+
+    /// Whether nobody has it, and it can go on, at once or when it is answered.
+    pub(crate) fn is_at_rest(self) -> bool {
+        matches!(self, Self::Interrupted | Self::WaitingForInput)
     }
 
     /// What the snapshot after the work is taken for, when the work left the run here.
@@ -118,25 +142,38 @@ impl RunStatus {
         let to = match (self, event) {
             (Self::Pending, RunEvent::Started) => Self::Running,
             (Self::Pending, RunEvent::Refused | RunEvent::Stranded) => Self::Failed,
-            (Self::Pending | Self::Running | Self::Interrupted, RunEvent::Cancelled) => {
-                Self::Cancelled
-            }
+            (
+                Self::Pending
+                | Self::Running
+                | Self::Asking
+                | Self::WaitingForInput
+                | Self::Interrupted,
+                RunEvent::Cancelled,
+            ) => Self::Cancelled,
             (Self::Pending | Self::Running, RunEvent::Interrupted) => Self::Interrupted,
-            (Self::Interrupted, RunEvent::Claimed) => Self::Running,
+            (Self::Interrupted | Self::WaitingForInput, RunEvent::Claimed) => Self::Running,
             (Self::Running, RunEvent::Done) => Self::Completed,
+            (Self::Running, RunEvent::Failed) => Self::Failed,
             // The work may have written anything before its engine died, so it counts as failed.
-            (Self::Running, RunEvent::Failed | RunEvent::Stranded) => Self::Failed,
-            (Self::Running, RunEvent::TimedOut) => Self::Timeout,
+            (Self::Running | Self::Asking, RunEvent::Stranded) => Self::Failed,
+            (Self::Running | Self::Asking, RunEvent::TimedOut) => Self::Timeout,
+            (Self::Running, RunEvent::Asked) => Self::Asking,
+            (Self::Asking, RunEvent::Answered | RunEvent::Withdrawn) => Self::Running,
+            (Self::Asking, RunEvent::Parked) => Self::WaitingForInput,
             (from, event) => return Err(IllegalEvent { from, event }),
         };
-        let logged = match to {
-            Self::Pending => unreachable!("no row leads to pending"),
-            Self::Running => EventType::RUN_STARTED,
-            Self::Completed => EventType::RUN_COMPLETED,
-            Self::Failed => EventType::RUN_FAILED,
-            Self::Cancelled => EventType::RUN_CANCELLED,
-            Self::Timeout => EventType::RUN_TIMEOUT,
-            Self::Interrupted => EventType::RUN_INTERRUPTED,
+        let logged = match (to, event) {
+            (Self::Pending, _) => unreachable!("no row leads to pending"),
+            (Self::Running, RunEvent::Answered) => EventType::QUESTION_CONSUMED,
+            (Self::Running, RunEvent::Withdrawn) => EventType::QUESTION_WITHDRAWN,
+            (Self::Running, _) => EventType::RUN_STARTED,
+            (Self::Asking, _) => EventType::QUESTION_ASKED,
+            (Self::WaitingForInput, _) => EventType::QUESTION_PARKED,
+            (Self::Completed, _) => EventType::RUN_COMPLETED,
+            (Self::Failed, _) => EventType::RUN_FAILED,
+            (Self::Cancelled, _) => EventType::RUN_CANCELLED,
+            (Self::Timeout, _) => EventType::RUN_TIMEOUT,
+            (Self::Interrupted, _) => EventType::RUN_INTERRUPTED,
         };
         Ok(Transition { to, logged })
     }
@@ -160,6 +197,10 @@ impl fmt::Display for RunEvent {
             Self::Stranded => "given up as stranded",
             Self::Interrupted => "interrupted",
             Self::Claimed => "claimed",
+            Self::Asked => "asking",
+            Self::Answered => "answered",
+            Self::Withdrawn => "going on without an answer",
+            Self::Parked => "parked",
         })
     }
 }
@@ -168,16 +209,18 @@ impl fmt::Display for RunEvent {
 mod tests {
     use super::*;
 
-    const STATES: [RunStatus; 7] = [
+    const STATES: [RunStatus; 9] = [
         RunStatus::Pending,
         RunStatus::Running,
         RunStatus::Completed,
         RunStatus::Failed,
         RunStatus::Cancelled,
         RunStatus::Timeout,
+        RunStatus::Asking,
+        RunStatus::WaitingForInput,
         RunStatus::Interrupted,
     ];
-    const EVENTS: [RunEvent; 9] = [
+    const EVENTS: [RunEvent; 13] = [
         RunEvent::Started,
         RunEvent::Refused,
         RunEvent::Done,
@@ -187,6 +230,10 @@ mod tests {
         RunEvent::Stranded,
         RunEvent::Interrupted,
         RunEvent::Claimed,
+        RunEvent::Asked,
+        RunEvent::Answered,
+        RunEvent::Withdrawn,
+        RunEvent::Parked,
     ];
 
     #[test]
@@ -226,6 +273,27 @@ mod tests {
             ),
             (
                 RunStatus::Interrupted,
+                RunEvent::Cancelled,
+                RunStatus::Cancelled,
+            ),
+            (RunStatus::Running, RunEvent::Asked, RunStatus::Asking),
+            (RunStatus::Asking, RunEvent::Answered, RunStatus::Running),
+            (RunStatus::Asking, RunEvent::Withdrawn, RunStatus::Running),
+            (
+                RunStatus::Asking,
+                RunEvent::Parked,
+                RunStatus::WaitingForInput,
+            ),
+            (RunStatus::Asking, RunEvent::Cancelled, RunStatus::Cancelled),
+            (RunStatus::Asking, RunEvent::TimedOut, RunStatus::Timeout),
+            (RunStatus::Asking, RunEvent::Stranded, RunStatus::Failed),
+            (
+                RunStatus::WaitingForInput,
+                RunEvent::Claimed,
+                RunStatus::Running,
+            ),
+            (
+                RunStatus::WaitingForInput,
                 RunEvent::Cancelled,
                 RunStatus::Cancelled,
             ),

@@ -407,6 +407,22 @@ pub(crate) enum Closed {
     Interrupted,
 }
 
+/// Why the workspace cannot go back to where an interrupted step began; `None`: it can. `keeps_content`: whether there
+/// are bytes to go back to.
+pub(crate) fn cannot_go_back(
+    row: &StepRow,
+    steps: &[StepRow],
+    keeps_content: bool,
+) -> Option<&'static str> {
+    match (&row.snapshot_before, &row.snapshot_after) {
+        (None, _) => Some("no snapshot was taken before it"),
+        (_, None) => Some("what it left could not be captured"),
+        _ if !was_alone(row, steps) => Some("other steps were at work since it began"),
+        _ if !keeps_content => Some("no content is kept"),
+        _ => None,
+    }
+}
+
 /// The rows of `steps` and `phases` that the end of their run changes.
 ///
 /// `left`: what the run left in the workspace.

@@ -27,6 +27,11 @@ use crate::state::{Change, NewEvent};
 use crate::step::{self, Asked, PhaseKey, PhaseRow, StepEnding, StepEvent, StepRow, StepStatus};
 use crate::workspaces::{self, Opened};
 
+mod commits;
+mod questions;
+
+use questions::Waiting;
+
 /// How long the capture after a step waits for its turn: without it nobody knows what the step did.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(600);
 
@@ -43,6 +48,8 @@ struct Inner {
     place: Option<StepPlace>,
     /// Whether the run has any phase.
     is_used: AtomicBool,
+    /// Whether the run can be resumed though it has none.
+    is_begun_as_resumable: bool,
     /// Set once the run has ended: nothing of it changes any more.
     is_closed: AtomicBool,
     /// What is under way, however the futures of the adapter fare.
@@ -51,6 +58,9 @@ struct Inner {
     turn: Mutex<()>,
     /// Since when phases are worked on, in this process.
     began: BlockingMutex<HashMap<PhaseKey, Instant>>,
+    waiting: BlockingMutex<Waiting>,
+    /// Cancelled once the run should rest until it is answered.
+    parking: CancellationToken,
 }
 
 /// Where the steps of a run work, and with what they are captured.
@@ -68,10 +78,26 @@ pub(crate) enum Begun {
     Failed(Failure),
     /// Nothing: it, or its phase, was left out.
     Skipped,
-    /// Another attempt, which is on record as under way.
-    Attempt(Box<StepRow>),
+    /// Another attempt.
+    Attempt(Box<Attempt>),
+    /// It was cut off, and somebody has to be asked how it goes on.
+    Choose(Box<StepRow>, Choices),
     /// Nothing can be done: it is on record with another definition.
     Changed(Vec<StepRow>),
+}
+
+/// An attempt at a step that is on record as under way.
+pub(crate) struct Attempt {
+    pub(crate) row: StepRow,
+    /// Let go of once its work has ended.
+    pub(crate) dropped: Dropped,
+}
+
+/// How a step that was cut off can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Choices {
+    /// Whether the workspace can go back to where it began.
+    pub(crate) from_before: bool,
 }
 
 impl StepLog {
@@ -80,7 +106,7 @@ impl StepLog {
         session_id: SessionId,
         hold: Hold,
         place: Option<StepPlace>,
-        is_used: bool,
+        (is_used, is_begun_as_resumable): (bool, bool),
     ) -> Self {
         let inner = Inner {
             core,
@@ -88,19 +114,31 @@ impl StepLog {
             hold,
             place,
             is_used: AtomicBool::new(is_used),
+            is_begun_as_resumable,
             is_closed: AtomicBool::new(false),
             under_way: TaskTracker::new(),
             turn: Mutex::new(()),
             began: BlockingMutex::default(),
+            waiting: BlockingMutex::default(),
+            parking: CancellationToken::new(),
         };
         Self {
             inner: Arc::new(inner),
         }
     }
 
-    /// Whether the run has phases, so that it can be resumed.
+    /// Whether the run has phases.
     pub(crate) fn is_used(&self) -> bool {
         self.inner.is_used.load(Ordering::Acquire)
+    }
+
+    /// Whether the run can go on after it was stopped.
+    pub(crate) fn is_resumable(&self) -> bool {
+        self.inner.is_begun_as_resumable || self.is_used()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.inner.is_closed.load(Ordering::Acquire)
     }
 
     /// Does `work` to its end, though the adapter drops the future that asked for it: what is half on record would
@@ -109,7 +147,7 @@ impl StepLog {
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        if self.inner.is_closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             return Err(Error::new(
                 ErrorKind::Conflict,
                 format!("run {} has ended; nothing was done", self.run_id()),
@@ -131,17 +169,18 @@ impl StepLog {
         self.inner.under_way.wait().await;
     }
 
-    /// Looks after an attempt while its work is done: see [`Dropped`].
-    pub(crate) fn watch_over(
+    /// An attempt that is on record as under way, and who looks after it.
+    fn attempt(
         &self,
-        row: &StepRow,
+        row: StepRow,
         options: &StepOptions,
         cancellation: &CancellationToken,
-    ) -> Dropped {
-        Dropped {
+    ) -> Attempt {
+        let dropped = Dropped {
             attempt: Some((self.clone(), row.clone(), options.snapshots)),
             cancellation: cancellation.clone(),
-        }
+        };
+        Attempt { row, dropped }
     }
 
     fn run_id(&self) -> &RunId {
@@ -286,14 +325,16 @@ impl StepLog {
             }
             Asked::Finish(row) => return self.finish(found_phase, *row, options).await,
             Asked::Begin(row) => *row,
-            Asked::Interrupted(row) => {
-                self.make_ready(&row, &steps, options).await?;
-                *row
-            }
+            Asked::Interrupted(row) => match self.make_ready(*row, &steps, options).await? {
+                Ready::Begin(row) => *row,
+                Ready::Choose(row, choices) => return Ok(Begun::Choose(row, choices)),
+            },
         };
-        self.begin_attempt(found_phase, from, row, options, cancellation)
-            .await
-            .map(|row| Begun::Attempt(Box::new(row)))
+        let begun = self
+            .begin_attempt(found_phase, from, row, options, cancellation)
+            .await?;
+        let attempt = self.attempt(begun, options, cancellation);
+        Ok(Begun::Attempt(Box::new(attempt)))
     }
 
     /// Begins another attempt at a step of which one has failed.
@@ -302,14 +343,16 @@ impl StepLog {
         row: StepRow,
         options: &StepOptions,
         cancellation: &CancellationToken,
-    ) -> Result<StepRow, Error> {
+    ) -> Result<Attempt, Error> {
         let (log, options, cancellation) = (self.clone(), options.clone(), cancellation.clone());
         self.to_the_end(async move {
             let _turn = log.inner.turn.lock().await;
             let phase = log.phase(&row.phase).await?;
             let from = Some(row.status);
-            log.begin_attempt(phase, from, row, &options, &cancellation)
-                .await
+            let begun = log
+                .begin_attempt(phase, from, row, &options, &cancellation)
+                .await?;
+            Ok(log.attempt(begun, &options, &cancellation))
         })
         .await
     }
@@ -396,7 +439,9 @@ impl StepLog {
                 // Its result is kept, and it is completed once what it left is captured.
                 Err(e) if event == StepEvent::Done => {
                     let _turn = self.inner.turn.lock().await;
-                    let order = step::next_order(&self.steps().await?);
+                    let steps = self.steps().await?;
+                    let order = step::next_order(&steps);
+                    let row = on_record(steps, row);
                     let at = self.inner.core.parts.now();
                     ending.error = Some(Failure::from(&e));
                     let cut = row
@@ -416,7 +461,9 @@ impl StepLog {
             }
         }
         let _turn = self.inner.turn.lock().await;
-        let order = step::next_order(&self.steps().await?);
+        let steps = self.steps().await?;
+        let order = step::next_order(&steps);
+        let row = on_record(steps, row);
         let at = self.inner.core.parts.now();
         let ended = row.after(event, ending, at, order).map_err(conflict)?;
         let mut data = ended.event_data();
@@ -549,28 +596,25 @@ impl StepLog {
         Ok(())
     }
 
-    /// Makes the workspace ready for another attempt at a step that was cut off.
+    /// Makes the workspace ready for another attempt at a step that was cut off, unless somebody has to be asked how.
     async fn make_ready(
         &self,
-        row: &StepRow,
+        row: StepRow,
         steps: &[StepRow],
         options: &StepOptions,
-    ) -> Result<(), Error> {
-        let refusal = match (&self.inner.place, &row.snapshot_before, &row.snapshot_after) {
-            (None, ..) => return Ok(()),
-            (_, None, _) => Some("no snapshot was taken before it"),
-            (_, _, None) => Some("what it left could not be captured"),
-            _ if !step::was_alone(row, steps) => Some("other steps were at work since it began"),
-            (Some(place), ..)
-                if place.backend.kind() == BackendKind::Hash
-                    && !place.opened.options.retain_content =>
-            {
-                Some("no content is kept")
-            }
-            _ => None,
+    ) -> Result<Ready, Error> {
+        let Some(place) = &self.inner.place else {
+            return Ok(Ready::Begin(Box::new(row)));
         };
+        let keeps_content =
+            place.backend.kind() != BackendKind::Hash || place.opened.options.retain_content;
+        let refusal = step::cannot_go_back(&row, steps, keeps_content);
         match (options.rerun, refusal) {
-            (Some(Rerun::InPlace), _) | (None, Some(_)) => Ok(()),
+            (Some(Rerun::Ask), refusal) => {
+                let from_before = refusal.is_none();
+                Ok(Ready::Choose(Box::new(row), Choices { from_before }))
+            }
+            (Some(Rerun::InPlace), _) | (None, Some(_)) => Ok(Ready::Begin(Box::new(row))),
             (Some(Rerun::FromBefore), Some(why)) => Err(Error::new(
                 ErrorKind::Conflict,
                 format!(
@@ -578,7 +622,14 @@ impl StepLog {
                     row.name
                 ),
             )),
-            (None | Some(Rerun::FromBefore), None) => self.go_back(row).await,
+            (None | Some(Rerun::FromBefore), None) => {
+                self.go_back(&row).await?;
+                // The branch is where it was, so that what the step committed is not in it.
+                Ok(Ready::Begin(Box::new(StepRow {
+                    commit_created: None,
+                    ..row
+                })))
+            }
         }
     }
 
@@ -782,6 +833,14 @@ impl StepLog {
     }
 }
 
+/// What a step that was cut off has to do.
+enum Ready {
+    /// Another attempt.
+    Begin(Box<StepRow>),
+    /// Nothing yet: somebody has to be asked.
+    Choose(Box<StepRow>, Choices),
+}
+
 /// An attempt whose work is being done. Dropped before that has ended, it ends the attempt, so that the step can be
 /// asked for again.
 pub(crate) struct Dropped {
@@ -802,7 +861,7 @@ impl Drop for Dropped {
         let Some((log, row, snapshots)) = self.attempt.take() else {
             return;
         };
-        if self.cancellation.is_cancelled() || log.inner.is_closed.load(Ordering::Acquire) {
+        if self.cancellation.is_cancelled() || log.is_closed() {
             // The end of the run says what became of it.
             return;
         }
@@ -889,6 +948,16 @@ pub(crate) fn closing_changes(
         changes.extend(told);
     }
     changes
+}
+
+/// The row as it is by now: what its work has put on record meanwhile is in it.
+fn on_record(steps: Vec<StepRow>, row: StepRow) -> StepRow {
+    let found = steps.into_iter().find(|step| step.id == row.id);
+    match found {
+        Some(found) if found.status == row.status && found.attempt == row.attempt => found,
+        // Somebody has ended it; the compare-and-swap says so.
+        _ => row,
+    }
 }
 
 fn conflict(error: step::IllegalStepEvent) -> Error {

@@ -271,7 +271,7 @@ fn locked<T>(
         (Err(e), Some(refused)) if e.kind() == ErrorKind::Busy => return Err(refused),
         (Err(e), _) => return Err(e.into()),
     };
-    crate::recovery::finish_restores(parts, &mut locked)?;
+    crate::recovery::finish(parts, &mut locked)?;
     crate::recovery::adopt_into_empty_log(parts, &mut locked)?;
     work(&mut locked)
 }

@@ -39,6 +39,9 @@ macro_rules! state_store_contract {
             phases_and_steps_come_back_as_they_were_written
             a_step_moves_only_from_where_it_was_seen
             runs_are_found_by_status_and_time
+            a_question_is_asked_once_in_its_place_and_the_first_answer_counts
+            effects_are_a_queue_in_order_and_each_is_settled_once
+            a_commit_keeps_its_first_owner_and_gets_the_rest
             nothing_is_found_where_there_is_nothing
         }
     };
@@ -55,6 +58,10 @@ macro_rules! state_store_contract {
 }
 
 pub(crate) use state_store_contract;
+
+mod durable;
+
+pub(crate) use durable::*;
 
 /// A state under test.
 pub(crate) trait TestState {

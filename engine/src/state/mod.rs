@@ -11,10 +11,12 @@ use jiff::Timestamp;
 use serde_json::Value;
 use stillframe_backends::{ErrorKind, PathError, RelPath, Snapshot, SnapshotId};
 
+use crate::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::event::{Event, EventQuery, EventType};
 use crate::failure::Failure;
-use crate::id::{EngineId, EventId, OperationId, RunId, SessionId};
+use crate::id::{EngineId, EventId, OperationId, QuestionId, RunId, SessionId, StepId};
 use crate::lease::{Lease, Moment};
+use crate::question::{QuestionRow, QuestionStatus};
 use crate::record::{ArtifactRecord, SessionStats};
 use crate::restore::{OperationKind, RestoreDocument, RestorePurpose};
 use crate::run::RunStatus;
@@ -63,6 +65,30 @@ pub(crate) trait StateStore: Send {
 
     /// A phase of a run; `None`: nothing of it is on record.
     fn phase(&self, run_id: &RunId, key: &PhaseKey) -> Result<Option<PhaseRow>, StateError>;
+
+    /// The questions of a run, in the order in which they were first asked.
+    fn questions(&self, run_id: &RunId) -> Result<Vec<QuestionRow>, StateError>;
+
+    /// A question; `None`: unknown.
+    fn question(&self, id: &QuestionId) -> Result<Option<QuestionRow>, StateError>;
+
+    /// The questions whose id begins so, in the order in which they were first asked.
+    fn questions_that_begin(&self, prefix: &str) -> Result<Vec<QuestionRow>, StateError>;
+
+    /// The questions that wait for an answer, in the order in which they were first asked.
+    fn open_questions(&self) -> Result<Vec<QuestionRow>, StateError>;
+
+    /// The effects of a run on repositories, in the order in which they were wanted.
+    fn effects(&self, run_id: &RunId) -> Result<Vec<EffectRow>, StateError>;
+
+    /// The effects that nobody has settled, of one workspace, in the order in which they were wanted.
+    fn pending_effects(&self, workspace_id: &str) -> Result<Vec<EffectRow>, StateError>;
+
+    /// The commits that a run was the first to record, in that order.
+    fn commits(&self, run_id: &RunId) -> Result<Vec<CommitRecord>, StateError>;
+
+    /// A commit, by kind of repository and full id; `None`: nobody has recorded it.
+    fn commit_record(&self, vcs: &str, commit: &str) -> Result<Option<CommitRecord>, StateError>;
 
     /// Events that match, in the order in which they were written, each with its position in the
     /// whole log; only those at a position after `after_position`.
@@ -180,6 +206,24 @@ pub(crate) enum Change {
         run_id: RunId,
         from: Option<StepStatus>,
         row: Box<StepRow>,
+    },
+    /// A question as it is now, only from this status; `None`: it is new in its place.
+    PutQuestion {
+        from: Option<QuestionStatus>,
+        row: Box<QuestionRow>,
+    },
+    /// An effect as it is now, only from this status; `None`: it is new.
+    PutEffect {
+        from: Option<EffectStatus>,
+        row: Box<EffectRow>,
+    },
+    /// A commit. One that is known keeps its first owner and time, and gets the rest.
+    RecordCommit(Box<CommitRecord>),
+    /// The last commit that a step made.
+    SetStepCommit {
+        run_id: RunId,
+        step_id: StepId,
+        commit: String,
     },
     /// An event. One whose id exists is answered as it is kept.
     Append(NewEvent),

@@ -82,11 +82,32 @@ macro_rules! damaged {
             ") THEN NULL ELSE 'step' END AS damaged"
         )
     };
+    (questions) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('questions', ",
+            "position, id, run_id, step_id, question, nth, choices, default_answer, status, asked_at, deadline_at, deadline_boot_id, deadline_boottime, answer, answered_at, timed_out, resumed_at",
+            ") THEN NULL ELSE 'question' END AS damaged"
+        )
+    };
+    (effects) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('effects', ",
+            "position, id, run_id, step_id, workspace_id, status, intent, commit_id, error, created_at, ended_at",
+            ") THEN NULL ELSE 'effect' END AS damaged"
+        )
+    };
+    (commits) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('commits', ",
+            "position, vcs, commit_id, run_id, step_id, message, author_name, author_email, files_changed, insertions, deletions, created_at",
+            ") THEN NULL ELSE 'commit' END AS damaged"
+        )
+    };
 }
 pub(super) use damaged;
 
 /// What is looked through for damage: table, how its rows are told apart, and the expression.
-const TABLES: [(&str, &str, &str); 10] = [
+const TABLES: [(&str, &str, &str); 13] = [
     ("sessions", "id", damaged!(sessions)),
     ("runs", "id", damaged!(runs)),
     ("events", "id", damaged!(events)),
@@ -97,6 +118,9 @@ const TABLES: [(&str, &str, &str); 10] = [
     ("leases", "run_id", damaged!(leases)),
     ("phases", "name", damaged!(phases)),
     ("steps", "id", damaged!(steps)),
+    ("questions", "id", damaged!(questions)),
+    ("effects", "id", damaged!(effects)),
+    ("commits", "commit_id", damaged!(commits)),
 ];
 
 /// More are not named: who sees ten knows what to do.
@@ -215,7 +239,11 @@ mod tests {
                  INSERT INTO leases VALUES ('r', 'e', 1, 'b', 5, 6, 7, NULL);
                  INSERT INTO phases VALUES (1, 'r', 'p', 0, 'running', 5, 6, 7, NULL);
                  INSERT INTO steps VALUES (1, 'i', 'r', 'p', 0, 'n', 'running', 1, 'd', 'b', 'a', 'c', '{}', '{}',
-                     5, 6, 7, 1, 2, NULL);",
+                     5, 6, 7, 1, 2, NULL);
+                 INSERT INTO questions VALUES (1, 'q', 'r', 'i', 'which?', 0, '[]', 'this', 'open', 5, 6, 'b', 7,
+                     'a', 8, 0, 9, NULL);
+                 INSERT INTO effects VALUES (1, 'f', 'r', 'i', 'w', 'pending', '{}', 'c', '{}', 5, 6, NULL);
+                 INSERT INTO commits VALUES (1, 'git', 'c', 'r', 'i', 'm', 'n', 'e', 1, 2, 3, 5, NULL);",
             )
             .unwrap();
         (state, store)

@@ -11,17 +11,19 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, Transaction
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use stillframe_backends::{PathError, SnapshotId};
+use stillframe_backends::{PathError, Signature, SnapshotId};
 
 use super::row_sum::{self, damaged};
 use super::{
     Change, NewEvent, NewRun, OperationRow, RestoreRow, RunEnding, RunFilter, RunRow, RunWorkspace,
     SessionRow, SnapshotRow, StateError, StateStore,
 };
+use crate::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::event::{EVENT_SCHEMA_VERSION, Event, EventQuery, EventType};
 use crate::failure::Failure;
-use crate::id::{EventId, RunId, SessionId};
+use crate::id::{EventId, QuestionId, RunId, SessionId, StepId};
 use crate::lease::{Lease, Moment};
+use crate::question::{Deadline, QuestionPlace, QuestionRow, QuestionStatus};
 use crate::record::{ArtifactRecord, SessionStats};
 use crate::restore::{OperationKind, RestorePurpose};
 use crate::run::RunStatus;
@@ -46,6 +48,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0002.sql"),
     include_str!("migrations/0003.sql"),
     include_str!("migrations/0004.sql"),
+    include_str!("migrations/0005.sql"),
 ];
 
 /// How long a statement waits for another process before it is busy.
@@ -387,7 +390,7 @@ impl StateStore for SqliteStore {
         self.all(
             // As the index has it, so that it is used.
             &format!(
-                "{SELECT_RUN} WHERE status IN ('pending', 'running', 'interrupted') ORDER BY position"
+                "{SELECT_RUN} WHERE status IN ('pending', 'running', 'asking', 'waiting_for_input', 'interrupted') ORDER BY position"
             ),
             (),
             read_run,
@@ -423,6 +426,72 @@ impl StateStore for SqliteStore {
             &format!("{SELECT_PHASE} WHERE run_id = ?1 AND name = ?2 AND iteration = ?3"),
             params![run_id.as_str(), key.phase, key.iteration],
             read_phase,
+        )
+    }
+
+    fn questions(&self, run_id: &RunId) -> Result<Vec<QuestionRow>, StateError> {
+        self.all(
+            &format!("{SELECT_QUESTION} WHERE run_id = ?1 ORDER BY position"),
+            params![run_id.as_str()],
+            read_question,
+        )
+    }
+
+    fn question(&self, id: &QuestionId) -> Result<Option<QuestionRow>, StateError> {
+        self.one(
+            &format!("{SELECT_QUESTION} WHERE id = ?1"),
+            params![id.as_str()],
+            read_question,
+        )
+    }
+
+    fn questions_that_begin(&self, prefix: &str) -> Result<Vec<QuestionRow>, StateError> {
+        self.all(
+            &format!("{SELECT_QUESTION} WHERE substr(id, 1, length(?1)) = ?1 ORDER BY position"),
+            params![prefix],
+            read_question,
+        )
+    }
+
+    fn open_questions(&self) -> Result<Vec<QuestionRow>, StateError> {
+        self.all(
+            &format!("{SELECT_QUESTION} WHERE status = 'open' ORDER BY position"),
+            (),
+            read_question,
+        )
+    }
+
+    fn effects(&self, run_id: &RunId) -> Result<Vec<EffectRow>, StateError> {
+        self.all(
+            &format!("{SELECT_EFFECT} WHERE run_id = ?1 ORDER BY position"),
+            params![run_id.as_str()],
+            read_effect,
+        )
+    }
+
+    fn pending_effects(&self, workspace_id: &str) -> Result<Vec<EffectRow>, StateError> {
+        self.all(
+            &format!(
+                "{SELECT_EFFECT} WHERE workspace_id = ?1 AND status = 'pending' ORDER BY position"
+            ),
+            params![workspace_id],
+            read_effect,
+        )
+    }
+
+    fn commits(&self, run_id: &RunId) -> Result<Vec<CommitRecord>, StateError> {
+        self.all(
+            &format!("{SELECT_COMMIT} WHERE run_id = ?1 ORDER BY position"),
+            params![run_id.as_str()],
+            read_commit,
+        )
+    }
+
+    fn commit_record(&self, vcs: &str, commit: &str) -> Result<Option<CommitRecord>, StateError> {
+        self.one(
+            &format!("{SELECT_COMMIT} WHERE vcs = ?1 AND commit_id = ?2"),
+            params![vcs, commit],
+            read_commit,
         )
     }
 
@@ -743,7 +812,8 @@ fn apply(
             let asked = transaction.execute(
                 "UPDATE leases SET cancel_requested_at = coalesce(cancel_requested_at, ?1)
                   WHERE run_id = ?2 AND EXISTS (
-                      SELECT 1 FROM runs WHERE id = ?2 AND status IN ('pending', 'running'))",
+                      SELECT 1 FROM runs
+                       WHERE id = ?2 AND status IN ('pending', 'running', 'asking'))",
                 params![nanoseconds(*at), run_id.as_str()],
             )?;
             if asked == 0 {
@@ -753,6 +823,23 @@ fn apply(
         }
         Change::PutPhase { run_id, from, row } => put_phase(transaction, run_id, *from, row)?,
         Change::PutStep { run_id, from, row } => put_step(transaction, run_id, *from, row)?,
+        Change::PutQuestion { from, row } => put_question(transaction, *from, row)?,
+        Change::PutEffect { from, row } => put_effect(transaction, *from, row)?,
+        Change::RecordCommit(commit) => record_commit(transaction, commit)?,
+        Change::SetStepCommit {
+            run_id,
+            step_id,
+            commit,
+        } => {
+            let set = transaction.execute(
+                "UPDATE steps SET commit_created = ?1 WHERE run_id = ?2 AND id = ?3",
+                params![commit, run_id.as_str(), step_id.as_str()],
+            )?;
+            if set == 0 {
+                let what = format!("step {step_id} of run {run_id}");
+                return Err(StateError::NotFound { what });
+            }
+        }
         Change::Append(event) => events.push(append(transaction, event)?),
         Change::AddSnapshot(row) => {
             transaction.execute(
@@ -1037,7 +1124,7 @@ fn put_phase(
     if written == 0 {
         let (name, iteration) = (&row.key.phase, row.key.iteration);
         let what = format!("phase {name:?} {iteration} of run {run_id}");
-        return Err(elsewhere(what, from));
+        return Err(elsewhere(what, from.map(StepStatus::as_str)));
     }
     Ok(())
 }
@@ -1091,18 +1178,135 @@ fn put_step(
     )?;
     if written == 0 {
         let what = format!("step {:?} of run {run_id}", row.name);
-        return Err(elsewhere(what, from));
+        return Err(elsewhere(what, from.map(StepStatus::as_str)));
     }
     Ok(())
 }
 
-/// The error of a compare-and-swap of a phase or step that found something else.
-fn elsewhere(what: String, from: Option<StepStatus>) -> StateError {
+fn put_question(
+    transaction: &Transaction<'_>,
+    from: Option<QuestionStatus>,
+    row: &QuestionRow,
+) -> Result<(), StateError> {
+    let deadline = row.deadline.as_ref();
+    let written = transaction.execute(
+        match from {
+            None => {
+                "INSERT INTO questions (choices, default_answer, status, asked_at, deadline_at,
+                     deadline_boot_id, deadline_boottime, answer, answered_at, timed_out, resumed_at,
+                     id, run_id, step_id, question, nth)
+                 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16
+                  WHERE ?17 IS NULL
+                 ON CONFLICT DO NOTHING"
+            }
+            Some(_) => {
+                "UPDATE questions SET choices = ?1, default_answer = ?2, status = ?3, asked_at = ?4,
+                     deadline_at = ?5, deadline_boot_id = ?6, deadline_boottime = ?7, answer = ?8,
+                     answered_at = ?9, timed_out = ?10, resumed_at = ?11
+                  WHERE id = ?12 AND run_id = ?13 AND step_id IS ?14 AND question = ?15
+                    AND nth = ?16 AND status = ?17"
+            }
+        },
+        params![
+            json(&row.choices),
+            row.default,
+            row.status.as_str(),
+            nanoseconds(row.asked_at),
+            deadline.map(|deadline| nanoseconds(deadline.at)),
+            deadline.map(|deadline| &deadline.moment.boot_id),
+            deadline.map(|deadline| deadline.moment.nanoseconds),
+            row.answer,
+            row.answered_at.map(nanoseconds),
+            row.timed_out,
+            row.resumed_at.map(nanoseconds),
+            row.id.as_str(),
+            row.run_id.as_str(),
+            row.place.step_id.as_ref().map(StepId::as_str),
+            row.place.text,
+            row.place.nth,
+            from.map(QuestionStatus::as_str),
+        ],
+    )?;
+    if written == 0 {
+        let what = format!("question {}", row.id);
+        return Err(elsewhere(what, from.map(QuestionStatus::as_str)));
+    }
+    Ok(())
+}
+
+fn put_effect(
+    transaction: &Transaction<'_>,
+    from: Option<EffectStatus>,
+    row: &EffectRow,
+) -> Result<(), StateError> {
+    let written = transaction.execute(
+        match from {
+            None => {
+                "INSERT INTO effects (status, commit_id, error, ended_at, id, run_id, step_id,
+                     workspace_id, intent, created_at)
+                 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 WHERE ?11 IS NULL
+                 ON CONFLICT DO NOTHING"
+            }
+            Some(_) => {
+                "UPDATE effects SET status = ?1, commit_id = ?2, error = ?3, ended_at = ?4
+                  WHERE id = ?5 AND run_id = ?6 AND step_id = ?7 AND workspace_id = ?8
+                    AND intent = ?9 AND created_at = ?10 AND status = ?11"
+            }
+        },
+        params![
+            row.status.as_str(),
+            row.commit,
+            row.error.as_ref().map(json),
+            row.ended_at.map(nanoseconds),
+            row.id.as_str(),
+            row.run_id.as_str(),
+            row.step_id.as_str(),
+            row.workspace_id,
+            json(&row.intent),
+            nanoseconds(row.created_at),
+            from.map(EffectStatus::as_str),
+        ],
+    )?;
+    if written == 0 {
+        let what = format!("effect {}", row.id);
+        return Err(elsewhere(what, from.map(EffectStatus::as_str)));
+    }
+    Ok(())
+}
+
+fn record_commit(transaction: &Transaction<'_>, commit: &CommitRecord) -> Result<(), StateError> {
+    transaction.execute(
+        "INSERT INTO commits (vcs, commit_id, run_id, step_id, message, author_name, author_email,
+             files_changed, insertions, deletions, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+         ON CONFLICT (vcs, commit_id) DO UPDATE SET message = excluded.message,
+             author_name = excluded.author_name, author_email = excluded.author_email,
+             files_changed = excluded.files_changed, insertions = excluded.insertions,
+             deletions = excluded.deletions",
+        params![
+            commit.vcs,
+            commit.commit,
+            commit.run_id.as_str(),
+            commit.step_id.as_ref().map(StepId::as_str),
+            commit.message,
+            commit.author.name,
+            commit.author.email,
+            count(commit.files_changed),
+            count(commit.insertions),
+            count(commit.deletions),
+            nanoseconds(commit.created_at),
+        ],
+    )?;
+    Ok(())
+}
+
+/// The error of a compare-and-swap of a row that found something else.
+fn elsewhere(what: String, from: Option<&'static str>) -> StateError {
     match from {
         None => StateError::Exists { what },
         Some(from) => StateError::Conflict {
             what,
-            expected: from.as_str().to_owned(),
+            expected: from.to_owned(),
             found: "something else by now".to_owned(),
         },
     }
@@ -1395,6 +1599,89 @@ fn read_step(row: &Row<'_>) -> Result<StepRow, StateError> {
         duration_ms: optional_count(row, 14)?,
         begun_order: optional_count(row, 15)?,
         ended_order: optional_count(row, 16)?,
+    })
+}
+
+const SELECT_QUESTION: &str = concat!(
+    "SELECT id, run_id, step_id, question, nth, choices, default_answer, status, asked_at, \
+     deadline_at, deadline_boot_id, deadline_boottime, answer, answered_at, timed_out, resumed_at, ",
+    damaged!(questions),
+    " FROM questions"
+);
+
+fn read_question(row: &Row<'_>) -> Result<QuestionRow, StateError> {
+    let deadline = match (optional_time(row, 9)?, row.get(10)?, row.get(11)?) {
+        (Some(at), Some(boot_id), Some(nanoseconds)) => Some(Deadline {
+            at,
+            moment: Moment {
+                boot_id,
+                nanoseconds,
+            },
+        }),
+        _ => None,
+    };
+    Ok(QuestionRow {
+        id: id(row.get(0)?)?,
+        run_id: id(row.get(1)?)?,
+        place: QuestionPlace {
+            step_id: row.get::<_, Option<String>>(2)?.map(id).transpose()?,
+            text: row.get(3)?,
+            nth: row.get(4)?,
+        },
+        choices: parse(&row.get::<_, String>(5)?)?,
+        default: row.get(6)?,
+        status: word(row.get(7)?, QuestionStatus::parse)?,
+        asked_at: time(row.get(8)?)?,
+        deadline,
+        answer: row.get(12)?,
+        answered_at: optional_time(row, 13)?,
+        timed_out: row.get(14)?,
+        resumed_at: optional_time(row, 15)?,
+    })
+}
+
+const SELECT_EFFECT: &str = concat!(
+    "SELECT id, run_id, step_id, workspace_id, status, intent, commit_id, error, created_at, ended_at, ",
+    damaged!(effects),
+    " FROM effects"
+);
+
+fn read_effect(row: &Row<'_>) -> Result<EffectRow, StateError> {
+    let error = row.get::<_, Option<String>>(7)?;
+    Ok(EffectRow {
+        id: id(row.get(0)?)?,
+        run_id: id(row.get(1)?)?,
+        step_id: id(row.get(2)?)?,
+        workspace_id: row.get(3)?,
+        status: word(row.get(4)?, EffectStatus::parse)?,
+        intent: parse(&row.get::<_, String>(5)?)?,
+        commit: row.get(6)?,
+        error: error.map(|text| parse(&text)).transpose()?,
+        created_at: time(row.get(8)?)?,
+        ended_at: optional_time(row, 9)?,
+    })
+}
+
+const SELECT_COMMIT: &str = concat!(
+    "SELECT commit_id, vcs, run_id, step_id, message, author_name, author_email, files_changed, \
+     insertions, deletions, created_at, ",
+    damaged!(commits),
+    " FROM commits"
+);
+
+fn read_commit(row: &Row<'_>) -> Result<CommitRecord, StateError> {
+    let counted = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
+    Ok(CommitRecord {
+        commit: row.get(0)?,
+        vcs: row.get(1)?,
+        run_id: id(row.get(2)?)?,
+        step_id: row.get::<_, Option<String>>(3)?.map(id).transpose()?,
+        message: row.get(4)?,
+        author: Signature::new(row.get::<_, String>(5)?, row.get::<_, String>(6)?),
+        files_changed: counted(7)?,
+        insertions: counted(8)?,
+        deletions: counted(9)?,
+        created_at: time(row.get(10)?)?,
     })
 }
 

@@ -11,6 +11,7 @@ mod commands;
 mod events;
 mod lifecycle;
 mod limits;
+mod questions;
 mod recovery;
 mod restores;
 mod runs;

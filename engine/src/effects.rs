@@ -1,0 +1,166 @@
+//! Carrying out what steps want done to a repository, and settling what a crash left of it: by looking.
+
+use serde_json::json;
+use stillframe_backends::{
+    Backend, BackendKind, CommitError, CommitOutcome, ErrorKind, LockedWorkspace,
+};
+
+use crate::actors::Parts;
+use crate::effect::{CommitRecord, EffectRow, EffectStatus};
+use crate::error::Error;
+use crate::event::EventType;
+use crate::failure::Failure;
+use crate::id::SessionId;
+use crate::state::{Change, NewEvent};
+use crate::workspaces;
+
+impl From<CommitError> for Error {
+    fn from(error: CommitError) -> Self {
+        Self::new(error.kind(), error)
+    }
+}
+
+/// Carries out an effect that is on record as pending, or what is left of it, and writes down what came of it.
+///
+/// `Err`: it could not be carried out, which is on record too, unless it could not be written down; then it is settled
+/// when the workspace is used next.
+pub(crate) fn carry_out(
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+    backend: &dyn Backend,
+    effect: &EffectRow,
+    session_id: &SessionId,
+    is_recovered: bool,
+) -> Result<CommitRecord, Error> {
+    let (commit, is_adopted) = match backend.apply_commit(locked, &effect.intent) {
+        Ok(CommitOutcome::InPlace { commit, is_adopted }) => (commit, is_adopted),
+        Ok(CommitOutcome::RefMoved {
+            reference,
+            expected,
+            found,
+        }) => {
+            let at = |id: Option<String>| id.unwrap_or_else(|| "nothing".to_owned());
+            let moved = Error::new(
+                ErrorKind::HeadMoved,
+                format!(
+                    "{reference} is at {}, not at {}, so that the commit was not put on it; nothing was touched",
+                    at(found),
+                    at(expected)
+                ),
+            );
+            return Err(fail(parts, effect, session_id, moved, is_recovered));
+        }
+        // Somebody has the repository now; the next look may find it free.
+        Err(e) if is_recovered && e.kind() == ErrorKind::Busy => return Err(e.into()),
+        Err(e) => return Err(fail(parts, effect, session_id, e.into(), is_recovered)),
+    };
+    let at = parts.now();
+    let info = backend.commit_info(locked, &commit)?;
+    let (run_id, step_id) = (&effect.run_id, &effect.step_id);
+    let record = CommitRecord::of_git(info, run_id, Some(step_id), at);
+    let mut data = json!({
+        "effect_id": effect.id,
+        "step_id": step_id,
+        "commit": commit,
+        "parent": effect.intent.parent,
+        "reference": effect.intent.reference,
+        "is_adopted": is_adopted,
+    });
+    if is_recovered {
+        data["recovered"] = json!(true);
+    }
+    let done = EffectRow {
+        status: EffectStatus::Done,
+        commit: Some(commit.clone()),
+        error: None,
+        ended_at: Some(at),
+        ..effect.clone()
+    };
+    let told = NewEvent::new(
+        EventType::COMMIT_CREATED,
+        session_id,
+        Some(run_id),
+        at,
+        data,
+    );
+    let changes = vec![
+        Change::PutEffect {
+            from: Some(EffectStatus::Pending),
+            row: Box::new(done),
+        },
+        Change::RecordCommit(Box::new(record.clone())),
+        Change::SetStepCommit {
+            run_id: run_id.clone(),
+            step_id: step_id.clone(),
+            commit,
+        },
+        Change::Append(told),
+    ];
+    workspaces::keep(parts, changes)?;
+    Ok(record)
+}
+
+/// Writes down that an effect cannot be carried out. The failure is the one to tell.
+fn fail(
+    parts: &Parts,
+    effect: &EffectRow,
+    session_id: &SessionId,
+    error: Error,
+    is_recovered: bool,
+) -> Error {
+    let at = parts.now();
+    let failure = Failure::from(&error);
+    let mut data = failure.event_data();
+    data["reason"] = data["message"].take();
+    data["effect_id"] = json!(effect.id);
+    data["step_id"] = json!(effect.step_id);
+    if is_recovered {
+        data["recovered"] = json!(true);
+    }
+    let failed = EffectRow {
+        status: EffectStatus::Failed,
+        error: Some(failure),
+        ended_at: Some(at),
+        ..effect.clone()
+    };
+    let run_id = Some(&effect.run_id);
+    let told = NewEvent::new(EventType::COMMIT_FAILED, session_id, run_id, at, data);
+    let changes = vec![
+        Change::PutEffect {
+            from: Some(EffectStatus::Pending),
+            row: Box::new(failed),
+        },
+        Change::Append(told),
+    ];
+    if let Err(e) = workspaces::keep(parts, changes) {
+        tracing::warn!(effect = %effect.id, error = %e.chain(), "its failure is not on record");
+    }
+    error
+}
+
+/// Settles the effects on this workspace that a crash left pending: whoever carries one out holds the workspace, so
+/// nobody does. What cannot be settled now keeps nobody from working here.
+pub(crate) fn settle(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), Error> {
+    let workspace_id = locked.id().to_owned();
+    let pending = parts
+        .reader
+        .read_blocking(move |store| store.pending_effects(&workspace_id))?;
+    if pending.is_empty() || locked.is_gone() {
+        return Ok(());
+    }
+    let backend = workspaces::backend_of(parts, BackendKind::Git)?;
+    for effect in pending {
+        let run = parts
+            .reader
+            .read_blocking(|store| store.run(&effect.run_id))?;
+        let Some(run) = run else { continue };
+        let settled = carry_out(parts, locked, &*backend, &effect, &run.session_id, true);
+        if let Err(e) = settled {
+            tracing::warn!(effect = %effect.id, error = %e.chain(), "not carried out");
+            if e.kind() == ErrorKind::Busy {
+                parts.lock.leave_work();
+            }
+        }
+    }
+    Ok(())
+}

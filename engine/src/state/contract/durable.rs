@@ -1,0 +1,211 @@
+//! What every state store promises of questions, effects and commits.
+
+use std::time::Duration;
+
+use stillframe_backends::{CommitIntent, Signature};
+
+use super::*;
+use crate::effect::{CommitRecord, EffectRow, EffectStatus};
+use crate::id::{EffectId, QuestionId, StepId};
+use crate::question::{Question, QuestionPlace, QuestionRow, QuestionStatus};
+
+fn question(step_id: Option<StepId>, nth: u32) -> QuestionRow {
+    let question = Question::new("odd\n \"question\"?")
+        .choices(["yes", "no"])
+        .deadline(Duration::from_secs(9), "no");
+    let place = QuestionPlace {
+        step_id,
+        text: question.text.clone(),
+        nth,
+    };
+    let run_id = "a".parse().unwrap();
+    QuestionRow::new(run_id, place, &question, at(5), &lease(1).expires)
+}
+
+fn put_question(from: Option<QuestionStatus>, row: &QuestionRow) -> Change {
+    let row = Box::new(row.clone());
+    Change::PutQuestion { from, row }
+}
+
+pub(crate) fn a_question_is_asked_once_in_its_place_and_the_first_answer_counts(
+    state: &impl TestState,
+) {
+    let (mut store, _, step) = begun(state);
+    let run_id: RunId = "a".parse().unwrap();
+    let rows = [
+        question(None, 0),
+        question(None, 1),
+        question(Some(step.id.clone()), 0),
+    ];
+    for row in &rows {
+        store.commit(&[put_question(None, row)]).unwrap();
+        let again = QuestionRow {
+            id: QuestionId::random(),
+            ..row.clone()
+        };
+        let error = store.commit(&[put_question(None, &again)]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict, "the place is taken");
+    }
+    assert_eq!(store.questions(&run_id).unwrap(), rows);
+    assert_eq!(store.open_questions().unwrap(), rows);
+    let answered = QuestionRow {
+        status: QuestionStatus::Answered,
+        answer: Some("yes".to_owned()),
+        answered_at: Some(at(6)),
+        timed_out: true,
+        resumed_at: Some(at(7)),
+        ..rows[1].clone()
+    };
+    let (mut one, mut other) = (state.open(), state.open());
+    let answer = |row: &QuestionRow| put_question(Some(QuestionStatus::Open), row);
+    one.commit(&[answer(&answered)]).unwrap();
+    let late = QuestionRow {
+        answer: Some("no".to_owned()),
+        ..answered.clone()
+    };
+    let error = other.commit(&[answer(&late)]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert!(error.to_string().contains(answered.id.as_str()), "{error}");
+    assert_eq!(store.question(&answered.id).unwrap(), Some(answered));
+    let open = [rows[0].clone(), rows[2].clone()];
+    assert_eq!(store.open_questions().unwrap(), open);
+    let found = store
+        .questions_that_begin(&rows[2].id.as_str()[..12])
+        .unwrap();
+    assert_eq!(found, [rows[2].clone()]);
+    assert_eq!(store.questions_that_begin("que_%").unwrap(), []);
+    assert_eq!(store.problems().unwrap(), [] as [String; 0]);
+}
+
+fn effect(step_id: &StepId, workspace_id: &str) -> EffectRow {
+    EffectRow {
+        id: EffectId::random(),
+        run_id: "a".parse().unwrap(),
+        step_id: step_id.clone(),
+        workspace_id: workspace_id.to_owned(),
+        status: EffectStatus::Pending,
+        intent: CommitIntent {
+            reference: "refs/heads/main".to_owned(),
+            parent: Some("0".repeat(40)),
+            tree: "1".repeat(40),
+            message: "Fix\n\nStillframe-Run: a\n".to_owned(),
+            signature: Signature::new("N \u{e9}", "n@example.com"),
+            time: 1_700_000_000,
+            commit: "2".repeat(40),
+        },
+        commit: None,
+        error: None,
+        created_at: at(5),
+        ended_at: None,
+    }
+}
+
+fn put_effect(from: Option<EffectStatus>, row: &EffectRow) -> Change {
+    let row = Box::new(row.clone());
+    Change::PutEffect { from, row }
+}
+
+pub(crate) fn effects_are_a_queue_in_order_and_each_is_settled_once(state: &impl TestState) {
+    let (mut store, _, step) = begun(state);
+    let run_id: RunId = "a".parse().unwrap();
+    let rows = [
+        effect(&step.id, "w"),
+        effect(&step.id, "other"),
+        effect(&step.id, "w"),
+    ];
+    for row in &rows {
+        store.commit(&[put_effect(None, row)]).unwrap();
+        let twice = store.commit(&[put_effect(None, row)]).unwrap_err();
+        assert_eq!(twice.kind(), ErrorKind::Conflict);
+    }
+    assert_eq!(store.effects(&run_id).unwrap(), rows);
+    let pending = [rows[0].clone(), rows[2].clone()];
+    assert_eq!(store.pending_effects("w").unwrap(), pending);
+    let done = EffectRow {
+        status: EffectStatus::Done,
+        commit: Some("2".repeat(40)),
+        ended_at: Some(at(6)),
+        ..rows[0].clone()
+    };
+    let failed = EffectRow {
+        status: EffectStatus::Failed,
+        error: Some(Failure::of_work("moved")),
+        ended_at: Some(at(7)),
+        ..rows[2].clone()
+    };
+    let from = Some(EffectStatus::Pending);
+    store.commit(&[put_effect(from, &done)]).unwrap();
+    let error = state.open().commit(&[put_effect(from, &done)]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "it is settled");
+    store.commit(&[put_effect(from, &failed)]).unwrap();
+    assert_eq!(store.pending_effects("w").unwrap(), []);
+    let other = EffectRow {
+        intent: CommitIntent {
+            tree: "3".repeat(40),
+            ..rows[1].intent.clone()
+        },
+        ..rows[1].clone()
+    };
+    let error = store.commit(&[put_effect(from, &other)]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "an intent never changes");
+    let all = [done, rows[1].clone(), failed];
+    assert_eq!(state.open().effects(&run_id).unwrap(), all);
+    assert_eq!(store.problems().unwrap(), [] as [String; 0]);
+}
+
+pub(crate) fn a_commit_keeps_its_first_owner_and_gets_the_rest(state: &impl TestState) {
+    let (mut store, _, step) = begun(state);
+    let session: SessionId = "s".parse().unwrap();
+    store.commit(&[run(&session, "b")]).unwrap();
+    let first = CommitRecord {
+        vcs: "git".to_owned(),
+        commit: "2".repeat(40),
+        run_id: "a".parse().unwrap(),
+        step_id: Some(step.id.clone()),
+        message: "Fix".to_owned(),
+        author: Signature::new("n", "n@example.com"),
+        files_changed: 1,
+        insertions: 2,
+        deletions: 3,
+        created_at: at(5),
+    };
+    let record = |commit: &CommitRecord| Change::RecordCommit(Box::new(commit.clone()));
+    store.commit(&[record(&first)]).unwrap();
+    let again = CommitRecord {
+        run_id: "b".parse().unwrap(),
+        step_id: None,
+        message: "Fix it".to_owned(),
+        insertions: 9,
+        created_at: at(6),
+        ..first.clone()
+    };
+    store.commit(&[record(&again)]).unwrap();
+    let kept = CommitRecord {
+        run_id: first.run_id.clone(),
+        step_id: first.step_id.clone(),
+        created_at: first.created_at,
+        ..again
+    };
+    assert_eq!(
+        store.commit_record("git", &first.commit).unwrap(),
+        Some(kept.clone())
+    );
+    assert_eq!(store.commit_record("hg", &first.commit).unwrap(), None);
+    assert_eq!(store.commits(&kept.run_id).unwrap(), [kept]);
+    assert_eq!(store.commits(&"b".parse().unwrap()).unwrap(), []);
+    let set = |step_id: StepId| Change::SetStepCommit {
+        run_id: "a".parse().unwrap(),
+        step_id,
+        commit: first.commit.clone(),
+    };
+    store.commit(&[set(step.id.clone())]).unwrap();
+    let found = &store.steps(&"a".parse().unwrap()).unwrap()[0];
+    assert_eq!(found.commit_created.as_ref(), Some(&first.commit));
+    assert_eq!(
+        found.snapshot_before, step.snapshot_before,
+        "the rest stays"
+    );
+    let error = store.commit(&[set(StepId::random())]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert_eq!(store.problems().unwrap(), [] as [String; 0]);
+}

@@ -1,0 +1,151 @@
+-- What runs ask people, what steps do to repositories, and the commits that are known. Sums as in 0003.
+
+CREATE TABLE questions (
+    position          INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    id                TEXT    NOT NULL UNIQUE,
+    run_id            TEXT    NOT NULL REFERENCES runs (id),
+    step_id           TEXT    REFERENCES steps (id),
+    question          TEXT    NOT NULL,
+    -- Which time the same text is asked there.
+    nth               INTEGER NOT NULL,
+    choices           TEXT    NOT NULL,
+    default_answer    TEXT,
+    status            TEXT    NOT NULL,
+    asked_at          INTEGER NOT NULL,
+    deadline_at       INTEGER,
+    -- The same moment by the clock that nobody sets, which counts until the next start of the machine.
+    deadline_boot_id  TEXT,
+    deadline_boottime INTEGER,
+    answer            TEXT,
+    answered_at       INTEGER,
+    timed_out         INTEGER NOT NULL,
+    resumed_at        INTEGER,
+    row_sum           INTEGER
+) STRICT;
+CREATE TRIGGER questions_made AFTER INSERT ON questions BEGIN
+    UPDATE questions SET row_sum = row_sum('questions',
+        NEW.position, NEW.id, NEW.run_id, NEW.step_id, NEW.question, NEW.nth,
+        NEW.choices, NEW.default_answer, NEW.status, NEW.asked_at, NEW.deadline_at,
+        NEW.deadline_boot_id, NEW.deadline_boottime, NEW.answer, NEW.answered_at,
+        NEW.timed_out, NEW.resumed_at)
+     WHERE position = NEW.position;
+END;
+CREATE TRIGGER questions_about_to_change BEFORE UPDATE OF
+        position, id, run_id, step_id, question, nth, choices, default_answer, status,
+        asked_at, deadline_at, deadline_boot_id, deadline_boottime, answer, answered_at,
+        timed_out, resumed_at
+    ON questions WHEN OLD.row_sum IS NOT row_sum('questions',
+        OLD.position, OLD.id, OLD.run_id, OLD.step_id, OLD.question, OLD.nth,
+        OLD.choices, OLD.default_answer, OLD.status, OLD.asked_at, OLD.deadline_at,
+        OLD.deadline_boot_id, OLD.deadline_boottime, OLD.answer, OLD.answered_at,
+        OLD.timed_out, OLD.resumed_at)
+BEGIN
+    SELECT RAISE(ABORT, 'a row of questions does not match its sum');
+END;
+CREATE TRIGGER questions_changed AFTER UPDATE OF
+        position, id, run_id, step_id, question, nth, choices, default_answer, status,
+        asked_at, deadline_at, deadline_boot_id, deadline_boottime, answer, answered_at,
+        timed_out, resumed_at
+    ON questions BEGIN
+    UPDATE questions SET row_sum = row_sum('questions',
+        NEW.position, NEW.id, NEW.run_id, NEW.step_id, NEW.question, NEW.nth,
+        NEW.choices, NEW.default_answer, NEW.status, NEW.asked_at, NEW.deadline_at,
+        NEW.deadline_boot_id, NEW.deadline_boottime, NEW.answer, NEW.answered_at,
+        NEW.timed_out, NEW.resumed_at)
+     WHERE position = NEW.position;
+END;
+
+CREATE TABLE effects (
+    position     INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    id           TEXT    NOT NULL UNIQUE,
+    run_id       TEXT    NOT NULL REFERENCES runs (id),
+    step_id      TEXT    NOT NULL REFERENCES steps (id),
+    workspace_id TEXT    NOT NULL,
+    status       TEXT    NOT NULL,
+    -- Every byte of the commit that is wanted, as JSON.
+    intent       TEXT    NOT NULL,
+    commit_id    TEXT,
+    error        TEXT,
+    created_at   INTEGER NOT NULL,
+    ended_at     INTEGER,
+    row_sum      INTEGER
+) STRICT;
+CREATE TRIGGER effects_made AFTER INSERT ON effects BEGIN
+    UPDATE effects SET row_sum = row_sum('effects',
+        NEW.position, NEW.id, NEW.run_id, NEW.step_id, NEW.workspace_id, NEW.status,
+        NEW.intent, NEW.commit_id, NEW.error, NEW.created_at, NEW.ended_at)
+     WHERE position = NEW.position;
+END;
+CREATE TRIGGER effects_about_to_change BEFORE UPDATE OF
+        position, id, run_id, step_id, workspace_id, status, intent, commit_id, error,
+        created_at, ended_at
+    ON effects WHEN OLD.row_sum IS NOT row_sum('effects',
+        OLD.position, OLD.id, OLD.run_id, OLD.step_id, OLD.workspace_id, OLD.status,
+        OLD.intent, OLD.commit_id, OLD.error, OLD.created_at, OLD.ended_at)
+BEGIN
+    SELECT RAISE(ABORT, 'a row of effects does not match its sum');
+END;
+CREATE TRIGGER effects_changed AFTER UPDATE OF
+        position, id, run_id, step_id, workspace_id, status, intent, commit_id, error,
+        created_at, ended_at
+    ON effects BEGIN
+    UPDATE effects SET row_sum = row_sum('effects',
+        NEW.position, NEW.id, NEW.run_id, NEW.step_id, NEW.workspace_id, NEW.status,
+        NEW.intent, NEW.commit_id, NEW.error, NEW.created_at, NEW.ended_at)
+     WHERE position = NEW.position;
+END;
+
+CREATE TABLE commits (
+    position      INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    vcs           TEXT    NOT NULL,
+    commit_id     TEXT    NOT NULL,
+    run_id        TEXT    NOT NULL REFERENCES runs (id),
+    step_id       TEXT    REFERENCES steps (id),
+    message       TEXT    NOT NULL,
+    author_name   TEXT    NOT NULL,
+    author_email  TEXT    NOT NULL,
+    files_changed INTEGER NOT NULL,
+    insertions    INTEGER NOT NULL,
+    deletions     INTEGER NOT NULL,
+    created_at    INTEGER NOT NULL,
+    row_sum       INTEGER,
+    UNIQUE (vcs, commit_id)
+) STRICT;
+CREATE TRIGGER commits_made AFTER INSERT ON commits BEGIN
+    UPDATE commits SET row_sum = row_sum('commits',
+        NEW.position, NEW.vcs, NEW.commit_id, NEW.run_id, NEW.step_id, NEW.message,
+        NEW.author_name, NEW.author_email, NEW.files_changed, NEW.insertions,
+        NEW.deletions, NEW.created_at)
+     WHERE position = NEW.position;
+END;
+CREATE TRIGGER commits_about_to_change BEFORE UPDATE OF
+        position, vcs, commit_id, run_id, step_id, message, author_name, author_email,
+        files_changed, insertions, deletions, created_at
+    ON commits WHEN OLD.row_sum IS NOT row_sum('commits',
+        OLD.position, OLD.vcs, OLD.commit_id, OLD.run_id, OLD.step_id, OLD.message,
+        OLD.author_name, OLD.author_email, OLD.files_changed, OLD.insertions,
+        OLD.deletions, OLD.created_at)
+BEGIN
+    SELECT RAISE(ABORT, 'a row of commits does not match its sum');
+END;
+CREATE TRIGGER commits_changed AFTER UPDATE OF
+        position, vcs, commit_id, run_id, step_id, message, author_name, author_email,
+        files_changed, insertions, deletions, created_at
+    ON commits BEGIN
+    UPDATE commits SET row_sum = row_sum('commits',
+        NEW.position, NEW.vcs, NEW.commit_id, NEW.run_id, NEW.step_id, NEW.message,
+        NEW.author_name, NEW.author_email, NEW.files_changed, NEW.insertions,
+        NEW.deletions, NEW.created_at)
+     WHERE position = NEW.position;
+END;
+
+-- One row for each time that a text is asked in one place; a run has places outside of steps too.
+CREATE UNIQUE INDEX questions_by_place ON questions (run_id, ifnull(step_id, ''), question, nth);
+CREATE INDEX questions_that_wait ON questions (status) WHERE status = 'open';
+CREATE INDEX effects_by_run ON effects (run_id);
+CREATE INDEX effects_that_wait ON effects (workspace_id) WHERE status = 'pending';
+CREATE INDEX commits_by_run ON commits (run_id);
+
+DROP INDEX runs_that_have_not_ended;
+CREATE INDEX runs_that_have_not_ended ON runs (status)
+    WHERE status IN ('pending', 'running', 'asking', 'waiting_for_input', 'interrupted');

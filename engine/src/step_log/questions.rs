@@ -1,0 +1,366 @@
+//! Asking, from inside a run: what is on record is answered from there, and what is not is waited for.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use serde_json::Value;
+use stillframe_backends::ErrorKind;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::StepLog;
+use crate::actors::session_manager::Step;
+use crate::answering;
+use crate::error::Error;
+use crate::event::EventType;
+use crate::id::{EventId, QuestionId};
+use crate::lease::Moment;
+use crate::question::{Answer, Question, QuestionPlace, QuestionRow, QuestionStatus};
+use crate::run::{RunEvent, RunStatus};
+use crate::state::Change;
+
+/// How often a question is looked at that nobody rings for: another process may have answered.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Who waits for what, in this process.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    /// The steps that somebody has asked for and that have not ended, each by a number of its own.
+    at_work: HashSet<u64>,
+    last: u64,
+    /// The questions that are waited for.
+    open: HashMap<QuestionId, Waiter>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    /// The step in which it waits.
+    asker: Option<u64>,
+    /// Whether it has waited for long enough to be parked.
+    is_cold: bool,
+}
+
+impl Waiting {
+    /// Whether nothing is done but to wait, and has been for long.
+    fn is_cold(&self) -> bool {
+        let waits = |step: &u64| self.open.values().any(|waiter| waiter.asker == Some(*step));
+        self.open.values().all(|waiter| waiter.is_cold) && self.at_work.iter().all(waits)
+    }
+}
+
+/// A step that somebody has asked for, until it has ended and this is dropped.
+pub(crate) struct AtWork {
+    log: StepLog,
+    /// Names it in this process.
+    pub(crate) number: u64,
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.log.waiting().at_work.remove(&self.number);
+    }
+}
+
+impl StepLog {
+    fn waiting(&self) -> std::sync::MutexGuard<'_, Waiting> {
+        self.inner.waiting.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Counts a step among those that are being done.
+    pub(crate) fn at_work(&self) -> AtWork {
+        let mut waiting = self.waiting();
+        waiting.last += 1;
+        let number = waiting.last;
+        waiting.at_work.insert(number);
+        AtWork {
+            log: self.clone(),
+            number,
+        }
+    }
+
+    /// Whether the run waits for an answer.
+    pub(crate) fn is_asking(&self) -> bool {
+        !self.waiting().open.is_empty()
+    }
+
+    /// The questions that are waited for.
+    pub(crate) fn open_questions(&self) -> Vec<QuestionId> {
+        self.waiting().open.keys().cloned().collect()
+    }
+
+    /// Comes back once the run has waited for so long that its engine need not wait with it.
+    pub(crate) async fn parked(&self) {
+        self.inner.parking.cancelled().await;
+    }
+
+    /// Asks, and waits for the answer. `asker`: the step that waits with it.
+    pub(crate) async fn ask(
+        &self,
+        place: QuestionPlace,
+        asker: Option<u64>,
+        question: &Question,
+        cancellation: &CancellationToken,
+    ) -> Result<Answer, Error> {
+        question.check()?;
+        let began = Instant::now();
+        let (log, asked, cancelled) = (self.clone(), question.clone(), cancellation.clone());
+        let begun = self.to_the_end(async move {
+            let row = log.begin_asking(place, asker, &asked, &cancelled).await?;
+            let guard = Asked {
+                id: row.answer().is_none().then(|| row.id.clone()),
+                log,
+                cancellation: cancelled,
+            };
+            Ok((row, guard))
+        });
+        let (row, mut guard) = begun.await?;
+        if let Some(answer) = row.answer() {
+            return Ok(answer);
+        }
+        let hot_wait = self.inner.core.parts.options.hot_wait;
+        let mut doorbell = self.inner.core.parts.writer.doorbell();
+        loop {
+            doorbell.mark_unchanged();
+            if let Some(answer) = self.look_for_answer(&row.id).await? {
+                guard.id = None;
+                return Ok(answer);
+            }
+            if cancellation.is_cancelled() {
+                return Err(Error::new(
+                    ErrorKind::Cancelled,
+                    format!(
+                        "question {} was not answered before its run stopped",
+                        row.id
+                    ),
+                ));
+            }
+            self.park_if_cold(&row.id, began.elapsed() >= hot_wait);
+            let next = LOOK_EVERY.min(hot_wait.saturating_sub(began.elapsed()));
+            tokio::select! {
+                // Rung by this engine; others are looked for.
+                Ok(()) = doorbell.changed() => {}
+                () = cancellation.cancelled() => {}
+                () = tokio::time::sleep(next.max(Duration::from_millis(10))) => {}
+            }
+        }
+    }
+
+    /// Has the run rest, if it can be resumed and nothing is done in it but to wait.
+    fn park_if_cold(&self, id: &QuestionId, is_cold: bool) {
+        let mut waiting = self.waiting();
+        if let Some(waiter) = waiting.open.get_mut(id) {
+            waiter.is_cold = is_cold;
+        }
+        if is_cold && self.is_resumable() && waiting.is_cold() {
+            self.inner.parking.cancel();
+        }
+    }
+
+    /// Puts the question on record, or finds it there.
+    async fn begin_asking(
+        &self,
+        place: QuestionPlace,
+        asker: Option<u64>,
+        question: &Question,
+        cancellation: &CancellationToken,
+    ) -> Result<QuestionRow, Error> {
+        answering::settle_ripe(&self.inner.core, Some(self.run_id())).await?;
+        let _turn = self.inner.turn.lock().await;
+        let found = self.questions().await?;
+        let found = found.into_iter().find(|row| row.place == place);
+        let (at, now) = (self.inner.core.parts.now(), Moment::now()?);
+        let fresh = || QuestionRow::new(self.run_id().clone(), place.clone(), question, at, &now);
+        let row = match &found {
+            Some(row) if row.status == QuestionStatus::Answered => {
+                return self.consume(row.clone()).await;
+            }
+            Some(row) if row.status == QuestionStatus::Open => row.clone(),
+            Some(row) => QuestionRow {
+                id: row.id.clone(),
+                ..fresh()
+            },
+            None => fresh(),
+        };
+        if cancellation.is_cancelled() {
+            return Err(Error::new(
+                ErrorKind::Cancelled,
+                "nothing was asked, because the run ends",
+            ));
+        }
+        let put = Change::PutQuestion {
+            from: found.map(|row| row.status),
+            row: Box::new(row.clone()),
+        };
+        let event = (RunEvent::Asked, EventType::QUESTION_ASKED);
+        self.move_while_asking(event, row.event_data(), vec![put], |waiting| {
+            let waiter = Waiter {
+                asker,
+                is_cold: false,
+            };
+            waiting.open.insert(row.id.clone(), waiter);
+        })
+        .await?;
+        Ok(row)
+    }
+
+    async fn questions(&self) -> Result<Vec<QuestionRow>, Error> {
+        let run_id = self.run_id().clone();
+        let reader = &self.inner.core.parts.reader;
+        reader.read(move |store| store.questions(&run_id)).await
+    }
+
+    /// The answer, which is consumed then; `None`: there is none yet.
+    async fn look_for_answer(&self, id: &QuestionId) -> Result<Option<Answer>, Error> {
+        let asked = id.clone();
+        let reader = &self.inner.core.parts.reader;
+        let found = reader.read(move |store| store.question(&asked)).await?;
+        let Some(found) = found else {
+            return Err(Error::new(
+                ErrorKind::Corrupt,
+                format!("question {id} is gone"),
+            ));
+        };
+        let (at, now) = (self.inner.core.parts.now(), Moment::now()?);
+        if found.ripe(at, &now).is_some() {
+            answering::settle_ripe(&self.inner.core, Some(self.run_id())).await?;
+            return Ok(None);
+        }
+        let Some(answer) = found.answer() else {
+            return Ok(None);
+        };
+        let log = self.clone();
+        self.to_the_end(async move {
+            let _turn = log.inner.turn.lock().await;
+            let id = found.id.clone();
+            let data = found.event_data();
+            let event = (RunEvent::Answered, EventType::QUESTION_CONSUMED);
+            let put = log.consumption(&found);
+            log.move_while_asking(event, data, put, |waiting| {
+                waiting.open.remove(&id);
+            })
+            .await
+        })
+        .await?;
+        Ok(Some(answer))
+    }
+
+    /// Answers from the record.
+    async fn consume(&self, row: QuestionRow) -> Result<QuestionRow, Error> {
+        let put = self.consumption(&row);
+        if !put.is_empty() {
+            let told = self.event(EventType::QUESTION_CONSUMED, row.event_data());
+            let changes = put.into_iter().chain([told]);
+            self.commit(changes.collect()).await?;
+        }
+        Ok(row)
+    }
+
+    /// What the log gets to know the first time that an answer is used.
+    fn consumption(&self, row: &QuestionRow) -> Vec<Change> {
+        if row.resumed_at.is_some() {
+            return Vec::new();
+        }
+        let row = QuestionRow {
+            resumed_at: Some(self.inner.core.parts.now()),
+            ..row.clone()
+        };
+        vec![Change::PutQuestion {
+            from: Some(row.status),
+            row: Box::new(row),
+        }]
+    }
+
+    /// Goes on without an answer.
+    async fn withdraw(&self, id: &QuestionId) -> Result<(), Error> {
+        let _turn = self.inner.turn.lock().await;
+        let asked = id.clone();
+        let reader = &self.inner.core.parts.reader;
+        let found = reader.read(move |store| store.question(&asked)).await?;
+        let mut data = Value::Null;
+        let mut put = Vec::new();
+        if let Some(row) = found {
+            data = row.event_data();
+            if row.status == QuestionStatus::Open {
+                put.push(Change::PutQuestion {
+                    from: Some(row.status),
+                    row: Box::new(QuestionRow {
+                        status: QuestionStatus::Withdrawn,
+                        ..row
+                    }),
+                });
+            }
+        }
+        let event = (RunEvent::Withdrawn, EventType::QUESTION_WITHDRAWN);
+        self.move_while_asking(event, data, put, |waiting| {
+            waiting.open.remove(id);
+        })
+        .await
+    }
+
+    /// Writes `changes` and tells of them; with the first question that is waited for the run is asking, and with the
+    /// last one no more. `wait` changes what is waited for, once that is durable. Has to be called in turn.
+    async fn move_while_asking(
+        &self,
+        (event, told): (RunEvent, EventType),
+        data: Value,
+        mut changes: Vec<Change>,
+        wait: impl FnOnce(&mut Waiting),
+    ) -> Result<(), Error> {
+        let status = {
+            let run_id = self.run_id().clone();
+            let reader = &self.inner.core.parts.reader;
+            let row = reader.read(move |store| store.run(&run_id)).await?;
+            row.map(|row| row.status)
+        };
+        let others = self.waiting().open.len();
+        let moves = match event {
+            RunEvent::Asked => status == Some(RunStatus::Running),
+            _ => status == Some(RunStatus::Asking) && others <= 1,
+        };
+        if moves {
+            changes.insert(0, self.inner.hold.fence());
+            let step = Step {
+                run_id: self.run_id().clone(),
+                event,
+                event_id: EventId::random(),
+                data,
+                ending: None,
+                changes,
+            };
+            let core = &self.inner.core;
+            core.step_run(&self.inner.session_id, step).await?;
+        } else {
+            changes.push(self.event(told, data));
+            self.commit(changes).await?;
+        }
+        wait(&mut self.waiting());
+        Ok(())
+    }
+}
+
+/// A question that is waited for. Dropped before it is answered, it is taken back, so that the run is not said to wait
+/// for what nobody waits for; unless the run ends, which says itself what becomes of its questions.
+struct Asked {
+    log: StepLog,
+    cancellation: CancellationToken,
+    id: Option<QuestionId>,
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let Some(id) = self.id.take() else {
+            return;
+        };
+        if self.cancellation.is_cancelled() || self.log.is_closed() {
+            return;
+        }
+        let log = self.log.clone();
+        let withdrawal = async move {
+            if let Err(e) = log.withdraw(&id).await {
+                tracing::warn!(question = %id, error = %e.chain(), "not withdrawn");
+            }
+        };
+        let tracked = self.log.inner.under_way.track_future(withdrawal);
+        self.log.inner.core.spawn(tracked);
+    }
+}

@@ -1,0 +1,505 @@
+//! Runs that ask: answered at once, after they were put to rest, too late, by nobody, and once only.
+
+use std::fs;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::json;
+use stillframe::{
+    AdapterOutput, BoxAdapter, Engine, EngineOptions, ErrorKind, EventType, Question,
+    QuestionRecord, QuestionStatus, Rerun, RunContext, RunId, RunOptions, RunQuery, RunStatus,
+    StepOptions, StepStatus,
+};
+
+use crate::support::{Host, Work, all, die_in_the_middle_of, on_a_runtime, types};
+
+const COLD: Duration = Duration::ZERO;
+
+fn id() -> RunId {
+    "ticket-42".parse().unwrap()
+}
+
+fn options(host: &Host) -> RunOptions {
+    RunOptions::new("fix it")
+        .workspace(host.workspace())
+        .run_id(id())
+}
+
+async fn engine(host: &Host, options: impl FnOnce(EngineOptions) -> EngineOptions) -> Engine {
+    Engine::start(options(host.options())).await.unwrap()
+}
+
+/// What was done, over all engines.
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Notes {
+    fn note(&self, text: impl Into<String>) {
+        self.0.lock().unwrap().push(text.into());
+    }
+
+    fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+fn go() -> Question {
+    Question::new("go on?").choices(["yes", "no"])
+}
+
+/// A step, one that asks in its middle, and one after it.
+fn asks(notes: &Notes, question: Question) -> impl stillframe::Adapter + use<> {
+    let notes = notes.clone();
+    Work(move |context: RunContext| {
+        let (notes, question) = (notes.clone(), question.clone());
+        async move {
+            let phase = context.phase("p");
+            phase
+                .step("first", |_| async {
+                    notes.note("first");
+                    Ok(())
+                })
+                .await?;
+            let answer: String = phase
+                .step("asks", |step| {
+                    let (notes, question) = (notes.clone(), question.clone());
+                    async move {
+                        notes.note(format!("asks {}", step.attempt));
+                        let path = step.workspace().unwrap().join("half");
+                        let before = fs::read_to_string(&path).unwrap_or_default();
+                        fs::write(&path, format!("{before}x")).unwrap();
+                        let answer = step.ask(question).await?;
+                        notes.note(format!("hears {} {}", answer.text, answer.timed_out));
+                        Ok(answer.text)
+                    }
+                })
+                .await?;
+            phase
+                .step("last", |_| async {
+                    notes.note("last");
+                    Ok(())
+                })
+                .await?;
+            Ok(AdapterOutput::with_data(json!({ "answer": answer })))
+        }
+    })
+}
+
+/// The question that waits, once there is one.
+async fn open(engine: &Engine) -> QuestionRecord {
+    let waited = tokio::time::timeout(Duration::from_secs(20), async {
+        loop {
+            if let Some(found) = engine.open_questions().await.unwrap().pop() {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    waited.await.expect("a question is asked")
+}
+
+#[test]
+fn one_that_is_answered_while_it_is_hot_is_never_parked() {
+    let (host, notes) = (Host::new(), Notes::default());
+    on_a_runtime(async {
+        let engine = host.engine().await;
+        let session = engine.session("s").await.unwrap();
+        let work = asks(&notes, go());
+        let running = {
+            let (session, options) = (session.clone(), options(&host));
+            tokio::spawn(async move { session.execute_run(options, work).await })
+        };
+        let question = open(&engine).await;
+        assert_eq!(question.text, "go on?");
+        assert_eq!(
+            engine.find_run("ticket-42").await.unwrap().status,
+            RunStatus::Asking
+        );
+        let answered = engine.answer(&question.id, "yes").await.unwrap();
+        assert_eq!(answered.answer.as_deref(), Some("yes"));
+        let outcome = running.await.unwrap().unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Completed);
+        assert_eq!(notes.all(), ["first", "asks 1", "hears yes false", "last"]);
+        let types = types(&engine, &session).await;
+        let of_questions: Vec<&str> = types
+            .iter()
+            .map(String::as_str)
+            .filter(|t| t.starts_with("question_") || t.starts_with("run_"))
+            .collect();
+        assert_eq!(
+            of_questions,
+            [
+                "run_started",
+                "question_asked",
+                "question_answered",
+                "question_consumed",
+                "run_completed"
+            ]
+        );
+        let asked = &outcome.questions[0];
+        assert_eq!(asked.status, QuestionStatus::Answered);
+        assert!(asked.resumed_at.is_some() && !asked.timed_out);
+    });
+}
+
+/// Has the run ask until it rests.
+async fn park(host: &Host, notes: &Notes, question: Question) -> QuestionRecord {
+    let engine = engine(host, |options| options.hot_wait(COLD)).await;
+    let session = engine.session("s").await.unwrap();
+    let work = asks(notes, question);
+    let outcome = session.execute_run(options(host), work).await.unwrap();
+    assert_eq!(
+        outcome.run.status,
+        RunStatus::WaitingForInput,
+        "{:?}",
+        outcome.run
+    );
+    assert_eq!(outcome.run.error, None);
+    assert!(!outcome.is_stored);
+    let step = &outcome.phases[0].steps[1];
+    assert_eq!(step.status, StepStatus::Interrupted);
+    assert!(step.snapshot_after.is_some(), "what it did is captured");
+    let asked = outcome.questions.into_iter().next().unwrap();
+    assert_eq!(asked.status, QuestionStatus::Open);
+    let parked = EventType::QUESTION_PARKED;
+    let events = all(&engine, &session).await;
+    let parked = events.iter().find(|e| e.event_type == parked).unwrap();
+    assert_eq!(parked.data["questions"], json!([asked.id]));
+    engine.shutdown().await.unwrap();
+    asked
+}
+
+#[test]
+fn one_that_nobody_answers_rests_and_goes_on_once_with_the_first_answer_where_it_asked() {
+    let (host, notes) = (Host::new(), Notes::default());
+    on_a_runtime(async {
+        let asked = park(&host, &notes, go()).await;
+        assert_eq!(host.read("half").as_deref(), Some("x"));
+        let (engine, session) = host.session().await;
+        let incomplete = || async {
+            let found = engine.runs(RunQuery::default().incomplete()).await.unwrap();
+            found.into_iter().map(|run| run.id).collect::<Vec<_>>()
+        };
+        // Nothing holds the workspace, nothing is claimable, and starting it again only tells where it stands.
+        assert!(incomplete().await.is_empty());
+        let told = session
+            .execute_run(options(&host), asks(&notes, go()))
+            .await
+            .unwrap();
+        assert_eq!(told.run.status, RunStatus::WaitingForInput);
+        assert!(told.is_stored);
+        assert_eq!(told.questions[0].id, asked.id);
+        let refused = engine.answer(&asked.id, "maybe").await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidOptions);
+        engine.answer(&asked.id, "yes").await.unwrap();
+        let late = engine.answer(&asked.id, "no").await.unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::Conflict);
+        assert!(
+            late.to_string().contains("the first answer counts"),
+            "{late}"
+        );
+        assert_eq!(incomplete().await, [id()]);
+        let outcome = session
+            .execute_run(options(&host), asks(&notes, go()))
+            .await
+            .unwrap();
+        assert_eq!(
+            outcome.run.status,
+            RunStatus::Completed,
+            "{:?}",
+            outcome.run
+        );
+        let done = ["first", "asks 1", "asks 2", "hears yes false", "last"];
+        assert_eq!(notes.all(), done);
+        assert_eq!(host.read("half").as_deref(), Some("x"), "it began anew");
+        assert_eq!(outcome.questions.len(), 1, "it did not ask again");
+        assert!(incomplete().await.is_empty());
+    });
+}
+
+#[test]
+fn at_its_deadline_the_default_counts_also_if_nobody_was_there() {
+    let (host, notes) = (Host::new(), Notes::default());
+    on_a_runtime(async {
+        let question = go().deadline(Duration::from_millis(700), "no");
+        let asked = park(&host, &notes, question.clone()).await;
+        assert_eq!(asked.default.as_deref(), Some("no"));
+        tokio::time::sleep(Duration::from_millis(800)).await;
+        let (engine, session) = host.session().await;
+        let late = engine.answer(&asked.id, "yes").await.unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::Conflict);
+        assert!(late.to_string().contains("its time was up"), "{late}");
+        let work = asks(&notes, question);
+        let outcome = session.execute_run(options(&host), work).await.unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Completed);
+        assert!(notes.all().contains(&"hears no true".to_owned()));
+        assert!(outcome.questions[0].timed_out);
+    });
+}
+
+#[test]
+fn at_its_deadline_the_default_counts_while_the_engine_waits_too() {
+    let (host, notes) = (Host::new(), Notes::default());
+    on_a_runtime(async {
+        let (_engine, session) = host.session().await;
+        let question = go().deadline(Duration::from_millis(50), "no");
+        let work = asks(&notes, question);
+        let outcome = session.execute_run(options(&host), work).await.unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Completed);
+        assert_eq!(notes.all(), ["first", "asks 1", "hears no true", "last"]);
+    });
+}
+
+#[test]
+fn a_host_that_says_how_has_its_answered_runs_gone_on_with_once() {
+    let (host, notes) = (Host::new(), Notes::default());
+    on_a_runtime(async {
+        let asked = park(&host, &notes, go()).await;
+        let (path, resumed) = (host.workspace(), notes.clone());
+        let resumer = move |run: &stillframe::RunRecord| {
+            let options = RunOptions::new(&run.input).workspace(path.clone());
+            Some((options, BoxAdapter::new(asks(&resumed, go()))))
+        };
+        let engine = engine(&host, |options| {
+            let sweep = Duration::from_millis(20);
+            options.question_sweep(sweep).resumer(resumer)
+        })
+        .await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(
+            engine.find_run("ticket-42").await.unwrap().status,
+            RunStatus::WaitingForInput,
+            "nobody has answered"
+        );
+        engine.answer(&asked.id, "yes").await.unwrap();
+        let waited = tokio::time::timeout(Duration::from_secs(20), async {
+            while engine.find_run("ticket-42").await.unwrap().status != RunStatus::Completed {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        waited.await.expect("it is gone on with");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let done = ["first", "asks 1", "asks 2", "hears yes false", "last"];
+        assert_eq!(notes.all(), done);
+        engine.shutdown().await.unwrap();
+    });
+}
+
+#[test]
+fn one_whose_engine_dies_while_it_asks_rests_and_its_answer_is_not_lost() {
+    let (host, notes) = (Host::new(), Notes::default());
+    let asked = die_in_the_middle_of(async {
+        let (engine, session) = host.session().await;
+        let (work, options) = (asks(&notes, go()), options(&host));
+        tokio::spawn(async move { session.execute_run(options, work).await });
+        open(&engine).await
+    });
+    on_a_runtime(async {
+        let (engine, session) = host.session().await;
+        let run = engine.find_run("ticket-42").await.unwrap();
+        assert_eq!(run.status, RunStatus::WaitingForInput);
+        engine.answer(&asked.id, "no").await.unwrap();
+        let work = asks(&notes, go());
+        let outcome = session.execute_run(options(&host), work).await.unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Completed);
+        let done = ["first", "asks 1", "asks 2", "hears no false", "last"];
+        assert_eq!(notes.all(), done);
+    });
+}
+
+#[test]
+fn one_that_is_cancelled_while_it_rests_never_goes_on_and_takes_no_answer() {
+    let (host, notes) = (Host::new(), Notes::default());
+    on_a_runtime(async {
+        let asked = park(&host, &notes, go()).await;
+        let (engine, session) = host.session().await;
+        engine.cancel_run(&id()).await.unwrap();
+        let run = engine.find_run("ticket-42").await.unwrap();
+        assert_eq!(run.status, RunStatus::Cancelled);
+        let refused = engine.answer(&asked.id, "yes").await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict);
+        let work = asks(&notes, go());
+        let outcome = session.execute_run(options(&host), work).await.unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Cancelled);
+        assert_eq!(outcome.questions[0].status, QuestionStatus::Withdrawn);
+        assert_eq!(notes.all(), ["first", "asks 1"]);
+    });
+}
+
+#[test]
+fn one_that_cannot_be_resumed_waits_in_memory_until_its_deadline() {
+    let host = Host::new();
+    on_a_runtime(async {
+        let engine = engine(&host, |options| options.hot_wait(COLD)).await;
+        let session = engine.session("s").await.unwrap();
+        let work = Work(|context: RunContext| async move {
+            let question = go().deadline(Duration::from_millis(300), "no");
+            let answer = context.ask(question).await?;
+            Ok(AdapterOutput::with_data(json!(answer.text)))
+        });
+        let outcome = session.execute_run(options(&host), work).await.unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Completed);
+        assert_eq!(outcome.run.output.unwrap().data, json!("no"));
+        let types = types(&engine, &session).await;
+        assert!(!types.contains(&"question_parked".to_owned()), "{types:?}");
+    });
+}
+
+#[test]
+fn one_that_still_works_beside_its_question_is_not_put_to_rest() {
+    let host = Host::new();
+    on_a_runtime(async {
+        let engine = engine(&host, |options| options.hot_wait(COLD)).await;
+        let session = engine.session("s").await.unwrap();
+        let (release, released) = tokio::sync::watch::channel(false);
+        let work = Work(move |context: RunContext| {
+            let mut released = released.clone();
+            async move {
+                let (one, other) = (context.phase("one"), context.phase("other"));
+                let works = one.step("works", |_| async move {
+                    let _ = released.wait_for(|is| *is).await;
+                    Ok(())
+                });
+                let asks = other.step("asks", |step| async move { Ok(step.ask(go()).await?.text) });
+                let (worked, asked) = tokio::join!(works, asks);
+                worked?;
+                asked?;
+                Ok(AdapterOutput::empty())
+            }
+        });
+        let running = {
+            let options = options(&host);
+            let session = session.clone();
+            tokio::spawn(async move { session.execute_run(options, work).await })
+        };
+        open(&engine).await;
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        let status = engine.find_run("ticket-42").await.unwrap().status;
+        assert_eq!(status, RunStatus::Asking, "its other step works");
+        release.send(true).unwrap();
+        let outcome = running.await.unwrap().unwrap();
+        assert_eq!(outcome.run.status, RunStatus::WaitingForInput);
+        let one = outcome.phases.iter().find(|phase| phase.name == "one");
+        assert_eq!(one.unwrap().steps[0].status, StepStatus::Completed);
+    });
+}
+
+#[test]
+fn a_question_that_is_no_longer_waited_for_is_taken_back_and_the_run_goes_on() {
+    let host = Host::new();
+    on_a_runtime(async {
+        let (engine, session) = host.session().await;
+        let work = Work(|context: RunContext| async move {
+            let phase = context.phase("p");
+            let late = phase.step("asks", |step| async move {
+                let asked = step.ask(go());
+                Ok(tokio::time::timeout(Duration::from_millis(200), asked)
+                    .await
+                    .is_err())
+            });
+            assert!(late.await?);
+            Ok(AdapterOutput::empty())
+        });
+        let outcome = session.execute_run(options(&host), work).await.unwrap();
+        assert_eq!(
+            outcome.run.status,
+            RunStatus::Completed,
+            "{:?}",
+            outcome.run
+        );
+        assert_eq!(outcome.questions[0].status, QuestionStatus::Withdrawn);
+        assert!(engine.open_questions().await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn the_same_text_asked_again_is_another_question_and_each_keeps_its_answer() {
+    let host = Host::new();
+    let work = || {
+        Work(|context: RunContext| async move {
+            let both: (String, String) = context
+                .phase("p")
+                .step("asks", |step| async move {
+                    let first = step.ask(Question::new("which?")).await?;
+                    let second = step.ask(Question::new("which?")).await?;
+                    Ok((first.text, second.text))
+                })
+                .await?;
+            Ok(AdapterOutput::with_data(json!(both)))
+        })
+    };
+    on_a_runtime(async {
+        for answer in ["one", "two"] {
+            let engine = engine(&host, |options| options.hot_wait(COLD)).await;
+            let session = engine.session("s").await.unwrap();
+            let outcome = session.execute_run(options(&host), work()).await.unwrap();
+            assert_eq!(outcome.run.status, RunStatus::WaitingForInput);
+            let asked = open(&engine).await;
+            engine.answer(&asked.id, answer).await.unwrap();
+            engine.shutdown().await.unwrap();
+        }
+        let (_engine, session) = host.session().await;
+        let outcome = session.execute_run(options(&host), work()).await.unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Completed);
+        assert_eq!(outcome.run.output.unwrap().data, json!(["one", "two"]));
+    });
+}
+
+#[test]
+fn how_a_step_that_was_cut_off_goes_on_is_asked_if_it_says_so() {
+    for (answer, status, half) in [
+        ("from_before", RunStatus::Completed, "x"),
+        ("in_place", RunStatus::Completed, "xx"),
+        ("give_up", RunStatus::Failed, "x"),
+    ] {
+        let host = Host::new();
+        let work = |dies: Option<tokio::sync::mpsc::Sender<()>>| {
+            Work(move |context: RunContext| {
+                let dies = dies.clone();
+                async move {
+                    let mut options = StepOptions::new("a");
+                    options.rerun = Some(Rerun::Ask);
+                    let phase = context.phase("p");
+                    let step = phase.step_with(options, |step| {
+                        let dies = dies.clone();
+                        async move {
+                            let path = step.workspace().unwrap().join("half");
+                            let before = fs::read_to_string(&path).unwrap_or_default();
+                            fs::write(&path, format!("{before}x")).unwrap();
+                            if let Some(dies) = dies {
+                                dies.send(()).await.unwrap();
+                                std::future::pending::<()>().await;
+                            }
+                            Ok(())
+                        }
+                    });
+                    step.await?;
+                    Ok(AdapterOutput::empty())
+                }
+            })
+        };
+        die_in_the_middle_of(async {
+            let (engine, session) = host.session().await;
+            let (sender, mut is_there) = tokio::sync::mpsc::channel(1);
+            let (work, options) = (work(Some(sender)), options(&host));
+            tokio::spawn(async move {
+                let _engine = engine;
+                session.execute_run(options, work).await
+            });
+            is_there.recv().await.unwrap();
+        });
+        on_a_runtime(async {
+            let engine = engine(&host, |options| options.hot_wait(COLD)).await;
+            let session = engine.session("s").await.unwrap();
+            let outcome = session.execute_run(options(&host), work(None)).await;
+            assert_eq!(outcome.unwrap().run.status, RunStatus::WaitingForInput);
+            let asked = open(&engine).await;
+            assert_eq!(asked.choices, ["from_before", "in_place", "give_up"]);
+            engine.answer(&asked.id, answer).await.unwrap();
+            let outcome = session.execute_run(options(&host), work(None)).await;
+            let outcome = outcome.unwrap();
+            assert_eq!(outcome.run.status, status, "{answer}: {:?}", outcome.run);
+            assert_eq!(host.read("half").as_deref(), Some(half), "{answer}");
+        });
+    }
+}
