@@ -138,9 +138,32 @@ Exit codes: as of \"stillframe run\".")]
         /// The id of the run, or the beginning of it.
         run: String,
 
+        /// How long a question is waited with for its answer before the run rests. Default: 10m.
+        #[arg(long, value_name = "DURATION", value_parser = duration)]
+        wait: Option<Duration>,
+
         /// What goes on with it, after "--". Default: its steps.
         #[arg(last = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
         command: Vec<OsString>,
+    },
+
+    /// Answer a question that a run asks, or show what is asked.
+    ///
+    /// The first answer counts. A run that still waits goes on at once; one that rests goes on with "stillframe
+    /// resume". Without an answer the question is shown, and without a question all that wait for an answer are.
+    #[command(after_help = "\
+Examples:
+  stillframe answer
+  stillframe answer que_5d41402a yes
+
+Exit codes: 0 done, 1 there is no such question, it has its answer, or takes another one, 2 the command
+line is wrong.")]
+    Answer {
+        /// The id of the question, or the beginning of it.
+        question: Option<String>,
+
+        /// The answer.
+        answer: Option<String>,
     },
 
     /// Ask a run to stop, whoever runs it; one that is interrupted is given up.
@@ -325,7 +348,7 @@ Examples:
   stillframe run --json -- npm update > outcome.json
   stillframe run --steps nightly.toml --run-id nightly-7
 
-A file of steps (TOML; phase, retries, retry_delay, timeout and rerun can be left out):
+A file of steps (TOML; all but name and command can be left out):
   [[step]]
   phase = \"build\"
   name = \"compile\"
@@ -333,9 +356,14 @@ A file of steps (TOML; phase, retries, retry_delay, timeout and rerun can be lef
   retries = 2
   retry_delay = \"30s\"         # doubles, up to 300s
   timeout = \"15m\"
-  rerun = \"from_before\"       # or \"in_place\": after it was cut off in the middle
+  rerun = \"from_before\"       # or \"in_place\", \"ask\": after it was cut off in the middle
+  ask = \"Deploy?\"            # before the command, which gets $STILLFRAME_ANSWER
+  choices = [\"yes\", \"no\"]
+  deadline = \"24h\"
+  default = \"no\"             # counts after the deadline
+  commit = \"Build\"           # what differs from the branch, once the command has ended well
 
-Exit codes: the command's own; 124 when its time was up; 125 when Stillframe failed, before or after
+Exit codes: the command's own; 75 when it rests until somebody answers; 124 when its time was up; 125 when Stillframe failed, before or after
 the command; 126 not executable; 127 not found; 128+N when signal N ended it; 2 the command line is
 wrong.";
 
@@ -355,6 +383,10 @@ pub(crate) struct RunArgs {
     /// Run the commands of this file in order, each once: "stillframe resume" goes on where they stopped.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "timeout")]
     pub(crate) steps: Option<PathBuf>,
+
+    /// With --steps: how long a question is waited with for its answer before the run rests. Default: 10m.
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "steps")]
+    pub(crate) wait: Option<Duration>,
 
     /// The id of the run; one that is on record goes on, or is answered from its record.
     /// Default: $STILLFRAME_RUN_ID, else a new one.
@@ -401,7 +433,7 @@ pub(crate) struct RunsArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<SessionId>,
 
-    /// Only those that are pending, running, interrupted, completed, failed, cancelled or timeout.
+    /// Only those that are pending, running, asking, waiting_for_input, interrupted, completed, failed, cancelled or timeout.
     #[arg(long, value_name = "STATUS", value_parser = run_status)]
     pub(crate) status: Vec<RunStatus>,
 
@@ -416,7 +448,7 @@ pub(crate) struct RunsArgs {
 
 fn run_status(text: &str) -> Result<RunStatus, String> {
     RunStatus::parse(text).ok_or_else(|| {
-        "it is pending, running, interrupted, completed, failed, cancelled or timeout".to_owned()
+        "it is pending, running, asking, waiting_for_input, interrupted, completed, failed, cancelled or timeout".to_owned()
     })
 }
 
@@ -782,6 +814,6 @@ mod tests {
             );
             names.push(sub.get_name().to_owned());
         }
-        assert_eq!(names.len(), 17, "{names:?}");
+        assert_eq!(names.len(), 18, "{names:?}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap_complete::Shell;
 use stillframe::backends::{printable, printable_bytes};
@@ -39,6 +40,10 @@ pub(crate) enum Request {
     Resume(Box<ResumeRequest>),
     /// Ask a run to stop.
     Cancel(String),
+    /// Show the questions that wait, or one of them.
+    Questions(Option<String>),
+    /// Answer a question.
+    Answer { question: String, answer: String },
     /// Take a snapshot.
     Snapshot(WorkspaceOptions, Label),
     /// List snapshots.
@@ -113,6 +118,8 @@ pub(crate) struct ResumeRequest {
     pub(crate) run: String,
     /// What goes on with it; `None`: its steps.
     pub(crate) command: Option<CommandAdapter>,
+    /// How long an answer is waited for before the run rests, if that was said.
+    pub(crate) wait: Option<Duration>,
     /// Where its workspace lies, if that was said.
     pub(crate) workspace: Option<PathBuf>,
     /// The current directory.
@@ -164,8 +171,9 @@ impl Request {
         };
         Ok(match command {
             Command::Run(args) => run(args, json, &chooser)?,
-            Command::Resume { run, command } => Self::Resume(Box::new(ResumeRequest {
+            Command::Resume { run, wait, command } => Self::Resume(Box::new(ResumeRequest {
                 run,
+                wait,
                 command: command
                     .split_first()
                     .map(|(program, rest)| foreground(program.clone(), rest, json)),
@@ -173,6 +181,11 @@ impl Request {
                 current: surroundings.current_dir.clone(),
             })),
             Command::Cancel { run } => Self::Cancel(run),
+            Command::Answer {
+                question: Some(question),
+                answer: Some(answer),
+            } => Self::Answer { question, answer },
+            Command::Answer { question, .. } => Self::Questions(question),
             Command::Snapshot(args) => snapshot(args, &chooser)?,
             Command::List => Self::List(chooser.plain()?),
             Command::Diff(args) => diff(args, json, &chooser)?,
@@ -243,6 +256,8 @@ impl Request {
             Self::Show(_)
             | Self::Follow(_)
             | Self::Cancel(_)
+            | Self::Questions(_)
+            | Self::Answer { .. }
             | Self::Events(_)
             | Self::FollowEvents(_)
             | Self::Artifacts
@@ -344,6 +359,9 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fail
         .as_deref()
         .map(|dir| format!(" --workspace {}", quoted(dir)))
         .unwrap_or_default();
+    if let Some(wait) = args.wait {
+        options = options.hot_wait(wait);
+    }
     if let Some(file) = args.steps {
         return Ok(Request::Steps(Box::new(StepsRequest {
             file,

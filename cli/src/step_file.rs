@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use stillframe::{Rerun, RetryPolicy, StepIdentity, StepOptions, StepPlan};
+use stillframe::{Question, Rerun, RetryPolicy, StepIdentity, StepOptions, StepPlan};
 
 use crate::args::duration;
 
@@ -33,7 +33,23 @@ pub(crate) struct FileStep {
     #[serde(default = "default_phase")]
     pub(crate) phase: String,
     pub(crate) name: String,
-    pub(crate) command: StepCommand,
+    /// What is asked before the command is run, which finds the answer in its environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ask: Option<String>,
+    /// The answers that are taken; empty: any text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) choices: Vec<String>,
+    /// How long an answer is waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) deadline: Option<Lasting>,
+    /// The answer that counts after that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) default: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) command: Option<StepCommand>,
+    /// The message of the commit that is made of what differs once the command has ended well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) commit: Option<String>,
     /// How often it is tried again.
     #[serde(default)]
     pub(crate) retries: u32,
@@ -63,6 +79,7 @@ pub(crate) enum StepCommand {
 pub(crate) enum FileRerun {
     FromBefore,
     InPlace,
+    Ask,
 }
 
 /// A length of time as it is written: `90s`, `15m`.
@@ -121,10 +138,23 @@ impl StepFile {
             if !names.insert((phase, name)) {
                 return Err(format!("there are two steps {name:?} in phase {phase:?}"));
             }
-            let is_empty = match &step.command {
+            let is_empty = step.command.as_ref().is_some_and(|command| match command {
                 StepCommand::Program(words) => words.first().is_none_or(String::is_empty),
                 StepCommand::Shell(line) => line.trim().is_empty(),
-            };
+            });
+            step.check_question()?;
+            if step.command.is_none() && step.ask.is_none() && step.commit.is_none() {
+                return Err(format!("step {name:?} has no command"));
+            }
+            if step
+                .commit
+                .as_ref()
+                .is_some_and(|text| text.trim().is_empty())
+            {
+                return Err(format!(
+                    "the message of the commit of step {name:?} is empty"
+                ));
+            }
             if step.words().iter().any(|word| word.contains('\0')) {
                 return Err(format!("the command of step {name:?} has a NUL in it"));
             }
@@ -160,28 +190,75 @@ impl StepFile {
 }
 
 impl FileStep {
-    /// The program and its arguments.
+    /// Refuses what is no question, before anything is run.
+    fn check_question(&self) -> Result<(), String> {
+        let name = &self.name;
+        if self.ask.is_none() {
+            let is_bare =
+                self.choices.is_empty() && self.deadline.is_none() && self.default.is_none();
+            return match is_bare {
+                true => Ok(()),
+                false => Err(format!(
+                    "step {name:?} has choices, deadline or default, and asks nothing"
+                )),
+            };
+        }
+        if self.deadline.is_some() != self.default.is_some() {
+            return Err(format!(
+                "step {name:?} needs both a deadline and a default, or neither"
+            ));
+        }
+        if self.ask.as_ref().is_some_and(|text| text.trim().is_empty()) {
+            return Err(format!("the question of step {name:?} is empty"));
+        }
+        match &self.default {
+            Some(default) if !self.choices.is_empty() && !self.choices.contains(default) => Err(
+                format!("the default {default:?} of step {name:?} is none of its choices"),
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// What it asks, if it asks.
+    pub(crate) fn question(&self) -> Option<Question> {
+        let question = Question::new(self.ask.as_ref()?).choices(&self.choices);
+        Some(match (&self.deadline, &self.default) {
+            (Some(after), Some(default)) => question.deadline(after.duration, default),
+            _ => question,
+        })
+    }
+
+    /// The program and its arguments; empty: there is none.
     pub(crate) fn words(&self) -> Vec<String> {
         match &self.command {
-            StepCommand::Program(words) => words.clone(),
-            StepCommand::Shell(line) => {
+            Some(StepCommand::Program(words)) => words.clone(),
+            Some(StepCommand::Shell(line)) => {
                 vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()]
             }
+            None => Vec::new(),
         }
     }
 
     /// What it runs, for people.
     pub(crate) fn line(&self) -> String {
         match &self.command {
-            StepCommand::Program(words) => words.join(" "),
-            StepCommand::Shell(line) => line.trim().to_owned(),
+            Some(StepCommand::Program(words)) => words.join(" "),
+            Some(StepCommand::Shell(line)) => line.trim().to_owned(),
+            None => String::new(),
         }
     }
 
-    /// What makes its result this step's: the command. How long it may take and how often it is tried can be
-    /// changed at any time.
+    /// What makes its result this step's: the question, the command, the commit. How long it may take, how often
+    /// it is tried and which answers are taken can be changed at any time.
     fn definition(&self) -> serde_json::Value {
-        json!({ "command": self.command })
+        let mut definition = json!({ "command": self.command });
+        if let Some(ask) = &self.ask {
+            definition["ask"] = json!(ask);
+        }
+        if let Some(commit) = &self.commit {
+            definition["commit"] = json!(commit);
+        }
+        definition
     }
 
     /// How it is done.
@@ -202,6 +279,7 @@ impl FileStep {
             None => options,
             Some(FileRerun::FromBefore) => options.rerun(Rerun::FromBefore),
             Some(FileRerun::InPlace) => options.rerun(Rerun::InPlace),
+            Some(FileRerun::Ask) => options.rerun(Rerun::Ask),
         }
     }
 }
@@ -254,6 +332,25 @@ mod tests {
     }
 
     #[test]
+    fn a_step_may_ask_and_commit_and_those_make_its_definition() {
+        let text = "[[step]]\nname = 'a'\nask = 'go?'\nchoices = ['yes', 'no']\ndeadline = '1h'\n\
+                    default = 'no'\ncommit = 'Release'\nrerun = 'ask'";
+        let file = StepFile::parse(text).unwrap();
+        let question = file.steps[0].question().unwrap();
+        assert_eq!(question.choices, ["yes", "no"]);
+        let hour = Duration::from_secs(3600);
+        assert_eq!(question.deadline, Some((hour, "no".to_owned())));
+        assert_eq!(file.steps[0].words(), [""; 0]);
+        assert_eq!(file.steps[0].options().rerun, Some(Rerun::Ask));
+        let later = StepFile::parse(&text.replace("1h", "2h")).unwrap();
+        assert_eq!(file.plan(), later.plan());
+        for (from, to) in [("go?", "stop?"), ("Release", "Ship")] {
+            let other = StepFile::parse(&text.replace(from, to)).unwrap();
+            assert_ne!(file.plan(), other.plan());
+        }
+    }
+
+    #[test]
     fn a_command_makes_a_definition_and_a_limit_does_not() {
         let file = StepFile::parse(FILE).unwrap();
         let slower = StepFile::parse(&FILE.replace("15m", "16m").replace("= 2", "= 3")).unwrap();
@@ -274,7 +371,21 @@ mod tests {
         for (text, why) in [
             ("", "missing field `step`"),
             ("step = []", "no [[step]]"),
-            ("[[step]]\nname = 'a'", "missing field `command`"),
+            ("[[step]]\nname = 'a'", "has no command"),
+            ("[[step]]\nname = 'a'\nask = ' '", "is empty"),
+            ("[[step]]\nname = 'a'\ncommit = ''", "is empty"),
+            (
+                "[[step]]\nname = 'a'\ncommand = 'x'\nchoices = ['y']",
+                "asks nothing",
+            ),
+            (
+                "[[step]]\nname = 'a'\nask = 'go?'\ndeadline = '1h'",
+                "both a deadline and a default",
+            ),
+            (
+                "[[step]]\nname = 'a'\nask = 'go?'\nchoices = ['y']\ndeadline = '1h'\ndefault = 'n'",
+                "none of its choices",
+            ),
             ("[[step]]\nname = ' '\ncommand = 'x'", "need names"),
             ("[[step]]\nname = 'a'\ncommand = []", "is empty"),
             ("[[step]]\nname = 'a'\ncommand = ' '", "is empty"),

@@ -484,7 +484,8 @@ impl RunTask {
             self.session_id.clone(),
             self.hold.clone(),
             place,
-            (!phases.is_empty(), self.options.resumable),
+            !phases.is_empty(),
+            &self.options,
         ))
     }
 

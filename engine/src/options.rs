@@ -435,6 +435,9 @@ pub struct RunOptions {
     /// Whether the run can go on after its engine has died, also before it has come to its first
     /// [phase](crate::RunContext::phase); one that has come there can anyway. Default: false.
     pub resumable: bool,
+    /// How long the engine waits with the run for an answer before the run rests. Default:
+    /// [`EngineOptions::hot_wait`].
+    pub hot_wait: Option<Duration>,
     /// The host's own, kept with the run: what it takes to go on with it. Default: null.
     pub metadata: serde_json::Value,
     /// Whether the session was made for the run, and ends with it.
@@ -451,9 +454,16 @@ impl RunOptions {
             cancellation: CancellationToken::new(),
             timeout: None,
             resumable: false,
+            hot_wait: None,
             metadata: serde_json::Value::Null,
             own_session: false,
         }
+    }
+
+    /// Sets [`RunOptions::hot_wait`].
+    pub fn hot_wait(mut self, wait: Duration) -> Self {
+        self.hot_wait = Some(wait);
+        self
     }
 
     /// Sets [`RunOptions::resumable`].

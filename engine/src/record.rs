@@ -139,8 +139,10 @@ pub struct RunExport {
     /// Its phases, in the order in which they first began.
     pub phases: Vec<PhaseRecord>,
     /// What it asked, in that order.
+    #[serde(default)]
     pub questions: Vec<QuestionRecord>,
     /// The commits that it was the first to record, in that order.
+    #[serde(default)]
     pub commits: Vec<CommitRecord>,
     /// Its snapshots that are still kept, oldest first.
     pub snapshots: Vec<Snapshot>,

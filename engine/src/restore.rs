@@ -232,7 +232,8 @@ pub(crate) struct WayBack {
     pub(crate) purpose: RestorePurpose,
 }
 
-/// Puts files, index and branch back. Nobody can stop it. Blocks.
+/// Puts files, index and branch back: a rollback all of them, and a step what it changed itself. Nobody can stop it.
+/// Blocks.
 pub(crate) fn go_back(
     parts: &Parts,
     locked: &mut LockedWorkspace,
@@ -247,22 +248,43 @@ pub(crate) fn go_back(
         Some(&way.run_id),
         Interrupt::never(),
     );
-    let goal = RestoreGoal::Snapshot {
-        snapshot: way.before.clone(),
-        paths: Vec::new(),
+    let (before, after, run_id) = (way.before, way.after, way.run_id.to_string());
+    let to = before.id.clone();
+    let (goal, repository) = match way.purpose {
+        // It comes at once after what it takes back.
+        RestorePurpose::Rollback => (
+            RestoreGoal::Snapshot {
+                snapshot: before.clone(),
+                paths: Vec::new(),
+            },
+            RepositoryRestore::Rollback {
+                before,
+                after,
+                run_id,
+            },
+        ),
+        // Days may have passed, and others have worked here since.
+        _ => (
+            RestoreGoal::Undo {
+                before: before.clone(),
+                after: after.clone(),
+                paths: None,
+            },
+            RepositoryRestore::Undo {
+                before,
+                after,
+                run_id,
+            },
+        ),
     };
     let restoring = Restoring {
         session_id: way.session_id,
-        run_id: Some(way.run_id.clone()),
-        to: way.before.id.clone(),
+        run_id: Some(way.run_id),
+        to,
         purpose: way.purpose,
         repository: true,
     };
-    let options = RestoreOptions::new(guard).repository(RepositoryRestore::Rollback {
-        before: way.before,
-        after: way.after,
-        run_id: way.run_id.to_string(),
-    });
+    let options = RestoreOptions::new(guard).repository(repository);
     restore(parts, locked, backend, &goal, &options, &restoring)
 }
 
@@ -383,7 +405,8 @@ pub(crate) fn recovered(
     let is_head_moved = begun.repository && head(guard) != head(&result);
     // What an undo merges differs from its target, and is changed all the same. Whether somebody else changed it
     // since cannot be told: an undo that took back nothing is better than one that nothing takes back.
-    let may_have_merged = begun.purpose == RestorePurpose::Undo && !wanted.is_disjoint(&changed);
+    let merges = matches!(begun.purpose, RestorePurpose::Undo | RestorePurpose::Step);
+    let may_have_merged = merges && !wanted.is_disjoint(&changed);
     let is_as_before = wanted.is_subset(&left) && !is_head_moved && !may_have_merged;
     if recovery.is_none() && is_as_before {
         // It ended before it changed anything: to take it back would be to take back nothing.

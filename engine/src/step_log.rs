@@ -20,6 +20,7 @@ use crate::event::{Event, EventType};
 use crate::failure::Failure;
 use crate::id::{RunId, SessionId};
 use crate::lease::Hold;
+use crate::options::RunOptions;
 use crate::phase::{Rerun, StepOptions};
 use crate::record::{PhaseRecord, RunExport};
 use crate::restore::{self, RestorePurpose, WayBack};
@@ -50,6 +51,8 @@ struct Inner {
     is_used: AtomicBool,
     /// Whether the run can be resumed though it has none.
     is_begun_as_resumable: bool,
+    /// How long an answer is waited for before the run rests.
+    hot_wait: Duration,
     /// Set once the run has ended: nothing of it changes any more.
     is_closed: AtomicBool,
     /// What is under way, however the futures of the adapter fare.
@@ -106,15 +109,18 @@ impl StepLog {
         session_id: SessionId,
         hold: Hold,
         place: Option<StepPlace>,
-        (is_used, is_begun_as_resumable): (bool, bool),
+        is_used: bool,
+        options: &RunOptions,
     ) -> Self {
+        let hot_wait = options.hot_wait.unwrap_or(core.parts.options.hot_wait);
         let inner = Inner {
             core,
             session_id,
             hold,
             place,
             is_used: AtomicBool::new(is_used),
-            is_begun_as_resumable,
+            is_begun_as_resumable: options.resumable,
+            hot_wait,
             is_closed: AtomicBool::new(false),
             under_way: TaskTracker::new(),
             turn: Mutex::new(()),

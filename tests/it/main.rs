@@ -35,6 +35,7 @@ mod names_types;
 mod programs;
 mod properties;
 mod purge;
+mod questions;
 mod real_repositories;
 mod restore;
 mod rollback;

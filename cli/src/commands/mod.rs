@@ -9,6 +9,7 @@ mod diff;
 mod diffstat;
 mod events;
 mod purge;
+mod questions;
 mod restore;
 mod run;
 mod runs;
@@ -76,6 +77,8 @@ pub(crate) async fn carry_out(tools: &Tools, request: Request) -> Result<Reply, 
         Request::Steps(request) => steps::run(tools, *request).await,
         Request::Resume(request) => steps::resume(tools, *request).await,
         Request::Cancel(run) => steps::cancel(tools, &run).await,
+        Request::Questions(id) => questions::show(tools, id.as_deref()).await,
+        Request::Answer { question, answer } => questions::answer(tools, &question, &answer).await,
         Request::Runs(query) => runs::runs(tools, query).await,
         Request::Show(id) => runs::show(tools, &id).await,
         Request::Follow(id) => runs::follow(tools, &id).await,

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, BackendKind, BoxAdapter, CancellationToken,
-    CommandAdapter, EndSignal, Error, ErrorKind, Failure as FailureRecord, RestoreDocument,
-    RestoreStatus, RunContext, RunDocument, RunId, RunOptions, RunStatus, Search, SessionId,
-    WorkspaceDocument,
+    CommandAdapter, EndSignal, Error, ErrorKind, Failure as FailureRecord, QuestionStatus,
+    RestoreDocument, RestoreStatus, RunContext, RunDocument, RunId, RunOptions, RunStatus, Search,
+    SessionId, WorkspaceDocument,
 };
 
 use super::{Tools, restore, snapshot};
@@ -21,6 +21,9 @@ use crate::signals::{self, Signals};
 const EXIT_ENGINE_FAILED: u8 = 125;
 /// As timeout(1) has it.
 const EXIT_TIMED_OUT: u8 = 124;
+
+/// What `run` and `resume` exit with when the run rests until somebody answers: try again later, as sysexits.h has it.
+const EXIT_WAITING: u8 = 75;
 
 /// Runs the command; a signal ends it, and what follows the command is done all the same.
 pub(super) async fn run(tools: &Tools, request: RunRequest) -> Result<Reply, Failure> {
@@ -167,6 +170,7 @@ fn exit_code(ended: &Ended<'_>, signal: Option<u8>) -> u8 {
     let own = document.exit_code.and_then(|code| u8::try_from(code).ok());
     match document.status {
         RunStatus::Completed => own.unwrap_or(0),
+        RunStatus::WaitingForInput => EXIT_WAITING,
         RunStatus::Timeout => EXIT_TIMED_OUT,
         RunStatus::Cancelled | RunStatus::Interrupted => own
             .filter(|code| *code != 0)
@@ -192,7 +196,9 @@ fn is_unfinished(workspace: &WorkspaceDocument) -> bool {
 fn story(ended: &Ended<'_>, keeps_content: bool, elsewhere: &str) -> Vec<String> {
     let document = ended.document;
     let mut lines = vec![ending(ended)];
-    if document.is_stored {
+    if document.status == RunStatus::WaitingForInput {
+        lines.extend(waits_for(document));
+    } else if document.is_stored {
         lines.push(
             "it had ended before, so that nothing was run; this is what is on record".to_owned(),
         );
@@ -239,6 +245,27 @@ fn story(ended: &Ended<'_>, keeps_content: bool, elsewhere: &str) -> Vec<String>
     lines
 }
 
+/// What a run that rests waits for, and how it goes on.
+fn waits_for(document: &RunDocument) -> Vec<String> {
+    let open = document
+        .questions
+        .iter()
+        .filter(|question| question.status == QuestionStatus::Open);
+    let mut lines: Vec<String> = open
+        .flat_map(|question| {
+            [
+                format!("it asks: {}", super::questions::line(question)),
+                format!("\"stillframe answer {} ANSWER\" answers", question.id),
+            ]
+        })
+        .collect();
+    lines.push(format!(
+        "then \"stillframe resume {}\" goes on with it",
+        document.run_id
+    ));
+    lines
+}
+
 fn ending(ended: &Ended<'_>) -> String {
     let document = ended.document;
     let id = &document.run_id;
@@ -248,6 +275,7 @@ fn ending(ended: &Ended<'_>) -> String {
         RunStatus::Timeout => "timed out",
         RunStatus::Cancelled => "was cancelled",
         RunStatus::Interrupted => "was interrupted",
+        RunStatus::WaitingForInput => "rests until somebody answers",
         RunStatus::Pending | RunStatus::Running => "is under way",
         _ => document.status.as_str(),
     };

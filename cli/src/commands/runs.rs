@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use stillframe::{
-    Error, ErrorKind, Event, EventQuery, EventType, PhaseRecord, RunExport, RunQuery, RunRecord,
-    RunStatus, Snapshot, SnapshotId,
+    Error, ErrorKind, Event, EventQuery, EventType, PhaseRecord, QuestionRecord, RunExport,
+    RunQuery, RunRecord, Snapshot, SnapshotId,
 };
 
-use super::{Tools, snapshot};
+use super::{Tools, questions, snapshot};
 use crate::failure::Failure;
 use crate::output::{self, Reply};
 use crate::signals::{self, Signals};
@@ -63,24 +63,34 @@ pub(super) async fn follow(tools: &Tools, id: &str) -> Result<Reply, Failure> {
         if !tools.console.line(&progress(&event))? {
             return Ok(Reply::default());
         }
-        if is_end(&event.event_type) {
-            // One that was interrupted before may be under way again.
-            let status = tools.engine.find_run(record.id.as_str()).await?.status;
-            if status.is_terminal() || status == RunStatus::Interrupted {
+        if is_rest(&event.event_type) {
+            // One that was gone on with since has more to say.
+            let later = EventQuery::session(event.session_id)
+                .run(record.id.clone())
+                .after(event.sequence)
+                .limit(1);
+            if tools.engine.events(later).await?.is_empty() {
                 return Ok(Reply::default());
             }
+        }
+        if is_end(&event.event_type) {
+            return Ok(Reply::default());
         }
     }
 }
 
-/// Whether nothing follows in a run that nobody resumes.
+/// Whether nothing follows until somebody goes on with the run.
+fn is_rest(event_type: &EventType) -> bool {
+    [EventType::RUN_INTERRUPTED, EventType::QUESTION_PARKED].contains(event_type)
+}
+
+/// Whether nothing follows.
 fn is_end(event_type: &EventType) -> bool {
     [
         EventType::RUN_COMPLETED,
         EventType::RUN_FAILED,
         EventType::RUN_CANCELLED,
         EventType::RUN_TIMEOUT,
-        EventType::RUN_INTERRUPTED,
     ]
     .contains(event_type)
 }
@@ -107,7 +117,16 @@ fn progress(event: &Event) -> String {
         let took = output::lasting(Duration::from_millis(ms));
         line.push_str(&format!("  {took}"));
     }
-    for key in ["label", "snapshot_id", "reason", "message"] {
+    for key in [
+        "label",
+        "snapshot_id",
+        "commit",
+        "question_id",
+        "question",
+        "answer",
+        "reason",
+        "message",
+    ] {
         if !text(key).is_empty() {
             line.push_str(&format!("  {}", text(key)));
         }
@@ -149,6 +168,9 @@ fn tree(phases: &[PhaseRecord]) -> String {
                 let (before, after) = (id(&step.snapshot_before), id(&step.snapshot_after));
                 said.push(format!("{before} → {after}"));
             }
+            if let Some(commit) = &step.commit_created {
+                said.push(format!("commit {}", output::printable(commit)));
+            }
             if step.attempt > 1 {
                 said.push(format!("attempt {}", step.attempt));
             }
@@ -159,6 +181,26 @@ fn tree(phases: &[PhaseRecord]) -> String {
             rows.push(row);
         }
     }
+    match rows.is_empty() {
+        true => String::new(),
+        false => format!("\n{}", output::table(&rows)),
+    }
+}
+
+/// What a run asked, a line each; nothing if it asked nothing.
+fn asked(questions: &[QuestionRecord]) -> String {
+    let rows: Vec<Vec<String>> = questions
+        .iter()
+        .map(|question| {
+            let answer = question.answer.as_deref().map(output::printable);
+            vec![
+                question.id.to_string(),
+                question.status.to_string(),
+                questions::line(question),
+                answer.unwrap_or_default(),
+            ]
+        })
+        .collect();
     match rows.is_empty() {
         true => String::new(),
         false => format!("\n{}", output::table(&rows)),
@@ -248,9 +290,9 @@ fn description(export: &RunExport) -> String {
         rows.push((
             "changed",
             format!(
-                "{}, {} lines added, {} removed",
+                "{}, {} added, {} removed",
                 output::count(changed, "file"),
-                lines("insertions"),
+                output::count(lines("insertions"), "line"),
                 lines("deletions")
             ),
         ));
@@ -273,6 +315,7 @@ fn description(export: &RunExport) -> String {
         .collect();
     let mut text = output::table(&rows);
     text.push_str(&tree(&export.phases));
+    text.push_str(&asked(&export.questions));
     for path in diff["changed_paths"].as_array().into_iter().flatten() {
         if let Ok(path) = serde_json::from_value::<stillframe::RelPath>(path.clone()) {
             text.push_str(&format!("  {path}\n"));
@@ -443,6 +486,7 @@ mod tests {
             "2026-02-03T04:05:06Z  step_failed  edit[2]/apply  attempt 2  1 min 1 s  no\\u{1b} luck\n"
         );
         assert!(!is_end(&event.event_type));
-        assert!(is_end(&EventType::RUN_INTERRUPTED));
+        assert!(is_rest(&EventType::RUN_INTERRUPTED) && !is_end(&EventType::RUN_INTERRUPTED));
+        assert!(is_end(&EventType::RUN_CANCELLED));
     }
 }

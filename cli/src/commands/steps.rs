@@ -6,13 +6,14 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use stillframe::{
-    Adapter, AdapterError, AdapterOutput, BoxAdapter, CommandAdapter, EndSignal, Error, ErrorKind,
-    RunContext, RunId, RunOptions, RunRecord, StepError, WorkspaceOptions,
+    Adapter, AdapterError, AdapterOutput, Answer, BoxAdapter, CommandAdapter, CommitOptions,
+    EndSignal, Engine, Error, ErrorKind, Question, RunContext, RunId, RunOptions, RunRecord,
+    StepContext, StepError, WorkspaceOptions,
 };
 
-use super::{Tools, run};
+use super::{Tools, questions, run};
 use crate::failure::Failure;
 use crate::output::{self, Console, Reply};
 use crate::progress::ProgressLine;
@@ -73,6 +74,9 @@ pub(super) async fn resume(tools: &Tools, request: ResumeRequest) -> Result<Repl
     let mut options = RunOptions::new(record.input.clone())
         .run_id(record.id.clone())
         .resumable(true);
+    if let Some(wait) = request.wait {
+        options = options.hot_wait(wait);
+    }
     let workspace = workspace(&record, request.workspace, request.current)?;
     let elsewhere = match &workspace {
         Some(workspace) => format!(
@@ -129,6 +133,9 @@ pub(super) async fn cancel(tools: &Tools, id: &str) -> Result<Reply, Failure> {
     };
     Ok(Reply::new(tools.json, &record, String::new).note(note))
 }
+
+/// The variable in which a command finds the answer to its step's question.
+const ANSWER: &str = "STILLFRAME_ANSWER";
 
 /// Where a run's record has the commands that it was begun with.
 const STEPS: &str = "steps";
@@ -211,6 +218,7 @@ fn read(path: &Path) -> Result<StepFile, Failure> {
 
 /// Runs the commands of a file, each as a step.
 struct StepRunner {
+    engine: Engine,
     file: StepFile,
     json: bool,
     console: Console,
@@ -221,6 +229,7 @@ struct StepRunner {
 impl StepRunner {
     fn new(tools: &Tools, file: StepFile) -> Self {
         Self {
+            engine: tools.engine.clone(),
             file,
             json: tools.json,
             console: tools.console,
@@ -236,14 +245,96 @@ impl StepRunner {
         self.console.note(&output::printable(line));
     }
 
-    fn command(&self, step: &FileStep) -> CommandAdapter {
+    /// The command of a step, if it has one. `answer`: what was answered to its question.
+    fn command(&self, step: &FileStep, answer: Option<&Answer>) -> Option<CommandAdapter> {
         let words = step.words();
-        let (program, rest) = words.split_first().expect("a command is not empty");
-        let command = request::foreground(program.into(), rest, self.json)
+        let (program, rest) = words.split_first()?;
+        let mut command = request::foreground(program.into(), rest, self.json)
             .end_signal(self.end_signal.clone());
-        match &step.timeout {
+        if let Some(answer) = answer {
+            command = command.env(ANSWER, &answer.text);
+        }
+        Some(match &step.timeout {
             Some(limit) => command.timeout(limit.duration),
             None => command,
+        })
+    }
+
+    /// Does one attempt at a step: asks, runs, commits.
+    async fn attempt(
+        &self,
+        step: &FileStep,
+        title: &str,
+        attempt: StepContext,
+    ) -> Result<AdapterOutput, AdapterError> {
+        let answer = match step.question() {
+            Some(question) => Some(self.ask(&attempt, question, title).await?),
+            None => None,
+        };
+        let mut output = match self.command(step, answer.as_ref()) {
+            Some(command) => {
+                self.say(&format!("{title}: {}", step.line()));
+                command.run(attempt.run.clone()).await?
+            }
+            None => AdapterOutput::empty(),
+        };
+        let mut data = serde_json::Map::new();
+        if let Some(answer) = &answer {
+            data.insert("answer".to_owned(), json!(answer.text));
+            data.insert("timed_out".to_owned(), json!(answer.timed_out));
+        }
+        if let Some(message) = &step.commit {
+            let commit = attempt.commit(CommitOptions::new(message)).await?;
+            let said = match &commit {
+                Some(made) => format!(
+                    "{title}: commit {}, {}",
+                    made.commit,
+                    output::count(made.files_changed, "file")
+                ),
+                None => format!("{title}: there is nothing to commit"),
+            };
+            self.say(&said);
+            data.insert("commit".to_owned(), json!(commit.map(|made| made.commit)));
+        }
+        if !data.is_empty() {
+            output.data = Value::Object(data);
+        }
+        Ok(output)
+    }
+
+    /// Asks, and says how to answer.
+    async fn ask(
+        &self,
+        attempt: &StepContext,
+        question: Question,
+        title: &str,
+    ) -> Result<Answer, AdapterError> {
+        let asked = attempt.ask(question);
+        tokio::pin!(asked);
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        let mut is_said = false;
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut asked => {
+                    let answer = answer?;
+                    let how = if answer.timed_out { ", by default" } else { "" };
+                    self.say(&format!("{title}: the answer is {:?}{how}", answer.text));
+                    return Ok(answer);
+                }
+                _ = looks.tick(), if !is_said => {
+                    let open = self.engine.open_questions().await?;
+                    let own = open
+                        .iter()
+                        .find(|question| question.step_id.as_ref() == Some(&attempt.step_id));
+                    if let Some(question) = own {
+                        is_said = true;
+                        let line = questions::line(question);
+                        self.say(&format!("{title} asks: {line}"));
+                        self.say(&format!("\"stillframe answer {} ANSWER\" answers", question.id));
+                    }
+                }
+            }
         }
     }
 
@@ -261,16 +352,13 @@ impl StepRunner {
             let done: Result<AdapterOutput, StepError> = phase
                 .step_with(step.options(), |attempt| {
                     was_run = true;
-                    let number = match attempt.attempt {
-                        1 => String::new(),
-                        number => format!(" (attempt {number})"),
+                    let title = match attempt.attempt {
+                        1 => title.clone(),
+                        number => format!("{title} (attempt {number})"),
                     };
-                    self.say(&format!("{title}{number}: {}", step.line()));
-                    let command = self.command(step);
                     let is_last = attempt.attempt > step.retries;
-                    let title = &title;
                     async move {
-                        let result = command.run(attempt.run).await;
+                        let result = self.attempt(step, &title, attempt).await;
                         if let (Err(e), false) = (&result, is_last) {
                             self.say(&format!("{title}: {e}; it is tried again"));
                         }
@@ -282,6 +370,8 @@ impl StepRunner {
             match (&done, was_run) {
                 (Ok(_), true) => self.say(&format!("{title}: done in {took}")),
                 (Ok(_), false) => self.say(&format!("{title}: done before")),
+                // The end of the run says why it stopped.
+                (Err(_), _) if context.cancellation.is_cancelled() => {}
                 (Err(e), _) => self.say(&format!("{title}: {e}")),
             }
             done?;

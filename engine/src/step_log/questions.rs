@@ -117,7 +117,7 @@ impl StepLog {
         if let Some(answer) = row.answer() {
             return Ok(answer);
         }
-        let hot_wait = self.inner.core.parts.options.hot_wait;
+        let hot_wait = self.inner.hot_wait;
         let mut doorbell = self.inner.core.parts.writer.doorbell();
         loop {
             doorbell.mark_unchanged();

@@ -873,3 +873,32 @@ fn an_owner_that_comes_back_after_its_lease_was_taken_writes_nothing() {
         });
     });
 }
+
+#[test]
+fn what_others_did_since_a_step_was_cut_off_stays_where_it_goes_back() {
+    let host = Host::new();
+    let counts = Counts::default();
+    leave_in_the_second_step(&host, &counts);
+    on_a_runtime(async {
+        let (engine, session) = host.session().await;
+        assert_eq!(
+            engine.find_run("ticket-42").await.unwrap().status,
+            RunStatus::Interrupted
+        );
+        // Two days of somebody's work.
+        host.write("mine", "two days\n");
+        host.write("plan", "the plan\nand what became of it\n");
+        let work = go_on(&counts, Some(Rerun::FromBefore));
+        let outcome = session.execute_run(options(&host), work).await.unwrap();
+        assert_eq!(
+            outcome.run.status,
+            RunStatus::Completed,
+            "{:?}",
+            outcome.run
+        );
+        assert_eq!(host.read("mine").as_deref(), Some("two days\n"));
+        let plan = host.read("plan");
+        assert_eq!(plan.as_deref(), Some("the plan\nand what became of it\n"));
+        assert_eq!(host.read("other").as_deref(), Some("anew\n"));
+    });
+}

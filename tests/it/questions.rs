@@ -1,0 +1,158 @@
+//! Runs that ask people, from the command line.
+
+use serde_json::Value;
+use stillframe_tests::TestWorkspace;
+
+/// A file with a step, one that asks, and one after it; each leaves a line in `done`, which is outside of what
+/// goes back.
+fn plan(ws: &TestWorkspace, more: &str) -> String {
+    let done = ws.outside().join("done").display().to_string();
+    let file = ws.outside().join("plan.toml");
+    let text = format!(
+        r#"
+        [[step]]
+        name = "first"
+        command = "echo first >> {done}"
+
+        [[step]]
+        name = "asks"
+        ask = "go on?"
+        choices = ["yes", "no"]
+        {more}
+        command = "echo heard $STILLFRAME_ANSWER >> {done}"
+
+        [[step]]
+        name = "last"
+        command = "echo last >> {done}; echo new > new"
+        "#
+    );
+    std::fs::write(&file, text).unwrap();
+    file.display().to_string()
+}
+
+fn done(ws: &TestWorkspace) -> Vec<String> {
+    let text = std::fs::read_to_string(ws.outside().join("done")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// The id of the one question that waits.
+fn open(ws: &TestWorkspace) -> String {
+    let open = ws.json(["answer"]);
+    assert_eq!(open.as_array().unwrap().len(), 1, "{open}");
+    open[0]["question_id"].as_str().unwrap().to_owned()
+}
+
+fn park(ws: &TestWorkspace, plan: &str) -> Value {
+    let args = [
+        "run", "--steps", plan, "--run-id", "r", "--wait", "0s", "--json",
+    ];
+    ws.stillframe(args).exits(75).json()
+}
+
+#[test]
+fn a_run_that_asks_rests_and_goes_on_once_with_the_answer() {
+    let ws = TestWorkspace::repository();
+    let plan = plan(&ws, "");
+    let outcome = park(&ws, &plan);
+    assert_eq!(outcome["status"], "waiting_for_input");
+    assert_eq!(outcome["error"], Value::Null);
+    assert_eq!(outcome["questions"][0]["question"], "go on?");
+    assert_eq!(done(&ws), ["first"]);
+    // It holds nothing: others work here meanwhile, and what they do stays.
+    ws.run::<&str>([], "echo mine > mine").ok();
+    let question = open(&ws);
+    let again = ws.stillframe(["resume", "r"]).exits(75).stderr_text();
+    assert!(
+        again.contains(&format!("stillframe answer {question} ANSWER")),
+        "{again}"
+    );
+    ws.stillframe(["answer", &question, "perhaps"]).exits(1);
+    let said = ws
+        .stillframe(["answer", &question, "yes"])
+        .ok()
+        .stderr_text();
+    assert!(said.contains("stillframe resume r"), "{said}");
+    ws.stillframe(["answer", &question, "no"]).exits(1);
+    let incomplete = ws.json(["runs", "--incomplete"]);
+    assert_eq!(incomplete[0]["run_id"], "r");
+    ws.stillframe(["resume", "r"]).ok();
+    assert_eq!(done(&ws), ["first", "heard yes", "last"]);
+    assert_eq!(ws.text("mine"), "mine\n");
+    let record = ws.json(["answer", &question[..12]]);
+    assert_eq!(record["status"], "answered");
+    assert!(record["resumed_at"].is_string(), "{record}");
+    // What has ended is answered from its record.
+    ws.stillframe(["resume", "r"]).ok();
+    assert_eq!(done(&ws).len(), 3);
+}
+
+#[test]
+fn of_two_answers_at_once_one_counts() {
+    let ws = TestWorkspace::repository();
+    park(&ws, &plan(&ws, ""));
+    let question = open(&ws);
+    let codes: Vec<i32> = std::thread::scope(|scope| {
+        let answers = ["yes", "no", "yes", "no"].map(|answer| {
+            let (ws, question) = (&ws, &question);
+            scope.spawn(move || ws.call(["answer", question, answer]).run().code)
+        });
+        answers.into_iter().map(|a| a.join().unwrap()).collect()
+    });
+    assert_eq!(codes.iter().filter(|code| **code == 0).count(), 1);
+    let events = ws.events(["--session", session(&ws).as_str()]);
+    let answered = |event: &&Value| event["type"] == "question_answered";
+    assert_eq!(events.iter().filter(answered).count(), 1);
+}
+
+fn session(ws: &TestWorkspace) -> String {
+    let run = ws.show("r");
+    run["session_id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn one_whose_process_is_killed_while_it_asks_rests_and_does_not_ask_again() {
+    let ws = TestWorkspace::repository();
+    let plan = plan(&ws, "");
+    let mut running = ws.call(["run", "--steps", &plan, "--run-id", "r"]).start();
+    running.until("it asks", |_| ws.json(["answer"]) != serde_json::json!([]));
+    let question = open(&ws);
+    running.kill();
+    running.wait().exits(137);
+    ws.stillframe(["answer", &question, "no"]).ok();
+    assert_eq!(ws.show("r")["status"], "waiting_for_input");
+    ws.stillframe(["resume", "r"]).ok();
+    assert_eq!(done(&ws), ["first", "heard no", "last"]);
+    let run = ws.show("r");
+    assert_eq!(run["status"], "completed");
+    assert_eq!(run["questions"].as_array().unwrap().len(), 1, "{run}");
+    let events = ws.events(["--session", session(&ws).as_str()]);
+    let sequences: Vec<u64> = events
+        .iter()
+        .map(|event| event["sequence"].as_u64().unwrap())
+        .collect();
+    let wanted: Vec<u64> = (1..=sequences.len() as u64).collect();
+    assert_eq!(sequences, wanted, "no gap");
+}
+
+#[test]
+fn at_the_deadline_the_default_counts() {
+    let ws = TestWorkspace::repository();
+    let plan = plan(&ws, "deadline = '1s'\ndefault = 'no'");
+    let args = ["run", "--steps", &plan, "--run-id", "r"];
+    let said = ws.stillframe(args).ok().stderr_text();
+    assert!(said.contains("the answer is \"no\", by default"), "{said}");
+    assert_eq!(done(&ws), ["first", "heard no", "last"]);
+}
+
+#[test]
+fn a_run_that_is_cancelled_while_it_rests_takes_no_answer() {
+    let ws = TestWorkspace::repository();
+    park(&ws, &plan(&ws, ""));
+    let question = open(&ws);
+    ws.stillframe(["cancel", "r"]).ok();
+    ws.stillframe(["answer", &question, "yes"]).exits(1);
+    assert_eq!(ws.json(["answer"]), serde_json::json!([]));
+    assert_eq!(ws.show("r")["status"], "cancelled");
+    assert_eq!(done(&ws), ["first"]);
+    ws.stillframe(["answer", "que_ffff"]).exits(1);
+}
