@@ -9,7 +9,7 @@ use crate::id::{ArtifactId, RunId, SessionId};
 use crate::record::ArtifactRecord;
 use crate::state::Change;
 
-/// Keeps content under `key`, and registers it.
+/// Keeps content under `key`, and registers it, unless `fence` refuses that.
 pub(crate) async fn put(
     core: &Core,
     session_id: &SessionId,
@@ -17,6 +17,7 @@ pub(crate) async fn put(
     key: &str,
     content_type: &str,
     content: Box<dyn std::io::Read + Send>,
+    fence: Option<Change>,
 ) -> Result<ArtifactRecord, Error> {
     let meta = core.put(ArtifactKey::new(key)?, content).await?;
     let record = ArtifactRecord {
@@ -34,6 +35,7 @@ pub(crate) async fn put(
         deleted_at: None,
     };
     let change = Change::RegisterArtifact(Box::new(record.clone()));
-    core.parts.writer.commit(vec![change]).await?;
+    let changes = fence.into_iter().chain([change]).collect();
+    core.parts.writer.commit(changes).await?;
     Ok(record)
 }

@@ -63,10 +63,9 @@ pub(crate) fn summary(closing: &Closing, rollback: Option<&RestoreDocument>) -> 
 pub(crate) fn diff(
     parts: &Parts,
     opened: &Opened,
-    before: &Snapshot,
-    after: &Snapshot,
-    session_id: &SessionId,
-    run_id: &RunId,
+    [before, after]: [&Snapshot; 2],
+    (session_id, run_id): (&SessionId, &RunId),
+    fence: Option<Change>,
 ) -> Result<(Diff, Option<File>), Error> {
     let mut options = DiffOptions::default().max_patch_bytes(opened.options.max_patch_bytes);
     options.capture_patch = opened.options.capture_patch;
@@ -79,6 +78,7 @@ pub(crate) fn diff(
     });
     let event_type = EventType::WORKSPACE_DIFF_COMPUTED;
     let event = NewEvent::new(event_type, session_id, Some(run_id), parts.now(), data);
-    parts.writer.commit_blocking(vec![Change::Append(event)])?;
+    let changes = fence.into_iter().chain([Change::Append(event)]);
+    parts.writer.commit_blocking(changes.collect())?;
     Ok((diff, patch))
 }

@@ -689,7 +689,7 @@ impl Engine {
             let is_of_run = |id: &Option<RunId>| id.as_ref() == Some(&run_id);
             Ok(RunExport {
                 lease: store.lease(&run_id)?.map(LeaseRecord::from),
-                phases: RunExport::phases_of(store.phases(&run_id)?, store.steps(&run_id)?),
+                phases: RunExport::phases_of(store, &run_id)?,
                 questions: store
                     .questions(&run_id)?
                     .into_iter()

@@ -106,6 +106,12 @@ event_types! {
     STEP_CANCELLED = "step_cancelled";
     /// A step was cut off with its run; `snapshot_after` is what it left.
     STEP_INTERRUPTED = "step_interrupted";
+    /// A part of a step's work begins. Data: `step_id`, `task`, `attempt`.
+    TASK_STARTED = "task_started";
+    /// A part of a step's work ended well. Data: the same, `duration_ms`.
+    TASK_COMPLETED = "task_completed";
+    /// A part of a step's work failed. Data: the same, `kind`, `reason`.
+    TASK_FAILED = "task_failed";
     /// A run asks, and waits. Data: `question_id`, `step_id`, `question`, `deadline`.
     QUESTION_ASKED = "question_asked";
     /// Nobody answered for long, and the run rests until somebody does. Data: `questions`, a list of ids; `reason`.

@@ -13,7 +13,6 @@ use stillframe_backends::{
     Backend, BackendKind, Diff, ErrorKind, Interrupt, Label, Snapshot, SnapshotId,
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -28,7 +27,7 @@ use crate::error::Error;
 use crate::event::EventType;
 use crate::failure::Failure;
 use crate::id::{EventId, OperationId, RunId, SessionId};
-use crate::lease::{Hold, Lease, Moment};
+use crate::lease::Hold;
 use crate::options::RunOptions;
 use crate::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
 use crate::question::QuestionRecord;
@@ -43,6 +42,7 @@ use crate::state::{
 };
 use crate::step::Closed;
 use crate::step_log::{StepLog, StepPlace};
+use crate::tending::{self, new_lease};
 use crate::workspaces::{self, Opened};
 use crate::{answering, recovery};
 
@@ -104,9 +104,6 @@ enum Asked {
     /// Another engine has taken the run over.
     Lost,
 }
-
-/// How often a run looks whether somebody asks it to stop through the log, at least.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How the part before the work ended, if it did not lead to the work.
 enum NotStarted {
@@ -246,7 +243,7 @@ impl RunTask {
             }
             let result = match tokio::spawn(self.run()).await {
                 Ok(result) => result,
-                Err(e) => Err(abandon(&core, &session_id, &run_id, e).await),
+                Err(e) => Err(abandon(&core, &run_id, e).await),
             };
             live.remove(&run_id);
             let _ = answer.send(result);
@@ -292,7 +289,7 @@ impl RunTask {
             None => None,
         };
         if !recorded.row.status.is_at_rest() {
-            recovery::settle_run(&self.core, recorded.row).await?;
+            recovery::settle_run(&self.core, recorded.row, None).await?;
         }
         let recorded = resume::recorded(&self.core, &self.run_id)
             .await?
@@ -340,23 +337,29 @@ impl RunTask {
                 ),
             ));
         }
-        let from_epoch = recorded.lease.as_ref().map(|lease| lease.epoch);
-        let epoch = from_epoch.unwrap_or(0) + 1;
+        let epoch = recorded.lease.as_ref().map_or(0, |lease| lease.epoch) + 1;
         let lease = new_lease(&self.core.parts, epoch)?;
         let after = self.workspace.as_ref().map(|place| place.after.clone());
         let claim = Change::ClaimLease {
             run_id: self.run_id.clone(),
-            from_epoch,
+            from: recorded.lease.clone().map(Box::new),
             lease: Box::new(lease),
             after,
         };
+        let mut changes = vec![claim];
+        if !self.options.metadata.is_null() {
+            changes.push(Change::SetMetadata {
+                run_id: self.run_id.clone(),
+                metadata: self.options.metadata.clone(),
+            });
+        }
         let step = Step {
             run_id: self.run_id.clone(),
             event: RunEvent::Claimed,
             event_id: EventId::random(),
             data: json!({ "resumed": true, "attempt": epoch }),
             ending: None,
-            changes: vec![claim],
+            changes,
         };
         self.core.step_run(&self.session_id, step).await?;
         self.hold.epoch = epoch;
@@ -368,7 +371,7 @@ impl RunTask {
 
     /// Holds the lease for as long as this task lives.
     fn hold_on(&mut self) {
-        let tended = tokio::spawn(tend(
+        let tended = tokio::spawn(tending::tend(
             self.core.clone(),
             self.hold.clone(),
             self.cancellation.clone(),
@@ -707,12 +710,14 @@ impl RunTask {
         }
         let (session_id, run_id) = (self.session_id.clone(), self.run_id.clone());
         let parts = self.core.parts.clone();
+        let fence = self.hold.fence();
         let compared = self
             .core
             .parts
             .blocking
             .run(move || {
-                closing::diff(&parts, &place.opened, &before, &after, &session_id, &run_id)
+                let (snapshots, of) = ([&before, &after], (&session_id, &run_id));
+                closing::diff(&parts, &place.opened, snapshots, of, Some(fence))
             })
             .await
             .map_err(Error::from)
@@ -752,6 +757,7 @@ impl RunTask {
             &key,
             "text/x-patch",
             Box::new(patch),
+            Some(self.hold.fence()),
         )
         .await?;
         diff.patch = None;
@@ -1027,33 +1033,36 @@ impl RunTask {
 }
 
 /// Ends a run whose own task is lost, which takes a defect of the engine.
-async fn abandon(
-    core: &Core,
-    session_id: &SessionId,
-    run_id: &RunId,
-    lost: tokio::task::JoinError,
-) -> Error {
+async fn abandon(core: &Core, run_id: &RunId, lost: tokio::task::JoinError) -> Error {
     let message = match lost.try_into_panic() {
         Ok(payload) => format!("the engine panicked: {}", panic_text(&*payload)),
         Err(_) => "the runtime is shutting down".to_owned(),
     };
     let failure = Failure::new(ErrorKind::Storage.as_str(), message);
-    let step = Step {
-        run_id: run_id.clone(),
-        event: RunEvent::Stranded,
-        event_id: EventId::random(),
-        data: json!({ "reason": failure.message }),
-        ending: Some(Box::new(RunEnding {
-            error: Some(failure.clone()),
-            ..RunEnding::default()
-        })),
-        changes: Vec::new(),
-    };
     // The first failure is the one to tell.
-    let _ = core.step_run(session_id, step).await;
+    if let Err(e) = settle_lost(core, run_id, failure.clone()).await {
+        tracing::warn!(run = %run_id, error = %e.chain(), "not settled");
+    }
     Error::new(ErrorKind::Storage, failure.message)
         .touched_if(true)
         .in_run(run_id.clone())
+}
+
+/// Settles a run of this engine that has lost its task, as one whose engine is gone: it can go on if it has steps.
+async fn settle_lost(core: &Core, run_id: &RunId, failure: Failure) -> Result<(), Error> {
+    let asked = run_id.clone();
+    let (row, lease) = core
+        .parts
+        .reader
+        .read(move |store| Ok((store.run(&asked)?, store.lease(&asked)?)))
+        .await?;
+    let is_ours = lease.is_some_and(|lease| lease.owner == core.parts.engine_id);
+    match row {
+        Some(row) if is_ours && !row.status.is_terminal() && !row.status.is_at_rest() => {
+            recovery::settle_run(core, row, Some(failure)).await
+        }
+        _ => Ok(()),
+    }
 }
 
 /// An error that several may hold.
@@ -1166,58 +1175,6 @@ fn document(options: &RunOptions) -> Value {
 /// Whether a run with this status is followed by a rollback where one was asked for.
 fn may_roll_back(status: RunStatus) -> bool {
     status != RunStatus::Completed && !status.is_at_rest()
-}
-
-/// A lease of this engine from now on.
-fn new_lease(parts: &Parts, epoch: u64) -> Result<Lease, Error> {
-    Ok(Lease {
-        owner: parts.engine_id.clone(),
-        epoch,
-        expires: Moment::now()?.after(parts.options.lease_expiry),
-        heartbeat_at: parts.now(),
-        cancel_requested_at: None,
-    })
-}
-
-/// Holds the lease of a run for as long as the run is under way, and hears of whoever asks through the log that
-/// it be cancelled. Cancels `lost` once the run is another engine's.
-async fn tend(core: Core, hold: Hold, cancellation: CancellationToken, lost: CancellationToken) {
-    let heartbeat = core.parts.options.heartbeat;
-    let mut renewed = Instant::now();
-    loop {
-        tokio::time::sleep(heartbeat.min(LOOK_EVERY)).await;
-        let run_id = hold.run_id.clone();
-        let found = core
-            .parts
-            .reader
-            .read(move |store| store.lease(&run_id))
-            .await;
-        match found {
-            Ok(Some(lease)) if lease.epoch == hold.epoch => {
-                if lease.cancel_requested_at.is_some() {
-                    cancellation.cancel();
-                }
-            }
-            Ok(_) => return lost.cancel(),
-            // The next look may succeed; whoever takes it over meanwhile is found by the renewal.
-            Err(_) => {}
-        }
-        if renewed.elapsed() < heartbeat {
-            continue;
-        }
-        let Ok(now) = Moment::now() else { continue };
-        let renew = Change::RenewLease {
-            run_id: hold.run_id.clone(),
-            epoch: hold.epoch,
-            expires: now.after(core.parts.options.lease_expiry),
-            at: core.parts.now(),
-        };
-        match core.parts.writer.commit(vec![renew]).await {
-            Ok(_) => renewed = Instant::now(),
-            Err(e) if e.kind() == ErrorKind::Conflict => return lost.cancel(),
-            Err(_) => {}
-        }
-    }
 }
 
 /// What a run's row says of the output: all but the streams of a command, which are the caller's.

@@ -76,8 +76,11 @@ mod session_manager;
 mod state;
 mod step;
 mod step_log;
+mod step_options;
 mod step_plan;
 mod stream;
+mod task;
+mod tending;
 mod terminal;
 mod tool;
 mod verify;
@@ -113,7 +116,7 @@ pub use gc::GcOutcome;
 pub use outcome::{
     DiffOutcome, RunDocument, RunOutcome, RunResult, WorkspaceDocument, WorkspaceOutcome,
 };
-pub use phase::{Phase, Rerun, RetryPolicy, StepContext, StepError, StepOptions};
+pub use phase::{Phase, StepContext, StepError};
 pub use purge::{PurgeOutcome, PurgePlan, PurgedSnapshot};
 pub use question::{Answer, Question, QuestionRecord, QuestionStatus};
 pub use record::{
@@ -124,7 +127,9 @@ pub use restore::{OperationKind, RestoreDocument, RestoreStatus, UndoOutcome, Un
 pub use run::RunStatus;
 pub use session::SessionStatus;
 pub use step::StepStatus;
+pub use step_options::{Rerun, RetryPolicy, StepOptions};
 pub use step_plan::{PlanReport, StepIdentity, StepPlan};
+pub use task::TaskRecord;
 pub use tool::{READ_ONLY_TOOLS, ToolCounters, ToolError, ToolOptions, ToolOutcome};
 pub use verify::{ArtifactVerdict, SnapshotVerdict, VerifyOutcome, verify_without_log};
 

@@ -11,8 +11,9 @@ use crate::id::{ArtifactId, RunId, SessionId, StepId};
 use crate::lease::Lease;
 use crate::question::QuestionRecord;
 use crate::run::RunStatus;
-use crate::state::{RunRow, SessionRow};
+use crate::state::{RunRow, SessionRow, StateError, StateStore};
 use crate::step::{PhaseRow, StepRow, StepStatus};
+use crate::task::{TaskRecord, TaskRow};
 
 /// A session, as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,6 +112,9 @@ pub struct StepRecord {
     pub completed_at: Option<Timestamp>,
     /// How long its last attempt took, in milliseconds, by a clock that nobody sets; `None` if that was cut off.
     pub duration_ms: Option<u64>,
+    /// The named parts of its last attempt, in the order in which they first began.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tasks: Vec<TaskRecord>,
 }
 
 /// Whose a run is.
@@ -153,18 +157,29 @@ pub struct RunExport {
 }
 
 impl RunExport {
-    /// What is kept of it, as the rows have it.
-    pub(crate) fn phases_of(phases: Vec<PhaseRow>, steps: Vec<StepRow>) -> Vec<PhaseRecord> {
-        let mut records: Vec<PhaseRecord> = phases.into_iter().map(PhaseRecord::from).collect();
-        for step in steps {
+    /// The phases of a run with their steps, as the rows have them.
+    pub(crate) fn phases_of(
+        store: &dyn StateStore,
+        run_id: &RunId,
+    ) -> Result<Vec<PhaseRecord>, StateError> {
+        let phases = store.phases(run_id)?.into_iter();
+        let mut records: Vec<PhaseRecord> = phases.map(PhaseRecord::from).collect();
+        let mut tasks = store.tasks(run_id)?;
+        for step in store.steps(run_id)? {
             let phase = records.iter_mut().find(|record| {
                 record.name == step.phase.phase && record.iteration == step.phase.iteration
             });
-            if let Some(phase) = phase {
-                phase.steps.push(StepRecord::from(step));
-            }
+            let Some(phase) = phase else { continue };
+            let is_own = |task: &mut TaskRow| task.step_id == step.id;
+            let own: Vec<TaskRow> = tasks.extract_if(.., is_own).collect();
+            let last = own.into_iter().filter(|task| task.attempt == step.attempt);
+            let tasks = last.map(|task| TaskRecord::of(task, step.status)).collect();
+            phase.steps.push(StepRecord {
+                tasks,
+                ..StepRecord::from(step)
+            });
         }
-        records
+        Ok(records)
     }
 }
 
@@ -197,6 +212,7 @@ impl From<StepRow> for StepRecord {
             started_at: row.started_at,
             completed_at: row.completed_at,
             duration_ms: row.duration_ms,
+            tasks: Vec::new(),
         }
     }
 }

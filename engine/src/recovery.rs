@@ -362,7 +362,7 @@ async fn settle_runs(core: &Core) -> Result<(), Error> {
             .run(move || liveness::is_alive(&directory, &engine_id))
             .await??;
         if !is_alive {
-            settle_run(core, run).await?;
+            settle_run(core, run, None).await?;
         }
     }
     Ok(())
@@ -374,7 +374,13 @@ async fn settle_runs(core: &Core) -> Result<(), Error> {
 /// Nothing is rolled back: nobody can prove that what the run had started has ended. A rollback
 /// that had begun was finished when its workspace was locked. Its lease is raised, so that an owner that
 /// was taken for dead writes nothing more.
-pub(crate) async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
+///
+/// `why`: what is known of the end of its engine's work; `None`: the engine is gone.
+pub(crate) async fn settle_run(
+    core: &Core,
+    run: RunRow,
+    why: Option<Failure>,
+) -> Result<(), Error> {
     let parts = &core.parts;
     let asked = run.id.clone();
     let (has_phases, lease) = parts
@@ -409,10 +415,13 @@ pub(crate) async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
         .reader
         .read(move |store| Ok((store.phases(&asked)?, store.steps(&asked)?)))
         .await?;
-    let failure = Failure::new(
-        ErrorKind::Unavailable.as_str(),
-        format!("{STRANDED}: the engine that had the run is gone"),
-    );
+    let reason = why.as_ref().map_or(STRANDED, |why| &why.message).to_owned();
+    let failure = why.unwrap_or_else(|| {
+        Failure::new(
+            ErrorKind::Unavailable.as_str(),
+            format!("{STRANDED}: the engine that had the run is gone"),
+        )
+    });
     // Somebody asked for its end, and its engine died before it heard of it.
     let is_unwanted = lease
         .as_ref()
@@ -433,13 +442,13 @@ pub(crate) async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
     if let Some(lease) = lease {
         changes.push(Change::ClaimLease {
             run_id: run.id.clone(),
-            from_epoch: Some(lease.epoch),
             lease: Box::new(Lease::of_nobody(
                 parts.engine_id.clone(),
                 lease.epoch + 1,
                 Moment::now()?,
                 at,
             )),
+            from: Some(Box::new(lease)),
             after: None,
         });
     }
@@ -509,7 +518,7 @@ pub(crate) async fn settle_run(core: &Core, run: RunRow) -> Result<(), Error> {
         session_id: run.session_id.clone(),
         run_id: Some(run.id.clone()),
         at,
-        data: json!({ "reason": STRANDED, "recovered": true }),
+        data: json!({ "reason": reason, "recovered": true }),
     }));
     match parts.writer.commit(changes).await {
         // Another engine was faster.
@@ -576,8 +585,14 @@ async fn close(core: &Core, run: &RunRow) -> Result<Closing, Error> {
                 )?
             }
         };
-        let diff = closing::diff(&parts, &opened, &before, &after, &session_id, &run_id)
-            .map(|(diff, _)| diff);
+        let diff = closing::diff(
+            &parts,
+            &opened,
+            [&before, &after],
+            (&session_id, &run_id),
+            None,
+        )
+        .map(|(diff, _)| diff);
         let (diff, error) = match diff {
             Ok(diff) => (Some(diff), None),
             Err(e) => (None, Some(Failure::from(&e))),

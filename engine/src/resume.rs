@@ -9,15 +9,15 @@ use crate::adapter::AdapterOutput;
 use crate::engine::Core;
 use crate::error::Error;
 use crate::failure::Failure;
-use crate::id::{EventId, RunId, SessionId};
+use crate::id::{EventId, OperationId, RunId, SessionId};
 use crate::lease::{Lease, Moment};
 use crate::liveness;
 use crate::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
 use crate::question::{QuestionRecord, QuestionRow, QuestionStatus};
 use crate::record::RunExport;
-use crate::restore::RestoreDocument;
+use crate::restore::{OperationKind, RestoreDocument};
 use crate::run::{RunEvent, RunStatus};
-use crate::state::{Change, RunEnding, RunRow};
+use crate::state::{Change, OperationRow, RunEnding, RunRow, StateError};
 use crate::step::Closed;
 use crate::workspaces::{self, Opened};
 use crate::{answering, recovery, step_log};
@@ -147,7 +147,7 @@ async fn try_cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
         found.standing() == Standing::Claimable && !found.row.status.is_at_rest()
     };
     if let Some(stranded) = found.clone().filter(is_stranded) {
-        recovery::settle_run(core, stranded.row).await?;
+        recovery::settle_run(core, stranded.row, None).await?;
         found = recorded(core, run_id).await?;
     }
     let found = found.ok_or_else(|| Error::not_found(format!("there is no run {run_id}")))?;
@@ -185,12 +185,13 @@ async fn try_cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
     };
     if !found.row.status.is_terminal() {
         changes.extend(answering::withdrawal(core, &found.row).await?);
+        changes.extend(operation(core, &found.row).await?);
     }
     if let (Some(lease), false) = (&found.lease, found.row.status.is_terminal()) {
         // Whoever takes it over at the same time, or was taken for dead, is refused.
         let claim = Change::ClaimLease {
             run_id: run_id.clone(),
-            from_epoch: Some(lease.epoch),
+            from: Some(Box::new(lease.clone())),
             lease: Box::new(Lease::of_nobody(
                 parts.engine_id.clone(),
                 lease.epoch + 1,
@@ -222,6 +223,36 @@ async fn try_cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
         changes,
     };
     core.step_run(session_id, step).await
+}
+
+/// The record of what a run that rests has changed, for an undo, if both its snapshots are there.
+async fn operation(core: &Core, run: &RunRow) -> Result<Option<Change>, Error> {
+    let Some(workspace) = run.workspace.clone() else {
+        return Ok(None);
+    };
+    let ids = (workspace.before.clone(), workspace.after.clone());
+    let are_there = core
+        .parts
+        .reader
+        .read(move |store| {
+            let is_there = |id| Ok::<_, StateError>(store.snapshot(id)?.is_some());
+            Ok(is_there(&ids.0)? && is_there(&ids.1)?)
+        })
+        .await?;
+    Ok(are_there.then(|| {
+        Change::AddOperation(Box::new(OperationRow {
+            id: OperationId::random(),
+            workspace_id: workspace.workspace_id,
+            session_id: run.session_id.clone(),
+            run_id: Some(run.id.clone()),
+            kind: OperationKind::Run,
+            before: workspace.before,
+            after: workspace.after,
+            paths: None,
+            repository: true,
+            at: core.parts.now(),
+        }))
+    }))
 }
 
 /// Refuses a run of another session.
@@ -262,12 +293,9 @@ pub(crate) fn stored(
     opened: Option<&Opened>,
 ) -> Result<RunOutcome, Error> {
     let run_id = row.id.clone();
-    let (phases, steps, questions) = parts.reader.read_blocking(|store| {
-        Ok((
-            store.phases(&run_id)?,
-            store.steps(&run_id)?,
-            store.questions(&run_id)?,
-        ))
+    let (phases, questions) = parts.reader.read_blocking(|store| {
+        let phases = RunExport::phases_of(store, &run_id)?;
+        Ok((phases, store.questions(&run_id)?))
     })?;
     let summary = &row.summary;
     // Those that were forgotten since are not there.
@@ -316,7 +344,7 @@ pub(crate) fn stored(
             rollback: part::<RestoreDocument>(&summary["rollback"]),
             error: part::<Failure>(&summary["error"]),
         },
-        phases: RunExport::phases_of(phases, steps),
+        phases,
         questions: questions.into_iter().map(QuestionRecord::from).collect(),
         is_stored: true,
     })

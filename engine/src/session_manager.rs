@@ -233,7 +233,8 @@ impl SessionManager {
         let (key, content_type) = (key.to_owned(), content_type.to_owned());
         self.core
             .operation(async move {
-                crate::artifact::put(&core, &session_id, None, &key, &content_type, content).await
+                crate::artifact::put(&core, &session_id, None, &key, &content_type, content, None)
+                    .await
             })
             .await
     }

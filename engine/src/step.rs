@@ -350,7 +350,8 @@ impl StepRow {
     }
 }
 
-fn milliseconds(duration: Duration) -> u64 {
+/// A duration as it is kept; one beyond all counting is the largest.
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -21,15 +21,16 @@ use crate::failure::Failure;
 use crate::id::{RunId, SessionId};
 use crate::lease::Hold;
 use crate::options::RunOptions;
-use crate::phase::{Rerun, StepOptions};
 use crate::record::{PhaseRecord, RunExport};
 use crate::restore::{self, RestorePurpose, WayBack};
 use crate::state::{Change, NewEvent};
 use crate::step::{self, Asked, PhaseKey, PhaseRow, StepEnding, StepEvent, StepRow, StepStatus};
+use crate::step_options::{Rerun, StepOptions};
 use crate::workspaces::{self, Opened};
 
 mod commits;
 mod questions;
+mod tasks;
 
 use questions::Waiting;
 
@@ -209,10 +210,9 @@ impl StepLog {
     pub(crate) async fn records(&self) -> Result<Vec<PhaseRecord>, Error> {
         let run_id = self.run_id().clone();
         let reader = &self.inner.core.parts.reader;
-        let (phases, steps) = reader
-            .read(move |store| Ok((store.phases(&run_id)?, store.steps(&run_id)?)))
-            .await?;
-        Ok(RunExport::phases_of(phases, steps))
+        reader
+            .read(move |store| RunExport::phases_of(store, &run_id))
+            .await
     }
 
     /// The steps on record, in the order in which they were first begun.

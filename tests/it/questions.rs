@@ -156,3 +156,22 @@ fn a_run_that_is_cancelled_while_it_rests_takes_no_answer() {
     assert_eq!(done(&ws), ["first"]);
     ws.stillframe(["answer", "que_ffff"]).exits(1);
 }
+
+#[test]
+fn a_run_that_goes_on_by_another_file_is_resumed_by_that_one() {
+    let ws = TestWorkspace::repository();
+    let file = plan(&ws, "");
+    park(&ws, &file);
+    ws.stillframe(["answer", &open(&ws), "yes"]).ok();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let other = ws.outside().join("other.toml");
+    let more = "[[step]]\nname = \"more\"\nask = \"more?\"";
+    std::fs::write(&other, format!("{text}\n{more}\n")).unwrap();
+    let other = other.display().to_string();
+    let again = ["run", "--steps", &other, "--run-id", "r", "--wait", "0s"];
+    ws.stillframe(again).exits(75);
+    ws.stillframe(["answer", &open(&ws), "all"]).ok();
+    let said = ws.stillframe(["resume", "r"]).ok().stderr_text();
+    assert!(said.contains("[4/4] steps/more"), "{said}");
+    assert_eq!(done(&ws), ["first", "heard yes", "last"]);
+}

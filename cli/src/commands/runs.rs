@@ -110,6 +110,9 @@ fn progress(event: &Event) -> String {
     if !text("step").is_empty() {
         line.push_str(&format!("/{}", text("step")));
     }
+    if !text("task").is_empty() {
+        line.push_str(&format!("  {}", text("task")));
+    }
     if let Some(attempt) = data["attempt"].as_u64().filter(|attempt| *attempt > 1) {
         line.push_str(&format!("  attempt {attempt}"));
     }
@@ -179,6 +182,19 @@ fn tree(phases: &[PhaseRecord]) -> String {
             }
             row.push(said.join(", "));
             rows.push(row);
+            let stem = match place + 1 == phase.steps.len() {
+                true => "   ",
+                false => "│  ",
+            };
+            for task in &step.tasks {
+                let error = task.error.as_ref();
+                rows.push(vec![
+                    format!("{stem}· {}", output::printable(&task.name)),
+                    task.status.to_string(),
+                    lasting(task.duration_ms),
+                    error.map_or(String::new(), |e| output::printable(&e.message)),
+                ]);
+            }
         }
     }
     match rows.is_empty() {

@@ -36,12 +36,14 @@ macro_rules! state_store_contract {
             patches_are_taken_out_of_the_records_of_their_runs_alone
             whoever_lost_a_run_writes_nothing_for_it
             of_two_claimers_of_one_lease_one_wins
+            what_a_host_says_of_a_run_replaces_what_it_said
             phases_and_steps_come_back_as_they_were_written
             a_step_moves_only_from_where_it_was_seen
             runs_are_found_by_status_and_time
             a_question_is_asked_once_in_its_place_and_the_first_answer_counts
             effects_are_a_queue_in_order_and_each_is_settled_once
             a_commit_keeps_its_first_owner_and_gets_the_rest
+            a_task_is_one_row_that_another_attempt_takes_over
             nothing_is_found_where_there_is_nothing
         }
     };
@@ -816,7 +818,7 @@ pub(crate) fn nothing_is_found_where_there_is_nothing(state: &impl TestState) {
 fn claim(run_id: &str, from_epoch: Option<u64>) -> Change {
     Change::ClaimLease {
         run_id: run_id.parse().unwrap(),
-        from_epoch,
+        from: from_epoch.map(|epoch| Box::new(lease(epoch))),
         lease: Box::new(lease(from_epoch.unwrap_or(0) + 1)),
         after: None,
     }
@@ -879,6 +881,39 @@ pub(crate) fn of_two_claimers_of_one_lease_one_wins(state: &impl TestState) {
     assert_eq!(store.lease(&id).unwrap().unwrap(), won);
     let row = store.run(&id).unwrap().unwrap();
     assert_eq!(row.engine_id, won.owner, "the run names who has it");
+    let renewed = Moment {
+        nanoseconds: won.expires.nanoseconds + 1,
+        ..won.expires
+    };
+    let renewal = Change::RenewLease {
+        run_id: id.clone(),
+        epoch: 2,
+        expires: renewed,
+        at: at(9),
+    };
+    store.commit(&[renewal]).unwrap();
+    let late = other.commit(&[claim("a", Some(2))]).unwrap_err();
+    assert!(matches!(late, StateError::TakenOver(_)), "renewed: {late}");
+}
+
+pub(crate) fn what_a_host_says_of_a_run_replaces_what_it_said(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    let new = NewRun {
+        options: json!({ "resumable": true, "metadata": { "steps": ["a"] } }),
+        ..new_run(&session, "a")
+    };
+    store.commit(&[Change::CreateRun(Box::new(new))]).unwrap();
+    let metadata = json!({ "steps": ["b", "it's"] });
+    let run_id: RunId = "a".parse().unwrap();
+    let set = Change::SetMetadata {
+        run_id: run_id.clone(),
+        metadata: metadata.clone(),
+    };
+    store.commit(&[set]).unwrap();
+    let row = store.run(&run_id).unwrap().unwrap();
+    let wanted = json!({ "resumable": true, "metadata": metadata });
+    assert_eq!(row.options, wanted);
+    assert_eq!(store.problems().unwrap(), [] as [String; 0]);
 }
 
 fn put(from: Option<StepStatus>, row: &StepRow) -> Change {

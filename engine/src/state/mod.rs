@@ -22,6 +22,7 @@ use crate::restore::{OperationKind, RestoreDocument, RestorePurpose};
 use crate::run::RunStatus;
 use crate::session::SessionStatus;
 use crate::step::{PhaseKey, PhaseRow, StepRow, StepStatus};
+use crate::task::TaskRow;
 
 /// Keeps sessions, runs, events, snapshots, operations and artifacts. Every method blocks.
 ///
@@ -65,6 +66,9 @@ pub(crate) trait StateStore: Send {
 
     /// A phase of a run; `None`: nothing of it is on record.
     fn phase(&self, run_id: &RunId, key: &PhaseKey) -> Result<Option<PhaseRow>, StateError>;
+
+    /// The parts of the steps of a run, in the order in which they were first begun.
+    fn tasks(&self, run_id: &RunId) -> Result<Vec<TaskRow>, StateError>;
 
     /// The questions of a run, in the order in which they were first asked.
     fn questions(&self, run_id: &RunId) -> Result<Vec<QuestionRow>, StateError>;
@@ -178,14 +182,16 @@ pub(crate) enum Change {
     /// Writes what follows only if the lease of the run is of this epoch, so that an owner that was
     /// taken for dead changes nothing.
     Fence { run_id: RunId, epoch: u64 },
-    /// Takes a run over, only from this epoch; `None`: it has no lease. The run's next snapshot after its
-    /// work gets the id `after`.
+    /// Takes a run over, only from this lease, of this epoch and not renewed since; `None`: it has none. The
+    /// run's next snapshot after its work gets the id `after`.
     ClaimLease {
         run_id: RunId,
-        from_epoch: Option<u64>,
+        from: Option<Box<Lease>>,
         lease: Box<Lease>,
         after: Option<SnapshotId>,
     },
+    /// What the host says of a run from now on: the key `metadata` of its options.
+    SetMetadata { run_id: RunId, metadata: Value },
     /// Holds a lease for longer, only one of this epoch.
     RenewLease {
         run_id: RunId,
@@ -207,6 +213,9 @@ pub(crate) enum Change {
         from: Option<StepStatus>,
         row: Box<StepRow>,
     },
+    /// A part of a step as it is now; one that begins while another of its name is under way in the same attempt is
+    /// [`StateError::Exists`].
+    PutTask(Box<TaskRow>),
     /// A question as it is now, only from this status; `None`: it is new in its place.
     PutQuestion {
         from: Option<QuestionStatus>,

@@ -103,11 +103,18 @@ macro_rules! damaged {
             ") THEN NULL ELSE 'commit' END AS damaged"
         )
     };
+    (tasks) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('tasks', ",
+            "position, run_id, step_id, name, attempt, status, error, started_at, completed_at, duration_ms",
+            ") THEN NULL ELSE 'task' END AS damaged"
+        )
+    };
 }
 pub(super) use damaged;
 
 /// What is looked through for damage: table, how its rows are told apart, and the expression.
-const TABLES: [(&str, &str, &str); 13] = [
+const TABLES: [(&str, &str, &str); 14] = [
     ("sessions", "id", damaged!(sessions)),
     ("runs", "id", damaged!(runs)),
     ("events", "id", damaged!(events)),
@@ -121,6 +128,7 @@ const TABLES: [(&str, &str, &str); 13] = [
     ("questions", "id", damaged!(questions)),
     ("effects", "id", damaged!(effects)),
     ("commits", "commit_id", damaged!(commits)),
+    ("tasks", "name", damaged!(tasks)),
 ];
 
 /// More are not named: who sees ten knows what to do.
@@ -243,7 +251,8 @@ mod tests {
                  INSERT INTO questions VALUES (1, 'q', 'r', 'i', 'which?', 0, '[]', 'this', 'open', 5, 6, 'b', 7,
                      'a', 8, 0, 9, NULL);
                  INSERT INTO effects VALUES (1, 'f', 'r', 'i', 'w', 'pending', '{}', 'c', '{}', 5, 6, NULL);
-                 INSERT INTO commits VALUES (1, 'git', 'c', 'r', 'i', 'm', 'n', 'e', 1, 2, 3, 5, NULL);",
+                 INSERT INTO commits VALUES (1, 'git', 'c', 'r', 'i', 'm', 'n', 'e', 1, 2, 3, 5, NULL);
+                 INSERT INTO tasks VALUES (1, 'r', 'i', 't', 1, 'running', '{}', 5, 6, 7, NULL);",
             )
             .unwrap();
         (state, store)

@@ -29,6 +29,7 @@ use crate::restore::{OperationKind, RestorePurpose};
 use crate::run::RunStatus;
 use crate::session::SessionStatus;
 use crate::step::{PhaseKey, PhaseRow, StepRow, StepStatus};
+use crate::task::TaskRow;
 
 /// The name of the database in the state directory.
 pub(crate) const DATABASE: &str = "stillframe.db";
@@ -429,6 +430,14 @@ impl StateStore for SqliteStore {
         )
     }
 
+    fn tasks(&self, run_id: &RunId) -> Result<Vec<TaskRow>, StateError> {
+        self.all(
+            &format!("{SELECT_TASK} WHERE run_id = ?1 ORDER BY position"),
+            params![run_id.as_str()],
+            read_task,
+        )
+    }
+
     fn questions(&self, run_id: &RunId) -> Result<Vec<QuestionRow>, StateError> {
         self.all(
             &format!("{SELECT_QUESTION} WHERE run_id = ?1 ORDER BY position"),
@@ -783,10 +792,16 @@ fn apply(
         }
         Change::ClaimLease {
             run_id,
-            from_epoch,
+            from,
             lease,
             after,
-        } => claim_lease(transaction, run_id, *from_epoch, lease, after.as_ref())?,
+        } => claim_lease(transaction, run_id, from.as_deref(), lease, after.as_ref())?,
+        Change::SetMetadata { run_id, metadata } => {
+            transaction.execute(
+                "UPDATE runs SET options = json_set(options, '$.metadata', json(?1)) WHERE id = ?2",
+                params![json(metadata), run_id.as_str()],
+            )?;
+        }
         Change::RenewLease {
             run_id,
             epoch,
@@ -823,6 +838,7 @@ fn apply(
         }
         Change::PutPhase { run_id, from, row } => put_phase(transaction, run_id, *from, row)?,
         Change::PutStep { run_id, from, row } => put_step(transaction, run_id, *from, row)?,
+        Change::PutTask(row) => put_task(transaction, row)?,
         Change::PutQuestion { from, row } => put_question(transaction, *from, row)?,
         Change::PutEffect { from, row } => put_effect(transaction, *from, row)?,
         Change::RecordCommit(commit) => record_commit(transaction, commit)?,
@@ -1042,11 +1058,11 @@ fn insert_lease(
 fn claim_lease(
     transaction: &Transaction<'_>,
     run_id: &RunId,
-    from_epoch: Option<u64>,
+    from: Option<&Lease>,
     lease: &Lease,
     after: Option<&SnapshotId>,
 ) -> Result<(), StateError> {
-    match from_epoch {
+    match from {
         None => {
             let is_taken: bool = transaction.query_row(
                 "SELECT EXISTS (SELECT 1 FROM leases WHERE run_id = ?1)",
@@ -1058,11 +1074,11 @@ fn claim_lease(
             }
             insert_lease(transaction, run_id, lease)?;
         }
-        Some(epoch) => {
+        Some(from) => {
             let claimed = transaction.execute(
                 "UPDATE leases SET owner = ?1, epoch = ?2, boot_id = ?3, expires_at = ?4,
                      heartbeat_at = ?5, cancel_requested_at = NULL
-                  WHERE run_id = ?6 AND epoch = ?7",
+                  WHERE run_id = ?6 AND epoch = ?7 AND boot_id = ?8 AND expires_at = ?9",
                 params![
                     lease.owner.as_str(),
                     count(lease.epoch),
@@ -1070,7 +1086,9 @@ fn claim_lease(
                     lease.expires.nanoseconds,
                     nanoseconds(lease.heartbeat_at),
                     run_id.as_str(),
-                    count(epoch),
+                    count(from.epoch),
+                    from.expires.boot_id,
+                    from.expires.nanoseconds,
                 ],
             )?;
             if claimed == 0 {
@@ -1179,6 +1197,37 @@ fn put_step(
     if written == 0 {
         let what = format!("step {:?} of run {run_id}", row.name);
         return Err(elsewhere(what, from.map(StepStatus::as_str)));
+    }
+    Ok(())
+}
+
+fn put_task(transaction: &Transaction<'_>, row: &TaskRow) -> Result<(), StateError> {
+    let written = transaction.execute(
+        "INSERT INTO tasks (run_id, step_id, name, attempt, status, error, started_at, completed_at,
+             duration_ms)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+         ON CONFLICT (step_id, name) DO UPDATE SET attempt = excluded.attempt,
+             status = excluded.status, error = excluded.error, started_at = excluded.started_at,
+             completed_at = excluded.completed_at, duration_ms = excluded.duration_ms
+          WHERE excluded.status <> 'running' OR status <> 'running' OR attempt < excluded.attempt",
+        params![
+            row.run_id.as_str(),
+            row.step_id.as_str(),
+            row.name,
+            row.attempt,
+            row.status.as_str(),
+            row.error.as_ref().map(json),
+            nanoseconds(row.started_at),
+            row.completed_at.map(nanoseconds),
+            row.duration_ms.map(count),
+        ],
+    )?;
+    if written == 0 {
+        let what = format!(
+            "task {:?} of step {}, which is under way,",
+            row.name, row.step_id
+        );
+        return Err(StateError::Exists { what });
     }
     Ok(())
 }
@@ -1599,6 +1648,27 @@ fn read_step(row: &Row<'_>) -> Result<StepRow, StateError> {
         duration_ms: optional_count(row, 14)?,
         begun_order: optional_count(row, 15)?,
         ended_order: optional_count(row, 16)?,
+    })
+}
+
+const SELECT_TASK: &str = concat!(
+    "SELECT name, run_id, step_id, attempt, status, error, started_at, completed_at, duration_ms, ",
+    damaged!(tasks),
+    " FROM tasks"
+);
+
+fn read_task(row: &Row<'_>) -> Result<TaskRow, StateError> {
+    let error = row.get::<_, Option<String>>(5)?;
+    Ok(TaskRow {
+        name: row.get(0)?,
+        run_id: id(row.get(1)?)?,
+        step_id: id(row.get(2)?)?,
+        attempt: row.get(3)?,
+        status: word(row.get(4)?, StepStatus::parse)?,
+        error: error.map(|text| parse(&text)).transpose()?,
+        started_at: time(row.get(6)?)?,
+        completed_at: optional_time(row, 7)?,
+        duration_ms: optional_count(row, 8)?,
     })
 }
 

@@ -503,3 +503,18 @@ fn how_a_step_that_was_cut_off_goes_on_is_asked_if_it_says_so() {
         });
     }
 }
+
+#[test]
+fn what_a_run_did_that_was_cancelled_while_it_rested_can_be_undone() {
+    let (host, notes) = (Host::new(), Notes::default());
+    on_a_runtime(async {
+        park(&host, &notes, go()).await;
+        assert_eq!(host.read("half").as_deref(), Some("x"));
+        let (engine, session) = host.session().await;
+        engine.cancel_run(&id()).await.unwrap();
+        let target = stillframe::UndoTarget::Run("ticket-42".into());
+        let undone = session.undo(&host.workspace(), target).await.unwrap();
+        assert_eq!(undone.undone.run_id, Some(id()));
+        assert_eq!(host.read("half"), None);
+    });
+}

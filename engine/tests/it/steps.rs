@@ -902,3 +902,60 @@ fn what_others_did_since_a_step_was_cut_off_stays_where_it_goes_back() {
         assert_eq!(host.read("other").as_deref(), Some("anew\n"));
     });
 }
+
+#[tokio::test]
+async fn the_parts_of_a_step_are_in_its_record_and_are_those_of_its_last_attempt() {
+    let host = Host::new();
+    let (engine, session) = host.session().await;
+    let work = Work(|context: RunContext| async move {
+        let retry = RetryPolicy::NEVER.attempts(2);
+        let options = StepOptions::new("a").retry(retry);
+        let phase = context.phase("p");
+        let step = phase.step_with(options, |step| async move {
+            let read: u8 = step.task("read", async { Ok(7) }).await?;
+            let late = step.task(
+                "dropped",
+                std::future::pending::<Result<(), AdapterError>>(),
+            );
+            let late = tokio::time::timeout(Duration::from_millis(20), late).await;
+            assert!(late.is_err());
+            let twice = step.task("read", step.task("read", async { Ok(()) }));
+            assert!(twice.await.unwrap_err().to_string().contains("under way"));
+            match step.attempt {
+                1 => {
+                    step.task("first", async { Err(AdapterError::failed("no luck")) })
+                        .await
+                }
+                _ => Ok(read),
+            }
+        });
+        assert_eq!(step.await?, 7);
+        Ok(AdapterOutput::empty())
+    });
+    let outcome = session.execute_run(options(&host), work).await.unwrap();
+    assert_eq!(
+        outcome.run.status,
+        RunStatus::Completed,
+        "{:?}",
+        outcome.run
+    );
+    let tasks: Vec<_> = outcome.phases[0].steps[0]
+        .tasks
+        .iter()
+        .map(|task| (task.name.as_str(), task.status))
+        .collect();
+    let wanted = [
+        ("read", StepStatus::Failed),
+        ("dropped", StepStatus::Failed),
+    ];
+    assert_eq!(
+        tasks, wanted,
+        "what only the first attempt did is not there"
+    );
+    assert!(outcome.phases[0].steps[0].tasks[0].duration_ms.is_some());
+    let types = types(&engine, &session).await;
+    let count = |name: &str| types.iter().filter(|t| *t == name).count();
+    assert_eq!(count("task_started"), 7);
+    assert_eq!(count("task_completed"), 2);
+    assert_eq!(count("task_failed"), 5);
+}

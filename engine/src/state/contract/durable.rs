@@ -8,6 +8,7 @@ use super::*;
 use crate::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::id::{EffectId, QuestionId, StepId};
 use crate::question::{Question, QuestionPlace, QuestionRow, QuestionStatus};
+use crate::task::TaskRow;
 
 fn question(step_id: Option<StepId>, nth: u32) -> QuestionRow {
     let question = Question::new("odd\n \"question\"?")
@@ -207,5 +208,35 @@ pub(crate) fn a_commit_keeps_its_first_owner_and_gets_the_rest(state: &impl Test
     );
     let error = store.commit(&[set(StepId::random())]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert_eq!(store.problems().unwrap(), [] as [String; 0]);
+}
+
+pub(crate) fn a_task_is_one_row_that_another_attempt_takes_over(state: &impl TestState) {
+    let (mut store, _, step) = begun(state);
+    let task = TaskRow {
+        run_id: "a".parse().unwrap(),
+        step_id: step.id.clone(),
+        name: "odd\n name".to_owned(),
+        attempt: 1,
+        status: StepStatus::Running,
+        error: None,
+        started_at: at(5),
+        completed_at: None,
+        duration_ms: None,
+    };
+    let put = |row: &TaskRow| Change::PutTask(Box::new(row.clone()));
+    store.commit(&[put(&task)]).unwrap();
+    let error = store.commit(&[put(&task)]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "it is under way");
+    let again = TaskRow {
+        attempt: 2,
+        started_at: at(6),
+        ..task.clone()
+    };
+    store.commit(&[put(&again)]).unwrap();
+    let failure = Some(Failure::of_work("no luck"));
+    let ended = again.ended(StepStatus::Failed, failure, at(7), Duration::from_millis(9));
+    store.commit(&[put(&ended)]).unwrap();
+    assert_eq!(store.tasks(&task.run_id).unwrap(), [ended]);
     assert_eq!(store.problems().unwrap(), [] as [String; 0]);
 }

@@ -1,4 +1,5 @@
--- What runs ask people, what steps do to repositories, and the commits that are known. Sums as in 0003.
+-- What runs ask people, what steps do to repositories, the commits that are known, and the parts of steps. Sums as
+-- in 0003.
 
 CREATE TABLE questions (
     position          INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
@@ -139,12 +140,53 @@ CREATE TRIGGER commits_changed AFTER UPDATE OF
      WHERE position = NEW.position;
 END;
 
+CREATE TABLE tasks (
+    position     INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    run_id       TEXT    NOT NULL REFERENCES runs (id),
+    step_id      TEXT    NOT NULL REFERENCES steps (id),
+    name         TEXT    NOT NULL,
+    -- The attempt at the step that it is a part of.
+    attempt      INTEGER NOT NULL,
+    status       TEXT    NOT NULL,
+    error        TEXT,
+    started_at   INTEGER NOT NULL,
+    completed_at INTEGER,
+    duration_ms  INTEGER,
+    row_sum      INTEGER,
+    UNIQUE (step_id, name)
+) STRICT;
+CREATE TRIGGER tasks_made AFTER INSERT ON tasks BEGIN
+    UPDATE tasks SET row_sum = row_sum('tasks',
+        NEW.position, NEW.run_id, NEW.step_id, NEW.name, NEW.attempt, NEW.status,
+        NEW.error, NEW.started_at, NEW.completed_at, NEW.duration_ms)
+     WHERE position = NEW.position;
+END;
+CREATE TRIGGER tasks_about_to_change BEFORE UPDATE OF
+        position, run_id, step_id, name, attempt, status, error, started_at,
+        completed_at, duration_ms
+    ON tasks WHEN OLD.row_sum IS NOT row_sum('tasks',
+        OLD.position, OLD.run_id, OLD.step_id, OLD.name, OLD.attempt, OLD.status,
+        OLD.error, OLD.started_at, OLD.completed_at, OLD.duration_ms)
+BEGIN
+    SELECT RAISE(ABORT, 'a row of tasks does not match its sum');
+END;
+CREATE TRIGGER tasks_changed AFTER UPDATE OF
+        position, run_id, step_id, name, attempt, status, error, started_at,
+        completed_at, duration_ms
+    ON tasks BEGIN
+    UPDATE tasks SET row_sum = row_sum('tasks',
+        NEW.position, NEW.run_id, NEW.step_id, NEW.name, NEW.attempt, NEW.status,
+        NEW.error, NEW.started_at, NEW.completed_at, NEW.duration_ms)
+     WHERE position = NEW.position;
+END;
+
 -- One row for each time that a text is asked in one place; a run has places outside of steps too.
 CREATE UNIQUE INDEX questions_by_place ON questions (run_id, ifnull(step_id, ''), question, nth);
 CREATE INDEX questions_that_wait ON questions (status) WHERE status = 'open';
 CREATE INDEX effects_by_run ON effects (run_id);
 CREATE INDEX effects_that_wait ON effects (workspace_id) WHERE status = 'pending';
 CREATE INDEX commits_by_run ON commits (run_id);
+CREATE INDEX tasks_by_run ON tasks (run_id);
 
 DROP INDEX runs_that_have_not_ended;
 CREATE INDEX runs_that_have_not_ended ON runs (status)
