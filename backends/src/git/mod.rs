@@ -13,6 +13,7 @@ mod inflate;
 pub(crate) mod libgit2;
 mod line_diffs;
 mod loose;
+mod loose_writer;
 pub(crate) mod nested;
 mod object_id;
 mod operation;

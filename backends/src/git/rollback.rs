@@ -7,12 +7,13 @@
 //! crash we know our own from a foreign one, and every directory on the way is opened without
 //! following a link. No hook runs, and no configuration is read.
 
-mod directory;
+pub(super) mod directory;
 mod hand;
 mod index;
-mod moves;
+pub(super) mod lock;
+pub(super) mod moves;
 mod operation;
-mod refs;
+pub(super) mod refs;
 mod staged;
 
 use std::ffi::OsString;
@@ -130,7 +131,7 @@ pub(crate) struct Outcome {
 
 /// Why a part of the repository could not be put back.
 #[derive(Debug, thiserror::Error)]
-enum PutError {
+pub(super) enum PutError {
     #[error(transparent)]
     Io(#[from] PathError),
     #[error("{what} is locked by another process, or by what is left of one")]
@@ -153,7 +154,7 @@ enum PutError {
 
 impl PutError {
     /// What a caller can do about it.
-    fn kind(&self) -> ErrorKind {
+    pub(super) fn kind(&self) -> ErrorKind {
         match self {
             Self::Io(source) => source.storage_kind(),
             Self::Locked { .. } => ErrorKind::Busy,
@@ -648,14 +649,14 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
 
 /// Whether somebody held a lock for a while.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Waited {
+pub(super) enum Waited {
     Yes,
     No,
 }
 
 /// Waits until nobody holds the file `name` of `directory`, which is `at`. The lock is looked at,
 /// never touched.
-fn wait_for_lock(
+pub(super) fn wait_for_lock(
     directory: BorrowedFd<'_>,
     name: &str,
     at: &Path,

@@ -18,18 +18,18 @@ const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
 
-pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, PutError> {
+pub(in crate::git) fn open_directory(path: &Path) -> Result<OwnedFd, PutError> {
     Ok(rustix::fs::open(path, DIRECTORY, Mode::empty()).map_err(PathError::at("open", path))?)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Create {
+pub(in crate::git) enum Create {
     Yes,
     No,
 }
 
 /// Opens a directory below `from`, no component of which is a link; `None` if it is not there.
-pub(super) fn open_below(
+pub(in crate::git) fn open_below(
     from: BorrowedFd<'_>,
     path: &str,
     create: Create,
@@ -59,7 +59,10 @@ pub(super) fn open_below(
 }
 
 /// Gives what root made in somebody's repository to them.
-pub(super) fn give_to(fd: BorrowedFd<'_>, like: &rustix::fs::Stat) -> rustix::io::Result<()> {
+pub(in crate::git) fn give_to(
+    fd: BorrowedFd<'_>,
+    like: &rustix::fs::Stat,
+) -> rustix::io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
     }
@@ -71,7 +74,7 @@ pub(super) fn give_to(fd: BorrowedFd<'_>, like: &rustix::fs::Stat) -> rustix::io
 }
 
 /// Reads a regular file of the repository; `None` if there is none.
-pub(super) fn read_file(
+pub(in crate::git) fn read_file(
     directory: BorrowedFd<'_>,
     name: &[u8],
     max_bytes: u64,

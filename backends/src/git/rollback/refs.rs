@@ -7,6 +7,8 @@ use rustix::io::Errno;
 
 use super::PutError;
 use super::directory::{Create, open_below, open_directory, read_file};
+use super::lock::{Locks, New, Place, Verdict};
+use super::moves::shown;
 use crate::error::PathError;
 use crate::git::ObjectId;
 
@@ -16,7 +18,7 @@ const MAX_REF_BYTES: u64 = 4096;
 /// The most that is read of `packed-refs`: some ten million refs.
 const MAX_PACKED_REFS_BYTES: u64 = 1024 * 1024 * 1024;
 
-pub(super) const PACKED_REFS: &str = "packed-refs";
+pub(in crate::git) const PACKED_REFS: &str = "packed-refs";
 
 /// A run is rolled back a few times at most; a repository with more tags of one run is broken.
 const MAX_TAGS: u32 = 1000;
@@ -24,7 +26,7 @@ const MAX_TAGS: u32 = 1000;
 /// A name for the safety tag of each commit that no other ref has, or that has this commit already.
 ///
 /// A symbolic ref at the name is none of ours, and is not followed: the branch stays where it is.
-pub(super) fn free_tags(
+pub(in crate::git) fn free_tags(
     refs: &Refs,
     run_id: &str,
     commits: &[ObjectId],
@@ -56,13 +58,13 @@ pub(super) fn free_tags(
 }
 
 /// The refs of a repository, read as files.
-pub(super) struct Refs {
-    pub(super) common: OwnedFd,
-    pub(super) path: PathBuf,
+pub(in crate::git) struct Refs {
+    pub(in crate::git) common: OwnedFd,
+    pub(in crate::git) path: PathBuf,
 }
 
 impl Refs {
-    pub(super) fn open(common_dir: &Path) -> Result<Self, PutError> {
+    pub(in crate::git) fn open(common_dir: &Path) -> Result<Self, PutError> {
         Ok(Self {
             common: open_directory(common_dir)?,
             path: common_dir.to_owned(),
@@ -70,7 +72,7 @@ impl Refs {
     }
 
     /// The commit that a ref names; `None` if there is no such ref. A symbolic ref is an error.
-    pub(super) fn resolve(&self, name: &str) -> Result<Option<ObjectId>, PutError> {
+    pub(in crate::git) fn resolve(&self, name: &str) -> Result<Option<ObjectId>, PutError> {
         let (directory, leaf) = split(name);
         let loose = match open_below(self.common.as_fd(), directory, Create::No) {
             Ok(Some(fd)) => read_file(fd.as_fd(), leaf.as_bytes(), MAX_REF_BYTES, &self.path)?,
@@ -88,7 +90,7 @@ impl Refs {
         })
     }
 
-    pub(super) fn packed(&self) -> Result<Option<Vec<u8>>, PutError> {
+    pub(in crate::git) fn packed(&self) -> Result<Option<Vec<u8>>, PutError> {
         read_file(
             self.common.as_fd(),
             PACKED_REFS.as_bytes(),
@@ -97,7 +99,75 @@ impl Refs {
         )
     }
 
-    pub(super) fn unsafe_path(&self, name: &str, errno: Errno) -> PutError {
+    /// Moves a ref from one commit to another, by compare-and-swap.
+    pub(in crate::git) fn move_to(
+        &self,
+        locks: &Locks<'_>,
+        name: &str,
+        from: Option<ObjectId>,
+        to: Option<ObjectId>,
+    ) -> Result<(), PutError> {
+        let (directory, leaf) = split(name);
+        let opened = open_below(self.common.as_fd(), directory, Create::Yes)
+            .map_err(|errno| self.unsafe_path(name, errno))?
+            .expect("made where it was missing");
+        let path = self.path.join(directory);
+        let place = Place {
+            directory: opened.as_fd(),
+            path: &path,
+            name: leaf,
+        };
+        // The loose file is not the whole truth: a ref may be packed.
+        let is_right = |_: Option<&[u8]>| {
+            let now = self.resolve(name)?;
+            if now == to {
+                return Ok(Verdict::Right);
+            }
+            if now != from {
+                return Err(PutError::Moved {
+                    what: name.to_owned(),
+                    expected: shown(from),
+                    found: shown(now),
+                });
+            }
+            if to.is_none() {
+                self.drop_packed(locks, name)?;
+            }
+            Ok(Verdict::Replace)
+        };
+        let text = to.map(|commit| format!("{commit}\n"));
+        locks.replace(
+            &place,
+            text.as_ref().map(|t| New::of(t.as_bytes())),
+            &is_right,
+        )
+    }
+
+    fn drop_packed(&self, locks: &Locks<'_>, name: &str) -> Result<(), PutError> {
+        let Some(text) = self.packed()? else {
+            return Ok(());
+        };
+        if find_packed(&text, name).is_none() {
+            return Ok(());
+        }
+        let place = Place {
+            directory: self.common.as_fd(),
+            path: &self.path,
+            name: PACKED_REFS,
+        };
+        let kept = without_packed(&text, name);
+        let is_right = |now: Option<&[u8]>| match now {
+            Some(now) if now == text => Ok(Verdict::Replace),
+            _ => Err(PutError::Moved {
+                what: "packed-refs".to_owned(),
+                expected: "as it was read".to_owned(),
+                found: "changed".to_owned(),
+            }),
+        };
+        locks.replace(&place, Some(New::of(&kept)), &is_right)
+    }
+
+    pub(in crate::git) fn unsafe_path(&self, name: &str, errno: Errno) -> PutError {
         match errno {
             Errno::LOOP | Errno::NOTDIR => PutError::Unsafe {
                 what: name.to_owned(),
@@ -108,12 +178,12 @@ impl Refs {
     }
 }
 
-pub(super) fn split(name: &str) -> (&str, &str) {
+pub(in crate::git) fn split(name: &str) -> (&str, &str) {
     name.rsplit_once('/').unwrap_or(("", name))
 }
 
 /// The id of `name` in the text of `packed-refs`.
-pub(super) fn find_packed(text: &[u8], name: &str) -> Option<ObjectId> {
+pub(in crate::git) fn find_packed(text: &[u8], name: &str) -> Option<ObjectId> {
     text.split(|b| *b == b'\n').find_map(|line| {
         let (id, rest) = line.split_at_checked(40)?;
         if rest.strip_prefix(b" ")?.trim_ascii_end() != name.as_bytes() {
@@ -124,7 +194,7 @@ pub(super) fn find_packed(text: &[u8], name: &str) -> Option<ObjectId> {
 }
 
 /// The text of `packed-refs` without `name`, and without the line that peels it.
-pub(super) fn without_packed(text: &[u8], name: &str) -> Vec<u8> {
+pub(in crate::git) fn without_packed(text: &[u8], name: &str) -> Vec<u8> {
     let mut kept = Vec::with_capacity(text.len());
     let mut is_dropping = false;
     for line in text.split_inclusive(|b| *b == b'\n') {

@@ -1,16 +1,12 @@
 //! What an index stages, and the objects that it takes.
 
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use flate2::Compression;
-use flate2::write::ZlibEncoder;
-
-use super::Request;
+use super::{PutError, Request};
 use crate::error::PathError;
-use crate::git::ObjectId;
-use crate::worktree::durable;
+use crate::git::loose_writer::LooseWriter;
+use crate::git::{ObjectId, ObjectKind};
 
 /// Path, id, mode, flags and extended flags of an entry in the index.
 type StagedEntry = (Vec<u8>, ObjectId, u32, u16, u16);
@@ -98,48 +94,18 @@ pub(super) fn give_objects_back(
         let Ok(content) = (request.index_bytes)(id) else {
             return true;
         };
-        write_loose_blob(common_dir, id, &content).is_err()
+        write_blob(common_dir, id, &content).is_err()
     });
     Ok(lacking)
 }
 
-/// Writes a loose object as git does: under a temporary name, synced, then under its own.
-fn write_loose_blob(common_dir: &Path, id: &ObjectId, content: &[u8]) -> Result<(), PathError> {
-    let digits = id.to_string();
-    let objects = common_dir.join("objects");
-    let directory = objects.join(&digits[..2]);
-    for path in [&objects, &directory] {
-        match std::fs::symlink_metadata(path) {
-            Ok(meta) if meta.is_dir() => {}
-            Ok(_) => {
-                let trap = std::io::Error::other("it is no directory");
-                return Err(PathError::at("write into", path)(trap));
-            }
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                std::fs::create_dir(path).map_err(PathError::at("make", path))?;
-            }
-            Err(e) => return Err(PathError::at("look at", path)(e)),
-        }
-    }
-    let mut staged = tempfile::Builder::new()
-        .prefix("tmp_obj_")
-        .permissions(std::fs::Permissions::from_mode(0o444))
-        .tempfile_in(&directory)
-        .map_err(PathError::at("make a temporary file in", &directory))?;
-    let mut encoder = ZlibEncoder::new(staged.as_file_mut(), Compression::fast());
-    encoder
-        .write_all(format!("blob {}\0", content.len()).as_bytes())
-        .and_then(|()| encoder.write_all(content))
-        .and_then(|()| encoder.finish().map(drop))
-        .and_then(|()| staged.as_file().sync_all())
-        .map_err(PathError::at("write", staged.path().to_owned()))?;
-    let path = directory.join(&digits[2..]);
-    match staged.persist_noclobber(&path) {
-        Err(e) if e.error.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(PathError::at("rename into", path)(e.error))
-        }
-        _ => durable::sync_directory(&directory),
-    }
+fn write_blob(common_dir: &Path, id: &ObjectId, content: &[u8]) -> Result<(), PutError> {
+    let mut objects = LooseWriter::open(common_dir)?;
+    let size = content.len() as u64;
+    objects.write(ObjectKind::Blob, id, size, &mut |out| {
+        out.write_all(content)
+    })?;
+    objects.sync()
 }
 
 /// The objects of a repository, without the repository: no configuration is read.
