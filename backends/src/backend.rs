@@ -193,8 +193,10 @@ pub trait Backend: Send + Sync {
     /// and blobs durable in the user's repository. `None`: nothing differs from that branch.
     ///
     /// What is committed is what `git add --all` and `git commit` would commit of what was captured: line endings
-    /// as attributes say, ignored and omitted paths as the branch has them. No hook runs, nothing is signed.
-    /// No ref and no index moves.
+    /// as attributes say, omitted paths as the branch has them. No hook runs, nothing is signed, no filter runs: a
+    /// changed file that takes one is [`CommitError::Unsupported`], unless the index has it already. No ref and no
+    /// index moves. The snapshot is one that was just taken: [`CommitError::Conflict`] if HEAD has moved since, and
+    /// in the middle of a merge or the like.
     ///
     /// Default: [`CommitError::Unsupported`].
     fn prepare_commit(
@@ -213,7 +215,10 @@ pub trait Backend: Send + Sync {
 
     /// Carries out what [`Backend::prepare_commit`] said, or what is left of it: may be repeated, also after a
     /// crash, and makes one commit. The ref moves by compare-and-swap from the intent's parent, under git's own
-    /// locks; the index then has what the commit has, at the paths that it changed.
+    /// locks; the index then has what the commit has, at the paths that it changed, while HEAD names the ref.
+    ///
+    /// [`CommitError::Incomplete`]: the commit was made, and the index did not follow. After any other error the
+    /// ref is where it was.
     ///
     /// Default: [`CommitError::Unsupported`].
     fn apply_commit(

@@ -94,6 +94,12 @@ pub struct CommitIntent {
     pub time: i64,
     /// The id that follows from all that.
     pub commit: String,
+    /// A digest of what the index staged when this was prepared; `None`: there was no index. While it stages
+    /// that, all of its entries at paths that the commit changes become the commit's; later, only those that
+    /// still are as in the parent, so that nothing that somebody staged since is lost.
+    pub index: Option<String>,
+    /// Only what differs at these paths, and below them, is committed; empty: everything.
+    pub paths: Vec<RelPath>,
 }
 
 /// What came of an intent.
@@ -138,7 +144,7 @@ pub struct CommitInfo {
     pub deletions: u64,
 }
 
-/// Why no commit was made. The ref is where it was.
+/// Why no commit was made. The ref is where it was, but for [`CommitError::Incomplete`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
@@ -154,6 +160,18 @@ pub enum CommitError {
     /// There is no such commit.
     #[error("there is no commit {0}")]
     NotFound(String),
+    /// The ref is at the commit, and the index does not have it yet, or the name on disk may not survive a power
+    /// cut. The intent can be applied again, and that finishes it.
+    #[error("commit {commit} was made, and what follows from it was not all done; apply it again")]
+    Incomplete {
+        /// The commit.
+        commit: String,
+        /// What a caller can do about it.
+        kind: ErrorKind,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The repository or the store could not be read or written, or asked to stop.
     #[error("{context}; nothing was committed")]
     Failed {
@@ -175,7 +193,7 @@ impl CommitError {
             Self::Unsupported(_) => ErrorKind::Unsupported,
             Self::Conflict(_) => ErrorKind::Conflict,
             Self::NotFound(_) => ErrorKind::NotFound,
-            Self::Failed { kind, .. } => *kind,
+            Self::Incomplete { kind, .. } | Self::Failed { kind, .. } => *kind,
         }
     }
 }

@@ -381,13 +381,13 @@ fn is_blank(byte: &u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
 
-fn without_leading_blanks(text: &[u8]) -> &[u8] {
+pub(super) fn without_leading_blanks(text: &[u8]) -> &[u8] {
     let start = text.iter().take_while(|b| is_blank(b)).count();
     &text[start..]
 }
 
 /// The text up to the first blank, and the rest.
-fn word(text: &[u8]) -> (&[u8], &[u8]) {
+pub(super) fn word(text: &[u8]) -> (&[u8], &[u8]) {
     let end = text.iter().position(is_blank).unwrap_or(text.len());
     text.split_at(end)
 }

@@ -7,21 +7,23 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::backend::{
-    Backend, DiffError, Recovery, RepositoryProblem, RestoreError, RestoreOptions, RestoreOutcome,
-    SnapshotError, SnapshotOptions, StoreError, Unreadable, Verification, Why,
+    Backend, DiffError, Interrupt, Recovery, RepositoryProblem, RestoreError, RestoreOptions,
+    RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Unreadable, Verification, Why,
 };
+use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
 use crate::coverage::OmissionReason;
 use crate::diff::beside::Beside;
 use crate::diff::{self, Diff, DiffOptions};
 use crate::error::ErrorKind;
 use crate::git::ObjectId;
 use crate::git::capture::{self, Keep, Published, Source, sha1};
+use crate::git::commit;
 use crate::git::compare::WithNew;
 use crate::git::heal;
 use crate::git::index;
 use crate::git::line_diffs;
 use crate::git::repository::{self, OperationContents, Probe, RepositoryError, UserRepository};
-use crate::git::rollback::{FoundRepository, chain};
+use crate::git::rollback::{FoundRepository, PATIENCE, chain};
 use crate::git::store::{Proven, Store};
 use crate::git::tree_lookup::TreeLookup;
 use crate::git::tree_object::{self, ItemKind, TreeItem};
@@ -836,12 +838,43 @@ impl Backend for GitBackend {
         Ok(displaced.and(store.prove_purged(&purged)?))
     }
 
+    fn prepare_commit(
+        &self,
+        workspace: &mut LockedWorkspace,
+        snapshot: &SnapshotId,
+        request: &CommitRequest,
+        interrupt: &Interrupt,
+    ) -> Result<Option<CommitIntent>, CommitError> {
+        interrupt.during(|| {
+            let store = existing_store(workspace)?;
+            let record = store.record(snapshot)?;
+            commit::prepare(workspace, &store, &record, request, &environment)
+        })
+    }
+
+    fn apply_commit(
+        &self,
+        workspace: &mut LockedWorkspace,
+        intent: &CommitIntent,
+    ) -> Result<CommitOutcome, CommitError> {
+        interrupt::to_the_end(|| commit::apply(workspace, intent, &environment, PATIENCE))
+    }
+
+    fn commit_info(&self, workspace: &Workspace, commit: &str) -> Result<CommitInfo, CommitError> {
+        commit::info(workspace, commit)
+    }
+
     fn store_bytes(&self, workspace: &Workspace) -> Result<u64, StoreError> {
         match store_of(workspace)? {
             Some(store) => Ok(store.bytes()? + area::bytes_beside(workspace.store_path())?),
             None => Ok(0),
         }
     }
+}
+
+/// Where the user's own configuration lies.
+fn environment(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name)
 }
 
 /// Whether the path is, or lies in, what is called `.git` in the workspace: it is never captured, and

@@ -431,7 +431,7 @@ fn below<'p>(path: &'p [u8], scope: &RelPath) -> Option<&'p [u8]> {
     path.strip_prefix(scope.as_bytes())?.strip_prefix(b"/")
 }
 
-fn seed_stat<P>(entry: &IndexEntry<P>) -> EntryStat {
+pub(super) fn seed_stat<P>(entry: &IndexEntry<P>) -> EntryStat {
     let ns = |(seconds, nanos): (u32, u32)| i64::from(seconds) * 1_000_000_000 + i64::from(nanos);
     EntryStat {
         size: u64::from(entry.stat.size),
@@ -444,7 +444,7 @@ fn seed_stat<P>(entry: &IndexEntry<P>) -> EntryStat {
 
 /// Whether the index's own stat data proves nothing: written in the same tick, marked by git, or
 /// left empty by a program that does not keep all of it.
-fn is_doubtful<P>(entry: &IndexEntry<P>, stat: &EntryStat, index_mtime_ns: i64) -> bool {
+pub(super) fn is_doubtful<P>(entry: &IndexEntry<P>, stat: &EntryStat, index_mtime_ns: i64) -> bool {
     let is_marked = stat.size == 0 && entry.id != EMPTY_BLOB;
     let is_partial = stat.inode == 0 || stat.ctime_ns == 0 || stat.mtime_ns == 0;
     is_marked || is_partial || is_racy(stat, index_mtime_ns)

@@ -4,6 +4,7 @@
 pub(crate) mod attributes;
 mod backend;
 pub(crate) mod capture;
+mod commit;
 mod compare;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;

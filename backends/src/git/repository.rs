@@ -31,7 +31,8 @@ use crate::path::RelPath;
 use crate::record::KnownDirectory;
 use crate::workspace::Identity;
 
-pub(crate) use self::config::UserConfig;
+pub(crate) use self::config::{Settings, UserConfig};
+pub(crate) use self::head::is_ref_name;
 pub(crate) use self::index::IndexFile;
 pub(crate) use self::operation::{Operation, OperationContents, is_operation_path};
 pub(crate) use self::probe::{Probe, no_work_tree, probe};

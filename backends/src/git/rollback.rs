@@ -1,7 +1,8 @@
 //! Putting back what a run did to the repository itself: index, HEAD, branch, and the files of git's
 //! operations.
 //!
-//! This module is the only code that writes in a user's repository. It follows git's own protocol (the
+//! This module, and [`commit`](super::commit) by means of it, is the only code that writes in a user's
+//! repository. It follows git's own protocol (the
 //! new content in full in `<file>.lock`, which must not exist yet, then a rename), and not
 //! libgit2's: a lock is a hard link to a file that carries the operation's id, so that after a
 //! crash we know our own from a foreign one, and every directory on the way is opened without
@@ -13,6 +14,7 @@ mod index;
 pub(super) mod lock;
 pub(super) mod moves;
 mod operation;
+pub(super) mod reflog;
 pub(super) mod refs;
 mod staged;
 

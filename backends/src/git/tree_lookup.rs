@@ -21,7 +21,7 @@ pub(crate) struct TreeLookup<'a> {
 }
 
 /// The names of a directory in git's order; `None` if the tree has no such directory.
-type Items = Option<Rc<[TreeItem]>>;
+pub(crate) type Items = Option<Rc<[TreeItem]>>;
 
 #[derive(Default)]
 struct Known {
@@ -63,7 +63,8 @@ impl<'a> TreeLookup<'a> {
         Ok(items.and_then(|items| named(&items, path.name()).cloned()))
     }
 
-    fn directory(&self, path: &RelPath) -> Result<Items, StoreError> {
+    /// The names that the tree has in a directory, in git's order; `None` if it has no directory there.
+    pub(crate) fn directory(&self, path: &RelPath) -> Result<Items, StoreError> {
         // A loop: the depth of a tree must not be the depth of the stack.
         let mut unknown = Vec::new();
         let mut at = path.clone();

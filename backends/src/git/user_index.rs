@@ -4,10 +4,13 @@
 //! indexes included, which libgit2 does not read. Nothing here touches the disk: whatever the
 //! bytes are, the answer is an index or a typed error.
 
+mod bytes;
+
 use std::cmp::Ordering;
 
 use sha1::{Digest as _, Sha1};
 
+pub(crate) use self::bytes::serialize;
 use super::ObjectId;
 use crate::path::{InvalidPath, RelPath};
 
@@ -15,8 +18,8 @@ use crate::path::{InvalidPath, RelPath};
 const MODE_FILE: u32 = 0o100_644;
 const MODE_EXECUTABLE: u32 = 0o100_755;
 const MODE_LINK: u32 = 0o120_000;
-const MODE_SUBMODULE: u32 = 0o160_000;
-const MODE_SPARSE_DIRECTORY: u32 = 0o040_000;
+pub(crate) const MODE_SUBMODULE: u32 = 0o160_000;
+pub(crate) const MODE_SPARSE_DIRECTORY: u32 = 0o040_000;
 
 /// `DIRC`, version and number of entries.
 const HEADER_BYTES: usize = 12;
@@ -170,6 +173,22 @@ impl IndexEntry {
 }
 
 impl IndexEntry<&[u8]> {
+    /// Adds what it stages, without stat data, to a digest.
+    pub(crate) fn add_to(&self, hasher: &mut blake3::Hasher) {
+        let flags = [
+            self.stage,
+            u8::from(self.is_intent_to_add),
+            u8::from(self.is_skip_worktree),
+            u8::from(self.is_assume_unchanged),
+        ];
+        hasher
+            .update(&(self.path.len() as u64).to_le_bytes())
+            .update(self.path)
+            .update(&self.mode.to_le_bytes())
+            .update(&self.id.0)
+            .update(&flags);
+    }
+
     fn to_owned(&self) -> IndexEntry {
         let Self {
             path,

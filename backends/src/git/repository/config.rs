@@ -3,6 +3,7 @@
 //! the user's own files.
 
 mod includes;
+mod settings;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,8 @@ use std::path::{Path, PathBuf};
 use self::includes::Place;
 use super::UserRepository;
 use super::git_dir::{path_of, read_own_file};
+
+pub(crate) use self::settings::Settings;
 
 /// No configuration that people write comes near a megabyte.
 pub(super) const MAX_CONFIG_BYTES: u64 = 1024 * 1024;
@@ -287,30 +290,10 @@ impl UserConfig {
         env: &dyn Fn(&str) -> Option<OsString>,
         repository: Option<&UserRepository>,
     ) -> Self {
-        let directory = |name| env(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-        let home = directory("HOME");
-        let below_home = |name: &str| home.as_ref().map(|home| home.join(name));
-        let xdg = directory("XDG_CONFIG_HOME")
-            .or_else(|| below_home(".config"))
-            .map(|directory| directory.join("git"));
-        let files = [
-            Some(etc.join("gitconfig")),
-            xdg.as_ref().map(|directory| directory.join("config")),
-            below_home(".gitconfig"),
-        ];
-
+        let OwnFiles { home, xdg, .. } = OwnFiles::of(etc, env);
         let mut excludes = xdg.as_ref().map(|directory| directory.join("ignore"));
         let mut attributes = xdg.as_ref().map(|directory| directory.join("attributes"));
-        let branch = || {
-            let head = repository?.head().ok()?;
-            Some(head.branch()?.strip_prefix("refs/heads/")?.to_owned())
-        };
-        let place = Place {
-            home: home.as_deref(),
-            git_dir: repository.map(UserRepository::git_dir),
-            branch: &branch,
-        };
-        for config in includes::read(files.iter().flatten().map(PathBuf::as_path), &place) {
+        for config in own_configs(etc, env, repository) {
             // One that is damaged says nothing.
             let Ok(config) = config else {
                 continue;
@@ -330,6 +313,56 @@ impl UserConfig {
                 .collect(),
         }
     }
+}
+
+/// Where the configuration of the user and of the machine lies.
+struct OwnFiles {
+    home: Option<PathBuf>,
+    /// git's directory in that for configuration.
+    xdg: Option<PathBuf>,
+    /// The files, the weakest first.
+    files: Vec<PathBuf>,
+}
+
+impl OwnFiles {
+    fn of(etc: &Path, env: &dyn Fn(&str) -> Option<OsString>) -> Self {
+        let directory = |name| env(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let home = directory("HOME");
+        let below_home = |name: &str| home.as_ref().map(|home| home.join(name));
+        let xdg = directory("XDG_CONFIG_HOME")
+            .or_else(|| below_home(".config"))
+            .map(|directory| directory.join("git"));
+        let files = [
+            Some(etc.join("gitconfig")),
+            xdg.as_ref().map(|directory| directory.join("config")),
+            below_home(".gitconfig"),
+        ];
+        Self {
+            files: files.into_iter().flatten().collect(),
+            home,
+            xdg,
+        }
+    }
+}
+
+/// The configuration of the user and of the machine with what it includes, the weakest first. What is
+/// damaged is an error in its place.
+fn own_configs(
+    etc: &Path,
+    env: &dyn Fn(&str) -> Option<OsString>,
+    repository: Option<&UserRepository>,
+) -> Vec<Result<Config, BadLine>> {
+    let own = OwnFiles::of(etc, env);
+    let branch = || {
+        let head = repository?.head().ok()?;
+        Some(head.branch()?.strip_prefix("refs/heads/")?.to_owned())
+    };
+    let place = Place {
+        home: own.home.as_deref(),
+        git_dir: repository.map(UserRepository::git_dir),
+        branch: &branch,
+    };
+    includes::read(own.files.iter().map(PathBuf::as_path), &place)
 }
 
 /// A path in the user's own configuration: absolute, or in the home directory. What git would take

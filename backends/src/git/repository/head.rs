@@ -173,7 +173,7 @@ impl RefText {
 }
 
 /// Whether a ref may have this name (`git-check-ref-format`), and it lies below `refs/`.
-pub(super) fn is_ref_name(name: &str) -> bool {
+pub(crate) fn is_ref_name(name: &str) -> bool {
     let is_forbidden = |c: char| c.is_ascii_control() || " ~^:?*[\\".contains(c);
     let is_sound = |component: &str| {
         !component.is_empty() && !component.starts_with('.') && !component.ends_with(".lock")

@@ -187,21 +187,7 @@ impl UserRepository {
                 actual: file.stat.size,
             });
         }
-        let add = |hasher: &mut blake3::Hasher, entry: &IndexEntry<&[u8]>| {
-            let flags = [
-                entry.stage,
-                u8::from(entry.is_intent_to_add),
-                u8::from(entry.is_skip_worktree),
-                u8::from(entry.is_assume_unchanged),
-            ];
-            hasher
-                .update(&(entry.path.len() as u64).to_le_bytes())
-                .update(entry.path)
-                .update(&entry.mode.to_le_bytes())
-                .update(&entry.id.0)
-                .update(&flags);
-        };
-        let (hasher, _) = file.fold(blake3::Hasher::new, add)?;
+        let (hasher, _) = file.fold(blake3::Hasher::new, |hasher, e| e.add_to(hasher))?;
         Ok(Some(hasher.finalize()))
     }
 

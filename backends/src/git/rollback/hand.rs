@@ -1,18 +1,17 @@
 //! Carrying out a plan, under git's own locks.
 
-use std::fs::File;
-use std::io::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::directory::{Create, open_below, open_directory};
 use super::index::{IndexGoal, IndexMove};
 use super::lock::{Locks, New, Place, Verdict};
 use super::operation::FileMove;
+use super::reflog::{self, Line, Missing};
 use super::refs::{PACKED_REFS, Refs, split};
 use super::{PutError, RepositoryPlan, path_of};
 use crate::error::{PathError, printable};
@@ -241,27 +240,17 @@ impl Hand<'_> {
 
     /// Adds a line to a reflog that exists. Best effort: the ref is what counts.
     fn log(&self, directory: &OwnedFd, name: &str, from: Option<ObjectId>, to: Option<ObjectId>) {
-        let (Some(from), Some(to)) = (from, to) else {
+        if from.is_none() || to.is_none() {
             return;
-        };
-        let (above, leaf) = split(name);
-        let Ok(Some(logs)) = open_below(directory.as_fd(), &format!("logs/{above}"), Create::No)
-        else {
-            return;
-        };
-        let flags =
-            OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let Ok(fd) = rustix::fs::openat(&logs, leaf, flags, Mode::empty()) else {
-            return;
-        };
-        let is_regular = root::fstat(&fd).is_ok_and(|s| s.file_type() == FileType::RegularFile);
-        if is_regular && faults::before().is_ok() {
-            let line = format!(
-                "{from} {to} {COMMITTER} {} +0000\tstillframe: roll back\n",
-                self.plan.at
-            );
-            let _ = File::from(fd).write_all(line.as_bytes());
         }
+        let line = Line {
+            from,
+            to,
+            committer: COMMITTER,
+            at: self.plan.at,
+            message: "stillframe: roll back",
+        };
+        reflog::add(directory.as_fd(), name, &line, Missing::LeftOut);
     }
 
     fn locks(&self) -> Locks<'_> {

@@ -152,7 +152,7 @@ pub(super) fn shown(commit: Option<ObjectId>) -> String {
     commit.map_or_else(|| "no commit".to_owned(), |c| c.to_string())
 }
 
-pub(super) fn described(head: &Head) -> String {
+pub(in crate::git) fn described(head: &Head) -> String {
     match head {
         Head::Unborn { branch } => format!("{branch} without a commit"),
         Head::Branch { branch, commit } => format!("{branch} ({commit})"),

@@ -1,0 +1,109 @@
+//! Commits in the user's repository: decided from a snapshot, then made under git's own locks.
+//!
+//! No program runs: no hook, no filter, nothing that signs. Of the configuration single values are read,
+//! which say how bytes and modes are stored and who commits.
+
+mod apply;
+mod attribute_values;
+mod contents;
+mod conversion;
+mod edits;
+mod index;
+mod info;
+mod message;
+mod new_tree;
+mod objects;
+mod prepare;
+mod settle;
+mod sound;
+mod staged;
+#[cfg(test)]
+mod tests;
+mod tree_changes;
+
+use crate::backend::{RestoreError, SnapshotError, StoreError};
+use crate::commit::CommitError;
+use crate::error::PathError;
+use crate::git::repository::{self, Probe, RepositoryError, UserRepository};
+use crate::git::rollback::PutError;
+use crate::interrupt::Interrupted;
+use crate::workspace::Workspace;
+
+pub(super) use self::apply::apply;
+pub(super) use self::info::info;
+pub(super) use self::prepare::prepare;
+
+/// The repository that `workspace` lies in.
+fn repository_of(workspace: &Workspace) -> Result<Box<UserRepository>, CommitError> {
+    let path = workspace.disk_path().display();
+    match repository::probe(workspace.disk_path())? {
+        Probe::Found(repository) => Ok(repository),
+        Probe::None => Err(CommitError::Unsupported(format!(
+            "{path} is not in a git work tree"
+        ))),
+        Probe::Bare(git_dir) => Err(CommitError::Unsupported(repository::no_work_tree(&git_dir))),
+        Probe::Unsupported { git_dir, format } => Err(CommitError::Unsupported(format!(
+            "the repository {} uses {format}, which cannot be read",
+            git_dir.display()
+        ))),
+    }
+}
+
+impl From<StoreError> for CommitError {
+    fn from(error: StoreError) -> Self {
+        Self::Failed {
+            context: "the commit's content could not be read".to_owned(),
+            kind: error.kind(),
+            source: Box::new(error),
+        }
+    }
+}
+
+impl From<RepositoryError> for CommitError {
+    fn from(error: RepositoryError) -> Self {
+        match error {
+            error @ RepositoryError::Unsupported { .. } => Self::Unsupported(error.to_string()),
+            error => {
+                let error = SnapshotError::from(error);
+                Self::Failed {
+                    context: "the repository could not be read".to_owned(),
+                    kind: error.kind(),
+                    source: Box::new(error),
+                }
+            }
+        }
+    }
+}
+
+impl From<PutError> for CommitError {
+    fn from(error: PutError) -> Self {
+        Self::Failed {
+            context: "the repository could not be written".to_owned(),
+            kind: error.kind(),
+            source: Box::new(error),
+        }
+    }
+}
+
+impl From<PathError> for CommitError {
+    fn from(error: PathError) -> Self {
+        PutError::from(error).into()
+    }
+}
+
+/// Of taking the lock of a repository, or waiting for one of git's.
+impl From<RestoreError> for CommitError {
+    fn from(error: RestoreError) -> Self {
+        Self::Failed {
+            context: "the repository could not be locked".to_owned(),
+            kind: error.kind(),
+            source: Box::new(error),
+        }
+    }
+}
+
+impl From<Interrupted> for CommitError {
+    fn from(why: Interrupted) -> Self {
+        StoreError::Interrupted(why).into()
+    }
+}

@@ -1,0 +1,396 @@
+//! Carrying out an intent: the commit, then the ref, then the index.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use super::index::Follow;
+use super::message::subject;
+use super::objects::{CommitObject, RepositoryTrees};
+use super::repository_of;
+use super::settle::{Standing, settle};
+use super::sound::Sound;
+use super::tree_changes::{self, TreeChange, side_of};
+use crate::commit::{CommitError, CommitIntent, CommitOutcome};
+use crate::error::printable;
+use crate::git::loose_writer::LooseWriter;
+use crate::git::repository::{Settings, UserRepository};
+use crate::git::rollback::directory::{Create, open_below, open_directory};
+use crate::git::rollback::lock::{Locks, New, Place, Verdict};
+use crate::git::rollback::reflog::{self, Line, Missing};
+use crate::git::rollback::refs::{Refs, split};
+use crate::git::rollback::{PutError, lock_repository, wait_for_lock};
+use crate::git::tree_lookup::TreeLookup;
+use crate::git::user_index;
+use crate::git::{ObjectId, ObjectKind};
+use crate::patience::Patience;
+use crate::record::Head;
+use crate::workspace::LockedWorkspace;
+use crate::worktree::root::Root;
+
+use super::prepare::Environment;
+
+/// How often a ref or an index that moves under our hands is looked at again.
+const MAX_TRIES: u32 = 8;
+
+/// See [`Backend::apply_commit`](crate::Backend::apply_commit). A foreign lock is waited for for so long.
+pub(in crate::git) fn apply(
+    workspace: &LockedWorkspace,
+    intent: &CommitIntent,
+    env: &Environment<'_>,
+    patience: Duration,
+) -> Result<CommitOutcome, CommitError> {
+    let sound = Sound::of(intent)?;
+    let repository = repository_of(workspace)?;
+    let _lock = lock_repository(workspace.state(), repository.common_dir(), patience)?;
+    let hand = Hand {
+        refs: Refs::open(repository.common_dir())?,
+        git_dir: open_directory(repository.git_dir())?,
+        settings: repository.settings(env)?,
+        root: Root::open(workspace)?,
+        operation: format!("commit-{}", sound.commit),
+        repository: &repository,
+        sound: &sound,
+        patience,
+    };
+    hand.release_what_a_crash_left();
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match hand.attempt() {
+            // Somebody else was faster: where the ref is now says what that means.
+            Err(CommitError::Failed { source, .. })
+                if tries < MAX_TRIES
+                    && matches!(source.downcast_ref(), Some(PutError::Moved { .. })) => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+/// At work on one intent.
+struct Hand<'a> {
+    repository: &'a UserRepository,
+    sound: &'a Sound<'a>,
+    refs: Refs,
+    git_dir: OwnedFd,
+    settings: Settings,
+    root: Root,
+    /// Names our own locks in the repository: the same for whoever carries out this intent.
+    operation: String,
+    patience: Duration,
+}
+
+/// What HEAD has to do with the intent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HeadNames {
+    /// The ref of the intent.
+    It,
+    SomethingElse,
+}
+
+impl Hand<'_> {
+    fn attempt(&self) -> Result<CommitOutcome, CommitError> {
+        let head = self.repository.head()?;
+        let (now, head_names) = self.position(&head)?;
+        let sound = self.sound;
+        match settle(self.repository, sound, now)? {
+            Standing::InPlace(commit) => {
+                let finish = || {
+                    if now == Some(sound.commit) {
+                        self.log(head_names);
+                    }
+                    match (head_names, now) {
+                        (HeadNames::It, Some(tip)) => self.follow(tip, &self.changes()?),
+                        _ => Ok(()),
+                    }
+                };
+                finish().map_err(|error| incomplete(commit, error))?;
+                Ok(in_place(commit, true))
+            }
+            Standing::Elsewhere => Ok(CommitOutcome::RefMoved {
+                reference: sound.intent.reference.clone(),
+                expected: sound.intent.parent.clone(),
+                found: now.map(|commit| commit.to_string()),
+            }),
+            Standing::Open => {
+                self.make(&head, head_names)?;
+                Ok(in_place(sound.commit, false))
+            }
+        }
+    }
+
+    /// Where the intent's ref is.
+    fn position(&self, head: &Head) -> Result<(Option<ObjectId>, HeadNames), CommitError> {
+        let reference = &self.sound.intent.reference;
+        if reference == "HEAD" {
+            return Ok((head.commit(), HeadNames::It));
+        }
+        let names = match head.branch() == Some(reference) {
+            true => HeadNames::It,
+            false => HeadNames::SomethingElse,
+        };
+        Ok((self.refs.resolve(reference)?, names))
+    }
+
+    /// Makes the commit, moves the ref to it, and lets the index follow.
+    fn make(&self, head: &Head, head_names: HeadNames) -> Result<(), CommitError> {
+        let sound = self.sound;
+        // Whatever cannot be read is found before anything is done.
+        let changes = self.changes()?;
+        if head_names == HeadNames::It {
+            let git_dir = self.repository.git_dir();
+            let patience = Patience::of(self.patience);
+            wait_for_lock(self.git_dir.as_fd(), "index", git_dir, patience)?;
+        }
+        self.write_commit()?;
+        if let Err(error) = self.move_ref(head) {
+            return Err(match self.is_made() {
+                true => incomplete(sound.commit, error),
+                false => error,
+            });
+        }
+        self.log(head_names);
+        if head_names == HeadNames::It {
+            self.follow(sound.commit, &changes)
+                .map_err(|error| incomplete(sound.commit, error))?;
+        }
+        Ok(())
+    }
+
+    /// The paths at which the commit differs from its parent.
+    fn changes(&self) -> Result<Vec<TreeChange>, CommitError> {
+        let trees = RepositoryTrees(self.repository);
+        let parent = match self.sound.parent {
+            Some(parent) => Some(CommitObject::known(self.repository, parent)?.tree),
+            None => None,
+        };
+        Ok(tree_changes::between(
+            &trees,
+            parent,
+            Some(self.sound.tree),
+        )?)
+    }
+
+    fn write_commit(&self) -> Result<(), CommitError> {
+        let (commit, bytes) = (&self.sound.commit, &self.sound.bytes);
+        if CommitObject::read(self.repository, *commit)?.is_some() {
+            return Ok(());
+        }
+        let mut objects = LooseWriter::open(self.repository.common_dir())?;
+        let size = bytes.len() as u64;
+        objects.write(ObjectKind::Commit, commit, size, &mut |out| {
+            out.write_all(bytes)
+        })?;
+        Ok(objects.sync()?)
+    }
+
+    fn move_ref(&self, head: &Head) -> Result<(), CommitError> {
+        let sound = self.sound;
+        let branch = &sound.intent.reference;
+        if branch == "HEAD" {
+            return self.move_head(head);
+        }
+        if sound.parent.is_none() {
+            self.check_room_for(branch)?;
+        }
+        let (old, new) = (sound.parent, Some(sound.commit));
+        Ok(self.refs.move_to(&self.locks(), branch, old, new)?)
+    }
+
+    /// Whether the ref is at the commit, as far as that can be told.
+    fn is_made(&self) -> bool {
+        let head = self.repository.head().map_err(CommitError::from);
+        let position = head.and_then(|head| self.position(&head));
+        position.is_ok_and(|(now, _)| now == Some(self.sound.commit))
+    }
+
+    /// Moves a HEAD that is detached.
+    fn move_head(&self, head: &Head) -> Result<(), CommitError> {
+        let sound = self.sound;
+        let Some(parent) = sound.parent.filter(|_| head.branch().is_none()) else {
+            return Err(CommitError::Conflict(
+                "HEAD names a branch, and was detached".to_owned(),
+            ));
+        };
+        let (old, new) = (parent.to_string(), sound.commit.to_string());
+        let place = self.in_git_dir("HEAD");
+        let judge = |now: Option<&[u8]>| match now.map(<[u8]>::trim_ascii) {
+            Some(text) if text == new.as_bytes() => Ok(Verdict::Right),
+            Some(text) if text == old.as_bytes() => Ok(Verdict::Replace),
+            _ => Err(PutError::Moved {
+                what: "HEAD".to_owned(),
+                expected: old.clone(),
+                found: "elsewhere".to_owned(),
+            }),
+        };
+        let text = format!("{new}\n");
+        self.locks()
+            .replace(&place, Some(New::of(text.as_bytes())), &judge)?;
+        Ok(())
+    }
+
+    /// A branch cannot be where another one has its directory, or below one.
+    fn check_room_for(&self, branch: &str) -> Result<(), CommitError> {
+        let taken = |other: &str| {
+            CommitError::Conflict(format!("{branch} cannot be made beside the branch {other}"))
+        };
+        let mut above = split(branch).0;
+        while above.len() > "refs/heads".len() {
+            if self.refs.resolve(above)?.is_some() {
+                return Err(taken(above));
+            }
+            above = split(above).0;
+        }
+        let packed = self.refs.packed()?.unwrap_or_default();
+        let below = format!(" {branch}/");
+        let names_below = |line: &[u8]| {
+            line.get(40..)
+                .is_some_and(|name| name.starts_with(below.as_bytes()))
+        };
+        match packed.split(|b| *b == b'\n').any(names_below) {
+            true => Err(taken(&format!("{branch}/…"))),
+            false => Ok(()),
+        }
+    }
+
+    /// Adds a line to the reflogs of the ref and of HEAD, where git would, unless a crash came after that.
+    fn log(&self, head_names: HeadNames) {
+        let sound = self.sound;
+        let missing = match self.settings.get("core", "logallrefupdates") {
+            Some(value) if value.eq_ignore_ascii_case(b"always") => Missing::Made,
+            _ => match self.settings.is_on("core", "logallrefupdates") {
+                Some(false) => Missing::LeftOut,
+                _ => Missing::Made,
+            },
+        };
+        let kind = match sound.parent {
+            Some(_) => "commit",
+            None => "commit (initial)",
+        };
+        let message = format!("{kind}: {}", subject(&sound.intent.message));
+        let committer = sound.committer();
+        let line = Line {
+            from: sound.parent,
+            to: Some(sound.commit),
+            committer: &committer,
+            at: sound.intent.time,
+            message: &message,
+        };
+        let reference = &*sound.intent.reference;
+        let own = (reference != "HEAD").then_some((self.refs.common.as_fd(), reference));
+        let head = (head_names == HeadNames::It).then_some((self.git_dir.as_fd(), "HEAD"));
+        for (holder, name) in own.into_iter().chain(head) {
+            if reflog::last(holder, name) != Some(sound.commit) {
+                reflog::add(holder, name, &line, missing);
+            }
+        }
+    }
+
+    /// Lets the index follow, while the ref is at `tip`.
+    fn follow(&self, tip: ObjectId, changes: &[TreeChange]) -> Result<(), CommitError> {
+        let trees = RepositoryTrees(self.repository);
+        let tree = match tip == self.sound.commit {
+            true => self.sound.tree,
+            false => CommitObject::known(self.repository, tip)?.tree,
+        };
+        let at_tip = TreeLookup::new(&trees, tree);
+        let is_current = |change: &TreeChange| {
+            let found = at_tip.at(&change.path);
+            found.is_ok_and(|item| item.as_ref().and_then(side_of) == change.new)
+        };
+        let whole = || tree_changes::between(&trees, None, Some(tree));
+        // Without an index there is no path that it has already.
+        let all = match self.in_git_dir("index").read()? {
+            Some(_) => None,
+            None => Some(whole()?),
+        };
+        let follow = Follow {
+            changes: all.as_deref().unwrap_or(changes),
+            prepared: self.sound.intent.index.as_deref(),
+            is_current: &is_current,
+            whole: (tip == self.sound.commit).then_some(&whole),
+            paths: &self.sound.intent.paths,
+            root: &self.root,
+            scope: self.repository.scope(),
+        };
+        let place = self.in_git_dir("index");
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let seen = place.read()?;
+            let index = match &seen {
+                Some(bytes) => Some(self.repository.parse_index(bytes)?),
+                None => None,
+            };
+            let Some((version, entries)) = follow.updated(index)? else {
+                return Ok(());
+            };
+            let bytes = user_index::serialize(version, &entries);
+            let judge = |now: Option<&[u8]>| match now == seen.as_deref() {
+                true => Ok(Verdict::Replace),
+                false => Err(PutError::Changed {
+                    what: printable(&place.path.join(place.name)),
+                }),
+            };
+            match self.locks().replace(&place, Some(New::of(&bytes)), &judge) {
+                Err(PutError::Changed { .. }) if tries < MAX_TRIES => {}
+                written => return Ok(written?),
+            }
+        }
+    }
+
+    fn locks(&self) -> Locks<'_> {
+        Locks {
+            operation: &self.operation,
+            is_recovery: true,
+            patience: self.patience,
+        }
+    }
+
+    fn in_git_dir<'n>(&'n self, name: &'n str) -> Place<'n> {
+        Place {
+            directory: self.git_dir.as_fd(),
+            path: self.repository.git_dir(),
+            name,
+        }
+    }
+
+    /// Takes away what a crash left in the user's way, and would keep us from taking the locks.
+    fn release_what_a_crash_left(&self) {
+        let locks = self.locks();
+        for name in ["HEAD", "index"] {
+            locks.release_what_a_crash_left(&self.in_git_dir(name));
+        }
+        let reference = &self.sound.intent.reference;
+        if reference == "HEAD" {
+            return;
+        }
+        let (above, name) = split(reference);
+        let path: &Path = &self.refs.path.join(above);
+        if let Ok(Some(directory)) = open_below(self.refs.common.as_fd(), above, Create::No) {
+            locks.release_what_a_crash_left(&Place {
+                directory: directory.as_fd(),
+                path,
+                name,
+            });
+        }
+    }
+}
+
+fn in_place(commit: ObjectId, is_adopted: bool) -> CommitOutcome {
+    CommitOutcome::InPlace {
+        commit: commit.to_string(),
+        is_adopted,
+    }
+}
+
+fn incomplete(commit: ObjectId, error: CommitError) -> CommitError {
+    CommitError::Incomplete {
+        commit: commit.to_string(),
+        kind: error.kind(),
+        source: match error {
+            CommitError::Failed { source, .. } => source,
+            error => Box::new(error),
+        },
+    }
+}

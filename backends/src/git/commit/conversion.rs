@@ -1,0 +1,177 @@
+//! What git makes of a file's bytes before it stores them, where no program is needed for that: line ends,
+//! and `$Id$`. The rules are those of gitattributes(5), "text" and "ident", and of `core.autocrlf`.
+
+use std::borrow::Cow;
+
+use super::attribute_values::{AttributeValues, Value};
+use crate::git::repository::Settings;
+
+/// What the attributes of a path and the configuration ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Conversion {
+    pub(super) lines: LineEnds,
+    /// `$Id: …$` becomes `$Id$`.
+    is_ident: bool,
+    /// The filter, or the encoding, that it takes a program or a table for.
+    pub(super) unsupported: Option<String>,
+}
+
+/// What becomes of line ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LineEnds {
+    AsIs,
+    /// CRLF becomes LF.
+    Text,
+    /// As [`LineEnds::Text`], if it is a text, and git has no text with CRLF for it by now.
+    Auto,
+}
+
+impl Conversion {
+    pub(super) fn of(attributes: &AttributeValues, settings: &Settings) -> Self {
+        let by_encoding = match attributes.get(b"working-tree-encoding") {
+            Some(Value::Text(encoding)) if !is_utf_8(encoding) => Some(format!(
+                "the encoding {}",
+                String::from_utf8_lossy(encoding)
+            )),
+            _ => None,
+        };
+        let by_filter = match attributes.get(b"filter") {
+            Some(Value::Text(filter)) => {
+                Some(format!("the filter {}", String::from_utf8_lossy(filter)))
+            }
+            _ => None,
+        };
+        Self {
+            lines: LineEnds::of(attributes, settings),
+            is_ident: attributes.get(b"ident") == Some(&Value::True),
+            unsupported: by_filter.or(by_encoding),
+        }
+    }
+
+    /// Whether every file stays as it is.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.lines == LineEnds::AsIs && !self.is_ident && self.unsupported.is_none()
+    }
+
+    /// What git stores for `bytes`. `has_crlf` says whether what git has for the path now is a text with
+    /// CRLF; it is asked only where that matters.
+    pub(super) fn to_git<'b, E>(
+        &self,
+        bytes: &'b [u8],
+        has_crlf: impl FnOnce() -> Result<bool, E>,
+    ) -> Result<Cow<'b, [u8]>, E> {
+        let mut converted = Cow::Borrowed(bytes);
+        let converts = match self.lines {
+            LineEnds::AsIs => false,
+            LineEnds::Text => contains_crlf(bytes),
+            LineEnds::Auto => contains_crlf(bytes) && is_text(bytes) && !has_crlf()?,
+        };
+        if converts {
+            converted = Cow::Owned(with_lf(bytes));
+        }
+        if self.is_ident
+            && let Some(without) = without_ids(&converted)
+        {
+            converted = Cow::Owned(without);
+        }
+        Ok(converted)
+    }
+}
+
+impl LineEnds {
+    fn of(attributes: &AttributeValues, settings: &Settings) -> Self {
+        let asked = |name: &[u8]| match attributes.get(name)? {
+            Value::True => Some(Self::Text),
+            Value::False => Some(Self::AsIs),
+            Value::Text(text) if text == b"input" => Some(Self::Text),
+            Value::Text(text) if text == b"auto" => Some(Self::Auto),
+            Value::Unset | Value::Text(_) => None,
+        };
+        let has_eol = matches!(
+            attributes.get(b"eol"),
+            Some(Value::Text(text)) if text == b"lf" || text == b"crlf"
+        );
+        match asked(b"text").or_else(|| asked(b"crlf")) {
+            Some(lines) => lines,
+            None if has_eol => Self::Text,
+            None => {
+                let autocrlf = settings.get("core", "autocrlf");
+                let is_input = autocrlf.is_some_and(|v| v.eq_ignore_ascii_case(b"input"));
+                match is_input || settings.is_on("core", "autocrlf") == Some(true) {
+                    true => Self::Auto,
+                    false => Self::AsIs,
+                }
+            }
+        }
+    }
+}
+
+/// Whether these bytes are a text with CRLF, as git judges what it has stored for a path.
+pub(super) fn is_text_with_crlf(bytes: &[u8]) -> bool {
+    contains_crlf(bytes) && is_text(bytes)
+}
+
+fn is_utf_8(encoding: &[u8]) -> bool {
+    encoding.eq_ignore_ascii_case(b"utf-8") || encoding.eq_ignore_ascii_case(b"utf8")
+}
+
+fn contains_crlf(bytes: &[u8]) -> bool {
+    bytes.windows(2).any(|pair| pair == b"\r\n")
+}
+
+/// Whether git takes the bytes for text: there is no NUL and no lone CR, and not more than one odd byte for
+/// 128 others.
+fn is_text(bytes: &[u8]) -> bool {
+    let (mut printable, mut odd) = (0_usize, 0_usize);
+    for (at, byte) in bytes.iter().enumerate() {
+        match byte {
+            b'\r' if bytes.get(at + 1) != Some(&b'\n') => return false,
+            b'\r' | b'\n' => {}
+            0 => return false,
+            0x08 | b'\t' | 0x1b | 0x0c => printable += 1,
+            0x7f | 0..0x20 => odd += 1,
+            _ => printable += 1,
+        }
+    }
+    // What ends a file on DOS.
+    if bytes.last() == Some(&0x1a) {
+        odd -= 1;
+    }
+    printable >> 7 >= odd
+}
+
+fn with_lf(bytes: &[u8]) -> Vec<u8> {
+    let mut converted = Vec::with_capacity(bytes.len());
+    for (at, byte) in bytes.iter().enumerate() {
+        if *byte != b'\r' || bytes.get(at + 1) != Some(&b'\n') {
+            converted.push(*byte);
+        }
+    }
+    converted
+}
+
+/// The bytes with `$Id$` in place of `$Id: …$`; `None` if there is none of these.
+fn without_ids(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut converted = Vec::new();
+    let mut has_any = false;
+    let mut rest = bytes;
+    while let Some(dollar) = rest.iter().position(|b| *b == b'$') {
+        let (before, after) = rest.split_at(dollar + 1);
+        converted.extend_from_slice(before);
+        rest = after;
+        let Some(id) = rest.strip_prefix(b"Id:") else {
+            continue;
+        };
+        let Some(end) = id.iter().position(|b| *b == b'$') else {
+            break;
+        };
+        if id[..end].contains(&b'\n') {
+            continue;
+        }
+        converted.extend_from_slice(b"Id$");
+        rest = &id[end + 1..];
+        has_any = true;
+    }
+    converted.extend_from_slice(rest);
+    has_any.then_some(converted)
+}

@@ -1,0 +1,322 @@
+//! What a snapshot changes of the tree of HEAD, as `git add --all` would take it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::attribute_values::AttributeFinder;
+use super::contents::{BlobSource, Contents};
+use super::objects::RepositoryTrees;
+use super::staged::Staged;
+use crate::commit::CommitError;
+use crate::coverage::OmissionReason;
+use crate::git::ObjectId;
+use crate::git::repository::Settings;
+use crate::git::store::Reader;
+use crate::git::tree_object::{ItemKind, TreeItem, Trees as _};
+use crate::git::tree_rules::TreeRules;
+use crate::interrupt;
+use crate::path::RelPath;
+use crate::snapshot::Snapshot;
+use crate::tree::EntryKind;
+use crate::worktree::root::Root;
+
+/// What becomes of a path, from the top of the work tree; `None`: it goes, whatever was there.
+pub(super) type Edits = BTreeMap<RelPath, Option<(ItemKind, ObjectId)>>;
+
+/// What the decision rests on.
+pub(super) struct Sources<'a> {
+    pub(super) root: &'a Root,
+    /// The workspace below the work tree.
+    pub(super) scope: &'a RelPath,
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) rules: &'a TreeRules<'a>,
+    pub(super) head: RepositoryTrees<'a>,
+    pub(super) stored: &'a Reader<'a>,
+    pub(super) staged: &'a Staged,
+    pub(super) settings: &'a Settings,
+    /// Below the workspace; none: everything.
+    pub(super) paths: &'a [RelPath],
+}
+
+/// The walk over both trees.
+pub(super) struct Walk<'a, 'f> {
+    pub(super) sources: Sources<'a>,
+    pub(super) contents: Contents<'a>,
+    pub(super) attributes: AttributeFinder<'f>,
+    pub(super) edits: Edits,
+    /// The blobs that the edits name, and what they are made of.
+    pub(super) blobs: BTreeMap<ObjectId, BlobSource>,
+    /// The repositories within the workspace, with the commits of their HEADs.
+    nested: BTreeMap<RelPath, Option<ObjectId>>,
+    waiting: Vec<Pair>,
+}
+
+/// A directory of both trees, below the workspace.
+struct Pair {
+    directory: RelPath,
+    head: Option<ObjectId>,
+    stored: Option<ObjectId>,
+}
+
+impl<'a, 'f> Walk<'a, 'f> {
+    pub(super) fn new(
+        sources: Sources<'a>,
+        contents: Contents<'a>,
+        attributes: AttributeFinder<'f>,
+    ) -> Self {
+        let nested = sources.snapshot.nested_repositories.iter();
+        let nested = nested.map(|nested| {
+            let head = nested.state.head_ref.as_deref();
+            (nested.path.clone(), head.and_then(|head| head.parse().ok()))
+        });
+        Self {
+            nested: nested.collect(),
+            sources,
+            contents,
+            attributes,
+            edits: Edits::new(),
+            blobs: BTreeMap::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Finds the edits between the tree of HEAD at the workspace and that of the snapshot.
+    pub(super) fn run(
+        &mut self,
+        head: Option<ObjectId>,
+        stored: ObjectId,
+    ) -> Result<(), CommitError> {
+        self.waiting.push(Pair {
+            directory: RelPath::root(),
+            head,
+            stored: Some(stored),
+        });
+        while let Some(pair) = self.waiting.pop() {
+            if pair.head == pair.stored {
+                continue;
+            }
+            interrupt::check()?;
+            let by_name = |items: Vec<TreeItem>| items.into_iter().map(|i| (i.name.clone(), i));
+            let mut head: BTreeMap<_, _> = match pair.head {
+                Some(id) => by_name(self.sources.head.tree(&id)?).collect(),
+                None => BTreeMap::new(),
+            };
+            let mut stored: BTreeMap<_, _> = match pair.stored {
+                Some(id) => by_name(self.sources.stored.tree(&id)?).collect(),
+                None => BTreeMap::new(),
+            };
+            let names: BTreeSet<Vec<u8>> = head.keys().chain(stored.keys()).cloned().collect();
+            for name in names {
+                let path = pair.directory.join(&name);
+                if self.is_wanted(&path) {
+                    self.look(path, head.remove(&name), stored.remove(&name))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the path, or something below it, is to be committed.
+    fn is_wanted(&self, path: &RelPath) -> bool {
+        let paths = self.sources.paths;
+        let mut near = paths.iter();
+        paths.is_empty() || near.any(|p| path.starts_with(p) || p.starts_with(path))
+    }
+
+    /// Whether the path itself is to be committed, and not something below it alone.
+    fn is_wanted_whole(&self, path: &RelPath) -> bool {
+        let paths = self.sources.paths;
+        paths.is_empty() || paths.iter().any(|p| path.starts_with(p))
+    }
+
+    fn full(&self, path: &RelPath) -> RelPath {
+        path.names()
+            .fold(self.sources.scope.clone(), |full, name| full.join(name))
+    }
+
+    fn look(
+        &mut self,
+        path: RelPath,
+        head: Option<TreeItem>,
+        stored: Option<TreeItem>,
+    ) -> Result<(), CommitError> {
+        let full = self.full(&path);
+        let has_directory = stored
+            .as_ref()
+            .is_some_and(|item| matches!(item.kind, ItemKind::Directory | ItemKind::Submodule));
+        let is_submodule = self.sources.staged.is_submodule(&full)
+            || head
+                .as_ref()
+                .is_some_and(|item| item.kind == ItemKind::Submodule);
+        let nested = self.nested.get(&path).copied();
+        if has_directory && is_submodule {
+            // One that is not checked out is as it was.
+            let now = nested.flatten().map(|commit| (ItemKind::Submodule, commit));
+            if let Some(now) = now
+                && self.is_wanted_whole(&path)
+            {
+                self.put(full, head.as_ref(), Some(now));
+            }
+            return Ok(());
+        }
+        if nested.is_some() && !self.sources.staged.has_below(&full) {
+            // A new one is not ours to commit; what it took the place of is gone.
+            if head
+                .as_ref()
+                .is_some_and(|item| item.kind != ItemKind::Directory)
+            {
+                self.put(full, head.as_ref(), None);
+            }
+            return Ok(());
+        }
+        let entry = self.sources.staged.at(&full);
+        if entry.is_some_and(|e| e.is_skip_worktree || e.is_assume_unchanged) {
+            return Ok(());
+        }
+        match stored {
+            Some(TreeItem {
+                kind: ItemKind::Entry(kind),
+                id,
+                ..
+            }) => self.file(path, full, head, (kind, id)),
+            Some(TreeItem {
+                kind: ItemKind::Directory,
+                id,
+                ..
+            }) => {
+                let below = self.directory_of(&full, head);
+                self.waiting.push(Pair {
+                    directory: path,
+                    head: below,
+                    stored: Some(id),
+                });
+                Ok(())
+            }
+            _ => self.gone(path, full, head),
+        }
+    }
+
+    /// The tree of HEAD where the snapshot has a directory. What else was there goes.
+    fn directory_of(&mut self, full: &RelPath, head: Option<TreeItem>) -> Option<ObjectId> {
+        let head = head?;
+        if head.kind == ItemKind::Directory {
+            return Some(head.id);
+        }
+        self.edits.insert(full.clone(), None);
+        None
+    }
+
+    /// Nothing was captured at the path.
+    fn gone(
+        &mut self,
+        path: RelPath,
+        full: RelPath,
+        head: Option<TreeItem>,
+    ) -> Result<(), CommitError> {
+        let Some(head) = head else {
+            return Ok(());
+        };
+        if head.kind == ItemKind::Directory {
+            // Some of it may have been left out by itself.
+            self.waiting.push(Pair {
+                directory: path,
+                head: Some(head.id),
+                stored: None,
+            });
+            return Ok(());
+        }
+        if self.is_wanted_whole(&path) && !self.is_left_out(&path, &full) {
+            self.put(full, Some(&head), None);
+        }
+        Ok(())
+    }
+
+    /// Whether that a path was not captured says nothing of it.
+    fn is_left_out(&self, path: &RelPath, full: &RelPath) -> bool {
+        let Some(omission) = self.sources.snapshot.omissions.covers(path) else {
+            return false;
+        };
+        if omission.reason != OmissionReason::Ignored || !self.sources.staged.is_there() {
+            return true;
+        }
+        // No rule ignores what the index has: it is gone, or something hides it. What it has not was taken
+        // out of it, and git would commit that.
+        self.sources.staged.at(full).is_some() && self.sources.root.lstat(path).is_ok()
+    }
+
+    /// The snapshot has a file or a link.
+    fn file(
+        &mut self,
+        path: RelPath,
+        full: RelPath,
+        head: Option<TreeItem>,
+        (kind, id): (EntryKind, ObjectId),
+    ) -> Result<(), CommitError> {
+        let as_stored = (ItemKind::Entry(kind), id);
+        if head
+            .as_ref()
+            .is_some_and(|item| (item.kind, item.id) == as_stored)
+        {
+            return Ok(());
+        }
+        let entry = self.sources.staged.at(&full).cloned();
+        if entry.is_none() && self.sources.rules.omits(&path)?.is_some() {
+            // Kept by the session, or asked for by the host: git ignores it.
+            return self.gone(path, full, head);
+        }
+        if !self.is_wanted_whole(&path) {
+            return self.gone(path, full, head);
+        }
+        if self.sources.snapshot.omissions.covers(&path).is_some() {
+            // The tree has what the index has, and nobody looked.
+            return Ok(());
+        }
+        let staged = self.sources.staged;
+        if let Some((kind, id)) = staged.clean(self.sources.root, &full, &path) {
+            self.put(full, head.as_ref(), Some((ItemKind::Entry(kind), id)));
+            return Ok(());
+        }
+        let was = entry
+            .as_ref()
+            .and_then(|e| EntryKind::from_git_mode(e.mode));
+        let kind = self.kind_of(kind, was.filter(|_| !staged.is_submodule(&full)));
+        let (id, source) = match kind {
+            EntryKind::Symlink => (id, BlobSource::raw(id)),
+            EntryKind::File | EntryKind::Executable => {
+                let attributes = self.attributes.of(&full)?;
+                let index_id = entry.filter(|e| !e.is_intent_to_add).map(|e| e.id);
+                self.contents.converted(&full, id, &attributes, index_id)?
+            }
+        };
+        if self.put(full, head.as_ref(), Some((ItemKind::Entry(kind), id))) {
+            self.blobs.insert(id, source);
+        }
+        Ok(())
+    }
+
+    /// The kind that git gives a file which the index has as `was`, where the configuration says that the
+    /// file system keeps no executable bits, or no links.
+    fn kind_of(&self, kind: EntryKind, was: Option<EntryKind>) -> EntryKind {
+        let is_off = |key| self.sources.settings.is_on("core", key) == Some(false);
+        match (kind, was) {
+            (EntryKind::Symlink, _) => kind,
+            (_, Some(EntryKind::Symlink)) if is_off("symlinks") => EntryKind::Symlink,
+            (_, Some(was @ (EntryKind::File | EntryKind::Executable))) if is_off("filemode") => was,
+            _ if is_off("filemode") => EntryKind::File,
+            _ => kind,
+        }
+    }
+
+    /// Notes what becomes of a path; `false` if HEAD has just that.
+    fn put(
+        &mut self,
+        full: RelPath,
+        head: Option<&TreeItem>,
+        now: Option<(ItemKind, ObjectId)>,
+    ) -> bool {
+        if head.map(|item| (item.kind, item.id)) == now {
+            return false;
+        }
+        self.edits.insert(full, now);
+        true
+    }
+}

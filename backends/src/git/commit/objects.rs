@@ -1,0 +1,116 @@
+//! The commits and trees of the user's repository.
+
+use crate::backend::{SnapshotError, StoreError};
+use crate::commit::{CommitError, Signature};
+use crate::git::repository::{RepositoryError, UserRepository};
+use crate::git::tree_object::{self, TreeItem, Trees};
+use crate::git::{ObjectId, ObjectKind};
+
+/// A commit message that long was not written by hand.
+const MAX_COMMIT_BYTES: u64 = 64 << 20;
+
+/// A directory of several million names.
+const MAX_TREE_BYTES: u64 = 256 << 20;
+
+/// The trees of the repository.
+pub(super) struct RepositoryTrees<'a>(pub(super) &'a UserRepository);
+
+impl Trees for RepositoryTrees<'_> {
+    fn tree(&self, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError> {
+        // It need not be anywhere.
+        if *id == tree_object::empty_tree_id() {
+            return Ok(Vec::new());
+        }
+        let read = self.0.read_object(*id, MAX_TREE_BYTES);
+        match read.map_err(as_store_error)? {
+            Some((ObjectKind::Tree, bytes)) => tree_object::parse(id, &bytes),
+            Some(_) => Err(StoreError::corrupt(id.to_string(), "it is no tree")),
+            None => Err(as_store_error(RepositoryError::MissingObject { id: *id })),
+        }
+    }
+}
+
+/// Trees are read by what reads those of the store, too.
+fn as_store_error(error: RepositoryError) -> StoreError {
+    match SnapshotError::from(error) {
+        SnapshotError::Store(error) => error,
+        SnapshotError::Interrupted(why) => StoreError::Interrupted(why),
+        SnapshotError::Unreadable { source, .. } => source.into(),
+        error => StoreError::corrupt("a tree of the repository", error.to_string()),
+    }
+}
+
+/// A commit, as far as it matters here.
+#[derive(Clone, Debug)]
+pub(super) struct CommitObject {
+    pub(super) tree: ObjectId,
+    pub(super) parents: Vec<ObjectId>,
+    pub(super) author: Signature,
+    /// Seconds since 1970.
+    pub(super) committed_at: i64,
+    /// What is not UTF-8 is replaced.
+    pub(super) message: String,
+}
+
+impl CommitObject {
+    /// The commit `id`; `None` if the repository has none of that id.
+    pub(super) fn read(
+        repository: &UserRepository,
+        id: ObjectId,
+    ) -> Result<Option<Self>, CommitError> {
+        match repository.read_object(id, MAX_COMMIT_BYTES)? {
+            Some((ObjectKind::Commit, bytes)) => match Self::parse(&bytes) {
+                Some(commit) => Ok(Some(commit)),
+                None => Err(StoreError::corrupt(id.to_string(), "the commit is malformed").into()),
+            },
+            _ => Ok(None),
+        }
+    }
+
+    /// The commit `id`, which must be there.
+    pub(super) fn known(repository: &UserRepository, id: ObjectId) -> Result<Self, CommitError> {
+        match Self::read(repository, id)? {
+            Some(commit) => Ok(commit),
+            None => Err(RepositoryError::MissingObject { id }.into()),
+        }
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (header, message) = match bytes.windows(2).position(|pair| pair == b"\n\n") {
+            Some(end) => (&bytes[..end], &bytes[end + 2..]),
+            None => (bytes, &b""[..]),
+        };
+        let header = String::from_utf8_lossy(header);
+        let mut lines = header.lines();
+        let tree = lines.next()?.strip_prefix("tree ")?.parse().ok()?;
+        let mut parents = Vec::new();
+        let (mut author, mut committed_at) = (None, None);
+        for line in lines {
+            match line.split_once(' ')? {
+                ("parent", id) if author.is_none() => parents.push(id.parse().ok()?),
+                ("author", text) if author.is_none() => author = Some(signature(text).0),
+                ("committer", text) if committed_at.is_none() => {
+                    committed_at = Some(signature(text).1);
+                }
+                // Further headers, and the lines of a signature, which begin with a blank.
+                _ => {}
+            }
+        }
+        Some(Self {
+            tree,
+            parents,
+            author: author?,
+            committed_at: committed_at?,
+            message: String::from_utf8_lossy(message).into_owned(),
+        })
+    }
+}
+
+/// `Name <address> seconds zone`; what is missing is empty, or the beginning of time.
+fn signature(text: &str) -> (Signature, i64) {
+    let (name, rest) = text.split_once('<').unwrap_or((text, ""));
+    let (email, when) = rest.rsplit_once('>').unwrap_or((rest, ""));
+    let seconds = when.split_whitespace().next();
+    let seconds = seconds.and_then(|s| s.parse().ok()).unwrap_or(0);
+    (Signature::new(name.trim_end(), email), seconds)
+}

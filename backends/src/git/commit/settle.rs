@@ -1,0 +1,72 @@
+//! Where an intent stands: what a ref is at says whether the commit was made.
+
+use std::collections::{HashSet, VecDeque};
+
+use super::message::trailers;
+use super::objects::CommitObject;
+use super::sound::Sound;
+use crate::commit::CommitError;
+use crate::git::ObjectId;
+use crate::git::repository::UserRepository;
+
+/// How many commits are looked at, from a ref backwards.
+const MAX_COMMITS: usize = 100_000;
+
+/// By so many seconds a commit may be dated before its parent: clocks differ. What is older cannot have
+/// been made after the intent.
+const MAX_CLOCK_SKEW: i64 = 24 * 60 * 60;
+
+/// Where an intent stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// The ref is at the parent.
+    Open,
+    /// The ref is at this commit, or has gone on from it: that of the intent, or the same one made again.
+    InPlace(ObjectId),
+    /// The ref is somewhere else.
+    Elsewhere,
+}
+
+/// Says where an intent stands while its ref is at `now`.
+pub(super) fn settle(
+    repository: &UserRepository,
+    sound: &Sound<'_>,
+    now: Option<ObjectId>,
+) -> Result<Standing, CommitError> {
+    if now == sound.parent {
+        return Ok(Standing::Open);
+    }
+    let Some(tip) = now else {
+        return Ok(Standing::Elsewhere);
+    };
+    if tip == sound.commit {
+        return Ok(Standing::InPlace(tip));
+    }
+    let wanted = trailers(&sound.intent.message);
+    let mut seen = HashSet::from([tip]);
+    let mut waiting = VecDeque::from([tip]);
+    while let Some(id) = waiting.pop_front() {
+        // What a shallow clone cuts off is not there.
+        let Some(commit) = CommitObject::read(repository, id)? else {
+            continue;
+        };
+        if commit.committed_at < sound.intent.time - MAX_CLOCK_SKEW {
+            continue;
+        }
+        let is_same = commit.tree == sound.tree
+            && commit.parents.iter().eq(sound.parent.iter())
+            && trailers(&commit.message) == wanted;
+        if is_same {
+            return Ok(Standing::InPlace(id));
+        }
+        for parent in commit.parents {
+            if parent == sound.commit {
+                return Ok(Standing::InPlace(parent));
+            }
+            if Some(parent) != sound.parent && seen.len() < MAX_COMMITS && seen.insert(parent) {
+                waiting.push_back(parent);
+            }
+        }
+    }
+    Ok(Standing::Elsewhere)
+}

@@ -1,0 +1,118 @@
+//! The user's index, as a commit asks it: what it tracks, and which files are as it has them.
+
+use crate::commit::CommitError;
+use crate::git::ObjectId;
+use crate::git::index::{is_doubtful, seed_stat};
+use crate::git::repository::UserRepository;
+use crate::git::user_index::{IndexEntry, MODE_SPARSE_DIRECTORY, MODE_SUBMODULE, UserIndex};
+use crate::path::RelPath;
+use crate::tree::EntryKind;
+use crate::worktree::root::Root;
+use crate::worktree::stat_cache::{CachedEntry, EntryStat, Flags};
+
+/// An index that a commit can be made beside.
+#[derive(Debug)]
+pub(super) struct Staged {
+    entries: Vec<IndexEntry>,
+    modified_ns: i64,
+    /// Of what it stages; `None`: there is no index.
+    pub(super) digest: Option<String>,
+}
+
+impl Staged {
+    /// Reads the index. One that no commit can be made beside is an error that says why.
+    pub(super) fn read(repository: &UserRepository) -> Result<Self, CommitError> {
+        let Some((bytes, stat)) = repository.index_bytes()? else {
+            return Ok(Self {
+                entries: Vec::new(),
+                modified_ns: 0,
+                digest: None,
+            });
+        };
+        let index = repository.parse_index(&bytes)?;
+        if let Some(form) = unwritable_form(&index) {
+            return Err(CommitError::Unsupported(format!(
+                "the index of {} is {form}, which is not written",
+                crate::error::printable(repository.work_tree())
+            )));
+        }
+        if let Some(entry) = index.entries.iter().find(|entry| entry.stage != 0) {
+            return Err(CommitError::Conflict(format!(
+                "{} has a conflict that is not resolved",
+                entry.path
+            )));
+        }
+        Ok(Self {
+            modified_ns: EntryStat::of(&stat).mtime_ns,
+            digest: Some(digest(&index.entries)),
+            entries: index.entries,
+        })
+    }
+
+    /// Whether there is an index at all.
+    pub(super) fn is_there(&self) -> bool {
+        self.digest.is_some()
+    }
+
+    /// The entry at a path, which is from the top of the work tree.
+    pub(super) fn at(&self, path: &RelPath) -> Option<&IndexEntry> {
+        let at = self.entries.binary_search_by(|entry| entry.path.cmp(path));
+        at.ok().map(|at| &self.entries[at])
+    }
+
+    /// Whether a submodule is tracked at the path.
+    pub(super) fn is_submodule(&self, path: &RelPath) -> bool {
+        self.at(path).is_some_and(|e| e.mode == MODE_SUBMODULE)
+    }
+
+    /// Whether anything is tracked below the path.
+    pub(super) fn has_below(&self, path: &RelPath) -> bool {
+        let first = [path.as_bytes(), b"/"].concat();
+        let at = self
+            .entries
+            .partition_point(|entry| entry.path.as_bytes() < &first[..]);
+        self.entries
+            .get(at)
+            .is_some_and(|entry| entry.path.as_bytes().starts_with(&first))
+    }
+
+    /// The entry of a file or link that is on disk as git last saw it, going by its stat data: git would not
+    /// look into it. `below` is the path below the workspace.
+    pub(super) fn clean(
+        &self,
+        root: &Root,
+        path: &RelPath,
+        below: &RelPath,
+    ) -> Option<(EntryKind, ObjectId)> {
+        let entry = self.at(path).filter(|entry| !entry.is_intent_to_add)?;
+        let kind = EntryKind::from_git_mode(entry.mode).filter(|_| entry.mode != MODE_SUBMODULE)?;
+        let stat = seed_stat(entry);
+        let seen = CachedEntry {
+            kind,
+            id: entry.id.into(),
+            stat,
+            flags: Flags::TRACKED.with(Flags::FROM_INDEX),
+        };
+        let now = EntryStat::of(&root.lstat(below).ok()?);
+        let is_clean = !is_doubtful(entry, &stat, self.modified_ns) && seen.is_clean(&now);
+        is_clean.then_some((kind, entry.id))
+    }
+}
+
+/// Why an index cannot be written by us; `None` if it can.
+pub(super) fn unwritable_form(index: &UserIndex) -> Option<&'static str> {
+    if index.shared_id.is_some() {
+        return Some("split");
+    }
+    let is_sparse = |entry: &IndexEntry| entry.mode == MODE_SPARSE_DIRECTORY;
+    index.entries.iter().any(is_sparse).then_some("sparse")
+}
+
+/// A digest of what entries stage, stat data left out.
+pub(super) fn digest(entries: &[IndexEntry]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for entry in entries {
+        entry.borrowed().add_to(&mut hasher);
+    }
+    hasher.finalize().to_hex().to_string()
+}

@@ -1,0 +1,295 @@
+//! Where an intent stands, and what becomes of it then.
+
+use super::*;
+
+fn changed() -> (Story, CommitIntent) {
+    let story = Story::new();
+    story.git.write("src/main.c", "changed\n");
+    story.git.write("new", "new\n");
+    let intent = story.prepare();
+    (story, intent)
+}
+
+fn adopted(outcome: CommitOutcome) -> String {
+    match outcome {
+        CommitOutcome::InPlace {
+            commit,
+            is_adopted: true,
+        } => commit,
+        outcome => panic!("{outcome:?}"),
+    }
+}
+
+/// Everything that a commit may write, but for the objects.
+fn state(story: &Story) -> impl PartialEq + std::fmt::Debug + use<> {
+    let mut seen = view(&story.git.path.join(".git"));
+    seen.retain(|path, _| !path.starts_with("objects"));
+    seen
+}
+
+#[test]
+fn an_intent_is_carried_out_once_however_often() {
+    let (story, intent) = changed();
+    let commit = story.apply(&intent);
+    story.status();
+    let was = state(&story);
+    for _ in 0..3 {
+        assert_eq!(adopted(story.try_apply(&intent).unwrap()), commit);
+    }
+    assert_eq!(state(&story), was);
+    assert_eq!(story.git(&["rev-list", "--count", "HEAD"]), "2");
+    assert_eq!(
+        story
+            .git(&["log", "-g", "--format=%gs", "HEAD"])
+            .lines()
+            .count(),
+        2
+    );
+}
+
+#[test]
+fn two_prepared_from_the_same_state_are_one_commit() {
+    let (story, intent) = changed();
+    assert_eq!(story.prepare(), intent);
+    let text = serde_json::to_string(&intent).unwrap();
+    assert_eq!(serde_json::from_str::<CommitIntent>(&text).unwrap(), intent);
+}
+
+#[test]
+fn a_branch_that_has_gone_on_is_left_where_it_is() {
+    let (story, intent) = changed();
+    let commit = story.apply(&intent);
+    story.git.write("more", "more\n");
+    story.git.commit("second");
+    story.git(&["checkout", "-q", "-b", "side", "HEAD~1"]);
+    story.git.write("side", "side\n");
+    story.git.commit("beside");
+    story.git(&["checkout", "-q", "main"]);
+    story.git(&["merge", "-q", "--no-edit", "side"]);
+    story.git.write("staged", "staged\n");
+    story.git(&["add", "staged"]);
+    let was = state(&story);
+    assert_eq!(adopted(story.try_apply(&intent).unwrap()), commit);
+    assert_eq!(state(&story), was);
+}
+
+#[test]
+fn the_same_commit_made_again_is_adopted_by_its_own_id() {
+    let (story, intent) = changed();
+    story.apply(&intent);
+    // As a signature does.
+    story.git(&[
+        "commit",
+        "-q",
+        "--amend",
+        "--no-edit",
+        "--author=B <b@example.org>",
+    ]);
+    let amended = story.git(&["rev-parse", "HEAD"]);
+    assert_ne!(amended, intent.commit);
+    assert_eq!(adopted(story.try_apply(&intent).unwrap()), amended);
+    story.git.write("more", "more\n");
+    story.git.commit("goes on");
+    assert_eq!(adopted(story.try_apply(&intent).unwrap()), amended);
+    assert_eq!(story.status(), "");
+}
+
+#[test]
+fn a_branch_that_is_elsewhere_is_not_touched() {
+    let moves: [fn(&Story, &CommitIntent); 5] = [
+        |story, _| story.git.commit("by a person"),
+        |story, intent| {
+            // The same, but not with these trailers.
+            story.apply(intent);
+            story.git(&["commit", "-q", "--amend", "-m", "another message"]);
+        },
+        |story, intent| {
+            story.apply(intent);
+            story.git.write("more", "more\n");
+            story.git(&["add", "."]);
+            story.git(&["commit", "-q", "--amend", "--no-edit"]);
+        },
+        |story, _| {
+            story.git(&["checkout", "-q", "--orphan", "other"]);
+            story.git(&["commit", "-q", "-m", "unrelated"]);
+            story.git(&["branch", "-f", "main", "HEAD"]);
+        },
+        |story, _| {
+            story.git(&["checkout", "-q", "-b", "other"]);
+            story.git(&["branch", "-D", "main"]);
+        },
+    ];
+    for make in moves {
+        let (story, intent) = changed();
+        make(&story, &intent);
+        let found = story.git.run(
+            &story.path(),
+            &["rev-parse", "-q", "--verify", "refs/heads/main"],
+        );
+        let found = String::from_utf8(found.stdout).unwrap().trim().to_owned();
+        let was = state(&story);
+        let expected = CommitOutcome::RefMoved {
+            reference: "refs/heads/main".to_owned(),
+            expected: intent.parent.clone(),
+            found: Some(found).filter(|found| !found.is_empty()),
+        };
+        assert_eq!(story.try_apply(&intent).unwrap(), expected);
+        assert_eq!(state(&story), was);
+    }
+}
+
+#[test]
+fn a_branch_that_head_has_left_moves_alone() {
+    let (story, intent) = changed();
+    story.git(&["checkout", "-q", "-b", "other"]);
+    let index = fs::read(story.git.path.join(".git/index")).unwrap();
+    let log = fs::read(story.git.path.join(".git/logs/HEAD")).unwrap();
+    let commit = story.apply(&intent);
+    assert_eq!(story.git(&["rev-parse", "main"]), commit);
+    assert_eq!(fs::read(story.git.path.join(".git/index")).unwrap(), index);
+    assert_eq!(
+        fs::read(story.git.path.join(".git/logs/HEAD")).unwrap(),
+        log
+    );
+    assert_eq!(story.git(&["rev-parse", "other"]), intent.parent.unwrap());
+    assert_eq!(
+        story.git(&["log", "-g", "-1", "--format=%gs", "main"]),
+        "commit: subject"
+    );
+}
+
+#[test]
+fn a_head_that_was_detached_and_names_a_branch_now_is_not_written() {
+    let story = Story::new();
+    story.git(&["checkout", "-q", "--detach"]);
+    story.git.write("src/main.c", "changed\n");
+    let intent = story.prepare();
+    story.git(&["checkout", "-q", "main"]);
+    let was = state(&story);
+    let error = story.try_apply(&intent).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    assert_eq!(state(&story), was);
+}
+
+#[test]
+fn what_somebody_stages_meanwhile_is_kept() {
+    let (story, intent) = changed();
+    story.git.write("src/main.c", "by a person\n");
+    story.git.write("theirs", "by a person\n");
+    story.git(&["add", "src/main.c", "theirs"]);
+    story.apply(&intent);
+    assert_eq!(story.git(&["show", ":src/main.c"]), "by a person");
+    assert_eq!(
+        story.git(&["show", ":new"]),
+        "new",
+        "what nobody staged follows"
+    );
+    assert_eq!(story.status(), "M  src/main.c\nA  theirs");
+
+    // A file where the commit needs a directory.
+    let story = Story::new();
+    story.git.write("new/file", "new\n");
+    let intent = story.prepare();
+    fs::remove_dir_all(story.path().join("new")).unwrap();
+    story.git.write("new", "a file\n");
+    story.git(&["add", "new"]);
+    story.apply(&intent);
+    assert_eq!(story.git(&["show", ":new"]), "a file");
+    story.is_sound();
+}
+
+#[test]
+fn an_index_that_did_not_follow_follows_when_it_is_applied_again() {
+    let (story, intent) = changed();
+    story.git(&["update-index", "-q", "--refresh"]);
+    let index = fs::read(story.git.path.join(".git/index")).unwrap();
+    story.apply(&intent);
+    fs::write(story.git.path.join(".git/index"), &index).unwrap();
+    assert_ne!(story.status(), "");
+    fs::write(story.git.path.join(".git/index"), &index).unwrap();
+    adopted(story.try_apply(&intent).unwrap());
+    assert_eq!(story.status(), "");
+
+    // The branch has gone on, and the index has neither.
+    story.git.write("new", "newer\n");
+    story.git.commit("goes on");
+    fs::write(story.git.path.join(".git/index"), &index).unwrap();
+    adopted(story.try_apply(&intent).unwrap());
+    assert_eq!(story.git(&["show", ":src/main.c"]), "changed");
+    let has_new = story.git.run(&story.path(), &["show", ":new"]).status;
+    assert!(!has_new.success(), "that is the other commit's");
+}
+
+#[test]
+fn a_foreign_lock_is_waited_for_and_never_removed() {
+    for name in ["index.lock", "refs/heads/main.lock"] {
+        let (story, intent) = changed();
+        let lock = story.git.path.join(".git").join(name);
+        fs::write(&lock, "foreign").unwrap();
+        let head = story.git(&["rev-parse", "HEAD"]);
+        let error = story.try_apply(&intent).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+        assert_eq!(fs::read_to_string(&lock).unwrap(), "foreign");
+        assert_eq!(story.git(&["rev-parse", "HEAD"]), head);
+        fs::remove_file(&lock).unwrap();
+        story.apply(&intent);
+        story.is_sound();
+    }
+}
+
+#[test]
+fn reflogs_are_made_where_git_makes_them() {
+    for (value, expected) in [("true", true), ("false", false), ("always", true)] {
+        let story = Story::unborn();
+        story.git(&["config", "core.logAllRefUpdates", value]);
+        story.git.write("a", "one\n");
+        story.commit();
+        let has = |name: &str| story.git.path.join(".git/logs").join(name).exists();
+        assert_eq!(
+            (has("HEAD"), has("refs/heads/main")),
+            (expected, expected),
+            "{value}"
+        );
+    }
+}
+
+#[test]
+fn an_intent_that_was_tampered_with_is_refused() {
+    let (story, intent) = changed();
+    let was = state(&story);
+    let changes: [fn(&mut CommitIntent); 7] = [
+        |intent| intent.message.push_str("more\n"),
+        |intent| intent.reference = "refs/tags/main".to_owned(),
+        |intent| intent.reference = "refs/heads/../../config".to_owned(),
+        |intent| intent.tree = "x".to_owned(),
+        |intent| intent.parent = None,
+        |intent| intent.signature.name = "A\nparent x".to_owned(),
+        |intent| intent.time = -1,
+    ];
+    for change in changes {
+        let mut other = intent.clone();
+        change(&mut other);
+        let error = story.try_apply(&other).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
+    }
+    assert_eq!(state(&story), was);
+}
+
+#[test]
+fn a_branch_of_another_branchs_name_is_not_made() {
+    let story = Story::new();
+    story.git(&["branch", "taken"]);
+    story.git(&["pack-refs", "--all"]);
+    for name in ["taken/below", "other"] {
+        story.git(&["symbolic-ref", "HEAD", &format!("refs/heads/{name}")]);
+        story.git.write("new", name);
+        let intent = story.prepare();
+        if name == "other" {
+            story.git(&["branch", "-q", "other/below", "main"]);
+            story.git(&["pack-refs", "--all"]);
+        }
+        let error = story.try_apply(&intent).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+        story.is_sound();
+    }
+}
