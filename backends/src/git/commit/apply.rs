@@ -27,6 +27,7 @@ use crate::patience::Patience;
 use crate::record::Head;
 use crate::workspace::LockedWorkspace;
 use crate::worktree::root::Root;
+use crate::worktree::stat_cache::EntryStat;
 
 use super::prepare::Environment;
 
@@ -304,19 +305,24 @@ impl Hand<'_> {
             Some(_) => None,
             None => Some(whole()?),
         };
-        let follow = Follow {
-            changes: all.as_deref().unwrap_or(changes),
-            prepared: self.sound.intent.index.as_deref(),
-            is_current: &is_current,
-            whole: (tip == self.sound.commit).then_some(&whole),
-            paths: &self.sound.intent.paths,
-            root: &self.root,
-            scope: self.repository.scope(),
-        };
         let place = self.in_git_dir("index");
         let mut tries = 0;
         loop {
             tries += 1;
+            // Before it is read: of one that takes its place then more is doubted than need be.
+            let modified = self.repository.index_stat()?;
+            let follow = Follow {
+                changes: all.as_deref().unwrap_or(changes),
+                prepared: self.sound.intent.index.as_deref(),
+                is_current: &is_current,
+                whole: (tip == self.sound.commit).then_some(&whole),
+                modified_s: modified.map_or(i64::MAX, |stat| {
+                    EntryStat::of(&stat).mtime_ns.div_euclid(1_000_000_000)
+                }),
+                paths: &self.sound.intent.paths,
+                root: &self.root,
+                scope: self.repository.scope(),
+            };
             let seen = place.read()?;
             let index = match &seen {
                 Some(bytes) => Some(self.repository.parse_index(bytes)?),

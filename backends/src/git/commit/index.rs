@@ -26,6 +26,8 @@ pub(super) struct Follow<'a> {
     pub(super) is_current: &'a dyn Fn(&TreeChange) -> bool,
     /// The whole tree of the commit, as changes; `None`: the ref has gone on from there.
     pub(super) whole: Option<&'a dyn Fn() -> Result<Vec<TreeChange>, StoreError>>,
+    /// When the index was last written, in seconds since the Unix epoch.
+    pub(super) modified_s: i64,
     /// What was to be committed, below the workspace; none: everything.
     pub(super) paths: &'a [RelPath],
     /// For the stat data of what is on disk as committed.
@@ -54,6 +56,14 @@ impl Follow<'_> {
             None => (2, Vec::new()),
         };
         let mut entries = Entries::of(entries);
+        let whole = match self.whole.filter(|_| is_there && is_as_prepared) {
+            Some(whole) => Some(sides(whole()?)),
+            None => None,
+        };
+        let mut is_changed = match &whole {
+            Some(committed) => self.forget_what_is_gone(&mut entries, committed),
+            None => false,
+        };
         let changes: Vec<&TreeChange> = self
             .changes
             .iter()
@@ -65,7 +75,6 @@ impl Follow<'_> {
                 })
             })
             .collect();
-        let mut is_changed = false;
         // What goes makes room for what comes.
         for change in changes.iter().filter(|change| change.new.is_none()) {
             entries.0.remove(&change.path);
@@ -79,41 +88,54 @@ impl Follow<'_> {
                 is_changed = true;
             }
         }
-        if let Some(whole) = self.whole.filter(|_| is_there && is_as_prepared) {
-            is_changed |= self.forget_what_is_gone(&mut entries, whole()?);
+        if let Some(committed) = whole {
+            is_changed |= self.take_back_what_is_there(&mut entries, committed);
+        }
+        if is_changed {
+            self.doubt_what_may_have_changed(&mut entries);
         }
         Ok(is_changed.then(|| (version, entries.0.into_values().flatten().collect())))
     }
 
-    /// What was staged, and is on disk as the commit has it, was not to be committed any more: then the commit
-    /// does not change the path, and the index has what the commit has all the same.
-    fn forget_what_is_gone(&self, entries: &mut Entries, whole: Vec<TreeChange>) -> bool {
-        let committed: BTreeMap<RelPath, Side> = whole
-            .into_iter()
-            .filter_map(|change| Some((change.path, change.new?)))
-            .collect();
-        let mut is_changed = false;
-        let staged: Vec<RelPath> = entries.0.keys().cloned().collect();
-        for path in staged {
-            let Some([entry]) = entries.0.get(&path).map(Vec::as_slice) else {
-                continue;
+    /// What was staged and is not on disk any more was not to be committed: it goes, though the commit changes
+    /// nothing at its path.
+    fn forget_what_is_gone(
+        &self,
+        entries: &mut Entries,
+        committed: &BTreeMap<RelPath, Side>,
+    ) -> bool {
+        let is_gone = |below: &RelPath| match self.root.lstat(below) {
+            Ok(stat) => stat.file_type().is_dir(),
+            Err(errno) => matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP),
+        };
+        let count = entries.0.len();
+        entries.0.retain(|path, staged| {
+            let [entry] = staged.as_slice() else {
+                return true;
             };
             let is_ours = entry.stage == 0
                 && !entry.is_skip_worktree
                 && !entry.is_assume_unchanged
-                && entry.mode != MODE_SUBMODULE;
-            let is_gone = |below: &RelPath| self.root.lstat(below) == Err(Errno::NOENT);
-            let below = within(&path, self.scope).filter(|below| self.is_wanted(below));
-            if is_ours && !committed.contains_key(&path) && below.is_some_and(|b| is_gone(&b)) {
-                entries.0.remove(&path);
-                is_changed = true;
-            }
-        }
+                && entry.mode != MODE_SUBMODULE
+                && !committed.contains_key(path);
+            let below = within(path, self.scope).filter(|below| self.is_wanted(below));
+            !(is_ours && below.is_some_and(|below| is_gone(&below)))
+        });
+        entries.0.len() != count
+    }
+
+    /// What was staged otherwise, and is on disk as the commit has it, is staged so again.
+    fn take_back_what_is_there(
+        &self,
+        entries: &mut Entries,
+        committed: BTreeMap<RelPath, Side>,
+    ) -> bool {
+        let mut is_changed = false;
         for (path, side) in committed {
             let is_wanted = within(&path, self.scope).is_some_and(|below| self.is_wanted(&below));
-            let now = entries.staged(&path).filter(|now| *now != Some(side));
+            let is_other = entries.staged(&path).is_some_and(|now| now != Some(side));
             if is_wanted
-                && now.is_some()
+                && is_other
                 && entries.has_room_for(&path)
                 && let Some(stat) = self.stat(&path, side)
             {
@@ -122,6 +144,21 @@ impl Follow<'_> {
             }
         }
         is_changed
+    }
+
+    /// An index tells by its own time which files may have been changed since without their stat data showing
+    /// it (git's Documentation/technical/racy-git). With a later time that is lost, so what it doubted is
+    /// looked at now, or by git.
+    fn doubt_what_may_have_changed(&self, entries: &mut Entries) {
+        for (path, staged) in &mut entries.0 {
+            for entry in staged {
+                // Not every git goes by fractions of a second.
+                let is_doubted = i64::from(entry.stat.mtime.0) >= self.modified_s;
+                if is_doubted && entry.mode != MODE_SUBMODULE {
+                    entry.stat = self.stat(path, (entry.mode, entry.id)).unwrap_or_default();
+                }
+            }
+        }
     }
 
     fn is_wanted(&self, below: &RelPath) -> bool {
@@ -165,6 +202,12 @@ impl Follow<'_> {
         let (before, after) = (index_stat(&before), index_stat(&after));
         (found == id && before == after).then_some(after)
     }
+}
+
+/// What a whole tree has at its paths.
+fn sides(whole: Vec<TreeChange>) -> BTreeMap<RelPath, Side> {
+    let side = |change: TreeChange| Some((change.path, change.new?));
+    whole.into_iter().filter_map(side).collect()
 }
 
 fn kernel_stat(directory: BorrowedFd<'_>, name: &[u8]) -> Option<rustix::fs::Stat> {

@@ -21,6 +21,7 @@ use crate::restore::naive::view;
 use crate::snapshot::Label;
 use crate::workspace::{LockedWorkspace, PATIENCE_OF_TESTS, StateDir};
 
+mod anything;
 mod crash;
 mod outside;
 mod settling;

@@ -152,3 +152,38 @@ fn every_version_of_the_index_goes_on() {
     story.git.write("src/main.c", "changed\n");
     story.commits_as_git_does();
 }
+
+#[test]
+fn a_change_that_its_stat_data_do_not_show_is_still_found_by_git() {
+    for _ in 0..3 {
+        let story = Story::new();
+        let only = request().paths(vec![rel("new")]);
+        story.git.write("new", "new\n");
+        story.git.write("src/main.c", "int mine;\n");
+        // Of the size and time of what was committed, as in one tick of the clock.
+        let index = story.git.path.join(".git/index");
+        let written = fs::metadata(&index).unwrap().modified().unwrap();
+        let path = story.path().join("src/main.c");
+        story.git.write("src/main.c", "int main;\n");
+        fs::File::open(&path)
+            .unwrap()
+            .set_modified(written)
+            .unwrap();
+        story.git(&["add", "src/main.c"]);
+        fs::File::open(&index)
+            .unwrap()
+            .set_modified(written)
+            .unwrap();
+        fs::write(&path, "int mine;\n").unwrap();
+        fs::File::open(&path)
+            .unwrap()
+            .set_modified(written)
+            .unwrap();
+        let intent = story.try_prepare(&only).unwrap().unwrap();
+        story.apply(&intent);
+        let later = written + Duration::from_secs(5);
+        fs::File::open(&index).unwrap().set_modified(later).unwrap();
+        story.git(&["config", "core.trustctime", "false"]);
+        assert_eq!(story.status(), " M src/main.c");
+    }
+}
