@@ -32,7 +32,12 @@ pub(crate) fn carry_out(
     session_id: &SessionId,
     is_recovered: bool,
 ) -> Result<CommitRecord, Error> {
-    let (commit, is_adopted) = match backend.apply_commit(locked, &effect.intent) {
+    let applied = match backend.apply_commit(locked, &effect.intent) {
+        // Whatever was in the way may have been there for a moment.
+        Err(CommitError::Incomplete { .. }) => backend.apply_commit(locked, &effect.intent),
+        applied => applied,
+    };
+    let (commit, is_adopted) = match applied {
         Ok(CommitOutcome::InPlace { commit, is_adopted }) => (commit, is_adopted),
         Ok(CommitOutcome::RefMoved {
             reference,
@@ -49,6 +54,11 @@ pub(crate) fn carry_out(
                 ),
             );
             return Err(fail(parts, effect, session_id, moved, is_recovered));
+        }
+        // It is made, and what is left is done when the workspace is used next.
+        Err(e @ CommitError::Incomplete { .. }) => {
+            parts.lock.leave_work();
+            return Err(Error::from(e).touched_if(true));
         }
         // Somebody has the repository now; the next look may find it free.
         Err(e) if is_recovered && e.kind() == ErrorKind::Busy => return Err(e.into()),

@@ -8,6 +8,7 @@ mod support;
 
 mod artifacts;
 mod commands;
+mod commits;
 mod events;
 mod lifecycle;
 mod limits;

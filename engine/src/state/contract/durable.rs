@@ -93,6 +93,8 @@ fn effect(step_id: &StepId, workspace_id: &str) -> EffectRow {
             signature: Signature::new("N \u{e9}", "n@example.com"),
             time: 1_700_000_000,
             commit: "2".repeat(40),
+            index: Some("5".repeat(64)),
+            paths: vec![RelPath::new("odd\n name").unwrap()],
         },
         commit: None,
         error: None,
