@@ -1,4 +1,5 @@
-//! Runs of steps are killed at random moments, with all that they started, and go on.
+//! Runs of steps that ask, commit and are taken back are killed at random moments, with all that they started, and go
+//! on; so is whoever answers them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,13 +13,16 @@ use serde_json::Value;
 use crate::torture::checker::{self, Finding, Kind};
 use crate::torture::random::Random;
 use crate::torture::{Options, Refusal, Report, sandbox, workers};
-use crate::{Running, TestWorkspace};
+use crate::{Output, Running, TestWorkspace};
 
 /// The longest that a command lives before it is killed: some steps of a run are done by then, and seldom all.
 const MAX_LIFE: Duration = Duration::from_millis(250);
 
 /// How often a run is killed at most before it is let go to its end.
-const MAX_KILLS: usize = 40;
+const MAX_KILLS: usize = 60;
+
+/// What `run` exits with when the run rests until somebody answers.
+const WAITS: i32 = 75;
 
 /// The steps of each run. `log` is outside of the workspace: what it says no restore takes back.
 fn plan(log: &str) -> String {
@@ -48,13 +52,27 @@ fn plan(log: &str) -> String {
             "git add -A && git -c user.name=n -c user.email=e commit -q -m step",
             "",
         ),
-        step("keep", "last", "echo last >> a", ""),
+        step(
+            "keep",
+            "ask",
+            "echo $STILLFRAME_ANSWER >> heard",
+            "ask = \"go on?\"\nchoices = [\"yes\", \"no\"]",
+        ),
+        step("keep", "last", "echo last >> a", "commit = \"saved\""),
     ]
     .concat()
 }
 
 /// How many that are.
-const STEPS: usize = 6;
+const STEPS: usize = 7;
+
+/// The steps of a run that fails and is taken back.
+fn doomed(log: &str) -> String {
+    let command = |name: &str, work: &str| {
+        format!("[[step]]\nname = \"{name}\"\ncommand = '''\necho {name} >> {log}\n{work}\n'''\n\n")
+    };
+    command("ruin", "echo ruin >> a; rm kept; echo x > ruined") + &command("fail", "exit 3")
+}
 
 /// What the workspace has when all is done, each step having had its effect once.
 const DONE: [(&str, &str); 6] = [
@@ -92,8 +110,12 @@ struct Day {
     id: String,
     /// The plan's file.
     file: String,
+    /// The file of the run that is taken back.
+    doomed: String,
     /// Where each command says that it was begun.
     log: String,
+    /// The answer that was acknowledged first.
+    answered: Option<&'static str>,
     /// What was completed when somebody looked, with its record, and how often it had been begun.
     completed: BTreeMap<String, (Value, usize)>,
 }
@@ -103,6 +125,8 @@ impl Day {
         let mut ws = TestWorkspace::below(&sandbox::place());
         ws.damages_the_store();
         ws.git(["init", "-q"]);
+        ws.git(["config", "user.name", "Somebody"]);
+        ws.git(["config", "user.email", "somebody@example.com"]);
         for (name, text) in [("a", "first\n"), ("gone", "gone\n"), ("kept", "kept\n")] {
             ws.write(name, text);
         }
@@ -110,52 +134,149 @@ impl Day {
         let outside = ws.outside();
         fs::create_dir_all(&outside).expect("a directory can be made");
         let text = |name: &str| outside.join(name).to_string_lossy().into_owned();
-        let (file, log) = (text("plan.toml"), text("log"));
+        let (file, doom, log) = (text("plan.toml"), text("doomed.toml"), text("log"));
         fs::write(&file, plan(&log)).expect("the plan can be written");
+        fs::write(&doom, doomed(&log)).expect("the plan can be written");
         fs::write(&log, "").expect("the log can be written");
         Self {
             ws,
             id: format!("day-{number}"),
             file,
+            doomed: doom,
             log,
+            answered: None,
             completed: BTreeMap::new(),
         }
     }
 
     fn live(mut self, random: &mut Random, report: &mut Report) -> Result<(), Finding> {
-        let args = ["--json", "run", "--run-id", &self.id, "--steps", &self.file];
+        let args = [
+            "--json", "run", "--run-id", &self.id, "--wait", "0s", "--steps", &self.file,
+        ];
         let args = args.map(str::to_owned);
         for _ in 0..MAX_KILLS {
-            // Whoever recovers is killed too.
-            let call = match random.below(4) {
-                0 => self.ws.call(["--json", "list"]),
-                _ => self.ws.call(&args),
-            };
-            let running = call.start();
-            let micros = MAX_LIFE.as_micros() as usize;
-            thread::sleep(Duration::from_micros(random.below(micros) as u64));
-            kill_with_all_below(&running);
-            let output = running.wait();
-            self.remove_locks_of_git();
-            report.tried += 1;
-            report.hit += usize::from(output.code == 137);
+            let output = self.disturbed(&args, random, report);
             if random.once_in(3) {
                 self.look(report)?;
+            }
+            if output.code == WAITS {
+                self.answer(random, report)?;
             }
             if output.code == 0 && output.stdout_text().contains("\"is_stored\":true") {
                 break;
             }
         }
-        let output = checker::undisturbed(
-            &self.ws,
-            &args[1..].iter().map(String::as_str).collect::<Vec<_>>(),
-        )?;
+        let args: Vec<&str> = args[1..].iter().map(String::as_str).collect();
+        if self.ws.try_json(&args).code == WAITS {
+            let question = self.question()?;
+            checker::undisturbed(&self.ws, &["answer", &question, "no"])?;
+            self.answered.get_or_insert("no");
+        }
+        let output = checker::undisturbed(&self.ws, &args)?;
         let document = output.json();
         require(document["status"] == "completed", || {
             format!("it did not complete: {output}")
         })?;
         self.look(report)?;
-        self.look_at_the_end()
+        self.look_at_the_end()?;
+        self.be_taken_back(random, report)?;
+        checker::undisturbed(&self.ws, &["verify"]).map(|_| ())
+    }
+
+    /// Does `args`, or something that recovers what the last one left, and kills it.
+    fn disturbed(&self, args: &[String], random: &mut Random, report: &mut Report) -> Output {
+        // Whoever recovers is killed too.
+        let call = match random.below(4) {
+            0 => self.ws.call(["--json", "list"]),
+            _ => self.ws.call(args),
+        };
+        let running = call.start();
+        let micros = MAX_LIFE.as_micros() as usize;
+        thread::sleep(Duration::from_micros(random.below(micros) as u64));
+        kill_with_all_below(&running);
+        let output = running.wait();
+        self.remove_locks_of_git();
+        report.tried += 1;
+        report.hit += usize::from(output.code == 137);
+        output
+    }
+
+    /// The question that waits.
+    fn question(&self) -> Result<String, Finding> {
+        let open = checker::undisturbed(&self.ws, &["answer"])?.json();
+        let own: Vec<&str> = open
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|question| question["question_id"].as_str())
+            .collect();
+        require(own.len() == 1, || format!("one question waits: {open}"))?;
+        Ok(own[0].to_owned())
+    }
+
+    /// Answers, perhaps not to the end, and perhaps again.
+    fn answer(&mut self, random: &mut Random, report: &mut Report) -> Result<(), Finding> {
+        let question = self.question()?;
+        for _ in 0..2 {
+            let answer = if random.once_in(2) { "yes" } else { "no" };
+            let running = self
+                .ws
+                .call(["--json", "answer", &question, answer])
+                .start();
+            if random.once_in(2) {
+                thread::sleep(Duration::from_micros(random.below(30_000) as u64));
+                kill_with_all_below(&running);
+            }
+            let output = running.wait();
+            report.tried += 1;
+            report.hit += usize::from(output.code == 137);
+            report.count("answers", output.code.to_string());
+            match output.code {
+                0 => {
+                    require(self.answered.is_none(), || {
+                        format!("a second answer was taken: {output}")
+                    })?;
+                    self.answered = Some(answer);
+                }
+                137 => {}
+                _ => {
+                    let kind = checker::kind_of(&output);
+                    require(kind.is_some_and(|kind| kind == "Conflict"), || {
+                        format!("it was not answered: {output}")
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A run that fails, and is killed on its way: in the end it has failed, and what it did is taken back.
+    fn be_taken_back(&self, random: &mut Random, report: &mut Report) -> Result<(), Finding> {
+        let id = format!("{}-doomed", self.id);
+        let args = [
+            "--json",
+            "run",
+            "--run-id",
+            &id,
+            "--rollback-on-failure",
+            "--steps",
+            &self.doomed,
+        ];
+        let args = args.map(str::to_owned);
+        for _ in 0..random.below(8) {
+            self.disturbed(&args, random, report);
+        }
+        self.ws.call(&args).run();
+        let run = checker::undisturbed(&self.ws, &["show", &id])?.json();
+        let status = run["status"].as_str().unwrap_or_default();
+        report.count("taken back", status);
+        require(status == "failed", || format!("it is to fail: {run}"))?;
+        // A rollback that recovery finished is on record like any other.
+        let rollback = &run["workspace"]["rollback"]["status"];
+        require(rollback == "completed", || {
+            format!("it is to be taken back: {run}")
+        })?;
+        self.look_at_files()
     }
 
     /// A git that was killed leaves its locks, which nobody but the user may remove. Ours have a second name.
@@ -189,7 +310,8 @@ impl Day {
         let run = shown.json();
         let status = run["status"].as_str().unwrap_or_default().to_owned();
         report.count("found", &*status);
-        require(["interrupted", "completed"].contains(&&*status), || {
+        let known = ["interrupted", "waiting_for_input", "completed"];
+        require(known.contains(&&*status), || {
             format!("nobody has it, and it is {status}: {run}")
         })?;
         let sequence: Vec<u64> = self
@@ -252,24 +374,55 @@ impl Day {
         output.json_lines()
     }
 
-    /// Looks whether each step had its effect once.
-    fn look_at_the_end(&self) -> Result<(), Finding> {
+    /// Looks whether the files are as each step having had its effect once leaves them.
+    fn look_at_files(&self) -> Result<(), Finding> {
         for (name, text) in DONE {
             let found = self.ws.text(name);
             require(found == text, || {
                 format!("{name} has {found:?}, not {text:?}")
             })?;
         }
-        require(!self.ws.exists("gone"), || "gone is there".to_owned())?;
-        let count = self.ws.git(["rev-list", "--count", "HEAD"]);
-        require(count.trim() == "2", || format!("{count} commits"))?;
+        for name in ["gone", "ruined"] {
+            require(!self.ws.exists(name), || format!("{name} is there"))?;
+        }
         let log = self.ws.git(["log", "--format=%s"]);
-        require(log.trim() == "step\nfirst", || log.clone())?;
+        require(log.trim() == "saved\nstep\nfirst", || {
+            format!("commits: {log}")
+        })?;
+        let status = self.ws.git(["status", "--porcelain"]);
+        require(status.trim().is_empty(), || format!("status: {status}"))?;
         self.ws.git(["fsck", "--strict"]);
+        Ok(())
+    }
+
+    /// Looks whether each step had its effect once, and what is on record of that.
+    fn look_at_the_end(&self) -> Result<(), Finding> {
+        self.look_at_files()?;
         require(self.completed.len() == STEPS, || {
             format!("not every step is on record: {:?}", self.completed.keys())
         })?;
-        checker::undisturbed(&self.ws, &["verify"]).map(|_| ())
+        let run = checker::undisturbed(&self.ws, &["show", &self.id])?.json();
+        let heard = self.ws.text("heard");
+        let questions = run["questions"].as_array().cloned().unwrap_or_default();
+        require(questions.len() == 1, || {
+            format!("it asked once: {questions:?}")
+        })?;
+        require(questions[0]["answer"] == heard.trim(), || {
+            format!("it heard {heard:?}: {questions:?}")
+        })?;
+        let is_first = self.answered.is_none_or(|answer| heard.trim() == answer);
+        require(is_first, || {
+            format!(
+                "{:?} was acknowledged first, it heard {heard:?}",
+                self.answered
+            )
+        })?;
+        let head = self.ws.git(["rev-parse", "HEAD"]);
+        let commits = run["commits"].as_array().cloned().unwrap_or_default();
+        let is_head = commits.len() == 1 && commits[0]["commit"] == head.trim();
+        require(is_head, || {
+            format!("HEAD is {head}, on record is {commits:?}")
+        })
     }
 }
 
