@@ -13,7 +13,7 @@ use std::time::Duration;
 use ractor::{Actor, ActorRef};
 use stillframe_artifact_store::{ArtifactKey, ArtifactMeta, ArtifactStore, FileStore};
 use stillframe_backends::{ErrorKind, Identity, PurgeTarget, RelPath, Snapshot, StateDir, Why};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -24,6 +24,7 @@ use crate::actors::workspace::WorkspaceMessage;
 use crate::actors::{Artifacts, LiveRuns, Parts, Reply, StateReader, stopped};
 use crate::adapter::{Adapter, BoxAdapter};
 use crate::blocking::Blocking;
+use crate::doorbell::Doorbell;
 use crate::error::Error;
 use crate::event::{Event, EventQuery};
 use crate::gc;
@@ -370,7 +371,7 @@ impl Engine {
         let (asked, id) = (options.clone(), engine_id.clone());
         let opened = blocking.run(move || open_state(&asked, &id)).await??;
 
-        let (doorbell, _) = watch::channel(0);
+        let doorbell = Doorbell::new();
         let (started, parts) = oneshot::channel();
         let make_parts = {
             let (options, blocking) = (Arc::new(options.clone()), blocking.clone());

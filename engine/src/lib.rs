@@ -46,6 +46,7 @@ mod blocking;
 mod closing;
 mod command;
 mod commit;
+mod doorbell;
 mod effect;
 mod effects;
 mod engine;

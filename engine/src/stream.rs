@@ -3,7 +3,6 @@
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
@@ -15,9 +14,6 @@ use crate::event::{Cursor, Event, EventQuery};
 /// How many events are read at a time: enough that reading costs little, and nothing to speak of
 /// for a reader that never comes back for them.
 const BATCH: u64 = 256;
-
-/// How long between two looks for events of other processes, which ring no bell here.
-const POLL: Duration = Duration::from_millis(200);
 
 /// Events, from a cursor on, for ever: the stream ends with the engine.
 ///
@@ -72,7 +68,8 @@ impl fmt::Debug for EventStream {
 
 /// Reads batch after batch for as long as somebody takes them.
 async fn pump(parts: Parts, query: EventQuery, sender: mpsc::Sender<Result<Event, Error>>) {
-    let mut doorbell = parts.writer.doorbell();
+    let session_id = query.session_id.as_ref();
+    let mut doorbell = parts.writer.doorbell().listen(session_id);
     let mut position = 0;
     let mut left = query.limit;
     while left != Some(0) {
@@ -113,7 +110,6 @@ async fn pump(parts: Parts, query: EventQuery, sender: mpsc::Sender<Result<Event
                 }
                 () = parts.stopped.cancelled() => {}
                 () = sender.closed() => return,
-                () = tokio::time::sleep(POLL) => {}
             }
         }
     }

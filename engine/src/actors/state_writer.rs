@@ -2,13 +2,18 @@
 
 use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
+use crate::doorbell::Doorbell;
 use crate::error::Error;
 use crate::event::Event;
 use crate::state::{Change, StateError, StateStore};
+
+/// How long between two looks for events of other processes, which ring no bell here.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Writes to the state, one batch after the other, on a thread of its own.
 ///
@@ -30,8 +35,8 @@ pub(crate) enum StateWriterMessage {
 /// What the state writer starts with.
 pub(crate) struct StateWriterArguments {
     pub(crate) store: Box<dyn StateStore>,
-    /// Rung after every commit.
-    pub(crate) doorbell: watch::Sender<u64>,
+    /// Rung after every commit with events.
+    pub(crate) doorbell: Doorbell,
 }
 
 pub(crate) struct StateWriterState {
@@ -48,12 +53,12 @@ struct Job {
 #[derive(Clone)]
 pub(crate) struct StateWriter {
     actor: ActorRef<StateWriterMessage>,
-    doorbell: watch::Sender<u64>,
+    doorbell: Doorbell,
 }
 
 impl StateWriter {
     /// The handle of `actor`, which rings `doorbell`.
-    pub(crate) fn new(actor: ActorRef<StateWriterMessage>, doorbell: watch::Sender<u64>) -> Self {
+    pub(crate) fn new(actor: ActorRef<StateWriterMessage>, doorbell: Doorbell) -> Self {
         Self { actor, doorbell }
     }
 
@@ -85,9 +90,9 @@ impl StateWriter {
         answer
     }
 
-    /// Rung after every commit of this engine.
-    pub(crate) fn doorbell(&self) -> watch::Receiver<u64> {
-        self.doorbell.subscribe()
+    /// Rung once events are committed, by this engine or another.
+    pub(crate) fn doorbell(&self) -> &Doorbell {
+        &self.doorbell
     }
 
     /// The actor, to be told apart from others.
@@ -98,6 +103,31 @@ impl StateWriter {
 
 fn lost() -> Error {
     Error::unavailable("the engine has lost the part that keeps its state; start another one")
+}
+
+/// Does job after job until the queue is closed, and looks between them for what others wrote.
+fn write(store: &mut dyn StateStore, jobs: &mpsc::Receiver<Job>, doorbell: &Doorbell) {
+    let mut looked = Instant::now();
+    loop {
+        let job = jobs.recv_timeout(LOOK_EVERY.saturating_sub(looked.elapsed()));
+        if let Ok(job) = job {
+            let result = store.commit(&job.changes);
+            if let Ok(events) = &result {
+                doorbell.ring(events);
+            }
+            // The asker may have left; what is written is written.
+            let _ = job.reply.send(result);
+        } else if let Err(mpsc::RecvTimeoutError::Disconnected) = job {
+            return;
+        }
+        if looked.elapsed() >= LOOK_EVERY {
+            // Who cannot be told of an error here finds it when reading.
+            if doorbell.is_heard() && store.is_changed_by_others().unwrap_or(true) {
+                doorbell.ring_all();
+            }
+            looked = Instant::now();
+        }
+    }
 }
 
 /// Tells the actor that the thread has ended, also when it panicked.
@@ -133,14 +163,7 @@ impl Actor for StateWriterActor {
                     actor: myself,
                     _done: done,
                 };
-                for job in jobs {
-                    let result = store.commit(&job.changes);
-                    if result.is_ok() {
-                        doorbell.send_modify(|rings| *rings = rings.wrapping_add(1));
-                    }
-                    // The asker may have left; what is written is written.
-                    let _ = job.reply.send(result);
-                }
+                write(store.as_mut(), &jobs, &doorbell);
             })?;
         Ok(StateWriterState {
             queue: Some(queue),

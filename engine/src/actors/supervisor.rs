@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, ActorStatus, SupervisionEvent};
 use stillframe_backends::Identity;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::artifact_store::{ArtifactStoreActor, ArtifactStoreArguments, ArtifactStoreMessage};
 use super::session_manager::{OVER, SessionManagerActor, SessionMessage};
 use super::state_writer::{StateWriter, StateWriterActor, StateWriterArguments};
 use super::workspace::{WorkspaceActor, WorkspaceMessage};
 use super::{Parts, Reply};
+use crate::doorbell::Doorbell;
 use crate::error::Error;
 use crate::id::SessionId;
 use crate::state::StateStore;
@@ -51,7 +52,7 @@ pub(crate) enum SupervisorMessage {
 /// What the supervisor starts with.
 pub(crate) struct SupervisorArguments {
     pub(crate) store: Box<dyn StateStore>,
-    pub(crate) doorbell: watch::Sender<u64>,
+    pub(crate) doorbell: Doorbell,
     /// Makes the parts once the state writer is there.
     pub(crate) parts: Box<dyn FnOnce(StateWriter) -> Parts + Send>,
     /// Gets a copy of them.

@@ -34,6 +34,9 @@ pub(crate) trait StateStore: Send {
     /// state that it starts from is [`StateError::Conflict`].
     fn commit(&mut self, changes: &[Change]) -> Result<Vec<Event>, StateError>;
 
+    /// Whether anybody else has committed since this was asked last, with another connection.
+    fn is_changed_by_others(&mut self) -> Result<bool, StateError>;
+
     /// A session; `None`: unknown.
     fn session(&self, id: &SessionId) -> Result<Option<SessionRow>, StateError>;
 

@@ -59,6 +59,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_millis(5_000);
 #[derive(Debug)]
 pub(crate) struct SqliteStore {
     connection: Connection,
+    /// What SQLite said when it was last asked whether others had committed.
+    seen_version: Option<i64>,
 }
 
 impl SqliteStore {
@@ -127,14 +129,22 @@ impl SqliteStore {
             )));
         }
         migrate(&mut connection, &path, migrations)?;
-        Ok(Self { connection })
+        Ok(Self::new(connection))
     }
 
     /// Opens a database that [`SqliteStore::open`] has opened before, for reading alone.
     pub(crate) fn open_reader(state_dir: &Path) -> Result<Self, StateError> {
         let connection = connect(&state_dir.join(DATABASE))?;
         connection.execute_batch("PRAGMA query_only = ON")?;
-        Ok(Self { connection })
+        Ok(Self::new(connection))
+    }
+
+    fn new(connection: Connection) -> Self {
+        let seen_version = None;
+        Self {
+            connection,
+            seen_version,
+        }
     }
 }
 
@@ -315,6 +325,12 @@ impl StateStore for SqliteStore {
         Ok(events)
     }
 
+    fn is_changed_by_others(&mut self) -> Result<bool, StateError> {
+        // What this connection itself commits does not change it.
+        let version = pragma(&self.connection, "data_version")?;
+        Ok(self.seen_version.replace(version) != Some(version))
+    }
+
     fn session(&self, id: &SessionId) -> Result<Option<SessionRow>, StateError> {
         self.one(
             &format!("{SELECT_SESSION} WHERE id = ?1"),
@@ -340,15 +356,23 @@ impl StateStore for SqliteStore {
     }
 
     fn runs(&self, filter: &RunFilter) -> Result<Vec<RunRow>, StateError> {
-        self.all(
-            &format!(
-                "{SELECT_RUN} WHERE (?1 IS NULL OR session_id = ?1)
-                   AND (?2 IS NULL OR workspace_id = ?2)
-                   AND (?3 IS NULL OR status IN (SELECT value FROM json_each(?3)))
-                   AND (?4 IS NULL OR created_at >= ?4)
-                   AND (?5 IS NULL OR created_at < ?5)
-                 ORDER BY position DESC LIMIT ?6"
+        // Only what is asked for stands in the statement: what may be null is looked up in no index.
+        let conditions = [
+            (filter.session_id.is_some(), "session_id = ?1"),
+            (filter.workspace_id.is_some(), "workspace_id = ?2"),
+            (
+                !filter.statuses.is_empty(),
+                "status IN (SELECT value FROM json_each(?3))",
             ),
+            (filter.since.is_some(), "created_at >= ?4"),
+            (filter.until.is_some(), "created_at < ?5"),
+        ];
+        let sql = format!(
+            "{SELECT_RUN}{} ORDER BY position DESC LIMIT ?6",
+            all_of(&conditions)
+        );
+        self.all(
+            &sql,
             params![
                 filter.session_id.as_ref().map(SessionId::as_str),
                 filter.workspace_id,
@@ -510,17 +534,7 @@ impl StateStore for SqliteStore {
         after_position: u64,
     ) -> Result<Vec<(u64, Event)>, StateError> {
         self.all(
-            &format!(
-                "{SELECT_EVENT}
-              WHERE position > ?1
-                AND (?2 IS NULL OR session_id = ?2)
-                AND (?3 IS NULL OR run_id = ?3)
-                AND (?4 IS NULL OR type = ?4)
-                AND (?5 IS NULL OR sequence > ?5)
-                AND (?6 IS NULL OR sequence < ?6)
-                AND (?7 IS NULL OR timestamp >= ?7)
-              ORDER BY position LIMIT ?8"
-            ),
+            &select_events(query),
             params![
                 count(after_position),
                 query.session_id.as_ref().map(SessionId::as_str),
@@ -1769,6 +1783,43 @@ const SELECT_EVENT: &str = concat!(
     " FROM events"
 );
 
+/// The statement for a query. In a session the order of the sequence is that of writing, and leads straight to
+/// where a page begins, however much is before it and in other sessions.
+fn select_events(query: &EventQuery) -> String {
+    let is_of_session = query.session_id.is_some();
+    let conditions = [
+        (!is_of_session, "position > ?1"),
+        (
+            is_of_session,
+            // With a sign before it no index is searched by the position.
+            "session_id = ?2 AND +position > ?1 AND sequence > max(coalesce(?5, 0), coalesce(
+               (SELECT sequence FROM events WHERE position = ?1 AND session_id = ?2), 0))",
+        ),
+        (query.run_id.is_some(), "run_id = ?3"),
+        (query.event_type.is_some(), "type = ?4"),
+        (query.before.is_some(), "sequence < ?6"),
+        (query.since.is_some(), "timestamp >= ?7"),
+    ];
+    let order = match is_of_session {
+        true => "sequence",
+        false => "position",
+    };
+    format!(
+        "{SELECT_EVENT}{} ORDER BY {order} LIMIT ?8",
+        all_of(&conditions)
+    )
+}
+
+/// A clause of SQL for those that are wanted; nothing for none.
+fn all_of(conditions: &[(bool, &str)]) -> String {
+    let wanted = conditions.iter().filter(|(is_wanted, _)| *is_wanted);
+    let wanted: Vec<&str> = wanted.map(|(_, condition)| *condition).collect();
+    match wanted.as_slice() {
+        [] => String::new(),
+        wanted => format!(" WHERE {}", wanted.join(" AND ")),
+    }
+}
+
 fn read_event(row: &Row<'_>) -> Result<(u64, Event), StateError> {
     let event = Event {
         id: id(row.get(1)?)?,
@@ -2019,6 +2070,78 @@ mod tests {
         drop(reading);
         store.commit(&[Change::Scrub]).unwrap();
         assert!(!has_needle());
+    }
+
+    /// How SQLite goes about a statement.
+    fn plan_of(store: &SqliteStore, sql: &str) -> String {
+        let mut explained = store
+            .connection
+            .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
+            .unwrap();
+        let steps = explained.raw_query().mapped(|row| row.get(3));
+        let steps: Vec<String> = steps.map(Result::unwrap).collect();
+        steps.join("; ")
+    }
+
+    #[test]
+    fn a_page_of_events_is_searched_for_and_neither_scanned_nor_sorted() {
+        let state = tempfile::tempdir().unwrap();
+        let (store, session) = started(state.path(), "s");
+        let of_session = EventQuery::session(session);
+        let of_run = EventQuery::all().run("r".parse().unwrap());
+        for (query, expected) in [
+            (of_session.clone(), "(session_id=? AND sequence>?)"),
+            (of_session.clone().after(7), "(session_id=? AND sequence>?)"),
+            (
+                of_session.after(7).before(9),
+                "(session_id=? AND sequence>? AND sequence<?)",
+            ),
+            (of_run, "(run_id=? AND position>?)"),
+            (EventQuery::all(), "(rowid>?)"),
+        ] {
+            let plan = plan_of(&store, &select_events(&query));
+            assert!(plan.contains(expected), "{query:?}: {plan}");
+            let is_slow = plan.contains("SCAN") || plan.contains("TEMP B-TREE");
+            assert!(!is_slow, "{query:?}: {plan}");
+        }
+    }
+
+    #[test]
+    fn what_follows_a_position_is_what_was_written_after_it_in_every_session() {
+        let state = tempfile::tempdir().unwrap();
+        let (mut store, one) = started(state.path(), "one");
+        let (_, other) = started(state.path(), "other");
+        for at in 0..6 {
+            let session = [&one, &other][at % 2];
+            let event = note(session, json!({}));
+            store.commit(&[Change::Append(event)]).unwrap();
+        }
+        let all = store.events(&EventQuery::all(), 0).unwrap();
+        for session in [&one, &other] {
+            for after in 0..=all.len() as u64 + 1 {
+                let query = EventQuery::session(session.clone()).after(1);
+                let found = store.events(&query, after).unwrap();
+                let expected = all.iter().filter(|(position, event)| {
+                    *position > after && event.session_id == *session && event.sequence > 1
+                });
+                assert_eq!(found, expected.cloned().collect::<Vec<_>>(), "{after}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_others_commit_is_told_once_and_what_one_commits_oneself_is_not() {
+        let state = tempfile::tempdir().unwrap();
+        let (mut store, session) = started(state.path(), "s");
+        let mut other = SqliteStore::open(state.path()).unwrap();
+        store.is_changed_by_others().unwrap();
+        let append = [Change::Append(note(&session, json!({})))];
+        store.commit(&append).unwrap();
+        assert!(!store.is_changed_by_others().unwrap());
+        let append = [Change::Append(note(&session, json!({})))];
+        other.commit(&append).unwrap();
+        assert!(store.is_changed_by_others().unwrap());
+        assert!(!store.is_changed_by_others().unwrap());
     }
 
     #[test]

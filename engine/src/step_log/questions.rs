@@ -118,7 +118,9 @@ impl StepLog {
             return Ok(answer);
         }
         let hot_wait = self.inner.hot_wait;
-        let mut doorbell = self.inner.core.parts.writer.doorbell();
+        // An answer comes with an event of the session.
+        let session_id = Some(&self.inner.session_id);
+        let mut doorbell = self.inner.core.parts.writer.doorbell().listen(session_id);
         loop {
             doorbell.mark_unchanged();
             if let Some(answer) = self.look_for_answer(&row.id).await? {
