@@ -275,6 +275,7 @@ pub struct WorkspaceOptions {
     /// Refuse with `LimitExceeded` if a snapshot by hand, or the one before a run, would have more
     /// files and links than this; zero: no limit. Default: 0. What a run left is always captured,
     /// however much it is, since only then can it be told and taken back.
+    #[serde(default)]
     pub max_files: u64,
     /// Refuse with `LimitExceeded` if a snapshot by hand, or the one before a run, would store more bytes
     /// anew than this; zero: no limit. Default: 0. What a run left is always captured.

@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 pub(crate) mod contract;
+#[cfg(test)]
+mod earlier_versions;
 mod row_sum;
 pub(crate) mod sqlite;
 

@@ -44,7 +44,7 @@ const OLDEST_SQLITE: i32 = 3_051_003;
 const APPLICATION_ID: i64 = 0x5374_696c;
 
 /// What takes version n to n + 1, from 0 on. Only ever appended to.
-const MIGRATIONS: &[&str] = &[
+pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001.sql"),
     include_str!("migrations/0002.sql"),
     include_str!("migrations/0003.sql"),
@@ -78,7 +78,8 @@ impl SqliteStore {
         })
     }
 
-    fn open_with(state_dir: &Path, migrations: &[&str]) -> Result<Self, StateError> {
+    /// As [`SqliteStore::open`], where these are all the versions that there are.
+    pub(super) fn open_with(state_dir: &Path, migrations: &[&str]) -> Result<Self, StateError> {
         if rusqlite::version_number() < OLDEST_SQLITE {
             return Err(StateError::Unsupported(format!(
                 "SQLite {} is older than 3.51.3",

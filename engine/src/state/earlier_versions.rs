@@ -1,0 +1,260 @@
+//! Databases of every earlier version, with something of everything in them.
+//!
+//! A fixture has what came with its version; a database of version n has those up to n. They are looked at by a
+//! connection of SQLite's own, and compared value by value.
+
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use rusqlite::Connection;
+use rusqlite::types::Value;
+use stillframe_backends::{StateDir, Workspace};
+
+use super::StateStore as _;
+use super::sqlite::{DATABASE, MIGRATIONS, SqliteStore};
+use crate::adapter::{Adapter, AdapterError, AdapterOutput, RunContext};
+use crate::engine::Engine;
+use crate::event::{EventQuery, EventType};
+use crate::options::{EngineOptions, RunOptions};
+use crate::run::RunStatus;
+use crate::step::StepStatus;
+
+/// What came with version 1, 2, 3 and so on. A version that brought no table needs none.
+const FIXTURES: &[&str] = &[
+    include_str!("fixtures/0001.sql"),
+    include_str!("fixtures/0002.sql"),
+    "",
+    include_str!("fixtures/0004.sql"),
+];
+
+// Who adds a version adds what the one before it had.
+const _: () = assert!(FIXTURES.len() + 1 >= MIGRATIONS.len());
+
+/// Those that have a fixture.
+fn earlier_versions() -> std::ops::RangeInclusive<usize> {
+    1..=FIXTURES.len().min(MIGRATIONS.len())
+}
+
+struct Earlier {
+    state: tempfile::TempDir,
+    workspace: tempfile::TempDir,
+}
+
+impl Earlier {
+    /// A state directory with a database of this version, which nobody has open.
+    fn of(version: usize) -> Self {
+        let (state, workspace) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(workspace.path().join("half"), "done\n").unwrap();
+        let opened = StateDir::open(state.path()).unwrap();
+        let known = Workspace::open(workspace.path(), &opened).unwrap();
+        let path = known.disk_path().as_os_str().as_bytes();
+        let path: String = path.iter().map(|byte| format!("{byte:02x}")).collect();
+        drop(SqliteStore::open_with(state.path(), &MIGRATIONS[..version]).unwrap());
+        let connection = Connection::open(state.path().join(DATABASE)).unwrap();
+        super::row_sum::register(&connection).unwrap();
+        for fixture in &FIXTURES[..version] {
+            let rows = fixture
+                .replace("@PATH@", &path)
+                .replace("@WORKSPACE@", known.id());
+            connection.execute_batch(&rows).unwrap();
+        }
+        Self { state, workspace }
+    }
+
+    fn path(&self) -> &Path {
+        self.state.path()
+    }
+}
+
+/// Every value of every row of every table, by table; without the sums, which only some versions have.
+fn rows(database: &Path) -> BTreeMap<String, Vec<Vec<(String, Value)>>> {
+    let connection = Connection::open(database).unwrap();
+    let mut find = connection
+        .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        .unwrap();
+    let tables = find.query_map((), |row| row.get::<_, String>(0)).unwrap();
+    let mut all = BTreeMap::new();
+    for table in tables.map(Result::unwrap) {
+        let mut statement = connection
+            .prepare(&format!("SELECT * FROM {table} ORDER BY rowid"))
+            .unwrap();
+        let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
+        let mut found = statement.query(()).unwrap();
+        let mut rows = Vec::new();
+        while let Some(row) = found.next().unwrap() {
+            let values = names.iter().enumerate();
+            let values = values.map(|(at, name)| (name.clone(), row.get(at).unwrap()));
+            rows.push(values.filter(|(name, _)| name != "row_sum").collect());
+        }
+        all.insert(table, rows);
+    }
+    all
+}
+
+fn version_of(database: &Path) -> usize {
+    let connection = Connection::open(database).unwrap();
+    let version = connection.query_row("PRAGMA user_version", (), |row| row.get::<_, i64>(0));
+    usize::try_from(version.unwrap()).unwrap()
+}
+
+/// Says something and is done.
+struct Notes;
+
+impl Adapter for Notes {
+    async fn run(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
+        let data = serde_json::json!({});
+        context.emit(EventType::new("noted"), data).await?;
+        Ok(AdapterOutput::empty())
+    }
+}
+
+#[test]
+fn a_database_of_every_earlier_version_opens_with_all_that_it_had_and_a_backup() {
+    for version in earlier_versions() {
+        let earlier = Earlier::of(version);
+        let database = earlier.path().join(DATABASE);
+        let before = rows(&database);
+        assert_eq!(version_of(&database), version);
+        assert_eq!(before["runs"].len(), if version < 4 { 6 } else { 8 });
+
+        let store = SqliteStore::open(earlier.path()).unwrap();
+        assert_eq!(store.problems().unwrap(), [""; 0], "version {version}");
+        drop(store);
+        assert_eq!(version_of(&database), MIGRATIONS.len());
+        let after = rows(&database);
+        for (table, before) in &before {
+            // Columns that came later are behind those that there were.
+            for (old, new) in before.iter().zip(&after[table]) {
+                for (name, value) in old {
+                    let found = new.iter().find(|(n, _)| n == name).map(|(_, v)| v);
+                    assert_eq!(found, Some(value), "{table}.{name} of version {version}");
+                }
+            }
+            assert_eq!(
+                before.len(),
+                after[table].len(),
+                "{table} of version {version}"
+            );
+        }
+        let backup = earlier.path().join(format!("stillframe.db.v{version}.bak"));
+        if version == MIGRATIONS.len() {
+            assert!(!backup.exists(), "there was nothing to migrate");
+            continue;
+        }
+        assert_eq!(version_of(&backup), version);
+        assert!(rows(&backup) == before, "the backup of version {version}");
+        let mode = std::os::unix::fs::PermissionsExt::mode(
+            &std::fs::metadata(&backup).unwrap().permissions(),
+        );
+        assert_eq!(mode & 0o777, 0o600, "as private as the database");
+    }
+}
+
+#[test]
+fn an_engine_goes_on_with_the_sessions_of_every_earlier_version() {
+    for version in earlier_versions() {
+        let earlier = Earlier::of(version);
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let options = EngineOptions::default().state_dir(earlier.path());
+            let engine = Engine::start(options).await.unwrap();
+            for (id, status) in [
+                ("run_completed", RunStatus::Completed),
+                ("run_failed", RunStatus::Failed),
+                ("run_cancelled", RunStatus::Cancelled),
+                ("run_timeout", RunStatus::Timeout),
+            ] {
+                assert_eq!(engine.find_run(id).await.unwrap().status, status, "{id}");
+            }
+            let failed = engine.find_run("run_failed").await.unwrap();
+            assert_eq!(failed.input, "a name with a \"quote\" and ü");
+            assert_eq!(failed.exit_code, Some(7));
+            assert_eq!(failed.error.unwrap().message, "exit code 7");
+            for id in ["run_pending", "run_running"] {
+                let run = engine.find_run(id).await.unwrap();
+                assert_eq!(run.status, RunStatus::Failed, "{id} of version {version}");
+                let error = run.error.unwrap();
+                assert!(error.message.contains("stranded_in_progress"), "{error:?}");
+            }
+            // What the run left is captured by the options that it had then.
+            let running = engine.find_run("run_running").await.unwrap();
+            let after = running.workspace["after_snapshot"].as_str();
+            let after = after.unwrap_or_else(|| panic!("{version}: {:?}", running.workspace));
+            let after = engine.find_snapshot(after).await.unwrap();
+            assert_eq!(after.label.as_str(), "after_failure");
+            assert_eq!(after.metadata.files, 1);
+            let first = engine
+                .find_snapshot("snap_00000000000000000000000000000001")
+                .await;
+            assert_eq!(first.unwrap().metadata.bytes_read, 10);
+            let artifacts = engine.artifacts(None).await.unwrap();
+            let keys: Vec<&str> = artifacts.iter().map(|a| a.key.as_str()).collect();
+            assert_eq!(keys, ["logs/build"], "and none that was deleted");
+
+            if version >= 4 {
+                let kept = engine.export_run("run_interrupted").await.unwrap();
+                assert_eq!(kept.run.status, RunStatus::Interrupted);
+                let steps = |export: &crate::record::RunExport| -> Vec<StepStatus> {
+                    let phases = export.phases.iter();
+                    phases
+                        .flat_map(|p| p.steps.iter().map(|s| s.status))
+                        .collect()
+                };
+                let expected = [StepStatus::Completed, StepStatus::Interrupted];
+                assert_eq!(steps(&kept), expected);
+                assert_eq!(kept.lease.as_ref().unwrap().epoch, 2, "nobody touched it");
+                let cut_off = engine.export_run("run_of_steps").await.unwrap();
+                assert_eq!(cut_off.run.status, RunStatus::Interrupted);
+                assert_eq!(steps(&cut_off), expected);
+                assert_eq!(cut_off.lease.as_ref().unwrap().epoch, 2);
+            }
+
+            let session = engine.session("ticket").await.unwrap();
+            let outcome = session.execute_run(RunOptions::new("next"), Notes).await;
+            let run_id = outcome.unwrap().run_id;
+            let query = EventQuery::session("ticket".parse().unwrap());
+            let events = engine.events(query).await.unwrap();
+            let numbers: Vec<u64> = events.iter().map(|event| event.sequence).collect();
+            let expected: Vec<u64> = (1..=events.len() as u64).collect();
+            assert_eq!(numbers, expected, "version {version}");
+            assert_eq!(events[3].data["deep"][1]["two"], serde_json::Value::Null);
+            assert_eq!(events[3].data["text"], "of the host, with \"quotes\" and ü");
+            let of_run = events.iter().filter(|e| e.run_id.as_ref() == Some(&run_id));
+            let types: Vec<&str> = of_run.map(|e| e.event_type.as_str()).collect();
+            assert_eq!(types, ["run_started", "noted", "run_completed"]);
+            let over = engine.session("over").await.unwrap();
+            let refused = over.execute_run(RunOptions::new("late"), Notes).await;
+            assert_eq!(
+                refused.unwrap_err().kind(),
+                stillframe_backends::ErrorKind::Conflict
+            );
+            engine.shutdown().await.unwrap();
+        });
+        assert!(earlier.workspace.path().join("half").exists());
+    }
+}
+
+#[test]
+fn without_its_backup_no_database_is_migrated() {
+    for version in earlier_versions().filter(|version| *version < MIGRATIONS.len()) {
+        let earlier = Earlier::of(version);
+        let database = earlier.path().join(DATABASE);
+        let before = rows(&database);
+        let backup = earlier.path().join(format!("stillframe.db.v{version}.bak"));
+        // Nothing can be renamed to where a directory is.
+        std::fs::create_dir(&backup).unwrap();
+        let refused = SqliteStore::open(earlier.path()).unwrap_err();
+        let refused = format!("{refused:?}");
+        assert!(refused.contains(&backup.display().to_string()), "{refused}");
+        assert_eq!(version_of(&database), version);
+        assert!(rows(&database) == before, "version {version}");
+        let names = std::fs::read_dir(earlier.path()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let left: Vec<String> = names.filter(|name| name.starts_with(".tmp-")).collect();
+        assert_eq!(left, [""; 0], "and nothing is left of it");
+        std::fs::remove_dir(&backup).unwrap();
+        SqliteStore::open(earlier.path()).unwrap();
+        assert_eq!(version_of(&database), MIGRATIONS.len());
+    }
+}
