@@ -474,7 +474,10 @@ impl RunTask {
     async fn step_log(&self) -> Result<StepLog, Error> {
         let id = self.run_id.clone();
         let reader = &self.core.parts.reader;
-        let phases = reader.read(move |store| store.phases(&id)).await?;
+        // What cannot be read is known before the work begins, and not in the middle of it.
+        let (phases, _) = reader
+            .read(move |store| Ok((store.phases(&id)?, store.steps(&id)?)))
+            .await?;
         let place = self.workspace.as_ref().and_then(|place| {
             let backend = place.backend.as_ref().ok()?;
             Some(StepPlace {

@@ -22,6 +22,7 @@ use crate::id::{RunId, SessionId};
 use crate::lease::Hold;
 use crate::options::RunOptions;
 use crate::record::{PhaseRecord, RunExport};
+use crate::reserve;
 use crate::restore::{self, RestorePurpose, WayBack};
 use crate::state::{Change, NewEvent};
 use crate::step::{self, Asked, PhaseKey, PhaseRow, StepEnding, StepEvent, StepRow, StepStatus};
@@ -204,6 +205,23 @@ impl StepLog {
         changes.insert(0, self.inner.hold.fence());
         self.inner.core.parts.writer.commit(changes).await?;
         Ok(())
+    }
+
+    /// As [`StepLog::commit`], of what was paid for: where the disk is full the room that is kept for recovery is given
+    /// back for it.
+    async fn commit_ending(&self, changes: Vec<Change>) -> Result<(), Error> {
+        match self.commit(changes.clone()).await {
+            Err(e) if e.kind() == ErrorKind::NoSpace => {
+                let directory = self.inner.core.parts.state_dir.path().to_owned();
+                let blocking = &self.inner.core.parts.blocking;
+                let is_released = blocking.run(move || reserve::release(&directory)).await?;
+                match is_released {
+                    true => self.commit(changes).await,
+                    false => Err(e),
+                }
+            }
+            committed => committed,
+        }
     }
 
     /// The phases on record with their steps, each in the order in which they were first begun.
@@ -454,7 +472,7 @@ impl StepLog {
                         .after(StepEvent::Interrupted, ending, at, order)
                         .map_err(conflict)?;
                     let changes = self.step_change(Some(row.status), &cut, cut.event_data());
-                    self.commit(changes).await?;
+                    self.commit_ending(changes).await?;
                     return Err(e);
                 }
                 // That it failed is the one to tell.
@@ -476,7 +494,7 @@ impl StepLog {
         if let Some(delay) = retry_in {
             data["retry_in_ms"] = json!(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
         }
-        self.commit(self.step_change(Some(row.status), &ended, data))
+        self.commit_ending(self.step_change(Some(row.status), &ended, data))
             .await?;
         Ok(ended)
     }

@@ -169,6 +169,20 @@ fn a_log_that_is_full_when_a_step_ends_costs_that_step_and_none_before_it() {
 }
 
 #[test]
+fn a_log_that_is_full_when_a_step_ends_gets_the_room_that_is_kept_and_the_step_is_not_paid_twice() {
+    let trouble = "cat /dev/zero > \"$STATE/fill\" 2>/dev/null";
+    let Some(steps) = Steps::new("40m", trouble) else {
+        return;
+    };
+    interrupted_by(steps.begin(), "NoSpace");
+    assert_eq!(steps.log(), ["one", "two"]);
+    steps.cure("rm '$STATE/fill'");
+    let resumed = steps.call(&["resume", "nightly"]).ok().json();
+    assert_eq!(resumed["status"], "completed", "{resumed}");
+    assert_eq!(steps.log(), ["one", "two", "three"], "none ran twice");
+}
+
+#[test]
 fn a_run_of_steps_that_was_killed_is_recovered_on_a_full_disk_and_goes_on_when_there_is_room() {
     let trouble = "kill -9 $PPID; exit 1";
     let Some(steps) = Steps::new("24m", trouble) else {

@@ -188,6 +188,9 @@ CREATE INDEX effects_that_wait ON effects (workspace_id) WHERE status = 'pending
 CREATE INDEX commits_by_run ON commits (run_id);
 CREATE INDEX tasks_by_run ON tasks (run_id);
 
+-- Events of a type are looked for in their session.
+CREATE INDEX events_by_type ON events (session_id, type, sequence);
+
 DROP INDEX runs_that_have_not_ended;
 CREATE INDEX runs_that_have_not_ended ON runs (status)
     WHERE status IN ('pending', 'running', 'asking', 'waiting_for_input', 'interrupted');
