@@ -16,6 +16,7 @@ mod at_rest;
 mod bad_input;
 mod capture;
 mod cli;
+mod commits;
 mod concurrency;
 mod contracts;
 mod crash;

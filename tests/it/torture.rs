@@ -101,7 +101,7 @@ fn commands_that_are_killed_at_random_lose_nothing_and_are_in_nobodys_way() {
 
 #[test]
 fn a_run_of_steps_that_is_killed_goes_on_where_it_was() {
-    let wanted = length(12, 300);
+    let wanted = length(12, 1_000);
     let options = Options::new(launcher().into()).operations(wanted);
     if let Some(report) = finds_nothing(steps::run(&options)) {
         assert!(report.hit >= wanted, "{report}");

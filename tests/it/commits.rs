@@ -1,0 +1,133 @@
+//! Commits that steps make, from the command line, with git as the oracle.
+
+use std::collections::BTreeSet;
+
+use stillframe_tests::{TestWorkspace, capability};
+
+use crate::crash::{MUTATING, killed_at};
+
+/// A repository whose user has a name, and a file of steps.
+fn place(steps: &str) -> (TestWorkspace, String) {
+    let ws = TestWorkspace::repository();
+    ws.git(["config", "user.name", "Somebody"]);
+    ws.git(["config", "user.email", "somebody@example.com"]);
+    std::fs::create_dir_all(ws.outside()).unwrap();
+    let file = ws.outside().join("steps.toml");
+    std::fs::write(&file, steps).unwrap();
+    (ws, file.display().to_string())
+}
+
+fn commits(ws: &TestWorkspace) -> usize {
+    let count = ws.git(["rev-list", "--count", "HEAD"]);
+    count.trim().parse().unwrap()
+}
+
+#[test]
+fn a_step_of_a_file_commits_what_its_command_changed_and_status_is_clean() {
+    let (ws, file) = place(
+        "[[step]]\nname = 'edit'\ncommand = 'echo more >> README; echo new > new; rm -f gone'\ncommit = 'Say more'",
+    );
+    ws.write("gone", "x\n");
+    ws.commit("with gone");
+    let before = commits(&ws);
+    let said = ws
+        .stillframe(["run", "--steps", &file, "--run-id", "r"])
+        .ok();
+    let head = ws.git(["rev-parse", "HEAD"]);
+    let head = head.trim();
+    assert!(
+        said.stderr_text()
+            .contains(&format!("commit {head}, 3 files"))
+    );
+    assert_eq!(commits(&ws), before + 1);
+    assert_eq!(ws.git(["status", "--porcelain"]), "");
+    assert_eq!(ws.git(["log", "-1", "--format=%s"]).trim(), "Say more");
+    ws.git(["fsck", "--strict"]);
+    let shown = ws.show("r");
+    let step = &shown["phases"][0]["steps"][0];
+    assert_eq!(step["commit_created"], head);
+    assert_eq!(shown["commits"][0]["commit"], head);
+    assert_eq!(shown["commits"][0]["step_id"], step["step_id"]);
+    // Taking the run back takes the commit out of the branch.
+    ws.undo();
+    assert_eq!(commits(&ws), before);
+    assert_eq!(ws.git(["status", "--porcelain"]), "");
+}
+
+#[test]
+fn in_the_middle_of_a_merge_nothing_is_committed() {
+    let (ws, file) = place("[[step]]\nname = 'a'\ncommit = 'x'");
+    ws.git(["branch", "other"]);
+    ws.write("README", "ours\n");
+    ws.commit("ours");
+    ws.git(["checkout", "-q", "other"]);
+    ws.write("README", "theirs\n");
+    ws.commit("theirs");
+    assert_ne!(
+        ws.git_call(["merge", "-q", "main"]).run().code,
+        0,
+        "it conflicts"
+    );
+    let before = commits(&ws);
+    let status = ws.git(["status", "--porcelain"]);
+    let refused = ws.call(["--json", "run", "--steps", &file]).run();
+    let outcome = refused.json();
+    assert_eq!(outcome["error"]["kind"], "Conflict", "{outcome}");
+    assert_eq!(
+        outcome["status"], "interrupted",
+        "it can go on once that is put right"
+    );
+    assert_eq!(commits(&ws), before);
+    assert_eq!(ws.git(["status", "--porcelain"]), status);
+}
+
+#[test]
+fn a_commit_of_a_step_that_is_killed_at_any_step_is_made_once() {
+    if !capability::can_inject() {
+        return;
+    }
+    let mut endings = BTreeSet::new();
+    for nth in 1..120 {
+        let (ws, file) = place("[[step]]\nname = 'save'\ncommit = 'Save'");
+        ws.write("README", "edited\n");
+        ws.write("new", "new\n");
+        let args = ["run", "--steps", &file, "--run-id", "r"];
+        let killed = killed_at(ws.call(args), MUTATING, nth);
+        if killed.code == 0 {
+            endings.insert("not killed");
+            break;
+        }
+        let was_made = commits(&ws) == 2;
+        let found = was_made.then(|| ws.git(["rev-parse", "HEAD"]));
+        endings.insert(if was_made { "after" } else { "before" });
+        // Whoever comes next settles it, and takes no person.
+        ws.stillframe(["list"]).ok();
+        ws.stillframe(args).ok();
+        assert_eq!(commits(&ws), 2, "killed at call {nth}: once");
+        let head = ws.git(["rev-parse", "HEAD"]);
+        if let Some(found) = found {
+            assert_eq!(found, head, "killed at call {nth}: the same commit");
+        }
+        assert_eq!(
+            ws.git(["status", "--porcelain"]),
+            "",
+            "killed at call {nth}"
+        );
+        ws.git(["fsck", "--strict"]);
+        let run = ws.show("r");
+        assert_eq!(run["commits"].as_array().unwrap().len(), 1, "{run}");
+        assert_eq!(run["commits"][0]["commit"], head.trim());
+        assert_eq!(run["phases"][0]["steps"][0]["commit_created"], head.trim());
+        for lock in ["index.lock", "HEAD.lock", "refs/heads/main.lock"] {
+            assert!(
+                !ws.exists(format!(".git/{lock}")),
+                "killed at call {nth}: {lock}"
+            );
+        }
+    }
+    assert_eq!(
+        endings,
+        BTreeSet::from(["after", "before", "not killed"]),
+        "the loop crossed the moment of the commit and came to the end"
+    );
+}
