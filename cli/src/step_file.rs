@@ -65,7 +65,10 @@ pub(crate) struct FileStep {
 
 /// What is run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "a command is a line for the shell, or a list of words: a program and its arguments"
+)]
 pub(crate) enum StepCommand {
     /// A program with its arguments.
     Program(Vec<String>),
@@ -371,6 +374,7 @@ mod tests {
         for (text, why) in [
             ("", "missing field `step`"),
             ("step = []", "no [[step]]"),
+            ("[[step]]\nname = 'a'\ncommand = 1", "a list of words"),
             ("[[step]]\nname = 'a'", "has no command"),
             ("[[step]]\nname = 'a'\nask = ' '", "is empty"),
             ("[[step]]\nname = 'a'\ncommit = ''", "is empty"),

@@ -253,7 +253,8 @@ impl Phase {
     ///
     /// # Errors
     ///
-    /// The work failed, or the engine could not do its part; in both cases `?` ends the adapter.
+    /// The work failed, or the engine could not do its part; in both cases `?` ends the adapter. A step whose work
+    /// ends with [`AdapterError::cancelled`] is cancelled, and not tried again.
     pub async fn step<T, F, R>(&self, name: impl Into<String>, work: F) -> Result<T, StepError>
     where
         T: Serialize + DeserializeOwned,
@@ -354,9 +355,13 @@ impl Phase {
                 worked,
                 ..StepEnding::default()
             };
-            let Some(delay) = options.retry.delay(failed) else {
-                self.end(row, StepEvent::Failed, ending, None, &options)
-                    .await?;
+            let (event, delay) = match error.ending {
+                // Its work has given itself up: another attempt would do the same.
+                Ending::Cancelled => (StepEvent::Cancelled, None),
+                _ => (StepEvent::Failed, options.retry.delay(failed)),
+            };
+            let Some(delay) = delay else {
+                self.end(row, event, ending, None, &options).await?;
                 return Err(error.into());
             };
             let retried = StepEvent::Retried;

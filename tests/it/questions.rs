@@ -175,3 +175,33 @@ fn a_run_that_goes_on_by_another_file_is_resumed_by_that_one() {
     assert!(said.contains("[4/4] steps/more"), "{said}");
     assert_eq!(done(&ws), ["first", "heard yes", "last"]);
 }
+
+#[test]
+fn of_many_that_resume_at_once_one_goes_on() {
+    let ws = TestWorkspace::repository();
+    park(&ws, &plan(&ws, ""));
+    ws.stillframe(["answer", &open(&ws), "yes"]).ok();
+    let outputs = std::thread::scope(|scope| {
+        let resumers = [(); 4].map(|()| {
+            let ws = &ws;
+            scope.spawn(move || ws.call(["--json", "resume", "r"]).run())
+        });
+        resumers.map(|resumer| resumer.join().unwrap())
+    });
+    assert_eq!(done(&ws), ["first", "heard yes", "last"], "each once");
+    let mut went_on = 0;
+    for output in &outputs {
+        let document = output.json();
+        match output.code {
+            // Whoever comes when it has ended is told how.
+            0 if document["is_stored"] == true => {}
+            0 => went_on += 1,
+            _ => {
+                let kind = document["error"]["kind"].as_str().unwrap();
+                assert!(["Busy", "Conflict"].contains(&kind), "{output}");
+            }
+        }
+    }
+    assert_eq!(went_on, 1);
+    assert_eq!(ws.show("r")["lease"]["epoch"], 2, "taken once");
+}

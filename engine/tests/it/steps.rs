@@ -959,3 +959,105 @@ async fn the_parts_of_a_step_are_in_its_record_and_are_those_of_its_last_attempt
     assert_eq!(count("task_completed"), 2);
     assert_eq!(count("task_failed"), 5);
 }
+
+/// A clock that is set ten years forwards or backwards at each look.
+fn set_at_random() -> impl Fn() -> jiff::Timestamp + Send + Sync {
+    let looks = AtomicU32::new(0);
+    move || {
+        let look = looks.fetch_add(1, Ordering::Relaxed);
+        let years = [0, 10, -10, 3, -7][look as usize % 5];
+        jiff::Timestamp::from_second(1_700_000_000 + years * 31_557_600).unwrap()
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_forwards_and_backwards_changes_nothing() {
+    let host = Host::impatient();
+    let counts = Counts::default();
+    let engine = || async {
+        let options = host.options().clock(set_at_random());
+        let lease = (Duration::from_millis(50), Duration::from_secs(60));
+        let options = options.heartbeat(lease.0).lease_expiry(lease.1);
+        Engine::start(options).await.unwrap()
+    };
+    die_in_the_middle_of(async {
+        let (holder, other) = (engine().await, engine().await);
+        let session = holder.session("s").await.unwrap();
+        let (sender, mut is_there) = tokio::sync::mpsc::channel(1);
+        let noted = counts.clone();
+        let work = Work(move |context| {
+            let (sender, counts) = (sender.clone(), noted.clone());
+            two_steps(context, counts, None, move || {
+                let sender = sender.clone();
+                async move {
+                    sender.send(()).await.unwrap();
+                    std::future::pending().await
+                }
+            })
+        });
+        let options = options(&host);
+        tokio::spawn(async move {
+            let _engine = holder;
+            session.execute_run(options, work).await
+        });
+        is_there.recv().await.unwrap();
+        // It has been renewed in the years between, and is nobody else's.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let session = other.session("s").await.unwrap();
+        let refused = session.execute_run(self::options(&host), go_on(&counts, None));
+        assert_eq!(refused.await.unwrap_err().kind(), ErrorKind::Busy);
+        let incomplete = other.runs(RunQuery::all().incomplete()).await.unwrap();
+        assert!(incomplete.is_empty(), "{incomplete:?}");
+    });
+    on_a_runtime(async {
+        let engine = engine().await;
+        let session = engine.session("s").await.unwrap();
+        let work = go_on(&counts, None);
+        let outcome = session.execute_run(options(&host), work).await.unwrap();
+        assert_eq!(
+            outcome.run.status,
+            RunStatus::Completed,
+            "{:?}",
+            outcome.run
+        );
+        assert_eq!(counts.all(), ["analyse", "apply 1", "apply 2"]);
+        let other = host.read("other");
+        assert_eq!(other.as_deref(), Some("anew\n"), "it went back first");
+        for step in outcome.phases.iter().flat_map(|phase| &phase.steps) {
+            assert!(step.duration_ms.unwrap() < 60_000, "{step:?}");
+        }
+        let events = all(&engine, &session).await;
+        let sequences: Vec<u64> = events.iter().map(|event| event.sequence).collect();
+        let gapless: Vec<u64> = (1..=sequences.len() as u64).collect();
+        assert_eq!(sequences, gapless);
+    });
+}
+
+#[tokio::test]
+async fn a_step_that_gives_itself_up_is_cancelled_and_not_tried_again() {
+    let host = Host::new();
+    let (_engine, session) = host.session().await;
+    let work = Work(|context: RunContext| async move {
+        let options = StepOptions::new("a").retry(RetryPolicy::NEVER.attempts(3));
+        let phase = context.phase("p");
+        for attempt in 0..2 {
+            let step = phase.step_with(options.clone(), |step| async move {
+                assert_eq!((step.attempt, attempt), (1, 0), "it is done once");
+                Err::<(), _>(AdapterError::cancelled("not needed"))
+            });
+            let error = step.await.unwrap_err();
+            assert!(error.to_string().contains("not needed"), "{error}");
+        }
+        phase.step("b", |_| async { Ok(()) }).await?;
+        Ok(AdapterOutput::empty())
+    });
+    let outcome = session.execute_run(options(&host), work).await.unwrap();
+    assert_eq!(
+        outcome.run.status,
+        RunStatus::Completed,
+        "{:?}",
+        outcome.run
+    );
+    let steps: Vec<StepStatus> = outcome.phases[0].steps.iter().map(|s| s.status).collect();
+    assert_eq!(steps, [StepStatus::Cancelled, StepStatus::Completed]);
+}
