@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex as BlockingMutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use stillframe_backends::{
-    Backend, BackendKind, ErrorKind, Interrupt, Label, Snapshot, SnapshotId,
-};
+use stillframe_backends::{Backend, ErrorKind, SnapshotId};
 use tokio::sync::{Mutex, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,20 +21,20 @@ use crate::lease::Hold;
 use crate::options::RunOptions;
 use crate::record::{PhaseRecord, RunExport};
 use crate::reserve;
-use crate::restore::{self, RestorePurpose, WayBack};
 use crate::state::{Change, NewEvent};
 use crate::step::{self, Asked, PhaseKey, PhaseRow, StepEnding, StepEvent, StepRow, StepStatus};
-use crate::step_options::{Rerun, StepOptions};
-use crate::workspaces::{self, Opened};
+use crate::step_options::StepOptions;
+use crate::workspaces::Opened;
 
+mod captures;
 mod commits;
+mod going_back;
 mod questions;
 mod tasks;
 
+pub(crate) use going_back::Choices;
+use going_back::Ready;
 use questions::Waiting;
-
-/// How long the capture after a step waits for its turn: without it nobody knows what the step did.
-const CLOSING_PATIENCE: Duration = Duration::from_secs(600);
 
 /// The record of one run's phases and steps. Cheap to clone.
 #[derive(Clone)]
@@ -96,13 +94,6 @@ pub(crate) struct Attempt {
     pub(crate) row: StepRow,
     /// Let go of once its work has ended.
     pub(crate) dropped: Dropped,
-}
-
-/// How a step that was cut off can go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Choices {
-    /// Whether the workspace can go back to where it began.
-    pub(crate) from_before: bool,
 }
 
 impl StepLog {
@@ -620,156 +611,6 @@ impl StepLog {
         Ok(())
     }
 
-    /// Makes the workspace ready for another attempt at a step that was cut off, unless somebody has to be asked how.
-    async fn make_ready(
-        &self,
-        row: StepRow,
-        steps: &[StepRow],
-        options: &StepOptions,
-    ) -> Result<Ready, Error> {
-        let Some(place) = &self.inner.place else {
-            return Ok(Ready::Begin(Box::new(row)));
-        };
-        let keeps_content =
-            place.backend.kind() != BackendKind::Hash || place.opened.options.retain_content;
-        let refusal = step::cannot_go_back(&row, steps, keeps_content);
-        match (options.rerun, refusal) {
-            (Some(Rerun::Ask), refusal) => {
-                let from_before = refusal.is_none();
-                Ok(Ready::Choose(Box::new(row), Choices { from_before }))
-            }
-            (Some(Rerun::InPlace), _) | (None, Some(_)) => Ok(Ready::Begin(Box::new(row))),
-            (Some(Rerun::FromBefore), Some(why)) => Err(Error::new(
-                ErrorKind::Conflict,
-                format!(
-                    "step {:?} was interrupted and cannot be gone back from: {why}; nothing was touched",
-                    row.name
-                ),
-            )),
-            (None | Some(Rerun::FromBefore), None) => {
-                self.go_back(&row).await?;
-                // The branch is where it was, so that what the step committed is not in it.
-                Ok(Ready::Begin(Box::new(StepRow {
-                    commit_created: None,
-                    ..row
-                })))
-            }
-        }
-    }
-
-    /// Puts the workspace back to where the interrupted step began. What it left is in its record.
-    async fn go_back(&self, row: &StepRow) -> Result<(), Error> {
-        let Some(place) = &self.inner.place else {
-            return Ok(());
-        };
-        let workspace = place.opened.workspace.clone();
-        let ids = [&row.snapshot_before, &row.snapshot_after].map(Clone::clone);
-        let [before, after] = self
-            .inner
-            .core
-            .parts
-            .reader
-            .read_with(move |store| {
-                let known = |id: Option<SnapshotId>| {
-                    let id = id.expect("asked for what has both");
-                    workspaces::known_snapshot(store, &id, &workspace)
-                };
-                let [before, after] = ids;
-                Ok([known(before)?, known(after)?])
-            })
-            .await?;
-        let what = "going back to the beginning of a step";
-        self.put_back(before, after, what).await
-    }
-
-    /// Takes back what a tool did between two snapshots.
-    pub(crate) async fn take_back(&self, before: Snapshot, after: Snapshot) -> Result<(), Error> {
-        self.put_back(before, after, "taking back a tool").await
-    }
-
-    /// Puts the workspace, the index and the branch back to `before`. `after`: what is there now.
-    async fn put_back(
-        &self,
-        before: Snapshot,
-        after: Snapshot,
-        what: &'static str,
-    ) -> Result<(), Error> {
-        let Some(place) = self.inner.place.clone() else {
-            return Ok(());
-        };
-        let core = &self.inner.core;
-        let parts = core.parts.clone();
-        let session_id = self.inner.session_id.clone();
-        let run_id = self.run_id().clone();
-        let patience = parts.options.lock_patience;
-        let workspace = place.opened.workspace.clone();
-        workspaces::work(core, &workspace, what, patience, move |locked| {
-            let way = WayBack {
-                before,
-                after,
-                session_id,
-                run_id,
-                purpose: RestorePurpose::Step,
-            };
-            restore::go_back(&parts, locked, &*place.backend, &place.opened, way)?;
-            Ok(())
-        })
-        .await
-    }
-
-    /// The workspace before a tool is called; `None`: the run has none.
-    pub(crate) async fn capture_before(
-        &self,
-        cancellation: &CancellationToken,
-    ) -> Result<Option<Snapshot>, Error> {
-        match &self.inner.place {
-            Some(place) => self.capture(place, Some(cancellation)).await.map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// The workspace after a tool was called; `None`: the run has none.
-    pub(crate) async fn capture_after(&self) -> Result<Option<Snapshot>, Error> {
-        match &self.inner.place {
-            Some(place) => self.capture(place, None).await.map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// Whether the worktree is as HEAD has it. Leaves no snapshot.
-    pub(crate) async fn is_clean(&self, cancellation: &CancellationToken) -> Result<bool, Error> {
-        let Some(place) = self.inner.place.clone() else {
-            return Ok(true);
-        };
-        let parts = self.inner.core.parts.clone();
-        let (session_id, run_id) = (self.inner.session_id.clone(), self.run_id().clone());
-        let workspace = place.opened.workspace.clone();
-        let patience = parts.options.lock_patience;
-        let interrupt = Interrupt::never();
-        let told = interrupt.clone();
-        let what = "a look whether a workspace is clean";
-        let look = workspaces::work(
-            &self.inner.core,
-            &workspace,
-            what,
-            patience,
-            move |locked| {
-                let label = Label::new(workspaces::NOW);
-                let run = Some(&run_id);
-                let options =
-                    place
-                        .opened
-                        .snapshot_options(&parts, label, &session_id, run, interrupt);
-                let now = place.backend.snapshot(locked, &options)?;
-                place
-                    .backend
-                    .forget(locked, std::slice::from_ref(&now.id))?;
-                Ok(now.metadata.dirty == Some(false))
-            },
-        );
-        stoppable(look, cancellation, &told).await
-    }
-
     /// Puts an event of the run into the log.
     pub(crate) async fn tell(&self, event_type: EventType, data: Value) -> Result<(), Error> {
         self.append(event_type, data).await.map(|_| ())
@@ -780,42 +621,6 @@ impl StepLog {
         let changes = vec![self.inner.hold.fence(), self.event(event_type, data)];
         let mut stored = self.inner.core.parts.writer.commit(changes).await?;
         Ok(stored.pop().expect("an append answers with its event"))
-    }
-
-    /// Captures the workspace at the border of a step.
-    async fn capture(
-        &self,
-        place: &StepPlace,
-        cancellation: Option<&CancellationToken>,
-    ) -> Result<Snapshot, Error> {
-        let parts = self.inner.core.parts.clone();
-        let (session_id, hold) = (self.inner.session_id.clone(), self.inner.hold.clone());
-        let (opened, backend) = (place.opened.clone(), Arc::clone(&place.backend));
-        let workspace = opened.workspace.clone();
-        let patience = match cancellation {
-            Some(_) => parts.options.lock_patience,
-            None => CLOSING_PATIENCE,
-        };
-        let interrupt = Interrupt::never();
-        let told = interrupt.clone();
-        let what = "the capture of a step";
-        let capture = workspaces::work(
-            &self.inner.core,
-            &workspace,
-            what,
-            patience,
-            move |locked| {
-                let run = Some(&hold.run_id);
-                let label = Label::STEP;
-                let options = opened.snapshot_options(&parts, label, &session_id, run, interrupt);
-                let fence = Some(hold.fence());
-                workspaces::capture(&parts, locked, &*backend, &options, &session_id, run, fence)
-            },
-        );
-        let Some(cancellation) = cancellation else {
-            return capture.await;
-        };
-        stoppable(capture, cancellation, &told).await
     }
 
     /// What the end of the run changes in the rows of its phases and steps.
@@ -855,14 +660,6 @@ impl StepLog {
             false,
         ))
     }
-}
-
-/// What a step that was cut off has to do.
-enum Ready {
-    /// Another attempt.
-    Begin(Box<StepRow>),
-    /// Nothing yet: somebody has to be asked.
-    Choose(Box<StepRow>, Choices),
 }
 
 /// An attempt whose work is being done. Dropped before that has ended, it ends the attempt, so that the step can be
@@ -906,23 +703,6 @@ impl Drop for Dropped {
         };
         let tracked = log.inner.under_way.track_future(end);
         log.inner.core.spawn(tracked);
-    }
-}
-
-/// Does `work`, and tells it to stop once that is wanted.
-async fn stoppable<T>(
-    work: impl Future<Output = Result<T, Error>>,
-    cancellation: &CancellationToken,
-    told: &Interrupt,
-) -> Result<T, Error> {
-    tokio::pin!(work);
-    tokio::select! {
-        biased;
-        done = &mut work => done,
-        () = cancellation.cancelled() => {
-            told.cancel();
-            work.await
-        }
     }
 }
 

@@ -45,7 +45,19 @@ const ORDER: FoundBy = Harness(&["order"]);
 const MEDDLE: FoundBy = Harness(&["meddle", "--operations", "240"]);
 
 /// Every bug, with what finds it.
-pub const TEETH: [Tooth; 26] = [
+pub const TEETH: [Tooth; 28] = [
+    Tooth {
+        bug: "answer-not-first",
+        what: "a second answer takes the place of the first",
+        found_by: Test("questions::a_run_that_asks_rests_and_goes_on_once_with_the_answer"),
+        says: "exit code of",
+    },
+    Tooth {
+        bug: "commit-made-anew",
+        what: "a step that is gone back from commits under another time",
+        found_by: Test("commits::a_commit_of_a_step_that_is_killed_at_any_step_is_made_once"),
+        says: "the same commit",
+    },
     Tooth {
         bug: "pack-not-synced",
         what: "objects are named before their bytes are synced",
