@@ -363,7 +363,8 @@ A file of steps (TOML; all but name and command can be left out):
   default = \"no\"             # counts after the deadline
   commit = \"Build\"           # what differs from the branch, once the command has ended well
 
-Exit codes: the command's own; 75 when it rests until somebody answers; 124 when its time was up; 125 when Stillframe failed, before or after
+Exit codes: the command's own; 75 when it rests until somebody answers; 124 when its time was up;
+125 when Stillframe failed, before or after
 the command; 126 not executable; 127 not found; 128+N when signal N ended it; 2 the command line is
 wrong.";
 

@@ -108,6 +108,17 @@ impl From<Lasting> for String {
     }
 }
 
+/// What is wrong in `text`, and in which line, in one line.
+fn located(text: &str, error: &toml::de::Error) -> String {
+    let message = error.message().lines().collect::<Vec<_>>().join("; ");
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else {
+        return message;
+    };
+    let number = before.matches('\n').count();
+    let line = text.lines().nth(number).unwrap_or_default().trim();
+    format!("line {}, {line:?}: {message}", number + 1)
+}
+
 fn default_phase() -> String {
     DEFAULT_PHASE.to_owned()
 }
@@ -115,7 +126,7 @@ fn default_phase() -> String {
 impl StepFile {
     /// What a file says; the error says where it is wrong.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let file: Self = toml::from_str(text).map_err(|e| e.to_string().trim_end().to_owned())?;
+        let file: Self = toml::from_str(text).map_err(|e| located(text, &e))?;
         file.check()?;
         Ok(file)
     }
@@ -251,8 +262,8 @@ impl FileStep {
         }
     }
 
-    /// What makes its result this step's: the question, the command, the commit. How long it may take, how often
-    /// it is tried and which answers are taken can be changed at any time.
+    /// What makes its result this step's: the question, the command, the commit. How long it may take and how often
+    /// it is tried can be changed at any time, and which answers are taken until it is asked.
     fn definition(&self) -> serde_json::Value {
         let mut definition = json!({ "command": self.command });
         if let Some(ask) = &self.ask {

@@ -124,6 +124,8 @@ pub struct RunContext {
     pub(crate) tools: Arc<Mutex<ToolCounters>>,
     /// How often which text was asked outside of steps.
     pub(crate) asked: Arc<Mutex<HashMap<String, u32>>>,
+    /// The step in which this is used, by its number among those that are being done.
+    pub(crate) within: Option<u64>,
 }
 
 impl RunContext {
@@ -163,7 +165,10 @@ impl RunContext {
         let report = PlanReport::compare(plan, &self.steps.steps().await?);
         match report.is_refused() {
             true => Err(StepError::PlanChanged(Box::new(report))),
-            false => Ok(report),
+            false => {
+                self.steps.keep_metadata().await?;
+                Ok(report)
+            }
         }
     }
 
@@ -176,7 +181,7 @@ impl RunContext {
     /// Asks, where the same text has been asked as often as `asked` says.
     pub(crate) async fn ask_in(
         &self,
-        step: Option<(&StepId, u64)>,
+        step: Option<&StepId>,
         asked: &Mutex<HashMap<String, u32>>,
         question: Question,
     ) -> Result<Answer, Error> {
@@ -188,13 +193,12 @@ impl RunContext {
             nth
         };
         let place = QuestionPlace {
-            step_id: step.map(|(id, _)| id.clone()),
+            step_id: step.cloned(),
             text: question.text.clone(),
             nth,
         };
-        let asker = step.map(|(_, number)| number);
         self.steps
-            .ask(place, asker, &question, &self.cancellation)
+            .ask(place, self.within, &question, &self.cancellation)
             .await
     }
 

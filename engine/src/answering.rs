@@ -96,11 +96,16 @@ fn event(core: &Core, run: &RunRow, event_type: EventType, data: Value) -> Chang
 
 /// Gives those questions their default answers whose time is up, of one run or of all.
 pub(crate) async fn settle_ripe(core: &Core, run_id: Option<&RunId>) -> Result<(), Error> {
-    let reader = &core.parts.reader;
-    let open = reader.read(|store| store.open_questions()).await?;
-    let is_wanted = |row: &&QuestionRow| run_id.is_none_or(|id| row.run_id == *id);
+    let (reader, asked) = (&core.parts.reader, run_id.cloned());
+    let questions = reader
+        .read(move |store| match asked {
+            // What is wrong with another run's is in nobody's way.
+            Some(id) => store.questions(&id),
+            None => store.open_questions(),
+        })
+        .await?;
     let (at, now) = (core.parts.now(), Moment::now()?);
-    for question in open.iter().filter(is_wanted) {
+    for question in &questions {
         let Some(default) = question.ripe(at, &now) else {
             continue;
         };
@@ -177,6 +182,12 @@ async fn resume_answered(engine: &Engine) -> Result<(), Error> {
         .incomplete()
         .status(RunStatus::WaitingForInput);
     for run in engine.runs(query).await? {
+        let id = run.session_id.clone();
+        let reader = &engine.core.parts.reader;
+        let session = reader.read(move |store| store.session(&id)).await?;
+        if session.is_none_or(|session| session.status.is_terminal()) {
+            continue;
+        }
         let Some((options, adapter)) = resumer(&run) else {
             continue;
         };

@@ -66,6 +66,44 @@ pub(crate) struct EffectRow {
     pub(crate) ended_at: Option<Timestamp>,
 }
 
+/// A commit that a step wants, as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct EffectRecord {
+    /// The effect.
+    #[serde(rename = "effect_id")]
+    pub id: EffectId,
+    /// The step that wants it.
+    pub step_id: StepId,
+    /// Where it stands.
+    pub status: EffectStatus,
+    /// Every byte of the commit.
+    pub intent: CommitIntent,
+    /// The commit that came of it; another id than the intent's where somebody made the same one again.
+    pub commit: Option<String>,
+    /// Why it cannot be done.
+    pub error: Option<Failure>,
+    /// When it was wanted first.
+    pub created_at: Timestamp,
+    /// When it was done, or given up.
+    pub ended_at: Option<Timestamp>,
+}
+
+impl From<EffectRow> for EffectRecord {
+    fn from(row: EffectRow) -> Self {
+        Self {
+            id: row.id,
+            step_id: row.step_id,
+            status: row.status,
+            intent: row.intent,
+            commit: row.commit,
+            error: row.error,
+            created_at: row.created_at,
+            ended_at: row.ended_at,
+        }
+    }
+}
+
 /// A commit that is known, as it is kept: one for each id, with the run that first had it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]

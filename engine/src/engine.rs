@@ -25,6 +25,7 @@ use crate::actors::{Artifacts, LiveRuns, Parts, Reply, StateReader, stopped};
 use crate::adapter::{Adapter, BoxAdapter};
 use crate::blocking::Blocking;
 use crate::doorbell::Doorbell;
+use crate::effect::EffectRecord;
 use crate::error::Error;
 use crate::event::{Event, EventQuery};
 use crate::gc;
@@ -43,7 +44,7 @@ use crate::resume;
 use crate::run::RunStatus;
 use crate::session_manager::SessionManager;
 use crate::state::sqlite::SqliteStore;
-use crate::state::{RunFilter, RunRow, SessionRow};
+use crate::state::{Change, RunFilter, RunRow, SessionRow};
 use crate::stream::EventStream;
 use crate::verify::VerifyOutcome;
 use crate::watched::WatchedWorkspaces;
@@ -552,7 +553,20 @@ impl Engine {
     /// `NotFound`: there is no such run. `Conflict`: it has ended.
     pub async fn cancel_run(&self, run_id: &RunId) -> Result<(), Error> {
         if self.core.parts.live_runs.cancel(run_id) {
-            return Ok(());
+            let ask = Change::RequestCancel {
+                run_id: run_id.clone(),
+                at: self.core.parts.now(),
+            };
+            match self.core.parts.writer.commit(vec![ask]).await {
+                // It was about to end or to rest.
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                asked => return asked.map(|_| ()),
+            }
+            let asked = run_id.clone();
+            let row = self.read(move |store| store.run(&asked)).await?;
+            if row.is_none_or(|row| row.status.is_terminal()) {
+                return Ok(());
+            }
         }
         let core = self.core.clone();
         let run_id = run_id.clone();
@@ -695,6 +709,11 @@ impl Engine {
                     .questions(&run_id)?
                     .into_iter()
                     .map(QuestionRecord::from)
+                    .collect(),
+                effects: store
+                    .effects(&run_id)?
+                    .into_iter()
+                    .map(EffectRecord::from)
                     .collect(),
                 commits: store.commits(&run_id)?,
                 snapshots: snapshots

@@ -105,6 +105,9 @@ enum Asked {
     Lost,
 }
 
+/// How often the end of a run is written down anew that something else came in between of.
+const MAX_ENDINGS: usize = 4;
+
 /// How the part before the work ended, if it did not lead to the work.
 enum NotStarted {
     Refused(Error),
@@ -346,20 +349,13 @@ impl RunTask {
             lease: Box::new(lease),
             after,
         };
-        let mut changes = vec![claim];
-        if !self.options.metadata.is_null() {
-            changes.push(Change::SetMetadata {
-                run_id: self.run_id.clone(),
-                metadata: self.options.metadata.clone(),
-            });
-        }
         let step = Step {
             run_id: self.run_id.clone(),
             event: RunEvent::Claimed,
             event_id: EventId::random(),
             data: json!({ "resumed": true, "attempt": epoch }),
             ending: None,
-            changes,
+            changes: vec![claim],
         };
         self.core.step_run(&self.session_id, step).await?;
         self.hold.epoch = epoch;
@@ -445,6 +441,13 @@ impl RunTask {
         let mut result = self.work(&steps).await;
         // What ends after this changes nothing in a run that is over.
         steps.settle().await;
+        if matches!(result.status, RunStatus::Completed | RunStatus::Failed) && steps.is_asking() {
+            // Nobody waits for the answers any more, and the run is under way until its end is on record.
+            steps
+                .withdraw_all()
+                .await
+                .map_err(|e| e.touched_if(true).in_run(self.run_id.clone()))?;
+        }
         if self.is_refused && result.status == RunStatus::Failed && steps.is_resumable() {
             // What could not be gone on with can be once the reason is gone.
             result.status = RunStatus::Interrupted;
@@ -452,6 +455,9 @@ impl RunTask {
         if result.status == RunStatus::Interrupted && steps.is_asking() {
             result.status = RunStatus::WaitingForInput;
             result.error = None;
+        }
+        if result.status.is_at_rest() && self.is_unwanted().await {
+            result = unwanted();
         }
         if self.lost.is_cancelled() {
             let taken_over = StateError::TakenOver(self.run_id.clone());
@@ -618,6 +624,7 @@ impl RunTask {
             steps: steps.clone(),
             tools: Arc::default(),
             asked: Arc::default(),
+            within: None,
         };
         let adapter = std::mem::replace(&mut self.adapter, BoxAdapter::new(NoWork));
         let mut task = tokio::spawn(async move { adapter.run(context).await });
@@ -631,6 +638,8 @@ impl RunTask {
             biased;
             ended = &mut task => {
                 self.is_refused = matches!(&ended, Ok(Err(e)) if e.is_of_engine);
+                // What it has left behind on tasks of its own is not waited for.
+                work.cancel();
                 return result(ended, None);
             }
             () = self.lost.cancelled() => Asked::Lost,
@@ -832,59 +841,25 @@ impl RunTask {
     /// Writes down how the run ended, and answers.
     async fn end(
         &self,
-        result: RunResult,
+        mut result: RunResult,
         closing: Closing,
         rollback: Option<RestoreDocument>,
         steps: &StepLog,
     ) -> Result<RunOutcome, Error> {
-        let (event, how) = match result.status {
-            RunStatus::Completed => (RunEvent::Done, Closed::Completed),
-            RunStatus::Timeout => (RunEvent::TimedOut, Closed::Failed),
-            RunStatus::Cancelled => (RunEvent::Cancelled, Closed::Cancelled),
-            RunStatus::Interrupted => (RunEvent::Interrupted, Closed::Interrupted),
-            RunStatus::WaitingForInput => (RunEvent::Parked, Closed::Interrupted),
-            _ => (RunEvent::Failed, Closed::Failed),
-        };
-        let ending = RunEnding {
-            exit_code: result.exit_code,
-            error: result.error.clone(),
-            output: result.output.as_ref().map_or(Value::Null, recorded),
-            workspace: closing::summary(&closing, rollback.as_ref()),
-        };
-        let mut changes = Vec::new();
-        if steps.is_used() {
-            let left = closing.after.as_ref().map(|after| &after.id);
-            changes = steps
-                .close(how, left)
-                .await
-                .map_err(|e| e.touched_if(true).in_run(self.run_id.clone()))?;
-        }
-        if !result.status.is_at_rest() {
-            changes.extend(self.operation(&closing));
-            changes.extend(self.withdrawal().await?);
-        }
-        let guard = rollback.as_ref().and_then(|r| r.guard_snapshot.clone());
-        changes.extend(guard.map(Change::EndRestore));
-        let failures = [
-            closing.error.as_ref(),
-            rollback.as_ref().and_then(|r| r.error.as_ref()),
-        ];
-        for failure in failures.into_iter().flatten() {
-            changes.push(self.event(EventType::ERROR_OCCURRED, failure.event_data()));
-        }
-        let data = match &result.error {
-            None if event == RunEvent::Parked => json!({ "questions": steps.open_questions() }),
-            None => json!({ "exit_code": result.exit_code }),
-            Some(failure) => {
-                let mut data = failure.event_data();
-                data["reason"] = data["message"].take();
-                data["exit_code"] = json!(result.exit_code);
-                data
+        let mut tries = 1;
+        let logged = loop {
+            let logged = self.log_end(&result, &closing, rollback.as_ref(), steps);
+            match logged.await {
+                // A question was answered in that moment, or somebody asked the run to stop.
+                Err(e) if e.kind() == ErrorKind::Conflict && tries < MAX_ENDINGS => {
+                    tries += 1;
+                    if result.status.is_at_rest() && self.is_unwanted().await {
+                        result = unwanted();
+                    }
+                }
+                logged => break logged,
             }
         };
-        // Nothing has ended that could be resumed.
-        let ending = (!result.status.is_at_rest()).then(|| Box::new(ending));
-        let logged = self.step(event, data, ending, changes).await;
         let phases = match steps.is_used() {
             true => steps.records().await.unwrap_or_default(),
             false => Vec::new(),
@@ -910,6 +885,77 @@ impl RunTask {
             Ok(()) => Ok(outcome),
             Err(e) => Err(e.touched_if(true).with_outcome(outcome)),
         }
+    }
+
+    /// Writes down how the run ended, in one transaction.
+    async fn log_end(
+        &self,
+        result: &RunResult,
+        closing: &Closing,
+        rollback: Option<&RestoreDocument>,
+        steps: &StepLog,
+    ) -> Result<(), Error> {
+        let (event, how) = match result.status {
+            RunStatus::Completed => (RunEvent::Done, Closed::Completed),
+            RunStatus::Timeout => (RunEvent::TimedOut, Closed::Failed),
+            RunStatus::Cancelled => (RunEvent::Cancelled, Closed::Cancelled),
+            RunStatus::Interrupted => (RunEvent::Interrupted, Closed::Interrupted),
+            RunStatus::WaitingForInput => (RunEvent::Parked, Closed::Interrupted),
+            _ => (RunEvent::Failed, Closed::Failed),
+        };
+        let ending = RunEnding {
+            exit_code: result.exit_code,
+            error: result.error.clone(),
+            output: result.output.as_ref().map_or(Value::Null, recorded),
+            workspace: closing::summary(closing, rollback),
+        };
+        let mut changes = Vec::new();
+        if steps.is_used() {
+            let left = closing.after.as_ref().map(|after| &after.id);
+            changes = steps
+                .close(how, left)
+                .await
+                .map_err(|e| e.touched_if(true).in_run(self.run_id.clone()))?;
+        }
+        if result.status.is_at_rest() {
+            changes.push(Change::RefuseIfCancelled(self.run_id.clone()));
+        } else {
+            changes.extend(self.operation(closing));
+            changes.extend(self.withdrawal().await?);
+        }
+        let guard = rollback.and_then(|r| r.guard_snapshot.clone());
+        changes.extend(guard.map(Change::EndRestore));
+        let failures = [
+            closing.error.as_ref(),
+            rollback.and_then(|r| r.error.as_ref()),
+        ];
+        for failure in failures.into_iter().flatten() {
+            changes.push(self.event(EventType::ERROR_OCCURRED, failure.event_data()));
+        }
+        let data = match &result.error {
+            None if event == RunEvent::Parked => json!({ "questions": steps.open_questions() }),
+            None => json!({ "exit_code": result.exit_code }),
+            Some(failure) => {
+                let mut data = failure.event_data();
+                data["reason"] = data["message"].take();
+                data["exit_code"] = json!(result.exit_code);
+                data
+            }
+        };
+        // Nothing has ended that could be resumed.
+        let ending = (!result.status.is_at_rest()).then(|| Box::new(ending));
+        self.step(event, data, ending, changes).await
+    }
+
+    /// Whether somebody wants the run to end for good.
+    async fn is_unwanted(&self) -> bool {
+        if self.cancellation.is_cancelled() {
+            return true;
+        }
+        let run_id = self.run_id.clone();
+        let reader = &self.core.parts.reader;
+        let lease = reader.read(move |store| store.lease(&run_id)).await;
+        matches!(lease, Ok(Some(lease)) if lease.cancel_requested_at.is_some())
     }
 
     /// What takes back the questions that nobody will answer.
@@ -1161,6 +1207,19 @@ fn result(
         },
         output,
         error: Some(failure),
+    }
+}
+
+/// What became of a run that was about to rest when somebody asked it to stop.
+fn unwanted() -> RunResult {
+    RunResult {
+        status: RunStatus::Cancelled,
+        exit_code: None,
+        output: None,
+        error: Some(Failure::new(
+            ErrorKind::Cancelled.as_str(),
+            "it was cancelled, and has ended",
+        )),
     }
 }
 

@@ -111,7 +111,7 @@ pub use command::{
 pub use tokio_util::sync::CancellationToken;
 
 pub use commit::CommitOptions;
-pub use effect::{CommitRecord, EffectStatus};
+pub use effect::{CommitRecord, EffectRecord, EffectStatus};
 pub use failure::Failure;
 pub use gc::GcOutcome;
 pub use outcome::{

@@ -72,7 +72,8 @@ pub struct EngineOptions {
     /// How often questions are looked at whose time may be up, and runs that were answered. Default: 15 s.
     pub question_sweep: Duration,
     /// Goes on with runs that rest and were answered: what it gives for a run is run under its id. Default: none, so
-    /// that they wait until somebody starts their ids again.
+    /// that they wait until somebody starts their ids again. One that is interrupted when it had its answer is the
+    /// host's to start, like every other.
     pub resumer: Option<Arc<Resumer>>,
 }
 

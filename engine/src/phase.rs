@@ -61,8 +61,6 @@ pub struct StepContext {
     pub run: RunContext,
     /// How often which text was asked in this attempt.
     pub(crate) asked: Arc<Mutex<HashMap<String, u32>>>,
-    /// Names the step among those that are being done.
-    pub(crate) asker: u64,
 }
 
 impl StepContext {
@@ -157,7 +155,7 @@ impl StepContext {
     ///
     /// `InvalidOptions`: that is no question. `Cancelled`: the run ends or rests; `?` ends the step as it should.
     pub async fn ask(&self, question: Question) -> Result<Answer, Error> {
-        let step = Some((&self.step_id, self.asker));
+        let step = Some(&self.step_id);
         self.run.ask_in(step, &self.asked, question).await
     }
 }
@@ -289,16 +287,24 @@ impl Phase {
         self.check()?;
         check_name("step", &options.name)?;
         let mut options = options;
-        let at_work = self.log.at_work();
+        let at_work = self.log.at_work(self.context.within);
+        let mut chosen = None;
         let mut attempt = loop {
             let begun = self
                 .log
                 .begin(&self.key, &options, &self.context.cancellation)
-                .await?;
-            match begun {
+                .await;
+            if let (Err(e), Some(place)) = (&begun, &chosen)
+                && e.kind() != ErrorKind::Cancelled
+            {
+                // It cannot be carried out, so that another answer is needed.
+                self.log.forget_answer(place).await?;
+            }
+            match begun? {
                 Begun::Attempt(attempt) => break *attempt,
                 Begun::Choose(row, choices) => {
-                    options.rerun = Some(self.choose(*row, choices, at_work.number).await?);
+                    let (rerun, place) = self.choose(*row, choices, at_work.number).await?;
+                    (options.rerun, chosen) = (Some(rerun), Some(place));
                 }
                 Begun::Done(result) => return read_result(&options.name, result),
                 Begun::Failed(failure) => {
@@ -317,9 +323,11 @@ impl Phase {
                 step_id: row.id.clone(),
                 attempt: row.attempt,
                 snapshot_before: row.snapshot_before.clone(),
-                run: self.context.clone(),
+                run: RunContext {
+                    within: Some(at_work.number),
+                    ..self.context.clone()
+                },
                 asked: Arc::default(),
-                asker: at_work.number,
             };
             let began = Instant::now();
             let result = work(context).await;
@@ -356,6 +364,8 @@ impl Phase {
                 ..StepEnding::default()
             };
             let (event, delay) = match error.ending {
+                // It can go on once the reason is gone.
+                _ if error.is_of_engine => (StepEvent::Interrupted, options.retry.delay(failed)),
                 // Its work has given itself up: another attempt would do the same.
                 Ending::Cancelled => (StepEvent::Cancelled, None),
                 _ => (StepEvent::Failed, options.retry.delay(failed)),
@@ -380,7 +390,12 @@ impl Phase {
     }
 
     /// Asks how a step that was cut off goes on.
-    async fn choose(&self, row: StepRow, choices: Choices, asker: u64) -> Result<Rerun, StepError> {
+    async fn choose(
+        &self,
+        row: StepRow,
+        choices: Choices,
+        asker: u64,
+    ) -> Result<(Rerun, QuestionPlace), StepError> {
         let all = [FROM_BEFORE, IN_PLACE, GIVE_UP];
         let question = Question::new(format!(
             "step {:?} of phase {:?} was cut off in attempt {}: go back to where it began, go on with what is there, or give it up?",
@@ -394,11 +409,16 @@ impl Phase {
         };
         let answer = self
             .log
-            .ask(place, Some(asker), &question, &self.context.cancellation)
+            .ask(
+                place.clone(),
+                Some(asker),
+                &question,
+                &self.context.cancellation,
+            )
             .await?;
         match answer.text.as_str() {
-            FROM_BEFORE => Ok(Rerun::FromBefore),
-            IN_PLACE => Ok(Rerun::InPlace),
+            FROM_BEFORE => Ok((Rerun::FromBefore, place)),
+            IN_PLACE => Ok((Rerun::InPlace, place)),
             _ => {
                 let given_up = Failure::of_work("it was cut off, and given up");
                 let ending = StepEnding {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stillframe_backends::{Snapshot, SnapshotId};
 
-use crate::effect::CommitRecord;
+use crate::effect::{CommitRecord, EffectRecord};
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::id::{ArtifactId, RunId, SessionId, StepId};
@@ -145,6 +145,9 @@ pub struct RunExport {
     /// What it asked, in that order.
     #[serde(default)]
     pub questions: Vec<QuestionRecord>,
+    /// What its steps wanted done to its repository, in that order, and what came of that.
+    #[serde(default)]
+    pub effects: Vec<EffectRecord>,
     /// The commits that it was the first to record, in that order.
     #[serde(default)]
     pub commits: Vec<CommitRecord>,

@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::id::{EventId, OperationId, SessionId};
 use crate::lease::{Lease, Moment};
 use crate::options::WorkspaceOptions;
+use crate::question::{QuestionRow, QuestionStatus};
 use crate::restore::{self, OperationKind};
 use crate::run::{RunEvent, RunStatus};
 use crate::session;
@@ -415,6 +416,7 @@ pub(crate) async fn settle_run(
         .reader
         .read(move |store| Ok((store.phases(&asked)?, store.steps(&asked)?)))
         .await?;
+    let asked = run.id.clone();
     let reason = why.as_ref().map_or(STRANDED, |why| &why.message).to_owned();
     let failure = why.unwrap_or_else(|| {
         Failure::new(
@@ -518,7 +520,18 @@ pub(crate) async fn settle_run(
         session_id: run.session_id.clone(),
         run_id: Some(run.id.clone()),
         at,
-        data: json!({ "reason": reason, "recovered": true }),
+        data: match event {
+            RunEvent::Parked => {
+                let open = parts
+                    .reader
+                    .read(move |store| store.questions(&asked))
+                    .await?;
+                let is_open = |row: &QuestionRow| row.status == QuestionStatus::Open;
+                let ids: Vec<_> = open.into_iter().filter(is_open).map(|row| row.id).collect();
+                json!({ "questions": ids, "reason": reason, "recovered": true })
+            }
+            _ => json!({ "reason": reason, "recovered": true }),
+        },
     }));
     match parts.writer.commit(changes).await {
         // Another engine was faster.

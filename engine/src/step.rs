@@ -444,9 +444,16 @@ pub(crate) fn closed(
     let ended: Vec<StepRow> = steps
         .iter()
         .filter(|step| !step.status.is_settled())
+        // What it left is known. What is there by now may be somebody else's, who worked here since.
+        .filter(|step| {
+            let is_known = step.status == StepStatus::Interrupted && step.snapshot_after.is_some();
+            how != Closed::Interrupted || !is_known
+        })
         .filter_map(|step| {
+            // One that asks did nothing since it began to wait, whoever else did.
+            let is_asking = step.status == StepStatus::Running && step.snapshot_after.is_some();
             let ending = StepEnding {
-                snapshot_after: left.cloned(),
+                snapshot_after: left.filter(|_| !is_asking).cloned(),
                 error: (event == StepEvent::Failed && step.error.is_none())
                     .then(|| Failure::of_work("its run ended before it")),
                 ..StepEnding::default()
@@ -723,18 +730,18 @@ mod tests {
         }
     }
 
+    // What is there the second time may be somebody else's
     #[test]
-    fn what_was_cut_off_twice_left_what_is_there_the_second_time() {
+    fn what_was_cut_off_twice_left_what_was_there_the_first_time_that_anybody_could_look() {
         let left = [SnapshotId::random(), SnapshotId::random()];
-        let mut steps = vec![step("a").begun(None, at(1), 1).unwrap()];
-        for left in &left {
-            let (_, ended) = closed(&[], &steps, Closed::Interrupted, Some(left), at(2));
-            steps = ended;
-        }
-        assert_eq!(steps[0].snapshot_after.as_ref(), Some(&left[1]));
+        let begun = vec![step("a").begun(None, at(1), 1).unwrap()];
         // Nobody could look.
-        let (_, ended) = closed(&[], &steps, Closed::Interrupted, None, at(3));
-        assert_eq!(ended[0].snapshot_after.as_ref(), Some(&left[1]));
+        let (_, unseen) = closed(&[], &begun, Closed::Interrupted, None, at(2));
+        assert_eq!(unseen[0].snapshot_after, None);
+        let (_, seen) = closed(&[], &unseen, Closed::Interrupted, Some(&left[0]), at(3));
+        assert_eq!(seen[0].snapshot_after.as_ref(), Some(&left[0]));
+        let (_, again) = closed(&[], &seen, Closed::Interrupted, Some(&left[1]), at(4));
+        assert_eq!(again, [], "it is as it was");
     }
 
     #[test]

@@ -53,6 +53,8 @@ struct Inner {
     is_begun_as_resumable: bool,
     /// How long an answer is waited for before the run rests.
     hot_wait: Duration,
+    /// What the host says of the run now, until that is on record.
+    metadata: BlockingMutex<Option<Value>>,
     /// Set once the run has ended: nothing of it changes any more.
     is_closed: AtomicBool,
     /// What is under way, however the futures of the adapter fare.
@@ -114,6 +116,7 @@ impl StepLog {
             is_used: AtomicBool::new(is_used),
             is_begun_as_resumable: options.resumable,
             hot_wait,
+            metadata: BlockingMutex::new(Some(options.metadata.clone()).filter(|m| !m.is_null())),
             is_closed: AtomicBool::new(false),
             under_way: TaskTracker::new(),
             turn: Mutex::new(()),
@@ -212,6 +215,28 @@ impl StepLog {
                 }
             }
             committed => committed,
+        }
+    }
+
+    /// What the host says of the run now; `None`: nothing, or it is on record.
+    fn metadata(&self) -> Option<Change> {
+        let mut metadata = self
+            .inner
+            .metadata
+            .lock()
+            .unwrap_or_else(|e| e.into_inner());
+        let metadata = metadata.take()?;
+        Some(Change::SetMetadata {
+            run_id: self.run_id().clone(),
+            metadata,
+        })
+    }
+
+    /// Puts on record what the host says of the run now, of which the plan is part: it was found to fit.
+    pub(crate) async fn keep_metadata(&self) -> Result<(), Error> {
+        match self.metadata() {
+            Some(change) => self.commit(vec![change]).await,
+            None => Ok(()),
         }
     }
 
@@ -419,6 +444,7 @@ impl StepLog {
             false => self.phase_change(phase.as_ref(), &key, StepEvent::Begun, None)?,
         };
         changes.extend(self.step_change(from, &begun, begun.event_data()));
+        changes.extend(self.metadata());
         self.commit(changes).await?;
         self.inner.is_used.store(true, Ordering::Release);
         let mut began = self.inner.began.lock().unwrap_or_else(|e| e.into_inner());

@@ -131,3 +131,18 @@ fn a_commit_of_a_step_that_is_killed_at_any_step_is_made_once() {
         "the loop crossed the moment of the commit and came to the end"
     );
 }
+
+#[test]
+fn a_commit_that_was_refused_for_a_while_is_made_by_whoever_resumes() {
+    let (ws, file) = place("[[step]]\nname = 'a'\ncommand = 'echo new > new'\ncommit = 'New'");
+    ws.write(".git/index.lock", "");
+    let refused = ws
+        .call(["--json", "run", "--steps", &file, "--run-id", "r"])
+        .run();
+    assert_eq!(refused.json()["status"], "interrupted", "{refused}");
+    assert_eq!(commits(&ws), 1);
+    ws.remove(".git/index.lock");
+    ws.stillframe(["resume", "r"]).ok();
+    assert_eq!(commits(&ws), 2);
+    assert_eq!(ws.git(["status", "--porcelain"]), "");
+}

@@ -205,3 +205,45 @@ fn of_many_that_resume_at_once_one_goes_on() {
     assert_eq!(went_on, 1);
     assert_eq!(ws.show("r")["lease"]["epoch"], 2, "taken once");
 }
+
+#[test]
+fn what_is_done_while_a_run_asks_is_no_work_of_its_step() {
+    let ws = TestWorkspace::repository();
+    ws.git(["config", "user.name", "Somebody"]);
+    ws.git(["config", "user.email", "somebody@example.com"]);
+    for commits in [false, true] {
+        let plan = plan(&ws, "");
+        let id = format!("r{commits}");
+        let mut running = ws
+            .call(["run", "--steps", &plan, "--run-id", &id, "--wait", "2s"])
+            .start();
+        running.until("it asks", |_| ws.json(["answer"]) != serde_json::json!([]));
+        let mine = format!("mine{commits}");
+        ws.write(&mine, "while it waits\n");
+        ws.write("README", format!("hello\nmine {commits}\n"));
+        if commits {
+            ws.git(["add", "-A"]);
+            ws.git(["commit", "-q", "-m", "mine"]);
+        }
+        let head = ws.git(["rev-parse", "HEAD"]);
+        running.wait().exits(75);
+        ws.stillframe(["answer", &open(&ws), "yes"]).ok();
+        ws.stillframe(["resume", &id]).ok();
+        assert_eq!(ws.text(&mine), "while it waits\n");
+        assert_eq!(ws.text("README"), format!("hello\nmine {commits}\n"));
+        assert_eq!(ws.git(["rev-parse", "HEAD"]), head);
+    }
+}
+
+#[test]
+fn a_deadline_that_passes_as_the_run_is_put_to_rest_is_answered_once() {
+    for _ in 0..4 {
+        let ws = TestWorkspace::repository();
+        let plan = plan(&ws, "deadline = '1s'\ndefault = 'no'");
+        let args = ["run", "--steps", &plan, "--run-id", "r", "--wait", "1s"];
+        let code = ws.call(args).run().code;
+        assert!(code == 0 || code == 75, "{code}");
+        ws.stillframe(["resume", "r"]).ok();
+        assert_eq!(done(&ws), ["first", "heard no", "last"]);
+    }
+}

@@ -4,13 +4,14 @@ use std::future::Future;
 use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, Answer, BoxAdapter, CommandAdapter, CommitOptions,
-    EndSignal, Engine, Error, ErrorKind, Question, RunContext, RunId, RunOptions, RunRecord,
-    StepContext, StepError, WorkspaceOptions,
+    EndSignal, Engine, Error, ErrorKind, EventQuery, EventType, Question, RunContext, RunId,
+    RunOptions, RunRecord, StepContext, StepError, WorkspaceOptions,
 };
 
 use super::{Tools, questions, run};
@@ -224,6 +225,8 @@ struct StepRunner {
     console: Console,
     progress: Option<ProgressLine>,
     end_signal: EndSignal,
+    /// How often something of the run was taken back, as far as that was said.
+    went_back: AtomicU64,
 }
 
 impl StepRunner {
@@ -235,6 +238,7 @@ impl StepRunner {
             console: tools.console,
             progress: tools.progress.clone(),
             end_signal: EndSignal::default(),
+            went_back: AtomicU64::new(0),
         }
     }
 
@@ -258,6 +262,32 @@ impl StepRunner {
             Some(limit) => command.timeout(limit.duration),
             None => command,
         })
+    }
+
+    /// Says what was taken back of an attempt that was cut off, so that this one begins anew.
+    async fn say_what_went_back(&self, attempt: &StepContext, title: &str) {
+        let run = &attempt.run;
+        let query = EventQuery::session(run.session_id.clone())
+            .run(run.run_id.clone())
+            .of_type(EventType::WORKSPACE_ROLLED_BACK);
+        // It is in the log; that it is said here is for convenience.
+        let events = self.engine.events(query).await.unwrap_or_default();
+        let said = u64::try_from(events.len()).unwrap_or(u64::MAX);
+        if self.went_back.swap(said, Ordering::Relaxed) >= said {
+            return;
+        }
+        let Some(data) = events.last().map(|event| &event.data) else {
+            return;
+        };
+        if let (Some(paths), Some(guard)) = (
+            data["restored"].as_u64().filter(|paths| *paths > 0),
+            data["guard"].as_str(),
+        ) {
+            self.say(&format!(
+                "{title}: {} put back to where the step began; what was there is kept as {guard}",
+                output::count(paths, "path")
+            ));
+        }
     }
 
     /// Does one attempt at a step: asks, runs, commits.
@@ -323,7 +353,8 @@ impl StepRunner {
                     return Ok(answer);
                 }
                 _ = looks.tick(), if !is_said => {
-                    let open = self.engine.open_questions().await?;
+                    // It is asked all the same; the next look may say so.
+                    let open = self.engine.open_questions().await.unwrap_or_default();
                     let own = open
                         .iter()
                         .find(|question| question.step_id.as_ref() == Some(&attempt.step_id));
@@ -339,6 +370,12 @@ impl StepRunner {
     }
 
     async fn steps(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
+        let query = EventQuery::session(context.session_id.clone())
+            .run(context.run_id.clone())
+            .of_type(EventType::WORKSPACE_ROLLED_BACK);
+        let before = self.engine.events(query).await.unwrap_or_default().len();
+        let before = u64::try_from(before).unwrap_or(u64::MAX);
+        self.went_back.store(before, Ordering::Relaxed);
         let report = context.check_plan(&self.file.plan()).await?;
         for gone in &report.gone {
             self.say(&format!("{gone} was done, and is not in the plan"));
@@ -348,6 +385,7 @@ impl StepRunner {
             let title = format!("[{}/{count}] {}/{}", place + 1, step.phase, step.name);
             let phase = context.phase(&step.phase);
             let mut was_run = false;
+            let failed = &AtomicU32::new(0);
             let began = Instant::now();
             let done: Result<AdapterOutput, StepError> = phase
                 .step_with(step.options(), |attempt| {
@@ -356,10 +394,15 @@ impl StepRunner {
                         1 => title.clone(),
                         number => format!("{title} (attempt {number})"),
                     };
-                    let is_last = attempt.attempt > step.retries;
+                    let cancellation = attempt.cancellation().clone();
                     async move {
+                        self.say_what_went_back(&attempt, &title).await;
                         let result = self.attempt(step, &title, attempt).await;
-                        if let (Err(e), false) = (&result, is_last) {
+                        let is_ending = cancellation.is_cancelled();
+                        if let (Err(e), false) = (&result, is_ending) {
+                            if failed.fetch_add(1, Ordering::Relaxed) >= step.retries {
+                                return result;
+                            }
                             self.say(&format!("{title}: {e}; it is tried again"));
                         }
                         result

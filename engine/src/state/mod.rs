@@ -195,6 +195,9 @@ pub(crate) enum Change {
         lease: Box<Lease>,
         after: Option<SnapshotId>,
     },
+    /// Writes nothing with it if somebody has asked for the run to be cancelled, which is a
+    /// [`StateError::Conflict`].
+    RefuseIfCancelled(RunId),
     /// What the host says of a run from now on: the key `metadata` of its options.
     SetMetadata { run_id: RunId, metadata: Value },
     /// Holds a lease for longer, only one of this epoch.

@@ -811,6 +811,21 @@ fn apply(
             lease,
             after,
         } => claim_lease(transaction, run_id, from.as_deref(), lease, after.as_ref())?,
+        Change::RefuseIfCancelled(run_id) => {
+            let is_unwanted: bool = transaction.query_row(
+                "SELECT EXISTS (SELECT 1 FROM leases
+                                 WHERE run_id = ?1 AND cancel_requested_at IS NOT NULL)",
+                params![run_id.as_str()],
+                |row| row.get(0),
+            )?;
+            if is_unwanted {
+                return Err(StateError::Conflict {
+                    what: format!("run {run_id}"),
+                    expected: "wanted".to_owned(),
+                    found: "to be cancelled".to_owned(),
+                });
+            }
+        }
         Change::SetMetadata { run_id, metadata } => {
             transaction.execute(
                 "UPDATE runs SET options = json_set(options, '$.metadata', json(?1)) WHERE id = ?2",

@@ -1,6 +1,6 @@
 //! Taking back what a step or a tool did.
 
-use stillframe_backends::{BackendKind, ErrorKind, Snapshot, SnapshotId};
+use stillframe_backends::{BackendKind, ErrorKind, Interrupt, Label, Snapshot, SnapshotId};
 
 use super::StepLog;
 use crate::error::Error;
@@ -22,6 +22,12 @@ pub(super) enum Ready {
 pub(crate) struct Choices {
     /// Whether the workspace can go back to where it began.
     pub(crate) from_before: bool,
+}
+
+/// Whether HEAD named the same branch, and that the same commit.
+fn same_head(one: &Snapshot, other: &Snapshot) -> bool {
+    let (one, other) = (&one.metadata, &other.metadata);
+    (&one.branch, &one.head_ref) == (&other.branch, &other.head_ref)
 }
 
 impl StepLog {
@@ -59,7 +65,13 @@ impl StepLog {
                 ),
             )),
             (None | Some(Rerun::FromBefore), None) => {
-                self.go_back(&row).await?;
+                match self.go_back(&row).await {
+                    // Somebody has built on what it did: nothing of that is taken apart unless it is asked for.
+                    Err(e) if e.kind() == ErrorKind::HeadMoved && options.rerun.is_none() => {
+                        return Ok(Ready::Begin(Box::new(row)));
+                    }
+                    gone_back => gone_back?,
+                }
                 // The branch is where it was, so that what the step committed is not in it.
                 Ok(Ready::Begin(Box::new(StepRow {
                     commit_created: None,
@@ -107,20 +119,25 @@ impl StepLog {
             })
             .await?;
         let what = "going back to the beginning of a step";
-        self.put_back(before, after, what).await
+        self.put_back(before, after, what, true).await
     }
 
     /// Takes back what a tool did between two snapshots.
     pub(crate) async fn take_back(&self, before: Snapshot, after: Snapshot) -> Result<(), Error> {
-        self.put_back(before, after, "taking back a tool").await
+        self.put_back(before, after, "taking back a tool", false)
+            .await
     }
 
-    /// Puts the workspace, the index and the branch back to `before`. `after`: what is there now.
+    /// Takes back what happened between `before` and `after`, in files, index and branch.
+    ///
+    /// `is_later`: others may have worked here since. Where they moved the branch that is `HeadMoved`, and nothing is
+    /// touched: files would not be those of any commit then.
     async fn put_back(
         &self,
         before: Snapshot,
         after: Snapshot,
         what: &'static str,
+        is_later: bool,
     ) -> Result<(), Error> {
         let Some(place) = self.inner.place.clone() else {
             return Ok(());
@@ -132,6 +149,23 @@ impl StepLog {
         let patience = parts.options.lock_patience;
         let workspace = place.opened.workspace.clone();
         workspaces::work(core, &workspace, what, patience, move |locked| {
+            if is_later {
+                let label = Label::new(workspaces::NOW);
+                let never = Interrupt::never();
+                let (opened, run) = (&place.opened, Some(&run_id));
+                let options = opened.snapshot_options(&parts, label, &session_id, run, never);
+                let now = place.backend.snapshot(locked, &options)?;
+                place
+                    .backend
+                    .forget(locked, std::slice::from_ref(&now.id))?;
+                let is_known = [&before, &after].iter().any(|known| same_head(known, &now));
+                if !is_known {
+                    return Err(Error::new(
+                        ErrorKind::HeadMoved,
+                        "HEAD or its branch was moved since the step was cut off, so that it is not gone back from; nothing was touched",
+                    ));
+                }
+            }
             let way = WayBack {
                 before,
                 after,

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use serde_json::Value;
-use stillframe_backends::ErrorKind;
+use stillframe_backends::{ErrorKind, SnapshotId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -13,11 +13,12 @@ use crate::actors::session_manager::Step;
 use crate::answering;
 use crate::error::Error;
 use crate::event::EventType;
-use crate::id::{EventId, QuestionId};
+use crate::id::{EventId, QuestionId, StepId};
 use crate::lease::Moment;
 use crate::question::{Answer, Question, QuestionPlace, QuestionRow, QuestionStatus};
 use crate::run::{RunEvent, RunStatus};
 use crate::state::Change;
+use crate::step::{StepRow, StepStatus};
 
 /// How often a question is looked at that nobody rings for: another process may have answered.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -25,8 +26,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Who waits for what, in this process.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    /// The steps that somebody has asked for and that have not ended, each by a number of its own.
-    at_work: HashSet<u64>,
+    /// The steps that somebody has asked for and that have not ended, each by a number of its own, with the step in
+    /// which that was.
+    at_work: HashMap<u64, Option<u64>>,
     last: u64,
     /// The questions that are waited for.
     open: HashMap<QuestionId, Waiter>,
@@ -44,7 +46,10 @@ impl Waiting {
     /// Whether nothing is done but to wait, and has been for long.
     fn is_cold(&self) -> bool {
         let waits = |step: &u64| self.open.values().any(|waiter| waiter.asker == Some(*step));
-        self.open.values().all(|waiter| waiter.is_cold) && self.at_work.iter().all(waits)
+        // A step in which another is done waits with it.
+        let outer: HashSet<u64> = self.at_work.values().copied().flatten().collect();
+        let mut inner = self.at_work.keys().filter(|step| !outer.contains(step));
+        self.open.values().all(|waiter| waiter.is_cold) && inner.all(waits)
     }
 }
 
@@ -66,12 +71,12 @@ impl StepLog {
         self.inner.waiting.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Counts a step among those that are being done.
-    pub(crate) fn at_work(&self) -> AtWork {
+    /// Counts a step among those that are being done. `within`: the step in which it is.
+    pub(crate) fn at_work(&self, within: Option<u64>) -> AtWork {
         let mut waiting = self.waiting();
         waiting.last += 1;
         let number = waiting.last;
-        waiting.at_work.insert(number);
+        waiting.at_work.insert(number, within);
         AtWork {
             log: self.clone(),
             number,
@@ -123,10 +128,11 @@ impl StepLog {
         let mut doorbell = self.inner.core.parts.writer.doorbell().listen(session_id);
         loop {
             doorbell.mark_unchanged();
-            if let Some(answer) = self.look_for_answer(&row.id).await? {
-                guard.id = None;
-                return Ok(answer);
+            if self.inner.parking.is_cancelled() {
+                // Its work is about to be stopped.
+                cancellation.cancelled().await;
             }
+            // First: what is answered from here on is for whoever goes on with the run.
             if cancellation.is_cancelled() {
                 return Err(Error::new(
                     ErrorKind::Cancelled,
@@ -136,13 +142,21 @@ impl StepLog {
                     ),
                 ));
             }
-            self.park_if_cold(&row.id, began.elapsed() >= hot_wait);
-            let next = LOOK_EVERY.min(hot_wait.saturating_sub(began.elapsed()));
+            if let Some(answer) = self.look_for_answer(&row.id).await? {
+                guard.id = None;
+                return Ok(answer);
+            }
+            let left = hot_wait.saturating_sub(began.elapsed());
+            self.park_if_cold(&row.id, left.is_zero());
+            let next = match left.is_zero() {
+                true => LOOK_EVERY,
+                false => left.min(LOOK_EVERY),
+            };
             tokio::select! {
                 // Rung by this engine; others are looked for.
                 Ok(()) = doorbell.changed() => {}
                 () = cancellation.cancelled() => {}
-                () = tokio::time::sleep(next.max(Duration::from_millis(10))) => {}
+                () = tokio::time::sleep(next) => {}
             }
         }
     }
@@ -193,8 +207,14 @@ impl StepLog {
             from: found.map(|row| row.status),
             row: Box::new(row.clone()),
         };
+        let mut changes = vec![put];
+        if let Some(step_id) = &row.place.step_id {
+            // What is there from here on, until it goes on, is not its work.
+            let so_far = self.what_is_there(step_id).await;
+            changes.extend(self.left_so_far(step_id, so_far).await?);
+        }
         let event = (RunEvent::Asked, EventType::QUESTION_ASKED);
-        self.move_while_asking(event, row.event_data(), vec![put], |waiting| {
+        self.move_while_asking(event, row.event_data(), changes, |waiting| {
             let waiter = Waiter {
                 asker,
                 is_cold: false,
@@ -203,6 +223,39 @@ impl StepLog {
         })
         .await?;
         Ok(row)
+    }
+
+    /// A capture of the workspace where a step begins to wait; `None`: it is not captured, or cannot be now.
+    async fn what_is_there(&self, step_id: &StepId) -> Option<SnapshotId> {
+        let steps = self.steps().await.ok()?;
+        let step = steps.iter().find(|step| step.id == *step_id)?;
+        if step.status != StepStatus::Running || step.snapshot_before.is_none() {
+            return None;
+        }
+        let captured = self.capture_after().await;
+        if let Err(e) = &captured {
+            tracing::warn!(error = %e.chain(), "what a step left that asks is not captured");
+        }
+        captured.ok().flatten().map(|snapshot| snapshot.id)
+    }
+
+    /// Notes what a step that waits has left so far; `None`: it goes on.
+    async fn left_so_far(
+        &self,
+        step_id: &StepId,
+        left: Option<SnapshotId>,
+    ) -> Result<Option<Change>, Error> {
+        let steps = self.steps().await?;
+        let step = steps.into_iter().find(|step| step.id == *step_id);
+        let step = step.filter(|step| step.status == StepStatus::Running);
+        Ok(step.map(|step| Change::PutStep {
+            run_id: self.run_id().clone(),
+            from: Some(step.status),
+            row: Box::new(StepRow {
+                snapshot_after: left,
+                ..step
+            }),
+        }))
     }
 
     async fn questions(&self) -> Result<Vec<QuestionRow>, Error> {
@@ -227,6 +280,12 @@ impl StepLog {
             answering::settle_ripe(&self.inner.core, Some(self.run_id())).await?;
             return Ok(None);
         }
+        if found.status == QuestionStatus::Withdrawn {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!("question {id} was taken back, because its run has ended"),
+            ));
+        }
         let Some(answer) = found.answer() else {
             return Ok(None);
         };
@@ -236,7 +295,10 @@ impl StepLog {
             let id = found.id.clone();
             let data = found.event_data();
             let event = (RunEvent::Answered, EventType::QUESTION_CONSUMED);
-            let put = log.consumption(&found);
+            let mut put = log.consumption(&found);
+            if let Some(step_id) = &found.place.step_id {
+                put.extend(log.left_so_far(step_id, None).await?);
+            }
             log.move_while_asking(event, data, put, |waiting| {
                 waiting.open.remove(&id);
             })
@@ -272,16 +334,51 @@ impl StepLog {
         }]
     }
 
+    /// Goes on without the answers that are still waited for.
+    pub(crate) async fn withdraw_all(&self) -> Result<(), Error> {
+        for id in self.open_questions() {
+            self.withdraw(&id).await?;
+        }
+        Ok(())
+    }
+
+    /// Has whoever asks in this place again be asked anew: its answer led nowhere.
+    pub(crate) async fn forget_answer(&self, place: &QuestionPlace) -> Result<(), Error> {
+        let _turn = self.inner.turn.lock().await;
+        let found = self.questions().await?;
+        let Some(row) = found
+            .into_iter()
+            .find(|row| row.place == *place && row.status == QuestionStatus::Answered)
+        else {
+            return Ok(());
+        };
+        let told = self.event(EventType::QUESTION_WITHDRAWN, row.event_data());
+        let put = Change::PutQuestion {
+            from: Some(row.status),
+            row: Box::new(QuestionRow {
+                status: QuestionStatus::Withdrawn,
+                ..row
+            }),
+        };
+        self.commit(vec![put, told]).await
+    }
+
     /// Goes on without an answer.
     async fn withdraw(&self, id: &QuestionId) -> Result<(), Error> {
         let _turn = self.inner.turn.lock().await;
+        if !self.waiting().open.contains_key(id) {
+            // Its answer came at the last moment.
+            return Ok(());
+        }
         let asked = id.clone();
         let reader = &self.inner.core.parts.reader;
         let found = reader.read(move |store| store.question(&asked)).await?;
         let mut data = Value::Null;
         let mut put = Vec::new();
+        let mut step_id = None;
         if let Some(row) = found {
             data = row.event_data();
+            step_id = row.place.step_id.clone();
             if row.status == QuestionStatus::Open {
                 put.push(Change::PutQuestion {
                     from: Some(row.status),
@@ -291,6 +388,9 @@ impl StepLog {
                     }),
                 });
             }
+        }
+        if let Some(step_id) = step_id {
+            put.extend(self.left_so_far(&step_id, None).await?);
         }
         let event = (RunEvent::Withdrawn, EventType::QUESTION_WITHDRAWN);
         self.move_while_asking(event, data, put, |waiting| {

@@ -518,3 +518,55 @@ fn what_a_run_did_that_was_cancelled_while_it_rested_can_be_undone() {
         assert_eq!(host.read("half"), None);
     });
 }
+
+#[test]
+fn an_adapter_that_leaves_a_question_behind_completes_all_the_same() {
+    let host = Host::new();
+    on_a_runtime(async {
+        let (engine, session) = host.session().await;
+        let work = Work(|context: RunContext| async move {
+            let phase = context.phase("p");
+            phase
+                .step("a", |step| async move {
+                    let asking = step.clone();
+                    tokio::spawn(async move { asking.ask(go()).await });
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    Ok(())
+                })
+                .await?;
+            Ok(AdapterOutput::empty())
+        });
+        let outcome = session.execute_run(options(&host), work).await.unwrap();
+        assert_eq!(
+            outcome.run.status,
+            RunStatus::Completed,
+            "{:?}",
+            outcome.run
+        );
+        assert!(engine.open_questions().await.unwrap().is_empty());
+        engine.shutdown().await.unwrap();
+    });
+}
+
+#[test]
+fn one_that_is_cancelled_while_it_is_put_to_rest_is_cancelled() {
+    let (host, notes) = (Host::new(), Notes::default());
+    on_a_runtime(async {
+        let engine = engine(&host, |options| options.hot_wait(COLD)).await;
+        let session = engine.session("s").await.unwrap();
+        let (gate, is_there, leave) = crate::support::Gate::new();
+        // Its work has been stopped, and what it left is being captured.
+        host.backend.hold("after_failure", gate);
+        let work = asks(&notes, go());
+        let running = {
+            let (session, options) = (session.clone(), options(&host));
+            tokio::spawn(async move { session.execute_run(options, work).await })
+        };
+        crate::support::wait_for(is_there).await;
+        engine.cancel_run(&id()).await.unwrap();
+        leave.send(()).unwrap();
+        let outcome = running.await.unwrap().unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Cancelled);
+        assert_eq!(outcome.questions[0].status, QuestionStatus::Withdrawn);
+    });
+}

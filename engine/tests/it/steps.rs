@@ -960,6 +960,45 @@ async fn the_parts_of_a_step_are_in_its_record_and_are_those_of_its_last_attempt
     assert_eq!(count("task_failed"), 5);
 }
 
+#[test]
+fn what_others_did_stays_also_if_the_run_was_stopped_again_before_the_step_was() {
+    let host = Host::new();
+    let counts = Counts::default();
+    leave_in_the_second_step(&host, &counts);
+    on_a_runtime(async {
+        let (engine, session) = host.session().await;
+        host.write("mine", "two days\n");
+        // It is claimed, refused, and stopped again.
+        let other = Work(|context: RunContext| async move {
+            let options = StepOptions::new("apply").definition("v2");
+            let phase = context.phase("edit").iteration(2);
+            phase.step_with(options, |_| async { Ok(()) }).await?;
+            Ok(AdapterOutput::empty())
+        });
+        let outcome = session.execute_run(options(&host), other).await.unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Interrupted);
+        host.write("mine", "three days\n");
+        engine.shutdown().await.unwrap();
+    });
+    on_a_runtime(async {
+        let (_engine, session) = host.session().await;
+        let work = go_on(&counts, None);
+        let outcome = session.execute_run(options(&host), work).await.unwrap();
+        assert_eq!(
+            outcome.run.status,
+            RunStatus::Completed,
+            "{:?}",
+            outcome.run
+        );
+        assert_eq!(host.read("mine").as_deref(), Some("three days\n"));
+        assert_eq!(
+            host.read("other").as_deref(),
+            Some("anew\n"),
+            "it went back"
+        );
+    });
+}
+
 /// A clock that is set ten years forwards or backwards at each look.
 fn set_at_random() -> impl Fn() -> jiff::Timestamp + Send + Sync {
     let looks = AtomicU32::new(0);

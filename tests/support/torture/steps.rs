@@ -74,6 +74,9 @@ fn doomed(log: &str) -> String {
     command("ruin", "echo ruin >> a; rm kept; echo x > ruined") + &command("fail", "exit 3")
 }
 
+/// The file that somebody else works on meanwhile.
+const MINE: &str = "mine";
+
 /// What the workspace has when all is done, each step having had its effect once.
 const DONE: [(&str, &str); 6] = [
     ("a", "first\nline\nlast\n"),
@@ -116,6 +119,8 @@ struct Day {
     log: String,
     /// The answer that was acknowledged first.
     answered: Option<&'static str>,
+    /// What somebody else has written in the workspace.
+    mine: String,
     /// What was completed when somebody looked, with its record, and how often it had been begun.
     completed: BTreeMap<String, (Value, usize)>,
 }
@@ -145,6 +150,7 @@ impl Day {
             doomed: doom,
             log,
             answered: None,
+            mine: String::new(),
             completed: BTreeMap::new(),
         }
     }
@@ -161,6 +167,9 @@ impl Day {
             }
             if output.code == WAITS {
                 self.answer(random, report)?;
+            }
+            if random.once_in(5) {
+                self.edit()?;
             }
             if output.code == 0 && output.stdout_text().contains("\"is_stored\":true") {
                 break;
@@ -181,6 +190,16 @@ impl Day {
         self.look_at_the_end()?;
         self.be_taken_back(random, report)?;
         checker::undisturbed(&self.ws, &["verify"]).map(|_| ())
+    }
+
+    /// Somebody works here while nobody has the run. What the run left is on record by then, so that it is not taken
+    /// for its work.
+    fn edit(&mut self) -> Result<(), Finding> {
+        checker::undisturbed(&self.ws, &["list"])?;
+        let text = format!("{}line {}\n", self.mine, self.mine.len());
+        self.ws.write(MINE, &text);
+        self.mine = text;
+        Ok(())
     }
 
     /// Does `args`, or something that recovers what the last one left, and kills it.
@@ -355,9 +374,19 @@ impl Day {
                     require(!left.is_empty(), || {
                         format!("what {name} left is lost: {step}")
                     })?;
-                    let diff = checker::undisturbed(&self.ws, &["diff", left, "now"])?.json();
-                    require(diff["files_changed"] == 0, || {
-                        format!("the workspace is not as the log says: {diff}")
+                    let before = step["snapshot_before"].as_str().unwrap_or(left);
+                    let is_as = |snapshot: &str| {
+                        let diff = checker::undisturbed(&self.ws, &["diff", snapshot, "now"])?;
+                        let paths = diff.json()["changed_paths"].clone();
+                        let others = paths.as_array().is_none_or(|paths| {
+                            paths.iter().any(|path| path.as_str() != Some(MINE))
+                        });
+                        Ok::<_, Finding>(!others)
+                    };
+                    // It is gone back from before it is begun again.
+                    let is_known = is_as(left)? || is_as(before)?;
+                    require(is_known, || {
+                        format!("the workspace is not as the log says: {step}")
                     })?;
                 }
                 "pending" => {}
@@ -382,6 +411,12 @@ impl Day {
                 format!("{name} has {found:?}, not {text:?}")
             })?;
         }
+        if !self.mine.is_empty() {
+            let found = self.ws.text(MINE);
+            require(found == self.mine, || {
+                format!("{:?} was written, there is {found:?}", self.mine)
+            })?;
+        }
         for name in ["gone", "ruined"] {
             require(!self.ws.exists(name), || format!("{name} is there"))?;
         }
@@ -390,7 +425,8 @@ impl Day {
             format!("commits: {log}")
         })?;
         let status = self.ws.git(["status", "--porcelain"]);
-        require(status.trim().is_empty(), || format!("status: {status}"))?;
+        let is_mine = |line: &str| line.ends_with(&format!(" {MINE}"));
+        require(status.lines().all(is_mine), || format!("status: {status}"))?;
         self.ws.git(["fsck", "--strict"]);
         Ok(())
     }

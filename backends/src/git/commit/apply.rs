@@ -14,14 +14,14 @@ use super::tree_changes::{self, TreeChange, side_of};
 use crate::commit::{CommitError, CommitIntent, CommitOutcome};
 use crate::error::printable;
 use crate::git::loose_writer::LooseWriter;
-use crate::git::repository::{Settings, UserRepository};
+use crate::git::repository::{RepositoryError, Settings, UserRepository};
 use crate::git::rollback::directory::{Create, open_below, open_directory};
 use crate::git::rollback::lock::{Locks, New, Place, Verdict};
 use crate::git::rollback::reflog::{self, Line, Missing};
 use crate::git::rollback::refs::{Refs, split};
 use crate::git::rollback::{PutError, lock_repository, wait_for_lock};
 use crate::git::tree_lookup::TreeLookup;
-use crate::git::user_index;
+use crate::git::user_index::{self, MODE_SUBMODULE};
 use crate::git::{ObjectId, ObjectKind};
 use crate::patience::Patience;
 use crate::record::Head;
@@ -138,6 +138,7 @@ impl Hand<'_> {
         let sound = self.sound;
         // Whatever cannot be read is found before anything is done.
         let changes = self.changes()?;
+        self.check_blobs(&changes)?;
         if head_names == HeadNames::It {
             let git_dir = self.repository.git_dir();
             let patience = Patience::of(self.patience);
@@ -170,6 +171,22 @@ impl Hand<'_> {
             parent,
             Some(self.sound.tree),
         )?)
+    }
+
+    /// Makes sure that what the commit adds is there: between its preparation and a recovery somebody may have
+    /// collected what nothing named yet.
+    fn check_blobs(&self, changes: &[TreeChange]) -> Result<(), CommitError> {
+        let sides = changes.iter().filter_map(|change| change.new);
+        let ids: Vec<ObjectId> = sides
+            .filter(|(mode, _)| *mode != MODE_SUBMODULE)
+            .map(|(_, id)| id)
+            .collect();
+        let sizes = self.repository.object_sizes(&ids)?;
+        let missing = ids.iter().zip(sizes).find(|(_, size)| size.is_none());
+        match missing {
+            Some((id, _)) => Err(RepositoryError::MissingObject { id: *id }.into()),
+            None => Ok(()),
+        }
     }
 
     fn write_commit(&self) -> Result<(), CommitError> {
