@@ -6,8 +6,8 @@ use std::future::Future;
 use std::io::Read;
 use std::ops::Deref;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ractor::{Actor, ActorRef};
@@ -40,6 +40,7 @@ use crate::question::{QuestionRecord, QuestionRow};
 use crate::record::{
     ArtifactRecord, LeaseRecord, RunExport, RunRecord, SessionRecord, SessionStats,
 };
+use crate::recovery::RecoveryReport;
 use crate::resume;
 use crate::run::RunStatus;
 use crate::session_manager::SessionManager;
@@ -80,6 +81,8 @@ pub(crate) struct Shared {
     admission: Arc<Semaphore>,
     tasks: TaskTracker,
     is_closing: AtomicBool,
+    /// Set before anybody has the engine.
+    recovery: OnceLock<RecoveryReport>,
     /// Stops what belongs to no run.
     pub(crate) stopping: CancellationToken,
 }
@@ -414,19 +417,32 @@ impl Engine {
                 admission: Arc::new(Semaphore::new(options.max_operations)),
                 tasks,
                 is_closing: AtomicBool::new(false),
+                recovery: OnceLock::new(),
                 stopping: CancellationToken::new(),
             }),
         };
         let engine = Self { core };
         let sweep = answering::sweep(Arc::downgrade(&engine.core.shared));
-        if let Err(e) = recovery::recover(&engine.core).await {
-            // Its actors would outlive it otherwise, and be cut off with the runtime. Why it cannot
-            // be started is the error to tell.
-            let _ = engine.shutdown().await;
-            return Err(e);
+        match recovery::recover(&engine.core).await {
+            Ok(report) => engine.core.recovery.set(report).expect("it is set once"),
+            Err(e) => {
+                // Its actors would outlive it otherwise, and be cut off with the runtime. Why it cannot
+                // be started is the error to tell.
+                let _ = engine.shutdown().await;
+                return Err(e);
+            }
         }
         tokio::spawn(sweep);
         Ok(engine)
+    }
+
+    /// What this engine found of dead ones when it started, and what it did about that.
+    pub fn recovery(&self) -> &RecoveryReport {
+        static NOTHING: RecoveryReport = RecoveryReport {
+            done: Vec::new(),
+            left: Vec::new(),
+        };
+        self.core.recovery.get().unwrap_or(&NOTHING)
     }
 
     /// Takes no more work, waits for what is under way, cancels what takes longer than the grace,

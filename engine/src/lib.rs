@@ -124,6 +124,7 @@ pub use record::{
     ArtifactRecord, LeaseRecord, PhaseRecord, RunExport, RunRecord, SessionRecord, SessionStats,
     StepRecord,
 };
+pub use recovery::{LeftWorkspace, RecoveryReport};
 pub use restore::{OperationKind, RestoreDocument, RestoreStatus, UndoOutcome, Undone};
 pub use run::RunStatus;
 pub use session::SessionStatus;

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stillframe_backends::{
     Backend, ErrorKind, Interrupt, Label, LockedWorkspace, Owner, Recovery, Snapshot, SnapshotId,
@@ -13,7 +14,7 @@ use crate::actors::Parts;
 use crate::closing::{self, Closing};
 use crate::engine::Core;
 use crate::error::Error;
-use crate::event::EventType;
+use crate::event::{Event, EventQuery, EventType};
 use crate::failure::Failure;
 use crate::id::{EventId, OperationId, SessionId};
 use crate::lease::{Lease, Moment};
@@ -30,10 +31,34 @@ use crate::{answering, effects, liveness, reserve, step_log};
 /// Why a run that a dead engine left is failed.
 const STRANDED: &str = "stranded_in_progress";
 
+/// What an engine found of dead ones when it started, and what it did about that.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RecoveryReport {
+    /// What was done, as the events that say so, in their order: runs that were settled, restores that were carried
+    /// on to their end, commits that were made or found. The data of each has `recovered`.
+    pub done: Vec<Event>,
+    /// The workspaces that could not be looked after, because they are gone or in use, each with the reason. What was
+    /// left there is as it was, and is looked after when it is used next, or by the next engine.
+    pub left: Vec<LeftWorkspace>,
+}
+
+/// A workspace that a recovery could not look after.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LeftWorkspace {
+    /// Its directory, printable.
+    pub path: String,
+    /// Why.
+    pub reason: Failure,
+}
+
 /// Looks after everything that dead engines left. What cannot be looked after, because its
 /// directory is gone or in use, is left as it is.
-pub(crate) async fn recover(core: &Core) -> Result<(), Error> {
+pub(crate) async fn recover(core: &Core) -> Result<RecoveryReport, Error> {
     let parts = core.parts.clone();
+    let mut report = RecoveryReport::default();
+    let before = parts.reader.read(|store| store.last_position()).await?;
     let directory = parts.state_dir.path().to_owned();
     let dead = parts
         .blocking
@@ -49,6 +74,10 @@ pub(crate) async fn recover(core: &Core) -> Result<(), Error> {
             }
             if let Err(e) = looked {
                 tracing::warn!(path = %path.display(), error = %e.chain(), "not recovered");
+                report.left.push(LeftWorkspace {
+                    path: stillframe_backends::printable(path),
+                    reason: Failure::from(&e),
+                });
                 is_done &= !is_for_later(e.kind());
             }
         }
@@ -63,7 +92,14 @@ pub(crate) async fn recover(core: &Core) -> Result<(), Error> {
         .blocking
         .run(move || reserve::keep(&directory))
         .await?;
-    Ok(())
+    let later = parts
+        .reader
+        .read(move |store| store.events(&EventQuery::all(), before))
+        .await?;
+    let is_of_recovery = |event: &Event| event.data["recovered"] == true;
+    let events = later.into_iter().map(|(_, event)| event);
+    report.done.extend(events.filter(is_of_recovery));
+    Ok(report)
 }
 
 /// Whether a workspace that could not be recovered may be another time. One that was removed, or

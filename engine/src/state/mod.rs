@@ -107,6 +107,9 @@ pub(crate) trait StateStore: Send {
         after_position: u64,
     ) -> Result<Vec<(u64, Event)>, StateError>;
 
+    /// The position of the last event in the whole log; zero: there is none.
+    fn last_position(&self) -> Result<u64, StateError>;
+
     /// The event of this id; `None`: unknown.
     fn event(&self, id: &EventId) -> Result<Option<Event>, StateError>;
 

@@ -550,6 +550,10 @@ impl StateStore for SqliteStore {
         )
     }
 
+    fn last_position(&self) -> Result<u64, StateError> {
+        self.count("SELECT coalesce(max(position), 0) FROM events", ())
+    }
+
     fn event(&self, id: &EventId) -> Result<Option<Event>, StateError> {
         find_event(&self.connection, id)
     }

@@ -80,6 +80,31 @@ fn a_run_of_an_engine_that_is_alive_is_left_alone() {
 }
 
 #[test]
+fn what_an_engine_did_about_dead_ones_is_told_as_data_and_a_second_one_finds_nothing() {
+    let host = Host::new();
+    die_in_the_middle_of(leave_a_run_at_work(&host));
+    on_a_runtime(async {
+        let engine = host.engine().await;
+        let report = engine.recovery().clone();
+        let types: Vec<&str> = report.done.iter().map(|e| e.event_type.as_str()).collect();
+        assert_eq!(types, ["run_failed"]);
+        assert!(report.left.is_empty(), "{report:?}");
+        engine.shutdown().await.unwrap();
+        let engine = host.engine().await;
+        assert!(engine.recovery().done.is_empty());
+    });
+    let host = Host::new();
+    die_in_the_middle_of(leave_a_run_at_work(&host));
+    std::fs::remove_dir_all(host.path()).unwrap();
+    on_a_runtime(async {
+        let engine = host.engine().await;
+        let left = &engine.recovery().left;
+        assert_eq!(left.len(), 1, "{left:?}");
+        assert!(left[0].path.ends_with("workspace"), "{left:?}");
+    });
+}
+
+#[test]
 fn two_engines_that_find_a_stranded_run_settle_it_once() {
     let host = Host::new();
     die_in_the_middle_of(leave_a_run_at_work(&host));
