@@ -131,10 +131,7 @@ pub(crate) async fn withdrawal(core: &Core, run: &RunRow) -> Result<Vec<Change>,
             let data = row.event_data();
             let withdrawn = Change::PutQuestion {
                 from: Some(row.status),
-                row: Box::new(QuestionRow {
-                    status: QuestionStatus::Withdrawn,
-                    ..row
-                }),
+                row: Box::new(row.withdrawn()),
             };
             [
                 withdrawn,

@@ -239,6 +239,14 @@ impl QuestionRow {
         })
     }
 
+    /// The row of a question that nobody waits for any more.
+    pub(crate) fn withdrawn(self) -> Self {
+        Self {
+            status: QuestionStatus::Withdrawn,
+            ..self
+        }
+    }
+
     /// Refuses what is no answer to it.
     pub(crate) fn check_answer(&self, answer: &str) -> Result<(), Error> {
         if answer.len() > MAX_TEXT_BYTES {

@@ -355,10 +355,7 @@ impl StepLog {
         let told = self.event(EventType::QUESTION_WITHDRAWN, row.event_data());
         let put = Change::PutQuestion {
             from: Some(row.status),
-            row: Box::new(QuestionRow {
-                status: QuestionStatus::Withdrawn,
-                ..row
-            }),
+            row: Box::new(row.withdrawn()),
         };
         self.commit(vec![put, told]).await
     }
@@ -382,10 +379,7 @@ impl StepLog {
             if row.status == QuestionStatus::Open {
                 put.push(Change::PutQuestion {
                     from: Some(row.status),
-                    row: Box::new(QuestionRow {
-                        status: QuestionStatus::Withdrawn,
-                        ..row
-                    }),
+                    row: Box::new(row.withdrawn()),
                 });
             }
         }

@@ -12,7 +12,7 @@ use stillframe::{
     RunOptions, RunStatus, StepContext, WorkspaceOptions,
 };
 
-use crate::support::{Work, die_in_the_middle_of, on_a_runtime};
+use crate::support::{Work, completed, die_in_the_middle_of, on_a_runtime};
 
 /// A repository with one commit, and a state directory beside it.
 struct Place(tempfile::TempDir);
@@ -110,12 +110,7 @@ fn a_commit_of_a_step_is_what_git_would_make_of_the_same_files() {
             Ok(json!(made.commit))
         });
         let outcome = session.execute_run(place.options(), work).await.unwrap();
-        assert_eq!(
-            outcome.run.status,
-            RunStatus::Completed,
-            "{:?}",
-            outcome.run
-        );
+        completed(&outcome);
         let head = place.git(&["rev-parse", "HEAD"]);
         assert_eq!(outcome.run.output.unwrap().data, json!(head));
         assert_eq!(
@@ -244,12 +239,7 @@ fn a_step_that_is_cut_off_after_its_commit_and_goes_back_makes_the_same_commit_a
         let session = engine.session("s").await.unwrap();
         let outcome = session.execute_run(place.options(), work(None)).await;
         let outcome = outcome.unwrap();
-        assert_eq!(
-            outcome.run.status,
-            RunStatus::Completed,
-            "{:?}",
-            outcome.run
-        );
+        completed(&outcome);
         let export = engine.export_run("ticket-42").await.unwrap();
         assert_eq!(export.commits.len(), 1, "one row");
     });

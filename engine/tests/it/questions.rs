@@ -11,7 +11,7 @@ use stillframe::{
     StepOptions, StepStatus,
 };
 
-use crate::support::{Host, Work, all, die_in_the_middle_of, on_a_runtime, types};
+use crate::support::{Host, Work, all, completed, die_in_the_middle_of, on_a_runtime, types};
 
 const COLD: Duration = Duration::ZERO;
 
@@ -203,12 +203,7 @@ fn one_that_nobody_answers_rests_and_goes_on_once_with_the_first_answer_where_it
             .execute_run(options(&host), asks(&notes, go()))
             .await
             .unwrap();
-        assert_eq!(
-            outcome.run.status,
-            RunStatus::Completed,
-            "{:?}",
-            outcome.run
-        );
+        completed(&outcome);
         let done = ["first", "asks 1", "asks 2", "hears yes false", "last"];
         assert_eq!(notes.all(), done);
         assert_eq!(host.read("half").as_deref(), Some("x"), "it began anew");
@@ -401,12 +396,7 @@ fn a_question_that_is_no_longer_waited_for_is_taken_back_and_the_run_goes_on() {
             Ok(AdapterOutput::empty())
         });
         let outcome = session.execute_run(options(&host), work).await.unwrap();
-        assert_eq!(
-            outcome.run.status,
-            RunStatus::Completed,
-            "{:?}",
-            outcome.run
-        );
+        completed(&outcome);
         assert_eq!(outcome.questions[0].status, QuestionStatus::Withdrawn);
         assert!(engine.open_questions().await.unwrap().is_empty());
     });
@@ -537,12 +527,7 @@ fn an_adapter_that_leaves_a_question_behind_completes_all_the_same() {
             Ok(AdapterOutput::empty())
         });
         let outcome = session.execute_run(options(&host), work).await.unwrap();
-        assert_eq!(
-            outcome.run.status,
-            RunStatus::Completed,
-            "{:?}",
-            outcome.run
-        );
+        completed(&outcome);
         assert!(engine.open_questions().await.unwrap().is_empty());
         engine.shutdown().await.unwrap();
     });

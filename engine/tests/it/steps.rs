@@ -12,7 +12,9 @@ use stillframe::{
     StepIdentity, StepOptions, StepPlan, StepStatus,
 };
 
-use crate::support::{Host, Work, all, die_in_the_middle_of, on_a_runtime, types, writes};
+use crate::support::{
+    Host, Work, all, completed, die_in_the_middle_of, on_a_runtime, types, writes,
+};
 
 fn id() -> RunId {
     "ticket-42".parse().unwrap()
@@ -399,12 +401,7 @@ async fn a_plan_is_compared_by_name_with_what_is_on_record() {
         Ok(AdapterOutput::empty())
     });
     let outcome = session.execute_run(options(&host), work).await.unwrap();
-    assert_eq!(
-        outcome.run.status,
-        RunStatus::Completed,
-        "{:?}",
-        outcome.run
-    );
+    completed(&outcome);
 }
 
 #[tokio::test]
@@ -441,12 +438,7 @@ async fn a_step_and_a_phase_need_names_and_settled_ones_stay_so() {
         Ok(AdapterOutput::empty())
     });
     let outcome = session.execute_run(options(&host), work).await.unwrap();
-    assert_eq!(
-        outcome.run.status,
-        RunStatus::Completed,
-        "{:?}",
-        outcome.run
-    );
+    completed(&outcome);
     let found = phases(&engine).await;
     let statuses: Vec<_> = found.iter().map(|p| (p.name.as_str(), p.status)).collect();
     assert_eq!(
@@ -493,12 +485,7 @@ async fn a_step_that_fails_is_tried_again_as_its_policy_says() {
         }
     });
     let outcome = session.execute_run(options(&host), work).await.unwrap();
-    assert_eq!(
-        outcome.run.status,
-        RunStatus::Completed,
-        "{:?}",
-        outcome.run
-    );
+    completed(&outcome);
     let waits: Vec<_> = all(&engine, &session)
         .await
         .iter()
@@ -622,12 +609,7 @@ fn a_step_whose_result_is_there_is_completed_once_what_it_left_can_be_captured()
             .execute_run(options(&host), work(&counts, None))
             .await
             .unwrap();
-        assert_eq!(
-            outcome.run.status,
-            RunStatus::Completed,
-            "{:?}",
-            outcome.run
-        );
+        completed(&outcome);
         assert_eq!(counts.all(), ["paid"], "it is not paid twice");
         let step = &outcome.phases[0].steps[0];
         assert_eq!(step.status, StepStatus::Completed);
@@ -661,12 +643,7 @@ async fn a_step_whose_future_is_dropped_can_be_asked_for_again() {
         Ok(AdapterOutput::empty())
     });
     let outcome = session.execute_run(options(&host), work).await.unwrap();
-    assert_eq!(
-        outcome.run.status,
-        RunStatus::Completed,
-        "{:?}",
-        outcome.run
-    );
+    completed(&outcome);
     assert_eq!(phases(&engine).await[0].steps[0].attempt, 2);
 }
 
@@ -890,12 +867,7 @@ fn what_others_did_since_a_step_was_cut_off_stays_where_it_goes_back() {
         host.write("plan", "the plan\nand what became of it\n");
         let work = go_on(&counts, Some(Rerun::FromBefore));
         let outcome = session.execute_run(options(&host), work).await.unwrap();
-        assert_eq!(
-            outcome.run.status,
-            RunStatus::Completed,
-            "{:?}",
-            outcome.run
-        );
+        completed(&outcome);
         assert_eq!(host.read("mine").as_deref(), Some("two days\n"));
         let plan = host.read("plan");
         assert_eq!(plan.as_deref(), Some("the plan\nand what became of it\n"));
@@ -933,12 +905,7 @@ async fn the_parts_of_a_step_are_in_its_record_and_are_those_of_its_last_attempt
         Ok(AdapterOutput::empty())
     });
     let outcome = session.execute_run(options(&host), work).await.unwrap();
-    assert_eq!(
-        outcome.run.status,
-        RunStatus::Completed,
-        "{:?}",
-        outcome.run
-    );
+    completed(&outcome);
     let tasks: Vec<_> = outcome.phases[0].steps[0]
         .tasks
         .iter()
@@ -984,12 +951,7 @@ fn what_others_did_stays_also_if_the_run_was_stopped_again_before_the_step_was()
         let (_engine, session) = host.session().await;
         let work = go_on(&counts, None);
         let outcome = session.execute_run(options(&host), work).await.unwrap();
-        assert_eq!(
-            outcome.run.status,
-            RunStatus::Completed,
-            "{:?}",
-            outcome.run
-        );
+        completed(&outcome);
         assert_eq!(host.read("mine").as_deref(), Some("three days\n"));
         assert_eq!(
             host.read("other").as_deref(),
@@ -1053,12 +1015,7 @@ fn a_clock_that_is_set_forwards_and_backwards_changes_nothing() {
         let session = engine.session("s").await.unwrap();
         let work = go_on(&counts, None);
         let outcome = session.execute_run(options(&host), work).await.unwrap();
-        assert_eq!(
-            outcome.run.status,
-            RunStatus::Completed,
-            "{:?}",
-            outcome.run
-        );
+        completed(&outcome);
         assert_eq!(counts.all(), ["analyse", "apply 1", "apply 2"]);
         let other = host.read("other");
         assert_eq!(other.as_deref(), Some("anew\n"), "it went back first");
@@ -1091,12 +1048,7 @@ async fn a_step_that_gives_itself_up_is_cancelled_and_not_tried_again() {
         Ok(AdapterOutput::empty())
     });
     let outcome = session.execute_run(options(&host), work).await.unwrap();
-    assert_eq!(
-        outcome.run.status,
-        RunStatus::Completed,
-        "{:?}",
-        outcome.run
-    );
+    completed(&outcome);
     let steps: Vec<StepStatus> = outcome.phases[0].steps.iter().map(|s| s.status).collect();
     assert_eq!(steps, [StepStatus::Cancelled, StepStatus::Completed]);
 }

@@ -16,8 +16,8 @@ use stillframe::backends::{
 };
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, BackendKind, Diff, DiffOptions, Engine, EngineOptions,
-    Event, EventQuery, RelPath, RestorePlan, RunContext, SessionManager, Snapshot, SnapshotId,
-    WorkspaceOptions,
+    Event, EventQuery, RelPath, RestorePlan, RunContext, RunOutcome, RunStatus, SessionManager,
+    Snapshot, SnapshotId, WorkspaceOptions,
 };
 
 use crate::copying::CopyingBackend;
@@ -94,6 +94,17 @@ impl Host {
     pub(crate) fn workspace(&self) -> WorkspaceOptions {
         WorkspaceOptions::at(self.path()).retain_content(true)
     }
+}
+
+/// Fails the test unless the run came to its end, and says why it did not.
+#[track_caller]
+pub(crate) fn completed(outcome: &RunOutcome) {
+    assert_eq!(
+        outcome.run.status,
+        RunStatus::Completed,
+        "{:?}",
+        outcome.run
+    );
 }
 
 /// The types of the events of a session, in order.
