@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use stillframe_tests::{TestWorkspace, capability};
+use stillframe_tests::TestWorkspace;
+use stillframe_tests::torture::call_class::CallClass;
+use stillframe_tests::torture::fault::Fault;
+use stillframe_tests::torture::tracer::Injection;
 
-use crate::crash::{MUTATING, killed_at};
+use crate::torture::tracer;
 
 /// A repository whose user has a name, and a file of steps.
 fn place(steps: &str) -> (TestWorkspace, String) {
@@ -83,46 +86,51 @@ fn in_the_middle_of_a_merge_nothing_is_committed() {
 
 #[test]
 fn a_commit_of_a_step_that_is_killed_at_any_step_is_made_once() {
-    if !capability::can_inject() {
-        return;
-    }
+    let Some(tracer) = tracer() else { return };
     let mut endings = BTreeSet::new();
-    for nth in 1..120 {
-        let (ws, file) = place("[[step]]\nname = 'save'\ncommit = 'Save'");
-        ws.write("README", "edited\n");
-        ws.write("new", "new\n");
-        let args = ["run", "--steps", &file, "--run-id", "r"];
-        let killed = killed_at(ws.call(args), MUTATING, nth);
-        if killed.code == 0 {
-            endings.insert("not killed");
-            break;
-        }
-        let was_made = commits(&ws) == 2;
-        let found = was_made.then(|| ws.git(["rev-parse", "HEAD"]));
-        endings.insert(if was_made { "after" } else { "before" });
-        // Whoever comes next settles it, and takes no person.
-        ws.stillframe(["list"]).ok();
-        ws.stillframe(args).ok();
-        assert_eq!(commits(&ws), 2, "killed at call {nth}: once");
-        let head = ws.git(["rev-parse", "HEAD"]);
-        if let Some(found) = found {
-            assert_eq!(found, head, "killed at call {nth}: the same commit");
-        }
-        assert_eq!(
-            ws.git(["status", "--porcelain"]),
-            "",
-            "killed at call {nth}"
-        );
-        ws.git(["fsck", "--strict"]);
-        let run = ws.show("r");
-        assert_eq!(run["commits"].as_array().unwrap().len(), 1, "{run}");
-        assert_eq!(run["commits"][0]["commit"], head.trim());
-        assert_eq!(run["phases"][0]["steps"][0]["commit_created"], head.trim());
-        for lock in ["index.lock", "HEAD.lock", "refs/heads/main.lock"] {
-            assert!(
-                !ws.exists(format!(".git/{lock}")),
-                "killed at call {nth}: {lock}"
-            );
+    // Each class is counted over all threads: which of them makes the commit is nobody's choice.
+    for class in [
+        CallClass::Sync,
+        CallClass::Link,
+        CallClass::Rename,
+        CallClass::Remove,
+    ] {
+        for nth in 1.. {
+            let (ws, file) = place("[[step]]\nname = 'save'\ncommit = 'Save'");
+            // What makes a store is no part of the story.
+            ws.snapshot();
+            ws.write("README", "edited\n");
+            ws.write("new", "new\n");
+            let args = ["run", "--steps", &file, "--run-id", "r"];
+            let fault = Fault::Kill;
+            let injection = Injection { class, nth, fault };
+            let killed = tracer.run(&ws.call(args), Some(&injection)).unwrap();
+            let Some(at) = killed.hit else {
+                assert_eq!(killed.output.code, 0, "{:?}", killed.output);
+                endings.insert("not killed");
+                break;
+            };
+            let when = format!("killed at {class} {nth}, {}", at.path);
+            let was_made = commits(&ws) == 2;
+            let found = was_made.then(|| ws.git(["rev-parse", "HEAD"]));
+            endings.insert(if was_made { "after" } else { "before" });
+            // Whoever comes next settles it, and takes no person.
+            ws.stillframe(["list"]).ok();
+            ws.stillframe(args).ok();
+            assert_eq!(commits(&ws), 2, "{when}: once");
+            let head = ws.git(["rev-parse", "HEAD"]);
+            if let Some(found) = found {
+                assert_eq!(found, head, "{when}: the same commit");
+            }
+            assert_eq!(ws.git(["status", "--porcelain"]), "", "{when}");
+            ws.git(["fsck", "--strict"]);
+            let run = ws.show("r");
+            assert_eq!(run["commits"].as_array().unwrap().len(), 1, "{run}");
+            assert_eq!(run["commits"][0]["commit"], head.trim());
+            assert_eq!(run["phases"][0]["steps"][0]["commit_created"], head.trim());
+            for lock in ["index.lock", "HEAD.lock", "refs/heads/main.lock"] {
+                assert!(!ws.exists(format!(".git/{lock}")), "{when}: {lock}");
+            }
         }
     }
     assert_eq!(

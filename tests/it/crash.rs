@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use stillframe_tests::{Call, Output, TestWorkspace, capability, json, oracle, view};
 
 /// Calls that change something on disk. One that this machine's kernel does not have is no error.
-pub(crate) const MUTATING: &str = "?rename,?renameat,?renameat2,?unlink,?unlinkat,?mkdir,?mkdirat,?rmdir,\
+const MUTATING: &str = "?rename,?renameat,?renameat2,?unlink,?unlinkat,?mkdir,?mkdirat,?rmdir,\
     ?link,?linkat,?symlinkat,?fsync,?fdatasync,?syncfs";
 
 /// The same call, killed when it is about to make its `nth` call of `calls` in one thread.
-pub(crate) fn killed_at(call: Call, calls: &str, nth: usize) -> Output {
+fn killed_at(call: Call, calls: &str, nth: usize) -> Output {
     let trace = format!("trace={calls}");
     let inject = format!("inject={calls}:signal=KILL:when={nth}");
     call.through(

@@ -59,7 +59,8 @@ fn done(report: Result<Report, Refusal>) -> Option<Report> {
     }
 }
 
-fn tracer() -> Option<Tracer> {
+/// Where programs can be traced; where they cannot, it is said, and the test does without.
+pub(crate) fn tracer() -> Option<Tracer> {
     match Tracer::new(launcher()) {
         Ok(tracer) => Some(tracer),
         Err(refusal) => {
