@@ -292,6 +292,10 @@ async fn pages(state: PathBuf) -> Answer<()> {
             "all sessions, since near the end",
             EventQuery::all().since(at(99).timestamp),
         ),
+        (
+            "one session, since near its end",
+            session.clone().since(at(98).timestamp),
+        ),
         ("of one run near the end", EventQuery::all().run(late)),
         (
             "one session, of a type that there is not",

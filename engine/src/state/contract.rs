@@ -19,6 +19,7 @@ macro_rules! state_store_contract {
             sequences_have_no_gap_and_are_counted_in_each_session
             an_event_that_is_there_already_is_answered_as_it_is_kept
             events_are_found_by_every_part_of_a_query
+            events_since_a_time_are_found_whatever_the_clock_did
             a_batch_with_one_bad_change_leaves_nothing
             a_run_begins_only_in_an_active_session_and_only_once
             of_two_transitions_from_one_state_exactly_one_succeeds
@@ -372,6 +373,41 @@ pub(crate) fn events_are_found_by_every_part_of_a_query(state: &impl TestState) 
         (EventQuery::all().of_type(noted), &[3, 4]),
     ] {
         assert_eq!(found(&*store, &query), expected, "{query:?}");
+    }
+}
+
+pub(crate) fn events_since_a_time_are_found_whatever_the_clock_did(state: &impl TestState) {
+    let (mut store, one) = started(state, "one");
+    let (_, other) = started(state, "other");
+    // Forwards, back by much and by little, the same second again, a leap ahead and what follows it.
+    let times = [
+        2, 9, 4, 9, 10, 3, 12, 12, 30, 13, 14, 31, 5, 90, 32, 33, 34, 91, 35, 92,
+    ];
+    for (nth, time) in times.into_iter().enumerate() {
+        let session = if nth % 3 == 0 { &other } else { &one };
+        let event = note(session, time, json!({}));
+        store.commit(&[Change::Append(event)]).unwrap();
+    }
+    let all = store.events(&EventQuery::all(), 0).unwrap();
+    assert!(all.len() > times.len(), "{all:?}");
+    for time in 0..95 {
+        for session in [None, Some(&one), Some(&other)] {
+            for after in [0, 7, 15] {
+                let query = match session {
+                    Some(session) => EventQuery::session(session.clone()),
+                    None => EventQuery::all(),
+                };
+                let is_asked_for = |(position, event): &&(u64, Event)| {
+                    *position > after
+                        && event.timestamp >= at(time)
+                        && session.is_none_or(|session| event.session_id == *session)
+                };
+                let expected: Vec<_> = all.iter().filter(is_asked_for).cloned().collect();
+                let query = query.since(at(time));
+                let found = store.events(&query, after).unwrap();
+                assert_eq!(found, expected, "{query:?} after {after}");
+            }
+        }
     }
 }
 

@@ -77,7 +77,7 @@ fn rows(database: &Path) -> BTreeMap<String, Vec<Vec<(String, Value)>>> {
     let mut all = BTreeMap::new();
     for table in tables.map(Result::unwrap) {
         let mut statement = connection
-            .prepare(&format!("SELECT * FROM {table} ORDER BY rowid"))
+            .prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2"))
             .unwrap();
         let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
         let mut found = statement.query(()).unwrap();
@@ -148,6 +148,35 @@ fn a_database_of_every_earlier_version_opens_with_all_that_it_had_and_a_backup()
             &std::fs::metadata(&backup).unwrap().permissions(),
         );
         assert_eq!(mode & 0o777, 0o600, "as private as the database");
+    }
+}
+
+#[test]
+fn events_of_every_earlier_version_are_found_by_their_time() {
+    for version in earlier_versions() {
+        let earlier = Earlier::of(version);
+        let connection = Connection::open(earlier.path().join(DATABASE)).unwrap();
+        super::row_sum::register(&connection).unwrap();
+        // A clock that goes ahead by half a second, and back by twenty each time it has gone thirty.
+        connection
+            .execute_batch(
+                "INSERT INTO events (id, session_id, sequence, type, timestamp, schema_version, data)
+                 WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 299)
+                 SELECT 'evt_at_' || i, (SELECT min(id) FROM sessions), 1000 + i, 'noted',
+                        (i / 60 * 10 + i % 60 / 2) * 1000000000, 1, '{}' FROM n",
+            )
+            .unwrap();
+        drop(connection);
+        let store = SqliteStore::open(earlier.path()).unwrap();
+        let all = store.events(&EventQuery::all(), 0).unwrap();
+        assert!(all.len() > 300);
+        for second in 0..75 {
+            let time = jiff::Timestamp::from_second(second).unwrap();
+            let expected: Vec<_> = all.iter().filter(|(_, e)| e.timestamp >= time).collect();
+            let found = store.events(&EventQuery::all().since(time), 0).unwrap();
+            let found: Vec<_> = found.iter().collect();
+            assert_eq!(found, expected, "since {time} in version {version}");
+        }
     }
 }
 

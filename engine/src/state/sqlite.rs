@@ -534,10 +534,11 @@ impl StateStore for SqliteStore {
         query: &EventQuery,
         after_position: u64,
     ) -> Result<Vec<(u64, Event)>, StateError> {
+        let before_all = self.last_before(query)?;
         self.all(
             &select_events(query),
             params![
-                count(after_position),
+                count(after_position.max(before_all)),
                 query.session_id.as_ref().map(SessionId::as_str),
                 query.run_id.as_ref().map(RunId::as_str),
                 query.event_type.as_ref().map(EventType::as_str),
@@ -719,6 +720,21 @@ impl SqliteStore {
         };
         row_sum::check(row)?;
         read(row).map(Some)
+    }
+
+    /// A position behind which all events since the time of a query are, of its session if it has one; 0 if none is
+    /// known, or it has no time.
+    fn last_before(&self, query: &EventQuery) -> Result<u64, StateError> {
+        let Some(since) = query.since else {
+            return Ok(0);
+        };
+        let session = query.session_id.as_ref().map_or("", SessionId::as_str);
+        let found = self.one(
+            SELECT_EVENT_TIME,
+            params![session, nanoseconds(since)],
+            |row| Ok(row.get::<_, i64>(0)?.unsigned_abs()),
+        )?;
+        Ok(found.unwrap_or(0))
     }
 
     /// What a query for one number says.
@@ -1796,6 +1812,12 @@ fn optional_time(row: &Row<'_>, at: usize) -> Result<Option<Timestamp>, StateErr
 fn optional_count(row: &Row<'_>, at: usize) -> Result<Option<u64>, StateError> {
     Ok(row.get::<_, Option<i64>>(at)?.map(i64::unsigned_abs))
 }
+
+const SELECT_EVENT_TIME: &str = concat!(
+    "SELECT position, ",
+    damaged!(event_times),
+    " FROM event_times WHERE session_id = ?1 AND latest < ?2 ORDER BY latest DESC LIMIT 1"
+);
 
 const SELECT_EVENT: &str = concat!(
     "SELECT position, id, type, timestamp, session_id, run_id, sequence, schema_version, data, ",

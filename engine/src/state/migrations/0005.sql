@@ -191,6 +191,38 @@ CREATE INDEX tasks_by_run ON tasks (run_id);
 -- Events of a type are looked for in their session.
 CREATE INDEX events_by_type ON events (session_id, type, sequence);
 
+-- Where to begin to look for the events since a time: those at a position and before it are of `latest` or earlier,
+-- whatever the clock did. One row for each second that the latest time moves on by, of a session and, with an empty
+-- name, of all. An index of the times themselves would lead to rows that still have to be put in their order.
+CREATE TABLE event_times (
+    session_id TEXT    NOT NULL,
+    latest     INTEGER NOT NULL,
+    position   INTEGER NOT NULL,
+    row_sum    INTEGER NOT NULL,
+    PRIMARY KEY (session_id, latest)
+) STRICT, WITHOUT ROWID;
+INSERT INTO event_times
+    SELECT session_id, latest, first, row_sum('event_times', session_id, latest, first) FROM (
+        -- Of the columns that are not grouped SQLite takes those of the row with the least position.
+        SELECT session_id, latest, min(position) AS first FROM (
+            SELECT session_id, position,
+                   max(timestamp) OVER (PARTITION BY session_id ORDER BY position) AS latest
+              FROM events
+        ) GROUP BY session_id, latest / 1000000000
+        UNION ALL
+        SELECT '', latest, min(position) FROM (
+            SELECT position, max(timestamp) OVER (ORDER BY position) AS latest FROM events
+        ) GROUP BY latest / 1000000000
+    );
+CREATE TRIGGER events_timed AFTER INSERT ON events BEGIN
+    INSERT INTO event_times
+        SELECT name, NEW.timestamp, NEW.position,
+               row_sum('event_times', name, NEW.timestamp, NEW.position)
+          FROM (SELECT NEW.session_id AS name UNION ALL SELECT '')
+         WHERE NOT EXISTS (SELECT 1 FROM event_times
+                            WHERE session_id = name AND latest > NEW.timestamp - 1000000000);
+END;
+
 DROP INDEX runs_that_have_not_ended;
 CREATE INDEX runs_that_have_not_ended ON runs (status)
     WHERE status IN ('pending', 'running', 'asking', 'waiting_for_input', 'interrupted');
