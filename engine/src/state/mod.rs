@@ -1,4 +1,4 @@
-//! What must survive the engine: the port that keeps it. `sqlite.rs` implements it.
+//! What must survive the engine: the port that keeps it. [`sqlite`] implements it, with a file for the rows of each noun.
 
 #[cfg(test)]
 pub(crate) mod contract;

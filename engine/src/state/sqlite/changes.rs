@@ -1,0 +1,112 @@
+//! The changes that the state knows, each as statements of one transaction.
+
+use rusqlite::{OptionalExtension as _, Transaction, params};
+
+use super::artifacts::{register_artifact, remove_artifact};
+use super::effects::{put_effect, record_commit};
+use super::events::append;
+use super::leases::{claim_lease, fence, refuse_if_cancelled, renew_lease, request_cancel};
+use super::questions::put_question;
+use super::restores::{begin_restore, end_restore};
+use super::runs::{create_run, move_run, remove_patches, set_metadata, set_rollback};
+use super::sessions::{create_session, move_session};
+use super::snapshots::{add_operation, add_snapshot, forget_snapshots, order_snapshots};
+use super::steps::{put_phase, put_step, put_task, set_step_commit};
+use crate::event::Event;
+use crate::state::{Change, StateError};
+
+/// Writes one change as part of `transaction`; an event that it appends goes to `events`.
+pub(super) fn apply(
+    transaction: &Transaction<'_>,
+    change: &Change,
+    events: &mut Vec<Event>,
+) -> Result<(), StateError> {
+    match change {
+        Change::CreateSession { id, at } => create_session(transaction, id, *at),
+        Change::MoveSession {
+            id,
+            from,
+            version,
+            to,
+            at,
+        } => move_session(transaction, id, *from, *version, *to, *at),
+        Change::CreateRun(run) => create_run(transaction, run),
+        Change::MoveRun {
+            id,
+            from,
+            to,
+            at,
+            ending,
+        } => move_run(transaction, id, *from, *to, *at, ending.as_deref()),
+        Change::Fence { run_id, epoch } => fence(transaction, run_id, *epoch),
+        Change::ClaimLease {
+            run_id,
+            from,
+            lease,
+            after,
+        } => claim_lease(transaction, run_id, from.as_deref(), lease, after.as_ref()),
+        Change::RefuseIfCancelled(run_id) => refuse_if_cancelled(transaction, run_id),
+        Change::SetMetadata { run_id, metadata } => set_metadata(transaction, run_id, metadata),
+        Change::RenewLease {
+            run_id,
+            epoch,
+            expires,
+            at,
+        } => renew_lease(transaction, run_id, *epoch, expires, *at),
+        Change::RequestCancel { run_id, at } => request_cancel(transaction, run_id, *at),
+        Change::PutPhase { run_id, from, row } => put_phase(transaction, run_id, *from, row),
+        Change::PutStep { run_id, from, row } => put_step(transaction, run_id, *from, row),
+        Change::PutTask(row) => put_task(transaction, row),
+        Change::PutQuestion { from, row } => put_question(transaction, *from, row),
+        Change::PutEffect { from, row } => put_effect(transaction, *from, row),
+        Change::RecordCommit(commit) => record_commit(transaction, commit),
+        Change::SetStepCommit {
+            run_id,
+            step_id,
+            commit,
+        } => set_step_commit(transaction, run_id, step_id, commit),
+        Change::Append(event) => {
+            events.push(append(transaction, event)?);
+            Ok(())
+        }
+        Change::AddSnapshot(row) => add_snapshot(transaction, row),
+        Change::ForgetSnapshots(ids) => forget_snapshots(transaction, ids),
+        Change::OrderSnapshots(ids) => order_snapshots(transaction, ids),
+        Change::AddOperation(row) => add_operation(transaction, row),
+        Change::BeginRestore(row) => begin_restore(transaction, row),
+        Change::EndRestore(guard) => end_restore(transaction, guard),
+        Change::SetRollback { run_id, rollback } => set_rollback(transaction, run_id, rollback),
+        Change::RegisterArtifact(artifact) => register_artifact(transaction, artifact),
+        Change::DeleteArtifact { key, at } => remove_artifact(transaction, key, *at),
+        Change::RemovePatches { runs, artifacts } => remove_patches(transaction, runs, artifacts),
+        // After the transaction.
+        Change::Scrub => Ok(()),
+    }
+}
+
+/// Why a transition found no row: it is elsewhere, or not there.
+pub(super) fn lost(
+    transaction: &Transaction<'_>,
+    table: &'static str,
+    noun: &str,
+    id: &str,
+    expected: &str,
+) -> StateError {
+    let what = format!("{noun} {id}");
+    let found = transaction
+        .query_row(
+            &format!("SELECT status FROM {table} WHERE id = ?1"),
+            params![id],
+            |row| row.get::<_, String>(0),
+        )
+        .optional();
+    match found {
+        Ok(Some(found)) => StateError::Conflict {
+            what,
+            expected: expected.to_owned(),
+            found,
+        },
+        Ok(None) => StateError::NotFound { what },
+        Err(e) => e.into(),
+    }
+}

@@ -1,0 +1,74 @@
+//! Rows of sessions.
+
+use jiff::Timestamp;
+use rusqlite::{Row, Transaction, params};
+
+use super::changes::lost;
+use super::values::{count, id, nanoseconds, time, word};
+use crate::id::SessionId;
+use crate::session::SessionStatus;
+use crate::state::row_sum::damaged;
+use crate::state::{SessionRow, StateError};
+
+/// Makes a session that is pending; one that is there stays as it is.
+pub(super) fn create_session(
+    transaction: &Transaction<'_>,
+    id: &SessionId,
+    at: Timestamp,
+) -> Result<(), StateError> {
+    transaction.execute(
+        "INSERT INTO sessions (id, status, version, last_sequence, created_at)
+         VALUES (?1, 'pending', 1, 0, ?2) ON CONFLICT (id) DO NOTHING",
+        params![id.as_str(), nanoseconds(at)],
+    )?;
+    Ok(())
+}
+
+/// Moves a session by compare-and-swap.
+pub(super) fn move_session(
+    transaction: &Transaction<'_>,
+    id: &SessionId,
+    from: SessionStatus,
+    version: u64,
+    to: SessionStatus,
+    at: Timestamp,
+) -> Result<(), StateError> {
+    let ended = to.is_terminal().then(|| nanoseconds(at));
+    let moved = transaction.execute(
+        "UPDATE sessions SET status = ?1, version = version + 1, ended_at = ?2
+          WHERE id = ?3 AND status = ?4 AND version = ?5",
+        params![
+            to.as_str(),
+            ended,
+            id.as_str(),
+            from.as_str(),
+            count(version)
+        ],
+    )?;
+    if moved == 0 {
+        return Err(lost(
+            transaction,
+            "sessions",
+            "session",
+            id.as_str(),
+            from.as_str(),
+        ));
+    }
+    Ok(())
+}
+
+pub(super) const SELECT_SESSION: &str = concat!(
+    "SELECT id, status, version, created_at, ended_at, ",
+    damaged!(sessions),
+    " FROM sessions"
+);
+
+pub(super) fn read_session(row: &Row<'_>) -> Result<SessionRow, StateError> {
+    Ok(SessionRow {
+        id: id(row.get(0)?)?,
+        status: word(row.get(1)?, SessionStatus::parse)?,
+        version: row.get::<_, i64>(2)?.unsigned_abs(),
+        created_at: time(row.get(3)?)?,
+        ended_at: row.get::<_, Option<i64>>(4)?.map(time).transpose()?,
+    })
+}
