@@ -26,14 +26,12 @@ use crate::engine::Core;
 use crate::error::Error;
 use crate::event::EventType;
 use crate::failure::Failure;
-use crate::id::{EventId, OperationId, RunId, SessionId};
+use crate::id::{EventId, RunId, SessionId};
 use crate::lease::Hold;
 use crate::options::RunOptions;
 use crate::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
 use crate::question::QuestionRecord;
-use crate::restore::{
-    self, OperationKind, RestoreDocument, RestorePurpose, RestoreStatus, WayBack,
-};
+use crate::restore::{self, RestoreDocument, RestorePurpose, RestoreStatus, WayBack};
 use crate::resume::{self, Recorded, Standing};
 use crate::run::{RunEvent, RunStatus};
 use crate::run_lock::RunLock;
@@ -983,18 +981,13 @@ impl RunTask {
     fn operation(&self, closing: &Closing) -> Option<Change> {
         let place = self.workspace.as_ref()?;
         let (before, after) = closing.before.as_ref().zip(closing.after.as_ref())?;
-        Some(Change::AddOperation(Box::new(OperationRow {
-            id: OperationId::random(),
-            workspace_id: place.opened.workspace.id().to_owned(),
-            session_id: self.session_id.clone(),
-            run_id: Some(self.run_id.clone()),
-            kind: OperationKind::Run,
-            before: before.id.clone(),
-            after: after.id.clone(),
-            paths: None,
-            repository: true,
-            at: self.core.parts.now(),
-        })))
+        Some(Change::AddOperation(Box::new(OperationRow::of_run(
+            &self.session_id,
+            &self.run_id,
+            place.opened.workspace.id(),
+            (&before.id, &after.id),
+            self.core.parts.now(),
+        ))))
     }
 
     fn event(&self, event_type: EventType, data: Value) -> Change {

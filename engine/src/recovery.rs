@@ -522,18 +522,13 @@ pub(crate) async fn settle_run(
                 .and_then(|c| c.before.as_ref().zip(c.after.as_ref())),
         )
     {
-        changes.push(Change::AddOperation(Box::new(OperationRow {
-            id: OperationId::random(),
-            workspace_id: workspace.workspace_id.clone(),
-            session_id: run.session_id.clone(),
-            run_id: Some(run.id.clone()),
-            kind: OperationKind::Run,
-            before: before.id.clone(),
-            after: after.id.clone(),
-            paths: None,
-            repository: true,
+        changes.push(Change::AddOperation(Box::new(OperationRow::of_run(
+            &run.session_id,
+            &run.id,
+            &workspace.workspace_id,
+            (&before.id, &after.id),
             at,
-        })));
+        ))));
     }
     changes.push(Change::MoveRun {
         id: run.id.clone(),

@@ -9,13 +9,13 @@ use crate::adapter::AdapterOutput;
 use crate::engine::Core;
 use crate::error::Error;
 use crate::failure::Failure;
-use crate::id::{EventId, OperationId, RunId, SessionId};
+use crate::id::{EventId, RunId, SessionId};
 use crate::lease::{Lease, Moment};
 use crate::liveness;
 use crate::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
 use crate::question::{QuestionRecord, QuestionRow, QuestionStatus};
 use crate::record::RunExport;
-use crate::restore::{OperationKind, RestoreDocument};
+use crate::restore::RestoreDocument;
 use crate::run::{RunEvent, RunStatus};
 use crate::state::{Change, OperationRow, RunEnding, RunRow, StateError};
 use crate::step::Closed;
@@ -240,18 +240,13 @@ async fn operation(core: &Core, run: &RunRow) -> Result<Option<Change>, Error> {
         })
         .await?;
     Ok(are_there.then(|| {
-        Change::AddOperation(Box::new(OperationRow {
-            id: OperationId::random(),
-            workspace_id: workspace.workspace_id,
-            session_id: run.session_id.clone(),
-            run_id: Some(run.id.clone()),
-            kind: OperationKind::Run,
-            before: workspace.before,
-            after: workspace.after,
-            paths: None,
-            repository: true,
-            at: core.parts.now(),
-        }))
+        Change::AddOperation(Box::new(OperationRow::of_run(
+            &run.session_id,
+            &run.id,
+            &workspace.workspace_id,
+            (&workspace.before, &workspace.after),
+            core.parts.now(),
+        )))
     }))
 }
 

@@ -415,6 +415,30 @@ pub(crate) struct OperationRow {
     pub(crate) at: Timestamp,
 }
 
+impl OperationRow {
+    /// What a run changed, which is all that differs between its first and its last snapshot.
+    pub(crate) fn of_run(
+        session_id: &SessionId,
+        run_id: &RunId,
+        workspace_id: &str,
+        (before, after): (&SnapshotId, &SnapshotId),
+        at: Timestamp,
+    ) -> Self {
+        Self {
+            id: OperationId::random(),
+            workspace_id: workspace_id.to_owned(),
+            session_id: session_id.clone(),
+            run_id: Some(run_id.clone()),
+            kind: OperationKind::Run,
+            before: before.clone(),
+            after: after.clone(),
+            paths: None,
+            repository: true,
+            at,
+        }
+    }
+}
+
 /// A restore that has begun, as long as its record is not written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RestoreRow {
