@@ -4,13 +4,16 @@
 //! It asks the actor of the session for every transition, so a restart of that actor does not end
 //! a run, and neither does whoever asked for it by leaving.
 
-use std::fs::File;
+mod captures;
+mod ending;
+mod result;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use std::sync::Arc;
 use stillframe_backends::{
-    Backend, BackendKind, Diff, ErrorKind, Interrupt, Label, Snapshot, SnapshotId,
+    Backend, BackendKind, ErrorKind, Interrupt, Label, Snapshot, SnapshotId,
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -19,37 +22,29 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::actors::session_manager::{SessionMessage, Step};
 use crate::actors::{Parts, stopped};
 use crate::adapter::{Adapter, AdapterError, AdapterOutput, BoxAdapter, Ending, RunContext};
-use crate::artifact;
-use crate::blocking::panic_text;
-use crate::closing::{self, Closing};
+use crate::closing::Closing;
 use crate::engine::Core;
 use crate::error::Error;
-use crate::event::EventType;
 use crate::failure::Failure;
 use crate::id::{EventId, RunId, SessionId};
 use crate::lease::Hold;
 use crate::options::RunOptions;
-use crate::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
-use crate::question::QuestionRecord;
-use crate::restore::{self, RestoreDocument, RestorePurpose, RestoreStatus, WayBack};
+use crate::outcome::{RunOutcome, RunResult};
+use crate::recovery;
 use crate::resume::{self, Recorded, Standing};
 use crate::run::{RunEvent, RunStatus};
 use crate::run_lock::RunLock;
-use crate::state::{
-    Change, NewEvent, NewRun, OperationRow, RunEnding, RunRow, RunWorkspace, StateError,
-};
-use crate::step::Closed;
+use crate::state::{Change, NewRun, RunEnding, RunRow, RunWorkspace, StateError};
 use crate::step_log::{StepLog, StepPlace};
 use crate::tending::{self, new_lease};
 use crate::workspaces::{self, Opened};
-use crate::{answering, recovery};
+
+use captures::Wanted;
+use ending::abandon;
+use result::{result, unwanted};
 
 /// How long an adapter may take to end after it was cancelled, before its future is dropped.
 const ADAPTER_GRACE: Duration = Duration::from_secs(5);
-
-/// How long the captures after the work of a run wait for their turn. Much longer than any
-/// operation by hand: without them nobody knows what the run did.
-const CLOSING_PATIENCE: Duration = Duration::from_secs(600);
 
 /// A run that is to be done.
 pub(crate) struct RunTask {
@@ -84,14 +79,6 @@ struct RunPlace {
     after: SnapshotId,
 }
 
-/// Which of a run's snapshots is to be taken.
-struct Wanted {
-    label: Label,
-    id: SnapshotId,
-    /// The one that a rollback from it goes back to.
-    since: Option<SnapshotId>,
-}
-
 /// Why work was asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
@@ -102,9 +89,6 @@ enum Asked {
     /// Another engine has taken the run over.
     Lost,
 }
-
-/// How often the end of a run is written down anew that something else came in between of.
-const MAX_ENDINGS: usize = 4;
 
 /// How the part before the work ended, if it did not lead to the work.
 enum NotStarted {
@@ -571,41 +555,6 @@ impl RunTask {
         }
     }
 
-    async fn capture(
-        &self,
-        opened: Opened,
-        backend: Arc<dyn Backend>,
-        wanted: Wanted,
-        interrupt: Interrupt,
-        patience: Duration,
-    ) -> Result<Snapshot, Error> {
-        let (session_id, hold) = (self.session_id.clone(), self.hold.clone());
-        let parts = self.core.parts.clone();
-        let workspace = opened.workspace.clone();
-        let what = "the capture of a run";
-        workspaces::work(&self.core, &workspace, what, patience, move |locked| {
-            let mut options = opened.snapshot_options(
-                &parts,
-                wanted.label,
-                &session_id,
-                Some(&hold.run_id),
-                interrupt,
-            );
-            options.id = wanted.id;
-            options.since = wanted.since;
-            workspaces::capture(
-                &parts,
-                locked,
-                &*backend,
-                &options,
-                &session_id,
-                Some(&hold.run_id),
-                Some(hold.fence()),
-            )
-        })
-        .await
-    }
-
     /// Lets the adapter work, until it has ended and that is certain.
     async fn work(&mut self, steps: &StepLog) -> RunResult {
         let work = CancellationToken::new();
@@ -663,397 +612,6 @@ impl RunTask {
         result(ended, Some(asked))
     }
 
-    /// Makes the directory of the workspace again, if the work has removed it and is to be taken
-    /// back: nothing could be captured or put back otherwise. A failure is the capture's to tell.
-    async fn make_place_again(&mut self, status: RunStatus) {
-        let Some(place) = &mut self.workspace else {
-            return;
-        };
-        if !may_roll_back(status) || !place.opened.options.rollback_on_failure {
-            return;
-        }
-        let workspace = place.opened.workspace.clone();
-        let what = "a rollback";
-        let made = workspaces::work(&self.core, &workspace, what, CLOSING_PATIENCE, |locked| {
-            Ok(locked.make_again()?.then(|| (**locked).clone()))
-        });
-        if let Ok(Some(workspace)) = made.await {
-            place.opened.workspace = workspace;
-        }
-    }
-
-    /// Captures the workspace after the work and compares.
-    async fn close(&self, before: Snapshot, status: RunStatus) -> Closing {
-        let place = self.workspace.clone().expect("there is a before-snapshot");
-        let mut closing = Closing {
-            backend: Some(before.backend),
-            before: Some(before.clone()),
-            ..Closing::default()
-        };
-        let Ok(backend) = place.backend else {
-            return closing;
-        };
-        let after = self
-            .capture(
-                place.opened.clone(),
-                backend,
-                Wanted {
-                    label: status.closing_label(),
-                    id: place.after,
-                    since: Some(before.id.clone()),
-                },
-                Interrupt::never(),
-                CLOSING_PATIENCE,
-            )
-            .await;
-        let after = match after {
-            Ok(after) => after,
-            Err(e) => {
-                closing.error = Some(Failure::from(&e));
-                return closing;
-            }
-        };
-        closing.after = Some(after.clone());
-        if status.is_at_rest() {
-            // What the run changed is known when it has ended.
-            return closing;
-        }
-        let (session_id, run_id) = (self.session_id.clone(), self.run_id.clone());
-        let parts = self.core.parts.clone();
-        let fence = self.hold.fence();
-        let compared = self
-            .core
-            .parts
-            .blocking
-            .run(move || {
-                let (snapshots, of) = ([&before, &after], (&session_id, &run_id));
-                closing::diff(&parts, &place.opened, snapshots, of, Some(fence))
-            })
-            .await
-            .map_err(Error::from)
-            .flatten();
-        let (mut diff, patch) = match compared {
-            Ok(compared) => compared,
-            Err(e) => {
-                closing.error = Some(Failure::from(&e));
-                return closing;
-            }
-        };
-        if let Err(e) = self.offload(&mut diff, patch).await {
-            closing.error = Some(Failure::from(&e));
-        }
-        closing.diff = Some(diff);
-        closing
-    }
-
-    /// Keeps the whole patch as an artifact, if it is too large to be embedded or the host wants
-    /// it so.
-    async fn offload(&self, diff: &mut Diff, patch: Option<File>) -> Result<(), Error> {
-        let offload = self
-            .options
-            .workspace
-            .as_ref()
-            .is_some_and(|w| w.offload_patches);
-        let Some(patch) = patch.filter(|_| diff.has_patch && (diff.patch_truncated || offload))
-        else {
-            return Ok(());
-        };
-        let digits = uuid::Uuid::new_v4().simple();
-        let key = format!("patch_{}_{}_{digits}", diff.from_ref, diff.to_ref);
-        let record = artifact::put(
-            &self.core,
-            &self.session_id,
-            Some(&self.run_id),
-            &key,
-            "text/x-patch",
-            Box::new(patch),
-            Some(self.hold.fence()),
-        )
-        .await?;
-        diff.patch = None;
-        diff.patch_ref = Some(record.key);
-        Ok(())
-    }
-
-    /// Puts the workspace back after a failure, if the host asked for it.
-    async fn roll_back(&self, closing: &Closing, status: RunStatus) -> Option<RestoreDocument> {
-        let place = self.workspace.clone()?;
-        if !may_roll_back(status) || !place.opened.options.rollback_on_failure {
-            return None;
-        }
-        let before = closing.before.clone()?;
-        let Some(after) = closing.after.clone() else {
-            let failure = closing.error.clone().unwrap_or_else(|| {
-                Failure::new(ErrorKind::Unreadable.as_str(), "there is no after-snapshot")
-            });
-            return Some(restore::not_restored(
-                RestoreStatus::Refused,
-                Failure {
-                    message: format!(
-                        "what the run left could not be captured, so nothing was touched: {}; \"stillframe restore {}\" goes back to what was there before",
-                        failure.message, before.id
-                    ),
-                    ..failure
-                },
-            ));
-        };
-        let backend = place.backend.ok()?;
-        let (session_id, run_id) = (self.session_id.clone(), self.run_id.clone());
-        let parts = self.core.parts.clone();
-        let opened = place.opened;
-        let workspace = opened.workspace.clone();
-        let what = "a rollback";
-        let restored = workspaces::work(
-            &self.core,
-            &workspace,
-            what,
-            CLOSING_PATIENCE,
-            move |locked| {
-                let way = WayBack {
-                    before,
-                    after,
-                    session_id,
-                    run_id,
-                    purpose: RestorePurpose::Rollback,
-                };
-                restore::go_back(&parts, locked, &*backend, &opened, way)
-            },
-        )
-        .await;
-        Some(match restored {
-            Ok(outcome) => RestoreDocument {
-                plan_id: None,
-                durations: None,
-                ..restore::restored_document(&outcome)
-            },
-            Err(e) => restore::not_restored(
-                match e.touched() {
-                    true => RestoreStatus::Failed,
-                    false => RestoreStatus::Refused,
-                },
-                Failure::from(&e),
-            ),
-        })
-    }
-
-    /// Writes down how the run ended, and answers.
-    async fn end(
-        &self,
-        mut result: RunResult,
-        closing: Closing,
-        rollback: Option<RestoreDocument>,
-        steps: &StepLog,
-    ) -> Result<RunOutcome, Error> {
-        let mut tries = 1;
-        let logged = loop {
-            let logged = self.log_end(&result, &closing, rollback.as_ref(), steps);
-            match logged.await {
-                // A question was answered in that moment, or somebody asked the run to stop.
-                Err(e) if e.kind() == ErrorKind::Conflict && tries < MAX_ENDINGS => {
-                    tries += 1;
-                    if result.status.is_at_rest() && self.is_unwanted().await {
-                        result = unwanted();
-                    }
-                }
-                logged => break logged,
-            }
-        };
-        let phases = match steps.is_used() {
-            true => steps.records().await.unwrap_or_default(),
-            false => Vec::new(),
-        };
-        let questions = self.questions().await;
-        let outcome = RunOutcome {
-            session_id: self.session_id.clone(),
-            run_id: self.run_id.clone(),
-            run: result,
-            workspace: WorkspaceOutcome {
-                backend: closing.backend,
-                before_snapshot: closing.before,
-                after_snapshot: closing.after,
-                diff: closing.diff,
-                rollback,
-                error: closing.error,
-            },
-            phases,
-            questions,
-            is_stored: false,
-        };
-        match logged {
-            Ok(()) => Ok(outcome),
-            Err(e) => Err(e.touched_if(true).with_outcome(outcome)),
-        }
-    }
-
-    /// Writes down how the run ended, in one transaction.
-    async fn log_end(
-        &self,
-        result: &RunResult,
-        closing: &Closing,
-        rollback: Option<&RestoreDocument>,
-        steps: &StepLog,
-    ) -> Result<(), Error> {
-        let (event, how) = match result.status {
-            RunStatus::Completed => (RunEvent::Done, Closed::Completed),
-            RunStatus::Timeout => (RunEvent::TimedOut, Closed::Failed),
-            RunStatus::Cancelled => (RunEvent::Cancelled, Closed::Cancelled),
-            RunStatus::Interrupted => (RunEvent::Interrupted, Closed::Interrupted),
-            RunStatus::WaitingForInput => (RunEvent::Parked, Closed::Interrupted),
-            _ => (RunEvent::Failed, Closed::Failed),
-        };
-        let ending = RunEnding {
-            exit_code: result.exit_code,
-            error: result.error.clone(),
-            output: result.output.as_ref().map_or(Value::Null, recorded),
-            workspace: closing::summary(closing, rollback),
-        };
-        let mut changes = Vec::new();
-        if steps.is_used() {
-            let left = closing.after.as_ref().map(|after| &after.id);
-            changes = steps
-                .close(how, left)
-                .await
-                .map_err(|e| e.touched_if(true).in_run(self.run_id.clone()))?;
-        }
-        if result.status.is_at_rest() {
-            changes.push(Change::RefuseIfCancelled(self.run_id.clone()));
-        } else {
-            changes.extend(self.operation(closing));
-            changes.extend(self.withdrawal().await?);
-        }
-        let guard = rollback.and_then(|r| r.guard_snapshot.clone());
-        changes.extend(guard.map(Change::EndRestore));
-        let failures = [
-            closing.error.as_ref(),
-            rollback.and_then(|r| r.error.as_ref()),
-        ];
-        for failure in failures.into_iter().flatten() {
-            changes.push(self.event(EventType::ERROR_OCCURRED, failure.event_data()));
-        }
-        let data = match &result.error {
-            None if event == RunEvent::Parked => json!({ "questions": steps.open_questions() }),
-            None => json!({ "exit_code": result.exit_code }),
-            Some(failure) => {
-                let mut data = failure.event_data();
-                data["reason"] = data["message"].take();
-                data["exit_code"] = json!(result.exit_code);
-                data
-            }
-        };
-        // Nothing has ended that could be resumed.
-        let ending = (!result.status.is_at_rest()).then(|| Box::new(ending));
-        self.step(event, data, ending, changes).await
-    }
-
-    /// Whether somebody wants the run to end for good.
-    async fn is_unwanted(&self) -> bool {
-        if self.cancellation.is_cancelled() {
-            return true;
-        }
-        let run_id = self.run_id.clone();
-        let reader = &self.core.parts.reader;
-        let lease = reader.read(move |store| store.lease(&run_id)).await;
-        matches!(lease, Ok(Some(lease)) if lease.cancel_requested_at.is_some())
-    }
-
-    /// What takes back the questions that nobody will answer.
-    async fn withdrawal(&self) -> Result<Vec<Change>, Error> {
-        let run_id = self.run_id.clone();
-        let reader = &self.core.parts.reader;
-        let told = |e: Error| e.touched_if(true).in_run(self.run_id.clone());
-        let row = reader.read(move |store| store.run(&run_id)).await;
-        match row.map_err(told)? {
-            Some(row) => answering::withdrawal(&self.core, &row).await.map_err(told),
-            None => Ok(Vec::new()),
-        }
-    }
-
-    /// What the run has asked, for whoever is told of its end.
-    async fn questions(&self) -> Vec<QuestionRecord> {
-        let run_id = self.run_id.clone();
-        let reader = &self.core.parts.reader;
-        let rows = reader.read(move |store| store.questions(&run_id)).await;
-        let rows = rows.unwrap_or_default().into_iter();
-        rows.map(QuestionRecord::from).collect()
-    }
-
-    /// The record of what the run changed, for an undo.
-    fn operation(&self, closing: &Closing) -> Option<Change> {
-        let place = self.workspace.as_ref()?;
-        let (before, after) = closing.before.as_ref().zip(closing.after.as_ref())?;
-        Some(Change::AddOperation(Box::new(OperationRow::of_run(
-            &self.session_id,
-            &self.run_id,
-            place.opened.workspace.id(),
-            (&before.id, &after.id),
-            self.core.parts.now(),
-        ))))
-    }
-
-    fn event(&self, event_type: EventType, data: Value) -> Change {
-        let at = self.core.parts.now();
-        let (session, run) = (&self.session_id, Some(&self.run_id));
-        Change::Append(NewEvent::new(event_type, session, run, at, data))
-    }
-
-    async fn refuse(&self, error: Error) -> Error {
-        let failure = Failure::from(&error);
-        let mut data = failure.event_data();
-        data["reason"] = data["message"].take();
-        let ending = Box::new(RunEnding {
-            error: Some(failure),
-            ..RunEnding::default()
-        });
-        // The refusal is what the caller has to know. Where it could not be written down, the
-        // next engine writes that the run was given up.
-        let _ = self
-            .step(RunEvent::Refused, data, Some(ending), Vec::new())
-            .await;
-        error.in_run(self.run_id.clone())
-    }
-
-    async fn cancelled_before_start(&self) -> Result<RunOutcome, Error> {
-        // Somebody who wants it to end for good is heard first.
-        let is_kept = self.options.resumable && !self.cancellation.is_cancelled();
-        let (event, status) = match is_kept {
-            true => (RunEvent::Interrupted, RunStatus::Interrupted),
-            false => (RunEvent::Cancelled, RunStatus::Cancelled),
-        };
-        let failure = Failure::new("Cancelled", "cancelled before its work began");
-        let mut data = failure.event_data();
-        data["reason"] = data["message"].take();
-        let ending = (!is_kept).then(|| {
-            Box::new(RunEnding {
-                error: Some(failure.clone()),
-                ..RunEnding::default()
-            })
-        });
-        self.step(event, data, ending, Vec::new())
-            .await
-            .map_err(|e| e.in_run(self.run_id.clone()))?;
-        let backend = self
-            .workspace
-            .as_ref()
-            .and_then(|p| p.backend.as_ref().ok());
-        Ok(RunOutcome {
-            session_id: self.session_id.clone(),
-            run_id: self.run_id.clone(),
-            run: RunResult {
-                status,
-                exit_code: None,
-                output: None,
-                error: Some(failure),
-            },
-            workspace: WorkspaceOutcome {
-                backend: backend.map(|b| b.kind()),
-                ..WorkspaceOutcome::default()
-            },
-            phases: Vec::new(),
-            questions: Vec::new(),
-            is_stored: false,
-        })
-    }
-
     async fn step(
         &self,
         event: RunEvent,
@@ -1071,39 +629,6 @@ impl RunTask {
             changes,
         };
         self.core.step_run(&self.session_id, step).await
-    }
-}
-
-/// Ends a run whose own task is lost, which takes a defect of the engine.
-async fn abandon(core: &Core, run_id: &RunId, lost: tokio::task::JoinError) -> Error {
-    let message = match lost.try_into_panic() {
-        Ok(payload) => format!("the engine panicked: {}", panic_text(&*payload)),
-        Err(_) => "the runtime is shutting down".to_owned(),
-    };
-    let failure = Failure::new(ErrorKind::Storage.as_str(), message);
-    // The first failure is the one to tell.
-    if let Err(e) = settle_lost(core, run_id, failure.clone()).await {
-        tracing::warn!(run = %run_id, error = %e.chain(), "not settled");
-    }
-    Error::new(ErrorKind::Storage, failure.message)
-        .touched_if(true)
-        .in_run(run_id.clone())
-}
-
-/// Settles a run of this engine that has lost its task, as one whose engine is gone: it can go on if it has steps.
-async fn settle_lost(core: &Core, run_id: &RunId, failure: Failure) -> Result<(), Error> {
-    let asked = run_id.clone();
-    let (row, lease) = core
-        .parts
-        .reader
-        .read(move |store| Ok((store.run(&asked)?, store.lease(&asked)?)))
-        .await?;
-    let is_ours = lease.is_some_and(|lease| lease.owner == core.parts.engine_id);
-    match row {
-        Some(row) if is_ours && !row.status.is_terminal() && !row.status.is_at_rest() => {
-            recovery::settle_run(core, row, Some(failure)).await
-        }
-        _ => Ok(()),
     }
 }
 
@@ -1132,90 +657,6 @@ impl Adapter for NoWork {
     }
 }
 
-/// What the end of the adapter's task means for the run. `asked`: what it was asked to end for.
-///
-/// Work that was asked to end did not do what it was there for, whatever it answers.
-fn result(
-    ended: Result<Result<AdapterOutput, AdapterError>, tokio::task::JoinError>,
-    asked: Option<Asked>,
-) -> RunResult {
-    let asked = match asked {
-        None => None,
-        Some(Asked::End(ending)) => Some(ending),
-        // What it answers is not known to be what it would have been.
-        Some(Asked::Suspend | Asked::Lost) => {
-            return RunResult {
-                status: RunStatus::Interrupted,
-                exit_code: None,
-                output: None,
-                error: Some(Failure::new(
-                    ErrorKind::Cancelled.as_str(),
-                    "it was stopped, and can be resumed",
-                )),
-            };
-        }
-    };
-    let (ending, failure, output) = match ended {
-        Ok(Ok(output)) => match asked {
-            None => {
-                return RunResult {
-                    status: RunStatus::Completed,
-                    exit_code: output.exit_code,
-                    output: Some(output),
-                    error: None,
-                };
-            }
-            Some(asked) => (asked, None, Some(output)),
-        },
-        Ok(Err(e)) => match asked {
-            None => (e.ending, Some(e.failure), e.output),
-            Some(asked) => (asked, None, e.output),
-        },
-        Err(e) => match e.try_into_panic() {
-            Ok(payload) => {
-                let message = format!("the adapter panicked: {}", panic_text(&*payload));
-                let failure = Failure::of_work(message);
-                (asked.unwrap_or(Ending::Failed), Some(failure), None)
-            }
-            Err(_) => (asked.unwrap_or(Ending::Failed), None, None),
-        },
-    };
-    let status = match ending {
-        Ending::Failed => RunStatus::Failed,
-        Ending::TimedOut => RunStatus::Timeout,
-        Ending::Cancelled => RunStatus::Cancelled,
-    };
-    let failure = failure.unwrap_or_else(|| match ending {
-        Ending::Failed => Failure::of_work("the adapter vanished"),
-        Ending::TimedOut => Failure::new("Timeout", "its time was up, and it was ended"),
-        Ending::Cancelled => Failure::new("Cancelled", "it was cancelled, and has ended"),
-    });
-    let exit_code = output.as_ref().and_then(|o| o.exit_code);
-    RunResult {
-        status,
-        // As timeout(1) has it, whatever the signal was.
-        exit_code: match (ending, exit_code) {
-            (Ending::TimedOut, Some(_)) => Some(124),
-            (_, code) => code,
-        },
-        output,
-        error: Some(failure),
-    }
-}
-
-/// What became of a run that was about to rest when somebody asked it to stop.
-fn unwanted() -> RunResult {
-    RunResult {
-        status: RunStatus::Cancelled,
-        exit_code: None,
-        output: None,
-        error: Some(Failure::new(
-            ErrorKind::Cancelled.as_str(),
-            "it was cancelled, and has ended",
-        )),
-    }
-}
-
 /// What a run's row says of the options.
 fn document(options: &RunOptions) -> Value {
     json!({
@@ -1224,26 +665,5 @@ fn document(options: &RunOptions) -> Value {
         "resumable": options.resumable,
         "metadata": options.metadata,
         "own_session": options.own_session,
-    })
-}
-
-/// Whether a run with this status is followed by a rollback where one was asked for.
-fn may_roll_back(status: RunStatus) -> bool {
-    status != RunStatus::Completed && !status.is_at_rest()
-}
-
-/// What a run's row says of the output: all but the streams of a command, which are the caller's.
-fn recorded(output: &AdapterOutput) -> Value {
-    json!({
-        "data": output.data,
-        "command": output.command.as_ref().map(|command| json!({
-            "command": command.command,
-            "args": command.args,
-            "cwd": command.cwd,
-            "duration_ms": command.duration_ms,
-            "timed_out": command.timed_out,
-            "stdout_bytes": command.stdout.len(),
-            "stderr_bytes": command.stderr.len(),
-        })),
     })
 }
