@@ -1,0 +1,327 @@
+//! What an engine tells of its records.
+
+use std::collections::HashSet;
+use std::io::Read;
+
+use stillframe_artifact_store::ArtifactKey;
+use stillframe_backends::Snapshot;
+
+use super::Engine;
+use crate::effect::EffectRecord;
+use crate::error::Error;
+use crate::event::{Event, EventQuery};
+use crate::id::{RunId, SessionId};
+use crate::lease::Lease;
+use crate::options::{RunQuery, WorkspaceOptions};
+use crate::question::{QuestionRecord, QuestionRow};
+use crate::record::{
+    ArtifactRecord, LeaseRecord, RunExport, RunRecord, SessionRecord, SessionStats,
+};
+use crate::run::RunStatus;
+use crate::state::{RunFilter, RunRow};
+use crate::stream::EventStream;
+use crate::{answering, resume, workspaces};
+
+impl Engine {
+    /// Every session, oldest first.
+    pub async fn sessions(&self) -> Result<Vec<SessionRecord>, Error> {
+        let rows = self.read(|store| store.sessions()).await?;
+        Ok(rows.into_iter().map(SessionRecord::from).collect())
+    }
+
+    /// The snapshots of a workspace, newest first.
+    pub async fn snapshots(&self, workspace: &WorkspaceOptions) -> Result<Vec<Snapshot>, Error> {
+        let opened = self.core.open_known(workspace).await?;
+        let id = opened.workspace.id().to_owned();
+        self.core.relearn(&opened).await?;
+        let rows = self.read(move |store| store.snapshots(&id)).await?;
+        Ok(rows.into_iter().map(|row| row.snapshot).collect())
+    }
+
+    /// The snapshot of this id, or the only one whose id begins so, of any workspace.
+    ///
+    /// A beginning has at least one hexadecimal digit, with or without `snap_`: one without is
+    /// `InvalidOptions`, and so is one that several ids have. None that begins so is `NotFound`.
+    pub async fn find_snapshot(&self, id: &str) -> Result<Snapshot, Error> {
+        let id = id.to_owned();
+        self.core.parts.check_available()?;
+        let row = self
+            .core
+            .parts
+            .reader
+            .read_with(move |store| workspaces::find_snapshot(store, &id, None))
+            .await?;
+        Ok(row.snapshot)
+    }
+
+    /// Runs, newest first.
+    pub async fn runs(&self, query: RunQuery) -> Result<Vec<RunRecord>, Error> {
+        let workspace_id = match &query.workspace {
+            None => None,
+            Some(path) => {
+                let opened = self.core.open_known(&WorkspaceOptions::at(path)).await?;
+                Some(opened.workspace.id().to_owned())
+            }
+        };
+        let filter = RunFilter {
+            session_id: query.session_id,
+            workspace_id,
+            statuses: query.statuses,
+            since: query.since,
+            until: query.until,
+            limit: query.limit,
+        };
+        if query.incomplete {
+            return self.incomplete(filter).await;
+        }
+        let rows = self.read(move |store| store.runs(&filter)).await?;
+        Ok(rows.into_iter().map(RunRecord::from).collect())
+    }
+
+    /// Those that match and can be claimed.
+    async fn incomplete(&self, mut filter: RunFilter) -> Result<Vec<RunRecord>, Error> {
+        let limit = filter.limit.take();
+        if filter.statuses.is_empty() {
+            filter.statuses = vec![
+                RunStatus::Pending,
+                RunStatus::Running,
+                RunStatus::Asking,
+                RunStatus::WaitingForInput,
+                RunStatus::Interrupted,
+            ];
+        }
+        let found = self
+            .read(move |store| {
+                let waiting: HashSet<RunId> = store
+                    .open_questions()?
+                    .into_iter()
+                    .map(|question| question.run_id)
+                    .collect();
+                let rows = store.runs(&filter)?.into_iter();
+                let is_wanted = |row: &RunRow| {
+                    row.status != RunStatus::WaitingForInput || !waiting.contains(&row.id)
+                };
+                rows.filter(is_wanted)
+                    .map(|row| Ok((store.lease(&row.id)?, row)))
+                    .collect()
+            })
+            .await?;
+        let found: Vec<(Option<Lease>, RunRow)> = found;
+        let parts = self.core.parts.clone();
+        let limit = limit.map_or(usize::MAX, |limit| {
+            usize::try_from(limit).unwrap_or(usize::MAX)
+        });
+        self.core
+            .parts
+            .blocking
+            .run(move || {
+                let mut free = Vec::new();
+                for (lease, row) in found {
+                    let is_claimable = match row.status {
+                        status if status.is_terminal() => false,
+                        status if status.is_at_rest() => true,
+                        _ => resume::is_free(&parts, &row, lease.as_ref())?,
+                    };
+                    if is_claimable && free.len() < limit {
+                        free.push(RunRecord::from(row));
+                    }
+                }
+                Ok(free)
+            })
+            .await?
+    }
+
+    /// Everything that is kept of the run of this id, or of the only one whose id begins so: see
+    /// [`Engine::find_run`].
+    pub async fn export_run(&self, id: &str) -> Result<RunExport, Error> {
+        let run = self.find_run(id).await?;
+        let run_id = run.id.clone();
+        self.read(move |store| {
+            let events = store.events(&EventQuery::all().run(run_id.clone()), 0)?;
+            let snapshots = match store.run(&run_id)?.and_then(|row| row.workspace) {
+                Some(workspace) => store.snapshots(&workspace.workspace_id)?,
+                None => Vec::new(),
+            };
+            let is_of_run = |id: &Option<RunId>| id.as_ref() == Some(&run_id);
+            Ok(RunExport {
+                lease: store.lease(&run_id)?.map(LeaseRecord::from),
+                phases: RunExport::phases_of(store, &run_id)?,
+                questions: store
+                    .questions(&run_id)?
+                    .into_iter()
+                    .map(QuestionRecord::from)
+                    .collect(),
+                effects: store
+                    .effects(&run_id)?
+                    .into_iter()
+                    .map(EffectRecord::from)
+                    .collect(),
+                commits: store.commits(&run_id)?,
+                snapshots: snapshots
+                    .into_iter()
+                    .rev()
+                    .filter(|row| is_of_run(&row.run_id))
+                    .map(|row| row.snapshot)
+                    .collect(),
+                artifacts: store
+                    .artifacts(Some(&run.session_id))?
+                    .into_iter()
+                    .filter(|artifact| is_of_run(&artifact.run_id))
+                    .collect(),
+                events: events.into_iter().map(|(_, event)| event).collect(),
+                run,
+            })
+        })
+        .await
+    }
+
+    /// The run of this id, or the only one whose id begins so, with or without `run_`.
+    ///
+    /// A beginning has at least one character behind `run_`: one that has not is `InvalidOptions`, and
+    /// so is one that several ids have. None that begins so is `NotFound`.
+    pub async fn find_run(&self, id: &str) -> Result<RunRecord, Error> {
+        let id = id.to_owned();
+        self.core.parts.check_available()?;
+        let row = self
+            .core
+            .parts
+            .reader
+            .read_with(move |store| find_run(store, &id))
+            .await?;
+        Ok(RunRecord::from(row))
+    }
+
+    /// The questions that wait for an answer, oldest first.
+    pub async fn open_questions(&self) -> Result<Vec<QuestionRecord>, Error> {
+        answering::settle_ripe(&self.core, None).await?;
+        let rows = self.read(|store| store.open_questions()).await?;
+        Ok(rows.into_iter().map(QuestionRecord::from).collect())
+    }
+
+    /// The question of this id, or the only one whose id begins so, with or without `que_`: as
+    /// [`Engine::find_run`].
+    pub async fn find_question(&self, id: &str) -> Result<QuestionRecord, Error> {
+        let id = id.to_owned();
+        self.core.parts.check_available()?;
+        let row = self
+            .core
+            .parts
+            .reader
+            .read_with(move |store| find_question(store, &id))
+            .await?;
+        Ok(QuestionRecord::from(row))
+    }
+
+    /// Events that are in the log, in the order in which they were written. `NotFound` if the session
+    /// that is asked for has never been there.
+    pub async fn events(&self, query: EventQuery) -> Result<Vec<Event>, Error> {
+        query.check()?;
+        let asked = query.session_id.clone();
+        let (events, is_known) = self
+            .read(move |store| {
+                let events = store.events(&query, 0)?;
+                let is_known = match &query.session_id {
+                    Some(id) if events.is_empty() => store.session(id)?.is_some(),
+                    _ => true,
+                };
+                Ok((events, is_known))
+            })
+            .await?;
+        match asked {
+            Some(id) if !is_known => Err(Error::not_found(format!("there is no session {id}"))),
+            _ => Ok(events.into_iter().map(|(_, event)| event).collect()),
+        }
+    }
+
+    /// The events that match `query`, then every one that follows, of this engine or another; a
+    /// session may also begin later.
+    pub fn watch(&self, query: EventQuery) -> Result<EventStream, Error> {
+        self.core.parts.check_available()?;
+        query.check()?;
+        Ok(self.core.watch(query))
+    }
+
+    /// The artifacts that are not deleted, oldest first; of one session or of all.
+    pub async fn artifacts(
+        &self,
+        session_id: Option<&SessionId>,
+    ) -> Result<Vec<ArtifactRecord>, Error> {
+        let session_id = session_id.cloned();
+        self.read(move |store| store.artifacts(session_id.as_ref()))
+            .await
+    }
+
+    /// What the artifacts of a session amount to.
+    pub async fn session_stats(&self, session_id: &SessionId) -> Result<SessionStats, Error> {
+        let session_id = session_id.clone();
+        self.read(move |store| store.session_stats(&session_id))
+            .await
+    }
+
+    /// The bytes of an artifact. The reader blocks; bytes that were damaged are never handed out.
+    pub async fn open_artifact(&self, key: &str) -> Result<Box<dyn Read + Send>, Error> {
+        self.artifact(key).await?;
+        self.core.get(ArtifactKey::new(key)?).await
+    }
+
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&dyn crate::state::StateStore) -> Result<T, crate::state::StateError>
+        + Send
+        + 'static,
+    ) -> Result<T, Error> {
+        self.core.parts.check_available()?;
+        self.core.parts.reader.read(read).await
+    }
+
+    pub(super) async fn artifact(&self, key: &str) -> Result<ArtifactRecord, Error> {
+        let asked = key.to_owned();
+        let found = self.read(move |store| store.artifact(&asked)).await?;
+        found.ok_or_else(|| Error::not_found(format!("there is no artifact {key:?}")))
+    }
+}
+
+/// Finds the one run whose id is `text` or begins so.
+pub(crate) fn find_run(store: &dyn crate::state::StateStore, text: &str) -> Result<RunRow, Error> {
+    let unknown = || Error::not_found(format!("there is no run {text:?}"));
+    if let Ok(id) = text.parse()
+        && let Some(row) = store.run(&id)?
+    {
+        return Ok(row);
+    }
+    let beginnings = [text.to_owned(), format!("run_{text}")];
+    let is_of_prefix = "run_".starts_with(text);
+    let own = text.strip_prefix("run_").unwrap_or(text);
+    if is_of_prefix || own.len() < workspaces::MIN_BEGINNING {
+        let matching = store.count_runs_that_begin(&beginnings)?;
+        return Err(workspaces::too_short(text, "run", matching));
+    }
+    let found = store.runs_that_begin(&beginnings)?;
+    match found.as_slice() {
+        [] => Err(unknown()),
+        [id] => store.run(id)?.ok_or_else(unknown),
+        several => Err(workspaces::ambiguous(
+            text,
+            several.iter().map(RunId::as_str),
+            store.count_runs_that_begin(&beginnings)?,
+        )),
+    }
+}
+
+/// The question of this id, or the only one whose id begins so, with or without `que_`.
+fn find_question(store: &dyn crate::state::StateStore, text: &str) -> Result<QuestionRow, Error> {
+    let own = text.strip_prefix("que_").unwrap_or(text);
+    let beginning = format!("que_{own}");
+    let is_too_short = "que_".starts_with(text) || own.len() < workspaces::MIN_BEGINNING;
+    let found = store.questions_that_begin(&beginning)?;
+    let count = u64::try_from(found.len()).unwrap_or(u64::MAX);
+    match found.as_slice() {
+        _ if is_too_short => Err(workspaces::too_short(text, "question", count)),
+        [] => Err(Error::not_found(format!("there is no question {text:?}"))),
+        [question] => Ok(question.clone()),
+        several => {
+            let named = several.iter().take(3).map(|question| question.id.as_str());
+            Err(workspaces::ambiguous(text, named, count))
+        }
+    }
+}

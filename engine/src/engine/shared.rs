@@ -1,0 +1,321 @@
+//! What everything of an engine shares.
+
+use std::future::Future;
+use std::io::Read;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use ractor::ActorRef;
+use stillframe_artifact_store::{ArtifactKey, ArtifactMeta};
+use stillframe_backends::{ErrorKind, Identity};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::actors::artifact_store::ArtifactStoreMessage;
+use crate::actors::session_manager::{SessionMessage, Step};
+use crate::actors::supervisor::SupervisorMessage;
+use crate::actors::workspace::WorkspaceMessage;
+use crate::actors::{Parts, Reply, stopped};
+use crate::error::Error;
+use crate::event::EventQuery;
+use crate::id::SessionId;
+use crate::options::WorkspaceOptions;
+use crate::recovery::RecoveryReport;
+use crate::state::SessionRow;
+use crate::stream::EventStream;
+use crate::workspaces::Opened;
+use crate::{session, workspaces};
+
+/// How often an actor that was lost is asked for again before the engine counts as gone.
+const MAX_ASKS: usize = 8;
+
+/// What the handles share.
+#[derive(Clone)]
+pub(crate) struct Core {
+    pub(super) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) parts: Parts,
+    pub(super) supervisor: ActorRef<SupervisorMessage>,
+    pub(super) runtime: tokio::runtime::Handle,
+    pub(super) admission: Arc<Semaphore>,
+    pub(super) tasks: TaskTracker,
+    pub(super) is_closing: AtomicBool,
+    /// Set before anybody has the engine.
+    pub(super) recovery: OnceLock<RecoveryReport>,
+    /// Stops what belongs to no run.
+    pub(crate) stopping: CancellationToken,
+}
+
+impl Deref for Core {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+impl From<Arc<Shared>> for Core {
+    fn from(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The state writer has a queue, so the tree stops by itself and in its order.
+        self.supervisor.stop(None);
+    }
+}
+
+impl Core {
+    /// Room for one more operation or run; `Busy` if there is none.
+    pub(crate) fn admit(&self) -> Result<OwnedSemaphorePermit, Error> {
+        self.parts.check_available()?;
+        if self.is_closing.load(Ordering::Acquire) {
+            return Err(Error::unavailable("the engine is shutting down"));
+        }
+        Arc::clone(&self.admission)
+            .try_acquire_owned()
+            .map_err(|_| {
+                Error::new(
+                    ErrorKind::Busy,
+                    format!(
+                        "{} operations are under way, which is the limit of this engine; nothing was touched",
+                        self.parts.options.max_operations
+                    ),
+                )
+            })
+    }
+
+    /// Starts a task that a shutdown waits for.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn_on(task, &self.runtime);
+    }
+
+    /// Does something that goes on though the caller is dropped, and that a shutdown waits for.
+    pub(crate) async fn operation<T: Send + 'static>(
+        &self,
+        operation: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let permit = self.admit()?;
+        let (answer, answered) = oneshot::channel();
+        self.spawn(async move {
+            let _permit = permit;
+            let result = match tokio::spawn(operation).await {
+                Ok(result) => result,
+                Err(e) => Err(Error::new(ErrorKind::Storage, e)),
+            };
+            // The asker may have left; what is done is done.
+            let _ = answer.send(result);
+        });
+        answered.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Asks the supervisor.
+    pub(crate) async fn ask<T>(
+        &self,
+        ask: impl Fn(Reply<T>) -> SupervisorMessage,
+    ) -> Result<T, Error> {
+        self.parts.check_available()?;
+        let (reply, answer) = oneshot::channel();
+        // A message that cannot be sent takes its reply along, which the receiver hears of.
+        let _ = self.supervisor.send_message(ask(reply));
+        answer.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// The actor of a workspace.
+    pub(crate) async fn workspace_actor(
+        &self,
+        identity: Identity,
+    ) -> Result<ActorRef<WorkspaceMessage>, Error> {
+        self.ask(|reply| SupervisorMessage::Workspace { identity, reply })
+            .await
+    }
+
+    /// Asks the actor of a session. When it is lost with its answer, its successor is asked again,
+    /// which answers as the first would have.
+    pub(crate) async fn ask_session<T>(
+        &self,
+        id: &SessionId,
+        message: impl Fn(Reply<T>) -> SessionMessage,
+    ) -> Result<T, Error> {
+        for _ in 0..MAX_ASKS {
+            let actor = self
+                .ask(|reply| SupervisorMessage::Session {
+                    id: id.clone(),
+                    reply,
+                })
+                .await?;
+            let (reply, answer) = oneshot::channel();
+            let _ = actor.send_message(message(reply));
+            if let Ok(result) = answer.await {
+                return result;
+            }
+        }
+        self.parts.check_available()?;
+        Err(Error::unavailable(format!("session {id} keeps failing")))
+    }
+
+    /// Has a run take one step: it is in the log on `Ok`.
+    pub(crate) async fn step_run(&self, session_id: &SessionId, step: Step) -> Result<(), Error> {
+        self.ask_session(session_id, |reply| SessionMessage::Step {
+            step: Box::new(step.clone()),
+            reply,
+        })
+        .await
+    }
+
+    /// Keeps content under `key`. It is not registered.
+    pub(crate) async fn put(
+        &self,
+        key: ArtifactKey,
+        content: Box<dyn Read + Send>,
+    ) -> Result<ArtifactMeta, Error> {
+        let actor = self
+            .ask(|reply| SupervisorMessage::ArtifactStore { reply })
+            .await?;
+        let (reply, answer) = oneshot::channel();
+        let _ = actor.send_message(ArtifactStoreMessage::Put {
+            key,
+            content,
+            reply,
+        });
+        answer.await.unwrap_or_else(|_| Err(artifact_store_lost()))
+    }
+
+    pub(crate) async fn get(&self, key: ArtifactKey) -> Result<Box<dyn Read + Send>, Error> {
+        let actor = self
+            .ask(|reply| SupervisorMessage::ArtifactStore { reply })
+            .await?;
+        let (reply, answer) = oneshot::channel();
+        let _ = actor.send_message(ArtifactStoreMessage::Get { key, reply });
+        answer.await.unwrap_or_else(|_| Err(artifact_store_lost()))
+    }
+
+    pub(crate) async fn delete(&self, key: ArtifactKey) -> Result<(), Error> {
+        let actor = self
+            .ask(|reply| SupervisorMessage::ArtifactStore { reply })
+            .await?;
+        let (reply, answer) = oneshot::channel();
+        let _ = actor.send_message(ArtifactStoreMessage::Delete { key, reply });
+        answer.await.unwrap_or_else(|_| Err(artifact_store_lost()))
+    }
+
+    /// The session of this id, made and started if it is new.
+    pub(crate) async fn ensure_session(&self, id: &SessionId) -> Result<SessionRow, Error> {
+        self.parts.check_available()?;
+        for _ in 0..MAX_ASKS {
+            let asked = id.clone();
+            let found = self
+                .parts
+                .reader
+                .read(move |store| store.session(&asked))
+                .await?;
+            if let Some(row) = found {
+                return Ok(row);
+            }
+            let changes = session::creation(id, self.parts.now());
+            match self.parts.writer.commit(changes).await {
+                Ok(_) => {}
+                // Another engine was faster: its session is the session.
+                Err(e) if e.kind() == ErrorKind::Conflict => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Error::unavailable(format!("session {id} cannot be made")))
+    }
+
+    /// Opens a workspace. Reads alone.
+    pub(crate) async fn open(&self, options: &WorkspaceOptions) -> Result<Opened, Error> {
+        self.parts.check_available()?;
+        let (parts, options) = (self.parts.clone(), options.clone());
+        self.parts
+            .blocking
+            .run(move || Opened::open(&parts, options))
+            .await?
+    }
+
+    /// Has a watched workspace stay watched until its session ends.
+    pub(crate) fn keep_watched(&self, opened: &mut Opened, session_id: &SessionId) {
+        if opened.options.watch {
+            let workspace = opened.workspace.clone();
+            opened.workspace = self.parts.watched.keep(workspace, session_id);
+        }
+    }
+
+    /// Lets go of what a session watches if it has ended, also while something of it was under way.
+    pub(crate) async fn let_go_if_ended(&self, session_id: &SessionId) {
+        let parts = &self.parts;
+        if !parts.watched.has(session_id) {
+            return;
+        }
+        let asked = session_id.clone();
+        let found = parts.reader.read(move |store| store.session(&asked)).await;
+        if matches!(found, Ok(Some(row)) if row.status.is_terminal()) {
+            self.let_go(session_id).await;
+        }
+    }
+
+    /// Lets go of what a session watches, where no other does.
+    pub(crate) async fn let_go(&self, session_id: &SessionId) {
+        let gone = self.parts.watched.let_go(session_id);
+        if !gone.is_empty() {
+            // An engine that stops lets go of them too.
+            let _ = self.parts.blocking.run(move || drop(gone)).await;
+        }
+    }
+
+    /// As [`Core::open`], also where the directory is gone: it can be listed and restored.
+    pub(crate) async fn open_known(&self, options: &WorkspaceOptions) -> Result<Opened, Error> {
+        self.parts.check_available()?;
+        let (parts, options) = (self.parts.clone(), options.clone());
+        self.parts
+            .blocking
+            .run(move || Opened::open_known(&parts, options))
+            .await?
+    }
+
+    /// Lets the log know again of the snapshots of a workspace if it was lost, so that they can be named.
+    /// Whoever is at work in the workspace does that itself.
+    pub(crate) async fn relearn(&self, opened: &Opened) -> Result<(), Error> {
+        let id = opened.workspace.id().to_owned();
+        let has_any = self
+            .parts
+            .reader
+            .read(move |store| store.has_snapshots(&id))
+            .await?;
+        if has_any || !opened.workspace.store_path().exists() {
+            return Ok(());
+        }
+        let adopted = workspaces::work(
+            self,
+            &opened.workspace,
+            "recovery",
+            RELEARN_PATIENCE,
+            // What is missing is adopted before any work.
+            |_| Ok(()),
+        );
+        match adopted.await {
+            Err(e) if e.kind() == ErrorKind::Busy => Ok(()),
+            adopted => adopted,
+        }
+    }
+
+    /// The events that match, from the query's cursor on.
+    pub(crate) fn watch(&self, query: EventQuery) -> EventStream {
+        EventStream::start(self.parts.clone(), &self.runtime, query)
+    }
+}
+
+/// How long somebody who is at work in a workspace whose log was lost is waited for: whoever begins gives the
+/// log its rows at once, and a program that is being started elsewhere holds a lock for a moment.
+const RELEARN_PATIENCE: Duration = Duration::from_secs(1);
+
+fn artifact_store_lost() -> Error {
+    Error::unavailable("the artifact store was lost while it worked; try again")
+}

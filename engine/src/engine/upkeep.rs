@@ -1,0 +1,194 @@
+//! The upkeep of what an engine keeps: proving it, cleaning up, and taking secrets out.
+
+use std::time::Duration;
+
+use stillframe_artifact_store::ArtifactKey;
+use stillframe_backends::{ErrorKind, PurgeTarget, RelPath, Why};
+
+use super::Engine;
+use super::shared::Core;
+use crate::error::Error;
+use crate::gc::GcOutcome;
+use crate::id::SessionId;
+use crate::options::{GcOptions, WorkspaceOptions};
+use crate::purge::{PurgeOutcome, PurgePlan};
+use crate::verify::VerifyOutcome;
+use crate::wish::Wish;
+use crate::workspaces::Opened;
+use crate::{gc, purge, recovery, verify, workspaces};
+
+impl Engine {
+    /// Proves every snapshot of a workspace restorable, and every artifact whole.
+    ///
+    /// It reads everything that they need. A snapshot that the log did not know of gets its row.
+    pub async fn verify(&self, workspace: &WorkspaceOptions) -> Result<VerifyOutcome, Error> {
+        let opened = self.core.open(workspace).await?;
+        let core = self.core.clone();
+        self.core
+            .operation(async move {
+                let wish = Wish::of(&core, &opened.options);
+                match adopt(&core, &opened, core.parts.options.lock_patience).await {
+                    // What keeps a snapshot from its row is told by the proof.
+                    Err(e) if e.kind() == ErrorKind::Corrupt => {}
+                    adopted => adopted?,
+                }
+                let interrupt = wish.interrupt();
+                let (parts, workspace) = (core.parts.clone(), opened.workspace.clone());
+                let prove = move || interrupt.during(|| verify::logged(&parts, &workspace));
+                let mut found = core.parts.blocking.run(prove.clone()).await?;
+                if !found.as_ref().is_ok_and(verify::StoreVerdicts::is_sound) {
+                    // A clean-up that went on meanwhile looks like damage. Nobody is at work beside this.
+                    let lock = opened.workspace.clone();
+                    let patience = core.parts.options.lock_patience;
+                    let prove_alone = move || {
+                        let _locked = lock.lock(patience)?;
+                        prove()
+                    };
+                    found = core.parts.blocking.run(prove_alone).await?;
+                }
+                let found = found?;
+                let artifacts = tokio::select! {
+                    artifacts = verify::artifacts(&core) => artifacts?,
+                    () = wish.told() => return Err(Error::new(ErrorKind::Cancelled, "cancelled")),
+                };
+                Ok(VerifyOutcome {
+                    snapshots: found.snapshots,
+                    artifacts,
+                    store: found.store,
+                    log: verify::log(&core, &wish).await?,
+                })
+            })
+            .await
+    }
+
+    /// Forgets what need not be kept, and frees its space.
+    ///
+    /// # Errors
+    ///
+    /// `LimitExceeded`: what has to be kept is larger than the quota. Everything else is gone.
+    pub async fn gc(
+        &self,
+        workspace: &WorkspaceOptions,
+        options: GcOptions,
+    ) -> Result<GcOutcome, Error> {
+        let opened = self.core.open(workspace).await?;
+        let core = self.core.clone();
+        self.core
+            .operation(async move { gc::collect(&core, opened, options).await })
+            .await
+    }
+
+    /// Says what [`Engine::purge`] would remove. Reads alone: every tree, and every artifact.
+    pub async fn plan_purge(
+        &self,
+        workspace: &WorkspaceOptions,
+        target: PurgeTarget,
+    ) -> Result<PurgePlan, Error> {
+        let opened = self.core.open_known(workspace).await?;
+        let core = self.core.clone();
+        self.core
+            .operation(async move { purge::plan(&core, opened, target).await })
+            .await
+    }
+
+    /// Removes content, such as a leaked secret, from every snapshot of a workspace and from the
+    /// patches of its runs, and proves that it is gone.
+    ///
+    /// Snapshots keep their ids, and everything else that they have. What they have at a purged path a
+    /// restore leaves alone and names, and no later snapshot takes the content again. The user's own
+    /// repository and the files of the workspace are not touched. Look at
+    /// [`PurgeOutcome::is_proven`].
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`: no snapshot has anything of it. `Busy`: a run or a restore is under way. `Cancelled` and
+    /// `Timeout`: nothing was touched; from the removal on it goes to its end. After any other error the same purge, or [`Engine::gc`], goes on. A workspace whose directory is gone is no
+    /// error: its snapshots are still there.
+    pub async fn purge(
+        &self,
+        workspace: &WorkspaceOptions,
+        target: PurgeTarget,
+    ) -> Result<PurgeOutcome, Error> {
+        let opened = self.core.open_known(workspace).await?;
+        let core = self.core.clone();
+        self.core
+            .operation(async move { purge::purge(&core, opened, target).await })
+            .await
+    }
+
+    /// Whether `path` would be captured now, or is part of `snapshot`, and why or why not.
+    pub async fn why(
+        &self,
+        workspace: &WorkspaceOptions,
+        path: RelPath,
+        snapshot: Option<&str>,
+    ) -> Result<Why, Error> {
+        let opened = self.core.open(workspace).await?;
+        let core = self.core.clone();
+        let snapshot = snapshot.map(str::to_owned);
+        self.core
+            .operation(async move { why(&core, opened, path, snapshot).await })
+            .await
+    }
+
+    /// Deletes an artifact; the key may be used again. `NotFound` if there is none.
+    pub async fn remove_artifact(&self, key: &str) -> Result<(), Error> {
+        self.artifact(key).await?;
+        let core = self.core.clone();
+        let key = ArtifactKey::new(key)?;
+        self.core
+            .operation(async move { gc::remove_artifact(&core, key).await })
+            .await
+    }
+}
+
+async fn why(
+    core: &Core,
+    opened: Opened,
+    path: RelPath,
+    snapshot: Option<String>,
+) -> Result<Why, Error> {
+    let parts = core.parts.clone();
+    let workspace = opened.workspace.clone();
+    let wish = Wish::of(core, &opened.options);
+    let interrupt = wish.interrupt();
+    let Some(text) = snapshot else {
+        let patience = parts.options.lock_patience;
+        let what = "a question";
+        return workspaces::work_while_wanted(
+            core,
+            &workspace,
+            what,
+            patience,
+            &wish,
+            move |locked| {
+                let backend = opened.detect(&parts)?;
+                let session_id = SessionId::of_workspace(locked.id());
+                let label = stillframe_backends::Label::MANUAL;
+                let wanted = interrupt.clone();
+                let options = opened.snapshot_options(&parts, label, &session_id, None, wanted);
+                interrupt.during(|| Ok(backend.why(locked, &path, &options)?))
+            },
+        )
+        .await;
+    };
+    core.parts
+        .blocking
+        .run(move || {
+            let row = parts
+                .reader
+                .read_blocking_with(|s| workspaces::find_snapshot(s, &text, Some(&workspace)))?;
+            let backend = workspaces::backend_of(&parts, row.snapshot.backend)?;
+            interrupt.during(|| Ok(backend.why_in(&workspace, &row.snapshot, &path)?))
+        })
+        .await?
+}
+
+/// Gives a row to every snapshot of a workspace that the log does not know of.
+async fn adopt(core: &Core, opened: &Opened, patience: Duration) -> Result<(), Error> {
+    let parts = core.parts.clone();
+    let work = move |locked: &mut stillframe_backends::LockedWorkspace| {
+        recovery::adopt(&parts, locked, recovery::Untold::Tell)
+    };
+    workspaces::work(core, &opened.workspace, "recovery", patience, work).await
+}
