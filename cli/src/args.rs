@@ -55,8 +55,9 @@ Exit codes:
   0    done
   1    it could not be done; one line on stderr says why and what to do
   2    the command line is wrong
-  \"run\" exits with the command's own code, 124 when its time was up, 125 when Stillframe itself
-  failed, 126 and 127 when the command cannot be executed or found, 128+N when signal N ended it.
+  \"run\" and \"resume\" exit with the command's own code, 75 when it rests until somebody answers, 124
+  when its time was up, 125 when Stillframe itself failed, 126 and 127 when the command cannot be
+  executed or found, 128+N when signal N ended it.
 
 Environment:
   STILLFRAME_HOME    where everything is kept (default: ~/.local/state/stillframe)";
@@ -138,7 +139,7 @@ Exit codes: as of \"stillframe run\".")]
         /// The id of the run, or the beginning of it.
         run: String,
 
-        /// How long a question is waited with for its answer before the run rests. Default: 10m.
+        /// How long to wait for the answer to a question before the run is put to rest. Default: 10m.
         #[arg(long, value_name = "DURATION", value_parser = duration)]
         wait: Option<Duration>,
 
@@ -385,7 +386,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "timeout")]
     pub(crate) steps: Option<PathBuf>,
 
-    /// With --steps: how long a question is waited with for its answer before the run rests. Default: 10m.
+    /// With --steps: how long to wait for the answer to a question before the run is put to rest. Default: 10m.
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "steps")]
     pub(crate) wait: Option<Duration>,
 

@@ -11,7 +11,7 @@ use crate::signals;
 
 /// The exit code of a command that the engine failed.
 const EXIT_FAILED: u8 = 1;
-/// The exit code of `run` when the engine failed; all others are the command's own.
+/// The exit code of `run` and `resume` when the engine failed; all others are the command's own.
 const EXIT_RUN_FAILED: u8 = 125;
 
 /// How a message ends that says what is wrong with the state directory.
@@ -128,7 +128,7 @@ impl Failure {
         &self.message
     }
 
-    /// The exit code; `is_run`: of `stillframe run`.
+    /// The exit code; `is_run`: of `stillframe run` and `stillframe resume`.
     pub(crate) fn exit_code(is_run: bool) -> u8 {
         if is_run { EXIT_RUN_FAILED } else { EXIT_FAILED }
     }

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         Err(e) => return explain(&e, &typed),
     };
     let console = Console::new(args.json);
-    let is_run = matches!(args.command, Command::Run(_));
+    let is_run = matches!(args.command, Command::Run(_) | Command::Resume { .. });
     let code = answer(args, console)
         .and_then(|reply| console.deliver(reply))
         .unwrap_or_else(|failure| {

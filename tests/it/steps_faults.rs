@@ -153,7 +153,11 @@ fn a_log_that_is_full_when_a_step_ends_costs_that_step_and_none_before_it() {
     interrupted_by(steps.begin(), "NoSpace");
     assert_eq!(steps.log(), ["one", "two"]);
     let left = view::worktree(steps.ws.root());
-    for args in [&["resume", "nightly"][..], &["runs"], &["show", "nightly"]] {
+    steps
+        .call(&["resume", "nightly"])
+        .exits(125)
+        .error("NoSpace");
+    for args in [&["runs"][..], &["show", "nightly"]] {
         steps.call(args).refused("NoSpace");
     }
     assert_eq!(steps.log(), ["one", "two"], "nothing was run");
@@ -228,7 +232,10 @@ fn a_state_directory_that_becomes_read_only_under_a_run_of_steps_interrupts_it()
     interrupted_by(steps.begin(), "Storage");
     assert_eq!(steps.log(), ["one", "two"]);
     let left = view::worktree(steps.ws.root());
-    let message = steps.call(&["resume", "nightly"]).refused("Storage");
+    let message = steps
+        .call(&["resume", "nightly"])
+        .exits(125)
+        .error("Storage");
     assert!(message.ends_with("cannot be written"), "{message}");
     assert_eq!(steps.log(), ["one", "two"], "nothing was run");
     view::same(
@@ -297,7 +304,10 @@ fn a_database_that_was_damaged_between_two_steps_runs_nothing_until_it_is_whole(
     fs::remove_file(&database).unwrap();
     let listed = steps.call(&["list"]).ok().json();
     assert!(listed.as_array().unwrap().len() >= 3, "{listed}");
-    steps.call(&["resume", "nightly"]).refused("NotFound");
+    steps
+        .call(&["resume", "nightly"])
+        .exits(125)
+        .error("NotFound");
     view::same(
         &left,
         &view::worktree(steps.ws.root()),
