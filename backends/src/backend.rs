@@ -233,6 +233,22 @@ pub trait Backend: Send + Sync {
         )))
     }
 
+    /// As [`Backend::apply_commit`] where the ref is at the commit, or was: the index follows. Makes none:
+    /// [`CommitOutcome::NotMade`] says that it could be.
+    ///
+    /// Default: [`CommitError::Unsupported`].
+    fn adopt_commit(
+        &self,
+        workspace: &mut LockedWorkspace,
+        intent: &CommitIntent,
+    ) -> Result<CommitOutcome, CommitError> {
+        let _ = (workspace, intent);
+        Err(CommitError::Unsupported(format!(
+            "the backend {} has no commits",
+            self.kind()
+        )))
+    }
+
     /// What the user's repository says of a commit, named by its full id.
     ///
     /// Default: [`CommitError::Unsupported`].

@@ -122,6 +122,8 @@ pub enum CommitOutcome {
         /// Where it is; `None`: it does not exist.
         found: Option<String>,
     },
+    /// It was only to be looked for, and the ref is where it was before it.
+    NotMade,
 }
 
 /// What a repository says of a commit.

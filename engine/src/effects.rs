@@ -1,11 +1,14 @@
 //! Carrying out what steps want done to a repository, and settling what a crash left of it: by looking.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use serde_json::json;
 use stillframe_backends::{
     Backend, BackendKind, CommitError, CommitOutcome, ErrorKind, LockedWorkspace,
 };
 
 use crate::actors::Parts;
+use crate::blocking::panic_text;
 use crate::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::error::Error;
 use crate::event::EventType;
@@ -20,6 +23,32 @@ impl From<CommitError> for Error {
     }
 }
 
+/// For whom an effect is carried out.
+#[derive(Clone, Debug)]
+pub(crate) enum Occasion {
+    /// For its step. What came of it is written with this, so that nothing is if the run was taken over.
+    Step(Box<Change>),
+    /// A crash left it, in a run that is under way by the record.
+    Recovery,
+    /// Its run rests or has ended. What its steps did is known, and nothing is added to it.
+    TooLate,
+}
+
+impl Occasion {
+    fn is_recovery(&self) -> bool {
+        !matches!(self, Self::Step(_))
+    }
+
+    /// These changes, with what has to hold for them.
+    fn guarded(&self, changes: Vec<Change>) -> Vec<Change> {
+        let fence = match self {
+            Self::Step(fence) => Some((**fence).clone()),
+            Self::Recovery | Self::TooLate => None,
+        };
+        fence.into_iter().chain(changes).collect()
+    }
+}
+
 /// Carries out an effect that is on record as pending, or what is left of it, and writes down what came of it.
 ///
 /// `Err`: it could not be carried out, which is on record too, unless it could not be written down; then it is settled
@@ -30,13 +59,18 @@ pub(crate) fn carry_out(
     backend: &dyn Backend,
     effect: &EffectRow,
     session_id: &SessionId,
-    is_recovered: bool,
+    occasion: &Occasion,
 ) -> Result<CommitRecord, Error> {
-    let applied = match backend.apply_commit(locked, &effect.intent) {
+    let mut apply = || match occasion {
+        Occasion::Step(_) | Occasion::Recovery => backend.apply_commit(locked, &effect.intent),
+        Occasion::TooLate => backend.adopt_commit(locked, &effect.intent),
+    };
+    let applied = match apply() {
         // Whatever was in the way may have been there for a moment.
-        Err(CommitError::Incomplete { .. }) => backend.apply_commit(locked, &effect.intent),
+        Err(CommitError::Incomplete { .. }) => apply(),
         applied => applied,
     };
+    let is_recovered = occasion.is_recovery();
     let (commit, is_adopted) = match applied {
         Ok(CommitOutcome::InPlace { commit, is_adopted }) => (commit, is_adopted),
         Ok(CommitOutcome::RefMoved {
@@ -53,7 +87,14 @@ pub(crate) fn carry_out(
                     at(expected)
                 ),
             );
-            return Err(fail(parts, effect, session_id, moved, is_recovered));
+            return Err(fail(parts, effect, session_id, moved, occasion));
+        }
+        Ok(CommitOutcome::NotMade) => {
+            let late = Error::new(
+                ErrorKind::Conflict,
+                "its run was put to rest, or has ended, before the commit could be made, so that it is not made; nothing was touched",
+            );
+            return Err(fail(parts, effect, session_id, late, occasion));
         }
         // It is made, and what is left is done when the workspace is used next.
         Err(e @ CommitError::Incomplete { .. }) => {
@@ -62,7 +103,7 @@ pub(crate) fn carry_out(
         }
         // Somebody has the repository now; the next look may find it free.
         Err(e) if is_recovered && e.kind() == ErrorKind::Busy => return Err(e.into()),
-        Err(e) => return Err(fail(parts, effect, session_id, e.into(), is_recovered)),
+        Err(e) => return Err(fail(parts, effect, session_id, e.into(), occasion)),
     };
     let at = parts.now();
     let info = backend.commit_info(locked, &commit)?;
@@ -106,7 +147,7 @@ pub(crate) fn carry_out(
         },
         Change::Append(told),
     ];
-    workspaces::keep(parts, changes)?;
+    workspaces::keep(parts, occasion.guarded(changes))?;
     Ok(record)
 }
 
@@ -116,7 +157,7 @@ fn fail(
     effect: &EffectRow,
     session_id: &SessionId,
     error: Error,
-    is_recovered: bool,
+    occasion: &Occasion,
 ) -> Error {
     let at = parts.now();
     let failure = Failure::from(&error);
@@ -124,7 +165,7 @@ fn fail(
     data["reason"] = data["message"].take();
     data["effect_id"] = json!(effect.id);
     data["step_id"] = json!(effect.step_id);
-    if is_recovered {
+    if occasion.is_recovery() {
         data["recovered"] = json!(true);
     }
     let failed = EffectRow {
@@ -142,7 +183,7 @@ fn fail(
         },
         Change::Append(told),
     ];
-    if let Err(e) = workspaces::keep(parts, changes) {
+    if let Err(e) = workspaces::keep(parts, occasion.guarded(changes)) {
         tracing::warn!(effect = %effect.id, error = %e.chain(), "its failure is not on record");
     }
     error
@@ -164,7 +205,21 @@ pub(crate) fn settle(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), 
             .reader
             .read_blocking(|store| store.run(&effect.run_id))?;
         let Some(run) = run else { continue };
-        let settled = carry_out(parts, locked, &*backend, &effect, &run.session_id, true);
+        let occasion = match run.status {
+            status if status.is_at_rest() || status.is_terminal() => Occasion::TooLate,
+            _ => Occasion::Recovery,
+        };
+        let session_id = &run.session_id;
+        let look = || carry_out(parts, locked, &*backend, &effect, session_id, &occasion);
+        // A defect in the making of commits keeps nobody from all else here.
+        let settled = catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|panic| {
+            let message = format!(
+                "an internal step failed: panicked at the commit: {}",
+                panic_text(&*panic)
+            );
+            let error = Error::new(ErrorKind::Storage, message);
+            Err(fail(parts, &effect, session_id, error, &occasion))
+        });
         if let Err(e) = settled {
             tracing::warn!(effect = %effect.id, error = %e.chain(), "not carried out");
             if e.kind() == ErrorKind::Busy {

@@ -226,8 +226,10 @@ impl Engine {
             Some(row) => self.session_of(row.session_id).await?,
             None => self.new_session().await?,
         };
+        let run_id = options.run_id.get_or_insert_with(RunId::random).clone();
         let closing = session.clone();
         let adapter = BoxAdapter::new(adapter);
+        let reader = self.core.parts.reader.clone();
         // On a task of its own, so that the session ends with its run though nobody waits.
         let task = self.core.runtime.spawn(async move {
             let result = closing.execute_run(options, adapter).await;
@@ -241,7 +243,12 @@ impl Engine {
                     RunStatus::Cancelled => closing.cancel("").await,
                     _ => closing.fail("").await,
                 },
-                Err(_) => closing.fail("").await,
+                Err(_) => match reader.read(move |store| store.run(&run_id)).await {
+                    // Its end could not be written: the next engine settles it, and it may go on.
+                    Ok(Some(row)) if !row.status.is_terminal() => return result,
+                    Err(_) => return result,
+                    Ok(_) => closing.fail("").await,
+                },
             };
             match (result, ended) {
                 (Ok(outcome), Err(e)) => Err(e.touched_if(true).with_outcome(outcome)),

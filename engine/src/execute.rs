@@ -298,10 +298,7 @@ impl RunTask {
             }
             Err(e) => {
                 // It is as it was, for whoever comes next. The first failure is the one to tell.
-                let data = Failure::from(&e).event_data();
-                let _ = self
-                    .step(RunEvent::Interrupted, data, None, Vec::new())
-                    .await;
+                let _ = self.rest_or_cancel(&Failure::from(&e)).await;
                 return Err(e.in_run(self.run_id.clone()));
             }
         };

@@ -102,9 +102,9 @@ pub(crate) async fn recover(core: &Core) -> Result<RecoveryReport, Error> {
     Ok(report)
 }
 
-/// Whether a workspace that could not be recovered may be another time. One that was removed, or
+/// Whether what could not be done in a workspace may be another time. One that was removed, or
 /// is none any more, has nothing that could be finished.
-fn is_for_later(kind: ErrorKind) -> bool {
+pub(crate) fn is_for_later(kind: ErrorKind) -> bool {
     matches!(
         kind,
         ErrorKind::Busy
@@ -405,6 +405,18 @@ async fn settle_runs(core: &Core) -> Result<(), Error> {
     Ok(())
 }
 
+/// How often a run that moves while it is settled is looked at.
+const MAX_LOOKS: usize = 4;
+
+/// What became of a run that was to be settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// It rests or has ended, by this engine or another one.
+    Done,
+    /// Somebody is at work in its workspace, who may be its owner: it is as it was.
+    Left,
+}
+
 /// Puts on record what one run left in the workspace, and ends it as failed; or, if it can be resumed, as
 /// interrupted.
 ///
@@ -415,9 +427,31 @@ async fn settle_runs(core: &Core) -> Result<(), Error> {
 /// `why`: what is known of the end of its engine's work; `None`: the engine is gone.
 pub(crate) async fn settle_run(
     core: &Core,
-    run: RunRow,
+    mut run: RunRow,
     why: Option<Failure>,
-) -> Result<(), Error> {
+) -> Result<Settled, Error> {
+    for _ in 1..MAX_LOOKS {
+        match try_settle(core, run.clone(), why.clone()).await {
+            // Another engine was faster; or somebody asked the run to stop since it was looked at.
+            Err(e) if e.kind() == ErrorKind::Conflict => {}
+            settled => return settled,
+        }
+        let asked = run.id.clone();
+        let found = core
+            .parts
+            .reader
+            .read(move |store| store.run(&asked))
+            .await?;
+        match found {
+            Some(row) if row.engine_id != run.engine_id => return Ok(Settled::Done),
+            Some(row) if !row.status.is_terminal() && !row.status.is_at_rest() => run = row,
+            _ => return Ok(Settled::Done),
+        }
+    }
+    try_settle(core, run, why).await
+}
+
+async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Settled, Error> {
     let parts = &core.parts;
     let asked = run.id.clone();
     let (has_phases, lease) = parts
@@ -437,7 +471,7 @@ pub(crate) async fn settle_run(
             // Whoever is at work there is left alone, and the next engine settles the run.
             Err(e) if e.kind() == ErrorKind::Busy => {
                 tracing::warn!(run = %run.id, error = %e.chain(), "not settled");
-                return Ok(());
+                return Ok(Settled::Left);
             }
             Err(e) => Some(Closing {
                 error: Some(Failure::from(&e)),
@@ -564,11 +598,8 @@ pub(crate) async fn settle_run(
             _ => json!({ "reason": reason, "recovered": true }),
         },
     }));
-    match parts.writer.commit(changes).await {
-        // Another engine was faster.
-        Err(e) if e.kind() == ErrorKind::Conflict => Ok(()),
-        result => result.map(|_| ()),
-    }
+    parts.writer.commit(changes).await?;
+    Ok(Settled::Done)
 }
 
 /// Captures what a stranded run left, and compares it with what was there before.

@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::event::EventType;
 use crate::failure::Failure;
 use crate::id::{OperationId, RunId, SessionId};
+use crate::lease::Hold;
 use crate::recovery::{self, Untold};
 use crate::state::{Change, NewEvent, OperationRow, RestoreRow};
 use crate::workspaces::{self, Opened};
@@ -162,7 +163,8 @@ impl RestorePurpose {
 /// What a restore is part of.
 pub(crate) struct Restoring {
     pub(crate) session_id: SessionId,
-    pub(crate) run_id: Option<RunId>,
+    /// The run that it is for. Nothing is touched if that was taken over.
+    pub(crate) hold: Option<Hold>,
     /// What is gone back to.
     pub(crate) to: SnapshotId,
     pub(crate) purpose: RestorePurpose,
@@ -186,7 +188,7 @@ pub(crate) fn restore(
         guard: options.guard.id.clone(),
         workspace_id: locked.id().to_owned(),
         session_id: restoring.session_id.clone(),
-        run_id: restoring.run_id.clone(),
+        run_id: restoring.hold.as_ref().map(|hold| hold.run_id.clone()),
         target: restoring.to.clone(),
         purpose: restoring.purpose,
         repository: restoring.repository,
@@ -194,7 +196,10 @@ pub(crate) fn restore(
         outcome: None,
     };
     let change = Change::BeginRestore(Box::new(begun.clone()));
-    parts.writer.commit_blocking(vec![change])?;
+    // Whoever takes the run over settles it in this workspace, which is held from here on.
+    let fence = restoring.hold.as_ref().map(Hold::fence);
+    let changes = fence.into_iter().chain([change]).collect();
+    parts.writer.commit_blocking(changes)?;
     let outcome = match backend.restore(locked, goal, options) {
         Ok(outcome) => outcome,
         Err(e) => {
@@ -228,7 +233,7 @@ pub(crate) struct WayBack {
     /// What was left.
     pub(crate) after: Snapshot,
     pub(crate) session_id: SessionId,
-    pub(crate) run_id: RunId,
+    pub(crate) hold: Hold,
     pub(crate) purpose: RestorePurpose,
 }
 
@@ -245,10 +250,10 @@ pub(crate) fn go_back(
         parts,
         Label::GUARD,
         &way.session_id,
-        Some(&way.run_id),
+        Some(&way.hold.run_id),
         Interrupt::never(),
     );
-    let (before, after, run_id) = (way.before, way.after, way.run_id.to_string());
+    let (before, after, run_id) = (way.before, way.after, way.hold.run_id.to_string());
     let to = before.id.clone();
     let (goal, repository) = match way.purpose {
         // It comes at once after what it takes back.
@@ -279,7 +284,7 @@ pub(crate) fn go_back(
     };
     let restoring = Restoring {
         session_id: way.session_id,
-        run_id: Some(way.run_id),
+        hold: Some(way.hold),
         to,
         purpose: way.purpose,
         repository: true,

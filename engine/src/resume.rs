@@ -15,12 +15,13 @@ use crate::liveness;
 use crate::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
 use crate::question::{QuestionRecord, QuestionRow, QuestionStatus};
 use crate::record::RunExport;
+use crate::recovery::{self, Settled};
 use crate::restore::RestoreDocument;
 use crate::run::{RunEvent, RunStatus};
 use crate::state::{Change, OperationRow, RunEnding, RunRow, StateError};
 use crate::step::Closed;
 use crate::workspaces::{self, Opened};
-use crate::{answering, recovery, step_log};
+use crate::{answering, step_log};
 
 /// A run that is on record, and whose it is.
 #[derive(Clone, Debug)]
@@ -146,13 +147,20 @@ async fn try_cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
     let is_stranded = |found: &Recorded| {
         found.standing() == Standing::Claimable && !found.row.status.is_at_rest()
     };
+    let mut is_left = false;
     if let Some(stranded) = found.clone().filter(is_stranded) {
-        recovery::settle_run(core, stranded.row, None).await?;
+        is_left = recovery::settle_run(core, stranded.row, None).await? == Settled::Left;
         found = recorded(core, run_id).await?;
+        // It had been asked to before, and is now.
+        let is_cancelled = |found: &Recorded| found.row.status == RunStatus::Cancelled;
+        if found.as_ref().is_some_and(is_cancelled) {
+            return Ok(());
+        }
     }
     let found = found.ok_or_else(|| Error::not_found(format!("there is no run {run_id}")))?;
     let parts = &core.parts;
-    if found.standing() == Standing::Held {
+    // Whoever is in its workspace may be an owner that was not heard of for a while, and hears of it there.
+    if found.standing() == Standing::Held || is_left {
         let ask = Change::RequestCancel {
             run_id: run_id.clone(),
             at: parts.now(),

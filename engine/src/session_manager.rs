@@ -476,7 +476,7 @@ async fn restore(
         };
         let restoring = Restoring {
             session_id,
-            run_id: None,
+            hold: None,
             to,
             purpose: RestorePurpose::Restore,
             repository: request.repository,
@@ -547,7 +547,7 @@ async fn undo(
         }
         let restoring = Restoring {
             session_id,
-            run_id: None,
+            hold: None,
             to,
             purpose: RestorePurpose::Undo,
             repository: operation.repository,

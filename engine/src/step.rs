@@ -191,14 +191,17 @@ impl PhaseRow {
         }
     }
 
-    /// The row after `event`.
+    /// The row after `event`. Unlike a step, a phase that is done may begin again, for a step that is new in it.
     pub(crate) fn after(
         &self,
         event: StepEvent,
         at: Timestamp,
         worked: Option<Duration>,
     ) -> Result<Self, IllegalStepEvent> {
-        let status = self.status.next(event)?;
+        let status = match (self.status, event) {
+            (StepStatus::Completed, StepEvent::Begun) => StepStatus::Running,
+            (status, event) => status.next(event)?,
+        };
         Ok(Self {
             key: self.key.clone(),
             status,

@@ -419,7 +419,15 @@ impl StepLog {
             .as_ref()
             .is_some_and(|row| row.status == StepStatus::Running);
         let key = row.phase.clone();
-        if phase.as_ref().is_some_and(|row| row.status.is_settled()) {
+        // A plan that has grown may have a new step in a phase that an earlier process was done with.
+        let is_of_earlier = || {
+            let began = self.inner.began.lock().unwrap_or_else(|e| e.into_inner());
+            !began.contains_key(&key)
+        };
+        let is_settled = |row: &PhaseRow| {
+            row.status.is_settled() && !(row.status == StepStatus::Completed && is_of_earlier())
+        };
+        if phase.as_ref().is_some_and(is_settled) {
             let status = phase.map_or(StepStatus::Completed, |row| row.status);
             return Err(Error::new(
                 ErrorKind::Conflict,

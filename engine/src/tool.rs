@@ -6,12 +6,13 @@ use std::future::Future;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use stillframe_backends::{ErrorKind, SnapshotId};
+use stillframe_backends::SnapshotId;
 
-use crate::adapter::{AdapterError, Ending, RunContext};
+use crate::adapter::{AdapterError, RunContext};
 use crate::error::Error;
 use crate::event::EventType;
 use crate::failure::Failure;
+use crate::recovery;
 
 /// Tools that change nothing, if the host names no others.
 pub const READ_ONLY_TOOLS: [&str; 6] = [
@@ -122,23 +123,39 @@ pub enum ToolError {
     },
 }
 
+impl AdapterError {
+    /// The same error, with this to say.
+    fn told(self: Box<Self>, message: String) -> Self {
+        Self {
+            failure: Failure {
+                message,
+                ..self.failure
+            },
+            ..*self
+        }
+    }
+}
+
+/// A tool that could not be called, or be taken back, because of the engine leaves a run that can be resumed
+/// `interrupted`; otherwise its failure is that of the work.
 impl From<ToolError> for AdapterError {
     fn from(error: ToolError) -> Self {
         let message = error.to_string();
         match error {
-            ToolError::NotCalled { source, .. } => Self::new(
-                match source.kind() {
-                    ErrorKind::Cancelled => Ending::Cancelled,
-                    _ => Ending::Failed,
-                },
-                Failure::new(source.kind().as_str(), message),
-            ),
-            ToolError::Failed { error, .. } | ToolError::NotRolledBack { error, .. } => Self {
-                failure: Failure {
-                    message,
-                    ..error.failure
-                },
-                ..*error
+            // The work may go on another time, where what was in the way passes.
+            ToolError::NotCalled { source, .. } => {
+                let kind = source.kind();
+                Self {
+                    failure: Failure::new(kind.as_str(), message),
+                    ..Self::from(source)
+                }
+            }
+            ToolError::Failed { error, .. } => error.told(message),
+            ToolError::NotRolledBack {
+                error, rollback, ..
+            } => Self {
+                is_of_engine: error.is_of_engine || recovery::is_for_later(rollback.kind()),
+                ..error.told(message)
             },
         }
     }

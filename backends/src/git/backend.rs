@@ -857,7 +857,25 @@ impl Backend for GitBackend {
         workspace: &mut LockedWorkspace,
         intent: &CommitIntent,
     ) -> Result<CommitOutcome, CommitError> {
-        interrupt::to_the_end(|| commit::apply(workspace, intent, &environment, PATIENCE))
+        interrupt::to_the_end(|| {
+            commit::apply(workspace, intent, commit::Aim::Make, &environment, PATIENCE)
+        })
+    }
+
+    fn adopt_commit(
+        &self,
+        workspace: &mut LockedWorkspace,
+        intent: &CommitIntent,
+    ) -> Result<CommitOutcome, CommitError> {
+        interrupt::to_the_end(|| {
+            commit::apply(
+                workspace,
+                intent,
+                commit::Aim::Adopt,
+                &environment,
+                PATIENCE,
+            )
+        })
     }
 
     fn commit_info(&self, workspace: &Workspace, commit: &str) -> Result<CommitInfo, CommitError> {

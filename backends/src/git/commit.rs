@@ -29,7 +29,7 @@ use crate::git::rollback::PutError;
 use crate::interrupt::Interrupted;
 use crate::workspace::Workspace;
 
-pub(super) use self::apply::apply;
+pub(super) use self::apply::{Aim, apply};
 pub(super) use self::info::info;
 pub(super) use self::prepare::prepare;
 

@@ -202,7 +202,7 @@ impl RunTask {
             ));
         };
         let backend = place.backend.ok()?;
-        let (session_id, run_id) = (self.session_id.clone(), self.run_id.clone());
+        let (session_id, hold) = (self.session_id.clone(), self.hold.clone());
         let parts = self.core.parts.clone();
         let opened = place.opened;
         let workspace = opened.workspace.clone();
@@ -217,7 +217,7 @@ impl RunTask {
                     before,
                     after,
                     session_id,
-                    run_id,
+                    hold,
                     purpose: RestorePurpose::Rollback,
                 };
                 restore::go_back(&parts, locked, &*backend, &opened, way)

@@ -201,23 +201,33 @@ impl RunTask {
         error.in_run(self.run_id.clone())
     }
 
-    pub(super) async fn cancelled_before_start(&self) -> Result<RunOutcome, Error> {
-        // Somebody who wants it to end for good is heard first.
-        let is_kept = self.options.resumable && !self.cancellation.is_cancelled();
-        let (event, status) = match is_kept {
-            true => (RunEvent::Interrupted, RunStatus::Interrupted),
-            false => (RunEvent::Cancelled, RunStatus::Cancelled),
-        };
-        let failure = Failure::new("Cancelled", "cancelled before its work began");
+    /// Puts a run to rest whose work has not begun in this process, or ends it if somebody wants that or it cannot be
+    /// resumed. Says which.
+    pub(super) async fn rest_or_cancel(&self, failure: &Failure) -> Result<RunStatus, Error> {
         let mut data = failure.event_data();
         data["reason"] = data["message"].take();
-        let ending = (!is_kept).then(|| {
-            Box::new(RunEnding {
-                error: Some(failure.clone()),
-                ..RunEnding::default()
-            })
+        if self.options.resumable && !self.is_unwanted().await {
+            let guard = vec![Change::RefuseIfCancelled(self.run_id.clone())];
+            let rest = self.step(RunEvent::Interrupted, data.clone(), None, guard);
+            match rest.await {
+                // Somebody wants it to end for good in this moment.
+                Err(e) if e.kind() == ErrorKind::Conflict && self.is_unwanted().await => {}
+                rested => return rested.map(|()| RunStatus::Interrupted),
+            }
+        }
+        let ending = Box::new(RunEnding {
+            error: Some(failure.clone()),
+            ..RunEnding::default()
         });
-        self.step(event, data, ending, Vec::new())
+        self.step(RunEvent::Cancelled, data, Some(ending), Vec::new())
+            .await
+            .map(|()| RunStatus::Cancelled)
+    }
+
+    pub(super) async fn cancelled_before_start(&self) -> Result<RunOutcome, Error> {
+        let failure = Failure::new("Cancelled", "cancelled before its work began");
+        let status = self
+            .rest_or_cancel(&failure)
             .await
             .map_err(|e| e.in_run(self.run_id.clone()))?;
         let backend = self
@@ -271,7 +281,8 @@ async fn settle_lost(core: &Core, run_id: &RunId, failure: Failure) -> Result<()
     let is_ours = lease.is_some_and(|lease| lease.owner == core.parts.engine_id);
     match row {
         Some(row) if is_ours && !row.status.is_terminal() && !row.status.is_at_rest() => {
-            recovery::settle_run(core, row, Some(failure)).await
+            recovery::settle_run(core, row, Some(failure)).await?;
+            Ok(())
         }
         _ => Ok(()),
     }

@@ -907,10 +907,30 @@ pub(crate) fn of_two_claimers_of_one_lease_one_wins(state: &impl TestState) {
         Some(at(5))
     );
     let (mut one, mut other) = (state.open(), state.open());
-    one.commit(&[claim("a", Some(1))]).unwrap();
+    // Whoever claims it has to know that it is to stop.
+    let error = one.commit(&[claim("a", Some(1))]).unwrap_err();
+    assert!(matches!(error, StateError::TakenOver(_)), "{error}");
+    let told = || match claim("a", Some(1)) {
+        Change::ClaimLease {
+            run_id,
+            from: Some(from),
+            lease,
+            after,
+        } => Change::ClaimLease {
+            run_id,
+            from: Some(Box::new(Lease {
+                cancel_requested_at: Some(at(5)),
+                ..*from
+            })),
+            lease,
+            after,
+        },
+        other => other,
+    };
+    one.commit(&[told()]).unwrap();
     let won = store.lease(&id).unwrap().unwrap();
     assert_eq!((won.epoch, won.cancel_requested_at), (2, None));
-    for late in [claim("a", Some(1)), claim("a", None)] {
+    for late in [claim("a", Some(1)), told(), claim("a", None)] {
         let error = other.commit(&[late]).unwrap_err();
         assert!(matches!(error, StateError::TakenOver(_)), "{error}");
     }

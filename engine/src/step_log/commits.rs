@@ -12,7 +12,7 @@ use super::{StepLog, StepPlace};
 use crate::actors::Parts;
 use crate::commit::CommitOptions;
 use crate::effect::{CommitRecord, EffectRow, EffectStatus};
-use crate::effects;
+use crate::effects::{self, Occasion};
 use crate::error::Error;
 use crate::event::EventType;
 use crate::id::{EffectId, StepId};
@@ -126,7 +126,8 @@ impl Wanted {
         };
         let effect = self.pending(parts, locked, intent)?;
         let session_id = &self.log.inner.session_id;
-        effects::carry_out(parts, locked, backend, &effect, session_id, false).map(Some)
+        let for_step = Occasion::Step(Box::new(self.log.inner.hold.fence()));
+        effects::carry_out(parts, locked, backend, &effect, session_id, &for_step).map(Some)
     }
 
     fn captured(

@@ -41,6 +41,11 @@ impl StepLog {
         let Some(place) = &self.inner.place else {
             return Ok(Ready::Begin(Box::new(row)));
         };
+        let mut row = row;
+        if row.snapshot_before.is_some() && row.snapshot_after.is_none() {
+            // Nobody could capture what it left when it was cut off. What is there now is what is known of it.
+            row.snapshot_after = Some(self.capture(place, None).await?.id);
+        }
         let keeps_content =
             place.backend.kind() != BackendKind::Hash || place.opened.options.retain_content;
         let mut refusal = step::cannot_go_back(&row, steps, keeps_content);
@@ -145,14 +150,14 @@ impl StepLog {
         let core = &self.inner.core;
         let parts = core.parts.clone();
         let session_id = self.inner.session_id.clone();
-        let run_id = self.run_id().clone();
+        let hold = self.inner.hold.clone();
         let patience = parts.options.lock_patience;
         let workspace = place.opened.workspace.clone();
         workspaces::work(core, &workspace, what, patience, move |locked| {
             if is_later {
                 let label = Label::new(workspaces::NOW);
                 let never = Interrupt::never();
-                let (opened, run) = (&place.opened, Some(&run_id));
+                let (opened, run) = (&place.opened, Some(&hold.run_id));
                 let options = opened.snapshot_options(&parts, label, &session_id, run, never);
                 let now = place.backend.snapshot(locked, &options)?;
                 place
@@ -170,7 +175,7 @@ impl StepLog {
                 before,
                 after,
                 session_id,
-                run_id,
+                hold,
                 purpose: RestorePurpose::Step,
             };
             restore::go_back(&parts, locked, &*place.backend, &place.opened, way)?;

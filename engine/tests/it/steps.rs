@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
+use stillframe::backends::{StateDir, Workspace};
 use stillframe::{
     AdapterError, AdapterOutput, Engine, ErrorKind, EventType, PhaseRecord, Rerun, RetryPolicy,
-    RunContext, RunId, RunOptions, RunQuery, RunStatus, SessionManager, StepContext, StepError,
-    StepIdentity, StepOptions, StepPlan, StepStatus,
+    RunContext, RunId, RunOptions, RunQuery, RunStatus, SessionManager, SessionStatus, StepContext,
+    StepError, StepIdentity, StepOptions, StepPlan, StepStatus,
 };
 
 use crate::support::{
@@ -1051,4 +1052,173 @@ async fn a_step_that_gives_itself_up_is_cancelled_and_not_tried_again() {
     completed(&outcome);
     let steps: Vec<StepStatus> = outcome.phases[0].steps.iter().map(|s| s.status).collect();
     assert_eq!(steps, [StepStatus::Cancelled, StepStatus::Completed]);
+}
+
+#[test]
+fn a_step_whose_leftovers_could_not_be_captured_at_first_is_gone_back_from_all_the_same() {
+    let host = Host::new();
+    let counts = Counts::default();
+    leave_in_the_second_step(&host, &counts);
+    on_a_runtime(async {
+        host.backend.fail("after_failure");
+        let (engine, session) = host.session().await;
+        let step = phases(&engine).await[1].steps[0].clone();
+        assert_eq!(step.status, StepStatus::Interrupted);
+        assert_eq!(step.snapshot_after, None, "nothing could be captured");
+        host.backend.heal("after_failure");
+        let work = go_on(&counts, None);
+        completed(&session.execute_run(options(&host), work).await.unwrap());
+        assert_eq!(host.read("other").as_deref(), Some("anew\n"));
+    });
+}
+
+#[test]
+fn a_run_is_not_cancelled_under_whoever_is_at_work_in_its_workspace() {
+    let host = Host::impatient();
+    let counts = Counts::default();
+    leave_in_the_second_step(&host, &counts);
+    on_a_runtime(async {
+        // As an owner that stands still in the middle of a restore or a commit.
+        let state = StateDir::open(host.state()).unwrap();
+        let at_work = Workspace::open(host.path(), &state).unwrap();
+        let at_work = at_work.lock(Duration::from_secs(1)).unwrap();
+        let (engine, session) = host.session().await;
+        engine.cancel_run(&id()).await.unwrap();
+        let run = engine.find_run("ticket-42").await.unwrap();
+        assert_eq!(run.status, RunStatus::Running, "it is asked to stop");
+        let cancelled = |events: Vec<String>| events.contains(&"run_cancelled".to_owned());
+        assert!(!cancelled(types(&engine, &session).await));
+        drop(at_work);
+        engine.cancel_run(&id()).await.unwrap();
+        let run = engine.find_run("ticket-42").await.unwrap();
+        assert_eq!(run.status, RunStatus::Cancelled);
+        assert!(cancelled(types(&engine, &session).await));
+        assert!(run.workspace["after_snapshot"].is_string(), "{run:?}");
+    });
+}
+
+#[test]
+fn what_a_run_left_behind_changes_nothing_once_it_has_ended() {
+    let host = Host::new();
+    on_a_runtime(async {
+        let (engine, session) = host.session().await;
+        let kept: Arc<Mutex<Option<RunContext>>> = Arc::default();
+        let keeps = kept.clone();
+        let work = Work(move |context: RunContext| {
+            let keeps = keeps.clone();
+            async move {
+                context.phase("p").step("a", |_| async { Ok(()) }).await?;
+                *keeps.lock().unwrap() = Some(context.clone());
+                Ok(AdapterOutput::empty())
+            }
+        });
+        completed(&session.execute_run(options(&host), work).await.unwrap());
+        let context = kept.lock().unwrap().take().unwrap();
+        let before = all(&engine, &session).await;
+        let late = context.phase("q");
+        assert!(late.skip_step("late", "x").await.is_err());
+        assert!(context.phase("r").skip("x").await.is_err());
+        let note = context.emit(EventType::new("noted"), json!({})).await;
+        assert!(note.unwrap_err().to_string().contains("completed"));
+        assert_eq!(all(&engine, &session).await, before);
+        assert_eq!(phases(&engine).await.len(), 1);
+    });
+}
+
+#[test]
+fn a_plan_that_has_grown_by_a_step_in_a_phase_that_is_done_goes_on() {
+    let host = Host::new();
+    let ran = Counts::default();
+    on_a_runtime(async {
+        let (engine, session) = host.session().await;
+        let (sender, mut is_there) = tokio::sync::mpsc::channel(1);
+        let work = |build: &'static [&'static str], stays: Option<_>| {
+            let ran = ran.clone();
+            let sender: Option<tokio::sync::mpsc::Sender<()>> = stays;
+            Work(move |context: RunContext| {
+                let (ran, sender) = (ran.clone(), sender.clone());
+                async move {
+                    for step in build {
+                        let ran = ran.clone();
+                        let done = |_| async move {
+                            ran.note(step);
+                            Ok(())
+                        };
+                        context.phase("build").step(*step, done).await?;
+                    }
+                    context.phase("build").complete().await?;
+                    let test = |_| async move {
+                        ran.note("b");
+                        if let Some(sender) = sender {
+                            sender.send(()).await.unwrap();
+                            std::future::pending::<()>().await;
+                        }
+                        Ok(())
+                    };
+                    context.phase("test").step("b", test).await?;
+                    Ok(AdapterOutput::empty())
+                }
+            })
+        };
+        let run = {
+            let (session, options) = (session.clone(), options(&host));
+            let work = work(&["a"], Some(sender));
+            tokio::spawn(async move { session.execute_run(options, work).await })
+        };
+        is_there.recv().await.unwrap();
+        engine.suspend_run(&id()).await.unwrap();
+        let outcome = run.await.unwrap().unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Interrupted);
+        assert_eq!(outcome.phases[0].status, StepStatus::Completed);
+        let grown = work(&["x", "a"], None);
+        completed(&session.execute_run(options(&host), grown).await.unwrap());
+        assert_eq!(ran.all(), ["a", "b", "x", "b"], "x is new");
+        for phase in phases(&engine).await {
+            assert_eq!(phase.status, StepStatus::Completed, "{phase:?}");
+        }
+    });
+}
+
+#[test]
+fn a_run_whose_end_could_not_be_written_down_can_go_on_in_its_session() {
+    let host = Host::new();
+    let ran = Counts::default();
+    let work = |ran: &Counts| {
+        let ran = ran.clone();
+        Work(move |context: RunContext| {
+            let ran = ran.clone();
+            async move {
+                let done = |_| async move {
+                    ran.note("a");
+                    Ok(())
+                };
+                context.phase("p").step("a", done).await?;
+                Ok(AdapterOutput::empty())
+            }
+        })
+    };
+    let log = || rusqlite::Connection::open(host.state().join("stillframe.db")).unwrap();
+    on_a_runtime(async {
+        let engine = host.engine().await;
+        let no_end =
+            "CREATE TRIGGER no_end BEFORE UPDATE OF status ON runs WHEN NEW.status <> 'running'
+                      BEGIN SELECT RAISE(ABORT, 'no room'); END";
+        log().execute_batch(no_end).unwrap();
+        let options = options(&host).resumable(true);
+        engine.run_once(options, work(&ran)).await.unwrap_err();
+        log().execute_batch("DROP TRIGGER no_end").unwrap();
+        engine.shutdown().await.unwrap();
+    });
+    on_a_runtime(async {
+        let engine = host.engine().await;
+        let run = engine.find_run("ticket-42").await.unwrap();
+        assert_eq!(run.status, RunStatus::Interrupted);
+        let options = options(&host).resumable(true);
+        completed(&engine.run_once(options, work(&ran)).await.unwrap());
+        assert_eq!(ran.all(), ["a"], "its step was done");
+        assert_eq!(
+            engine.sessions().await.unwrap()[0].status,
+            SessionStatus::Completed
+        );
+    });
 }

@@ -204,3 +204,39 @@ async fn what_a_tool_did_stands_though_it_cannot_be_captured() {
     })
     .await;
 }
+
+// A full disk, say, which passes; the steps before were paid for
+#[tokio::test]
+async fn a_tool_that_cannot_be_called_for_a_moment_leaves_a_run_that_can_go_on() {
+    let host = Host::new();
+    let (_engine, session) = host.session().await;
+    let backend = host.backend.clone();
+    let work = move |fails: bool| {
+        let backend = backend.clone();
+        Work(move |context: RunContext| {
+            let backend = backend.clone();
+            async move {
+                let called = |step: stillframe::StepContext| async move {
+                    if fails {
+                        backend.fail("step");
+                    }
+                    let edit = ToolOptions::new("Edit");
+                    let called = step.run.call_tool(edit, async { Ok(()) }).await;
+                    backend.heal("step");
+                    Ok(called.map(|_| ())?)
+                };
+                context.phase("p").step("a", called).await?;
+                Ok(AdapterOutput::empty())
+            }
+        })
+    };
+    let options = || {
+        RunOptions::new("use tools")
+            .workspace(host.workspace())
+            .run_id("r".parse().unwrap())
+    };
+    let outcome = session.execute_run(options(), work(true)).await.unwrap();
+    assert_eq!(outcome.run.status, RunStatus::Interrupted);
+    let outcome = session.execute_run(options(), work(false)).await.unwrap();
+    assert_eq!(outcome.run.status, RunStatus::Completed);
+}

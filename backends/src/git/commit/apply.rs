@@ -34,10 +34,20 @@ use super::prepare::Environment;
 /// How often a ref or an index that moves under our hands is looked at again.
 const MAX_TRIES: u32 = 8;
 
-/// See [`Backend::apply_commit`](crate::Backend::apply_commit). A foreign lock is waited for for so long.
+/// What may be done about an intent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::git) enum Aim {
+    /// See [`Backend::apply_commit`](crate::Backend::apply_commit).
+    Make,
+    /// See [`Backend::adopt_commit`](crate::Backend::adopt_commit).
+    Adopt,
+}
+
+/// Carries out an intent, or what is left of it. A foreign lock is waited for for so long.
 pub(in crate::git) fn apply(
     workspace: &LockedWorkspace,
     intent: &CommitIntent,
+    aim: Aim,
     env: &Environment<'_>,
     patience: Duration,
 ) -> Result<CommitOutcome, CommitError> {
@@ -50,6 +60,7 @@ pub(in crate::git) fn apply(
         settings: repository.settings(env)?,
         root: Root::open(workspace)?,
         operation: format!("commit-{}", sound.commit),
+        aim,
         repository: &repository,
         sound: &sound,
         patience,
@@ -78,6 +89,7 @@ struct Hand<'a> {
     root: Root,
     /// Names our own locks in the repository: the same for whoever carries out this intent.
     operation: String,
+    aim: Aim,
     patience: Duration,
 }
 
@@ -113,6 +125,7 @@ impl Hand<'_> {
                 expected: sound.intent.parent.clone(),
                 found: now.map(|commit| commit.to_string()),
             }),
+            Standing::Open if self.aim == Aim::Adopt => Ok(CommitOutcome::NotMade),
             Standing::Open => {
                 self.make(&head, head_names)?;
                 Ok(in_place(sound.commit, false))

@@ -124,7 +124,11 @@ impl Story {
     }
 
     fn try_apply(&self, intent: &CommitIntent) -> Result<CommitOutcome, CommitError> {
-        apply(&self.workspace, intent, &self.env(), SHORT)
+        apply(&self.workspace, intent, Aim::Make, &self.env(), SHORT)
+    }
+
+    fn try_adopt(&self, intent: &CommitIntent) -> CommitOutcome {
+        apply(&self.workspace, intent, Aim::Adopt, &self.env(), SHORT).unwrap()
     }
 
     /// Carries it out, and answers with the commit.

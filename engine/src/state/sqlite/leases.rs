@@ -7,6 +7,7 @@ use stillframe_backends::SnapshotId;
 use super::values::{count, id, nanoseconds, optional_time, time};
 use crate::id::RunId;
 use crate::lease::{Lease, Moment};
+use crate::run::RunStatus;
 use crate::state::StateError;
 use crate::state::row_sum::damaged;
 
@@ -55,7 +56,8 @@ pub(super) fn claim_lease(
             let claimed = transaction.execute(
                 "UPDATE leases SET owner = ?1, epoch = ?2, boot_id = ?3, expires_at = ?4,
                      heartbeat_at = ?5, cancel_requested_at = NULL
-                  WHERE run_id = ?6 AND epoch = ?7 AND boot_id = ?8 AND expires_at = ?9",
+                  WHERE run_id = ?6 AND epoch = ?7 AND boot_id = ?8 AND expires_at = ?9
+                    AND cancel_requested_at IS ?10",
                 params![
                     lease.owner.as_str(),
                     count(lease.epoch),
@@ -66,6 +68,7 @@ pub(super) fn claim_lease(
                     count(from.epoch),
                     from.expires.boot_id,
                     from.expires.nanoseconds,
+                    from.cancel_requested_at.map(nanoseconds),
                 ],
             )?;
             if claimed == 0 {
@@ -87,7 +90,7 @@ pub(super) fn claim_lease(
     Ok(())
 }
 
-/// Fails unless the run is still held under this epoch.
+/// Fails unless the run is under way, and still held under this epoch.
 pub(super) fn fence(
     transaction: &Transaction<'_>,
     run_id: &RunId,
@@ -101,7 +104,20 @@ pub(super) fn fence(
     if !is_ours {
         return Err(StateError::TakenOver(run_id.clone()));
     }
-    Ok(())
+    let status: String = transaction.query_row(
+        "SELECT status FROM runs WHERE id = ?1",
+        params![run_id.as_str()],
+        |row| row.get(0),
+    )?;
+    match RunStatus::parse(&status) {
+        // What its work has left behind comes too late.
+        Some(status) if status.is_terminal() || status.is_at_rest() => Err(StateError::Conflict {
+            what: format!("run {run_id}"),
+            expected: "under way".to_owned(),
+            found: status.to_string(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Fails if somebody has asked the run to stop.

@@ -216,6 +216,7 @@ fn a_branch_that_moves_at_the_last_moment_wins() {
                 assert!(!has_moved);
                 assert_eq!(story.git(&["rev-parse", "HEAD"]), intent.commit);
             }
+            CommitOutcome::NotMade => panic!("it was to be made"),
         }
         story.is_sound();
         if call > 40 {

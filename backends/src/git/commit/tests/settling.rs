@@ -74,6 +74,23 @@ fn a_branch_that_has_gone_on_is_left_where_it_is() {
 }
 
 #[test]
+fn what_is_only_looked_for_is_adopted_where_it_is_and_made_nowhere() {
+    let story = Story::new();
+    story.git.write("src/main.c", "changed\n");
+    let intent = story.prepare();
+    let before = (story.git(&["rev-parse", "HEAD"]), story.status());
+    assert_eq!(story.try_adopt(&intent), CommitOutcome::NotMade);
+    assert_eq!((story.git(&["rev-parse", "HEAD"]), story.status()), before);
+    let commit = story.apply(&intent);
+    assert_eq!(adopted(story.try_adopt(&intent)), commit);
+    assert_eq!(story.status(), "");
+    story.git(&["reset", "-q", "--soft", "HEAD^"]);
+    story.git(&["commit", "-q", "-m", "another"]);
+    let moved = story.try_adopt(&intent);
+    assert!(matches!(moved, CommitOutcome::RefMoved { .. }), "{moved:?}");
+}
+
+#[test]
 fn the_same_commit_made_again_is_adopted_by_its_own_id() {
     let (story, intent) = changed();
     story.apply(&intent);
