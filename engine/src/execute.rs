@@ -421,11 +421,11 @@ impl RunTask {
         // What ends after this changes nothing in a run that is over.
         steps.settle().await;
         if matches!(result.status, RunStatus::Completed | RunStatus::Failed) && steps.is_asking() {
-            // Nobody waits for the answers any more, and the run is under way until its end is on record.
-            steps
-                .withdraw_all()
-                .await
-                .map_err(|e| e.touched_if(true).in_run(self.run_id.clone()))?;
+            // Nobody waits for the answers any more, and the run is under way until its end is on record. What is not
+            // taken back now is when the end is written down: what the work left is captured in any case.
+            if let Err(e) = steps.withdraw_all().await {
+                tracing::warn!(run = %self.run_id, error = %e.chain(), "its questions are not withdrawn");
+            }
         }
         if self.is_refused && result.status == RunStatus::Failed && steps.is_resumable() {
             // What could not be gone on with can be once the reason is gone.

@@ -90,6 +90,13 @@ impl RunTask {
             RunStatus::WaitingForInput => (RunEvent::Parked, Closed::Interrupted),
             _ => (RunEvent::Failed, Closed::Failed),
         };
+        if matches!(result.status, RunStatus::Completed | RunStatus::Failed) {
+            // Those that could not be taken back before.
+            steps
+                .withdraw_all()
+                .await
+                .map_err(|e| e.touched_if(true).in_run(self.run_id.clone()))?;
+        }
         let ending = RunEnding {
             exit_code: result.exit_code,
             error: result.error.clone(),

@@ -23,6 +23,9 @@ use crate::step::{StepRow, StepStatus};
 /// How often a question is looked at that nobody rings for: another process may have answered.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// How often a question that moves while it is taken back is looked at again.
+const MAX_LOOKS: usize = 4;
+
 /// Who waits for what, in this process.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
@@ -214,7 +217,7 @@ impl StepLog {
             changes.extend(self.left_so_far(step_id, so_far).await?);
         }
         let event = (RunEvent::Asked, EventType::QUESTION_ASKED);
-        self.move_while_asking(event, row.event_data(), changes, |waiting| {
+        self.move_while_asking(event, &row.id, row.event_data(), changes, |waiting| {
             let waiter = Waiter {
                 asker,
                 is_cold: false,
@@ -299,7 +302,7 @@ impl StepLog {
             if let Some(step_id) = &found.place.step_id {
                 put.extend(log.left_so_far(step_id, None).await?);
             }
-            log.move_while_asking(event, data, put, |waiting| {
+            log.move_while_asking(event, &id, data, put, |waiting| {
                 waiting.open.remove(&id);
             })
             .await
@@ -334,12 +337,15 @@ impl StepLog {
         }]
     }
 
-    /// Goes on without the answers that are still waited for.
+    /// Goes on without the answers that are still waited for. What keeps one from being taken back is in no other's way;
+    /// the first such failure is the answer.
     pub(crate) async fn withdraw_all(&self) -> Result<(), Error> {
+        let mut all = Ok(());
         for id in self.open_questions() {
-            self.withdraw(&id).await?;
+            let withdrawn = self.withdraw(&id).await;
+            all = all.and(withdrawn);
         }
-        Ok(())
+        all
     }
 
     /// Has whoever asks in this place again be asked anew: its answer led nowhere.
@@ -360,9 +366,20 @@ impl StepLog {
         self.commit(vec![put, told]).await
     }
 
-    /// Goes on without an answer.
+    /// Goes on without an answer. One that is there all the same stays on record, for whoever asks in that place again.
     async fn withdraw(&self, id: &QuestionId) -> Result<(), Error> {
         let _turn = self.inner.turn.lock().await;
+        let mut looks = 1;
+        loop {
+            match self.try_withdraw(id).await {
+                // It was answered, or its time was up, since it was looked at.
+                Err(e) if e.kind() == ErrorKind::Conflict && looks < MAX_LOOKS => looks += 1,
+                withdrawn => return withdrawn,
+            }
+        }
+    }
+
+    async fn try_withdraw(&self, id: &QuestionId) -> Result<(), Error> {
         if !self.waiting().open.contains_key(id) {
             // Its answer came at the last moment.
             return Ok(());
@@ -387,17 +404,36 @@ impl StepLog {
             put.extend(self.left_so_far(&step_id, None).await?);
         }
         let event = (RunEvent::Withdrawn, EventType::QUESTION_WITHDRAWN);
-        self.move_while_asking(event, data, put, |waiting| {
+        self.move_while_asking(event, id, data, put, |waiting| {
             waiting.open.remove(id);
         })
         .await
     }
 
+    /// Takes back what nobody waits for any more, as soon as that can be written down. What ends the run does it too.
+    async fn withdraw_left(&self, id: &QuestionId, cancellation: &CancellationToken) {
+        loop {
+            let Err(e) = self.withdraw(id).await else {
+                return;
+            };
+            tracing::warn!(question = %id, error = %e.chain(), "not withdrawn");
+            if e.kind() == ErrorKind::Conflict || self.is_closed() || cancellation.is_cancelled() {
+                return;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = cancellation.cancelled() => return,
+            }
+        }
+    }
+
     /// Writes `changes` and tells of them; with the first question that is waited for the run is asking, and with the
-    /// last one no more. `wait` changes what is waited for, once that is durable. Has to be called in turn.
+    /// last one no more. `id` is the one that begins or ends; `wait` changes what is waited for, once that is durable.
+    /// Has to be called in turn.
     async fn move_while_asking(
         &self,
         (event, told): (RunEvent, EventType),
+        id: &QuestionId,
         data: Value,
         mut changes: Vec<Change>,
         wait: impl FnOnce(&mut Waiting),
@@ -408,10 +444,10 @@ impl StepLog {
             let row = reader.read(move |store| store.run(&run_id)).await?;
             row.map(|row| row.status)
         };
-        let others = self.waiting().open.len();
+        let has_others = self.waiting().open.keys().any(|other| other != id);
         let moves = match event {
             RunEvent::Asked => status == Some(RunStatus::Running),
-            _ => status == Some(RunStatus::Asking) && others <= 1,
+            _ => status == Some(RunStatus::Asking) && !has_others,
         };
         if moves {
             changes.insert(0, self.inner.hold.fence());
@@ -450,12 +486,8 @@ impl Drop for Asked {
         if self.cancellation.is_cancelled() || self.log.is_closed() {
             return;
         }
-        let log = self.log.clone();
-        let withdrawal = async move {
-            if let Err(e) = log.withdraw(&id).await {
-                tracing::warn!(question = %id, error = %e.chain(), "not withdrawn");
-            }
-        };
+        let (log, cancellation) = (self.log.clone(), self.cancellation.clone());
+        let withdrawal = async move { log.withdraw_left(&id, &cancellation).await };
         let tracked = self.log.inner.under_way.track_future(withdrawal);
         self.log.inner.core.spawn(tracked);
     }

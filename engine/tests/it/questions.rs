@@ -1,9 +1,11 @@
 //! Runs that ask: answered at once, after they were put to rest, too late, by nobody, and once only.
 
 use std::fs;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::json;
 use stillframe::{
     AdapterOutput, BoxAdapter, Engine, EngineOptions, ErrorKind, EventType, Question,
@@ -553,5 +555,113 @@ fn one_that_is_cancelled_while_it_is_put_to_rest_is_cancelled() {
         let outcome = running.await.unwrap().unwrap();
         assert_eq!(outcome.run.status, RunStatus::Cancelled);
         assert_eq!(outcome.questions[0].status, QuestionStatus::Withdrawn);
+    });
+}
+
+/// A clock of an engine at whose next look, once it is armed, another engine of the host answers what is open: between
+/// what the engine with the clock has read and what it is about to write.
+fn somebody_answers_at_a_look(
+    host: &Host,
+) -> (
+    Arc<AtomicBool>,
+    impl Fn() -> Timestamp + Send + Sync + 'static,
+) {
+    let (ask, asked) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
+    let other = host.options();
+    std::thread::spawn(move || {
+        on_a_runtime(async {
+            let engine = Engine::start(other).await.unwrap();
+            tell.send(()).unwrap();
+            while asked.recv().is_ok() {
+                let question = open(&engine).await;
+                engine.answer(&question.id, "yes").await.unwrap();
+                tell.send(()).unwrap();
+            }
+        });
+    });
+    told.recv().unwrap();
+    let (is_armed, somebody) = (Arc::new(AtomicBool::new(false)), Mutex::new((ask, told)));
+    let armed = is_armed.clone();
+    let clock = move || {
+        if armed.swap(false, Ordering::AcqRel) {
+            let (ask, told) = &*somebody.lock().unwrap();
+            ask.send(()).unwrap();
+            told.recv().unwrap();
+        }
+        Timestamp::from_second(1_700_000_000).unwrap()
+    };
+    (is_armed, clock)
+}
+
+#[test]
+fn a_run_whose_question_is_answered_while_it_takes_it_back_completes_and_the_answer_stays() {
+    let host = Host::new();
+    let (is_armed, clock) = somebody_answers_at_a_look(&host);
+    on_a_runtime(async {
+        let engine = engine(&host, |options| options.clock(clock)).await;
+        let session = engine.session("s").await.unwrap();
+        let armed = is_armed.clone();
+        let work = Work(move |context: RunContext| {
+            let armed = armed.clone();
+            async move {
+                fs::write(context.workspace.as_ref().unwrap().join("done"), "x").unwrap();
+                let asking = context.clone();
+                tokio::spawn(async move { asking.ask(go()).await });
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                armed.store(true, Ordering::Release);
+                Ok(AdapterOutput::empty())
+            }
+        });
+        let outcome = session.execute_run(options(&host), work).await.unwrap();
+        completed(&outcome);
+        assert!(!is_armed.load(Ordering::Acquire), "somebody has answered");
+        assert_eq!(outcome.questions[0].answer.as_deref(), Some("yes"));
+        let changed = outcome.workspace.diff.unwrap().files_changed;
+        assert_eq!(changed, 1, "what it did is captured");
+        let run = engine.find_run("ticket-42").await.unwrap();
+        assert_eq!(run.status, RunStatus::Completed);
+    });
+}
+
+#[test]
+fn a_run_whose_question_is_answered_while_it_gives_up_waiting_can_rest_for_another() {
+    let host = Host::new();
+    let (is_armed, clock) = somebody_answers_at_a_look(&host);
+    on_a_runtime(async {
+        let engine = engine(&host, |options| {
+            options.clock(clock).hot_wait(Duration::from_millis(400))
+        })
+        .await;
+        let session = engine.session("s").await.unwrap();
+        let armed = is_armed.clone();
+        let work = Work(move |context: RunContext| {
+            let armed = armed.clone();
+            async move {
+                let phase = context.phase("p");
+                phase
+                    .step("asks", |step| async move {
+                        let first = step.ask(Question::new("first?"));
+                        let first = tokio::time::timeout(Duration::from_millis(200), first);
+                        let arming = async {
+                            tokio::time::sleep(Duration::from_millis(150)).await;
+                            armed.store(true, Ordering::Release);
+                        };
+                        let (first, ()) = tokio::join!(first, arming);
+                        assert!(first.is_err(), "it is given up");
+                        Ok(step.ask(Question::new("second?")).await?.text)
+                    })
+                    .await?;
+                Ok(AdapterOutput::empty())
+            }
+        });
+        let running = session.execute_run(options(&host), work);
+        let outcome = tokio::time::timeout(Duration::from_secs(20), running).await;
+        let outcome = outcome.expect("it rests").unwrap();
+        assert_eq!(outcome.run.status, RunStatus::WaitingForInput);
+        assert!(!is_armed.load(Ordering::Acquire), "somebody has answered");
+        let of = |text: &str| outcome.questions.iter().find(|q| q.text == text).unwrap();
+        assert_eq!(of("first?").answer.as_deref(), Some("yes"));
+        assert_eq!(of("second?").status, QuestionStatus::Open);
     });
 }
