@@ -285,7 +285,7 @@ impl Engine {
         let core = self.core.clone();
         let run_id = run_id.clone();
         self.core
-            .operation(async move { resume::cancel(&core, &run_id).await })
+            .relief(async move { resume::cancel(&core, &run_id).await })
             .await
     }
 
@@ -312,7 +312,7 @@ impl Engine {
     pub async fn answer(&self, id: &QuestionId, answer: &str) -> Result<QuestionRecord, Error> {
         let (core, asked, text) = (self.core.clone(), id.clone(), answer.to_owned());
         self.core
-            .operation(async move { answering::answer(&core, &asked, &text).await })
+            .relief(async move { answering::answer(&core, &asked, &text).await })
             .await?;
         self.find_question(id.as_str()).await
     }

@@ -42,7 +42,8 @@ pub struct EngineOptions {
     pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
     /// Where the time comes from. Default: the system's clock.
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    /// How many operations and runs may be under way at once; one more is `Busy`. Default: 64.
+    /// How many operations and runs may be under way at once; one more is `Busy`, but for an answer and the cancelling of a
+    /// run, which make room. Default: 64.
     pub max_operations: usize,
     /// How many of them may occupy a thread at once; others wait. Default: 8.
     pub max_blocking: usize,

@@ -73,12 +73,18 @@ impl Drop for Shared {
 }
 
 impl Core {
+    /// Refuses what comes once the engine is being shut down.
+    fn check_open(&self) -> Result<(), Error> {
+        self.parts.check_available()?;
+        match self.is_closing.load(Ordering::Acquire) {
+            true => Err(Error::unavailable("the engine is shutting down")),
+            false => Ok(()),
+        }
+    }
+
     /// Room for one more operation or run; `Busy` if there is none.
     pub(crate) fn admit(&self) -> Result<OwnedSemaphorePermit, Error> {
-        self.parts.check_available()?;
-        if self.is_closing.load(Ordering::Acquire) {
-            return Err(Error::unavailable("the engine is shutting down"));
-        }
+        self.check_open()?;
         Arc::clone(&self.admission)
             .try_acquire_owned()
             .map_err(|_| {
@@ -103,6 +109,25 @@ impl Core {
         operation: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
         let permit = self.admit()?;
+        let answered = self.begin(Some(permit), operation);
+        answered.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// As [`Core::operation`], also in an engine that has no room for more: what lets its runs go on or end.
+    pub(crate) async fn relief<T: Send + 'static>(
+        &self,
+        operation: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.check_open()?;
+        let answered = self.begin(None, operation);
+        answered.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    fn begin<T: Send + 'static>(
+        &self,
+        permit: Option<OwnedSemaphorePermit>,
+        operation: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> oneshot::Receiver<Result<T, Error>> {
         let (answer, answered) = oneshot::channel();
         self.spawn(async move {
             let _permit = permit;
@@ -113,7 +138,7 @@ impl Core {
             // The asker may have left; what is done is done.
             let _ = answer.send(result);
         });
-        answered.await.unwrap_or_else(|_| Err(stopped()))
+        answered
     }
 
     /// Asks the supervisor.

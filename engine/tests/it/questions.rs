@@ -665,3 +665,43 @@ fn a_run_whose_question_is_answered_while_it_gives_up_waiting_can_rest_for_anoth
         assert_eq!(of("second?").status, QuestionStatus::Open);
     });
 }
+
+#[test]
+fn an_engine_that_is_full_of_runs_that_wait_takes_answers_and_cancels_what_rests() {
+    let (host, notes) = (Host::new(), Notes::default());
+    on_a_runtime(async {
+        park(&host, &notes, go()).await;
+        let engine = engine(&host, |options| options.max_operations(1)).await;
+        let session = engine.session("t").await.unwrap();
+        let work = Work(|context: RunContext| async move {
+            let answer = context.ask(Question::new("full?")).await?;
+            Ok(AdapterOutput::with_data(json!(answer.text)))
+        });
+        let running = {
+            let session = session.clone();
+            let options = RunOptions::new("x").run_id("full".parse().unwrap());
+            tokio::spawn(async move { session.execute_run(options, work).await })
+        };
+        let asked = loop {
+            let waiting = engine.open_questions().await.unwrap();
+            if let Some(found) = waiting.into_iter().find(|q| q.text == "full?") {
+                break found;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
+        let refused = session
+            .execute_run(RunOptions::new("x"), Work(|_| async { unreachable!() }))
+            .await
+            .unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
+        engine.cancel_run(&id()).await.unwrap();
+        let rested = engine.find_run("ticket-42").await.unwrap();
+        assert_eq!(rested.status, RunStatus::Cancelled);
+        engine.answer(&asked.id, "yes").await.unwrap();
+        let outcome = running.await.unwrap().unwrap();
+        assert_eq!(outcome.run.output.unwrap().data, json!("yes"));
+        engine.shutdown().await.unwrap();
+        let late = engine.answer(&asked.id, "no").await.unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::Unavailable);
+    });
+}
