@@ -18,10 +18,7 @@ use crate::state::{Change, NewEvent, RunRow};
 
 /// Answers a question; the first answer counts.
 pub(crate) async fn answer(core: &Core, id: &QuestionId, answer: &str) -> Result<(), Error> {
-    // One whose time is up has its answer.
-    let found = read(core, id).await?;
-    settle_ripe(core, Some(&found.run_id)).await?;
-    let found = read(core, id).await?;
+    let found = settled(core, read(core, id).await?).await?;
     if found.status != QuestionStatus::Open && !seeded_bug!("answer-not-first") {
         return Err(not_open(&found));
     }
@@ -30,6 +27,16 @@ pub(crate) async fn answer(core: &Core, id: &QuestionId, answer: &str) -> Result
         Err(e) if e.kind() == ErrorKind::Conflict => Err(not_open(&read(core, id).await?)),
         answered => answered,
     }
+}
+
+/// The question as it is now: one whose time is up has its answer.
+pub(crate) async fn settled(core: &Core, question: QuestionRow) -> Result<QuestionRow, Error> {
+    let (at, now) = (core.parts.now(), Moment::now()?);
+    let Some(default) = question.ripe(at, &now) else {
+        return Ok(question);
+    };
+    put_default(core, &question, default).await?;
+    read(core, &question.id).await
 }
 
 async fn read(core: &Core, id: &QuestionId) -> Result<QuestionRow, Error> {
@@ -88,6 +95,14 @@ async fn put_answer(
     Ok(())
 }
 
+async fn put_default(core: &Core, question: &QuestionRow, default: &str) -> Result<(), Error> {
+    match put_answer(core, question, default, true).await {
+        // Somebody was faster, which is as good.
+        Err(e) if e.kind() == ErrorKind::Conflict => Ok(()),
+        answered => answered,
+    }
+}
+
 fn event(core: &Core, run: &RunRow, event_type: EventType, data: Value) -> Change {
     let at = core.parts.now();
     let event = NewEvent::new(event_type, &run.session_id, Some(&run.id), at, data);
@@ -109,11 +124,7 @@ pub(crate) async fn settle_ripe(core: &Core, run_id: Option<&RunId>) -> Result<(
         let Some(default) = question.ripe(at, &now) else {
             continue;
         };
-        match put_answer(core, question, default, true).await {
-            // Somebody was faster, which is as good.
-            Err(e) if e.kind() == ErrorKind::Conflict => {}
-            answered => answered?,
-        }
+        put_default(core, question, default).await?;
     }
     Ok(())
 }

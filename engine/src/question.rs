@@ -230,6 +230,11 @@ impl QuestionRow {
         self.default.as_deref().filter(|_| is_ripe)
     }
 
+    /// Whether it waits for an answer: it has none, and its time is not up.
+    pub(crate) fn is_waiting(&self, at: Timestamp, now: &Moment) -> bool {
+        self.status == QuestionStatus::Open && self.ripe(at, now).is_none()
+    }
+
     /// The answer, once there is one.
     pub(crate) fn answer(&self) -> Option<Answer> {
         let text = self.answer.clone()?;

@@ -1,6 +1,5 @@
 //! What an engine tells of its records.
 
-use std::collections::HashSet;
 use std::io::Read;
 
 use stillframe_artifact_store::ArtifactKey;
@@ -11,7 +10,7 @@ use crate::effect::EffectRecord;
 use crate::error::Error;
 use crate::event::{Event, EventQuery};
 use crate::id::{RunId, SessionId};
-use crate::lease::Lease;
+use crate::lease::{Lease, Moment};
 use crate::options::{RunQuery, WorkspaceOptions};
 use crate::question::{QuestionRecord, QuestionRow};
 use crate::record::{
@@ -90,18 +89,19 @@ impl Engine {
                 RunStatus::Interrupted,
             ];
         }
+        let (at, now) = (self.core.parts.now(), Moment::now()?);
         let found = self
             .read(move |store| {
-                let waiting: HashSet<RunId> = store
-                    .open_questions()?
-                    .into_iter()
-                    .map(|question| question.run_id)
-                    .collect();
                 let rows = store.runs(&filter)?.into_iter();
-                let is_wanted = |row: &RunRow| {
-                    row.status != RunStatus::WaitingForInput || !waiting.contains(&row.id)
+                // What nobody has answered in time has its answer for whoever claims the run.
+                let is_answered = |row: &RunRow| match store.questions(&row.id) {
+                    Ok(asked) => !asked.iter().any(|question| question.is_waiting(at, &now)),
+                    Err(e) => {
+                        tracing::warn!(run = %row.id, error = %e, "what it waits for cannot be read");
+                        false
+                    }
                 };
-                rows.filter(is_wanted)
+                rows.filter(|row| row.status != RunStatus::WaitingForInput || is_answered(row))
                     .map(|row| Ok((store.lease(&row.id)?, row)))
                     .collect()
             })
@@ -135,6 +135,7 @@ impl Engine {
     /// [`Engine::find_run`].
     pub async fn export_run(&self, id: &str) -> Result<RunExport, Error> {
         let run = self.find_run(id).await?;
+        self.settle_ripe(Some(&run.id)).await;
         let run_id = run.id.clone();
         self.read(move |store| {
             let events = store.events(&EventQuery::all().run(run_id.clone()), 0)?;
@@ -193,9 +194,19 @@ impl Engine {
 
     /// The questions that wait for an answer, oldest first.
     pub async fn open_questions(&self) -> Result<Vec<QuestionRecord>, Error> {
-        answering::settle_ripe(&self.core, None).await?;
+        self.settle_ripe(None).await;
         let rows = self.read(|store| store.open_questions()).await?;
-        Ok(rows.into_iter().map(QuestionRecord::from).collect())
+        let (at, now) = (self.core.parts.now(), Moment::now()?);
+        let waiting = rows.into_iter().filter(|row| row.is_waiting(at, &now));
+        Ok(waiting.map(QuestionRecord::from).collect())
+    }
+
+    /// Has no question be open for whoever reads then whose time is up, unless that cannot be written down now: what is on
+    /// record is told all the same.
+    async fn settle_ripe(&self, run_id: Option<&RunId>) {
+        if let Err(e) = answering::settle_ripe(&self.core, run_id).await {
+            tracing::warn!(error = %e.chain(), "questions whose time is up are not settled");
+        }
     }
 
     /// The question of this id, or the only one whose id begins so, with or without `que_`: as
@@ -209,7 +220,14 @@ impl Engine {
             .reader
             .read_with(move |store| find_question(store, &id))
             .await?;
-        Ok(QuestionRecord::from(row))
+        let settled = match answering::settled(&self.core, row.clone()).await {
+            Ok(settled) => settled,
+            Err(e) => {
+                tracing::warn!(question = %row.id, error = %e.chain(), "not settled, and its time is up");
+                row
+            }
+        };
+        Ok(QuestionRecord::from(settled))
     }
 
     /// Events that are in the log, in the order in which they were written. `NotFound` if the session

@@ -183,10 +183,12 @@ impl StepLog {
         question: &Question,
         cancellation: &CancellationToken,
     ) -> Result<QuestionRow, Error> {
-        answering::settle_ripe(&self.inner.core, Some(self.run_id())).await?;
         let _turn = self.inner.turn.lock().await;
         let found = self.questions().await?;
-        let found = found.into_iter().find(|row| row.place == place);
+        let found = match found.into_iter().find(|row| row.place == place) {
+            Some(row) => Some(answering::settled(&self.inner.core, row).await?),
+            None => None,
+        };
         let (at, now) = (self.inner.core.parts.now(), Moment::now()?);
         let fresh = || QuestionRow::new(self.run_id().clone(), place.clone(), question, at, &now);
         let row = match &found {
@@ -278,11 +280,7 @@ impl StepLog {
                 format!("question {id} is gone"),
             ));
         };
-        let (at, now) = (self.inner.core.parts.now(), Moment::now()?);
-        if found.ripe(at, &now).is_some() {
-            answering::settle_ripe(&self.inner.core, Some(self.run_id())).await?;
-            return Ok(None);
-        }
+        let found = answering::settled(&self.inner.core, found).await?;
         if found.status == QuestionStatus::Withdrawn {
             return Err(Error::new(
                 ErrorKind::Conflict,

@@ -690,7 +690,7 @@ fn an_engine_that_is_full_of_runs_that_wait_takes_answers_and_cancels_what_rests
             tokio::time::sleep(Duration::from_millis(5)).await;
         };
         let refused = session
-            .execute_run(RunOptions::new("x"), Work(|_| async { unreachable!() }))
+            .execute_run(RunOptions::new("x"), crate::support::writes("x", "x"))
             .await
             .unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
@@ -703,5 +703,54 @@ fn an_engine_that_is_full_of_runs_that_wait_takes_answers_and_cancels_what_rests
         engine.shutdown().await.unwrap();
         let late = engine.answer(&asked.id, "no").await.unwrap_err();
         assert_eq!(late.kind(), ErrorKind::Unavailable);
+    });
+}
+
+#[test]
+fn an_engine_that_is_there_for_a_moment_finds_what_goes_on_by_its_default() {
+    let (host, notes) = (Host::new(), Notes::default());
+    on_a_runtime(async {
+        let question = go().deadline(Duration::from_millis(700), "no");
+        let asked = park(&host, &notes, question.clone()).await;
+        let waits = RunQuery::default().incomplete();
+        let early = host.engine().await;
+        assert!(early.runs(waits.clone()).await.unwrap().is_empty());
+        early.shutdown().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(800)).await;
+        // It looks after questions every 15 s, and is gone by then.
+        let engine = host.engine().await;
+        let found = engine.runs(waits).await.unwrap();
+        let found: Vec<_> = found.into_iter().map(|run| run.id).collect();
+        assert_eq!(found, [id()]);
+        assert!(engine.open_questions().await.unwrap().is_empty());
+        engine.shutdown().await.unwrap();
+        let (_engine, session) = host.session().await;
+        let work = asks(&notes, question);
+        let outcome = session.execute_run(options(&host), work).await.unwrap();
+        completed(&outcome);
+        assert!(notes.all().contains(&"hears no true".to_owned()));
+        assert_eq!(outcome.questions[0].id, asked.id);
+    });
+}
+
+#[test]
+fn a_question_whose_time_is_up_is_shown_with_its_answer_by_whoever_shows_it_first() {
+    let (host, notes) = (Host::new(), Notes::default());
+    on_a_runtime(async {
+        let question = go().deadline(Duration::from_millis(700), "no");
+        let asked = park(&host, &notes, question.clone()).await;
+        tokio::time::sleep(Duration::from_millis(800)).await;
+        let engine = host.engine().await;
+        let found = engine.find_question(asked.id.as_str()).await.unwrap();
+        assert_eq!(found.status, QuestionStatus::Answered);
+        assert!(found.timed_out && found.answer.as_deref() == Some("no"));
+        engine.shutdown().await.unwrap();
+
+        let (host, notes) = (Host::new(), Notes::default());
+        park(&host, &notes, question).await;
+        tokio::time::sleep(Duration::from_millis(800)).await;
+        let engine = host.engine().await;
+        let told = engine.export_run("ticket-42").await.unwrap().questions;
+        assert_eq!(told[0].answer.as_deref(), Some("no"));
     });
 }
