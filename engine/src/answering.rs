@@ -1,11 +1,15 @@
 //! Answers to questions: those that people give, those that count because nobody gave one in time, and what goes on
 //! once they are there.
 
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Weak;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use stillframe_backends::{ErrorKind, seeded_bug};
 
+use crate::blocking::panic_text;
 use crate::engine::{Core, Engine, Shared};
 use crate::error::Error;
 use crate::event::EventType;
@@ -14,7 +18,7 @@ use crate::lease::Moment;
 use crate::options::RunQuery;
 use crate::question::{QuestionRow, QuestionStatus};
 use crate::run::RunStatus;
-use crate::state::{Change, NewEvent, RunRow};
+use crate::state::{Change, NewEvent, RunFilter, RunRow, StateError, StateStore};
 
 /// Answers a question; the first answer counts.
 pub(crate) async fn answer(core: &Core, id: &QuestionId, answer: &str) -> Result<(), Error> {
@@ -109,24 +113,43 @@ fn event(core: &Core, run: &RunRow, event_type: EventType, data: Value) -> Chang
     Change::Append(event)
 }
 
-/// Gives those questions their default answers whose time is up, of one run or of all.
+/// Gives those questions their default answers whose time is up, of one run or of all. What keeps one from its answer is
+/// in no other's way; the first such failure is the answer.
 pub(crate) async fn settle_ripe(core: &Core, run_id: Option<&RunId>) -> Result<(), Error> {
     let (reader, asked) = (&core.parts.reader, run_id.cloned());
-    let questions = reader
-        .read(move |store| match asked {
-            // What is wrong with another run's is in nobody's way.
-            Some(id) => store.questions(&id),
-            None => store.open_questions(),
+    let of_runs: Vec<Result<Vec<QuestionRow>, StateError>> = reader
+        .read(move |store| {
+            let runs = match asked {
+                Some(id) => vec![id],
+                None => {
+                    let statuses = vec![RunStatus::Asking, RunStatus::WaitingForInput];
+                    let filter = RunFilter {
+                        statuses,
+                        ..RunFilter::default()
+                    };
+                    store.runs(&filter)?.into_iter().map(|run| run.id).collect()
+                }
+            };
+            Ok(runs.iter().map(|id| store.questions(id)).collect())
         })
         .await?;
     let (at, now) = (core.parts.now(), Moment::now()?);
-    for question in &questions {
-        let Some(default) = question.ripe(at, &now) else {
-            continue;
+    let mut all = Ok(());
+    for questions in of_runs {
+        let questions = match questions {
+            Ok(questions) => questions,
+            Err(e) => {
+                all = all.and(Err(e.into()));
+                continue;
+            }
         };
-        put_default(core, question, default).await?;
+        for question in &questions {
+            if let Some(default) = question.ripe(at, &now) {
+                all = all.and(put_default(core, question, default).await);
+            }
+        }
     }
-    Ok(())
+    all
 }
 
 /// What takes back the questions of a run that ends: nobody waits for their answers.
@@ -155,6 +178,7 @@ pub(crate) async fn withdrawal(core: &Core, run: &RunRow) -> Result<Vec<Change>,
 /// Looks after questions for as long as the engine is there: answers those whose time is up, and goes on with the runs
 /// that wait no more, if the host has said how.
 pub(crate) async fn sweep(engine: Weak<Shared>) {
+    let mut offers = Offers::default();
     loop {
         let Some(shared) = engine.upgrade() else {
             return;
@@ -172,32 +196,107 @@ pub(crate) async fn sweep(engine: Weak<Shared>) {
             return;
         };
         if let Err(e) = settle_ripe(&core, None).await {
-            tracing::warn!(error = %e.chain(), "questions are not looked after");
-            continue;
+            tracing::warn!(error = %e.chain(), "questions whose time is up are not settled");
         }
-        if let Err(e) = resume_answered(&Engine { core }).await {
+        if let Err(e) = resume_answered(&Engine { core }, &mut offers).await {
             tracing::warn!(error = %e.chain(), "runs that were answered are not gone on with");
         }
     }
 }
 
-/// Goes on with the runs that rest and have their answers.
-async fn resume_answered(engine: &Engine) -> Result<(), Error> {
-    let Some(resumer) = engine.core.parts.options.resumer.clone() else {
+/// The runs that the host was asked to go on with, and when it is asked again: what stops one may not pass.
+#[derive(Debug, Default)]
+struct Offers(HashMap<RunId, Offer>);
+
+#[derive(Debug)]
+struct Offer {
+    /// The answers that it was to go on with.
+    answers: Vec<QuestionId>,
+    next: Instant,
+    pause: Duration,
+}
+
+impl Offers {
+    /// The longest pause between two offers, in the time between two looks.
+    const MAX_PAUSE: u32 = 64;
+
+    /// Whether the host is to be asked now: each time with other answers; after that less and less often.
+    fn is_due(
+        &mut self,
+        id: &RunId,
+        answers: Vec<QuestionId>,
+        now: Instant,
+        every: Duration,
+    ) -> bool {
+        let pause = match self.0.get(id) {
+            Some(offer) if offer.answers == answers => {
+                if now < offer.next {
+                    return false;
+                }
+                (offer.pause * 2).min(every * Self::MAX_PAUSE)
+            }
+            _ => every,
+        };
+        let offer = Offer {
+            answers,
+            // The next look is never quite so late.
+            next: now + pause - every / 2,
+            pause,
+        };
+        self.0.insert(id.clone(), offer);
+        true
+    }
+
+    /// Forgets those that wanted nothing for long.
+    fn forget_old(&mut self, now: Instant) {
+        self.0.retain(|_, offer| now < offer.next + offer.pause * 2);
+    }
+}
+
+/// Goes on with the runs that have their answers: those that rest, and those that were interrupted before they used them.
+async fn resume_answered(engine: &Engine, offers: &mut Offers) -> Result<(), Error> {
+    let parts = &engine.core.parts;
+    let Some(resumer) = parts.options.resumer.clone() else {
         return Ok(());
     };
+    let (now, every) = (Instant::now(), parts.options.question_sweep);
+    offers.forget_old(now);
     let query = RunQuery::default()
         .incomplete()
-        .status(RunStatus::WaitingForInput);
+        .status(RunStatus::WaitingForInput)
+        .status(RunStatus::Interrupted);
     for run in engine.runs(query).await? {
-        let id = run.session_id.clone();
-        let reader = &engine.core.parts.reader;
-        let session = reader.read(move |store| store.session(&id)).await?;
-        if session.is_none_or(|session| session.status.is_terminal()) {
+        let ids = (run.session_id.clone(), run.id.clone());
+        let read =
+            move |store: &dyn StateStore| Ok((store.session(&ids.0)?, store.questions(&ids.1)?));
+        let (session, questions) = match parts.reader.read(read).await {
+            Ok(found) => found,
+            Err(e) => {
+                tracing::warn!(run = %run.id, error = %e.chain(), "not gone on with");
+                continue;
+            }
+        };
+        let is_unused =
+            |row: &QuestionRow| row.status == QuestionStatus::Answered && row.resumed_at.is_none();
+        let answers = questions.into_iter().filter(is_unused);
+        let answers: Vec<QuestionId> = answers.map(|row| row.id).collect();
+        let was_answered = run.status == RunStatus::WaitingForInput || !answers.is_empty();
+        if !was_answered || session.is_none_or(|session| session.status.is_terminal()) {
             continue;
         }
-        let Some((options, adapter)) = resumer(&run) else {
+        if !offers.is_due(&run.id, answers, now, every) {
             continue;
+        }
+        // It is the host's code, and the sweep is for every run.
+        let offered = std::panic::catch_unwind(AssertUnwindSafe(|| resumer(&run)));
+        let (options, adapter) = match offered {
+            Ok(Some(how)) => how,
+            Ok(None) => continue,
+            Err(payload) => {
+                let text = panic_text(&*payload);
+                tracing::warn!(run = %run.id, "not gone on with, because the resumer panicked: {text}");
+                continue;
+            }
         };
         let (engine, options) = (engine.clone(), options.run_id(run.id.clone()));
         let core = engine.core.clone();
@@ -209,4 +308,29 @@ async fn resume_answered(engine: &Engine) -> Result<(), Error> {
         });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_could_go_on_with_is_offered_less_and_less_often_until_it_has_another_answer() {
+        let every = Duration::from_secs(15);
+        let (began, id): (_, RunId) = (Instant::now(), "r".parse().unwrap());
+        let (first, second) = (QuestionId::random(), QuestionId::random());
+        let mut offers = Offers::default();
+        let mut at = |look: u32, answer: &QuestionId| {
+            let now = began + every * look;
+            offers.forget_old(now);
+            offers.is_due(&id, vec![answer.clone()], now, every)
+        };
+        let due: Vec<u32> = (0..20).filter(|look| at(*look, &first)).collect();
+        assert_eq!(due, [0, 1, 3, 7, 15]);
+        assert!(at(20, &second), "it has another answer");
+        assert!(at(21, &second));
+        assert!(!at(22, &second));
+        assert!(at(60, &second), "it went on, and rests again");
+        assert!(at(61, &second));
+    }
 }

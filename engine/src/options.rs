@@ -72,13 +72,15 @@ pub struct EngineOptions {
     pub hot_wait: Duration,
     /// How often questions are looked at whose time may be up, and runs that were answered. Default: 15 s.
     pub question_sweep: Duration,
-    /// Goes on with runs that rest and were answered: what it gives for a run is run under its id. Default: none, so
-    /// that they wait until somebody starts their ids again. One that is interrupted when it had its answer is the
-    /// host's to start, like every other.
+    /// Goes on with runs that rest and were answered, and with those that were interrupted before they used their answers:
+    /// what it gives for a run is run under its id. One that cannot go on is offered again, less and less often. Default:
+    /// none, so that they wait until somebody starts their ids again. One that is interrupted when it had used its
+    /// answers is the host's to start, like every other.
     pub resumer: Option<Arc<Resumer>>,
 }
 
-/// Says how a run goes on that was answered while it rested; `None`: this host does not.
+/// Says how a run goes on that was answered; `None`: this host does not. One that panics goes on with none then, and is
+/// asked again later.
 pub type Resumer = dyn Fn(&RunRecord) -> Option<(RunOptions, BoxAdapter)> + Send + Sync;
 
 impl Default for EngineOptions {

@@ -754,3 +754,142 @@ fn a_question_whose_time_is_up_is_shown_with_its_answer_by_whoever_shows_it_firs
         assert_eq!(told[0].answer.as_deref(), Some("no"));
     });
 }
+
+/// Waits until the run is here.
+async fn until(engine: &Engine, run: &str, status: RunStatus) {
+    let waited = tokio::time::timeout(Duration::from_secs(20), async {
+        while engine.find_run(run).await.unwrap().status != status {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    waited
+        .await
+        .unwrap_or_else(|_| panic!("{run} gets to be {status}"));
+}
+
+#[test]
+fn a_host_that_panics_over_one_run_is_asked_for_the_others_and_deadlines_pass() {
+    let (host, notes) = (Host::new(), Notes::default());
+    on_a_runtime(async {
+        let asked = park(&host, &notes, go()).await;
+        let resumer = |_: &stillframe::RunRecord| -> Option<(RunOptions, BoxAdapter)> {
+            panic!("the host is broken")
+        };
+        let engine = engine(&host, |options| {
+            let sweep = Duration::from_millis(20);
+            options
+                .question_sweep(sweep)
+                .resumer(resumer)
+                .hot_wait(COLD)
+        })
+        .await;
+        engine.answer(&asked.id, "yes").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let session = engine.session("t").await.unwrap();
+        let work = Work(|context: RunContext| async move {
+            let question = go().deadline(Duration::from_secs(1), "no");
+            let phase = context.phase("p");
+            phase
+                .step(
+                    "asks",
+                    |step| async move { Ok(step.ask(question).await?.text) },
+                )
+                .await?;
+            Ok(AdapterOutput::empty())
+        });
+        let options = RunOptions::new("x").run_id("other".parse().unwrap());
+        let outcome = session.execute_run(options, work).await.unwrap();
+        assert_eq!(outcome.run.status, RunStatus::WaitingForInput);
+        let started = EventType::QUESTION_ANSWERED;
+        let waited = tokio::time::timeout(Duration::from_secs(20), async {
+            while !all(&engine, &session)
+                .await
+                .iter()
+                .any(|e| e.event_type == started)
+            {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        waited.await.expect("the sweep goes on");
+    });
+}
+
+#[test]
+fn a_question_that_cannot_be_settled_is_in_no_other_runs_way() {
+    let (host, notes) = (Host::new(), Notes::default());
+    on_a_runtime(async {
+        let broken = park(&host, &notes, go().deadline(Duration::from_secs(1), "no")).await;
+        let setup = engine(&host, |options| options.hot_wait(COLD)).await;
+        let session = setup.session("t").await.unwrap();
+        let quick = || {
+            Work(|context: RunContext| async move {
+                let question = Question::new("other?").deadline(Duration::from_secs(1), "no");
+                let phase = context.phase("p");
+                let ask = phase.step(
+                    "a",
+                    |step| async move { Ok(step.ask(question).await?.text) },
+                );
+                Ok(AdapterOutput::with_data(json!(ask.await?)))
+            })
+        };
+        let options = RunOptions::new("x").run_id("other".parse().unwrap());
+        let outcome = session.execute_run(options, quick()).await.unwrap();
+        assert_eq!(outcome.run.status, RunStatus::WaitingForInput);
+        setup.shutdown().await.unwrap();
+        let database = rusqlite::Connection::open(host.state().join("stillframe.db")).unwrap();
+        let damaged = database.execute(
+            "UPDATE questions SET row_sum = 1 WHERE id = ?1",
+            [broken.id.as_str()],
+        );
+        assert_eq!(damaged.unwrap(), 1);
+        drop(database);
+        let resumer = move |run: &stillframe::RunRecord| {
+            let is_other = run.id.as_str() == "other";
+            is_other.then(|| (RunOptions::new(&run.input), BoxAdapter::new(quick())))
+        };
+        let engine = engine(&host, |options| {
+            options
+                .question_sweep(Duration::from_millis(20))
+                .resumer(resumer)
+        })
+        .await;
+        until(&engine, "other", RunStatus::Completed).await;
+        assert!(engine.find_question(broken.id.as_str()).await.is_err());
+    });
+}
+
+#[test]
+fn a_run_that_was_interrupted_before_it_used_its_answer_is_gone_on_with_again() {
+    let (host, notes) = (Host::new(), Notes::default());
+    on_a_runtime(async {
+        let asked = park(&host, &notes, go()).await;
+        let (path, resumed, backend) = (host.workspace(), notes.clone(), host.backend.clone());
+        let resumer = move |run: &stillframe::RunRecord| {
+            let options = RunOptions::new(&run.input).workspace(path.clone());
+            resumed.note(format!("offered {}", run.status));
+            Some((options, BoxAdapter::new(asks(&resumed, go()))))
+        };
+        let engine = engine(&host, |options| {
+            let sweep = Duration::from_millis(50);
+            options.question_sweep(sweep).resumer(resumer)
+        })
+        .await;
+        // For a while the step that asked cannot be gone back from.
+        backend.fail("guard");
+        engine.answer(&asked.id, "yes").await.unwrap();
+        until(&engine, "ticket-42", RunStatus::Interrupted).await;
+        backend.heal("guard");
+        until(&engine, "ticket-42", RunStatus::Completed).await;
+        let notes = notes.all();
+        assert!(
+            notes.contains(&"offered interrupted".to_owned()),
+            "{notes:?}"
+        );
+        let heard = notes
+            .iter()
+            .filter(|note| note.starts_with("hears"))
+            .count();
+        assert_eq!(heard, 1, "{notes:?}");
+        engine.shutdown().await.unwrap();
+    });
+}
