@@ -9,6 +9,7 @@ use stillframe_backends::{
 
 use crate::id::RunId;
 use crate::outcome::RunOutcome;
+use crate::state::StateError;
 
 /// Why the engine could not do its part.
 ///
@@ -86,6 +87,12 @@ impl Error {
         self.inner.run_id = Some(outcome.run_id.clone());
         self.inner.outcome = Some(outcome);
         self
+    }
+
+    /// Whether it is that another engine has the run by now.
+    pub(crate) fn is_taken_over(&self) -> bool {
+        let source = self.inner.source.downcast_ref();
+        matches!(source, Some(StateError::TakenOver(_)))
     }
 
     /// What a host can do about it.

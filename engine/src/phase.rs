@@ -295,10 +295,11 @@ impl Phase {
                 .begin(&self.key, &options, &self.context.cancellation)
                 .await;
             if let (Err(e), Some(place)) = (&begun, &chosen)
-                && e.kind() != ErrorKind::Cancelled
+                && is_lost_for_good(e)
+                && let Err(e) = self.log.forget_answer(place).await
             {
-                // It cannot be carried out, so that another answer is needed.
-                self.log.forget_answer(place).await?;
+                // Why it cannot be carried out is the one to tell.
+                tracing::warn!(step = %options.name, error = %e.chain(), "an answer is kept that leads nowhere");
             }
             match begun? {
                 Begun::Attempt(attempt) => break *attempt,
@@ -476,6 +477,20 @@ impl Phase {
     fn plan_changed(&self, options: &StepOptions, steps: &[StepRow]) -> StepError {
         let identity = StepIdentity::new(&self.key.phase, self.key.iteration, &options.name);
         StepError::PlanChanged(Box::new(PlanReport::of_one(identity, steps)))
+    }
+}
+
+/// Whether how somebody wants a step to go on can never be done, so that another answer is needed. What is in the way for
+/// a while, as a full disk or a workspace in use, takes nobody's answer away.
+fn is_lost_for_good(error: &Error) -> bool {
+    match error.kind() {
+        // The place to go back to is built upon, or is not there.
+        ErrorKind::HeadMoved
+        | ErrorKind::NotFound
+        | ErrorKind::Corrupt
+        | ErrorKind::Unsupported => true,
+        ErrorKind::Conflict => !error.is_taken_over(),
+        _ => false,
     }
 }
 

@@ -349,6 +349,9 @@ impl StepLog {
     /// Has whoever asks in this place again be asked anew: its answer led nowhere.
     pub(crate) async fn forget_answer(&self, place: &QuestionPlace) -> Result<(), Error> {
         let _turn = self.inner.turn.lock().await;
+        if self.is_closed() {
+            return Ok(());
+        }
         let found = self.questions().await?;
         let Some(row) = found
             .into_iter()
