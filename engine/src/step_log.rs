@@ -388,6 +388,7 @@ impl StepLog {
         self.to_the_end(async move {
             let _turn = log.inner.turn.lock().await;
             let phase = log.phase(&row.phase).await?;
+            let row = on_record(log.steps().await?, row);
             let from = Some(row.status);
             let begun = log
                 .begin_attempt(phase, from, row, &options, &cancellation)

@@ -1022,8 +1022,13 @@ pub(crate) fn phases_and_steps_come_back_as_they_were_written(state: &impl TestS
         commit_created: Some("c0ffee".to_owned()),
         ..step.after(StepEvent::Done, ending, at(4), 2).unwrap()
     };
+    let made = Change::SetStepCommit {
+        run_id: "a".parse().unwrap(),
+        step_id: step.id.clone(),
+        commit: "c0ffee".to_owned(),
+    };
     store
-        .commit(&[put(Some(StepStatus::Running), &done)])
+        .commit(&[made, put(Some(StepStatus::Running), &done)])
         .unwrap();
     assert_eq!(state.open().steps(&id).unwrap(), [done]);
     assert_eq!(store.problems().unwrap(), [] as [String; 0]);

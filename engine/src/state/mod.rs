@@ -218,7 +218,8 @@ pub(crate) enum Change {
         from: Option<StepStatus>,
         row: Box<PhaseRow>,
     },
-    /// A step as it is now, only from this status; `None`: it is new. Its phase is there.
+    /// A step as it is now, only from this status; `None`: it is new. Its phase is there. The commit of one whose attempt is
+    /// under way already stays as [`Change::SetStepCommit`] has it, which may have come since the row was read.
     PutStep {
         run_id: RunId,
         from: Option<StepStatus>,

@@ -208,6 +208,19 @@ pub(crate) fn a_commit_keeps_its_first_owner_and_gets_the_rest(state: &impl Test
         found.snapshot_before, step.snapshot_before,
         "the rest stays"
     );
+    // Somebody writes the row that was read before.
+    let running = Some(StepStatus::Running);
+    store.commit(&[put(running, &step)]).unwrap();
+    let found = store.steps(&"a".parse().unwrap()).unwrap().remove(0);
+    assert_eq!(found.commit_created.as_ref(), Some(&first.commit));
+    // It was gone back from.
+    let again = StepRow {
+        attempt: step.attempt + 1,
+        ..step.clone()
+    };
+    store.commit(&[put(running, &again)]).unwrap();
+    let found = store.steps(&"a".parse().unwrap()).unwrap().remove(0);
+    assert_eq!(found, again);
     let error = store.commit(&[set(StepId::random())]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert_eq!(store.problems().unwrap(), [] as [String; 0]);

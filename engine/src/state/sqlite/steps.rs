@@ -69,8 +69,9 @@ pub(super) fn put_step(
                  ON CONFLICT (run_id, phase, iteration, name) DO NOTHING"
             }
             Some(_) => {
-                "UPDATE steps SET status = ?1, attempt = ?2, snapshot_before = ?3,
-                     snapshot_after = ?4, commit_created = ?5, result = ?6, error = ?7,
+                "UPDATE steps SET status = ?1, attempt = ?2, snapshot_before = ?3, snapshot_after = ?4,
+                     commit_created = CASE WHEN attempt = ?2 THEN commit_created ELSE ?5 END,
+                     result = ?6, error = ?7,
                      started_at = ?8, completed_at = ?9, duration_ms = ?10, begun_order = ?11,
                      ended_order = ?12
                   WHERE id = ?13 AND run_id = ?14 AND phase = ?15 AND iteration = ?16
