@@ -95,7 +95,8 @@ impl StepContext {
     ///
     /// It is made once, whatever dies meanwhile: what is wanted is in the log, with every byte of it, before the
     /// commit is made, so that whoever uses the workspace next makes the same one or finds it there. A step that runs
-    /// again and finds nothing that differs from its own commit gets that one.
+    /// again and finds that nothing differs gets the commit that it has made with the same message, paths and author, if
+    /// that is in place with nothing but commits of its run on it.
     ///
     /// ```no_run
     /// # async fn work(step: stillframe::StepContext) -> Result<(), stillframe::AdapterError> {

@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 use serde_json::json;
 use stillframe_backends::{
-    Backend, CommitIntent, CommitRequest, Interrupt, Label, LockedWorkspace, Snapshot, seeded_bug,
+    Backend, CommitIntent, CommitRequest, Interrupt, Label, LockedWorkspace, Signature, Snapshot,
+    seeded_bug,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -145,7 +146,7 @@ impl Wanted {
         Ok(backend.snapshot(locked, &options)?)
     }
 
-    /// The commit that is to be made; without one, the step's own that is in place already.
+    /// The commit that is to be made; without one, the same of the step's own that is in place already.
     fn intent(
         &self,
         parts: &Parts,
@@ -165,15 +166,23 @@ impl Wanted {
         }
         let interrupt = &self.interrupt;
         let Some(intent) = backend.prepare_commit(locked, &now.id, &request, interrupt)? else {
-            let done = of_step().rfind(|row| row.status == EffectStatus::Done);
+            let message = request.whole_message()?;
+            let is_asked_for = |row: &EffectRow| {
+                let is_author = |author: &Signature| row.intent.signature == *author;
+                row.step_id == self.step_id
+                    && row.intent.message == message
+                    && row.intent.paths == request.paths
+                    && request.author.as_ref().is_none_or(is_author)
+            };
             let head = now.metadata.head_ref.as_deref();
-            let own = done.filter(|row| row.commit.as_deref() == head);
-            let own = own.and_then(|row| row.commit.as_deref());
-            let known = match own {
-                Some(commit) => parts
+            let known = match in_place(&earlier, head).find(|row| is_asked_for(row)) {
+                Some(EffectRow {
+                    commit: Some(commit),
+                    ..
+                }) => parts
                     .reader
                     .read_blocking(|store| store.commit_record("git", commit))?,
-                None => None,
+                _ => None,
             };
             return Ok((None, known));
         };
@@ -237,6 +246,21 @@ impl Wanted {
     }
 }
 
+/// The commits of a run that are at `head`, and below it with nobody else's between, latest first.
+fn in_place<'r>(
+    earlier: &'r [EffectRow],
+    head: Option<&'r str>,
+) -> impl Iterator<Item = &'r EffectRow> {
+    let made = move |commit: &str| {
+        earlier
+            .iter()
+            .rfind(|row| row.status == EffectStatus::Done && row.commit.as_deref() == Some(commit))
+    };
+    let below = move |row: &&'r EffectRow| row.intent.parent.as_deref().and_then(made);
+    // No more than there are, whatever is on record.
+    std::iter::successors(head.and_then(made), below).take(earlier.len())
+}
+
 /// The moment of a commit that was made before.
 fn at_second(time: i64) -> Timestamp {
     Timestamp::from_second(time).unwrap_or(Timestamp::UNIX_EPOCH)
@@ -254,7 +278,6 @@ fn is_same(one: &CommitIntent, other: &CommitIntent) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stillframe_backends::Signature;
 
     #[test]
     fn two_commits_are_the_same_if_only_their_time_differs() {

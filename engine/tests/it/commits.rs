@@ -104,9 +104,10 @@ fn a_commit_of_a_step_is_what_git_would_make_of_the_same_files() {
                 (3, 3, 1)
             );
             assert_eq!(
-                step.commit(CommitOptions::new("Again")).await?.unwrap(),
+                step.commit(CommitOptions::new("Say more")).await?.unwrap(),
                 made
             );
+            assert_eq!(step.commit(CommitOptions::new("Again")).await?, None);
             Ok(json!(made.commit))
         });
         let outcome = session.execute_run(place.options(), work).await.unwrap();
@@ -271,4 +272,68 @@ fn without_a_repository_or_a_workspace_nothing_is_committed() {
         let outcome = session.execute_run(RunOptions::new("x"), work).await;
         assert_eq!(outcome.unwrap().run.status, RunStatus::Completed);
     });
+}
+
+#[test]
+fn a_step_that_runs_again_in_place_finds_each_of_its_commits_and_not_another() {
+    let place = Place::new();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let work = |dies: Option<tokio::sync::mpsc::Sender<()>>| {
+        let heard = heard.clone();
+        Work(move |context: RunContext| {
+            let (dies, heard) = (dies.clone(), heard.clone());
+            async move {
+                let mut options = stillframe::StepOptions::new("a");
+                options.rerun = Some(stillframe::Rerun::InPlace);
+                let phase = context.phase("p");
+                let step = phase.step_with(options, |step| {
+                    let (dies, heard) = (dies.clone(), heard.clone());
+                    async move {
+                        let root = step.workspace().unwrap().clone();
+                        for (name, message) in [("one", "Make one"), ("two", "Make two")] {
+                            write(&root, name, name);
+                            let options =
+                                CommitOptions::new(message).path(RelPath::new(name).unwrap());
+                            let made = step.commit(options).await?;
+                            heard.lock().unwrap().push((made.unwrap().commit, message));
+                        }
+                        if let Some(dies) = dies {
+                            dies.send(()).await.unwrap();
+                            std::future::pending::<()>().await;
+                        }
+                        let elsewhere =
+                            CommitOptions::new("Make one").path(RelPath::new("two").unwrap());
+                        assert_eq!(step.commit(elsewhere).await?, None);
+                        Ok(())
+                    }
+                });
+                step.await?;
+                Ok(AdapterOutput::empty())
+            }
+        })
+    };
+    die_in_the_middle_of(async {
+        let engine = place.engine().await;
+        let session = engine.session("s").await.unwrap();
+        let (sender, mut is_there) = tokio::sync::mpsc::channel(1);
+        let (work, options) = (work(Some(sender)), place.options());
+        tokio::spawn(async move {
+            let _engine = engine;
+            session.execute_run(options, work).await
+        });
+        is_there.recv().await.unwrap();
+    });
+    on_a_runtime(async {
+        let engine = place.engine().await;
+        let session = engine.session("s").await.unwrap();
+        let outcome = session.execute_run(place.options(), work(None)).await;
+        completed(&outcome.unwrap());
+    });
+    let heard = heard.lock().unwrap();
+    assert_eq!(heard[..2], heard[2..]);
+    for (made, message) in heard.iter() {
+        let subject = place.git(&["log", "-1", "--format=%s", made]);
+        assert_eq!(subject, *message);
+    }
+    assert_eq!(place.git(&["rev-list", "--count", "HEAD"]), "3");
 }

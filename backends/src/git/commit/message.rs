@@ -7,6 +7,18 @@ use crate::git::repository::Settings;
 /// What git writes by itself at the end of a message.
 const GITS_OWN: [&str; 2] = ["Signed-off-by: ", "(cherry picked from commit "];
 
+impl CommitRequest {
+    /// The whole message that is asked for, as [`CommitIntent::message`](crate::CommitIntent::message) has it: without
+    /// superfluous blanks, with its trailers, and with a line end.
+    ///
+    /// # Errors
+    ///
+    /// [`CommitError::InvalidOptions`]: there is no message, or it or a trailer is not text that a commit can have.
+    pub fn whole_message(&self) -> Result<String, CommitError> {
+        message_of(self)
+    }
+}
+
 /// The whole message that `request` asks for: without superfluous blanks, and with a line end.
 pub(super) fn message_of(request: &CommitRequest) -> Result<String, CommitError> {
     let invalid = |what: &str| CommitError::InvalidOptions(what.to_owned());
