@@ -85,7 +85,11 @@ impl StepContext {
         let name = name.into();
         check_name("task", &name)?;
         let step = (&self.step_id, self.attempt);
-        self.run.steps.task(step, name, work).await
+        let log = &self.run.steps;
+        log.note_work(self.run.within).await?;
+        let done = log.task(step, name, work).await;
+        log.note_worked(self.run.within).await;
+        done
     }
 
     /// Commits what differs from the branch that is checked out, as `git add --all` and `git commit` would: new files
@@ -116,14 +120,19 @@ impl StepContext {
     /// `InvalidOptions`: no message, or nobody to sign it. In all of them nothing was committed.
     pub async fn commit(&self, options: CommitOptions) -> Result<Option<CommitRecord>, Error> {
         let log = &self.run.steps;
-        log.make_commit(&self.step_id, options, &self.run.cancellation)
-            .await
+        log.note_work(self.run.within).await?;
+        let made = log.make_commit(&self.step_id, options, &self.run.cancellation);
+        let made = made.await;
+        log.note_worked(self.run.within).await;
+        made
     }
 
     /// Puts a commit on record that the work has made by itself, by its full id. The record says who was the first to
     /// do that.
     pub async fn record_commit(&self, commit: &str) -> Result<CommitRecord, Error> {
-        self.run.steps.record_commit(&self.step_id, commit).await
+        let log = &self.run.steps;
+        log.note_work(self.run.within).await?;
+        log.record_commit(&self.step_id, commit).await
     }
 
     /// Asks a person, and waits for the answer. The first answer counts, and it is asked once: when the step runs
@@ -135,7 +144,14 @@ impl StepContext {
     /// [`WaitingForInput`](crate::RunStatus::WaitingForInput). It goes on, with the step that asked, when it is
     /// started again after [`Engine::answer`](crate::Engine::answer) or after the deadline: by whoever starts it, or
     /// by [`EngineOptions::resumer`](crate::EngineOptions::resumer). That step runs again as one that was cut off
-    /// does: see [`StepOptions::rerun`].
+    /// does: see [`StepOptions::rerun`]. What it did before it asked is taken back then; what anybody did in the
+    /// workspace while it waited stays.
+    ///
+    /// So a step should do nothing beside its question. One that does all the same is known by its
+    /// [tasks](StepContext::task), [commits](StepContext::commit), [tools](RunContext::call_tool) that begin or end
+    /// while it waits, and by another answer: everything up to where it was cut off counts as its work from then on, and is
+    /// taken back with it. What it writes by itself meanwhile cannot be told from what others do, and stays, so that the step
+    /// does it a second time on top: give that a task of its own, or ask first.
     ///
     /// ```no_run
     /// # async fn work(step: stillframe::StepContext) -> Result<(), stillframe::AdapterError> {

@@ -210,7 +210,14 @@ impl RunContext {
             counters.total += 1;
             *counters.by_tool.entry(options.name.clone()).or_default() += 1;
         });
-        let called = self.called(&options, call).await;
+        let called = match self.steps.note_work(self.within).await {
+            Ok(()) => self.called(&options, call).await,
+            Err(source) => Err(ToolError::NotCalled {
+                name: options.name.clone(),
+                source,
+            }),
+        };
+        self.steps.note_worked(self.within).await;
         self.count(|counters| match &called {
             Ok(_) => counters.successful += 1,
             Err(_) => counters.failed += 1,

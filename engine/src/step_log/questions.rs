@@ -35,12 +35,24 @@ pub(super) struct Waiting {
     last: u64,
     /// The questions that are waited for.
     open: HashMap<QuestionId, Waiter>,
+    /// The steps that are about to ask, by their numbers.
+    about_to_ask: HashMap<u64, AboutToAsk>,
+}
+
+#[derive(Debug, Default)]
+struct AboutToAsk {
+    /// How many questions.
+    questions: usize,
+    /// Whether it has done something else since.
+    has_worked: bool,
 }
 
 #[derive(Debug)]
 struct Waiter {
     /// The step in which it waits.
     asker: Option<u64>,
+    /// That step on record, if it is the one that asks.
+    step_id: Option<StepId>,
     /// Whether it has waited for long enough to be parked.
     is_cold: bool,
 }
@@ -66,6 +78,24 @@ pub(crate) struct AtWork {
 impl Drop for AtWork {
     fn drop(&mut self) {
         self.log.waiting().at_work.remove(&self.number);
+    }
+}
+
+/// A step that is about to ask, until its question is on record and this is dropped.
+struct BeginsToAsk {
+    log: StepLog,
+    number: u64,
+}
+
+impl Drop for BeginsToAsk {
+    fn drop(&mut self) {
+        let about = &mut self.log.waiting().about_to_ask;
+        if let Some(asks) = about.get_mut(&self.number) {
+            asks.questions -= 1;
+            if asks.questions == 0 {
+                about.remove(&self.number);
+            }
+        }
     }
 }
 
@@ -101,6 +131,61 @@ impl StepLog {
         self.inner.parking.cancelled().await;
     }
 
+    /// Notes, before a part of the work of a step is done and after it, that the step does it, which may wait for an answer
+    /// beside it. `within`: the step.
+    ///
+    /// What shows that a step goes on while it waits has it count as at work until it is cut off: what is there by then is
+    /// its own, and not only what was there when it asked.
+    pub(crate) async fn note_work(&self, within: Option<u64>) -> Result<(), Error> {
+        let Some(number) = within else {
+            return Ok(());
+        };
+        if let Some(asks) = self.waiting().about_to_ask.get_mut(&number) {
+            asks.has_worked = true;
+        }
+        if self.waits(within).is_none() {
+            return Ok(());
+        }
+        let _turn = self.inner.turn.lock().await;
+        let Some(step_id) = self.waits(within).filter(|_| !self.is_closed()) else {
+            return Ok(());
+        };
+        match self.left_so_far(&step_id, None).await? {
+            Some(change) => self.commit(vec![change]).await,
+            None => Ok(()),
+        }
+    }
+
+    /// As [`StepLog::note_work`], after the part: it may have asked since. What is done is done, whoever can be told.
+    pub(crate) async fn note_worked(&self, within: Option<u64>) {
+        if let Err(e) = self.note_work(within).await {
+            tracing::warn!(error = %e.chain(), "not noted that a step works while it waits");
+        }
+    }
+
+    /// Counts a step among those that are about to ask: what it does from here on it does beside its question.
+    fn begins_to_ask(&self, asker: Option<u64>) -> Option<BeginsToAsk> {
+        let number = asker?;
+        let mut waiting = self.waiting();
+        waiting.about_to_ask.entry(number).or_default().questions += 1;
+        let log = self.clone();
+        Some(BeginsToAsk { log, number })
+    }
+
+    /// Whether a step that is about to ask does something else as well.
+    fn has_worked(&self, asker: Option<u64>) -> bool {
+        let waiting = self.waiting();
+        let asks = asker.and_then(|number| waiting.about_to_ask.get(&number));
+        asks.is_some_and(|asks| asks.has_worked)
+    }
+
+    /// The step of this number, if it waits for an answer.
+    fn waits(&self, number: Option<u64>) -> Option<StepId> {
+        let waiting = self.waiting();
+        let mut of_step = waiting.open.values().filter(|w| w.asker == number);
+        of_step.find_map(|waiter| waiter.step_id.clone())
+    }
+
     /// Asks, and waits for the answer. `asker`: the step that waits with it.
     pub(crate) async fn ask(
         &self,
@@ -112,13 +197,19 @@ impl StepLog {
         question.check()?;
         let began = Instant::now();
         let (log, asked, cancelled) = (self.clone(), question.clone(), cancellation.clone());
+        let begins = self.begins_to_ask(asker);
         let begun = self.to_the_end(async move {
+            let _begins = begins;
             let row = log.begin_asking(place, asker, &asked, &cancelled).await?;
             let guard = Asked {
                 id: row.answer().is_none().then(|| row.id.clone()),
                 log,
                 cancellation: cancelled,
             };
+            if guard.log.has_worked(asker) {
+                // Maybe since that was looked at.
+                guard.log.note_work(asker).await?;
+            }
             Ok((row, guard))
         });
         let (row, mut guard) = begun.await?;
@@ -193,7 +284,18 @@ impl StepLog {
         let fresh = || QuestionRow::new(self.run_id().clone(), place.clone(), question, at, &now);
         let row = match &found {
             Some(row) if row.status == QuestionStatus::Answered => {
-                return self.consume(row.clone()).await;
+                let row = row.clone();
+                // It goes on with this one, also where it still waits for another.
+                let waits = row
+                    .place
+                    .step_id
+                    .clone()
+                    .filter(|_| self.waits(asker).is_some());
+                let goes_on = match waits {
+                    Some(step_id) => self.left_so_far(&step_id, None).await?,
+                    None => None,
+                };
+                return self.consume(row, goes_on).await;
             }
             Some(row) if row.status == QuestionStatus::Open => row.clone(),
             Some(row) => QuestionRow {
@@ -216,12 +318,14 @@ impl StepLog {
         if let Some(step_id) = &row.place.step_id {
             // What is there from here on, until it goes on, is not its work.
             let so_far = self.what_is_there(step_id).await;
+            let so_far = so_far.filter(|_| !self.has_worked(asker));
             changes.extend(self.left_so_far(step_id, so_far).await?);
         }
         let event = (RunEvent::Asked, EventType::QUESTION_ASKED);
         self.move_while_asking(event, &row.id, row.event_data(), changes, |waiting| {
             let waiter = Waiter {
                 asker,
+                step_id: row.place.step_id.clone(),
                 is_cold: false,
             };
             waiting.open.insert(row.id.clone(), waiter);
@@ -244,7 +348,7 @@ impl StepLog {
         captured.ok().flatten().map(|snapshot| snapshot.id)
     }
 
-    /// Notes what a step that waits has left so far; `None`: it goes on.
+    /// Notes what a step that waits has left so far; `left`: `None`: it goes on. Nothing to write where that is on record.
     async fn left_so_far(
         &self,
         step_id: &StepId,
@@ -253,6 +357,7 @@ impl StepLog {
         let steps = self.steps().await?;
         let step = steps.into_iter().find(|step| step.id == *step_id);
         let step = step.filter(|step| step.status == StepStatus::Running);
+        let step = step.filter(|step| step.snapshot_after != left);
         Ok(step.map(|step| Change::PutStep {
             run_id: self.run_id().clone(),
             from: Some(step.status),
@@ -309,13 +414,19 @@ impl StepLog {
         Ok(Some(answer))
     }
 
-    /// Answers from the record.
-    async fn consume(&self, row: QuestionRow) -> Result<QuestionRow, Error> {
-        let put = self.consumption(&row);
-        if !put.is_empty() {
-            let told = self.event(EventType::QUESTION_CONSUMED, row.event_data());
-            let changes = put.into_iter().chain([told]);
-            self.commit(changes.collect()).await?;
+    /// Answers from the record. `goes_on`: what that means for the step.
+    async fn consume(
+        &self,
+        row: QuestionRow,
+        goes_on: Option<Change>,
+    ) -> Result<QuestionRow, Error> {
+        let mut changes = self.consumption(&row);
+        if !changes.is_empty() {
+            changes.push(self.event(EventType::QUESTION_CONSUMED, row.event_data()));
+        }
+        changes.extend(goes_on);
+        if !changes.is_empty() {
+            self.commit(changes).await?;
         }
         Ok(row)
     }

@@ -929,3 +929,182 @@ fn a_run_that_was_interrupted_before_it_used_its_answer_is_gone_on_with_again() 
         engine.shutdown().await.unwrap();
     });
 }
+
+/// A step that asks, and that adds to a file beside its question; `with` says how.
+fn works_beside<F, R>(with: F) -> impl stillframe::Adapter
+where
+    F: Fn(stillframe::StepContext, std::path::PathBuf) -> R + Copy + Send + Sync + 'static,
+    R: Future<Output = Result<(), stillframe::AdapterError>> + Send,
+{
+    Work(move |context: RunContext| async move {
+        let phase = context.phase("p");
+        phase
+            .step("asks", |step| async move {
+                let path = step.workspace().unwrap().join("half");
+                let beside = async {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    with(step.clone(), path).await
+                };
+                let (asked, worked) = tokio::join!(step.ask(go()), beside);
+                asked?;
+                worked
+            })
+            .await?;
+        Ok(AdapterOutput::empty())
+    })
+}
+
+fn add_to(path: &std::path::Path) {
+    let before = fs::read_to_string(path).unwrap_or_default();
+    fs::write(path, format!("{before}x")).unwrap();
+}
+
+/// Has that run rest, be answered and go on.
+fn goes_on_as_from_its_beginning<A: stillframe::Adapter>(work: impl Fn() -> A) {
+    let host = Host::new();
+    on_a_runtime(async {
+        let hot = Duration::from_millis(800);
+        let engine = engine(&host, |options| options.hot_wait(hot)).await;
+        let session = engine.session("s").await.unwrap();
+        let outcome = session.execute_run(options(&host), work()).await.unwrap();
+        assert_eq!(outcome.run.status, RunStatus::WaitingForInput);
+        assert_eq!(host.read("half").as_deref(), Some("x"));
+        let asked = open(&engine).await;
+        engine.answer(&asked.id, "yes").await.unwrap();
+        let outcome = session.execute_run(options(&host), work()).await.unwrap();
+        completed(&outcome);
+        assert_eq!(host.read("half").as_deref(), Some("x"), "it began anew");
+    });
+}
+
+#[test]
+fn a_step_that_does_a_task_beside_its_question_begins_anew() {
+    goes_on_as_from_its_beginning(|| {
+        works_beside(|step, path| async move {
+            let task = step.task("beside", async {
+                add_to(&path);
+                Ok(())
+            });
+            task.await
+        })
+    });
+}
+
+#[test]
+fn a_step_that_calls_a_tool_beside_its_question_begins_anew() {
+    goes_on_as_from_its_beginning(|| {
+        works_beside(|step, path| async move {
+            let edit = stillframe::ToolOptions::new("Edit");
+            let call = step.run.call_tool(edit, async {
+                add_to(&path);
+                Ok(())
+            });
+            call.await?;
+            Ok(())
+        })
+    });
+}
+
+#[test]
+fn a_step_that_is_cut_off_in_a_tool_that_it_called_as_it_asked_begins_anew() {
+    let work = || {
+        Work(|context: RunContext| async move {
+            let phase = context.phase("p");
+            phase
+                .step("asks", |step| async move {
+                    let path = step.workspace().unwrap().join("half");
+                    let mut edit = stillframe::ToolOptions::new("Edit");
+                    // Nothing is captured around it, so that it is at work before the question is on record.
+                    edit.read_only = vec!["Edit".to_owned()];
+                    let call = Box::pin(step.run.call_tool(edit, async {
+                        tokio::time::sleep(Duration::from_millis(300)).await;
+                        add_to(&path);
+                        if step.attempt == 1 {
+                            std::future::pending::<()>().await;
+                        }
+                        Ok(())
+                    }));
+                    let beside = async {
+                        tokio::select! {
+                            biased;
+                            () = step.cancellation().cancelled() => {}
+                            called = call => assert!(called.is_ok()),
+                        }
+                    };
+                    let (asked, ()) = tokio::join!(step.ask(go()), beside);
+                    asked?;
+                    Ok(())
+                })
+                .await?;
+            Ok(AdapterOutput::empty())
+        })
+    };
+    goes_on_as_from_its_beginning(work);
+}
+
+#[test]
+fn a_step_that_hears_another_answer_while_it_waits_begins_anew() {
+    let work = || {
+        Work(|context: RunContext| async move {
+            let phase = context.phase("p");
+            phase
+                .step("asks", |step| async move {
+                    let path = step.workspace().unwrap().join("half");
+                    let other = Box::pin(async {
+                        let other = Question::new("other?");
+                        let other = other.deadline(Duration::from_millis(200), "no");
+                        let answer = step.ask(other).await?;
+                        add_to(&path);
+                        Ok::<_, stillframe::Error>(answer)
+                    });
+                    let (asked, heard) = tokio::join!(step.ask(go()), other);
+                    asked?;
+                    heard?;
+                    Ok(())
+                })
+                .await?;
+            Ok(AdapterOutput::empty())
+        })
+    };
+    goes_on_as_from_its_beginning(work);
+}
+
+#[test]
+fn what_somebody_does_while_a_step_waits_stays_also_if_it_worked_before() {
+    let host = Host::new();
+    let work = || {
+        Work(|context: RunContext| async move {
+            let phase = context.phase("p");
+            phase
+                .step("asks", |step| async move {
+                    let path = step.workspace().unwrap().join("half");
+                    let task = step.task("before", async {
+                        add_to(&path);
+                        Ok(())
+                    });
+                    task.await?;
+                    Ok(step.ask(go()).await?.text)
+                })
+                .await?;
+            Ok(AdapterOutput::empty())
+        })
+    };
+    on_a_runtime(async {
+        let hot = Duration::from_millis(300);
+        let engine = engine(&host, |options| options.hot_wait(hot)).await;
+        let session = engine.session("s").await.unwrap();
+        let running = {
+            let (session, options) = (session.clone(), options(&host));
+            tokio::spawn(async move { session.execute_run(options, work()).await })
+        };
+        let asked = open(&engine).await;
+        host.write("mine", "mine");
+        let outcome = running.await.unwrap().unwrap();
+        assert_eq!(outcome.run.status, RunStatus::WaitingForInput);
+        engine.answer(&asked.id, "yes").await.unwrap();
+        let outcome = session.execute_run(options(&host), work()).await.unwrap();
+        completed(&outcome);
+        assert_eq!(host.read("half").as_deref(), Some("x"), "it began anew");
+        assert_eq!(host.read("mine").as_deref(), Some("mine"));
+    });
+}
