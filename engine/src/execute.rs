@@ -298,7 +298,7 @@ impl RunTask {
             }
             Err(e) => {
                 // It is as it was, for whoever comes next. The first failure is the one to tell.
-                let _ = self.rest_or_cancel(&Failure::from(&e)).await;
+                let _ = self.rest_or_cancel(&Failure::from(&e), true).await;
                 return Err(e.in_run(self.run_id.clone()));
             }
         };

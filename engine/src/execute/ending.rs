@@ -210,10 +210,14 @@ impl RunTask {
 
     /// Puts a run to rest whose work has not begun in this process, or ends it if somebody wants that or it cannot be
     /// resumed. Says which.
-    pub(super) async fn rest_or_cancel(&self, failure: &Failure) -> Result<RunStatus, Error> {
+    pub(super) async fn rest_or_cancel(
+        &self,
+        failure: &Failure,
+        is_resumable: bool,
+    ) -> Result<RunStatus, Error> {
         let mut data = failure.event_data();
         data["reason"] = data["message"].take();
-        if self.options.resumable && !self.is_unwanted().await {
+        if is_resumable && !self.is_unwanted().await {
             let guard = vec![Change::RefuseIfCancelled(self.run_id.clone())];
             let rest = self.step(RunEvent::Interrupted, data.clone(), None, guard);
             match rest.await {
@@ -234,7 +238,7 @@ impl RunTask {
     pub(super) async fn cancelled_before_start(&self) -> Result<RunOutcome, Error> {
         let failure = Failure::new("Cancelled", "cancelled before its work began");
         let status = self
-            .rest_or_cancel(&failure)
+            .rest_or_cancel(&failure, self.options.resumable)
             .await
             .map_err(|e| e.in_run(self.run_id.clone()))?;
         let backend = self

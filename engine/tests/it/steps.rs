@@ -1147,11 +1147,12 @@ fn a_plan_that_has_grown_by_a_step_in_a_phase_that_is_done_goes_on() {
                         context.phase("build").step(*step, done).await?;
                     }
                     context.phase("build").complete().await?;
-                    let test = |_| async move {
+                    let test = |step: StepContext| async move {
                         ran.note("b");
                         if let Some(sender) = sender {
                             sender.send(()).await.unwrap();
-                            std::future::pending::<()>().await;
+                            step.run.cancellation.cancelled().await;
+                            return Err(AdapterError::cancelled("it was asked to"));
                         }
                         Ok(())
                     };
