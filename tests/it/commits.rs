@@ -58,6 +58,41 @@ fn a_step_of_a_file_commits_what_its_command_changed_and_status_is_clean() {
 }
 
 #[test]
+fn a_step_of_a_clone_renames_a_directory_whose_files_lie_in_a_pack() {
+    let (mut ws, file) = place(
+        "[[step]]\nname = 'rename'\ncommand = 'git mv docs documentation; cp README copy'\ncommit = 'Rename docs'",
+    );
+    for n in 0..200 {
+        // Some of them are alike.
+        ws.write(
+            format!("docs/part{}/page{n}", n % 7),
+            format!("page {}\n", n / 2),
+        );
+    }
+    ws.commit("with docs");
+    ws.git(["repack", "-adq"]);
+    let clone = ws.base().join("clone");
+    ws.git(["clone", "-q", ".", clone.to_str().unwrap()]);
+    ws.set_root("clone");
+    ws.git(["config", "user.name", "Somebody"]);
+    ws.git(["config", "user.email", "somebody@example.com"]);
+    assert_eq!(ws.git(["count-objects"]), "0 objects, 0 kilobytes");
+    ws.stillframe(["run", "--steps", &file, "--run-id", "r"])
+        .ok();
+    assert_eq!(commits(&ws), 3);
+    let changes = ws.git(["diff", "HEAD^", "HEAD", "--name-status", "-M100%", "-l0"]);
+    let renamed = changes
+        .lines()
+        .filter(|line| line.starts_with("R100\tdocs/"));
+    assert_eq!(renamed.count(), 200, "{changes}");
+    assert_eq!(changes.lines().count(), 201, "and the copy: {changes}");
+    assert_eq!(ws.git(["status", "--porcelain"]), "");
+    ws.git(["fsck", "--strict"]);
+    // Whoever comes next has a repository to work in.
+    ws.stillframe(["list"]).ok();
+}
+
+#[test]
 fn in_the_middle_of_a_merge_nothing_is_committed() {
     let (ws, file) = place("[[step]]\nname = 'a'\ncommit = 'x'");
     ws.git(["branch", "other"]);

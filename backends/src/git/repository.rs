@@ -216,7 +216,8 @@ impl UserRepository {
     }
 
     /// The sizes of objects in bytes, by their headers alone, each at the place of its id; `None` where
-    /// that cannot be told. `ids` are sorted and unique. Meant for many: of each pack one pass is made.
+    /// that cannot be told. `ids` may be in any order, and one of them there more than once. Meant for many: of
+    /// each pack one pass is made.
     pub(crate) fn object_sizes(
         &self,
         ids: &[ObjectId],

@@ -24,6 +24,7 @@ use crate::workspace::{LockedWorkspace, PATIENCE_OF_TESTS, StateDir};
 mod anything;
 mod crash;
 mod outside;
+mod packed;
 mod settling;
 mod shapes;
 mod tracked;
@@ -161,7 +162,7 @@ impl Story {
     fn tree_of_git(&self) -> Option<String> {
         let copy = self.git.beside("copy");
         fs::create_dir(&copy).unwrap();
-        for name in ["repository", "linked"] {
+        for name in ["repository", "linked", "clone"] {
             if self.git.beside(name).exists() {
                 let copied = Command::new("cp")
                     .arg("-a")
@@ -187,8 +188,15 @@ impl Story {
         made.status.success().then_some(tree)
     }
 
-    /// Commits, and compares with what git would have made of it.
+    /// Puts every object that something names into one pack, and every ref into `packed-refs`.
+    fn pack(&self) {
+        self.git(&["repack", "-adq"]);
+        self.git(&["pack-refs", "--all"]);
+    }
+
+    /// Commits on top of what lies in a pack, and compares with what git would have made of it.
     fn commits_as_git_does(&self) {
+        self.pack();
         let theirs = self.tree_of_git().expect("there is something to commit");
         let commit = self.commit();
         assert_eq!(self.tree(), theirs);
@@ -211,6 +219,10 @@ impl Story {
     /// What must not be left in a repository.
     fn leavings(&self) -> Vec<String> {
         let mut left: Vec<String> = view(&self.git.path.join(".git")).into_keys().collect();
+        let clone = self.git.beside("clone");
+        if clone.exists() {
+            left.extend(view(&clone.join(".git")).into_keys());
+        }
         left.retain(|path| path.ends_with(".lock") || path.contains("stillframe-"));
         left
     }

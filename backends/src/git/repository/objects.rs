@@ -139,6 +139,19 @@ impl Objects {
 
     /// See [`UserRepository::object_sizes`](super::UserRepository::object_sizes).
     pub(super) fn sizes(&self, ids: &[ObjectId]) -> Result<Vec<Option<u64>>, RepositoryError> {
+        if ids.is_sorted_by(|a, b| a < b) {
+            return self.sizes_of_sorted(ids);
+        }
+        let mut sorted = ids.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let sizes = self.sizes_of_sorted(&sorted)?;
+        let size_of = |id| sizes[sorted.partition_point(|other| other < id)];
+        Ok(ids.iter().map(size_of).collect())
+    }
+
+    /// As [`Objects::sizes`], of ids that are sorted and unique, as they are in a pack's index.
+    fn sizes_of_sorted(&self, ids: &[ObjectId]) -> Result<Vec<Option<u64>>, RepositoryError> {
         let mut sizes = vec![None; ids.len()];
         let mut open: Vec<usize> = (0..ids.len()).collect();
         for directory in &self.directories {
@@ -396,6 +409,49 @@ mod tests {
             (text, kind, content)
         };
         list.lines().map(object).collect()
+    }
+
+    #[test]
+    fn sizes_are_told_of_ids_in_any_order_however_often_one_is_named() {
+        let git = TestRepository::new();
+        for n in 0..300 {
+            git.write(format!("dir/{n}"), "x".repeat(n));
+        }
+        git.commit("first");
+        git.git(&["repack", "-adq"]);
+        for n in 0..20 {
+            git.write(format!("loose/{n}"), "y".repeat(n));
+        }
+        git.commit("second");
+        let told = git.git(&[
+            "cat-file",
+            "--batch-all-objects",
+            "--unordered",
+            "--batch-check=%(objectname) %(objectsize)",
+        ]);
+        let mut told: Vec<(ObjectId, Option<u64>)> = told
+            .lines()
+            .map(|line| line.split_once(' ').unwrap())
+            .map(|(id_text, size)| (id(id_text), Some(size.parse().unwrap())))
+            .collect();
+        assert!(told.len() > 320);
+        told.push((ObjectId([0; 20]), None));
+        told.insert(0, (ObjectId([0xff; 20]), None));
+        let again: Vec<_> = told.iter().copied().step_by(3).collect();
+        told.extend(again.iter().chain(&again));
+        let sizes = |told: &[(ObjectId, Option<u64>)]| {
+            let ids: Vec<ObjectId> = told.iter().map(|(id, _)| *id).collect();
+            let sizes = found(&git.path).object_sizes(&ids).unwrap();
+            assert!(sizes.iter().eq(told.iter().map(|(_, size)| size)));
+        };
+        sizes(&told);
+        told.sort_unstable();
+        sizes(&told);
+        told.reverse();
+        sizes(&told);
+        told.truncate(2);
+        sizes(&told);
+        sizes(&[]);
     }
 
     #[test]
