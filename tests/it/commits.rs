@@ -146,6 +146,8 @@ fn a_commit_of_a_step_that_is_killed_at_any_step_is_made_once() {
                 break;
             };
             let when = format!("killed at {class} {nth}, {}", at.path);
+            let refs = ws.git(["for-each-ref", "--format=%(refname)"]);
+            assert_eq!(refs, "refs/heads/main", "{when}");
             let was_made = commits(&ws) == 2;
             let found = was_made.then(|| ws.git(["rev-parse", "HEAD"]));
             endings.insert(if was_made { "after" } else { "before" });

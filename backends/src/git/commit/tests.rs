@@ -227,9 +227,40 @@ impl Story {
         left
     }
 
+    /// The names of all refs, as git lists them. It has nothing to complain of.
+    fn refs(&self) -> Vec<String> {
+        refs_of(&self.path())
+    }
+
     fn chmod(&self, path: &str, mode: u32) {
         fs::set_permissions(self.path().join(path), fs::Permissions::from_mode(mode)).unwrap();
     }
+}
+
+/// The names of all refs of the repository at `path`, from `git for-each-ref` and from `git branch`.
+fn refs_of(path: &Path) -> Vec<String> {
+    let names = |args: &[&str]| -> Vec<String> {
+        let listed = Command::new("git")
+            .args(args)
+            .arg("--format=%(refname)")
+            .current_dir(path)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&listed.stderr), "");
+        let text = String::from_utf8(listed.stdout).unwrap();
+        text.lines().map(str::to_owned).collect()
+    };
+    let mut refs = names(&["for-each-ref"]);
+    refs.extend(names(&["branch", "-a"]));
+    // Where HEAD is, if it names no branch.
+    refs.retain(|name| !name.starts_with('('));
+    refs.sort();
+    refs.dedup();
+    refs
 }
 
 fn request() -> CommitRequest {

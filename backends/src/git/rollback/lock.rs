@@ -4,6 +4,7 @@
 //! A lock is a hard link to a file whose name has the id of the operation, so that after a crash our own
 //! is known from a foreign one.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -20,6 +21,12 @@ use crate::error::{PathError, printable};
 use crate::patience::Patience;
 use crate::worktree::faults;
 use crate::worktree::root::{self, Stat};
+
+/// What git adds to the name of a file for that of its lock.
+const LOCK_SUFFIX: &str = ".lock";
+
+/// The longest name that a file may have.
+const MAX_NAME_BYTES: usize = 255;
 
 /// The locks of one operation.
 #[derive(Clone, Copy, Debug)]
@@ -49,10 +56,17 @@ impl Locks<'_> {
     }
 
     fn lock_of(&self, place: &Place<'_>) -> Lock {
-        Lock {
-            name: format!("{}.lock", place.name),
-            evidence: format!("stillframe-{}-{}", self.operation, place.name),
+        // In a directory with refs git takes every file for one, and packs it, unless its name ends so.
+        let evidence =
+            |of: &dyn Display| format!("stillframe-{}~{of}{LOCK_SUFFIX}", self.operation);
+        let mut lock = Lock {
+            name: format!("{}{LOCK_SUFFIX}", place.name),
+            evidence: evidence(&place.name),
+        };
+        if lock.evidence.len() > MAX_NAME_BYTES {
+            lock.evidence = evidence(&blake3::hash(place.name.as_bytes()));
         }
+        lock
     }
 
     /// Replaces a file, or removes it, under git's own lock for it. `judge` is asked under the
@@ -246,7 +260,8 @@ enum Held {
 /// A lock in the user's repository, and the file whose link it is.
 struct Lock {
     name: String,
-    /// Our own file, whose name has the operation's id.
+    /// Our own file, whose name has the operation's id. It is no lock of git's own: a ref's name never has a
+    /// tilde.
     evidence: String,
 }
 

@@ -19,7 +19,16 @@ fn on_a_branch() -> (Story, CommitIntent) {
 
 fn on_a_packed_one() -> (Story, CommitIntent) {
     let (story, intent) = on_a_branch();
-    story.git(&["pack-refs", "--all"]);
+    story.pack();
+    (story, intent)
+}
+
+fn on_a_nested_one() -> (Story, CommitIntent) {
+    let story = Story::new();
+    story.git(&["checkout", "-q", "-b", "feature/x"]);
+    story.git(&["branch", "-q", "-D", "main"]);
+    story.git.write("src/main.c", "changed\n");
+    let intent = story.prepare();
     (story, intent)
 }
 
@@ -54,19 +63,33 @@ fn is_done(story: &Story, intent: &CommitIntent, call: u64) {
 }
 
 fn dies_at_any_call(make: Make) {
+    dies_at_any_call_before(make, |_| {});
+}
+
+/// What somebody does between the end of a process and the next one.
+type Meanwhile = fn(&Story);
+
+fn dies_at_any_call_before(make: Make, meanwhile: Meanwhile) {
     for call in 0.. {
         let (story, intent) = make();
+        let refs = story.refs();
         let (result, calls) = faults::with(Fault::StopBefore(call), || story.try_apply(&intent));
         if calls <= call {
             assert!(call > 8, "it was looked at every call");
             assert!(result.is_ok());
             break;
         }
+        // An unborn branch is none until it has its commit.
+        let now = story.refs();
+        assert!(refs.is_empty() || now == refs, "at call {call}: {now:?}");
+        meanwhile(&story);
         let again = story.try_apply(&intent).unwrap();
         let is_in_place =
             matches!(&again, CommitOutcome::InPlace { commit, .. } if *commit == intent.commit);
         assert!(is_in_place, "at call {call}: {again:?}");
         is_done(&story, &intent, call);
+        let now = story.refs();
+        assert!(refs.is_empty() || now == refs, "at call {call}: {now:?}");
     }
 }
 
@@ -88,6 +111,19 @@ fn so_is_the_first_one() {
 #[test]
 fn so_is_one_on_a_detached_head() {
     dies_at_any_call(detached);
+}
+
+#[test]
+fn so_is_one_whose_repository_is_tidied_up_before_anybody_goes_on() {
+    // Refs that are locked git leaves alone, and complains of.
+    let packs_refs: Meanwhile = |story| {
+        story.git.run(&story.path(), &["pack-refs", "--all"]);
+    };
+    dies_at_any_call_before(on_a_branch, packs_refs);
+    dies_at_any_call_before(on_a_nested_one, packs_refs);
+    dies_at_any_call_before(on_a_nested_one, |story| {
+        story.git.run(&story.path(), &["gc", "-q"]);
+    });
 }
 
 #[test]

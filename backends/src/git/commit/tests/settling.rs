@@ -1,6 +1,7 @@
 //! Where an intent stands, and what becomes of it then.
 
 use super::*;
+use crate::worktree::faults;
 
 fn changed() -> (Story, CommitIntent) {
     let story = Story::new();
@@ -252,6 +253,68 @@ fn a_foreign_lock_is_waited_for_and_never_removed() {
         story.apply(&intent);
         story.is_sound();
     }
+}
+
+#[test]
+fn what_waits_to_become_a_ref_is_none_and_git_never_packs_it() {
+    for branch in ["main", "feature/x"] {
+        for is_locked in [false, true] {
+            let story = Story::new();
+            story.git(&["checkout", "-q", "-B", branch]);
+            story.git.write("src/main.c", "changed\n");
+            let intent = story.prepare();
+            let refs = story.refs();
+            let path = story.path();
+            let git_dir = path.join(".git");
+            let lock = git_dir.join(format!("refs/heads/{branch}.lock"));
+            if is_locked {
+                fs::write(&lock, "foreign").unwrap();
+            }
+            let looked = std::sync::Arc::new(std::sync::Mutex::new(0));
+            let count = std::sync::Arc::clone(&looked);
+            let seen = refs.clone();
+            let outcome = faults::looked_at(
+                move || {
+                    *count.lock().unwrap() += 1;
+                    assert_eq!(refs_of(&path), seen);
+                    // What is locked it leaves alone, and complains of.
+                    Command::new("git")
+                        .args(["pack-refs", "--all"])
+                        .current_dir(&path)
+                        .output()
+                        .unwrap();
+                    let packed = fs::read_to_string(git_dir.join("packed-refs")).unwrap();
+                    assert!(!packed.contains("stillframe"), "{packed}");
+                },
+                || story.try_apply(&intent),
+            );
+            assert!(*looked.lock().unwrap() > 8);
+            if is_locked {
+                assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Busy);
+                assert_eq!(fs::read_to_string(&lock).unwrap(), "foreign");
+                fs::remove_file(&lock).unwrap();
+                story.apply(&intent);
+            } else {
+                outcome.unwrap();
+            }
+            assert_eq!(story.refs(), refs);
+            assert_eq!(story.git(&["rev-parse", branch]), intent.commit);
+            assert_eq!(story.status(), "");
+            story.is_sound();
+        }
+    }
+}
+
+#[test]
+fn a_branch_whose_name_is_as_long_as_git_takes_one_is_committed_to() {
+    let story = Story::new();
+    // With `.lock` behind it, it is as long as a file's name may be.
+    let branch = "b".repeat(250);
+    story.git(&["checkout", "-q", "-b", &branch]);
+    story.git.write("src/main.c", "changed\n");
+    let commit = story.commit();
+    assert_eq!(story.git(&["rev-parse", &branch]), commit);
+    story.is_sound();
 }
 
 #[test]
