@@ -12,9 +12,13 @@ use crate::git::repository::UserRepository;
 /// How many commits are looked at, from a ref backwards.
 const MAX_COMMITS: usize = 100_000;
 
-/// By so many seconds a commit may be dated before its parent: clocks differ. What is older cannot have
-/// been made after the intent.
+/// By so many seconds a commit may be dated before its parent: clocks differ. What is older was hardly made
+/// after the intent, unless somebody set a clock back.
 const MAX_CLOCK_SKEW: i64 = 24 * 60 * 60;
+
+/// How many of the commits that are looked at may be older than that: more than a person makes while a clock
+/// is wrong, and far less than a history that is not the intent's has.
+const MAX_OLD_COMMITS: usize = 10_000;
 
 /// Where an intent stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +47,7 @@ pub(super) fn settle(
         return Ok(Standing::InPlace(tip));
     }
     let wanted = trailers(&sound.intent.message);
+    let mut old_commits = 0;
     let mut seen = HashSet::from([tip]);
     let mut waiting = VecDeque::from([tip]);
     while let Some(id) = waiting.pop_front() {
@@ -50,14 +55,17 @@ pub(super) fn settle(
         let Some(commit) = CommitObject::read(repository, id)? else {
             continue;
         };
-        if commit.committed_at < sound.intent.time - MAX_CLOCK_SKEW {
-            continue;
-        }
         let is_same = commit.tree == sound.tree
             && commit.parents.iter().eq(sound.parent.iter())
             && trailers(&commit.message) == wanted;
         if is_same {
             return Ok(Standing::InPlace(id));
+        }
+        // Parents and trailers say whose it is, and no date does: that only ends the search.
+        let is_old = commit.committed_at < sound.intent.time.saturating_sub(MAX_CLOCK_SKEW);
+        old_commits += usize::from(is_old);
+        if old_commits > MAX_OLD_COMMITS {
+            break;
         }
         for parent in commit.parents {
             if parent == sound.commit {

@@ -318,6 +318,52 @@ fn a_branch_whose_name_is_as_long_as_git_takes_one_is_committed_to() {
 }
 
 #[test]
+fn what_is_in_place_is_found_however_far_the_clock_was_set_back() {
+    let later = Timestamp::from_second(TIME + 3 * 24 * 60 * 60).unwrap();
+    let changed = || {
+        let story = Story::new();
+        story.git.write("src/main.c", "changed\n");
+        let request = CommitRequest {
+            at: later,
+            ..request()
+        };
+        let intent = story.try_prepare(&request).unwrap().unwrap();
+        story.apply(&intent);
+        (story, intent)
+    };
+    let goes_on = |story: &Story| {
+        for name in ["one", "two", "three"] {
+            story.git.write(name, name);
+            story.git.commit(name);
+        }
+    };
+    // git's own clock says three days less.
+    let (story, intent) = changed();
+    goes_on(&story);
+    assert_eq!(adopted(story.try_apply(&intent).unwrap()), intent.commit);
+
+    // Made again, as a signature does, by that clock.
+    let (story, intent) = changed();
+    story.git(&["commit", "-q", "--amend", "--no-edit"]);
+    let amended = story.git(&["rev-parse", "HEAD"]);
+    assert_ne!(amended, intent.commit);
+    assert_eq!(adopted(story.try_apply(&intent).unwrap()), amended);
+    goes_on(&story);
+    assert_eq!(adopted(story.try_apply(&intent).unwrap()), amended);
+    assert_eq!(story.status(), "");
+
+    // Into a branch that had gone on meanwhile.
+    story.git(&["checkout", "-q", "-b", "side", "HEAD~4"]);
+    goes_on(&story);
+    story.git.write("side", "side");
+    story.git.commit("beside");
+    story.git(&["merge", "-q", "--no-edit", "main"]);
+    story.git(&["branch", "-q", "-f", "main", "side"]);
+    story.git(&["checkout", "-q", "main"]);
+    assert_eq!(adopted(story.try_apply(&intent).unwrap()), amended);
+}
+
+#[test]
 fn reflogs_are_made_where_git_makes_them() {
     for (value, expected) in [("true", true), ("false", false), ("always", true)] {
         let story = Story::unborn();
