@@ -191,3 +191,37 @@ fn a_commit_that_was_refused_for_a_while_is_made_by_whoever_resumes() {
     assert_eq!(commits(&ws), 2);
     assert_eq!(ws.git(["status", "--porcelain"]), "");
 }
+
+// The recovery that came first could not make it, and the one that came late made it behind the step's back
+#[test]
+fn a_commit_that_could_not_be_settled_at_first_is_made_once() {
+    let Some(tracer) = tracer() else { return };
+    let steps = "[[step]]\nname = 'a'\ncommand = 'echo more >> README'\ncommit = 'More'\nrerun = 'from_before'";
+    let (ws, file) = place(steps);
+    ws.snapshot();
+    let args = ["run", "--steps", &file, "--run-id", "r"];
+    let injection = |nth| Injection {
+        class: CallClass::Link,
+        nth,
+        fault: Fault::Kill,
+    };
+    let died_at_the_branch = (1..20).any(|nth| {
+        let killed = tracer.run(&ws.call(args), Some(&injection(nth))).unwrap();
+        assert_eq!(killed.output.code, 137, "{:?}", killed.output);
+        killed.hit.unwrap().path.contains("main")
+    });
+    assert!(died_at_the_branch);
+    assert_eq!(commits(&ws), 1);
+    ws.write(".git/refs/heads/main.lock", "");
+    let listed = ws.json(["runs", "--incomplete"]);
+    assert_eq!(listed[0]["id"], "r", "{listed}");
+    ws.remove(".git/refs/heads/main.lock");
+    ws.stillframe(["list"]).ok();
+    assert_eq!(commits(&ws), 1, "nothing is done behind a run that rests");
+    ws.stillframe(["resume", "r"]).ok();
+    assert_eq!(commits(&ws), 2, "{}", ws.git(["log", "--oneline"]));
+    assert_eq!(ws.git(["status", "--porcelain"]), "");
+    let run = ws.show("r");
+    assert_eq!(run["commits"].as_array().unwrap().len(), 1, "{run}");
+    ws.git(["fsck", "--strict"]);
+}
