@@ -149,7 +149,7 @@ impl StepFile {
                     ));
                 }
             }
-            if !names.insert((phase, name)) {
+            if !names.insert((phase, name.clone())) {
                 return Err(format!("there are two steps {name:?} in phase {phase:?}"));
             }
             let is_empty = step.command.as_ref().is_some_and(|command| match command {
@@ -183,6 +183,24 @@ impl StepFile {
                 return Err(format!("the timeout of step {name:?} is zero"));
             }
         }
+        for step in &self.steps {
+            let Some(commit) = step.commit_step() else {
+                continue;
+            };
+            if names.contains(&(&step.phase, commit.clone())) {
+                return Err(format!(
+                    "a step of phase {:?} has the name of the commit of step {:?}, {commit:?}",
+                    step.phase, step.name
+                ));
+            }
+            if commit.len() > MAX_NAME_BYTES {
+                return Err(format!(
+                    "the name of the commit of step {:?} has {} bytes, more than {MAX_NAME_BYTES}",
+                    step.name,
+                    commit.len()
+                ));
+            }
+        }
         Ok(())
     }
 
@@ -190,7 +208,14 @@ impl StepFile {
     pub(crate) fn plan(&self) -> StepPlan {
         self.steps.iter().fold(StepPlan::new(), |plan, step| {
             let identity = StepIdentity::new(&step.phase, 0, &step.name);
-            plan.step(identity, step.definition())
+            let plan = plan.step(identity, step.definition());
+            match step.commit_step() {
+                Some(commit) => {
+                    let identity = StepIdentity::new(&step.phase, 0, commit);
+                    plan.step(identity, step.commit_definition())
+                }
+                None => plan,
+            }
         })
     }
 
@@ -262,6 +287,18 @@ impl FileStep {
         }
     }
 
+    /// The name of the step of the record that makes its commit, behind the one that runs its command: what the
+    /// command did is on record by then, and is not done again for the commit's sake. `None`: it commits nothing, or
+    /// does nothing besides.
+    pub(crate) fn commit_step(&self) -> Option<String> {
+        let is_own = self.commit.is_some() && self.command.is_some();
+        is_own.then(|| format!("{} (commit)", self.name))
+    }
+
+    fn commit_definition(&self) -> serde_json::Value {
+        json!({ "commit": self.commit })
+    }
+
     /// What makes its result this step's: the question, the command, the commit. How long it may take and how often
     /// it is tried can be changed at any time, and which answers are taken until it is asked.
     fn definition(&self) -> serde_json::Value {
@@ -275,21 +312,36 @@ impl FileStep {
         definition
     }
 
-    /// How it is done.
-    pub(crate) fn options(&self) -> StepOptions {
+    fn retry(&self) -> RetryPolicy {
         let standard = RetryPolicy::STANDARD;
         let first = self
             .retry_delay
             .as_ref()
             .map_or(standard.first_delay, |d| d.duration);
-        let retry = standard
+        standard
             .attempts(self.retries.saturating_add(1))
             .first_delay(first)
-            .max_delay(standard.max_delay.max(first));
+            .max_delay(standard.max_delay.max(first))
+    }
+
+    /// How its commit is done, where that is a step of its own. It is done on what is there: nothing of it has to be
+    /// taken back for it to be done again, and a commit that is made stays.
+    pub(crate) fn commit_options(&self) -> Option<StepOptions> {
+        let options = StepOptions::new(self.commit_step()?)
+            .definition(self.commit_definition())
+            .retry(self.retry())
+            .rerun(Rerun::InPlace);
+        Some(options)
+    }
+
+    /// How it is done.
+    pub(crate) fn options(&self) -> StepOptions {
         let options = StepOptions::new(&self.name)
             .definition(self.definition())
-            .retry(retry);
+            .retry(self.retry());
         match self.rerun {
+            // There is nothing to take back but the commit itself.
+            None if self.command.is_none() => options.rerun(Rerun::InPlace),
             None => options,
             Some(FileRerun::FromBefore) => options.rerun(Rerun::FromBefore),
             Some(FileRerun::InPlace) => options.rerun(Rerun::InPlace),
@@ -362,6 +414,35 @@ mod tests {
             let other = StepFile::parse(&text.replace(from, to)).unwrap();
             assert_ne!(file.plan(), other.plan());
         }
+    }
+
+    #[test]
+    fn the_commit_of_a_command_is_a_step_of_its_own_whose_name_is_no_others() {
+        let commit = "[[step]]\nname = 'a'\ncommand = 'x'\ncommit = 'Release'\nrerun = 'from_before'\nretries = 2\n";
+        let file = StepFile::parse(commit).unwrap();
+        let options = file.steps[0].commit_options().unwrap();
+        assert_eq!(options.name, "a (commit)");
+        assert_eq!(
+            options.rerun,
+            Some(Rerun::InPlace),
+            "the command's work stays"
+        );
+        assert_eq!(options.retry.attempts, 3);
+        let alone = StepFile::parse(&commit.replace("command = 'x'\n", "")).unwrap();
+        assert_eq!(alone.steps[0].commit_options(), None);
+        let other = "[[step]]\nname = 'a (commit)'\ncommand = 'y'\n";
+        for text in [[commit, other].concat(), [other, commit].concat()] {
+            let said = StepFile::parse(&text).unwrap_err();
+            assert!(
+                said.contains("the name of the commit of step \"a\""),
+                "{said}"
+            );
+        }
+        let elsewhere = other.replace("name", "phase = 'p'\nname");
+        StepFile::parse(&[commit, &elsewhere].concat()).unwrap();
+        let long = commit.replace("'a'", &format!("'{}'", "a".repeat(192)));
+        let said = StepFile::parse(&long).unwrap_err();
+        assert!(said.contains("201 bytes"), "{said}");
     }
 
     #[test]

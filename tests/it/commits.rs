@@ -47,7 +47,7 @@ fn a_step_of_a_file_commits_what_its_command_changed_and_status_is_clean() {
     assert_eq!(ws.git(["log", "-1", "--format=%s"]).trim(), "Say more");
     ws.git(["fsck", "--strict"]);
     let shown = ws.show("r");
-    let step = &shown["phases"][0]["steps"][0];
+    let step = &shown["phases"][0]["steps"][1];
     assert_eq!(step["commit_created"], head);
     assert_eq!(shown["commits"][0]["commit"], head);
     assert_eq!(shown["commits"][0]["step_id"], step["step_id"]);
@@ -131,7 +131,8 @@ fn a_commit_of_a_step_that_is_killed_at_any_step_is_made_once() {
         CallClass::Remove,
     ] {
         for nth in 1.. {
-            let (ws, file) = place("[[step]]\nname = 'save'\ncommit = 'Save'");
+            let (ws, file) =
+                place("[[step]]\nname = 'save'\ncommit = 'Save'\nrerun = 'from_before'");
             // What makes a store is no part of the story.
             ws.snapshot();
             ws.write("README", "edited\n");

@@ -43,6 +43,7 @@ mod restore;
 mod rollback;
 mod run;
 mod shapes;
+mod steps;
 mod steps_faults;
 mod terminal;
 mod torture;

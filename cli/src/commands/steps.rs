@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, Answer, BoxAdapter, CommandAdapter, CommitOptions,
-    EndSignal, Engine, Error, ErrorKind, EventQuery, EventType, Question, RunContext, RunId,
-    RunOptions, RunRecord, StepContext, StepError, WorkspaceOptions,
+    CommitRecord, EndSignal, Engine, Error, ErrorKind, EventQuery, EventType, Question, RunContext,
+    RunId, RunOptions, RunRecord, StepContext, StepError, StepOptions, WorkspaceOptions,
 };
 
 use super::{Tools, questions, run};
@@ -290,7 +290,7 @@ impl StepRunner {
         }
     }
 
-    /// Does one attempt at a step: asks, runs, commits.
+    /// Does one attempt at a step: asks, runs, and commits if that is no step of its own.
     async fn attempt(
         &self,
         step: &FileStep,
@@ -313,23 +313,50 @@ impl StepRunner {
             data.insert("answer".to_owned(), json!(answer.text));
             data.insert("timed_out".to_owned(), json!(answer.timed_out));
         }
-        if let Some(message) = &step.commit {
-            let commit = attempt.commit(CommitOptions::new(message)).await?;
-            let said = match &commit {
-                Some(made) => format!(
-                    "{title}: commit {}, {}",
-                    made.commit,
-                    output::count(made.files_changed, "file")
-                ),
-                None => format!("{title}: there is nothing to commit"),
-            };
-            self.say(&said);
-            data.insert("commit".to_owned(), json!(commit.map(|made| made.commit)));
+        if let (Some(message), None) = (&step.commit, step.commit_step()) {
+            let commit = self.commit(message, title, &attempt).await?;
+            data.insert("commit".to_owned(), json!(commit));
         }
         if !data.is_empty() {
             output.data = Value::Object(data);
         }
         Ok(output)
+    }
+
+    /// Makes the commit of a step, unless an earlier attempt did that; answers with its id.
+    async fn commit(
+        &self,
+        message: &str,
+        title: &str,
+        attempt: &StepContext,
+    ) -> Result<Option<String>, AdapterError> {
+        let made = match self.made_before(attempt).await? {
+            Some(made) => Some(made),
+            None => attempt.commit(CommitOptions::new(message)).await?,
+        };
+        let said = match &made {
+            Some(made) => format!(
+                "{title}: commit {}, {}",
+                made.commit,
+                output::count(made.files_changed, "file")
+            ),
+            None => format!("{title}: there is nothing to commit"),
+        };
+        self.say(&said);
+        Ok(made.map(|made| made.commit))
+    }
+
+    /// The commit that an attempt made which was cut off after it. What differs by now is not its step's work.
+    async fn made_before(&self, attempt: &StepContext) -> Result<Option<CommitRecord>, Error> {
+        if attempt.attempt == 1 {
+            return Ok(None);
+        }
+        let export = self.engine.export_run(attempt.run.run_id.as_str()).await?;
+        let mut steps = export.phases.iter().flat_map(|phase| &phase.steps);
+        let own = steps.find(|step| step.id == attempt.step_id);
+        let made = own.and_then(|step| step.commit_created.as_ref());
+        let mut commits = export.commits.into_iter();
+        Ok(commits.find(|commit| made == Some(&commit.commit)))
     }
 
     /// Asks, and says how to answer.
@@ -383,48 +410,83 @@ impl StepRunner {
         let count = self.file.steps.len();
         for (place, step) in self.file.steps.iter().enumerate() {
             let title = format!("[{}/{count}] {}/{}", place + 1, step.phase, step.name);
-            let phase = context.phase(&step.phase);
-            let mut was_run = false;
-            let failed = &AtomicU32::new(0);
+            let named = (step.phase.as_str(), title.as_str());
+            let work = |title: String, attempt: StepContext| async move {
+                self.attempt(step, &title, attempt).await
+            };
             let began = Instant::now();
-            let done: Result<AdapterOutput, StepError> = phase
-                .step_with(step.options(), |attempt| {
-                    was_run = true;
-                    let title = match attempt.attempt {
-                        1 => title.clone(),
-                        number => format!("{title} (attempt {number})"),
-                    };
-                    let cancellation = attempt.cancellation().clone();
-                    async move {
-                        self.say_what_went_back(&attempt, &title).await;
-                        let result = self.attempt(step, &title, attempt).await;
-                        let is_ending = cancellation.is_cancelled();
-                        if let (Err(e), false) = (&result, is_ending) {
-                            if failed.fetch_add(1, Ordering::Relaxed) >= step.retries {
-                                return result;
-                            }
-                            self.say(&format!("{title}: {e}; it is tried again"));
-                        }
-                        result
-                    }
-                })
-                .await;
-            let took = output::lasting(began.elapsed());
-            match (&done, was_run) {
-                (Ok(_), true) => self.say(&format!("{title}: done in {took}")),
-                (Ok(_), false) => self.say(&format!("{title}: done before")),
-                // The end of the run says why it stopped.
-                (Err(_), _) if context.cancellation.is_cancelled() => {}
-                (Err(e), _) => self.say(&format!("{title}: {e}")),
+            let took = || output::lasting(began.elapsed());
+            match self.step(&context, named, step.options(), work).await? {
+                true => self.say(&format!("{title}: done in {}", took())),
+                false => self.say(&format!("{title}: done before")),
             }
-            done?;
+            if let (Some(options), Some(message)) = (step.commit_options(), &step.commit) {
+                let work = |title: String, attempt: StepContext| async move {
+                    let commit = self.commit(message, &title, &attempt).await?;
+                    Ok(AdapterOutput::with_data(json!({ "commit": commit })))
+                };
+                let title = format!("{title} (commit)");
+                self.step(&context, (&step.phase, &title), options, work)
+                    .await?;
+            }
             if self.file.is_last_of_its_phase(place) {
-                phase.complete().await?;
+                context.phase(&step.phase).complete().await?;
             }
         }
         let mut output = AdapterOutput::empty();
         output.exit_code = Some(0);
         Ok(output)
+    }
+}
+
+impl StepRunner {
+    /// Does a step of the record, unless it is done; answers whether it was done now.
+    async fn step<F, R>(
+        &self,
+        context: &RunContext,
+        (phase, title): (&str, &str),
+        options: StepOptions,
+        work: F,
+    ) -> Result<bool, StepError>
+    where
+        F: Fn(String, StepContext) -> R,
+        R: Future<Output = Result<AdapterOutput, AdapterError>>,
+    {
+        let attempts = options.retry.attempts;
+        let mut was_run = false;
+        let failed = &AtomicU32::new(1);
+        let work = &work;
+        let done: Result<AdapterOutput, StepError> = context
+            .phase(phase)
+            .step_with(options, |attempt: StepContext| {
+                was_run = true;
+                let title = match attempt.attempt {
+                    1 => title.to_owned(),
+                    number => format!("{title} (attempt {number})"),
+                };
+                async move {
+                    self.say_what_went_back(&attempt, &title).await;
+                    let cancellation = attempt.cancellation().clone();
+                    let result = work(title.clone(), attempt).await;
+                    if let (Err(e), false) = (&result, cancellation.is_cancelled())
+                        && failed.fetch_add(1, Ordering::Relaxed) < attempts
+                    {
+                        self.say(&format!("{title}: {e}; it is tried again"));
+                    }
+                    result
+                }
+            })
+            .await;
+        match done {
+            Ok(_) => Ok(was_run),
+            Err(e) => {
+                // The end of the run says why one stopped that was asked to.
+                if !context.cancellation.is_cancelled() {
+                    self.say(&format!("{title}: {e}"));
+                }
+                Err(e)
+            }
+        }
     }
 }
 

@@ -1,0 +1,164 @@
+//! Files of steps, from the command line: what is done once, and what is refused before anything is done.
+//!
+//! What was begun is told by a file outside of the workspace, which every command writes to and no restore takes back.
+
+use std::fs;
+
+use serde_json::Value;
+use stillframe_tests::TestWorkspace;
+use stillframe_tests::torture::call_class::CallClass;
+use stillframe_tests::torture::fault::Fault;
+use stillframe_tests::torture::tracer::Injection;
+
+use crate::torture::tracer;
+
+/// A repository whose user has a name.
+fn place() -> TestWorkspace {
+    let mut ws = TestWorkspace::repository();
+    ws.git(["config", "user.name", "Somebody"]);
+    ws.git(["config", "user.email", "somebody@example.com"]);
+    fs::create_dir_all(ws.outside()).unwrap();
+    ws.set_env("OUTSIDE", ws.outside());
+    ws
+}
+
+/// A file of these steps, each a name, a command and what else it has.
+fn plan(ws: &TestWorkspace, steps: &[(&str, &str, &str)]) -> String {
+    let text: String = steps
+        .iter()
+        .map(|(name, command, more)| {
+            format!(
+                "[[step]]\nname = '{name}'\n{more}\ncommand = '''\necho {name} >> \"$OUTSIDE/log\"\n{command}\n'''\n"
+            )
+        })
+        .collect();
+    let file = ws.outside().join("steps.toml");
+    fs::write(&file, text).unwrap();
+    file.display().to_string()
+}
+
+/// What was begun, in order.
+fn log(ws: &TestWorkspace) -> Vec<String> {
+    let log = fs::read_to_string(ws.outside().join("log")).unwrap_or_default();
+    log.lines().map(str::to_owned).collect()
+}
+
+/// The subjects of the commits, the latest first.
+fn subjects(ws: &TestWorkspace) -> Vec<String> {
+    let log = ws.git(["log", "--format=%s"]);
+    log.lines().map(str::to_owned).collect()
+}
+
+/// The names of the run's steps with where they stand.
+fn steps(run: &Value) -> Vec<(String, String)> {
+    let phases = run["phases"].as_array().unwrap().iter();
+    let steps = phases.flat_map(|phase| phase["steps"].as_array().unwrap());
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    steps
+        .map(|step| (text(&step["name"]), text(&step["status"])))
+        .collect()
+}
+
+#[test]
+fn a_commit_that_is_refused_is_tried_again_without_its_command() {
+    for trouble in ["lock", "merge"] {
+        let ws = place();
+        let file = plan(
+            &ws,
+            &[
+                ("build", "echo new > new", "commit = 'New'"),
+                ("after", "", ""),
+            ],
+        );
+        match trouble {
+            "lock" => ws.write(".git/index.lock", ""),
+            _ => ws.write(".git/MERGE_HEAD", ws.git(["rev-parse", "HEAD"])),
+        }
+        let args = ["--json", "run", "--steps", &file, "--run-id", "r"];
+        let refused = ws.call(args).run().exits(125);
+        assert_eq!(refused.json()["status"], "interrupted", "{refused}");
+        if trouble == "merge" {
+            // A lock is waited for.
+            ws.call(["resume", "r"]).run().exits(125);
+        }
+        assert_eq!(log(&ws), ["build"], "its result is on record");
+        let done = |name: &str, status: &str| (name.to_owned(), status.to_owned());
+        assert_eq!(
+            steps(&ws.show("r")),
+            [
+                done("build", "completed"),
+                done("build (commit)", "interrupted")
+            ]
+        );
+        assert_eq!(ws.text("new"), "new\n", "nothing was taken back");
+        match trouble {
+            "lock" => ws.remove(".git/index.lock"),
+            _ => ws.remove(".git/MERGE_HEAD"),
+        }
+        let said = ws.stillframe(["resume", "r"]).ok().stderr_text();
+        let head = ws.git(["rev-parse", "HEAD"]);
+        let line = format!("commit {}, 1 file", head.trim());
+        assert!(said.contains("[1/2] steps/build (commit) "), "{said}");
+        assert!(said.contains(&line), "{said}");
+        assert_eq!(log(&ws), ["build", "after"], "{trouble}");
+        assert_eq!(subjects(&ws)[0], "New");
+        assert_eq!(subjects(&ws).len(), 2);
+        assert_eq!(ws.git(["status", "--porcelain"]), "");
+        let shown = ws.show("r");
+        let commit = &shown["phases"][0]["steps"][1];
+        assert_eq!(commit["commit_created"], head.trim());
+        assert_eq!(commit["result"]["data"]["commit"], head.trim());
+    }
+}
+
+#[test]
+fn a_step_that_is_killed_around_its_commit_commits_once_whatever_is_edited_since() {
+    let Some(tracer) = tracer() else { return };
+    let mut endings = std::collections::BTreeSet::new();
+    for nth in 1.. {
+        let ws = place();
+        let more = "commit = 'New'\nrerun = 'in_place'";
+        let file = plan(&ws, &[("build", "echo new > new", more)]);
+        // What makes a store is no part of the story.
+        ws.snapshot();
+        let args = ["run", "--steps", &file, "--run-id", "r"];
+        let injection = Injection {
+            class: CallClass::Rename,
+            nth,
+            fault: Fault::Kill,
+        };
+        let killed = tracer.run(&ws.call(args), Some(&injection)).unwrap();
+        let Some(at) = killed.hit else {
+            assert_eq!(killed.output.code, 0, "{:?}", killed.output);
+            break;
+        };
+        let when = format!("killed at rename {nth}, {}", at.path);
+        // Whoever comes next settles it; then somebody works here.
+        ws.stillframe(["list"]).ok();
+        let was_made = subjects(&ws).len() == 2;
+        ws.write("mine", "mine\n");
+        let shown = ws.call(["--json", "show", "r"]).run();
+        let is_done = shown.code == 0
+            && steps(&shown.json()).first().map(|s| s.1.as_str()) == Some("completed");
+        let begun = log(&ws).len();
+        endings.insert((is_done, was_made));
+        ws.stillframe(args).ok();
+        let again = usize::from(!is_done);
+        assert_eq!(
+            log(&ws).len(),
+            begun + again,
+            "{when}: what is done is done"
+        );
+        assert_eq!(subjects(&ws).len(), 2, "{when}: {:?}", subjects(&ws));
+        assert_eq!(subjects(&ws)[0], "New", "{when}");
+        let status = ws.git(["status", "--porcelain"]);
+        let left = if was_made { "?? mine" } else { "" };
+        assert_eq!(status.trim_end(), left, "{when}");
+        let run = ws.show("r");
+        assert_eq!(run["commits"].as_array().unwrap().len(), 1, "{run}");
+        ws.git(["fsck", "--strict"]);
+    }
+    for seen in [(false, false), (true, false), (true, true)] {
+        assert!(endings.contains(&seen), "{seen:?} is in {endings:?}");
+    }
+}
