@@ -204,6 +204,14 @@ impl StepFile {
         Ok(())
     }
 
+    /// Whether a step of the record is one of these.
+    pub(crate) fn has(&self, phase: &str, name: &str) -> bool {
+        self.steps.iter().any(|step| {
+            step.phase == phase
+                && (step.name == name || step.commit_step().is_some_and(|commit| commit == name))
+        })
+    }
+
     /// The steps, to be compared with what is on record.
     pub(crate) fn plan(&self) -> StepPlan {
         self.steps.iter().fold(StepPlan::new(), |plan, step| {

@@ -162,3 +162,63 @@ fn a_step_that_is_killed_around_its_commit_commits_once_whatever_is_edited_since
         assert!(endings.contains(&seen), "{seen:?} is in {endings:?}");
     }
 }
+
+#[test]
+fn a_step_that_was_cut_off_cannot_be_left_out_of_the_file() {
+    let ws = place();
+    let first = ("first", "", "");
+    let half = (
+        "half",
+        "echo half > made; test -e \"$OUTSIDE/go\" || { kill -9 $PPID; exit 1; }; echo whole > made",
+        "",
+    );
+    let last = ("last", "echo last > last", "commit = 'Last'");
+    let file = plan(&ws, &[first, half, last]);
+    let args = ["--json", "run", "--steps", &file, "--run-id", "r"];
+    assert_eq!(ws.call(args).run().code, 137);
+    let moved = ("half", half.1, "phase = 'other'");
+    let renamed = ("other", half.1, "");
+    for other in [
+        vec![first, last],
+        vec![first, moved, last],
+        vec![first, renamed, last],
+    ] {
+        plan(&ws, &other);
+        let refused = ws.call(args).run().exits(125);
+        let document = refused.json();
+        assert_eq!(document["status"], "interrupted");
+        assert_eq!(document["error"]["kind"], "PlanChanged", "{document}");
+        let message = document["error"]["message"].as_str().unwrap();
+        for part in ["steps/half", "put it back", "stillframe cancel r"] {
+            assert!(message.contains(part), "{message}");
+        }
+        assert!(!refused.stderr_text().contains("was done"), "{refused}");
+        assert_eq!(log(&ws), ["first", "half"], "nothing was run");
+        assert_eq!(ws.text("made"), "half\n", "nothing was touched");
+    }
+    // The steps that can go on are still those on record.
+    fs::write(ws.outside().join("go"), "").unwrap();
+    ws.stillframe(["resume", "r"]).ok();
+    assert_eq!(log(&ws), ["first", "half", "half", "last"]);
+    assert_eq!(ws.text("made"), "whole\n");
+    assert_eq!(subjects(&ws)[0], "Last");
+}
+
+#[test]
+fn a_step_that_is_done_can_be_left_out_and_is_said_to_be_done() {
+    let ws = place();
+    let half = (
+        "half",
+        "test -e \"$OUTSIDE/go\" || { kill -9 $PPID; exit 1; }",
+        "",
+    );
+    let file = plan(&ws, &[("first", "", ""), half]);
+    let args = ["run", "--steps", &file, "--run-id", "r"];
+    assert_eq!(ws.call(args).run().code, 137);
+    plan(&ws, &[half]);
+    fs::write(ws.outside().join("go"), "").unwrap();
+    let said = ws.stillframe(args).ok().stderr_text();
+    let line = "steps/first was done, and is not in the plan";
+    assert!(said.contains(line), "{said}");
+    assert!(!said.contains("steps/half was done"), "{said}");
+}

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, Answer, BoxAdapter, CommandAdapter, CommitOptions,
-    CommitRecord, EndSignal, Engine, Error, ErrorKind, EventQuery, EventType, Question, RunContext,
-    RunId, RunOptions, RunRecord, StepContext, StepError, StepOptions, WorkspaceOptions,
+    CommitRecord, EndSignal, Engine, Error, ErrorKind, EventQuery, EventType, PlanReport, Question,
+    RunContext, RunId, RunOptions, RunRecord, StepContext, StepError, StepIdentity, StepOptions,
+    WorkspaceOptions,
 };
 
 use super::{Tools, questions, run};
@@ -396,6 +397,31 @@ impl StepRunner {
         }
     }
 
+    /// Refuses a file that lacks a step which was begun and is not done: what it left half made would be in what the
+    /// others do, and nobody would ever do or take back the rest of it.
+    async fn check_cut_off(&self, context: &RunContext) -> Result<(), AdapterError> {
+        let export = self.engine.export_run(context.run_id.as_str()).await?;
+        let mut report = PlanReport::default();
+        for phase in &export.phases {
+            let open = phase.steps.iter().filter(|step| !step.status.is_settled());
+            let gone = open.filter(|step| !self.file.has(&phase.name, &step.name));
+            report.gone.extend(
+                gone.map(|step| StepIdentity::new(&phase.name, phase.iteration, &step.name)),
+            );
+        }
+        if report.gone.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<String> = report.gone.iter().map(StepIdentity::to_string).collect();
+        let mut refused = AdapterError::from(StepError::PlanChanged(Box::new(report)));
+        refused.failure.message = format!(
+            "the plan of this run is another than the one on record: cut off before it was done, and gone: {}; nothing was run; put it back into the file as it was, or give the run up with \"stillframe cancel {}\"",
+            names.join(", "),
+            context.run_id
+        );
+        Err(refused)
+    }
+
     async fn steps(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
         let query = EventQuery::session(context.session_id.clone())
             .run(context.run_id.clone())
@@ -403,6 +429,7 @@ impl StepRunner {
         let before = self.engine.events(query).await.unwrap_or_default().len();
         let before = u64::try_from(before).unwrap_or(u64::MAX);
         self.went_back.store(before, Ordering::Relaxed);
+        self.check_cut_off(&context).await?;
         let report = context.check_plan(&self.file.plan()).await?;
         for gone in &report.gone {
             self.say(&format!("{gone} was done, and is not in the plan"));
