@@ -148,6 +148,12 @@ impl StepFile {
                         text.len()
                     ));
                 }
+                // It is part of a line, wherever it is told.
+                if text.contains(char::is_control) {
+                    return Err(format!(
+                        "the {noun} {text:?} has a line end or another control character in it"
+                    ));
+                }
             }
             if !names.insert((phase, name.clone())) {
                 return Err(format!("there are two steps {name:?} in phase {phase:?}"));
@@ -169,8 +175,10 @@ impl StepFile {
                     "the message of the commit of step {name:?} is empty"
                 ));
             }
-            if step.words().iter().any(|word| word.contains('\0')) {
-                return Err(format!("the command of step {name:?} has a NUL in it"));
+            for (noun, text) in step.texts() {
+                if text.contains('\0') {
+                    return Err(format!("the {noun} of step {name:?} has a NUL in it"));
+                }
             }
             if is_empty {
                 return Err(format!("the command of step {name:?} is empty"));
@@ -258,12 +266,25 @@ impl FileStep {
         if self.ask.as_ref().is_some_and(|text| text.trim().is_empty()) {
             return Err(format!("the question of step {name:?} is empty"));
         }
-        match &self.default {
-            Some(default) if !self.choices.is_empty() && !self.choices.contains(default) => Err(
-                format!("the default {default:?} of step {name:?} is none of its choices"),
-            ),
+        match self.question().map(|question| question.check()) {
+            Some(Err(e)) => Err(format!("step {name:?} asks what cannot be asked: {e}")),
             _ => Ok(()),
         }
+    }
+
+    /// What of it is handed to a program, a repository or the log.
+    fn texts(&self) -> Vec<(&'static str, String)> {
+        let words = self.words().into_iter().map(|word| ("command", word));
+        let choices = self.choices.iter().map(|choice| ("choice", choice.clone()));
+        let others = [
+            ("question", &self.ask),
+            ("default", &self.default),
+            ("commit", &self.commit),
+        ];
+        let others = others
+            .into_iter()
+            .filter_map(|(noun, text)| Some((noun, text.clone()?)));
+        words.chain(choices).chain(others).collect()
     }
 
     /// What it asks, if it asks.
@@ -470,6 +491,29 @@ mod tests {
     }
 
     #[test]
+    fn a_question_beyond_what_can_be_asked_is_refused_before_anything_runs() {
+        let long = "x".repeat(64 * 1024 + 1);
+        let many: Vec<String> = (0..101).map(|n| format!("'{n}'")).collect();
+        for (more, why) in [
+            (format!("ask = '{long}'"), "at most 65536 bytes"),
+            (
+                format!("ask = 'go?'\ndeadline = '1h'\ndefault = '{long}'"),
+                "at most 65536 bytes",
+            ),
+            (
+                format!("ask = 'go?'\nchoices = [{}]", many.join(", ")),
+                "at most 100 choices",
+            ),
+        ] {
+            let text =
+                format!("[[step]]\nname = 'first'\ncommand = 'x'\n[[step]]\nname = 'a'\n{more}");
+            let said = StepFile::parse(&text).unwrap_err();
+            assert!(said.contains(why) && said.contains("step \"a\""), "{said}");
+            assert!(said.len() < 300, "{} bytes", said.len());
+        }
+    }
+
+    #[test]
     fn what_is_wrong_with_a_file_is_said() {
         for (text, why) in [
             ("", "missing field `step`"),
@@ -488,7 +532,39 @@ mod tests {
             ),
             (
                 "[[step]]\nname = 'a'\nask = 'go?'\nchoices = ['y']\ndeadline = '1h'\ndefault = 'n'",
-                "none of its choices",
+                "none of the answers that are taken",
+            ),
+            (
+                "[[step]]\nname = 'a'\nask = 'go?'\nchoices = ['y', ' ']",
+                "step \"a\" asks what cannot be asked: a choice of a question is empty",
+            ),
+            (
+                "[[step]]\nname = 'a'\nask = 'go?'\nchoices = ['y', 'n', 'y']",
+                "\"y\" of a question is there twice",
+            ),
+            (
+                "[[step]]\nname = 'a'\nask = \"go\\u0000?\"",
+                "the question of step \"a\" has a NUL",
+            ),
+            (
+                "[[step]]\nname = 'a'\ncommit = \"x\\u0000\"",
+                "the commit of step \"a\" has a NUL",
+            ),
+            (
+                "[[step]]\nname = 'a'\nask = 'go?'\ndeadline = '1h'\ndefault = \"y\\u0000\"",
+                "the default of step \"a\" has a NUL",
+            ),
+            (
+                "[[step]]\nname = \"a\\nb\"\ncommand = 'x'",
+                "control character",
+            ),
+            (
+                "[[step]]\nname = \"a\\u0000\"\ncommand = 'x'",
+                "control character",
+            ),
+            (
+                "[[step]]\nname = 'a'\nphase = \"p\\u001b[2J\"\ncommand = 'x'",
+                "control character",
             ),
             ("[[step]]\nname = ' '\ncommand = 'x'", "need names"),
             ("[[step]]\nname = 'a'\ncommand = []", "is empty"),

@@ -116,8 +116,9 @@ impl StepContext {
     /// # Errors
     ///
     /// `HeadMoved`: somebody moved the branch meanwhile. `Conflict`: the repository is in the middle of a merge or the
-    /// like. `Unsupported`: the workspace is in no repository of git's, or a file that changed is under a filter.
-    /// `InvalidOptions`: no message, or nobody to sign it. In all of them nothing was committed.
+    /// like. `Unsupported`: the workspace is in no repository of git's, a file that changed is under a filter, or
+    /// nobody is named who commits. `InvalidOptions`: no message, or a signature that none can be. In all of them
+    /// nothing was committed.
     pub async fn commit(&self, options: CommitOptions) -> Result<Option<CommitRecord>, Error> {
         let log = &self.run.steps;
         log.note_work(self.run.within).await?;

@@ -51,8 +51,8 @@ impl Question {
         self
     }
 
-    /// Refuses what cannot be asked.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    /// Refuses what cannot be asked, as [`StepContext::ask`](crate::StepContext::ask) does: `InvalidOptions`.
+    pub fn check(&self) -> Result<(), Error> {
         if self.text.trim().is_empty() {
             return Err(Error::invalid_options("a question needs a text"));
         }
@@ -61,6 +61,17 @@ impl Question {
                 "a question has at most {MAX_CHOICES} choices, this one has {}",
                 self.choices.len()
             )));
+        }
+        for (place, choice) in self.choices.iter().enumerate() {
+            if choice.trim().is_empty() {
+                return Err(Error::invalid_options("a choice of a question is empty"));
+            }
+            if self.choices[..place].contains(choice) {
+                let short: String = choice.chars().take(80).collect();
+                return Err(Error::invalid_options(format!(
+                    "the choice {short:?} of a question is there twice"
+                )));
+            }
         }
         let texts = self.choices.iter().chain([&self.text]);
         let default = self.deadline.as_ref().map(|(_, default)| default);
@@ -408,6 +419,8 @@ mod tests {
             Question::new(" \n"),
             Question::new(&long),
             Question::new("go?").choices([&long]),
+            Question::new("go?").choices(["yes", " "]),
+            Question::new("go?").choices(["yes", "no", "yes"]),
             Question::new("go?").deadline(Duration::ZERO, &long),
             Question::new("go?").choices((0..=MAX_CHOICES).map(|n| n.to_string())),
         ] {

@@ -222,3 +222,39 @@ fn a_step_that_is_done_can_be_left_out_and_is_said_to_be_done() {
     assert!(said.contains(line), "{said}");
     assert!(!said.contains("steps/half was done"), "{said}");
 }
+
+#[test]
+fn a_file_that_commits_is_not_begun_where_there_is_no_repository() {
+    let mut ws = TestWorkspace::plain();
+    fs::create_dir_all(ws.outside()).unwrap();
+    ws.set_env("OUTSIDE", ws.outside());
+    let file = plan(&ws, &[("first", "", ""), ("save", "", "commit = 'Save'")]);
+    let refused = ws
+        .call(["--json", "run", "--steps", &file])
+        .run()
+        .exits(125);
+    let document = refused.json();
+    assert_eq!(document["error"]["kind"], "InvalidOptions", "{document}");
+    let message = document["error"]["message"].as_str().unwrap();
+    assert!(message.contains("step \"save\" commits"), "{message}");
+    assert!(log(&ws).is_empty(), "nothing was run");
+}
+
+#[test]
+fn a_commit_that_nobody_is_named_for_is_made_once_somebody_is() {
+    let ws = place();
+    ws.git(["config", "--unset", "user.name"]);
+    let file = plan(&ws, &[("build", "echo new > new", "commit = 'New'")]);
+    let refused = ws
+        .call(["--json", "run", "--steps", &file, "--run-id", "r"])
+        .run()
+        .exits(125);
+    let document = refused.json();
+    assert_eq!(document["status"], "interrupted", "{document}");
+    let message = document["error"]["message"].as_str().unwrap();
+    assert!(message.contains("user.name"), "{message}");
+    ws.git(["config", "user.name", "Somebody"]);
+    ws.stillframe(["resume", "r"]).ok();
+    assert_eq!(log(&ws), ["build"]);
+    assert_eq!(subjects(&ws)[0], "New");
+}

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use stillframe::{
-    Adapter, AdapterError, AdapterOutput, Answer, BoxAdapter, CommandAdapter, CommitOptions,
-    CommitRecord, EndSignal, Engine, Error, ErrorKind, EventQuery, EventType, PlanReport, Question,
-    RunContext, RunId, RunOptions, RunRecord, StepContext, StepError, StepIdentity, StepOptions,
-    WorkspaceOptions,
+    Adapter, AdapterError, AdapterOutput, Answer, BackendKind, BoxAdapter, CommandAdapter,
+    CommitOptions, CommitRecord, EndSignal, Engine, Error, ErrorKind, EventQuery, EventType,
+    PlanReport, Question, RunContext, RunExport, RunId, RunOptions, RunRecord, StepContext,
+    StepError, StepIdentity, StepOptions, WorkspaceOptions,
 };
 
 use super::{Tools, questions, run};
@@ -397,10 +397,21 @@ impl StepRunner {
         }
     }
 
-    /// Refuses a file that lacks a step which was begun and is not done: what it left half made would be in what the
-    /// others do, and nobody would ever do or take back the rest of it.
-    async fn check_cut_off(&self, context: &RunContext) -> Result<(), AdapterError> {
-        let export = self.engine.export_run(context.run_id.as_str()).await?;
+    /// Why a file that commits is not begun in this workspace; `None`: it may be.
+    fn wrong_place(&self, export: &RunExport) -> Option<Error> {
+        let commits = self.file.steps.iter().find(|step| step.commit.is_some());
+        let before = export.snapshots.first();
+        let is_of_git = before.is_none_or(|before| before.backend != BackendKind::Hash);
+        let step = commits.filter(|_| export.phases.is_empty() && !is_of_git)?;
+        Some(Error::invalid_options(format!(
+            "step {:?} commits, and the workspace is in no git repository; nothing was run",
+            step.name
+        )))
+    }
+
+    /// Why this file cannot go on with the run, if it lacks a step which was begun and is not done: what that left half
+    /// made would be in what the others do, and nobody would ever do or take back the rest of it.
+    fn lacks_cut_off(&self, export: &RunExport) -> Option<AdapterError> {
         let mut report = PlanReport::default();
         for phase in &export.phases {
             let open = phase.steps.iter().filter(|step| !step.status.is_settled());
@@ -410,16 +421,16 @@ impl StepRunner {
             );
         }
         if report.gone.is_empty() {
-            return Ok(());
+            return None;
         }
         let names: Vec<String> = report.gone.iter().map(StepIdentity::to_string).collect();
         let mut refused = AdapterError::from(StepError::PlanChanged(Box::new(report)));
         refused.failure.message = format!(
             "the plan of this run is another than the one on record: cut off before it was done, and gone: {}; nothing was run; put it back into the file as it was, or give the run up with \"stillframe cancel {}\"",
             names.join(", "),
-            context.run_id
+            export.run.id
         );
-        Err(refused)
+        Some(refused)
     }
 
     async fn steps(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
@@ -429,7 +440,13 @@ impl StepRunner {
         let before = self.engine.events(query).await.unwrap_or_default().len();
         let before = u64::try_from(before).unwrap_or(u64::MAX);
         self.went_back.store(before, Ordering::Relaxed);
-        self.check_cut_off(&context).await?;
+        let export = self.engine.export_run(context.run_id.as_str()).await?;
+        if let Some(wrong) = self.wrong_place(&export) {
+            return Err(wrong.into());
+        }
+        if let Some(lacking) = self.lacks_cut_off(&export) {
+            return Err(lacking);
+        }
         let report = context.check_plan(&self.file.plan()).await?;
         for gone in &report.gone {
             self.say(&format!("{gone} was done, and is not in the plan"));

@@ -137,9 +137,10 @@ pub(super) fn signature_of(
         None => {
             let value = |key| settings.text("user", key).filter(|v| !v.trim().is_empty());
             let (Some(name), Some(email)) = (value("name"), value("email")) else {
-                return Err(CommitError::InvalidOptions(
-                    "nobody is named who commits: give an author, or set user.name and user.email with \
-                     \"git config\""
+                // Not asked for wrongly: it can be made once that is set.
+                return Err(CommitError::Unsupported(
+                    "nobody is named who commits: set user.name and user.email with \"git config\", or \
+                     give an author"
                         .to_owned(),
                 ));
             };
