@@ -258,3 +258,31 @@ fn a_commit_that_nobody_is_named_for_is_made_once_somebody_is() {
     assert_eq!(log(&ws), ["build"]);
     assert_eq!(subjects(&ws)[0], "New");
 }
+
+#[test]
+fn a_run_that_is_cancelled_while_it_asks_exits_as_one_that_is_cancelled_at_work() {
+    for (name, step) in [
+        ("works", "command = 'sleep 60'"),
+        ("asks", "ask = 'go on?'"),
+    ] {
+        let ws = place();
+        let file = ws.outside().join("steps.toml");
+        fs::write(&file, format!("[[step]]\nname = '{name}'\n{step}\n")).unwrap();
+        let file = file.display().to_string();
+        let mut running = ws.call(["run", "--steps", &file, "--run-id", "r"]).start();
+        running.until("it is at work", |_| {
+            let shown = ws.call(["--json", "show", "r"]).run();
+            shown.code == 0 && {
+                let run = shown.json();
+                let asked = run["questions"]
+                    .as_array()
+                    .is_some_and(|all| !all.is_empty());
+                run["phases"][0]["steps"][0]["status"] == "running" && (asked || name == "works")
+            }
+        });
+        ws.stillframe(["cancel", "r"]).ok();
+        running.wait().exits(143);
+        ws.stillframe(["resume", "r"]).exits(143);
+        assert_eq!(ws.show("r")["status"], "cancelled");
+    }
+}

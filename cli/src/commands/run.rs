@@ -22,6 +22,9 @@ const EXIT_ENGINE_FAILED: u8 = 125;
 /// As timeout(1) has it.
 const EXIT_TIMED_OUT: u8 = 124;
 
+/// As a command that SIGTERM ends has it, by which one is ended that somebody else cancels.
+const EXIT_CANCELLED: u8 = 128 + 15;
+
 /// What `run` and `resume` exit with when the run rests until somebody answers: try again later, as sysexits.h has it.
 const EXIT_WAITING: u8 = 75;
 
@@ -161,9 +164,15 @@ impl Adapter for Foreground {
 
 /// The exit code of `run`: the command's own, unless the engine could not see or put right what it
 /// did: that is an error of its own. `signal` is the number of the one that cancelled the run, for a
-/// command that had not begun.
+/// command that had not begun. Of one that completed before, the engine has nothing to do any more: whoever starts it
+/// again until it exits with 0 comes to an end.
 fn exit_code(ended: &Ended<'_>, signal: Option<u8>) -> u8 {
     let document = ended.document;
+    let is_answered = document.is_stored && document.status == RunStatus::Completed;
+    if is_answered {
+        let own = document.exit_code.and_then(|code| u8::try_from(code).ok());
+        return own.unwrap_or(0);
+    }
     if ended.engine_error.is_some() || document.workspace.as_ref().is_some_and(is_unfinished) {
         return EXIT_ENGINE_FAILED;
     }
@@ -172,7 +181,11 @@ fn exit_code(ended: &Ended<'_>, signal: Option<u8>) -> u8 {
         RunStatus::Completed => own.unwrap_or(0),
         RunStatus::WaitingForInput => EXIT_WAITING,
         RunStatus::Timeout => EXIT_TIMED_OUT,
-        RunStatus::Cancelled | RunStatus::Interrupted => own
+        RunStatus::Cancelled => own
+            .filter(|code| *code != 0)
+            .or(signal.map(signals::exit_code))
+            .unwrap_or(EXIT_CANCELLED),
+        RunStatus::Interrupted => own
             .filter(|code| *code != 0)
             .or(signal.map(signals::exit_code))
             .unwrap_or(EXIT_ENGINE_FAILED),
@@ -457,7 +470,9 @@ mod tests {
             (None, Some(2), 130),
             (None, Some(1), 129),
             (Some(143), None, 143),
-            (Some(0), None, 125),
+            // As one that was at work when somebody else cancelled it.
+            (None, None, 143),
+            (Some(0), None, 143),
         ] {
             let document = document("cancelled", own, Value::Null);
             assert_eq!(
@@ -520,6 +535,23 @@ mod tests {
         let lines = story(&uncompared, false, "");
         let line = "what the command changed is not fully known: the disk is full";
         assert_eq!(lines[1], line, "beside the command's own: {lines:?}");
+        // Of what is on record nothing is tried again.
+        let mut again = document("completed", Some(0), workspace(&[]));
+        for (is_stored, expected) in [(false, 125), (true, 0)] {
+            again.is_stored = is_stored;
+            let uncompared = Ended {
+                engine_error: Some(&full),
+                ..ended(&again)
+            };
+            assert_eq!(exit_code(&uncompared, None), expected);
+            assert_eq!(
+                story(&uncompared, false, "")
+                    .iter()
+                    .filter(|l| l.ends_with("is full"))
+                    .count(),
+                1
+            );
+        }
         let mut refused = workspace(&[]);
         refused["rollback"] = rollback("refused");
         assert_eq!(
