@@ -112,6 +112,11 @@ pub(crate) async fn execute(
         None => None,
     };
     if let Some(recorded) = &recorded {
+        // Whoever named no session looked for one before somebody else began the run.
+        let is_anothers = recorded.row.session_id != *session_id;
+        if is_anothers && (options.own_session || recorded.standing() == Standing::Held) {
+            return Err(recorded.begun_meanwhile().in_run(recorded.row.id.clone()));
+        }
         resume::check_session(&recorded.row, session_id)?;
         if matches!(recorded.standing(), Standing::Ended | Standing::Waiting) {
             return stored(core, recorded.row.clone(), &options).await;
@@ -239,7 +244,9 @@ impl RunTask {
     async fn run(mut self) -> Result<RunOutcome, Error> {
         let recorded = self.recorded.take();
         if recorded.is_none() {
-            self.begin().await?;
+            if let Err(e) = self.begin().await {
+                return Err(self.not_begun(e).await);
+            }
             self.hold_on();
         }
         if let Some(place) = &mut self.workspace {
@@ -251,6 +258,17 @@ impl RunTask {
         };
         self.core.let_go_if_ended(&self.session_id).await;
         outcome
+    }
+
+    /// Why the run was not begun: somebody else may have begun it since it was looked for.
+    async fn not_begun(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::Conflict {
+            return error;
+        }
+        match resume::recorded(&self.core, &self.run_id).await {
+            Ok(Some(recorded)) => recorded.begun_meanwhile().in_run(self.run_id.clone()),
+            _ => error,
+        }
     }
 
     /// Goes on with a run that nobody has.

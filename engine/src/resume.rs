@@ -76,6 +76,20 @@ impl Recorded {
             ),
         )
     }
+
+    /// What somebody is told who was about to begin a run that another began first.
+    pub(crate) fn begun_meanwhile(&self) -> Error {
+        match self.standing() {
+            Standing::Held => self.held(),
+            _ => Error::new(
+                ErrorKind::Busy,
+                format!(
+                    "run {} was begun by somebody else meanwhile; nothing was touched",
+                    self.row.id
+                ),
+            ),
+        }
+    }
 }
 
 /// What is on record under `id`; `None`: nothing.

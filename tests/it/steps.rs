@@ -286,3 +286,29 @@ fn a_run_that_is_cancelled_while_it_asks_exits_as_one_that_is_cancelled_at_work(
         assert_eq!(ws.show("r")["status"], "cancelled");
     }
 }
+
+#[test]
+fn of_many_that_begin_a_new_run_at_once_one_does_and_the_others_hear_that_it_is_under_way() {
+    for round in 0..5 {
+        let ws = place();
+        ws.snapshot();
+        let outputs = std::thread::scope(|scope| {
+            let starters = [(); 8].map(|()| {
+                let ws = &ws;
+                let args = ["--json", "run", "--run-id", "same", "--", "sleep", "1"];
+                scope.spawn(move || ws.call(args).run())
+            });
+            starters.map(|starter| starter.join().unwrap())
+        });
+        let began = |output: &&stillframe_tests::Output| {
+            output.code == 0 && output.json()["is_stored"] != true
+        };
+        assert_eq!(outputs.iter().filter(began).count(), 1, "round {round}");
+        for output in outputs.iter().filter(|output| output.code != 0) {
+            let error = &output.json()["error"];
+            assert_eq!(error["kind"], "Busy", "{output}");
+            let message = error["message"].as_str().unwrap();
+            assert!(message.contains("run same"), "{message}");
+        }
+    }
+}
