@@ -387,7 +387,8 @@ pub(crate) struct RunArgs {
     pub(crate) steps: Option<PathBuf>,
 
     /// With --steps: how long to wait for the answer to a question before the run is put to rest. Default: 10m.
-    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "steps")]
+    // That it requires --steps would not count, which the command conflicts with.
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "command")]
     pub(crate) wait: Option<Duration>,
 
     /// The id of the run; one that is on record goes on, or is answered from its record.

@@ -201,6 +201,17 @@ pub(crate) fn printable(text: &str) -> String {
     printable_bytes(text.as_bytes())
 }
 
+/// The most characters of what somebody wrote that a message repeats.
+const MAX_ECHOED: usize = 200;
+
+/// The beginning of `text`, for a message that is about it.
+pub(crate) fn shortened(text: &str) -> String {
+    match text.char_indices().nth(MAX_ECHOED) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 /// `1 file`, `2 files`.
 pub(crate) fn count(number: u64, noun: &str) -> String {
     match number {

@@ -8,6 +8,7 @@ use serde_json::json;
 use stillframe::{Question, Rerun, RetryPolicy, StepIdentity, StepOptions, StepPlan};
 
 use crate::args::duration;
+use crate::output;
 
 /// The largest file, in bytes: commands, and no data.
 pub(crate) const MAX_BYTES: u64 = 1024 * 1024;
@@ -110,12 +111,12 @@ impl From<Lasting> for String {
 
 /// What is wrong in `text`, and in which line, in one line.
 fn located(text: &str, error: &toml::de::Error) -> String {
-    let message = error.message().lines().collect::<Vec<_>>().join("; ");
+    let message = output::shortened(&error.message().lines().collect::<Vec<_>>().join("; "));
     let Some(before) = error.span().and_then(|span| text.get(..span.start)) else {
         return message;
     };
     let number = before.matches('\n').count();
-    let line = text.lines().nth(number).unwrap_or_default().trim();
+    let line = output::shortened(text.lines().nth(number).unwrap_or_default().trim());
     format!("line {}, {line:?}: {message}", number + 1)
 }
 
@@ -510,6 +511,23 @@ mod tests {
             let said = StepFile::parse(&text).unwrap_err();
             assert!(said.contains(why) && said.contains("step \"a\""), "{said}");
             assert!(said.len() < 300, "{} bytes", said.len());
+        }
+    }
+
+    #[test]
+    fn of_a_long_line_that_is_wrong_the_beginning_is_told() {
+        let long = "é".repeat(100_000);
+        for text in [
+            format!("[[step]]\nname = 'a'\ncommand = '{long}' x"),
+            format!("[[step]]\nname = 'a'\n\"{long}\" = 'x'"),
+        ] {
+            let said = StepFile::parse(&text).unwrap_err();
+            assert!(said.contains("line 3"), "{said}");
+            assert!(
+                said.chars().count() < 1000,
+                "{} characters",
+                said.chars().count()
+            );
         }
     }
 

@@ -342,6 +342,9 @@ fn record(
     if let Some(durations) = document.durations {
         data["durations"] = json!(durations);
     }
+    if let Some(tag) = &document.safety_tag {
+        data["safety_tag"] = json!(tag);
+    }
     if done.is_recovered {
         data["recovered"] = json!(true);
     }

@@ -594,6 +594,15 @@ fn refuse_a_run_in_between(
 }
 
 fn changes_unknown(run: &RunRow) -> Error {
+    if run.status.is_at_rest() {
+        return Error::new(
+            ErrorKind::Conflict,
+            format!(
+                "run {0} is {1}, and can be taken back once it has ended: \"stillframe cancel {0}\" gives it up, \"stillframe resume {0}\" goes on with it; nothing was touched",
+                run.id, run.status
+            ),
+        );
+    }
     let before = run.workspace.as_ref().map(|w| w.before.to_string());
     let way = before.map_or(String::new(), |id| {
         format!("; if it took its snapshot before, \"stillframe restore {id}\" goes back to that")

@@ -64,6 +64,7 @@ fn errors_of_usage_are_2_and_write_nothing() {
         &["why"],
         &["artifact"],
         &["gc", "--keep", "many"],
+        &["run", "--wait", "1s", "--", "true"],
         &["gc", "--older-than", "a while"],
         &["events", "--after", "x", "--session", "s"],
     ] {

@@ -312,3 +312,89 @@ fn of_many_that_begin_a_new_run_at_once_one_does_and_the_others_hear_that_it_is_
         }
     }
 }
+
+#[test]
+fn a_commit_of_somebodys_that_goes_back_with_a_step_is_named_with_its_branch() {
+    let ws = place();
+    let half = (
+        "half",
+        "echo half > half; test -e \"$OUTSIDE/go\" || { kill -9 $PPID; exit 1; }",
+        "",
+    );
+    let file = plan(&ws, &[half]);
+    let args = ["run", "--steps", &file, "--run-id", "r"];
+    assert_eq!(ws.call(args).run().code, 137);
+    // Before any other command has looked, nobody can tell whose it is.
+    ws.write("mine", "mine\n");
+    ws.commit("mine");
+    let mine = ws.git(["rev-parse", "HEAD"]);
+    fs::write(ws.outside().join("go"), "").unwrap();
+    let said = ws.stillframe(["resume", "r"]).ok().stderr_text();
+    assert_ne!(ws.git(["rev-parse", "HEAD"]), mine, "it went back");
+    let line = said
+        .lines()
+        .find(|line| line.contains("branch main was moved back"));
+    let tag = line.and_then(|line| line.rsplit_once(' ')).unwrap().1;
+    assert_eq!(
+        ws.git(["rev-parse", &format!("{tag}^{{commit}}")]),
+        mine,
+        "{said}"
+    );
+}
+
+#[test]
+fn a_run_that_rests_says_once_how_to_answer_it() {
+    for wait in ["0s", "1s"] {
+        let ws = place();
+        let file = ws.outside().join("steps.toml");
+        fs::write(&file, "[[step]]\nname = 'asks'\nask = 'go on?'\n").unwrap();
+        let file = file.display().to_string();
+        let args = ["run", "--steps", &file, "--run-id", "r", "--wait", wait];
+        for args in [&args[..], &["resume", "r"]] {
+            let said = ws.stillframe(args).exits(75).stderr_text();
+            let count = said.matches(" ANSWER\" answers").count();
+            assert_eq!(count, 1, "{args:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn what_is_suggested_in_the_workspace_of_a_run_does_not_name_it() {
+    let ws = place();
+    let fails = (
+        "fails",
+        "test -e \"$OUTSIDE/go\" || { kill -9 $PPID; exit 1; }; echo new > new",
+        "",
+    );
+    let file = plan(&ws, &[fails]);
+    let args = ["run", "--steps", &file, "--run-id", "r"];
+    assert_eq!(ws.call(args).run().code, 137);
+    let message = ws.stillframe(["undo", "r"]).exits(1).stderr_text();
+    for part in [
+        "is interrupted",
+        "stillframe cancel r",
+        "stillframe resume r",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    fs::write(ws.outside().join("go"), "").unwrap();
+    let said = ws.stillframe(["resume", "r"]).ok().stderr_text();
+    assert!(
+        said.contains("\"stillframe undo r\" takes it back"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_long_command_is_told_in_part() {
+    let ws = place();
+    let long = format!(": {}", "x".repeat(50_000));
+    let file = plan(&ws, &[("long", &long, "")]);
+    let said = ws.stillframe(["run", "--steps", &file]).ok().stderr_text();
+    assert!(said.contains("[1/1] steps/long: echo long"), "{said}");
+    assert!(
+        said.lines().all(|line| line.chars().count() < 300),
+        "{} bytes",
+        said.len()
+    );
+}

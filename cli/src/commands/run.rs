@@ -2,12 +2,13 @@
 
 use std::future::Future;
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, BackendKind, BoxAdapter, CancellationToken,
-    CommandAdapter, EndSignal, Error, ErrorKind, Failure as FailureRecord, QuestionStatus,
-    RestoreDocument, RestoreStatus, RunContext, RunDocument, RunId, RunOptions, RunStatus, Search,
-    SessionId, WorkspaceDocument,
+    CommandAdapter, EndSignal, Error, ErrorKind, Failure as FailureRecord, QuestionId,
+    QuestionStatus, RestoreDocument, RestoreStatus, RunContext, RunDocument, RunId, RunOptions,
+    RunStatus, Search, SessionId, WorkspaceDocument,
 };
 
 use super::{Tools, restore, snapshot};
@@ -48,6 +49,7 @@ pub(super) async fn run(tools: &Tools, request: RunRequest) -> Result<Reply, Fai
         end_signal,
         resumable: None,
         elsewhere: request.elsewhere,
+        told: Told::default(),
     };
     carry(tools, carried).await
 }
@@ -63,6 +65,26 @@ pub(super) struct Carried {
     pub(super) resumable: Option<RunId>,
     /// As of [`RunRequest`].
     pub(super) elsewhere: String,
+    /// The questions of which people were told while it ran.
+    pub(super) told: Told,
+}
+
+/// Questions that people were told of. Cheap to clone: all clones are one list.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Told(Arc<Mutex<Vec<QuestionId>>>);
+
+impl Told {
+    pub(super) fn add(&self, id: &QuestionId) {
+        self.list().push(id.clone());
+    }
+
+    fn has(&self, id: &QuestionId) -> bool {
+        self.list().contains(id)
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<QuestionId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Carries out a run and tells of it.
@@ -116,6 +138,7 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
         document: &document,
         run_error: outcome.run.error.as_ref(),
         engine_error: outcome.workspace.error.as_ref(),
+        told: carried.told,
     };
     let mut reply = match tools.json {
         true => Reply::new(true, &document, String::new),
@@ -131,13 +154,14 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
 }
 
 /// A run that is over, and whose fault what is: two failures are two fields.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Ended<'a> {
     document: &'a RunDocument,
     /// Why the work did not complete.
     run_error: Option<&'a FailureRecord>,
     /// What the engine could not do after the work.
     engine_error: Option<&'a FailureRecord>,
+    told: Told,
 }
 
 /// A command that has the terminal to itself while it runs.
@@ -210,7 +234,7 @@ fn story(ended: &Ended<'_>, keeps_content: bool, elsewhere: &str) -> Vec<String>
     let document = ended.document;
     let mut lines = vec![ending(ended)];
     if document.status == RunStatus::WaitingForInput {
-        lines.extend(waits_for(document));
+        lines.extend(waits_for(document, &ended.told));
     } else if document.is_stored {
         lines.push(
             "it had ended before, so that nothing was run; this is what is on record".to_owned(),
@@ -258,12 +282,12 @@ fn story(ended: &Ended<'_>, keeps_content: bool, elsewhere: &str) -> Vec<String>
     lines
 }
 
-/// What a run that rests waits for, and how it goes on.
-fn waits_for(document: &RunDocument) -> Vec<String> {
+/// What a run that rests waits for, unless that was `told`, and how it goes on.
+fn waits_for(document: &RunDocument, told: &Told) -> Vec<String> {
     let open = document
         .questions
         .iter()
-        .filter(|question| question.status == QuestionStatus::Open);
+        .filter(|question| question.status == QuestionStatus::Open && !told.has(&question.id));
     let mut lines: Vec<String> = open
         .flat_map(|question| {
             [
@@ -412,6 +436,7 @@ mod tests {
             document,
             run_error: document.error.as_ref(),
             engine_error: None,
+            told: Told::default(),
         }
     }
 

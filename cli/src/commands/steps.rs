@@ -43,6 +43,7 @@ pub(super) async fn run(tools: &Tools, request: StepsRequest) -> Result<Reply, F
         session: request.session,
         options,
         end_signal: runner.end_signal.clone(),
+        told: runner.told.clone(),
         adapter: BoxAdapter::new(runner),
         resumable: Some(id),
         elsewhere: request.elsewhere,
@@ -54,6 +55,7 @@ pub(super) async fn run(tools: &Tools, request: StepsRequest) -> Result<Reply, F
 pub(super) async fn resume(tools: &Tools, request: ResumeRequest) -> Result<Reply, Failure> {
     let record = tools.engine.find_run(&request.run).await?;
     let end_signal = EndSignal::default();
+    let told = run::Told::default();
     let adapter = match (request.command, kept_steps(&record)?) {
         (Some(_), Some(_)) if !record.status.is_terminal() => return Err(has_steps(&record)),
         (Some(command), _) => BoxAdapter::new(run::Foreground {
@@ -62,6 +64,7 @@ pub(super) async fn resume(tools: &Tools, request: ResumeRequest) -> Result<Repl
         }),
         (None, Some(file)) => BoxAdapter::new(StepRunner {
             end_signal: end_signal.clone(),
+            told: told.clone(),
             ..StepRunner::new(tools, file)
         }),
         // What it was is on record, and nothing is run.
@@ -79,13 +82,19 @@ pub(super) async fn resume(tools: &Tools, request: ResumeRequest) -> Result<Repl
     if let Some(wait) = request.wait {
         options = options.hot_wait(wait);
     }
+    let current = request.current.clone();
     let workspace = workspace(&record, request.workspace, request.current)?;
+    let is_here = workspace
+        .as_ref()
+        .zip(current)
+        .is_some_and(|(workspace, current)| is_same_place(&workspace.path, &current));
     let elsewhere = match &workspace {
-        Some(workspace) => format!(
+        // There is no need to name the one that one is in.
+        Some(workspace) if !is_here => format!(
             " --workspace {}",
             request::quoted(workspace.path.as_os_str())
         ),
-        None => String::new(),
+        _ => String::new(),
     };
     if let Some(workspace) = workspace {
         options = options.workspace(workspace);
@@ -98,6 +107,7 @@ pub(super) async fn resume(tools: &Tools, request: ResumeRequest) -> Result<Repl
         end_signal,
         resumable: Some(record.id),
         elsewhere,
+        told,
     };
     run::carry(tools, carried).await
 }
@@ -181,6 +191,14 @@ fn workspace(
     Ok(Some(options))
 }
 
+/// Whether two paths lead to one directory.
+fn is_same_place(one: &Path, other: &Path) -> bool {
+    match (one.canonicalize(), other.canonicalize()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
+    }
+}
+
 /// What the file at `path` says.
 fn read(path: &Path) -> Result<StepFile, Failure> {
     let shown = output::printable(&path.to_string_lossy());
@@ -228,6 +246,7 @@ struct StepRunner {
     end_signal: EndSignal,
     /// How often something of the run was taken back, as far as that was said.
     went_back: AtomicU64,
+    told: run::Told,
 }
 
 impl StepRunner {
@@ -240,6 +259,7 @@ impl StepRunner {
             progress: tools.progress.clone(),
             end_signal: EndSignal::default(),
             went_back: AtomicU64::new(0),
+            told: run::Told::default(),
         }
     }
 
@@ -280,15 +300,33 @@ impl StepRunner {
         let Some(data) = events.last().map(|event| &event.data) else {
             return;
         };
-        if let (Some(paths), Some(guard)) = (
-            data["restored"].as_u64().filter(|paths| *paths > 0),
-            data["guard"].as_str(),
-        ) {
+        let Some(guard) = data["guard"].as_str() else {
+            return;
+        };
+        if let Some(paths) = data["restored"].as_u64().filter(|paths| *paths > 0) {
             self.say(&format!(
                 "{title}: {} put back to where the step began; what was there is kept as {guard}",
                 output::count(paths, "path")
             ));
         }
+        // What was committed since is on no branch any more.
+        if let Some(tag) = data["safety_tag"].as_str() {
+            let branch = match self.branch_before(attempt).await {
+                Some(branch) => format!("branch {branch}"),
+                None => "the branch".to_owned(),
+            };
+            self.say(&format!(
+                "{title}: {branch} was moved back to where the step began; its former tip, with what was committed since, is kept as {tag}"
+            ));
+        }
+    }
+
+    /// The branch that was checked out when an attempt began.
+    async fn branch_before(&self, attempt: &StepContext) -> Option<String> {
+        let id = attempt.snapshot_before.as_ref()?;
+        let snapshot = self.engine.find_snapshot(id.as_str()).await.ok()?;
+        let branch = snapshot.metadata.branch?;
+        Some(branch.trim_start_matches("refs/heads/").to_owned())
     }
 
     /// Does one attempt at a step: asks, runs, and commits if that is no step of its own.
@@ -304,7 +342,7 @@ impl StepRunner {
         };
         let mut output = match self.command(step, answer.as_ref()) {
             Some(command) => {
-                self.say(&format!("{title}: {}", step.line()));
+                self.say(&format!("{title}: {}", output::shortened(&step.line())));
                 command.run(attempt.run.clone()).await?
             }
             None => AdapterOutput::empty(),
@@ -388,6 +426,7 @@ impl StepRunner {
                         .find(|question| question.step_id.as_ref() == Some(&attempt.step_id));
                     if let Some(question) = own {
                         is_said = true;
+                        self.told.add(&question.id);
                         let line = questions::line(question);
                         self.say(&format!("{title} asks: {line}"));
                         self.say(&format!("\"stillframe answer {} ANSWER\" answers", question.id));
