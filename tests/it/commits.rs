@@ -215,7 +215,7 @@ fn a_commit_that_could_not_be_settled_at_first_is_made_once() {
     assert_eq!(commits(&ws), 1);
     ws.write(".git/refs/heads/main.lock", "");
     let listed = ws.json(["runs", "--incomplete"]);
-    assert_eq!(listed[0]["id"], "r", "{listed}");
+    assert_eq!(listed[0]["run_id"], "r", "{listed}");
     ws.remove(".git/refs/heads/main.lock");
     ws.stillframe(["list"]).ok();
     assert_eq!(commits(&ws), 1, "nothing is done behind a run that rests");
