@@ -207,10 +207,7 @@ pub trait Backend: Send + Sync {
         interrupt: &Interrupt,
     ) -> Result<Option<CommitIntent>, CommitError> {
         let _ = (workspace, snapshot, request, interrupt);
-        Err(CommitError::Unsupported(format!(
-            "the backend {} has no commits",
-            self.kind()
-        )))
+        no_commits(self.kind())
     }
 
     /// Carries out what [`Backend::prepare_commit`] said, or what is left of it: may be repeated, also after a
@@ -227,10 +224,7 @@ pub trait Backend: Send + Sync {
         intent: &CommitIntent,
     ) -> Result<CommitOutcome, CommitError> {
         let _ = (workspace, intent);
-        Err(CommitError::Unsupported(format!(
-            "the backend {} has no commits",
-            self.kind()
-        )))
+        no_commits(self.kind())
     }
 
     /// As [`Backend::apply_commit`] where the ref is at the commit, or was: the index follows. Makes none:
@@ -243,10 +237,7 @@ pub trait Backend: Send + Sync {
         intent: &CommitIntent,
     ) -> Result<CommitOutcome, CommitError> {
         let _ = (workspace, intent);
-        Err(CommitError::Unsupported(format!(
-            "the backend {} has no commits",
-            self.kind()
-        )))
+        no_commits(self.kind())
     }
 
     /// What the user's repository says of a commit, named by its full id.
@@ -254,15 +245,17 @@ pub trait Backend: Send + Sync {
     /// Default: [`CommitError::Unsupported`].
     fn commit_info(&self, workspace: &Workspace, commit: &str) -> Result<CommitInfo, CommitError> {
         let _ = (workspace, commit);
-        Err(CommitError::Unsupported(format!(
-            "the backend {} has no commits",
-            self.kind()
-        )))
+        no_commits(self.kind())
     }
 
     /// The bytes that this backend's snapshots occupy in the store of `workspace`. Files that are
     /// hard links to the user's repository count too: they are ours once it lets go of them.
     fn store_bytes(&self, workspace: &Workspace) -> Result<u64, StoreError>;
+}
+
+fn no_commits<T>(kind: BackendKind) -> Result<T, CommitError> {
+    let refused = format!("the backend {kind} has no commits");
+    Err(CommitError::Unsupported(refused))
 }
 
 /// How to take a snapshot. What has no default is an argument of [`SnapshotOptions::new`].

@@ -19,6 +19,7 @@ use crate::options::RunQuery;
 use crate::question::{QuestionRow, QuestionStatus};
 use crate::run::RunStatus;
 use crate::state::{Change, NewEvent, RunFilter, RunRow, StateError, StateStore};
+use crate::step::StepRow;
 
 /// Answers a question; the first answer counts.
 pub(crate) async fn answer(core: &Core, id: &QuestionId, answer: &str) -> Result<(), Error> {
@@ -221,18 +222,15 @@ impl Offers {
     const MAX_PAUSE: u32 = 64;
 
     /// Whether the host is to be asked now: each time with other answers; after that less and less often.
-    fn is_due(
-        &mut self,
-        id: &RunId,
-        answers: Vec<QuestionId>,
-        now: Instant,
-        every: Duration,
-    ) -> bool {
+    fn is_due(&self, id: &RunId, answers: &[QuestionId], now: Instant) -> bool {
+        let earlier = self.0.get(id).filter(|offer| offer.answers == answers);
+        earlier.is_none_or(|offer| offer.next <= now)
+    }
+
+    /// The host has taken the offer, or has failed at it.
+    fn made(&mut self, id: &RunId, answers: Vec<QuestionId>, now: Instant, every: Duration) {
         let pause = match self.0.get(id) {
             Some(offer) if offer.answers == answers => {
-                if now < offer.next {
-                    return false;
-                }
                 (offer.pause * 2).min(every * Self::MAX_PAUSE)
             }
             _ => every,
@@ -244,7 +242,6 @@ impl Offers {
             pause,
         };
         self.0.insert(id.clone(), offer);
-        true
     }
 
     /// Forgets those that wanted nothing for long.
@@ -267,32 +264,45 @@ async fn resume_answered(engine: &Engine, offers: &mut Offers) -> Result<(), Err
         .status(RunStatus::Interrupted);
     for run in engine.runs(query).await? {
         let ids = (run.session_id.clone(), run.id.clone());
-        let read =
-            move |store: &dyn StateStore| Ok((store.session(&ids.0)?, store.questions(&ids.1)?));
-        let (session, questions) = match parts.reader.read(read).await {
+        let read = move |store: &dyn StateStore| {
+            let steps = store.steps(&ids.1)?;
+            Ok((store.session(&ids.0)?, store.questions(&ids.1)?, steps))
+        };
+        let (session, questions, steps) = match parts.reader.read(read).await {
             Ok(found) => found,
             Err(e) => {
                 tracing::warn!(run = %run.id, error = %e.chain(), "not gone on with");
                 continue;
             }
         };
-        let is_unused =
-            |row: &QuestionRow| row.status == QuestionStatus::Answered && row.resumed_at.is_none();
+        // One whose step is done has not waited for it.
+        let is_wanted = |row: &QuestionRow| {
+            let of = |step: &&StepRow| row.place.step_id.as_ref() == Some(&step.id);
+            steps
+                .iter()
+                .find(of)
+                .is_none_or(|step| !step.status.is_settled())
+        };
+        let is_unused = |row: &QuestionRow| {
+            row.status == QuestionStatus::Answered && row.resumed_at.is_none() && is_wanted(row)
+        };
         let answers = questions.into_iter().filter(is_unused);
         let answers: Vec<QuestionId> = answers.map(|row| row.id).collect();
         let was_answered = run.status == RunStatus::WaitingForInput || !answers.is_empty();
         if !was_answered || session.is_none_or(|session| session.status.is_terminal()) {
             continue;
         }
-        if !offers.is_due(&run.id, answers, now, every) {
+        if !offers.is_due(&run.id, &answers, now) {
             continue;
         }
         // It is the host's code, and the sweep is for every run.
         let offered = std::panic::catch_unwind(AssertUnwindSafe(|| resumer(&run)));
         let (options, adapter) = match offered {
             Ok(Some(how)) => how,
+            // It says so itself when it is ready.
             Ok(None) => continue,
             Err(payload) => {
+                offers.made(&run.id, answers, now, every);
                 let text = panic_text(&*payload);
                 tracing::warn!(run = %run.id, "not gone on with, because the resumer panicked: {text}");
                 continue;
@@ -323,7 +333,11 @@ mod tests {
         let mut at = |look: u32, answer: &QuestionId| {
             let now = began + every * look;
             offers.forget_old(now);
-            offers.is_due(&id, vec![answer.clone()], now, every)
+            let is_due = offers.is_due(&id, std::slice::from_ref(answer), now);
+            if is_due {
+                offers.made(&id, vec![answer.clone()], now, every);
+            }
+            is_due
         };
         let due: Vec<u32> = (0..20).filter(|look| at(*look, &first)).collect();
         assert_eq!(due, [0, 1, 3, 7, 15]);

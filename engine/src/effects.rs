@@ -15,6 +15,7 @@ use crate::event::EventType;
 use crate::failure::Failure;
 use crate::id::SessionId;
 use crate::state::{Change, NewEvent};
+use crate::step::{StepRow, StepStatus};
 use crate::workspaces;
 
 impl From<CommitError> for Error {
@@ -28,9 +29,9 @@ impl From<CommitError> for Error {
 pub(crate) enum Occasion {
     /// For its step. What came of it is written with this, so that nothing is if the run was taken over.
     Step(Box<Change>),
-    /// A crash left it, in a run that is under way by the record.
+    /// A crash left it, in a step that is under way by the record.
     Recovery,
-    /// Its run rests or has ended. What its steps did is known, and nothing is added to it.
+    /// Its step was cut off or has ended. What that did is known, and nothing is added to it.
     TooLate,
 }
 
@@ -92,7 +93,7 @@ pub(crate) fn carry_out(
         Ok(CommitOutcome::NotMade) => {
             let late = Error::new(
                 ErrorKind::Conflict,
-                "its run was put to rest, or has ended, before the commit could be made, so that it is not made; nothing was touched",
+                "its step was cut off, or has ended, before the commit could be made, so that it is not made; nothing was touched",
             );
             return Err(fail(parts, effect, session_id, late, occasion));
         }
@@ -185,6 +186,8 @@ fn fail(
     ];
     if let Err(e) = workspaces::keep(parts, occasion.guarded(changes)) {
         tracing::warn!(effect = %effect.id, error = %e.chain(), "its failure is not on record");
+        // Whoever uses the workspace while the step is under way tries it again.
+        return error.touched_if(true);
     }
     error
 }
@@ -205,9 +208,15 @@ pub(crate) fn settle(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), 
             .reader
             .read_blocking(|store| store.run(&effect.run_id))?;
         let Some(run) = run else { continue };
-        let occasion = match run.status {
-            status if status.is_at_rest() || status.is_terminal() => Occasion::TooLate,
-            _ => Occasion::Recovery,
+        let steps = parts
+            .reader
+            .read_blocking(|store| store.steps(&effect.run_id))?;
+        let is_under_way =
+            |step: &StepRow| step.id == effect.step_id && step.status == StepStatus::Running;
+        let occasion = match steps.iter().any(is_under_way) {
+            _ if run.status.is_at_rest() || run.status.is_terminal() => Occasion::TooLate,
+            true => Occasion::Recovery,
+            false => Occasion::TooLate,
         };
         let session_id = &run.session_id;
         let look = || carry_out(parts, locked, &*backend, &effect, session_id, &occasion);

@@ -245,7 +245,11 @@ impl Engine {
                 },
                 Err(_) => match reader.read(move |store| store.run(&run_id)).await {
                     // Its end could not be written: the next engine settles it, and it may go on.
-                    Ok(Some(row)) if !row.status.is_terminal() => return result,
+                    Ok(Some(row))
+                        if row.session_id == *closing.id() && !row.status.is_terminal() =>
+                    {
+                        return result;
+                    }
                     Err(_) => return result,
                     Ok(_) => closing.fail("").await,
                 },

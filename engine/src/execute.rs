@@ -303,6 +303,14 @@ impl RunTask {
         if !recorded.row.status.is_at_rest() {
             return Err(recorded.held().in_run(in_run));
         }
+        if let Some(place) = &self.workspace {
+            // What a crash left half done here is finished or given up before anybody reads what its steps did.
+            let (core, workspace) = (&self.core, &place.opened.workspace);
+            let patience = core.parts.options.lock_patience;
+            workspaces::work(core, workspace, "recovery", patience, |_| Ok(()))
+                .await
+                .map_err(|e| e.in_run(in_run.clone()))?;
+        }
         self.claim(&recorded).await.map_err(|e| e.in_run(in_run))?;
         self.hold_on();
         let before = match self.before_of(&recorded.row).await {

@@ -26,7 +26,7 @@ use crate::session;
 use crate::state::{Change, NewEvent, OperationRow, RunEnding, RunRow};
 use crate::step::Closed;
 use crate::workspaces::{self, NOW, Opened};
-use crate::{answering, effects, liveness, reserve, step_log};
+use crate::{answering, effects, liveness, reserve, resume, step_log};
 
 /// Why a run that a dead engine left is failed.
 const STRANDED: &str = "stranded_in_progress";
@@ -413,7 +413,7 @@ const MAX_LOOKS: usize = 4;
 pub(crate) enum Settled {
     /// It rests or has ended, by this engine or another one.
     Done,
-    /// Somebody is at work in its workspace, who may be its owner: it is as it was.
+    /// It is as it was: somebody is at work in its workspace, who may be its owner, or its owner is back.
     Left,
 }
 
@@ -440,12 +440,27 @@ pub(crate) async fn settle_run(
         let found = core
             .parts
             .reader
-            .read(move |store| store.run(&asked))
+            .read(move |store| {
+                let run = store.run(&asked)?;
+                let lease = store.lease(&asked)?;
+                Ok(run.map(|run| (run, lease)))
+            })
             .await?;
         match found {
-            Some(row) if row.engine_id != run.engine_id => return Ok(Settled::Done),
-            Some(row) if !row.status.is_terminal() && !row.status.is_at_rest() => run = row,
-            _ => return Ok(Settled::Done),
+            Some((row, _)) if row.engine_id != run.engine_id => return Ok(Settled::Done),
+            Some((row, _)) if row.status.is_terminal() || row.status.is_at_rest() => {
+                return Ok(Settled::Done);
+            }
+            Some((row, lease)) => {
+                let (parts, asked) = (core.parts.clone(), row.clone());
+                let is_free = move || resume::is_free(&parts, &asked, lease.as_ref());
+                // Its owner was only late, and is back.
+                if why.is_none() && !core.parts.blocking.run(is_free).await?? {
+                    return Ok(Settled::Left);
+                }
+                run = row;
+            }
+            None => return Ok(Settled::Done),
         }
     }
     try_settle(core, run, why).await

@@ -179,10 +179,28 @@ async fn try_cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
             run_id: run_id.clone(),
             at: parts.now(),
         };
-        return match parts.writer.commit(vec![ask]).await {
+        match parts.writer.commit(vec![ask]).await {
             // It has ended, or was interrupted, since.
-            Err(e) if e.kind() == ErrorKind::NotFound => Err(Error::new(ErrorKind::Conflict, e)),
-            asked => asked.map(|_| ()),
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                return Err(Error::new(ErrorKind::Conflict, e));
+            }
+            asked => asked?,
+        };
+        let (parts, owner) = (parts.clone(), found.row.engine_id.clone());
+        let lives = move || {
+            Ok::<_, Error>(
+                owner == parts.engine_id || liveness::is_alive(parts.state_dir.path(), &owner)?,
+            )
+        };
+        return match core.parts.blocking.run(lives).await?? {
+            true => Ok(()),
+            // Nobody hears of it before the run is settled.
+            false => Err(Error::new(
+                ErrorKind::Busy,
+                format!(
+                    "the engine of run {run_id} is gone, and its workspace is in use; the run is cancelled by whoever settles it, or by asking again; nothing was touched"
+                ),
+            )),
         };
     }
     let asked = run_id.clone();

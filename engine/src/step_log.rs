@@ -365,10 +365,12 @@ impl StepLog {
             }
             Asked::Finish(row) => return self.finish(found_phase, *row, options).await,
             Asked::Begin(row) => *row,
-            Asked::Interrupted(row) => match self.make_ready(*row, &steps, options).await? {
-                Ready::Begin(row) => *row,
-                Ready::Choose(row, choices) => return Ok(Begun::Choose(row, choices)),
-            },
+            Asked::Interrupted(row) => {
+                match self.make_ready(*row, &steps, options, cancellation).await? {
+                    Ready::Begin(row) => *row,
+                    Ready::Choose(row, choices) => return Ok(Begun::Choose(row, choices)),
+                }
+            }
         };
         let begun = self
             .begin_attempt(found_phase, from, row, options, cancellation)
@@ -609,6 +611,9 @@ impl StepLog {
             _ => StepStatus::Completed,
         };
         if found.as_ref().is_some_and(|row| row.status == goal) {
+            // Whoever is done with it here has no more steps in it.
+            let mut began = self.inner.began.lock().unwrap_or_else(|e| e.into_inner());
+            began.entry(key.clone()).or_insert_with(Instant::now);
             return Ok(());
         }
         // A phase that is gone on with and in which nothing was left to do was begun all the same.

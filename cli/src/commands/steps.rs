@@ -12,7 +12,7 @@ use stillframe::{
     Adapter, AdapterError, AdapterOutput, Answer, BackendKind, BoxAdapter, CommandAdapter,
     CommitOptions, CommitRecord, EndSignal, Engine, Error, ErrorKind, EventQuery, EventType,
     PlanReport, Question, RunContext, RunExport, RunId, RunOptions, RunRecord, StepContext,
-    StepError, StepIdentity, StepOptions, WorkspaceOptions,
+    StepError, StepIdentity, StepOptions, StepRecord, WorkspaceOptions,
 };
 
 use super::{Tools, questions, run};
@@ -443,7 +443,7 @@ impl StepRunner {
         let is_of_git = before.is_none_or(|before| before.backend != BackendKind::Hash);
         let step = commits.filter(|_| export.phases.is_empty() && !is_of_git)?;
         Some(Error::invalid_options(format!(
-            "step {:?} commits, and the workspace is in no git repository; nothing was run",
+            "step {:?} commits, which takes a git repository and its backend, and this workspace is captured by the hash backend; nothing was run",
             step.name
         )))
     }
@@ -458,6 +458,26 @@ impl StepRunner {
             report.gone.extend(
                 gone.map(|step| StepIdentity::new(&phase.name, phase.iteration, &step.name)),
             );
+        }
+        // A command that is done and whose commit was not begun has no row of that.
+        let kept = kept_steps(&export.run).ok().flatten();
+        for step in kept.iter().flat_map(|file| &file.steps) {
+            let (Some(commit), Some(phase)) = (
+                step.commit_step(),
+                export.phases.iter().find(|phase| phase.name == step.phase),
+            ) else {
+                continue;
+            };
+            let has = |name: &str, is_settled: bool| {
+                let of = |row: &&StepRecord| row.name == name;
+                let found = phase.steps.iter().find(of);
+                found.is_some_and(|row| row.status.is_settled() == is_settled)
+            };
+            let is_open = has(&step.name, true) && !has(&commit, true) && !has(&commit, false);
+            if is_open && !self.file.has(&step.phase, &commit) {
+                let identity = StepIdentity::new(&step.phase, phase.iteration, commit);
+                report.gone.push(identity);
+            }
         }
         if report.gone.is_empty() {
             return None;

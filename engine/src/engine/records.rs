@@ -17,7 +17,7 @@ use crate::record::{
     ArtifactRecord, LeaseRecord, RunExport, RunRecord, SessionRecord, SessionStats,
 };
 use crate::run::RunStatus;
-use crate::state::{RunFilter, RunRow};
+use crate::state::{RunFilter, RunRow, StateStore};
 use crate::stream::EventStream;
 use crate::{answering, resume, workspaces};
 
@@ -181,15 +181,19 @@ impl Engine {
     /// A beginning has at least one character behind `run_`: one that has not is `InvalidOptions`, and
     /// so is one that several ids have. None that begins so is `NotFound`.
     pub async fn find_run(&self, id: &str) -> Result<RunRecord, Error> {
+        self.found(id, find_run).await.map(RunRecord::from)
+    }
+
+    /// What `find` makes of an id, or the beginning of one.
+    async fn found<T: Send + 'static>(
+        &self,
+        id: &str,
+        find: fn(&dyn StateStore, &str) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let id = id.to_owned();
         self.core.parts.check_available()?;
-        let row = self
-            .core
-            .parts
-            .reader
-            .read_with(move |store| find_run(store, &id))
-            .await?;
-        Ok(RunRecord::from(row))
+        let reader = &self.core.parts.reader;
+        reader.read_with(move |store| find(store, &id)).await
     }
 
     /// The questions that wait for an answer, oldest first.
@@ -212,14 +216,7 @@ impl Engine {
     /// The question of this id, or the only one whose id begins so, with or without `que_`: as
     /// [`Engine::find_run`].
     pub async fn find_question(&self, id: &str) -> Result<QuestionRecord, Error> {
-        let id = id.to_owned();
-        self.core.parts.check_available()?;
-        let row = self
-            .core
-            .parts
-            .reader
-            .read_with(move |store| find_question(store, &id))
-            .await?;
+        let row = self.found(id, find_question).await?;
         let settled = match answering::settled(&self.core, row.clone()).await {
             Ok(settled) => settled,
             Err(e) => {
@@ -300,7 +297,7 @@ impl Engine {
 }
 
 /// Finds the one run whose id is `text` or begins so.
-pub(crate) fn find_run(store: &dyn crate::state::StateStore, text: &str) -> Result<RunRow, Error> {
+pub(crate) fn find_run(store: &dyn StateStore, text: &str) -> Result<RunRow, Error> {
     let unknown = || Error::not_found(format!("there is no run {text:?}"));
     if let Ok(id) = text.parse()
         && let Some(row) = store.run(&id)?
@@ -327,7 +324,7 @@ pub(crate) fn find_run(store: &dyn crate::state::StateStore, text: &str) -> Resu
 }
 
 /// The question of this id, or the only one whose id begins so, with or without `que_`.
-fn find_question(store: &dyn crate::state::StateStore, text: &str) -> Result<QuestionRow, Error> {
+fn find_question(store: &dyn StateStore, text: &str) -> Result<QuestionRow, Error> {
     let own = text.strip_prefix("que_").unwrap_or(text);
     let beginning = format!("que_{own}");
     let is_too_short = "que_".starts_with(text) || own.len() < workspaces::MIN_BEGINNING;

@@ -2,6 +2,8 @@
 
 use stillframe_backends::{BackendKind, ErrorKind, Interrupt, Label, Snapshot, SnapshotId};
 
+use tokio_util::sync::CancellationToken;
+
 use super::StepLog;
 use crate::error::Error;
 use crate::restore::{self, RestorePurpose, WayBack};
@@ -37,14 +39,17 @@ impl StepLog {
         row: StepRow,
         steps: &[StepRow],
         options: &StepOptions,
+        cancellation: &CancellationToken,
     ) -> Result<Ready, Error> {
         let Some(place) = &self.inner.place else {
             return Ok(Ready::Begin(Box::new(row)));
         };
         let mut row = row;
-        if row.snapshot_before.is_some() && row.snapshot_after.is_none() {
-            // Nobody could capture what it left when it was cut off. What is there now is what is known of it.
-            row.snapshot_after = Some(self.capture(place, None).await?.id);
+        let is_unknown = row.snapshot_before.is_some() && row.snapshot_after.is_none();
+        if is_unknown && options.rerun == Some(Rerun::FromBefore) {
+            // Nobody could capture what it left when it was cut off. What is there now is all that is known of it, and may
+            // be somebody's work of days: that goes back, and into the guard, only where it was asked for by name.
+            row.snapshot_after = Some(self.capture(place, Some(cancellation)).await?.id);
         }
         let keeps_content =
             place.backend.kind() != BackendKind::Hash || place.opened.options.retain_content;

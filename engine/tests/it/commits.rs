@@ -4,13 +4,16 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::json;
 use stillframe::backends::Signature;
 use stillframe::{
-    AdapterOutput, CommitOptions, Engine, EngineOptions, ErrorKind, RelPath, RunContext, RunId,
-    RunOptions, RunStatus, StepContext, WorkspaceOptions,
+    Adapter, AdapterOutput, CommitOptions, Engine, EngineOptions, ErrorKind, RelPath, RunContext,
+    RunId, RunOptions, RunStatus, StepContext, WorkspaceOptions,
 };
+
+use tokio::sync::mpsc;
 
 use crate::support::{Work, completed, die_in_the_middle_of, on_a_runtime};
 
@@ -54,6 +57,21 @@ impl Place {
     async fn engine(&self) -> Engine {
         let options = EngineOptions::default().state_dir(self.0.path().join("state"));
         Engine::start(options).await.unwrap()
+    }
+
+    /// Begins the work, and its engine dies where the work says so.
+    fn dies_in<A: Adapter>(&self, work: impl FnOnce(mpsc::Sender<()>) -> A + Send) {
+        die_in_the_middle_of(async {
+            let engine = self.engine().await;
+            let session = engine.session("s").await.unwrap();
+            let (sender, mut is_there) = mpsc::channel(1);
+            let (work, options) = (work(sender), self.options());
+            tokio::spawn(async move {
+                let _engine = engine;
+                session.execute_run(options, work).await
+            });
+            is_there.recv().await.unwrap();
+        });
     }
 
     fn options(&self) -> RunOptions {
@@ -205,7 +223,7 @@ fn a_commit_that_the_work_makes_itself_is_recorded_once_with_its_first_owner() {
 fn a_step_that_is_cut_off_after_its_commit_and_goes_back_makes_the_same_commit_again() {
     let place = Place::new();
     let ids: Arc<Mutex<Vec<String>>> = Arc::default();
-    let work = |dies: Option<tokio::sync::mpsc::Sender<()>>| {
+    let work = |dies: Option<mpsc::Sender<()>>| {
         let ids = ids.clone();
         one_step(move |step| {
             let (ids, dies) = (ids.clone(), dies.clone());
@@ -223,17 +241,7 @@ fn a_step_that_is_cut_off_after_its_commit_and_goes_back_makes_the_same_commit_a
             }
         })
     };
-    die_in_the_middle_of(async {
-        let engine = place.engine().await;
-        let session = engine.session("s").await.unwrap();
-        let (sender, mut is_there) = tokio::sync::mpsc::channel(1);
-        let (work, options) = (work(Some(sender)), place.options());
-        tokio::spawn(async move {
-            let _engine = engine;
-            session.execute_run(options, work).await
-        });
-        is_there.recv().await.unwrap();
-    });
+    place.dies_in(|sender| work(Some(sender)));
     assert_eq!(place.git(&["rev-list", "--count", "HEAD"]), "2");
     on_a_runtime(async {
         let engine = place.engine().await;
@@ -278,7 +286,7 @@ fn without_a_repository_or_a_workspace_nothing_is_committed() {
 fn a_step_that_runs_again_in_place_finds_each_of_its_commits_and_not_another() {
     let place = Place::new();
     let heard = Arc::new(Mutex::new(Vec::new()));
-    let work = |dies: Option<tokio::sync::mpsc::Sender<()>>| {
+    let work = |dies: Option<mpsc::Sender<()>>| {
         let heard = heard.clone();
         Work(move |context: RunContext| {
             let (dies, heard) = (dies.clone(), heard.clone());
@@ -312,17 +320,7 @@ fn a_step_that_runs_again_in_place_finds_each_of_its_commits_and_not_another() {
             }
         })
     };
-    die_in_the_middle_of(async {
-        let engine = place.engine().await;
-        let session = engine.session("s").await.unwrap();
-        let (sender, mut is_there) = tokio::sync::mpsc::channel(1);
-        let (work, options) = (work(Some(sender)), place.options());
-        tokio::spawn(async move {
-            let _engine = engine;
-            session.execute_run(options, work).await
-        });
-        is_there.recv().await.unwrap();
-    });
+    place.dies_in(|sender| work(Some(sender)));
     on_a_runtime(async {
         let engine = place.engine().await;
         let session = engine.session("s").await.unwrap();
@@ -336,4 +334,56 @@ fn a_step_that_runs_again_in_place_finds_each_of_its_commits_and_not_another() {
         assert_eq!(subject, *message);
     }
     assert_eq!(place.git(&["rev-list", "--count", "HEAD"]), "3");
+}
+
+// Whoever went on with the run made it behind the step's back, which then made another one
+#[test]
+fn a_commit_that_could_not_be_settled_when_the_engine_started_is_made_once() {
+    let place = Place::new();
+    let lock = place.root().join(".git/refs/heads/main.lock");
+    fs::write(&lock, "").unwrap();
+    let work = || {
+        Work(|context: RunContext| async move {
+            let phase = context.phase("p");
+            phase
+                .step("a", |step| async move {
+                    let root = step.workspace().unwrap().clone();
+                    write(&root, "new", "new\n");
+                    step.commit(CommitOptions::new("New")).await?;
+                    Ok(())
+                })
+                .await?;
+            Ok(AdapterOutput::empty())
+        })
+    };
+    let pending = || {
+        let log = rusqlite::Connection::open(place.0.path().join("state/stillframe.db")).unwrap();
+        let count = "SELECT count(*) FROM effects WHERE status = 'pending'";
+        log.query_row(count, (), |row| row.get::<_, i64>(0))
+            .unwrap()
+    };
+    die_in_the_middle_of(async {
+        let engine = place.engine().await;
+        let session = engine.session("s").await.unwrap();
+        let options = place.options();
+        tokio::spawn(async move {
+            let _engine = engine;
+            session.execute_run(options, work()).await
+        });
+        while pending() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    on_a_runtime(async {
+        let engine = place.engine().await;
+        assert_eq!(pending(), 1, "somebody else's lock is there");
+        fs::remove_file(&lock).unwrap();
+        let session = engine.session("s").await.unwrap();
+        let outcome = session.execute_run(place.options(), work()).await.unwrap();
+        completed(&outcome);
+        assert_eq!(place.git(&["rev-list", "--count", "HEAD"]), "2");
+        let made = outcome.phases[0].steps[0].commit_created.clone();
+        assert_eq!(made, Some(place.git(&["rev-parse", "HEAD"])));
+        assert_eq!(place.git(&["status", "--porcelain"]), "");
+    });
 }

@@ -1055,21 +1055,27 @@ async fn a_step_that_gives_itself_up_is_cancelled_and_not_tried_again() {
 }
 
 #[test]
-fn a_step_whose_leftovers_could_not_be_captured_at_first_is_gone_back_from_all_the_same() {
-    let host = Host::new();
-    let counts = Counts::default();
-    leave_in_the_second_step(&host, &counts);
-    on_a_runtime(async {
-        host.backend.fail("after_failure");
-        let (engine, session) = host.session().await;
-        let step = phases(&engine).await[1].steps[0].clone();
-        assert_eq!(step.status, StepStatus::Interrupted);
-        assert_eq!(step.snapshot_after, None, "nothing could be captured");
-        host.backend.heal("after_failure");
-        let work = go_on(&counts, None);
-        completed(&session.execute_run(options(&host), work).await.unwrap());
-        assert_eq!(host.read("other").as_deref(), Some("anew\n"));
-    });
+fn a_step_whose_leftovers_nobody_could_capture_is_gone_back_from_where_that_is_asked_for() {
+    for (rerun, found) in [(Some(Rerun::FromBefore), "anew\n"), (None, "again\n")] {
+        let host = Host::new();
+        let counts = Counts::default();
+        leave_in_the_second_step(&host, &counts);
+        on_a_runtime(async {
+            host.backend.fail("after_failure");
+            let (engine, session) = host.session().await;
+            let step = phases(&engine).await[1].steps[0].clone();
+            assert_eq!(step.status, StepStatus::Interrupted);
+            assert_eq!(step.snapshot_after, None, "nothing could be captured");
+            host.backend.heal("after_failure");
+            host.write("mine", "two days\n");
+            let work = go_on(&counts, rerun);
+            completed(&session.execute_run(options(&host), work).await.unwrap());
+            assert_eq!(host.read("other").as_deref(), Some(found), "{rerun:?}");
+            if rerun.is_none() {
+                assert_eq!(host.read("mine").as_deref(), Some("two days\n"));
+            }
+        });
+    }
 }
 
 #[test]
@@ -1083,7 +1089,8 @@ fn a_run_is_not_cancelled_under_whoever_is_at_work_in_its_workspace() {
         let at_work = Workspace::open(host.path(), &state).unwrap();
         let at_work = at_work.lock(Duration::from_secs(1)).unwrap();
         let (engine, session) = host.session().await;
-        engine.cancel_run(&id()).await.unwrap();
+        let busy = engine.cancel_run(&id()).await.unwrap_err();
+        assert_eq!(busy.kind(), ErrorKind::Busy, "its own engine is gone");
         let run = engine.find_run("ticket-42").await.unwrap();
         assert_eq!(run.status, RunStatus::Running, "it is asked to stop");
         let cancelled = |events: Vec<String>| events.contains(&"run_cancelled".to_owned());

@@ -214,6 +214,11 @@ fn refuse_other_databases(
             detail: format!("{} is the database of another program", path.display()),
         });
     }
+    if found < 1 {
+        return Err(StateError::Corrupt {
+            detail: format!("{} has tables and the version {found}", path.display()),
+        });
+    }
     if found > supported {
         return Err(StateError::VersionTooNew {
             path: path.to_owned(),
@@ -378,6 +383,28 @@ mod tests {
         drop(foreign);
         let refused = SqliteStore::open(state.path()).unwrap_err();
         assert_eq!(refused.kind(), stillframe_backends::ErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn a_database_whose_version_was_lost_is_corrupt_and_left_as_it_is() {
+        for version in [0, -5] {
+            let state = tempfile::tempdir().unwrap();
+            drop(started(state.path(), "s"));
+            let path = state.path().join(DATABASE);
+            let disk = Connection::open(&path).unwrap();
+            disk.execute_batch(&format!("PRAGMA user_version = {version}"))
+                .unwrap();
+            disk.close().unwrap();
+            let before = fs::read(&path).unwrap();
+            let refused = SqliteStore::open(state.path()).unwrap_err();
+            let said = refused.to_string();
+            assert!(matches!(refused, StateError::Corrupt { .. }), "{said}");
+            assert!(
+                said.ends_with(&format!("has tables and the version {version}")),
+                "{said}"
+            );
+            assert_eq!(fs::read(&path).unwrap(), before);
+        }
     }
 
     #[test]

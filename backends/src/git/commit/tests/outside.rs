@@ -39,7 +39,7 @@ fn nobody_commits_without_a_name() {
     let mut nobody = request();
     nobody.author = None;
     let error = story.try_prepare(&nobody).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidOptions);
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("user.email"), "{error}");
 
     let home = story.git.home();
