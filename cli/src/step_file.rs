@@ -213,9 +213,9 @@ impl StepFile {
         Ok(())
     }
 
-    /// Whether a step of the record is one of these.
-    pub(crate) fn has(&self, phase: &str, name: &str) -> bool {
-        self.steps.iter().any(|step| {
+    /// Where a step of the record is among these, from 0.
+    pub(crate) fn place_of(&self, phase: &str, name: &str) -> Option<usize> {
+        self.steps.iter().position(|step| {
             step.phase == phase
                 && (step.name == name || step.commit_step().is_some_and(|commit| commit == name))
         })

@@ -247,3 +247,19 @@ fn a_deadline_that_passes_as_the_run_is_put_to_rest_is_answered_once() {
         assert_eq!(done(&ws), ["first", "heard no", "last"]);
     }
 }
+
+#[test]
+fn a_step_that_only_asked_goes_on_though_the_branch_was_moved_meanwhile() {
+    for rerun in ["from_before", "ask", "in_place"] {
+        let ws = TestWorkspace::repository();
+        park(&ws, &plan(&ws, &format!("rerun = '{rerun}'")));
+        ws.write("mine", "mine\n");
+        ws.commit("mine");
+        ws.stillframe(["answer", &open(&ws), "yes"]).ok();
+        ws.stillframe(["resume", "r"]).ok();
+        assert_eq!(done(&ws), ["first", "heard yes", "last"], "{rerun}");
+        assert_eq!(ws.text("mine"), "mine\n");
+        let questions = ws.show("r")["questions"].as_array().unwrap().len();
+        assert_eq!(questions, 1, "{rerun}: it was not cut off");
+    }
+}

@@ -164,7 +164,7 @@ fn a_step_that_is_killed_around_its_commit_commits_once_whatever_is_edited_since
 }
 
 #[test]
-fn a_step_that_was_cut_off_cannot_be_left_out_of_the_file() {
+fn a_step_that_was_cut_off_cannot_be_left_out_of_the_file_or_passed_by() {
     let ws = place();
     let first = ("first", "", "");
     let half = (
@@ -178,10 +178,14 @@ fn a_step_that_was_cut_off_cannot_be_left_out_of_the_file() {
     assert_eq!(ws.call(args).run().code, 137);
     let moved = ("half", half.1, "phase = 'other'");
     let renamed = ("other", half.1, "");
-    for other in [
-        vec![first, last],
-        vec![first, moved, last],
-        vec![first, renamed, last],
+    let new = ("new", "echo new > new", "commit = 'New'");
+    let back = "put it back";
+    for (other, way) in [
+        (vec![first, last], back),
+        (vec![first, moved, last], back),
+        (vec![first, renamed, last], back),
+        (vec![new, first, half, last], "put it behind"),
+        (vec![first, last, half], "put it behind"),
     ] {
         plan(&ws, &other);
         let refused = ws.call(args).run().exits(125);
@@ -189,7 +193,7 @@ fn a_step_that_was_cut_off_cannot_be_left_out_of_the_file() {
         assert_eq!(document["status"], "interrupted");
         assert_eq!(document["error"]["kind"], "PlanChanged", "{document}");
         let message = document["error"]["message"].as_str().unwrap();
-        for part in ["steps/half", "put it back", "stillframe cancel r"] {
+        for part in ["steps/half", way, "stillframe cancel r"] {
             assert!(message.contains(part), "{message}");
         }
         assert!(!refused.stderr_text().contains("was done"), "{refused}");

@@ -12,7 +12,7 @@ use stillframe::{
     Adapter, AdapterError, AdapterOutput, Answer, BackendKind, BoxAdapter, CommandAdapter,
     CommitOptions, CommitRecord, EndSignal, Engine, Error, ErrorKind, EventQuery, EventType,
     PlanReport, Question, RunContext, RunExport, RunId, RunOptions, RunRecord, StepContext,
-    StepError, StepIdentity, StepOptions, StepRecord, WorkspaceOptions,
+    StepError, StepIdentity, StepOptions, StepRecord, StepStatus, WorkspaceOptions,
 };
 
 use super::{Tools, questions, run};
@@ -163,6 +163,34 @@ fn kept_steps(record: &RunRecord) -> Result<Option<StepFile>, Failure> {
             )
         }),
     }
+}
+
+/// The record of a step of a file.
+fn row<'a>(export: &'a RunExport, phase: &str, name: &str) -> Option<&'a StepRecord> {
+    let phase = export.phases.iter().find(|row| row.name == phase)?;
+    phase.steps.iter().find(|row| row.name == name)
+}
+
+/// The steps of a run that were begun and are not done; a command that is done has a commit behind it which is one
+/// of these though it was not begun.
+fn cut_off(export: &RunExport) -> Vec<StepIdentity> {
+    let mut open = Vec::new();
+    for phase in &export.phases {
+        let steps = phase.steps.iter().filter(|step| !step.status.is_settled());
+        open.extend(steps.map(|step| StepIdentity::new(&phase.name, phase.iteration, &step.name)));
+    }
+    let kept = kept_steps(&export.run).ok().flatten();
+    for step in kept.iter().flat_map(|file| &file.steps) {
+        let Some(commit) = step.commit_step() else {
+            continue;
+        };
+        let command = row(export, &step.phase, &step.name);
+        let is_done = command.is_some_and(|row| row.status == StepStatus::Completed);
+        if is_done && row(export, &step.phase, &commit).is_none() {
+            open.push(StepIdentity::new(&step.phase, 0, commit));
+        }
+    }
+    open
 }
 
 /// The workspace of a run as it was begun; where it lies by now, if `named` says so.
@@ -448,45 +476,49 @@ impl StepRunner {
         )))
     }
 
-    /// Why this file cannot go on with the run, if it lacks a step which was begun and is not done: what that left half
-    /// made would be in what the others do, and nobody would ever do or take back the rest of it.
-    fn lacks_cut_off(&self, export: &RunExport) -> Option<AdapterError> {
+    /// Why this file cannot go on with the run, if it lacks a step which was begun and is not done, or has a new one
+    /// in front of it: what that step left half made would be in what the others do.
+    fn passes_over_cut_off(&self, export: &RunExport) -> Option<AdapterError> {
+        let open = cut_off(export);
+        let is_there = |step: &StepIdentity| self.file.place_of(&step.phase, &step.step).is_some();
+        let gone: Vec<StepIdentity> = open
+            .iter()
+            .filter(|step| !is_there(step))
+            .cloned()
+            .collect();
+        let places = open
+            .iter()
+            .filter_map(|step| self.file.place_of(&step.phase, &step.step));
+        let last = places.max().unwrap_or(0);
+        let is_new = |step: &&FileStep| row(export, &step.phase, &step.name).is_none();
+        let identity = |step: &FileStep| StepIdentity::new(&step.phase, 0, &step.name);
+        let in_front = self.file.steps[..last].iter().filter(is_new).map(identity);
+        let in_front: Vec<StepIdentity> = in_front.collect();
+        let names = |steps: &[StepIdentity]| {
+            let names: Vec<String> = steps.iter().map(StepIdentity::to_string).collect();
+            names.join(", ")
+        };
+        let (what, way) = match (gone.as_slice(), in_front.as_slice()) {
+            ([], []) => return None,
+            ([], new) => (
+                format!(
+                    "in front of {}, cut off before it was done, is what is new: {}",
+                    names(&open),
+                    names(new)
+                ),
+                "put it behind that step",
+            ),
+            (gone, _) => (
+                format!("cut off before it was done, and gone: {}", names(gone)),
+                "put it back into the file as it was",
+            ),
+        };
         let mut report = PlanReport::default();
-        for phase in &export.phases {
-            let open = phase.steps.iter().filter(|step| !step.status.is_settled());
-            let gone = open.filter(|step| !self.file.has(&phase.name, &step.name));
-            report.gone.extend(
-                gone.map(|step| StepIdentity::new(&phase.name, phase.iteration, &step.name)),
-            );
-        }
-        // A command that is done and whose commit was not begun has no row of that.
-        let kept = kept_steps(&export.run).ok().flatten();
-        for step in kept.iter().flat_map(|file| &file.steps) {
-            let (Some(commit), Some(phase)) = (
-                step.commit_step(),
-                export.phases.iter().find(|phase| phase.name == step.phase),
-            ) else {
-                continue;
-            };
-            let has = |name: &str, is_settled: bool| {
-                let of = |row: &&StepRecord| row.name == name;
-                let found = phase.steps.iter().find(of);
-                found.is_some_and(|row| row.status.is_settled() == is_settled)
-            };
-            let is_open = has(&step.name, true) && !has(&commit, true) && !has(&commit, false);
-            if is_open && !self.file.has(&step.phase, &commit) {
-                let identity = StepIdentity::new(&step.phase, phase.iteration, commit);
-                report.gone.push(identity);
-            }
-        }
-        if report.gone.is_empty() {
-            return None;
-        }
-        let names: Vec<String> = report.gone.iter().map(StepIdentity::to_string).collect();
+        report.gone = gone;
+        report.new = in_front;
         let mut refused = AdapterError::from(StepError::PlanChanged(Box::new(report)));
         refused.failure.message = format!(
-            "the plan of this run is another than the one on record: cut off before it was done, and gone: {}; nothing was run; put it back into the file as it was, or give the run up with \"stillframe cancel {}\"",
-            names.join(", "),
+            "the plan of this run is another than the one on record: {what}; nothing was run; {way}, or give the run up with \"stillframe cancel {}\"",
             export.run.id
         );
         Some(refused)
@@ -503,8 +535,8 @@ impl StepRunner {
         if let Some(wrong) = self.wrong_place(&export) {
             return Err(wrong.into());
         }
-        if let Some(lacking) = self.lacks_cut_off(&export) {
-            return Err(lacking);
+        if let Some(refused) = self.passes_over_cut_off(&export) {
+            return Err(refused);
         }
         let report = context.check_plan(&self.file.plan()).await?;
         for gone in &report.gone {

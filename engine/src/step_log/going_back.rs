@@ -62,6 +62,10 @@ impl StepLog {
             refusal = Some("a snapshot of it was forgotten");
         }
         match (options.rerun, refusal) {
+            // It only waited for an answer, say: there is nothing to choose from.
+            (Some(Rerun::Ask), _) if self.did_nothing(&row).await? => {
+                Ok(Ready::Begin(Box::new(row)))
+            }
             (Some(Rerun::Ask), refusal) => {
                 let from_before = refusal.is_none();
                 Ok(Ready::Choose(Box::new(row), Choices { from_before }))
@@ -80,6 +84,12 @@ impl StepLog {
                     Err(e) if e.kind() == ErrorKind::HeadMoved && options.rerun.is_none() => {
                         return Ok(Ready::Begin(Box::new(row)));
                     }
+                    // There is nothing of it to take apart.
+                    Err(e)
+                        if e.kind() == ErrorKind::HeadMoved && self.did_nothing(&row).await? =>
+                    {
+                        return Ok(Ready::Begin(Box::new(row)));
+                    }
                     gone_back => gone_back?,
                 }
                 // The branch is where it was, so that what the step committed is not in it.
@@ -89,6 +99,21 @@ impl StepLog {
                 })))
             }
         }
+    }
+
+    /// Whether a step that was cut off is known to have left files, branch and HEAD as it had found them.
+    async fn did_nothing(&self, row: &StepRow) -> Result<bool, Error> {
+        let (Some(before), Some(after)) = (&row.snapshot_before, &row.snapshot_after) else {
+            return Ok(false);
+        };
+        let (before, after) = (before.clone(), after.clone());
+        let reader = &self.inner.core.parts.reader;
+        let found =
+            reader.read(move |store| Ok(store.snapshot(&before)?.zip(store.snapshot(&after)?)));
+        Ok(found.await?.is_some_and(|(before, after)| {
+            let (before, after) = (&before.snapshot, &after.snapshot);
+            before.same_content(after) && same_head(before, after)
+        }))
     }
 
     /// Whether these snapshots are still on record.
