@@ -14,8 +14,9 @@ use crate::error::Error;
 use crate::event::EventType;
 use crate::failure::Failure;
 use crate::id::SessionId;
+use crate::run::RunStatus;
 use crate::state::{Change, NewEvent};
-use crate::step::{StepRow, StepStatus};
+use crate::step::StepStatus;
 use crate::workspaces;
 
 impl From<CommitError> for Error {
@@ -36,6 +37,15 @@ pub(crate) enum Occasion {
 }
 
 impl Occasion {
+    /// For an effect that is found pending. `step`: its step, if that is on record.
+    fn of_leftover(run: RunStatus, step: Option<StepStatus>) -> Self {
+        let is_under_way = !run.is_at_rest() && !run.is_terminal();
+        match step {
+            Some(StepStatus::Running) if is_under_way => Self::Recovery,
+            _ => Self::TooLate,
+        }
+    }
+
     fn is_recovery(&self) -> bool {
         !matches!(self, Self::Step(_))
     }
@@ -211,13 +221,8 @@ pub(crate) fn settle(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), 
         let steps = parts
             .reader
             .read_blocking(|store| store.steps(&effect.run_id))?;
-        let is_under_way =
-            |step: &StepRow| step.id == effect.step_id && step.status == StepStatus::Running;
-        let occasion = match steps.iter().any(is_under_way) {
-            _ if run.status.is_at_rest() || run.status.is_terminal() => Occasion::TooLate,
-            true => Occasion::Recovery,
-            false => Occasion::TooLate,
-        };
+        let step = steps.iter().find(|step| step.id == effect.step_id);
+        let occasion = Occasion::of_leftover(run.status, step.map(|step| step.status));
         let session_id = &run.session_id;
         let look = || carry_out(parts, locked, &*backend, &effect, session_id, &occasion);
         // A defect in the making of commits keeps nobody from all else here.
@@ -237,4 +242,27 @@ pub(crate) fn settle(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_in_a_step_that_is_under_way_in_a_run_that_is_is_a_leftover_made() {
+        let made = |run, step| matches!(Occasion::of_leftover(run, step), Occasion::Recovery);
+        assert!(made(RunStatus::Running, Some(StepStatus::Running)));
+        assert!(made(RunStatus::Asking, Some(StepStatus::Running)));
+        // The run was claimed anew, and the step has not begun again.
+        assert!(!made(RunStatus::Running, Some(StepStatus::Interrupted)));
+        assert!(!made(RunStatus::Running, Some(StepStatus::Failed)));
+        assert!(!made(RunStatus::Running, None));
+        for at_rest in [
+            RunStatus::Interrupted,
+            RunStatus::WaitingForInput,
+            RunStatus::Cancelled,
+        ] {
+            assert!(!made(at_rest, Some(StepStatus::Running)), "{at_rest}");
+        }
+    }
 }
