@@ -70,7 +70,7 @@ pub(crate) enum Command {
     /// The command runs in the workspace; its input, output and exit code are its own. Afterwards
     /// stderr says what changed. With --json its output goes to stderr, and stdout has one document
     /// with the outcome.
-    #[command(after_help = RUN_HELP)]
+    #[command(after_help = RUN_HELP, override_usage = RUN_USAGE)]
     Run(RunArgs),
 
     /// Take a snapshot.
@@ -102,9 +102,9 @@ Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
 
     /// Take back what the last run or restore changed.
     ///
-    /// Only what that operation changed goes back. Later edits are kept: in files of lines beside what goes
-    /// back, as git merges, and elsewhere the file stays as it is, and is named. An undo can be undone, so a second one is a redo. Works from any
-    /// directory below the workspace.
+    /// Only what that operation changed goes back. Later edits are kept: in files of lines beside
+    /// what goes back, as git merges, and elsewhere the file stays as it is, and is named. An undo
+    /// can be undone, so a second one is a redo. Works from any directory below the workspace.
     #[command(after_help = "\
 Examples:
   stillframe undo
@@ -358,16 +358,19 @@ A file of steps (TOML; all but name and command can be left out):
   retry_delay = \"30s\"         # doubles, up to 300s
   timeout = \"15m\"
   rerun = \"from_before\"       # or \"in_place\", \"ask\": after it was cut off in the middle
-  ask = \"Deploy?\"            # before the command, which gets $STILLFRAME_ANSWER
+  ask = \"Deploy?\"             # before the command, which gets $STILLFRAME_ANSWER
   choices = [\"yes\", \"no\"]
   deadline = \"24h\"
   default = \"no\"             # counts after the deadline
   commit = \"Build\"           # what differs from the branch, once the command has ended well
 
 Exit codes: the command's own; 75 when it rests until somebody answers; 124 when its time was up;
-125 when Stillframe failed, before or after
-the command; 126 not executable; 127 not found; 128+N when signal N ended it; 2 the command line is
-wrong.";
+125 when Stillframe failed, before or after the command; 126 not executable; 127 not found; 128+N
+when signal N ended it, 143 when it was cancelled; 2 the command line is wrong.";
+
+const RUN_USAGE: &str = "\
+stillframe run [OPTIONS] -- <CMD>...
+       stillframe run [OPTIONS] --steps <FILE>";
 
 /// What `run` takes.
 #[derive(Debug, ArgsOf)]

@@ -16,6 +16,9 @@ pub(crate) const MAX_BYTES: u64 = 1024 * 1024;
 /// The longest name of a step or a phase, in bytes, which is that of the library.
 const MAX_NAME_BYTES: usize = 200;
 
+/// The longest argument that Linux takes, in bytes: execve(2), where it counts the NUL too.
+const MAX_WORD_BYTES: usize = 128 * 1024 - 1;
+
 /// The phase of a step that names none.
 const DEFAULT_PHASE: &str = "steps";
 
@@ -183,6 +186,13 @@ impl StepFile {
             }
             if is_empty {
                 return Err(format!("the command of step {name:?} is empty"));
+            }
+            let words = step.words();
+            if let Some(long) = words.iter().find(|word| word.len() > MAX_WORD_BYTES) {
+                return Err(format!(
+                    "the command of step {name:?} has a word, or a line, of {} bytes, and the system takes {MAX_WORD_BYTES}",
+                    long.len()
+                ));
             }
             if step
                 .timeout
@@ -511,6 +521,25 @@ mod tests {
             let said = StepFile::parse(&text).unwrap_err();
             assert!(said.contains(why) && said.contains("step \"a\""), "{said}");
             assert!(said.len() < 300, "{} bytes", said.len());
+        }
+    }
+
+    // A line of that length is refused by the kernel, in the middle of the run.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the kernel is the oracle")]
+    fn a_word_that_the_system_does_not_take_is_refused_and_a_shorter_one_is_run() {
+        for (bytes, is_taken) in [(MAX_WORD_BYTES, true), (MAX_WORD_BYTES + 1, false)] {
+            let word = "x".repeat(bytes);
+            for command in [format!("'{word}'"), format!("['true', '{word}']")] {
+                let text = format!("[[step]]\nname = 'a'\ncommand = {command}");
+                let parsed = StepFile::parse(&text);
+                assert_eq!(parsed.is_ok(), is_taken, "{bytes} bytes");
+                if let Err(said) = parsed {
+                    assert!(said.contains("131072 bytes"), "{said}");
+                }
+            }
+            let ran = std::process::Command::new("true").arg(word).status();
+            assert_eq!(ran.is_ok(), is_taken, "{bytes} bytes: {ran:?}");
         }
     }
 

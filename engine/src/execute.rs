@@ -31,6 +31,7 @@ use crate::lease::Hold;
 use crate::options::RunOptions;
 use crate::outcome::{RunOutcome, RunResult};
 use crate::recovery;
+use crate::reserve;
 use crate::resume::{self, Recorded, Standing};
 use crate::run::{RunEvent, RunStatus};
 use crate::run_lock::RunLock;
@@ -108,7 +109,7 @@ pub(crate) async fn execute(
         workspace.check()?;
     }
     let recorded = match &options.run_id {
-        Some(id) => resume::recorded(core, id).await?,
+        Some(id) => resume::recorded_when_settled(core, id).await?,
         None => None,
     };
     if let Some(recorded) = &recorded {
@@ -130,6 +131,7 @@ pub(crate) async fn execute(
             let workspace = place(&parts, &options)?;
             let directory = workspace.as_ref().map(|p| p.opened.workspace.disk_path());
             adapter.check(directory)?;
+            reserve::check(parts.state_dir.path(), "the run")?;
             Ok::<_, Error>((options, adapter, workspace))
         })
         .await??;

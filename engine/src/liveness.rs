@@ -166,10 +166,15 @@ pub(crate) fn dead_engines(state_dir: &Path) -> Result<Vec<DeadEngine>, PathErro
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)
             .map_err(PathError::at("read", &path))?;
+        if bytes.last().is_none_or(|last| *last == 0) && !is_marked(&bytes) {
+            // For those who wait for what it had. Best effort: nobody but them depends on it.
+            let _ = file.write_all(&[0]);
+        }
         // What a torn write left has no NUL at its end.
         let mut workspaces: Vec<PathBuf> = bytes
             .split_inclusive(|b| *b == 0)
             .filter_map(|line| line.strip_suffix(&[0]))
+            .filter(|line| !line.is_empty())
             .map(|line| PathBuf::from(OsString::from_vec(line.to_vec())))
             .collect();
         workspaces.dedup();
@@ -180,6 +185,21 @@ pub(crate) fn dead_engines(state_dir: &Path) -> Result<Vec<DeadEngine>, PathErro
         });
     }
     Ok(dead)
+}
+
+/// Whether what an engine noted says that it is dead: an empty line, which no path is.
+fn is_marked(noted: &[u8]) -> bool {
+    noted.split_inclusive(|b| *b == 0).any(|line| line == [0])
+}
+
+/// Whether the engine `id` is known to be dead, and another one looks after what it left, or did until it died too.
+pub(crate) fn is_looked_after(state_dir: &Path, id: &EngineId) -> Result<bool, PathError> {
+    let path = lock_path(state_dir, id);
+    match fs::read(&path) {
+        Ok(noted) => Ok(is_marked(&noted)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(PathError::at("read", &path)(e)),
+    }
 }
 
 /// Whether the engine `id` is alive. One whose lock is only being claimed counts as alive.
@@ -227,6 +247,34 @@ mod tests {
         );
         dead.pop().expect("there is one").bury().unwrap();
         assert!(dead_engines(state.path()).unwrap().is_empty(), "it is gone");
+    }
+
+    #[test]
+    fn one_that_is_dead_is_known_to_be_looked_after_until_it_is_buried() {
+        let state = tempfile::tempdir().unwrap();
+        let id = EngineId::random();
+        for noted in [&[][..], &["/a", "/b"]] {
+            let lock = EngineLock::acquire(state.path(), &id).unwrap();
+            for path in noted {
+                lock.note_workspace(Path::new(path)).unwrap();
+            }
+            assert!(!is_looked_after(state.path(), &id).unwrap(), "it lives");
+            drop(lock);
+            assert!(!is_looked_after(state.path(), &id).unwrap(), "nobody does");
+            // Also by the heir of an heir that has died.
+            for _ in 0..2 {
+                let dead = dead_engines(state.path()).unwrap();
+                assert_eq!(dead[0].workspaces.len(), noted.len());
+                assert!(is_looked_after(state.path(), &id).unwrap(), "{noted:?}");
+                assert!(is_alive(state.path(), &id).unwrap(), "it is being claimed");
+            }
+            dead_engines(state.path())
+                .unwrap()
+                .remove(0)
+                .bury()
+                .unwrap();
+            assert!(!is_looked_after(state.path(), &id).unwrap(), "it is gone");
+        }
     }
 
     #[test]

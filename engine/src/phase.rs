@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::id::StepId;
 use crate::question::{Answer, Question, QuestionPlace};
 use crate::step::{PhaseKey, StepEnding, StepEvent, StepRow};
-use crate::step_log::{Attempt, Begun, Choices, StepLog};
+use crate::step_log::{self, Attempt, Begun, Choices, StepLog};
 use crate::step_options::{Rerun, StepOptions};
 use crate::step_plan::{PlanReport, StepIdentity};
 
@@ -399,7 +399,10 @@ impl Phase {
                 .await?;
             tokio::select! {
                 () = tokio::time::sleep(delay) => {}
-                () = self.context.cancellation.cancelled() => return Err(error.into()),
+                // How the last attempt ended is on record, and is not how the run does.
+                () = self.context.cancellation.cancelled() => {
+                    return Err(step_log::not_begun(&options.name).into());
+                }
             }
             attempt = self
                 .log

@@ -265,6 +265,10 @@ impl QuestionRow {
 
     /// Refuses what is no answer to it.
     pub(crate) fn check_answer(&self, answer: &str) -> Result<(), Error> {
+        if answer.trim().is_empty() {
+            // Of a variable that was not set, most often; the first answer is for ever.
+            return Err(Error::invalid_options("an answer needs a text"));
+        }
         if answer.len() > MAX_TEXT_BYTES {
             return Err(Error::invalid_options(format!(
                 "an answer has at most {MAX_TEXT_BYTES} bytes, this one has {}",

@@ -7,7 +7,7 @@ use serde_json::json;
 use stillframe_backends::{
     Backend, Conflict, DiffOptions, Interrupt, Label, LockedWorkspace, Owner, PlanId, Recovery,
     RelPath, RepositoryRestore, RestoreDurations, RestoreError, RestoreGoal, RestoreOptions,
-    RestoreOutcome, Skipped, Snapshot, SnapshotId, SnapshotOptions, Workspace,
+    RestoreOutcome, SkipReason, Skipped, Snapshot, SnapshotId, SnapshotOptions, Workspace,
 };
 
 use crate::actors::Parts;
@@ -219,6 +219,7 @@ pub(crate) fn restore(
     let done = Done {
         after: &outcome.result.id,
         paths: Some(document.restored.clone()),
+        head: [head(&outcome.guard), head(&outcome.result)],
         is_recovered: false,
     };
     changes.extend(record(parts, &begun, &document, done));
@@ -319,8 +320,23 @@ struct Done<'a> {
     after: &'a SnapshotId,
     /// The paths that it changed; `None`: those where the guard and `after` differ.
     paths: Option<Vec<RelPath>>,
+    /// What HEAD named before it, and after.
+    head: [(Option<&'a str>, Option<&'a str>); 2],
     /// Whether recovery carried it on to its end, or found it there.
     is_recovered: bool,
+}
+
+/// How many paths an event names at most: it is a line, and the record has all.
+const MAX_NAMED: usize = 20;
+
+/// The first of the paths that stayed as somebody had changed them since.
+fn edited_since(document: &RestoreDocument) -> Vec<&RelPath> {
+    let skipped = document.skipped.iter();
+    let edited = skipped.filter(|skipped| skipped.reason == SkipReason::EditedSince);
+    edited
+        .map(|skipped| &skipped.path)
+        .take(MAX_NAMED)
+        .collect()
 }
 
 /// The record of a restore that was carried out: the event, and how an undo takes it back.
@@ -344,6 +360,17 @@ fn record(
     }
     if let Some(tag) = &document.safety_tag {
         data["safety_tag"] = json!(tag);
+    }
+    let edited = edited_since(document);
+    if !edited.is_empty() {
+        data["edited_since"] = json!(edited);
+    }
+    let [from, to] = done.head;
+    // The branch, or the commit where HEAD named none.
+    let is_switched = from.0 != to.0 || (from.0.is_none() && from.1 != to.1);
+    if is_switched {
+        let name = |(branch, commit): (Option<&str>, Option<&str>)| json!(branch.or(commit));
+        data["head"] = json!({ "from": name(from), "to": name(to) });
     }
     if done.is_recovered {
         data["recovered"] = json!(true);
@@ -439,6 +466,7 @@ pub(crate) fn recovered(
     let done = Done {
         after: &target.id,
         paths: None,
+        head: [head(guard), head(&result)],
         is_recovered: true,
     };
     let mut changes = vec![workspaces::row_of(locked, &result, Some(session), run)];

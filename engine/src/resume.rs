@@ -1,5 +1,7 @@
 //! What it means to start a run whose id is on record.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 use stillframe_backends::{BackendKind, DiffOptions, ErrorKind, Snapshot};
 
@@ -126,6 +128,28 @@ pub(crate) async fn recorded(core: &Core, id: &RunId) -> Result<Option<Recorded>
     }))
 }
 
+/// As [`recorded`]; of a run whose engine is dead, and which another engine is about to settle, once that is done. It is
+/// not waited for longer than for a workspace.
+pub(crate) async fn recorded_when_settled(
+    core: &Core,
+    id: &RunId,
+) -> Result<Option<Recorded>, Error> {
+    let deadline = Instant::now() + core.parts.options.lock_patience;
+    loop {
+        let found = recorded(core, id).await?;
+        let held = found.as_ref().filter(|f| f.standing() == Standing::Held);
+        let Some(held) = held.filter(|_| Instant::now() < deadline) else {
+            return Ok(found);
+        };
+        let (parts, owner) = (core.parts.clone(), held.row.engine_id.clone());
+        let is_looked_after = move || liveness::is_looked_after(parts.state_dir.path(), &owner);
+        if !core.parts.blocking.run(is_looked_after).await?? {
+            return Ok(found);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
 /// Whether nobody has the run, or nobody who is heard of. Blocks.
 pub(crate) fn is_free(parts: &Parts, row: &RunRow, lease: Option<&Lease>) -> Result<bool, Error> {
     let is_alive = row.engine_id == parts.engine_id
@@ -135,6 +159,9 @@ pub(crate) fn is_free(parts: &Parts, row: &RunRow, lease: Option<&Lease>) -> Res
         None => !is_alive,
     })
 }
+
+/// How often a run is looked at that another engine is about to settle.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// How often a run that moves while it is cancelled is looked at again.
 const MAX_LOOKS: usize = 8;

@@ -585,7 +585,8 @@ fn refuse_a_run_in_between(
     };
     for run in store.runs(&filter)? {
         let is_later = latest.is_none_or(|operation| run.created_at > operation.at);
-        let has_worked = run.started_at.is_some() && run.ended_at.is_some();
+        let is_over = run.ended_at.is_some() || run.status.is_at_rest();
+        let has_worked = run.started_at.is_some() && is_over;
         if is_later && has_worked && store.operation_of_run(&run.id)?.is_none() {
             return Err(changes_unknown(&run));
         }

@@ -344,6 +344,7 @@ impl StepLog {
             options.definition_hash(),
         );
         let from = found.map(|row| row.status);
+        let mut in_place = None;
         let row = match step::asked(found.cloned(), fresh) {
             Asked::Done(row) => return Ok(Begun::Done(row.result.unwrap_or(Value::Null))),
             Asked::Failed(row) => {
@@ -368,12 +369,16 @@ impl StepLog {
             Asked::Interrupted(row) => {
                 match self.make_ready(*row, &steps, options, cancellation).await? {
                     Ready::Begin(row) => *row,
+                    Ready::InPlace(row, reason) => {
+                        in_place = Some(reason);
+                        *row
+                    }
                     Ready::Choose(row, choices) => return Ok(Begun::Choose(row, choices)),
                 }
             }
         };
         let begun = self
-            .begin_attempt(found_phase, from, row, options, cancellation)
+            .begin_attempt((found_phase, from, row), in_place, options, cancellation)
             .await?;
         let attempt = self.attempt(begun, options, cancellation);
         Ok(Begun::Attempt(Box::new(attempt)))
@@ -393,18 +398,18 @@ impl StepLog {
             let row = on_record(log.steps().await?, row);
             let from = Some(row.status);
             let begun = log
-                .begin_attempt(phase, from, row, &options, &cancellation)
+                .begin_attempt((phase, from, row), None, &options, &cancellation)
                 .await?;
             Ok(log.attempt(begun, &options, &cancellation))
         })
         .await
     }
 
+    /// `in_place`: why it goes on with what is there, though nobody asked for that.
     async fn begin_attempt(
         &self,
-        phase: Option<PhaseRow>,
-        from: Option<StepStatus>,
-        row: StepRow,
+        (phase, from, row): (Option<PhaseRow>, Option<StepStatus>, StepRow),
+        in_place: Option<String>,
         options: &StepOptions,
         cancellation: &CancellationToken,
     ) -> Result<StepRow, Error> {
@@ -413,10 +418,7 @@ impl StepLog {
         let lease = reader.read(move |store| store.lease(&run_id)).await?;
         let is_unwanted = lease.is_some_and(|lease| lease.cancel_requested_at.is_some());
         if is_unwanted || cancellation.is_cancelled() {
-            return Err(Error::new(
-                ErrorKind::Cancelled,
-                format!("step {:?} was not begun, because its run ends", row.name),
-            ));
+            return Err(not_begun(&row.name));
         }
         let is_running = phase
             .as_ref()
@@ -440,6 +442,12 @@ impl StepLog {
                 ),
             ));
         }
+        let directory = self.inner.core.parts.state_dir.path().to_owned();
+        let what = format!("step {:?}", row.name);
+        let blocking = &self.inner.core.parts.blocking;
+        blocking
+            .run(move || reserve::check(&directory, &what))
+            .await??;
         let before = match &self.inner.place {
             Some(place) if options.snapshots => {
                 let before = self.capture(place, Some(cancellation)).await?;
@@ -454,7 +462,11 @@ impl StepLog {
             true => Vec::new(),
             false => self.phase_change(phase.as_ref(), &key, StepEvent::Begun, None)?,
         };
-        changes.extend(self.step_change(from, &begun, begun.event_data()));
+        let mut data = begun.event_data();
+        if let Some(reason) = in_place {
+            data["in_place"] = json!(reason);
+        }
+        changes.extend(self.step_change(from, &begun, data));
         changes.extend(self.metadata());
         self.commit(changes).await?;
         self.inner.is_used.store(true, Ordering::Release);
@@ -792,6 +804,14 @@ pub(crate) fn closing_changes(
         changes.extend(told);
     }
     changes
+}
+
+/// Why there is no attempt at a step.
+pub(crate) fn not_begun(name: &str) -> Error {
+    Error::new(
+        ErrorKind::Cancelled,
+        format!("step {name:?} was not begun, because its run ends"),
+    )
 }
 
 /// The row as it is by now: what its work has put on record meanwhile is in it.

@@ -97,7 +97,7 @@ fn a_commit_that_is_refused_is_tried_again_without_its_command() {
         }
         let said = ws.stillframe(["resume", "r"]).ok().stderr_text();
         let head = ws.git(["rev-parse", "HEAD"]);
-        let line = format!("commit {}, 1 file", head.trim());
+        let line = format!("commit {} on main, 1 file", head.trim());
         assert!(said.contains("[1/2] steps/build (commit) "), "{said}");
         assert!(said.contains(&line), "{said}");
         assert_eq!(log(&ws), ["build", "after"], "{trouble}");
@@ -233,15 +233,24 @@ fn a_file_that_commits_is_not_begun_where_there_is_no_repository() {
     fs::create_dir_all(ws.outside()).unwrap();
     ws.set_env("OUTSIDE", ws.outside());
     let file = plan(&ws, &[("first", "", ""), ("save", "", "commit = 'Save'")]);
-    let refused = ws
-        .call(["--json", "run", "--steps", &file])
-        .run()
-        .exits(125);
-    let document = refused.json();
-    assert_eq!(document["error"]["kind"], "InvalidOptions", "{document}");
-    let message = document["error"]["message"].as_str().unwrap();
-    assert!(message.contains("step \"save\" commits"), "{message}");
-    assert!(log(&ws).is_empty(), "nothing was run");
+    let args = ["--json", "run", "--steps", &file, "--run-id", "r"];
+    for more in [&[][..], &["--strategy", "hash"]] {
+        if !more.is_empty() {
+            ws.git(["init", "--quiet", "--initial-branch=main"]);
+        }
+        let all: Vec<&str> = args.iter().chain(more).copied().collect();
+        let document = ws.call(all).run().exits(125).json();
+        assert_eq!(document["error"]["kind"], "InvalidOptions", "{document}");
+        let message = document["error"]["message"].as_str().unwrap();
+        assert!(message.contains("step \"save\" commits"), "{message}");
+        assert!(log(&ws).is_empty(), "nothing was run");
+    }
+    // The id was not used for that.
+    ws.git(["config", "user.name", "Somebody"]);
+    ws.git(["config", "user.email", "somebody@example.com"]);
+    ws.write("new", "new\n");
+    ws.stillframe(args).ok();
+    assert_eq!(subjects(&ws), ["Save"]);
 }
 
 #[test]
@@ -401,4 +410,186 @@ fn a_long_command_is_told_in_part() {
         "{} bytes",
         said.len()
     );
+}
+
+/// A step that does `work` and is cut off, unless somebody lets it go on.
+fn cut_off(work: &str) -> String {
+    format!("{work}\ntest -e \"$OUTSIDE/go\" || {{ kill -9 $PPID; exit 1; }}")
+}
+
+/// Lets steps go on from here.
+fn let_go_on(ws: &TestWorkspace) {
+    fs::write(ws.outside().join("go"), "").unwrap();
+}
+
+#[test]
+fn what_goes_back_with_a_step_and_what_does_not_is_told() {
+    let ws = place();
+    ws.write("edited", "one\n");
+    ws.write("its", "one\n");
+    ws.commit("two files");
+    let half = cut_off("echo half > edited; echo half > its; git switch --quiet -c other");
+    let file = plan(&ws, &[("half", &half, "")]);
+    let args = ["run", "--steps", &file, "--run-id", "r"];
+    assert_eq!(ws.call(args).run().code, 137);
+    // What the step left is known from here on.
+    ws.stillframe(["list"]).ok();
+    ws.write("edited", "mine\n");
+    let_go_on(&ws);
+    let said = ws.stillframe(["resume", "r"]).ok().stderr_text();
+    for line in [
+        "steps/half (attempt 2): 1 path put back to where the step began",
+        "steps/half (attempt 2): left as it is, because it was edited since: edited\n",
+        "steps/half (attempt 2): HEAD names main again; it was other\n",
+    ] {
+        assert!(said.contains(line), "{line:?} is in {said}");
+    }
+}
+
+#[test]
+fn a_step_that_goes_on_with_what_is_there_though_nobody_asked_for_that_says_why() {
+    for rerun in ["", "rerun = 'in_place'"] {
+        let ws = place();
+        let half = cut_off("echo half >> half");
+        let file = plan(&ws, &[("half", &half, rerun)]);
+        let args = ["run", "--steps", &file, "--run-id", "r"];
+        assert_eq!(ws.call(args).run().code, 137);
+        ws.stillframe(["list"]).ok();
+        ws.write("mine", "mine\n");
+        ws.commit("mine");
+        let_go_on(&ws);
+        let said = ws.stillframe(["resume", "r"]).ok().stderr_text();
+        assert_eq!(ws.text("half"), "half\nhalf\n", "{said}");
+        let line =
+            "steps/half (attempt 2): it goes on with what is there: HEAD or its branch was moved";
+        assert_eq!(said.contains(line), rerun.is_empty(), "{said}");
+        let events = ws.stillframe(["--json", "events"]).ok();
+        let reason = events
+            .stdout_text()
+            .contains("\"in_place\":\"HEAD or its branch");
+        assert_eq!(reason, rerun.is_empty(), "{events}");
+    }
+}
+
+#[test]
+fn a_branch_that_was_switched_while_a_run_rested_is_told_and_commits_say_where_they_go() {
+    let ws = place();
+    let half = cut_off("true");
+    let steps = [
+        ("first", "echo 1 > first", "commit = 'First'"),
+        ("half", &half, ""),
+        ("last", "echo 2 > last", "commit = 'Last'"),
+    ];
+    let file = plan(&ws, &steps);
+    let args = ["run", "--steps", &file, "--run-id", "r"];
+    let said = ws.call(args).run();
+    assert_eq!(said.code, 137);
+    let head = ws.git(["rev-parse", "HEAD"]);
+    let line = format!("commit {} on main, 1 file", head.trim());
+    assert!(said.stderr_text().contains(&line), "{said}");
+    ws.stillframe(["list"]).ok();
+    ws.git(["switch", "--quiet", "-c", "other"]);
+    let_go_on(&ws);
+    let said = ws.stillframe(["resume", "r"]).ok().stderr_text();
+    let told = "HEAD names other now; it was main when what came before this was done";
+    assert_eq!(said.matches(told).count(), 1, "{said}");
+    let head = ws.git(["rev-parse", "other"]);
+    let line = format!("commit {} on other, 1 file", head.trim());
+    assert!(said.contains(&line), "{said}");
+    assert_eq!(ws.git(["log", "-1", "--format=%s", "main"]).trim(), "First");
+}
+
+#[test]
+fn a_run_that_is_cancelled_while_it_waits_to_try_again_exits_as_cancelled() {
+    let ws = place();
+    let more = "retries = 3\nretry_delay = '1h'";
+    let file = plan(&ws, &[("fails", "exit 7", more)]);
+    let mut running = ws.call(["run", "--steps", &file, "--run-id", "r"]).start();
+    running.until("it waits", |_| {
+        let shown = ws.call(["--json", "show", "r"]).run();
+        shown.code == 0 && shown.json()["phases"][0]["steps"][0]["status"] == "pending"
+    });
+    ws.stillframe(["cancel", "r"]).ok();
+    running.wait().exits(143);
+    let run = ws.show("r");
+    assert_eq!(run["status"], "cancelled");
+    assert_eq!(run["phases"][0]["steps"][0]["status"], "cancelled");
+    assert_eq!(log(&ws), ["fails"]);
+    ws.stillframe(["resume", "r"]).exits(143);
+}
+
+#[test]
+fn a_step_that_is_given_up_fails_its_run_as_work_does() {
+    let ws = place();
+    let half = cut_off("echo half > half");
+    let file = plan(&ws, &[("half", &half, "rerun = 'ask'")]);
+    let args = ["run", "--steps", &file, "--run-id", "r", "--wait", "0s"];
+    assert_eq!(ws.call(args).run().code, 137);
+    ws.call(["resume", "r", "--wait", "0s"]).run().exits(75);
+    let open = ws.stillframe(["--json", "answer"]).ok().json();
+    let id = open[0]["question_id"].as_str().unwrap();
+    let refused = ws.stillframe(["answer", id, ""]).exits(1).stderr_text();
+    assert!(refused.contains("an answer needs a text"), "{refused}");
+    ws.stillframe(["answer", id, "give_up"]).ok();
+    let said = ws.stillframe(["resume", "r"]).exits(1).stderr_text();
+    assert!(said.contains("it was cut off, and given up"), "{said}");
+    assert_eq!(ws.show("r")["status"], "failed");
+}
+
+#[test]
+fn the_latest_is_not_undone_past_a_run_that_rests() {
+    let ws = place();
+    ws.stillframe([
+        "run",
+        "--run-id",
+        "early",
+        "--",
+        "sh",
+        "-c",
+        "echo 1 > early",
+    ])
+    .ok();
+    let file = plan(&ws, &[("half", &cut_off("echo half > half"), "")]);
+    let args = ["run", "--steps", &file, "--run-id", "late"];
+    assert_eq!(ws.call(args).run().code, 137);
+    let refused = ws.stillframe(["undo"]).exits(1).stderr_text();
+    assert!(refused.contains("run late is interrupted"), "{refused}");
+    assert_eq!(ws.text("early"), "1\n", "nothing was touched");
+    ws.stillframe(["undo", "early"]).ok();
+    assert!(!ws.exists("early"));
+    assert_eq!(ws.text("half"), "half\n");
+}
+
+// "run r is under way, with a lease of engine …", of an engine that was dead
+#[test]
+fn a_run_whose_dead_process_somebody_looks_after_is_waited_for() {
+    for is_looked_after in [true, false] {
+        let ws = place();
+        let file = plan(&ws, &[("half", &cut_off("true"), "")]);
+        let args = ["run", "--steps", &file, "--run-id", "r"];
+        assert_eq!(ws.call(args).run().code, 137);
+        let_go_on(&ws);
+        let engines = fs::read_dir(ws.state().join("engines")).unwrap();
+        let paths = engines.map(|entry| entry.unwrap().path());
+        let lock = paths.filter(|path| path.extension().is_some_and(|e| e == "lock"));
+        let [lock] = lock.collect::<Vec<_>>().try_into().unwrap();
+        // As whoever has found it dead, or as a process that is alive.
+        let mut held = fs::OpenOptions::new().append(true).open(lock).unwrap();
+        held.lock().unwrap();
+        if is_looked_after {
+            std::io::Write::write_all(&mut held, &[0]).unwrap();
+        }
+        let mut resuming = ws.call(["--json", "resume", "r"]).start();
+        if !is_looked_after {
+            let refused = resuming.wait().exits(125);
+            refused.error("Busy");
+            assert_eq!(log(&ws), ["half"]);
+            continue;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        assert_eq!(log(&ws), ["half"], "it waits");
+        drop(held);
+        assert_eq!(resuming.wait().ok().json()["status"], "completed");
+        assert_eq!(log(&ws), ["half", "half"]);
+    }
 }

@@ -187,6 +187,30 @@ fn a_log_that_is_full_when_a_step_ends_gets_the_room_that_is_kept_and_the_step_i
 }
 
 #[test]
+fn on_a_disk_with_so_little_left_that_the_end_of_a_step_might_not_fit_none_is_begun() {
+    // With more, the end of the step may fit, and then there is room again once the log was closed.
+    for left in [100, 400] {
+        let trouble = format!(
+            "cat /dev/zero > \"$STATE/fill\" 2>/dev/null; truncate -s -{left}K \"$STATE/fill\""
+        );
+        let Some(steps) = Steps::new("8m", &trouble) else {
+            return;
+        };
+        interrupted_by(steps.begin(), "NoSpace");
+        assert_eq!(steps.log(), ["one", "two"], "{left}");
+        for _ in 0..3 {
+            let refused = steps.call(&["resume", "nightly"]).exits(125);
+            refused.error("NoSpace");
+            assert_eq!(steps.log(), ["one", "two"], "{left}: nothing was run");
+        }
+        let other = steps.call(&["run", "--", "true"]).exits(125);
+        other.error("NoSpace");
+        steps.cure("rm '$STATE/fill'");
+        steps.comes_to_its_end(&["one"]);
+    }
+}
+
+#[test]
 fn a_run_of_steps_that_was_killed_is_recovered_on_a_full_disk_and_goes_on_when_there_is_room() {
     let trouble = "kill -9 $PPID; exit 1";
     let Some(steps) = Steps::new("24m", trouble) else {

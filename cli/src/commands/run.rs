@@ -18,6 +18,8 @@ use crate::progress::ProgressLine;
 use crate::request::RunRequest;
 use crate::signals::{self, Signals};
 
+/// The work failed, and has no exit code of its own.
+const EXIT_WORK_FAILED: u8 = 1;
 /// The engine could not do its part before or after the command.
 const EXIT_ENGINE_FAILED: u8 = 125;
 /// As timeout(1) has it.
@@ -213,7 +215,13 @@ fn exit_code(ended: &Ended<'_>, signal: Option<u8>) -> u8 {
             .filter(|code| *code != 0)
             .or(signal.map(signals::exit_code))
             .unwrap_or(EXIT_ENGINE_FAILED),
-        _ => own.filter(|code| *code != 0).unwrap_or(EXIT_ENGINE_FAILED),
+        _ => own
+            .filter(|code| *code != 0)
+            .unwrap_or(match ended.run_error {
+                // Nobody but the work failed, such as a step that somebody has given up.
+                Some(FailureRecord { kind: None, .. }) => EXIT_WORK_FAILED,
+                _ => EXIT_ENGINE_FAILED,
+            }),
     }
 }
 
@@ -475,7 +483,8 @@ mod tests {
             ("failed", Some(137), 137),
             ("timeout", Some(124), 124),
             ("timeout", None, 124),
-            ("failed", None, 125),
+            // Such as a step that was given up.
+            ("failed", None, 1),
         ] {
             let document = document(status, own, workspace(&[]));
             assert_eq!(
@@ -484,6 +493,13 @@ mod tests {
                 "{status} {own:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_run_that_the_engine_let_fail_exits_with_125() {
+        let mut failed = document("failed", None, workspace(&[]));
+        failed.error = Some(FailureRecord::new("PlanChanged", "it is another"));
+        assert_eq!(exit_code(&ended(&failed), None), 125);
     }
 
     #[test]

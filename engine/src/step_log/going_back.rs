@@ -15,6 +15,8 @@ use crate::workspaces;
 pub(super) enum Ready {
     /// Another attempt.
     Begin(Box<StepRow>),
+    /// Another attempt on what is there, which nobody asked for, for this reason.
+    InPlace(Box<StepRow>, String),
     /// Nothing yet: somebody has to be asked.
     Choose(Box<StepRow>, Choices),
 }
@@ -25,6 +27,9 @@ pub(crate) struct Choices {
     /// Whether the workspace can go back to where it began.
     pub(crate) from_before: bool,
 }
+
+/// Why a step is not gone back from that somebody has built on.
+const HEAD_MOVED: &str = "HEAD or its branch was moved since the step was cut off";
 
 /// Whether HEAD named the same branch, and that the same commit.
 fn same_head(one: &Snapshot, other: &Snapshot) -> bool {
@@ -70,7 +75,8 @@ impl StepLog {
                 let from_before = refusal.is_none();
                 Ok(Ready::Choose(Box::new(row), Choices { from_before }))
             }
-            (Some(Rerun::InPlace), _) | (None, Some(_)) => Ok(Ready::Begin(Box::new(row))),
+            (Some(Rerun::InPlace), _) => Ok(Ready::Begin(Box::new(row))),
+            (None, Some(why)) => Ok(Ready::InPlace(Box::new(row), why.to_owned())),
             (Some(Rerun::FromBefore), Some(why)) => Err(Error::new(
                 ErrorKind::Conflict,
                 format!(
@@ -80,15 +86,15 @@ impl StepLog {
             )),
             (None | Some(Rerun::FromBefore), None) => {
                 match self.go_back(&row).await {
-                    // Somebody has built on what it did: nothing of that is taken apart unless it is asked for.
-                    Err(e) if e.kind() == ErrorKind::HeadMoved && options.rerun.is_none() => {
-                        return Ok(Ready::Begin(Box::new(row)));
-                    }
-                    // There is nothing of it to take apart.
+                    // Somebody has built on what it did: nothing of that is taken apart unless it is asked for, or
+                    // there is nothing of it to take apart.
                     Err(e)
                         if e.kind() == ErrorKind::HeadMoved && self.did_nothing(&row).await? =>
                     {
                         return Ok(Ready::Begin(Box::new(row)));
+                    }
+                    Err(e) if e.kind() == ErrorKind::HeadMoved && options.rerun.is_none() => {
+                        return Ok(Ready::InPlace(Box::new(row), HEAD_MOVED.to_owned()));
                     }
                     gone_back => gone_back?,
                 }
@@ -197,7 +203,9 @@ impl StepLog {
                 if !is_known {
                     return Err(Error::new(
                         ErrorKind::HeadMoved,
-                        "HEAD or its branch was moved since the step was cut off, so that it is not gone back from; nothing was touched",
+                        format!(
+                            "{HEAD_MOVED}, so that it is not gone back from; nothing was touched"
+                        ),
                     ));
                 }
             }

@@ -1,0 +1,412 @@
+//! Runs the commands of a file, each as a step, and says how that goes.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use stillframe::{
+    Adapter, AdapterError, AdapterOutput, Answer, CommandAdapter, CommitOptions, CommitRecord,
+    EndSignal, Engine, Error, EventQuery, EventType, Question, RelPath, RunContext, SnapshotId,
+    StepContext, StepError, StepOptions,
+};
+use tokio::sync::Mutex;
+
+use super::super::{Tools, questions, run};
+use super::{LOOK_EVERY, on_record};
+use crate::output::{self, Console};
+use crate::progress::ProgressLine;
+use crate::request;
+use crate::step_file::{FileStep, StepFile};
+
+/// The variable in which a command finds the answer to its step's question.
+const ANSWER: &str = "STILLFRAME_ANSWER";
+
+/// What an event of going back to where a step began has to say, a line each. `branch`: what is checked out now.
+fn went_back(data: &Value, branch: Option<&str>) -> Vec<String> {
+    let guard = data["guard"].as_str();
+    let mut lines = Vec::new();
+    if let (Some(paths), Some(guard)) = (data["restored"].as_u64().filter(|n| *n > 0), guard) {
+        lines.push(format!(
+            "{} put back to where the step began; what was there is kept as {guard}",
+            output::count(paths, "path")
+        ));
+    }
+    let edited: Vec<RelPath> =
+        serde_json::from_value(data["edited_since"].clone()).unwrap_or_default();
+    if !edited.is_empty() {
+        lines.push(format!(
+            "left as it is, because it was edited since: {}",
+            output::some_of(&edited)
+        ));
+    }
+    let head = &data["head"];
+    if let (Some(from), Some(to)) = (head["from"].as_str(), head["to"].as_str()) {
+        lines.push(format!("HEAD names {to} again; it was {from}"));
+    }
+    // What was committed since is on no branch any more.
+    if let Some(tag) = data["safety_tag"].as_str() {
+        let branch =
+            branch.map_or_else(|| "the branch".to_owned(), |name| format!("branch {name}"));
+        lines.push(format!(
+            "{branch} was moved back to where the step began; its former tip, with what was committed since, is kept as {tag}"
+        ));
+    }
+    lines
+}
+
+/// Runs the commands of a file, each as a step.
+pub(super) struct StepRunner {
+    engine: Engine,
+    file: StepFile,
+    json: bool,
+    console: Console,
+    progress: Option<ProgressLine>,
+    /// By what its commands are ended.
+    end_signal: EndSignal,
+    /// How often something of the run was taken back, as far as that was said.
+    went_back: AtomicU64,
+    /// What HEAD named when the last step before this process was done, until a step was begun here.
+    left_on: Mutex<Option<String>>,
+    /// The questions of which people were told.
+    told: run::Told,
+}
+
+impl StepRunner {
+    pub(super) fn new(
+        tools: &Tools,
+        file: StepFile,
+        end_signal: &EndSignal,
+        told: &run::Told,
+    ) -> Self {
+        Self {
+            engine: tools.engine.clone(),
+            file,
+            json: tools.json,
+            console: tools.console,
+            progress: tools.progress.clone(),
+            end_signal: end_signal.clone(),
+            went_back: AtomicU64::new(0),
+            left_on: Mutex::default(),
+            told: told.clone(),
+        }
+    }
+
+    fn say(&self, line: &str) {
+        if let Some(progress) = &self.progress {
+            progress.clear();
+        }
+        self.console.note(&output::printable(line));
+    }
+
+    /// The command of a step, if it has one. `answer`: what was answered to its question.
+    fn command(&self, step: &FileStep, answer: Option<&Answer>) -> Option<CommandAdapter> {
+        let words = step.words();
+        let (program, rest) = words.split_first()?;
+        let mut command = request::foreground(program.into(), rest, self.json)
+            .end_signal(self.end_signal.clone());
+        if let Some(answer) = answer {
+            command = command.env(ANSWER, &answer.text);
+        }
+        Some(match &step.timeout {
+            Some(limit) => command.timeout(limit.duration),
+            None => command,
+        })
+    }
+
+    /// Says what became of an attempt that was cut off, and of what was there, before this one goes on.
+    async fn say_how_it_goes_on(&self, attempt: &StepContext, title: &str) {
+        if attempt.attempt > 1 {
+            let begun = self.events(&attempt.run, EventType::STEP_STARTED).await;
+            let is_own = |data: &&Value| {
+                data["step_id"] == attempt.step_id.as_str() && data["attempt"] == attempt.attempt
+            };
+            let reason = begun.iter().rfind(is_own);
+            if let Some(reason) = reason.and_then(|data| data["in_place"].as_str()) {
+                self.say(&format!("{title}: it goes on with what is there: {reason}"));
+            }
+        }
+        let events = self
+            .events(&attempt.run, EventType::WORKSPACE_ROLLED_BACK)
+            .await;
+        let said = u64::try_from(events.len()).unwrap_or(u64::MAX);
+        if self.went_back.swap(said, Ordering::Relaxed) < said
+            && let Some(data) = events.last()
+        {
+            let branch = self.branch_of(attempt.snapshot_before.as_ref()).await;
+            for line in went_back(data, branch.as_deref()) {
+                self.say(&format!("{title}: {line}"));
+            }
+        }
+        if let Some(expected) = self.left_on.lock().await.take() {
+            let here = self.branch_of(attempt.snapshot_before.as_ref()).await;
+            if let Some(here) = here.filter(|here| *here != expected) {
+                self.say(&format!(
+                    "{title}: HEAD names {here} now; it was {expected} when what came before this was done"
+                ));
+            }
+        }
+    }
+
+    /// What events of a run say, in their order. They are in the log; that it is said here is for convenience.
+    async fn events(&self, run: &RunContext, of_type: EventType) -> Vec<Value> {
+        let query = EventQuery::session(run.session_id.clone())
+            .run(run.run_id.clone())
+            .of_type(of_type);
+        let events = self.engine.events(query).await.unwrap_or_default();
+        events.into_iter().map(|event| event.data).collect()
+    }
+
+    /// The branch that was checked out in a snapshot, or the commit where there was none.
+    async fn branch_of(&self, snapshot: Option<&SnapshotId>) -> Option<String> {
+        let snapshot = self.engine.find_snapshot(snapshot?.as_str()).await.ok()?;
+        let metadata = snapshot.metadata;
+        metadata.branch.or(metadata.head_ref)
+    }
+
+    /// Does one attempt at a step: asks, runs, and commits if that is no step of its own.
+    async fn attempt(
+        &self,
+        step: &FileStep,
+        title: &str,
+        attempt: StepContext,
+    ) -> Result<AdapterOutput, AdapterError> {
+        let answer = match step.question() {
+            Some(question) => Some(self.ask(&attempt, question, title).await?),
+            None => None,
+        };
+        let mut output = match self.command(step, answer.as_ref()) {
+            Some(command) => {
+                self.say(&format!("{title}: {}", output::shortened(&step.line())));
+                command.run(attempt.run.clone()).await?
+            }
+            None => AdapterOutput::empty(),
+        };
+        let mut data = serde_json::Map::new();
+        if let Some(answer) = &answer {
+            data.insert("answer".to_owned(), json!(answer.text));
+            data.insert("timed_out".to_owned(), json!(answer.timed_out));
+        }
+        if let (Some(message), None) = (&step.commit, step.commit_step()) {
+            let commit = self.commit(message, title, &attempt).await?;
+            data.insert("commit".to_owned(), json!(commit));
+        }
+        if !data.is_empty() {
+            output.data = Value::Object(data);
+        }
+        Ok(output)
+    }
+
+    /// Makes the commit of a step, unless an earlier attempt did that; answers with its id.
+    async fn commit(
+        &self,
+        message: &str,
+        title: &str,
+        attempt: &StepContext,
+    ) -> Result<Option<String>, AdapterError> {
+        let made = match self.made_before(attempt).await? {
+            Some(made) => Some(made),
+            None => attempt.commit(CommitOptions::new(message)).await?,
+        };
+        let said = match &made {
+            Some(made) => {
+                let files = output::count(made.files_changed, "file");
+                match self.branch_of(attempt.snapshot_before.as_ref()).await {
+                    Some(branch) => format!("{title}: commit {} on {branch}, {files}", made.commit),
+                    None => format!("{title}: commit {}, {files}", made.commit),
+                }
+            }
+            None => format!("{title}: there is nothing to commit"),
+        };
+        self.say(&said);
+        Ok(made.map(|made| made.commit))
+    }
+
+    /// The commit that an attempt made which was cut off after it. What differs by now is not its step's work.
+    async fn made_before(&self, attempt: &StepContext) -> Result<Option<CommitRecord>, Error> {
+        if attempt.attempt == 1 {
+            return Ok(None);
+        }
+        let export = self.engine.export_run(attempt.run.run_id.as_str()).await?;
+        let mut steps = export.phases.iter().flat_map(|phase| &phase.steps);
+        let own = steps.find(|step| step.id == attempt.step_id);
+        let made = own.and_then(|step| step.commit_created.as_ref());
+        let mut commits = export.commits.into_iter();
+        Ok(commits.find(|commit| made == Some(&commit.commit)))
+    }
+
+    /// Asks, and says how to answer.
+    async fn ask(
+        &self,
+        attempt: &StepContext,
+        question: Question,
+        title: &str,
+    ) -> Result<Answer, AdapterError> {
+        let asked = attempt.ask(question);
+        tokio::pin!(asked);
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        let mut is_said = false;
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut asked => {
+                    let answer = answer?;
+                    let how = if answer.timed_out { ", by default" } else { "" };
+                    self.say(&format!("{title}: the answer is {:?}{how}", answer.text));
+                    return Ok(answer);
+                }
+                _ = looks.tick(), if !is_said => {
+                    // It is asked all the same; the next look may say so.
+                    let open = self.engine.open_questions().await.unwrap_or_default();
+                    let own = open
+                        .iter()
+                        .find(|question| question.step_id.as_ref() == Some(&attempt.step_id));
+                    if let Some(question) = own {
+                        is_said = true;
+                        self.told.add(&question.id);
+                        let line = questions::line(question);
+                        self.say(&format!("{title} asks: {line}"));
+                        self.say(&format!("\"stillframe answer {} ANSWER\" answers", question.id));
+                    }
+                }
+            }
+        }
+    }
+
+    async fn steps(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
+        let before = self
+            .events(&context, EventType::WORKSPACE_ROLLED_BACK)
+            .await
+            .len();
+        let before = u64::try_from(before).unwrap_or(u64::MAX);
+        self.went_back.store(before, Ordering::Relaxed);
+        let export = self.engine.export_run(context.run_id.as_str()).await?;
+        *self.left_on.lock().await = self.branch_of(on_record::last_done(&export)).await;
+        if let Some(refused) = on_record::passes_over_cut_off(&self.file, &export) {
+            return Err(refused);
+        }
+        let report = context.check_plan(&self.file.plan()).await?;
+        for gone in &report.gone {
+            self.say(&format!("{gone} was done, and is not in the plan"));
+        }
+        let count = self.file.steps.len();
+        for (place, step) in self.file.steps.iter().enumerate() {
+            let title = format!("[{}/{count}] {}/{}", place + 1, step.phase, step.name);
+            let named = (step.phase.as_str(), title.as_str());
+            let work = |title: String, attempt: StepContext| async move {
+                self.attempt(step, &title, attempt).await
+            };
+            let began = Instant::now();
+            let took = || output::lasting(began.elapsed());
+            match self.step(&context, named, step.options(), work).await? {
+                true => self.say(&format!("{title}: done in {}", took())),
+                false => self.say(&format!("{title}: done before")),
+            }
+            if let (Some(options), Some(message)) = (step.commit_options(), &step.commit) {
+                let work = |title: String, attempt: StepContext| async move {
+                    let commit = self.commit(message, &title, &attempt).await?;
+                    Ok(AdapterOutput::with_data(json!({ "commit": commit })))
+                };
+                let title = format!("{title} (commit)");
+                self.step(&context, (&step.phase, &title), options, work)
+                    .await?;
+            }
+            if self.file.is_last_of_its_phase(place) {
+                context.phase(&step.phase).complete().await?;
+            }
+        }
+        let mut output = AdapterOutput::empty();
+        output.exit_code = Some(0);
+        Ok(output)
+    }
+}
+
+impl StepRunner {
+    /// Does a step of the record, unless it is done; answers whether it was done now.
+    async fn step<F, R>(
+        &self,
+        context: &RunContext,
+        (phase, title): (&str, &str),
+        options: StepOptions,
+        work: F,
+    ) -> Result<bool, StepError>
+    where
+        F: Fn(String, StepContext) -> R,
+        R: Future<Output = Result<AdapterOutput, AdapterError>>,
+    {
+        let attempts = options.retry.attempts;
+        let mut was_run = false;
+        let failed = &AtomicU32::new(1);
+        let work = &work;
+        let done: Result<AdapterOutput, StepError> = context
+            .phase(phase)
+            .step_with(options, |attempt: StepContext| {
+                was_run = true;
+                let title = match attempt.attempt {
+                    1 => title.to_owned(),
+                    number => format!("{title} (attempt {number})"),
+                };
+                async move {
+                    self.say_how_it_goes_on(&attempt, &title).await;
+                    let cancellation = attempt.cancellation().clone();
+                    let result = work(title.clone(), attempt).await;
+                    if let (Err(e), false) = (&result, cancellation.is_cancelled())
+                        && failed.fetch_add(1, Ordering::Relaxed) < attempts
+                    {
+                        self.say(&format!("{title}: {e}; it is tried again"));
+                    }
+                    result
+                }
+            })
+            .await;
+        match done {
+            Ok(_) => Ok(was_run),
+            Err(e) => {
+                // The end of the run says why one stopped that was asked to.
+                if !context.cancellation.is_cancelled() {
+                    self.say(&format!("{title}: {e}"));
+                }
+                Err(e)
+            }
+        }
+    }
+}
+
+impl Adapter for StepRunner {
+    fn run(
+        &self,
+        context: RunContext,
+    ) -> impl Future<Output = Result<AdapterOutput, AdapterError>> + Send {
+        self.steps(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_went_back_is_told_with_what_did_not() {
+        let all = json!({
+            "guard": "snap_g", "restored": 2, "skipped": 5, "safety_tag": "refs/tags/t",
+            "edited_since": ["a", "b", "c", "d"], "head": {"from": "other", "to": "main"},
+        });
+        assert_eq!(
+            went_back(&all, Some("main")),
+            [
+                "2 paths put back to where the step began; what was there is kept as snap_g",
+                "left as it is, because it was edited since: a, b, c … and 1 more",
+                "HEAD names main again; it was other",
+                "branch main was moved back to where the step began; its former tip, with what was committed since, is kept as refs/tags/t",
+            ]
+        );
+        // What an event of another version, or of a restore that changed nothing, has.
+        for nothing in [
+            json!({}),
+            json!({"guard": "snap_g", "restored": 0}),
+            json!(null),
+        ] {
+            assert_eq!(went_back(&nothing, None), Vec::<String>::new(), "{nothing}");
+        }
+    }
+}
