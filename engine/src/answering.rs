@@ -18,6 +18,7 @@ use crate::lease::Moment;
 use crate::options::RunQuery;
 use crate::question::{QuestionRow, QuestionStatus};
 use crate::run::RunStatus;
+use crate::session::SessionStatus;
 use crate::state::{Change, NewEvent, RunFilter, RunRow, StateError, StateStore};
 use crate::step::StepRow;
 
@@ -289,7 +290,8 @@ async fn resume_answered(engine: &Engine, offers: &mut Offers) -> Result<(), Err
         let answers = questions.into_iter().filter(is_unused);
         let answers: Vec<QuestionId> = answers.map(|row| row.id).collect();
         let was_answered = run.status == RunStatus::WaitingForInput || !answers.is_empty();
-        if !was_answered || session.is_none_or(|session| session.status.is_terminal()) {
+        // One that is paused takes its runs again when it is resumed.
+        if !was_answered || session.is_none_or(|session| session.status != SessionStatus::Active) {
             continue;
         }
         if !offers.is_due(&run.id, &answers, now) {
@@ -298,7 +300,10 @@ async fn resume_answered(engine: &Engine, offers: &mut Offers) -> Result<(), Err
         // It is the host's code, and the sweep is for every run.
         let offered = std::panic::catch_unwind(AssertUnwindSafe(|| resumer(&run)));
         let (options, adapter) = match offered {
-            Ok(Some(how)) => how,
+            Ok(Some(how)) => {
+                offers.made(&run.id, answers, now, every);
+                how
+            }
             // It says so itself when it is ready.
             Ok(None) => continue,
             Err(payload) => {

@@ -134,6 +134,9 @@ pub struct CommandResult {
     pub duration_ms: u64,
     /// Whether it was ended because its time was up.
     pub timed_out: bool,
+    /// Whether it had the terminal when it ended, so that what is typed there to interrupt was for it alone.
+    #[serde(default)]
+    pub had_terminal: bool,
 }
 
 impl CommandAdapter {
@@ -314,6 +317,7 @@ impl Adapter for CommandAdapter {
         if let Some(orphans) = orphans {
             orphans.end(&context.blocking).await;
         }
+        let had_terminal = terminal.as_ref().is_some_and(Terminal::is_lent);
         if let Some(terminal) = &mut terminal {
             let is_success = status.as_ref().is_ok_and(ExitStatus::success);
             terminal.take_back(match is_success && ending.is_none() {
@@ -322,6 +326,7 @@ impl Adapter for CommandAdapter {
             });
         }
         let mut result = self.result(cwd.as_deref(), began);
+        result.had_terminal = had_terminal;
         result.timed_out = ending == Some(Ending::TimedOut);
         result.exit_code = match (&status, ending) {
             (_, Some(Ending::TimedOut)) => EXIT_TIMED_OUT,
@@ -545,6 +550,7 @@ impl CommandAdapter {
             stderr_truncated: false,
             duration_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
             timed_out: false,
+            had_terminal: false,
         }
     }
 

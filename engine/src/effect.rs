@@ -120,7 +120,7 @@ pub struct CommitRecord {
     pub message: String,
     /// Its author.
     pub author: Signature,
-    /// How many files differ from its first parent.
+    /// How many files differ from its first parent; 0, as the counts below, also where those cannot be read.
     pub files_changed: u64,
     /// How many lines were added, of files that are text.
     pub insertions: u64,
@@ -131,6 +131,22 @@ pub struct CommitRecord {
 }
 
 impl CommitRecord {
+    /// The record of a commit that was made as it was wanted, and of which no more can be read.
+    pub(crate) fn of_effect(effect: &EffectRow, commit: &str, at: Timestamp) -> Self {
+        Self {
+            vcs: "git".to_owned(),
+            commit: commit.to_owned(),
+            run_id: effect.run_id.clone(),
+            step_id: Some(effect.step_id.clone()),
+            message: effect.intent.message.clone(),
+            author: effect.intent.signature.clone(),
+            files_changed: 0,
+            insertions: 0,
+            deletions: 0,
+            created_at: at,
+        }
+    }
+
     /// The record of a commit of git's.
     pub(crate) fn of_git(
         info: CommitInfo,

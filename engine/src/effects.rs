@@ -117,9 +117,15 @@ pub(crate) fn carry_out(
         Err(e) => return Err(fail(parts, effect, session_id, e.into(), occasion)),
     };
     let at = parts.now();
-    let info = backend.commit_info(locked, &commit)?;
     let (run_id, step_id) = (&effect.run_id, &effect.step_id);
-    let record = CommitRecord::of_git(info, run_id, Some(step_id), at);
+    let record = match backend.commit_info(locked, &commit) {
+        Ok(info) => CommitRecord::of_git(info, run_id, Some(step_id), at),
+        // It is made, whatever cannot be read of what it replaced.
+        Err(e) => {
+            tracing::warn!(commit, error = %Error::from(e).chain(), "what it changed is not counted");
+            CommitRecord::of_effect(effect, &commit, at)
+        }
+    };
     let mut data = json!({
         "effect_id": effect.id,
         "step_id": step_id,
@@ -208,7 +214,14 @@ pub(crate) fn settle(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), 
     let workspace_id = locked.id().to_owned();
     let pending = parts
         .reader
-        .read_blocking(move |store| store.pending_effects(&workspace_id))?;
+        .read_blocking(move |store| store.pending_effects(&workspace_id));
+    let pending = match pending {
+        Err(e) if e.kind() == ErrorKind::Corrupt => {
+            tracing::warn!(error = %e.chain(), "effects are not settled");
+            return Ok(());
+        }
+        pending => pending?,
+    };
     if pending.is_empty() || locked.is_gone() {
         return Ok(());
     }

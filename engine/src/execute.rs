@@ -35,6 +35,7 @@ use crate::reserve;
 use crate::resume::{self, Recorded, Standing};
 use crate::run::{RunEvent, RunStatus};
 use crate::run_lock::RunLock;
+use crate::session::SessionStatus;
 use crate::state::{Change, NewRun, RunEnding, RunRow, RunWorkspace, StateError};
 use crate::step_log::{StepLog, StepPlace};
 use crate::tending::{self, new_lease};
@@ -136,7 +137,10 @@ pub(crate) async fn execute(
         })
         .await??;
     let run_id = options.run_id.clone().unwrap_or_else(RunId::random);
+    let mut options = options;
     if let Some(recorded) = &recorded {
+        // What it was begun as it stays, whoever goes on with it.
+        options.resumable |= recorded.row.options["resumable"] == true;
         let opened = workspace.as_ref().map(|place| &place.opened);
         resume::check_workspace(&recorded.row, opened)?;
         if recorded.standing() == Standing::Held {
@@ -338,12 +342,12 @@ impl RunTask {
         let session_id = self.session_id.clone();
         let reader = &self.core.parts.reader;
         let session = reader.read(move |store| store.session(&session_id)).await?;
-        if let Some(ended) = session.filter(|row| row.status.is_terminal()) {
+        if let Some(idle) = session.filter(|row| row.status != SessionStatus::Active) {
             return Err(Error::new(
                 ErrorKind::Conflict,
                 format!(
-                    "session {} is {}; nothing was touched",
-                    ended.id, ended.status
+                    "session {} is {}, and takes no runs; nothing was touched",
+                    idle.id, idle.status
                 ),
             ));
         }

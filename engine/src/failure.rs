@@ -14,6 +14,9 @@ pub struct Failure {
     pub kind: Option<String>,
     /// One line.
     pub message: String,
+    /// Of a step: the exit code of its work, if that had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
 }
 
 impl Failure {
@@ -22,6 +25,7 @@ impl Failure {
         Self {
             kind: Some(kind.into()),
             message: message.into(),
+            exit_code: None,
         }
     }
 
@@ -30,6 +34,7 @@ impl Failure {
         Self {
             kind: None,
             message: message.into(),
+            exit_code: None,
         }
     }
 

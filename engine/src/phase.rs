@@ -13,14 +13,14 @@ use serde_json::Value;
 use stillframe_backends::{ErrorKind, SnapshotId};
 use tokio_util::sync::CancellationToken;
 
-use crate::adapter::{AdapterError, Ending, RunContext};
+use crate::adapter::{AdapterError, AdapterOutput, Ending, RunContext};
 use crate::commit::CommitOptions;
 use crate::effect::CommitRecord;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::id::StepId;
 use crate::question::{Answer, Question, QuestionPlace};
-use crate::step::{PhaseKey, StepEnding, StepEvent, StepRow};
+use crate::step::{PhaseKey, StepEnding, StepEvent, StepRow, StepStatus};
 use crate::step_log::{self, Attempt, Begun, Choices, StepLog};
 use crate::step_options::{Rerun, StepOptions};
 use crate::step_plan::{PlanReport, StepIdentity};
@@ -263,8 +263,9 @@ impl Phase {
 
     /// Does `work` once under this name, and answers with what it returned.
     ///
-    /// When the run is resumed after that, the stored result is the answer, and the work is not done again. A
-    /// name is this step's in its phase and iteration for ever. What is to be said besides the name:
+    /// When the run is resumed after that, the stored result is the answer, and the work is not done again: what it
+    /// was in JSON, so that a type for which that is not the whole (`Some(())` is `null`, which is `None`) is not
+    /// quite answered with. A name is this step's in its phase and iteration for ever. What is to be said besides the name:
     /// [`Phase::step_with`].
     ///
     /// # Errors
@@ -326,9 +327,7 @@ impl Phase {
                     (options.rerun, chosen) = (Some(rerun), Some(place));
                 }
                 Begun::Done(result) => return read_result(&options.name, result),
-                Begun::Failed(failure) => {
-                    return Err(AdapterError::new(Ending::Failed, failure).into());
-                }
+                Begun::Failed(status, failure) => return Err(ended_before(status, failure).into()),
                 Begun::Skipped => return Err(StepError::Skipped(options.name)),
                 Begun::Changed(steps) => return Err(self.plan_changed(&options, &steps)),
             }
@@ -378,7 +377,10 @@ impl Phase {
                 return Err(error.into());
             }
             let ending = StepEnding {
-                error: Some(error.failure.clone()),
+                error: Some(Failure {
+                    exit_code: error.output.as_ref().and_then(|output| output.exit_code),
+                    ..error.failure.clone()
+                }),
                 worked,
                 ..StepEnding::default()
             };
@@ -515,6 +517,24 @@ fn is_lost_for_good(error: &Error) -> bool {
     }
 }
 
+/// How the work of a step ended that is not done again, from its record.
+fn ended_before(status: StepStatus, failure: Failure) -> AdapterError {
+    let is_timeout = failure.kind.as_deref() == Some(ErrorKind::Timeout.as_str());
+    let ending = match status {
+        StepStatus::Cancelled => Ending::Cancelled,
+        _ if is_timeout => Ending::TimedOut,
+        _ => Ending::Failed,
+    };
+    let output = failure.exit_code.map(|code| AdapterOutput {
+        exit_code: Some(code),
+        ..AdapterOutput::empty()
+    });
+    AdapterError {
+        output,
+        ..AdapterError::new(ending, failure)
+    }
+}
+
 /// Refuses what is no name of a phase or a step.
 fn check_name(noun: &str, name: &str) -> Result<(), Error> {
     if name.trim().is_empty() {
@@ -529,13 +549,17 @@ fn check_name(noun: &str, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn write_result<T: Serialize>(name: &str, value: &T) -> Result<Value, Failure> {
-    let stored = serde_json::to_value(value).map_err(|e| {
-        Failure::new(
-            ErrorKind::InvalidOptions.as_str(),
-            format!("the result of step {name:?} cannot be stored: {e}"),
-        )
-    })?;
+/// The result as it is kept, which can be read back.
+fn write_result<T: Serialize + DeserializeOwned>(name: &str, value: &T) -> Result<Value, Failure> {
+    let stored = serde_json::to_value(value)
+        // Such as a number that JSON does not have.
+        .and_then(|stored| T::deserialize(&stored).map(|_| stored))
+        .map_err(|e| {
+            Failure::new(
+                ErrorKind::InvalidOptions.as_str(),
+                format!("the result of step {name:?} cannot be stored: {e}"),
+            )
+        })?;
     let bytes = stored.to_string().len();
     if bytes > MAX_RESULT_BYTES {
         return Err(Failure::new(
@@ -560,6 +584,27 @@ fn read_result<T: DeserializeOwned>(name: &str, stored: Value) -> Result<T, Step
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_has_ended_before_ends_the_run_as_it_would_have() {
+        let of = |status, failure| {
+            let error = ended_before(status, failure);
+            let code = error.output.as_ref().and_then(|output| output.exit_code);
+            (error.ending, code, error.is_of_engine)
+        };
+        let failed = Failure {
+            exit_code: Some(7),
+            ..Failure::of_work("the command exited with code 7")
+        };
+        let ended = of(StepStatus::Failed, failed);
+        assert_eq!(ended, (Ending::Failed, Some(7), false));
+        let late = AdapterError::timed_out("late").failure;
+        let ended = of(StepStatus::Failed, late);
+        assert_eq!(ended, (Ending::TimedOut, None, false));
+        let given_up = AdapterError::cancelled("not today").failure;
+        let ended = of(StepStatus::Cancelled, given_up);
+        assert_eq!(ended, (Ending::Cancelled, None, false));
+    }
 
     #[test]
     fn a_name_is_a_line() {

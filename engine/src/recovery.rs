@@ -38,7 +38,8 @@ pub struct RecoveryReport {
     /// What was done, as the events that say so, in their order: runs that were settled, restores that were carried
     /// on to their end, commits that were made or found. The data of each has `recovered`.
     pub done: Vec<Event>,
-    /// The workspaces that could not be looked after, because they are gone or in use, each with the reason. What was
+    /// The workspaces that could not be looked after, because they are gone or in use, or what is on record of a run in
+    /// them is damaged, each with the reason. What was
     /// left there is as it was, and is looked after when it is used next, or by the next engine.
     pub left: Vec<LeftWorkspace>,
 }
@@ -86,7 +87,7 @@ pub(crate) async fn recover(core: &Core) -> Result<RecoveryReport, Error> {
             parts.blocking.run(move || engine.bury()).await??;
         }
     }
-    settle_runs(core).await?;
+    settle_runs(core, &mut report).await?;
     let directory = parts.state_dir.path().to_owned();
     parts
         .blocking
@@ -385,7 +386,7 @@ fn finished(
 }
 
 /// Ends the runs that dead engines left.
-async fn settle_runs(core: &Core) -> Result<(), Error> {
+async fn settle_runs(core: &Core, report: &mut RecoveryReport) -> Result<(), Error> {
     let parts = &core.parts;
     let not_ended = parts.reader.read(|store| store.runs_not_ended()).await?;
     for run in not_ended {
@@ -398,8 +399,22 @@ async fn settle_runs(core: &Core) -> Result<(), Error> {
             .blocking
             .run(move || liveness::is_alive(&directory, &engine_id))
             .await??;
-        if !is_alive {
-            settle_run(core, run, None).await?;
+        if is_alive {
+            continue;
+        }
+        let (id, workspace) = (run.id.clone(), run.workspace.clone());
+        match settle_run(core, run, None).await {
+            // It is in nobody's way but its own.
+            Err(e) if e.kind() == ErrorKind::Corrupt => {
+                tracing::warn!(run = %id, error = %e.chain(), "not settled");
+                report.left.extend(workspace.map(|workspace| LeftWorkspace {
+                    path: stillframe_backends::printable(&workspace.path),
+                    reason: Failure::from(&e),
+                }));
+            }
+            settled => {
+                settled?;
+            }
         }
     }
     Ok(())

@@ -152,12 +152,20 @@ pub(crate) async fn recorded_when_settled(
 
 /// Whether nobody has the run, or nobody who is heard of. Blocks.
 pub(crate) fn is_free(parts: &Parts, row: &RunRow, lease: Option<&Lease>) -> Result<bool, Error> {
-    let is_alive = row.engine_id == parts.engine_id
-        || liveness::is_alive(parts.state_dir.path(), &row.engine_id)?;
+    let is_alive = has_owner(parts, row)?;
     Ok(match lease {
         Some(lease) => lease.is_free(&Moment::now()?, is_alive),
         None => !is_alive,
     })
+}
+
+/// Whether the engine that has a run is there, and at work on it as far as that can be known. Blocks.
+fn has_owner(parts: &Parts, row: &RunRow) -> Result<bool, Error> {
+    if row.engine_id == parts.engine_id {
+        // Its end may not have been written down.
+        return Ok(parts.live_runs.has(&row.id));
+    }
+    Ok(liveness::is_alive(parts.state_dir.path(), &row.engine_id)?)
 }
 
 /// How often a run is looked at that another engine is about to settle.
@@ -213,12 +221,8 @@ async fn try_cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
             }
             asked => asked?,
         };
-        let (parts, owner) = (parts.clone(), found.row.engine_id.clone());
-        let lives = move || {
-            Ok::<_, Error>(
-                owner == parts.engine_id || liveness::is_alive(parts.state_dir.path(), &owner)?,
-            )
-        };
+        let (parts, row) = (parts.clone(), found.row.clone());
+        let lives = move || has_owner(&parts, &row);
         return match core.parts.blocking.run(lives).await?? {
             true => Ok(()),
             // Nobody hears of it before the run is settled.

@@ -384,7 +384,8 @@ pub(crate) fn asked(found: Option<StepRow>, fresh: StepRow) -> Asked {
     let Some(found) = found else {
         return Asked::Begin(Box::new(fresh));
     };
-    if found.definition_hash != fresh.definition_hash {
+    // Whoever left it out did not have to know what it would have done.
+    if found.status != StepStatus::Skipped && found.definition_hash != fresh.definition_hash {
         return Asked::Changed;
     }
     match found.status {
@@ -447,11 +448,9 @@ pub(crate) fn closed(
     let ended: Vec<StepRow> = steps
         .iter()
         .filter(|step| !step.status.is_settled())
-        // What it left is known. What is there by now may be somebody else's, who worked here since.
-        .filter(|step| {
-            let is_known = step.status == StepStatus::Interrupted && step.snapshot_after.is_some();
-            how != Closed::Interrupted || !is_known
-        })
+        // What was cut off before stays as it is. What is there by now may be somebody else's, who worked here since,
+        // also where nobody could capture what the step had left.
+        .filter(|step| how != Closed::Interrupted || step.status != StepStatus::Interrupted)
         .filter_map(|step| {
             // One that asks did nothing since it began to wait, whoever else did.
             let is_asking = step.status == StepStatus::Running && step.snapshot_after.is_some();
@@ -733,18 +732,17 @@ mod tests {
         }
     }
 
-    // What is there the second time may be somebody else's
+    // What is there when its run rests again may be somebody else's
     #[test]
-    fn what_was_cut_off_twice_left_what_was_there_the_first_time_that_anybody_could_look() {
+    fn what_was_cut_off_left_what_was_there_then_whether_or_not_anybody_could_look() {
         let left = [SnapshotId::random(), SnapshotId::random()];
-        let begun = vec![step("a").begun(None, at(1), 1).unwrap()];
-        // Nobody could look.
-        let (_, unseen) = closed(&[], &begun, Closed::Interrupted, None, at(2));
-        assert_eq!(unseen[0].snapshot_after, None);
-        let (_, seen) = closed(&[], &unseen, Closed::Interrupted, Some(&left[0]), at(3));
-        assert_eq!(seen[0].snapshot_after.as_ref(), Some(&left[0]));
-        let (_, again) = closed(&[], &seen, Closed::Interrupted, Some(&left[1]), at(4));
-        assert_eq!(again, [], "it is as it was");
+        for seen in [Some(&left[0]), None] {
+            let begun = vec![step("a").begun(None, at(1), 1).unwrap()];
+            let (_, cut) = closed(&[], &begun, Closed::Interrupted, seen, at(2));
+            assert_eq!(cut[0].snapshot_after.as_ref(), seen);
+            let (_, again) = closed(&[], &cut, Closed::Interrupted, Some(&left[1]), at(3));
+            assert_eq!(again, [], "it is as it was");
+        }
     }
 
     #[test]

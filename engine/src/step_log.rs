@@ -36,6 +36,9 @@ pub(crate) use going_back::Choices;
 use going_back::Ready;
 use questions::Waiting;
 
+/// How long between two tries at a database that somebody else has.
+const BUSY_PAUSE: Duration = Duration::from_millis(200);
+
 /// The record of one run's phases and steps. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct StepLog {
@@ -79,8 +82,8 @@ pub(crate) struct StepPlace {
 pub(crate) enum Begun {
     /// Nothing: this is its result.
     Done(Value),
-    /// Nothing: this is why it failed.
-    Failed(Failure),
+    /// Nothing: it ended like this, for this reason.
+    Failed(StepStatus, Failure),
     /// Nothing: it, or its phase, was left out.
     Skipped,
     /// Another attempt.
@@ -202,9 +205,19 @@ impl StepLog {
     }
 
     /// As [`StepLog::commit`], of what was paid for: where the disk is full the room that is kept for recovery is given
-    /// back for it.
+    /// back for it, and where somebody else has the database it is waited for as long as the run is this engine's.
     async fn commit_ending(&self, changes: Vec<Change>) -> Result<(), Error> {
-        match self.commit(changes.clone()).await {
+        let deadline = Instant::now() + self.inner.core.parts.options.lease_expiry;
+        let committed = loop {
+            match self.commit(changes.clone()).await {
+                // Each has waited for some seconds.
+                Err(e) if e.kind() == ErrorKind::Busy && Instant::now() < deadline => {
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+                committed => break committed,
+            }
+        };
+        match committed {
             Err(e) if e.kind() == ErrorKind::NoSpace => {
                 let directory = self.inner.core.parts.state_dir.path().to_owned();
                 let blocking = &self.inner.core.parts.blocking;
@@ -351,7 +364,7 @@ impl StepLog {
                 let failure = row.error.unwrap_or_else(|| {
                     Failure::new(ErrorKind::Cancelled.as_str(), "its run was cancelled")
                 });
-                return Ok(Begun::Failed(failure));
+                return Ok(Begun::Failed(row.status, failure));
             }
             Asked::Skipped => return Ok(Begun::Skipped),
             Asked::Changed => return Ok(Begun::Changed(steps)),

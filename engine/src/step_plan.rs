@@ -85,7 +85,12 @@ impl PlanReport {
         for (identity, definition) in &plan.steps {
             let list = match steps.iter().find(|row| identity_of(row) == *identity) {
                 None => &mut report.new,
-                Some(row) if row.definition_hash == definition_hash(definition) => &mut report.kept,
+                Some(row)
+                    if row.status == crate::step::StepStatus::Skipped
+                        || row.definition_hash == definition_hash(definition) =>
+                {
+                    &mut report.kept
+                }
                 Some(_) => &mut report.changed,
             };
             list.push(identity.clone());

@@ -146,6 +146,11 @@ impl Terminal {
         }
     }
 
+    /// Whether the command has it.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.lent.is_some()
+    }
+
     /// Takes the terminal back, if it was lent. `keep`: whether the modes that the command has
     /// set stay, which is what a program such as stty is for; one that failed has left them by
     /// accident.

@@ -593,3 +593,59 @@ fn a_run_whose_dead_process_somebody_looks_after_is_waited_for() {
         assert_eq!(log(&ws), ["half", "half"]);
     }
 }
+
+#[test]
+fn a_run_that_is_killed_after_its_step_failed_ends_as_it_would_have() {
+    let Some(tracer) = tracer() else { return };
+    let mut endings = std::collections::BTreeSet::new();
+    for nth in 1.. {
+        let ws = place();
+        let file = plan(&ws, &[("fails", "echo new > new; exit 7", "")]);
+        ws.snapshot();
+        let args = ["run", "--steps", &file, "--run-id", "r"];
+        let injection = Injection {
+            class: CallClass::Rename,
+            nth,
+            fault: Fault::Kill,
+        };
+        let killed = tracer.run(&ws.call(args), Some(&injection)).unwrap();
+        let Some(at) = killed.hit else {
+            assert_eq!(killed.output.code, 7, "{:?}", killed.output);
+            break;
+        };
+        let when = format!("killed at rename {nth}, {}", at.path);
+        let shown = ws.call(["--json", "show", "r"]).run();
+        let is_failed =
+            shown.code == 0 && steps(&shown.json()).first().map(|s| s.1.as_str()) == Some("failed");
+        endings.insert(is_failed);
+        let begun = log(&ws).len();
+        ws.call(args).run().exits(7);
+        assert_eq!(log(&ws).len(), begun + usize::from(!is_failed), "{when}");
+        assert_eq!(ws.show("r")["status"], "failed", "{when}");
+    }
+    assert_eq!(endings.len(), 2, "before and after: {endings:?}");
+}
+
+// A clone that has not all of the history
+#[test]
+fn a_commit_is_on_record_though_what_it_replaced_cannot_be_read() {
+    let ws = place();
+    ws.write("old", "old\n");
+    ws.commit("old");
+    let blob = ws.git(["rev-parse", "HEAD:old"]);
+    let (head, tail) = blob.trim().split_at(2);
+    let work = format!("rm -f .git/objects/{head}/{tail}; echo new > old");
+    let file = plan(&ws, &[("edit", &work, "commit = 'New'")]);
+    let said = ws
+        .stillframe(["run", "--steps", &file, "--run-id", "r"])
+        .ok();
+    assert!(
+        !said.stderr_text().contains("nothing was committed"),
+        "{said}"
+    );
+    assert_eq!(ws.git(["log", "-1", "--format=%s"]).trim(), "New");
+    let run = ws.show("r");
+    let commits = run["commits"].as_array().unwrap();
+    assert_eq!(commits.len(), 1, "{run}");
+    assert_eq!(commits[0]["commit"], ws.git(["rev-parse", "HEAD"]).trim());
+}

@@ -252,3 +252,66 @@ fn what_feeds_a_command_keeps_the_terminal() {
     assert_eq!(terminal.ends(), 0, "{}", terminal.text());
     assert_eq!(ws.text("new"), "hello\n");
 }
+
+// The run would be failed for good, and its steps paid for again under another id.
+#[test]
+fn ctrl_c_at_a_step_interrupts_the_run_as_a_signal_to_it_does() {
+    let ws = TestWorkspace::repository();
+    std::fs::create_dir_all(ws.outside()).unwrap();
+    let file = ws.outside().join("steps.toml");
+    let plan = |script: &str| {
+        let steps = [("first", "echo 1 > first"), ("asks", script)];
+        let steps = steps.map(|(name, script)| {
+            format!("[[step]]\nname = '{name}'\ncommand = '''{script}'''\nretries = 2\n")
+        });
+        std::fs::write(&file, steps.concat()).unwrap();
+    };
+    // The line that says what is run does not look like what that prints.
+    let script = "echo x > new; stty echo; echo at\" \"work; read line; echo \"$line\" > said";
+    plan(script);
+    let file = file.display().to_string();
+    let args = [
+        "run",
+        "--rollback-on-failure",
+        "--steps",
+        &file,
+        "--run-id",
+        "r",
+    ];
+    let mut terminal = ws.call(args).at_terminal();
+    terminal.shows("at work");
+    terminal.types(CTRL_C);
+    assert_eq!(terminal.ends(), 130, "{}", terminal.text());
+    let text = terminal.text();
+    assert!(!text.contains("it is tried again"), "{text}");
+    assert!(text.contains("stillframe resume r"), "{text}");
+    let run = ws.show("r");
+    assert_eq!(run["status"], "interrupted", "{run}");
+    assert_eq!(run["phases"][0]["steps"][1]["status"], "interrupted");
+    assert!(
+        ws.exists("first") && ws.exists("new"),
+        "nothing was rolled back"
+    );
+    let mut terminal = ws.call(["resume", "r"]).at_terminal();
+    terminal.shows("at work");
+    terminal.types("hello\n");
+    assert_eq!(terminal.ends(), 0, "{}", terminal.text());
+    assert_eq!(ws.text("said"), "hello\n");
+    assert_eq!(ws.show("r")["phases"][0]["steps"][0]["attempt"], 1);
+}
+
+#[test]
+fn a_step_that_fails_at_a_terminal_is_tried_again_and_fails_its_run() {
+    let ws = TestWorkspace::repository();
+    std::fs::create_dir_all(ws.outside()).unwrap();
+    let file = ws.outside().join("steps.toml");
+    let step = "[[step]]\nname = 'a'\ncommand = 'stty echo; echo at work; exit 3'\nretries = 1\nretry_delay = '10ms'\n";
+    std::fs::write(&file, step).unwrap();
+    let file = file.display().to_string();
+    let mut terminal = ws
+        .call(["run", "--steps", &file, "--run-id", "r"])
+        .at_terminal();
+    assert_eq!(terminal.ends(), 3, "{}", terminal.text());
+    assert!(terminal.text().contains("it is tried again"));
+    assert_eq!(ws.show("r")["status"], "failed");
+}

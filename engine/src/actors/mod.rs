@@ -197,6 +197,11 @@ impl LiveRuns {
         self.runs().remove(run_id);
     }
 
+    /// Whether a run of this id is under way.
+    pub(crate) fn has(&self, run_id: &RunId) -> bool {
+        self.runs().contains_key(run_id)
+    }
+
     /// Asks a run to stop; `false`: there is none of that id.
     pub(crate) fn cancel(&self, run_id: &RunId) -> bool {
         let runs = self.runs();

@@ -113,11 +113,23 @@ impl RunTask {
                 return closing;
             }
         };
-        closing.after = Some(after.clone());
-        if status.is_at_rest() {
+        closing.after = Some(after);
+        match status.is_at_rest() {
             // What the run changed is known when it has ended.
-            return closing;
+            true => closing,
+            false => self.compared(closing).await,
         }
+    }
+
+    /// With what the run changed between its snapshots, if both are there.
+    pub(super) async fn compared(&self, mut closing: Closing) -> Closing {
+        let (Some(place), Some(before), Some(after)) = (
+            self.workspace.clone(),
+            closing.before.clone(),
+            closing.after.clone(),
+        ) else {
+            return closing;
+        };
         let (session_id, run_id) = (self.session_id.clone(), self.run_id.clone());
         let parts = self.core.parts.clone();
         let fence = self.hold.fence();

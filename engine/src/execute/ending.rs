@@ -29,8 +29,8 @@ impl RunTask {
     pub(super) async fn end(
         &self,
         mut result: RunResult,
-        closing: Closing,
-        rollback: Option<RestoreDocument>,
+        mut closing: Closing,
+        mut rollback: Option<RestoreDocument>,
         steps: &StepLog,
     ) -> Result<RunOutcome, Error> {
         let mut tries = 1;
@@ -42,6 +42,9 @@ impl RunTask {
                     tries += 1;
                     if result.status.is_at_rest() && self.is_unwanted().await {
                         result = unwanted();
+                        // What follows the end of a run, and not its rest.
+                        closing = self.compared(closing).await;
+                        rollback = self.roll_back(&closing, result.status).await;
                     }
                 }
                 logged => break logged,

@@ -7,6 +7,7 @@ mod copying;
 mod support;
 
 mod artifacts;
+mod coming_back;
 mod commands;
 mod commits;
 mod events;

@@ -2,13 +2,15 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
 
 use serde_json::{Value, json};
 use stillframe::{
-    Adapter, AdapterError, AdapterOutput, Answer, CommandAdapter, CommitOptions, CommitRecord,
-    EndSignal, Engine, Error, EventQuery, EventType, Question, RelPath, RunContext, SnapshotId,
-    StepContext, StepError, StepOptions,
+    Adapter, AdapterError, AdapterOutput, Answer, CancellationToken, CommandAdapter, CommitOptions,
+    CommitRecord, EndSignal, Engine, Error, EventQuery, EventType, Question, RelPath, RunContext,
+    SnapshotId, StepContext, StepError, StepOptions,
 };
 use tokio::sync::Mutex;
 
@@ -19,8 +21,30 @@ use crate::progress::ProgressLine;
 use crate::request;
 use crate::step_file::{FileStep, StepFile};
 
+/// How long a signal to this process takes at most to reach the run.
+const HEARD_WITHIN: Duration = Duration::from_secs(5);
+
 /// The variable in which a command finds the answer to its step's question.
 const ANSWER: &str = "STILLFRAME_ANSWER";
+
+/// The signal that a command died of that had the terminal: what is typed there, or hanging up, was meant for the run as
+/// much as Ctrl-C at a script is meant for the script.
+fn typed_at_terminal(error: &AdapterError) -> Option<Signal> {
+    let command = error.output.as_ref()?.command.as_ref()?;
+    let typed = [Signal::INT, Signal::QUIT, Signal::HUP];
+    let died_of = |signal: &Signal| command.exit_code == 128 + signal.as_raw();
+    typed
+        .into_iter()
+        .find(|signal| command.had_terminal && died_of(signal))
+}
+
+/// Has this process hear of a signal that its command died of; comes back once the run is asked to stop. One that is
+/// ignored here, as by nohup, stops nothing.
+async fn pass_on(signal: Signal, stopped: &CancellationToken) {
+    if rustix::process::kill_process(rustix::process::getpid(), signal).is_ok() {
+        let _ = tokio::time::timeout(HEARD_WITHIN, stopped.cancelled()).await;
+    }
+}
 
 /// What an event of going back to where a step began has to say, a line each. `branch`: what is checked out now.
 fn went_back(data: &Value, branch: Option<&str>) -> Vec<String> {
@@ -178,7 +202,11 @@ impl StepRunner {
         let mut output = match self.command(step, answer.as_ref()) {
             Some(command) => {
                 self.say(&format!("{title}: {}", output::shortened(&step.line())));
-                command.run(attempt.run.clone()).await?
+                let ran = command.run(attempt.run.clone()).await;
+                if let Some(signal) = ran.as_ref().err().and_then(typed_at_terminal) {
+                    pass_on(signal, attempt.cancellation()).await;
+                }
+                ran?
             }
             None => AdapterOutput::empty(),
         };

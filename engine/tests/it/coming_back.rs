@@ -1,0 +1,424 @@
+//! Runs that are gone on with when something else is not as it was: the session, the options, the database, a record.
+
+use std::fs;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use stillframe::{
+    Adapter, AdapterOutput, BoxAdapter, Engine, ErrorKind, PhaseRecord, Question, RestoreStatus,
+    RunContext, RunId, RunOptions, RunStatus, StepError, StepIdentity, StepOptions, StepPlan,
+    StepStatus,
+};
+use tokio::sync::Notify;
+
+use crate::support::{Gate, Host, Work, completed, die_in_the_middle_of, on_a_runtime, wait_for};
+
+fn id() -> RunId {
+    "ticket-42".parse().unwrap()
+}
+
+fn options(host: &Host) -> RunOptions {
+    RunOptions::new("fix it")
+        .workspace(host.workspace())
+        .run_id(id())
+}
+
+/// A step that notes that it was begun, writes a file, asks, and says what it hears.
+fn asks(began: &Arc<AtomicU32>) -> impl Adapter + use<> {
+    let began = began.clone();
+    Work(move |context: RunContext| {
+        let began = began.clone();
+        async move {
+            let work = |step: stillframe::StepContext| {
+                let began = began.clone();
+                async move {
+                    began.fetch_add(1, Ordering::Relaxed);
+                    fs::write(step.workspace().unwrap().join("its"), "its\n").unwrap();
+                    Ok(step.ask(Question::new("go on?")).await?.text)
+                }
+            };
+            let text: String = context.phase("p").step("asks", work).await?;
+            Ok(AdapterOutput::with_data(json!(text)))
+        }
+    })
+}
+
+/// An engine that puts what asks to rest at once.
+async fn cold(host: &Host) -> Engine {
+    let options = host.options().hot_wait(Duration::ZERO);
+    Engine::start(options).await.unwrap()
+}
+
+fn database(host: &Host) -> rusqlite::Connection {
+    rusqlite::Connection::open(host.state().join("stillframe.db")).unwrap()
+}
+
+/// Waits until the run is like this.
+async fn until(engine: &Engine, status: RunStatus) {
+    let waited = tokio::time::timeout(Duration::from_secs(20), async {
+        while engine.find_run("ticket-42").await.unwrap().status != status {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    waited.await.expect("it comes to that");
+}
+
+#[test]
+fn a_run_that_is_cancelled_while_its_rest_is_captured_is_compared_and_rolled_back() {
+    let host = Host::new();
+    on_a_runtime(async {
+        let engine = cold(&host).await;
+        let session = engine.session("s").await.unwrap();
+        let (gate, is_there, leave) = Gate::new();
+        host.backend.hold("after_failure", gate);
+        let (work, options) = (asks(&Arc::default()), options(&host));
+        let workspace = host.workspace().rollback_on_failure(true);
+        let running = tokio::spawn(async move {
+            session
+                .execute_run(options.workspace(workspace), work)
+                .await
+        });
+        wait_for(is_there).await;
+        engine.cancel_run(&id()).await.unwrap();
+        leave.send(()).unwrap();
+        let outcome = running.await.unwrap().unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Cancelled);
+        let diff = outcome.workspace.diff.expect("it is compared");
+        assert_eq!(diff.changed_paths.len(), 1, "{diff:?}");
+        let rollback = outcome.workspace.rollback.expect("it is rolled back");
+        assert_eq!(rollback.status, RestoreStatus::Completed);
+        assert_eq!(host.read("its"), None);
+        let run = engine.find_run("ticket-42").await.unwrap();
+        assert_eq!(run.status, RunStatus::Cancelled);
+    });
+}
+
+#[test]
+fn the_runs_of_a_session_that_is_paused_are_gone_on_with_once_it_is_resumed() {
+    let (host, began) = (Host::new(), Arc::default());
+    on_a_runtime(async {
+        let engine = cold(&host).await;
+        let session = engine.session("s").await.unwrap();
+        let outcome = session
+            .execute_run(options(&host), asks(&began))
+            .await
+            .unwrap();
+        assert_eq!(outcome.run.status, RunStatus::WaitingForInput);
+        session.pause("lunch").await.unwrap();
+        engine
+            .answer(&outcome.questions[0].id, "yes")
+            .await
+            .unwrap();
+        let again = session.execute_run(options(&host), asks(&began)).await;
+        let refused = again.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+        assert!(refused.to_string().contains("paused"), "{refused}");
+        assert!(!refused.touched());
+        assert_eq!(began.load(Ordering::Relaxed), 1, "nothing was run");
+        session.resume("").await.unwrap();
+        completed(
+            &session
+                .execute_run(options(&host), asks(&began))
+                .await
+                .unwrap(),
+        );
+    });
+}
+
+/// How often a resumer was asked within a second whose runs have their answers and cannot go on, where the sweep
+/// comes every 20 ms.
+fn offers_within_a_second(pause: bool) -> u32 {
+    let (host, began, offers) = (Host::new(), Arc::default(), Arc::new(AtomicU32::new(0)));
+    let asked = on_a_runtime(async {
+        let engine = cold(&host).await;
+        let session = engine.session("s").await.unwrap();
+        let outcome = session
+            .execute_run(options(&host), asks(&began))
+            .await
+            .unwrap();
+        if pause {
+            session.pause("").await.unwrap();
+        }
+        engine.shutdown().await.unwrap();
+        outcome.questions[0].id.clone()
+    });
+    on_a_runtime(async {
+        let (place, noted) = (host.workspace(), offers.clone());
+        let resumer = move |run: &stillframe::RunRecord| {
+            noted.fetch_add(1, Ordering::Relaxed);
+            let options = RunOptions::new(&run.input).workspace(place.clone());
+            Some((options, BoxAdapter::new(asks(&Arc::default()))))
+        };
+        host.backend.fail("guard");
+        let options = host
+            .options()
+            .question_sweep(Duration::from_millis(20))
+            .resumer(resumer);
+        let engine = Engine::start(options).await.unwrap();
+        engine.answer(&asked, "yes").await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        engine.shutdown().await.unwrap();
+    });
+    offers.load(Ordering::Relaxed)
+}
+
+// It was asked at each sweep, each time with another capture of the workspace.
+#[test]
+fn a_host_is_offered_what_cannot_go_on_less_and_less_often_and_nothing_of_a_paused_session() {
+    let offers = offers_within_a_second(false);
+    // At the looks 0, 1, 3, 7, 15 and 31 of at most 50.
+    assert!((2..=6).contains(&offers), "{offers} offers");
+    assert_eq!(offers_within_a_second(true), 0);
+}
+
+/// Runs this, which comes to a point where it waits for ever, and then puts it to rest.
+async fn suspended(engine: &Engine, options: RunOptions, work: impl Adapter, waits: &Notify) {
+    let running = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.run_once(options, work).await }
+    });
+    let waited = tokio::time::timeout(Duration::from_secs(20), waits.notified());
+    waited.await.expect("it comes to that point");
+    engine.suspend_run(&id()).await.unwrap();
+    let outcome = running.await.unwrap().unwrap();
+    assert_eq!(
+        outcome.run.status,
+        RunStatus::Interrupted,
+        "{:?}",
+        outcome.run
+    );
+}
+
+#[test]
+fn a_run_that_was_begun_as_resumable_stays_so_whoever_goes_on_with_it() {
+    let host = Host::new();
+    let waits = Arc::new(Notify::new());
+    let work = || {
+        let waits = waits.clone();
+        Work(move |_| {
+            let waits = waits.clone();
+            async move {
+                waits.notify_one();
+                std::future::pending().await
+            }
+        })
+    };
+    for is_begun in [true, false, false] {
+        on_a_runtime(async {
+            let engine = host.engine().await;
+            // Whoever goes on says nothing of it.
+            let options = options(&host).resumable(is_begun);
+            suspended(&engine, options, work(), &waits).await;
+            engine.shutdown().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_run_of_this_engine_whose_end_could_not_be_written_down_is_gone_on_with_and_cancelled_here() {
+    for cancels in [false, true] {
+        let host = Host::new();
+        let ran = Arc::new(AtomicU32::new(0));
+        let work = || {
+            let ran = ran.clone();
+            Work(move |context: RunContext| {
+                let ran = ran.clone();
+                async move {
+                    let done = |_| async move {
+                        ran.fetch_add(1, Ordering::Relaxed);
+                        Ok(())
+                    };
+                    context.phase("p").step("a", done).await?;
+                    Ok(AdapterOutput::empty())
+                }
+            })
+        };
+        on_a_runtime(async {
+            let engine = host.engine().await;
+            let no_end =
+                "CREATE TRIGGER no_end BEFORE UPDATE OF status ON runs WHEN NEW.status <> 'running'
+                 BEGIN SELECT RAISE(ABORT, 'no room'); END";
+            database(&host).execute_batch(no_end).unwrap();
+            engine.run_once(options(&host), work()).await.unwrap_err();
+            database(&host)
+                .execute_batch("DROP TRIGGER no_end")
+                .unwrap();
+            if cancels {
+                engine.cancel_run(&id()).await.unwrap();
+                let run = engine.find_run("ticket-42").await.unwrap();
+                assert_eq!(run.status, RunStatus::Cancelled);
+                return;
+            }
+            completed(&engine.run_once(options(&host), work()).await.unwrap());
+            assert_eq!(ran.load(Ordering::Relaxed), 1, "its step was done");
+        });
+    }
+}
+
+#[test]
+fn a_step_that_was_left_out_is_left_out_whatever_it_would_have_been() {
+    let host = Host::new();
+    on_a_runtime(async {
+        let (_engine, session) = host.session().await;
+        let work = Work(|context: RunContext| async move {
+            let phase = context.phase("p");
+            phase.skip_step("optional", "not today").await?;
+            let options = StepOptions::new("optional").definition("v1");
+            let asked = phase.step_with(options, |_| async { Ok(1) }).await;
+            assert!(matches!(asked, Err(StepError::Skipped(_))), "{asked:?}");
+            let optional = StepIdentity::new("p", 0, "optional");
+            let plan = StepPlan::new().step(optional.clone(), "v2");
+            assert_eq!(context.check_plan(&plan).await?.kept, [optional]);
+            Ok(AdapterOutput::empty())
+        });
+        completed(&session.execute_run(options(&host), work).await.unwrap());
+    });
+}
+
+#[derive(Debug, Serialize, Deserialize, PartialEq)]
+struct Measured {
+    values: Vec<f64>,
+}
+
+#[test]
+fn a_result_that_is_read_back_is_the_one_that_was_returned_and_one_that_cannot_be_is_refused() {
+    let host = Host::new();
+    // Numbers of which a short way of reading misses the last bit, and the ends of what there is.
+    let values: Vec<f64> = vec![
+        0.1 + 0.2,
+        5e-324,
+        f64::MAX,
+        -f64::MIN_POSITIVE,
+        2.638_344_616_030_823e-256,
+        1.0 / 3.0,
+    ];
+    let bits =
+        |values: &[f64]| -> Vec<u64> { values.iter().map(|value| value.to_bits()).collect() };
+    let expected = bits(&values);
+    let waits = Arc::new(Notify::new());
+    let work = |values: Vec<f64>, goes_on: bool| {
+        let waits = waits.clone();
+        Work(move |context: RunContext| {
+            let (values, waits) = (values.clone(), waits.clone());
+            async move {
+                let phase = context.phase("p");
+                let measured = |_| async { Ok(Measured { values }) };
+                let got: Measured = phase.step("measure", measured).await?;
+                let nan = phase.step("nan", |_| async { Ok(f64::NAN) }).await;
+                let Err(StepError::Work(refused)) = nan else {
+                    panic!("{nan:?}");
+                };
+                let kind = refused.failure.kind.as_deref();
+                assert_eq!(kind, Some("InvalidOptions"), "{refused}");
+                if !goes_on {
+                    waits.notify_one();
+                    std::future::pending::<()>().await;
+                }
+                Ok(AdapterOutput::with_data(json!(bits(&got.values))))
+            }
+        })
+    };
+    on_a_runtime(async {
+        let engine = host.engine().await;
+        suspended(&engine, options(&host), work(values, false), &waits).await;
+        let outcome = engine
+            .run_once(options(&host), work(vec![], true))
+            .await
+            .unwrap();
+        completed(&outcome);
+        assert_eq!(outcome.run.output.unwrap().data, json!(expected));
+    });
+}
+
+// Somebody in the middle of a long transaction, such as a purge, or one that was stopped
+#[test]
+fn a_step_whose_end_somebody_elses_hold_on_the_database_delays_is_not_done_again() {
+    let host = Host::new();
+    let ran = Arc::new(AtomicU32::new(0));
+    on_a_runtime(async {
+        let engine = host.engine().await;
+        let (holds, done) = (Arc::new(Mutex::new(None)), ran.clone());
+        let (state, held) = (host.state(), holds.clone());
+        let work = Work(move |context: RunContext| {
+            let (state, held, done) = (state.clone(), held.clone(), done.clone());
+            async move {
+                let paid = |_| async move {
+                    done.fetch_add(1, Ordering::Relaxed);
+                    let other = rusqlite::Connection::open(state.join("stillframe.db")).unwrap();
+                    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+                    *held.lock().unwrap() = Some(other);
+                    Ok(())
+                };
+                context.phase("p").step("paid", paid).await?;
+                Ok(AdapterOutput::empty())
+            }
+        });
+        // Longer than a statement waits by itself.
+        let lets_go = tokio::spawn(async move {
+            while holds.lock().unwrap().is_none() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            tokio::time::sleep(Duration::from_secs(7)).await;
+            holds.lock().unwrap().take();
+        });
+        let options = RunOptions::new("pay").run_id(id());
+        let outcome = engine.run_once(options, work).await.unwrap();
+        lets_go.await.unwrap();
+        completed(&outcome);
+        assert_eq!(outcome.phases[0].steps[0].status, StepStatus::Completed);
+        assert_eq!(ran.load(Ordering::Relaxed), 1);
+    });
+}
+
+// Two days of somebody's work were taken for what the step had left
+#[test]
+fn what_a_step_left_that_nobody_could_capture_stays_unknown_when_its_run_rests_again() {
+    let host = Host::new();
+    let half = Arc::new(Notify::new());
+    let step = |waits: Option<Arc<Notify>>| {
+        Work(move |context: RunContext| {
+            let waits = waits.clone();
+            async move {
+                let work = |step: stillframe::StepContext| async move {
+                    fs::write(step.workspace().unwrap().join("half"), "half\n").unwrap();
+                    if let Some(waits) = waits {
+                        waits.notify_one();
+                        std::future::pending::<()>().await;
+                    }
+                    Ok(())
+                };
+                context.phase("p").step("apply", work).await?;
+                Ok(AdapterOutput::empty())
+            }
+        })
+    };
+    die_in_the_middle_of(async {
+        let engine = host.engine().await;
+        let (options, work) = (options(&host), step(Some(half.clone())));
+        tokio::spawn(async move { engine.run_once(options, work).await });
+        half.notified().await;
+    });
+    on_a_runtime(async {
+        host.backend.fail("after_failure");
+        let engine = host.engine().await;
+        until(&engine, RunStatus::Interrupted).await;
+        host.backend.heal("after_failure");
+        host.write("mine", "two days\n");
+        let refuses = Work(|context: RunContext| async move {
+            let other = StepIdentity::new("p", 0, "apply");
+            context
+                .check_plan(&StepPlan::new().step(other, "other"))
+                .await?;
+            Ok(AdapterOutput::empty())
+        });
+        let rests = engine.run_once(options(&host), refuses).await.unwrap();
+        assert_eq!(rests.run.status, RunStatus::Interrupted, "{:?}", rests.run);
+        let step_of = |phases: &[PhaseRecord]| phases[0].steps[0].clone();
+        assert_eq!(step_of(&rests.phases).snapshot_after, None);
+        completed(&engine.run_once(options(&host), step(None)).await.unwrap());
+        assert_eq!(host.read("mine").as_deref(), Some("two days\n"));
+    });
+}
