@@ -222,6 +222,7 @@ impl Engine {
             .is_none_or(|row| row.options["own_session"] == true);
         let mut options = options;
         options.own_session = true;
+        options.is_nameless = options.run_id.is_none();
         let session = match recorded {
             Some(row) => self.session_of(row.session_id).await?,
             None => self.new_session().await?,

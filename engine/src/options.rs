@@ -447,6 +447,8 @@ pub struct RunOptions {
     pub metadata: serde_json::Value,
     /// Whether the session was made for the run, and ends with it.
     pub(crate) own_session: bool,
+    /// Whether the host has chosen no id, so that nobody starts this one again.
+    pub(crate) is_nameless: bool,
 }
 
 impl RunOptions {
@@ -462,6 +464,7 @@ impl RunOptions {
             hot_wait: None,
             metadata: serde_json::Value::Null,
             own_session: false,
+            is_nameless: false,
         }
     }
 

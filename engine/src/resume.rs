@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use stillframe_backends::{BackendKind, DiffOptions, ErrorKind, Snapshot};
+use stillframe_backends::{BackendKind, DiffOptions, ErrorKind, Snapshot, Workspace};
 
 use crate::actors::Parts;
 use crate::actors::session_manager::Step;
@@ -20,6 +20,7 @@ use crate::record::RunExport;
 use crate::recovery::{self, Settled};
 use crate::restore::RestoreDocument;
 use crate::run::{RunEvent, RunStatus};
+use crate::run_lock::RunLock;
 use crate::state::{Change, OperationRow, RunEnding, RunRow, StateError};
 use crate::step::Closed;
 use crate::workspaces::{self, Opened};
@@ -198,7 +199,8 @@ async fn try_cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
     };
     let mut is_left = false;
     if let Some(stranded) = found.clone().filter(is_stranded) {
-        is_left = recovery::settle_run(core, stranded.row, None).await? == Settled::Left;
+        is_left = has_its_workspace(core, &stranded.row).await?
+            || recovery::settle_run(core, stranded.row, None).await? == Settled::Left;
         found = recorded(core, run_id).await?;
         // It had been asked to before, and is now.
         let is_cancelled = |found: &Recorded| found.row.status == RunStatus::Cancelled;
@@ -294,6 +296,33 @@ async fn try_cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
         changes,
     };
     core.step_run(session_id, step).await
+}
+
+/// Whether the owner of a run, though it was not heard of for long, is there and has the workspace: what it has started
+/// may be at work.
+async fn has_its_workspace(core: &Core, run: &RunRow) -> Result<bool, Error> {
+    let Some(recorded) = run.workspace.clone() else {
+        return Ok(false);
+    };
+    let (parts, asked) = (core.parts.clone(), run.clone());
+    let looked = move || {
+        let workspace = match has_owner(&parts, &asked)? {
+            // One that is gone is nobody's.
+            true => Workspace::open(&recorded.path, &parts.state_dir).ok(),
+            false => None,
+        };
+        Ok::<_, Error>(workspace)
+    };
+    let Some(workspace) = core.parts.blocking.run(looked).await?? else {
+        return Ok(false);
+    };
+    let blocking = &core.parts.blocking;
+    let lock = RunLock::acquire(&workspace, "a cancellation", Duration::ZERO, blocking);
+    match lock.await {
+        Ok(_) => Ok(false),
+        Err(e) if e.kind() == ErrorKind::Busy => Ok(true),
+        Err(e) => Err(e),
+    }
 }
 
 /// The record of what a run that rests has changed, for an undo, if both its snapshots are there.

@@ -83,7 +83,7 @@ impl RetryPolicy {
     }
 
     /// How long to wait after `failed` attempts in a row; `None`: there is no other.
-    pub(crate) fn delay(&self, failed: u32) -> Option<Duration> {
+    pub fn delay(&self, failed: u32) -> Option<Duration> {
         if failed >= self.attempts {
             return None;
         }

@@ -649,3 +649,126 @@ fn a_commit_is_on_record_though_what_it_replaced_cannot_be_read() {
     assert_eq!(commits.len(), 1, "{run}");
     assert_eq!(commits[0]["commit"], ws.git(["rev-parse", "HEAD"]).trim());
 }
+
+#[test]
+fn an_id_whose_run_could_not_begin_can_be_started_again() {
+    for how in ["steps", "command"] {
+        let ws = place();
+        let file = plan(&ws, &[("first", "", "")]);
+        let args = match how {
+            "steps" => vec!["run", "--run-id", "r", "--steps", &file],
+            _ => vec![
+                "run",
+                "--run-id",
+                "r",
+                "--",
+                "sh",
+                "-c",
+                "echo first >> \"$OUTSIDE/log\"",
+            ],
+        };
+        // Nobody can say what is in it.
+        fs::rename(ws.path(".git/HEAD"), ws.path(".git/GONE")).unwrap();
+        ws.call(args.clone()).run().exits(125);
+        assert!(log(&ws).is_empty(), "{how}");
+        fs::rename(ws.path(".git/GONE"), ws.path(".git/HEAD")).unwrap();
+        let blocker = ws.outside().join("blocks");
+        let script = format!("touch '{}'; sleep 60", blocker.display());
+        let mut other = ws.call(["run", "--", "sh", "-c", &script]).start();
+        other.until("it has the workspace", |_| blocker.exists());
+        let busy = ws.call(["--json"]).args(args.clone()).run().exits(125);
+        busy.error("Busy");
+        assert!(log(&ws).is_empty(), "{how}");
+        let listed = ws.json(["runs", "--incomplete"]);
+        assert_eq!(listed[0]["run_id"], "r", "{listed}");
+        other.signal(rustix::process::Signal::TERM);
+        other.wait();
+        ws.call(args).run().exits(0);
+        assert_eq!(log(&ws), ["first"], "{how}");
+        assert_eq!(ws.show("r")["status"], "completed", "{how}");
+    }
+}
+
+#[test]
+fn a_run_that_is_stopped_as_it_begins_goes_on_later() {
+    let mut stopped = 0;
+    for milliseconds in 0..40 {
+        let ws = place();
+        let file = plan(&ws, &[("first", "sleep 0.3", "")]);
+        let args = ["run", "--run-id", "r", "--steps", &file];
+        let mut running = ws.call(args).start();
+        std::thread::sleep(std::time::Duration::from_millis(milliseconds));
+        running.signal(rustix::process::Signal::TERM);
+        let ended = running.wait();
+        // Before it listens it is the system that ends it.
+        if ended.code == 143 && ended.stderr_text().contains("stopping") {
+            stopped += 1;
+        }
+        let run = ws.call(["--json", "show", "r"]).run();
+        if run.code == 0 {
+            assert_eq!(
+                run.json()["status"],
+                "interrupted",
+                "{milliseconds}: {ended}"
+            );
+        }
+        ws.call(args).run().exits(0);
+    }
+    assert!(stopped > 0, "none was stopped by its own hand");
+}
+
+#[test]
+fn a_run_that_is_stopped_while_it_waits_for_its_workspace_exits_by_the_signal() {
+    let ws = place();
+    let file = plan(&ws, &[("half", &cut_off("true"), "")]);
+    let args = ["run", "--steps", &file, "--run-id", "r"];
+    assert_eq!(ws.call(args).run().code, 137);
+    ws.stillframe(["list"]).ok();
+    let blocker = ws.outside().join("blocks");
+    let script = format!("touch '{}'; sleep 60", blocker.display());
+    let mut other = ws.call(["run", "--", "sh", "-c", &script]).start();
+    other.until("it has the workspace", |_| blocker.exists());
+    let mut waiting = ws.call(["resume", "r"]).start();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    waiting.signal(rustix::process::Signal::INT);
+    let ended = waiting.wait().exits(130);
+    assert!(
+        ended.stderr_text().contains("nothing was touched"),
+        "{ended}"
+    );
+    assert_eq!(ws.show("r")["status"], "interrupted");
+    other.signal(rustix::process::Signal::TERM);
+    other.wait();
+}
+
+#[test]
+fn a_step_that_failed_is_named_by_its_run_and_says_when_it_is_tried_again() {
+    let ws = place();
+    let more = "retries = 1\nretry_delay = '10ms'";
+    let file = plan(&ws, &[("fails", "exit 7", more)]);
+    let args = ["run", "--steps", &file, "--run-id", "r"];
+    let said = ws.call(args).run().exits(7).stderr_text();
+    assert!(said.contains("it is tried again in 10 ms"), "{said}");
+    let named = "step steps/fails: the command exited with code 7";
+    assert!(said.contains(&format!("run r failed: {named}")), "{said}");
+    let run = ws.show("r");
+    assert_eq!(run["error"]["message"], named);
+    assert_eq!(run["phases"][0]["steps"][0]["error"]["exit_code"], 7);
+}
+
+// "run r is cancelled", of a run that had just committed
+#[test]
+fn a_run_that_is_cancelled_says_what_it_committed() {
+    let ws = place();
+    let steps = [
+        ("first", "echo 1 > first", "commit = 'First'"),
+        ("half", &cut_off("true"), ""),
+    ];
+    let file = plan(&ws, &steps);
+    let args = ["run", "--steps", &file, "--run-id", "r"];
+    assert_eq!(ws.call(args).run().code, 137);
+    let said = ws.stillframe(["cancel", "r"]).ok().stderr_text();
+    let head = ws.git(["rev-parse", "HEAD"]);
+    let line = format!("what it committed stays: {}\n", head.trim());
+    assert!(said.contains(&line), "{said}");
+}

@@ -196,7 +196,7 @@ pub(super) fn report(
     lines.push(upshot(document));
     if let Some(tag) = &document.safety_tag {
         lines.push(format!(
-            "the branch was moved; its old tip is {}",
+            "HEAD or its branch was moved; the commit where it was is kept by {}",
             output::printable(tag)
         ));
     }

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, BackendKind, BoxAdapter, CancellationToken,
@@ -27,6 +28,9 @@ const EXIT_TIMED_OUT: u8 = 124;
 
 /// As a command that SIGTERM ends has it, by which one is ended that somebody else cancels.
 const EXIT_CANCELLED: u8 = 128 + 15;
+
+/// How often a run that was asked to rest before it had begun is asked again.
+const SUSPEND_EVERY: Duration = Duration::from_millis(10);
 
 /// What `run` and `resume` exit with when the run rests until somebody answers: try again later, as sysexits.h has it.
 const EXIT_WAITING: u8 = 75;
@@ -111,27 +115,39 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
     };
     let mut execution = Box::pin(execution);
     let mut signal = None;
+    // The run, as long as it is to be put to rest and has not begun.
+    let mut not_begun = None;
     let outcome = loop {
         tokio::select! {
-            outcome = &mut execution => break outcome?,
+            outcome = &mut execution => break outcome,
             number = signals.next() => {
                 if signal.is_none() {
                     signal = Some(number);
                     // The command ends by what we were sent, so its exit code is what ours is.
                     carried.end_signal.set(i32::from(number));
-                    let suspended = match &carried.resumable {
-                        // One that has not begun is none that could go on.
-                        Some(id) => tools.engine.suspend_run(id).await.is_ok(),
-                        None => false,
-                    };
-                    if !suspended {
-                        cancellation.cancel();
+                    match &carried.resumable {
+                        Some(id) => not_begun = Some(id),
+                        None => cancellation.cancel(),
                     }
-                    tools.console.note("ending the command; then the workspace is captured");
+                    tools.console.note("stopping: a command that is at work is ended, and what it left is captured");
                 }
             }
+            () = tokio::time::sleep(SUSPEND_EVERY), if not_begun.is_some() => {}
+        }
+        if let Some(id) = not_begun
+            && tools.engine.suspend_run(id).await.is_ok()
+        {
+            not_begun = None;
         }
     };
+    let outcome = outcome.map_err(|e| {
+        let was_stopped = e.kind() == ErrorKind::Cancelled;
+        let failure = Failure::from(e);
+        match signal.filter(|_| was_stopped) {
+            Some(number) => failure.by_signal(number),
+            None => failure,
+        }
+    })?;
     if let Some(progress) = &tools.progress {
         progress.clear();
     }

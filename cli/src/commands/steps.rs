@@ -170,7 +170,16 @@ pub(super) async fn cancel(tools: &Tools, id: &str) -> Result<Reply, Failure> {
         true => format!("run {id} is {}", record.status),
         false => format!("run {id} was asked to stop, and ends when its work does"),
     };
-    Ok(Reply::new(tools.json, &record, String::new).note(note))
+    let mut reply = Reply::new(tools.json, &record, String::new).note(note);
+    // Also those that were found, or made, when what it left was looked after just now.
+    let commits = tools.engine.export_run(id.as_str()).await?.commits;
+    let made: Vec<&str> = commits.iter().map(|made| made.commit.as_str()).collect();
+    if !made.is_empty() {
+        reply
+            .notes
+            .push(format!("what it committed stays: {}", made.join(", ")));
+    }
+    Ok(reply)
 }
 
 /// The workspace of a run as it was begun; where it lies by now, if `named` says so.

@@ -31,6 +31,9 @@ pub(crate) struct Choices {
 /// Why a step is not gone back from that somebody has built on.
 const HEAD_MOVED: &str = "HEAD or its branch was moved since the step was cut off";
 
+/// What there is to do about a step that is not gone back from.
+const IN_PLACE: &str = "\"in_place\" instead of \"from_before\" goes on with what is there";
+
 /// Whether HEAD named the same branch, and that the same commit.
 fn same_head(one: &Snapshot, other: &Snapshot) -> bool {
     let (one, other) = (&one.metadata, &other.metadata);
@@ -80,7 +83,7 @@ impl StepLog {
             (Some(Rerun::FromBefore), Some(why)) => Err(Error::new(
                 ErrorKind::Conflict,
                 format!(
-                    "step {:?} was interrupted and cannot be gone back from: {why}; nothing was touched",
+                    "step {:?} was interrupted and cannot be gone back from: {why}; {IN_PLACE}; nothing was touched",
                     row.name
                 ),
             )),
@@ -204,7 +207,7 @@ impl StepLog {
                     return Err(Error::new(
                         ErrorKind::HeadMoved,
                         format!(
-                            "{HEAD_MOVED}, so that it is not gone back from; nothing was touched"
+                            "{HEAD_MOVED}, so that it is not gone back from; {IN_PLACE}; nothing was touched"
                         ),
                     ));
                 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stillframe::{
-    Adapter, AdapterOutput, BoxAdapter, Engine, ErrorKind, PhaseRecord, Question, RestoreStatus,
-    RunContext, RunId, RunOptions, RunStatus, StepError, StepIdentity, StepOptions, StepPlan,
-    StepStatus,
+    Adapter, AdapterError, AdapterOutput, BoxAdapter, Engine, ErrorKind, PhaseRecord, Question,
+    RestoreStatus, RunContext, RunId, RunOptions, RunStatus, StepError, StepIdentity, StepOptions,
+    StepPlan, StepStatus,
 };
 use tokio::sync::Notify;
 
@@ -420,5 +420,52 @@ fn what_a_step_left_that_nobody_could_capture_stays_unknown_when_its_run_rests_a
         assert_eq!(step_of(&rests.phases).snapshot_after, None);
         completed(&engine.run_once(options(&host), step(None)).await.unwrap());
         assert_eq!(host.read("mine").as_deref(), Some("two days\n"));
+    });
+}
+
+// It was said to be cancelled, and its command went on in the workspace
+#[test]
+fn a_run_whose_owner_stands_still_in_its_workspace_is_asked_to_stop() {
+    let host = Host::impatient();
+    let short = || {
+        host.options()
+            .heartbeat(Duration::from_millis(20))
+            .lease_expiry(Duration::from_millis(100))
+    };
+    let (stand_still, stands_still) = std::sync::mpsc::channel();
+    let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let engine = Engine::start(short()).await.unwrap();
+                let (goes_on, stand_still) = (Mutex::new(goes_on), Mutex::new(stand_still));
+                let work = Work(move |context: RunContext| {
+                    stand_still.lock().unwrap().send(()).unwrap();
+                    goes_on.lock().unwrap().recv().unwrap();
+                    async move {
+                        context.cancellation.cancelled().await;
+                        Err(AdapterError::cancelled("as it was asked to"))
+                    }
+                });
+                engine.run_once(options(&host), work).await
+            })
+        });
+        stands_still.recv().unwrap();
+        on_a_runtime(async {
+            let engine = Engine::start(short()).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            engine.cancel_run(&id()).await.unwrap();
+            let run = engine.export_run("ticket-42").await.unwrap();
+            assert_eq!(run.run.status, RunStatus::Running, "it is at work");
+            assert!(run.lease.unwrap().cancel_requested_at.is_some());
+            go_on.send(()).unwrap();
+            let outcome = late.join().unwrap().unwrap();
+            assert_eq!(outcome.run.status, RunStatus::Cancelled);
+            until(&engine, RunStatus::Cancelled).await;
+        });
     });
 }

@@ -362,7 +362,7 @@ impl StepRunner {
         F: Fn(String, StepContext) -> R,
         R: Future<Output = Result<AdapterOutput, AdapterError>>,
     {
-        let attempts = options.retry.attempts;
+        let (retry, name) = (options.retry, options.name.clone());
         let mut was_run = false;
         let failed = &AtomicU32::new(1);
         let work = &work;
@@ -379,9 +379,10 @@ impl StepRunner {
                     let cancellation = attempt.cancellation().clone();
                     let result = work(title.clone(), attempt).await;
                     if let (Err(e), false) = (&result, cancellation.is_cancelled())
-                        && failed.fetch_add(1, Ordering::Relaxed) < attempts
+                        && let Some(delay) = retry.delay(failed.fetch_add(1, Ordering::Relaxed))
                     {
-                        self.say(&format!("{title}: {e}; it is tried again"));
+                        let delay = output::lasting(delay);
+                        self.say(&format!("{title}: {e}; it is tried again in {delay}"));
                     }
                     result
                 }
@@ -394,7 +395,15 @@ impl StepRunner {
                 if !context.cancellation.is_cancelled() {
                     self.say(&format!("{title}: {e}"));
                 }
-                Err(e)
+                Err(match e {
+                    // The run's own record says which step it was.
+                    StepError::Work(mut error) => {
+                        let message = format!("step {phase}/{name}: {}", error.failure.message);
+                        error.failure.message = message;
+                        StepError::Work(error)
+                    }
+                    other => other,
+                })
             }
         }
     }
