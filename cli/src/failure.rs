@@ -188,6 +188,8 @@ fn advice(kind: ErrorKind, message: &str) -> Option<&'static str> {
         ErrorKind::Storage | ErrorKind::NoSpace if message.ends_with(NOT_WRITABLE) => {
             Some("set STILLFRAME_HOME to a directory that can be")
         }
+        // A file that somebody named.
+        ErrorKind::NotFound if message.ends_with("nothing was run") => None,
         ErrorKind::NotFound if message.contains("snapshot") => {
             Some("\"stillframe list\" shows the snapshots of a workspace")
         }

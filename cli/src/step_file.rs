@@ -26,7 +26,7 @@ const DEFAULT_PHASE: &str = "steps";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StepFile {
-    #[serde(rename = "step")]
+    #[serde(rename = "step", default)]
     pub(crate) steps: Vec<FileStep>,
 }
 
@@ -563,7 +563,7 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_file_is_said() {
         for (text, why) in [
-            ("", "missing field `step`"),
+            ("", "no [[step]]"),
             ("step = []", "no [[step]]"),
             ("[[step]]\nname = 'a'\ncommand = 1", "a list of words"),
             ("[[step]]\nname = 'a'", "has no command"),

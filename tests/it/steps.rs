@@ -579,7 +579,7 @@ fn a_run_whose_dead_process_somebody_looks_after_is_waited_for() {
         if is_looked_after {
             std::io::Write::write_all(&mut held, &[0]).unwrap();
         }
-        let mut resuming = ws.call(["--json", "resume", "r"]).start();
+        let resuming = ws.call(["--json", "resume", "r"]).start();
         if !is_looked_after {
             let refused = resuming.wait().exits(125);
             refused.error("Busy");
@@ -696,7 +696,7 @@ fn a_run_that_is_stopped_as_it_begins_goes_on_later() {
         let ws = place();
         let file = plan(&ws, &[("first", "sleep 0.3", "")]);
         let args = ["run", "--run-id", "r", "--steps", &file];
-        let mut running = ws.call(args).start();
+        let running = ws.call(args).start();
         std::thread::sleep(std::time::Duration::from_millis(milliseconds));
         running.signal(rustix::process::Signal::TERM);
         let ended = running.wait();
@@ -728,7 +728,7 @@ fn a_run_that_is_stopped_while_it_waits_for_its_workspace_exits_by_the_signal() 
     let script = format!("touch '{}'; sleep 60", blocker.display());
     let mut other = ws.call(["run", "--", "sh", "-c", &script]).start();
     other.until("it has the workspace", |_| blocker.exists());
-    let mut waiting = ws.call(["resume", "r"]).start();
+    let waiting = ws.call(["resume", "r"]).start();
     std::thread::sleep(std::time::Duration::from_millis(500));
     waiting.signal(rustix::process::Signal::INT);
     let ended = waiting.wait().exits(130);
@@ -771,4 +771,40 @@ fn a_run_that_is_cancelled_says_what_it_committed() {
     let head = ws.git(["rev-parse", "HEAD"]);
     let line = format!("what it committed stays: {}\n", head.trim());
     assert!(said.contains(&line), "{said}");
+}
+
+// "no file changed", and no way back was told
+#[test]
+fn a_run_that_only_committed_says_where_head_went_and_can_be_taken_back() {
+    let ws = place();
+    ws.write("mine", "mine\n");
+    let before = ws.git(["rev-parse", "HEAD"]);
+    let file = ws.outside().join("steps.toml");
+    fs::write(&file, "[[step]]\nname = 'save'\ncommit = 'Save'\n").unwrap();
+    let file = file.display().to_string();
+    let said = ws.stillframe(["run", "--steps", &file, "--run-id", "r"]);
+    let said = said.ok().stderr_text();
+    let after = ws.git(["rev-parse", "HEAD"]);
+    let line = format!(
+        "HEAD went from main at {} to main at {}\n",
+        &before[..12],
+        &after[..12]
+    );
+    assert!(said.contains(&line), "{said}");
+    assert!(
+        said.contains("\"stillframe undo r\" takes it back"),
+        "{said}"
+    );
+    ws.stillframe(["undo", "r"]).ok();
+    assert_eq!(ws.git(["rev-parse", "HEAD"]), before);
+    assert_eq!(ws.text("mine"), "mine\n");
+}
+
+#[test]
+fn a_file_of_steps_that_is_not_there_is_named_alone() {
+    let ws = place();
+    let said = ws.stillframe(["run", "--steps", "gone.toml"]).exits(125);
+    let said = said.stderr_text();
+    assert!(said.contains("gone.toml cannot be read"), "{said}");
+    assert!(said.trim_end().ends_with("nothing was run"), "{said}");
 }

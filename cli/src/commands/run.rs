@@ -9,7 +9,7 @@ use stillframe::{
     Adapter, AdapterError, AdapterOutput, BackendKind, BoxAdapter, CancellationToken,
     CommandAdapter, EndSignal, Error, ErrorKind, Failure as FailureRecord, QuestionId,
     QuestionStatus, RestoreDocument, RestoreStatus, RunContext, RunDocument, RunId, RunOptions,
-    RunStatus, Search, SessionId, WorkspaceDocument,
+    RunStatus, Search, SessionId, Snapshot, WorkspaceDocument,
 };
 
 use super::{Tools, restore, snapshot};
@@ -286,6 +286,7 @@ fn story(ended: &Ended<'_>, keeps_content: bool, elsewhere: &str) -> Vec<String>
         }
     }
     if let (Some(before), Some(after)) = (&workspace.before_snapshot, &workspace.after_snapshot) {
+        lines.extend(moved(before, after));
         lines.push(format!("before {}, after {}", before.id, after.id));
         // That the first one looked everywhere goes without saying.
         if let Search::Walked {
@@ -304,6 +305,24 @@ fn story(ended: &Ended<'_>, keeps_content: bool, elsewhere: &str) -> Vec<String>
         None => lines.extend(way_back(document, workspace, keeps_content, elsewhere)),
     }
     lines
+}
+
+/// Where HEAD went, which no file says.
+fn moved(before: &Snapshot, after: &Snapshot) -> Option<String> {
+    let place = |snapshot: &Snapshot| {
+        let metadata = &snapshot.metadata;
+        let commit = metadata
+            .head_ref
+            .as_deref()
+            .map(|id| id.get(..12).unwrap_or(id));
+        let commit = commit.unwrap_or("no commit");
+        match &metadata.branch {
+            Some(branch) => format!("{} at {commit}", output::printable(branch)),
+            None => commit.to_owned(),
+        }
+    };
+    let (from, to) = (place(before), place(after));
+    (from != to).then(|| format!("HEAD went from {from} to {to}"))
 }
 
 /// What a run that rests waits for, unless that was `told`, and how it goes on.
@@ -420,8 +439,14 @@ fn way_back(
     elsewhere: &str,
 ) -> Option<String> {
     // What a rule hides is in no snapshot, so nothing takes it back.
+    let snapshots = workspace
+        .before_snapshot
+        .as_ref()
+        .zip(workspace.after_snapshot.as_ref());
+    let is_moved = snapshots.is_some_and(|(before, after)| moved(before, after).is_some());
     let diff = workspace.diff.as_ref().filter(|diff| {
-        diff.files_changed > 0
+        is_moved
+            || diff.files_changed > 0
             || !diff.permissions_changed.is_empty()
             || !diff.directories_added.is_empty()
             || !diff.directories_deleted.is_empty()
