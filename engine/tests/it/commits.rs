@@ -74,6 +74,10 @@ impl Place {
         });
     }
 
+    fn log(&self) -> rusqlite::Connection {
+        rusqlite::Connection::open(self.0.path().join("state/stillframe.db")).unwrap()
+    }
+
     fn options(&self) -> RunOptions {
         RunOptions::new("fix it")
             .workspace(WorkspaceOptions::at(self.root()))
@@ -357,10 +361,9 @@ fn a_commit_that_could_not_be_settled_when_the_engine_started_is_made_once() {
         })
     };
     let pending = || {
-        let log = rusqlite::Connection::open(place.0.path().join("state/stillframe.db")).unwrap();
         let count = "SELECT count(*) FROM effects WHERE status = 'pending'";
-        log.query_row(count, (), |row| row.get::<_, i64>(0))
-            .unwrap()
+        let counted = place.log().query_row(count, (), |row| row.get::<_, i64>(0));
+        counted.unwrap()
     };
     die_in_the_middle_of(async {
         let engine = place.engine().await;
@@ -386,4 +389,45 @@ fn a_commit_that_could_not_be_settled_when_the_engine_started_is_made_once() {
         assert_eq!(made, Some(place.git(&["rev-parse", "HEAD"])));
         assert_eq!(place.git(&["status", "--porcelain"]), "");
     });
+}
+
+/// In the moment in which a row is written into this table another engine takes the run over.
+#[test]
+fn of_a_run_that_was_taken_over_no_commit_is_begun_and_no_result_of_one_is_written() {
+    for (taken_over_at, found, made) in [("steps", vec![], "1"), ("effects", vec!["pending"], "2")]
+    {
+        let place = Place::new();
+        let heard = Arc::new(Mutex::new(None));
+        on_a_runtime(async {
+            let engine = place.engine().await;
+            let session = engine.session("s").await.unwrap();
+            let takes_over = format!(
+                "CREATE TRIGGER taken_over AFTER INSERT ON {taken_over_at}
+                 BEGIN UPDATE leases SET epoch = epoch + 1; END"
+            );
+            place.log().execute_batch(&takes_over).unwrap();
+            let (tell, looks) = (heard.clone(), engine.clone());
+            let work = one_step(move |step| {
+                let (tell, looks) = (tell.clone(), looks.clone());
+                async move {
+                    write(step.workspace().unwrap(), "new", "new\n");
+                    let refused = step.commit(CommitOptions::new("New")).await;
+                    let effects = looks.export_run("ticket-42").await.unwrap().effects;
+                    *tell.lock().unwrap() = Some((refused, effects));
+                    Ok(json!(null))
+                }
+            });
+            let lost = session.execute_run(place.options(), work).await;
+            assert_eq!(lost.unwrap_err().kind(), ErrorKind::Conflict);
+        });
+        let (refused, effects) = heard.lock().unwrap().take().unwrap();
+        let refused = refused.unwrap_err();
+        assert!(refused.to_string().contains("taken over"), "{refused}");
+        let effects: Vec<_> = effects
+            .iter()
+            .map(|effect| effect.status.as_str())
+            .collect();
+        assert_eq!(effects, found, "taken over at {taken_over_at}");
+        assert_eq!(place.git(&["rev-list", "--count", "HEAD"]), made);
+    }
 }

@@ -8,13 +8,14 @@ use std::time::Duration;
 use serde_json::json;
 use stillframe::backends::{StateDir, Workspace};
 use stillframe::{
-    AdapterError, AdapterOutput, Engine, ErrorKind, EventType, PhaseRecord, Rerun, RetryPolicy,
-    RunContext, RunId, RunOptions, RunQuery, RunStatus, SessionManager, SessionStatus, StepContext,
-    StepError, StepIdentity, StepOptions, StepPlan, StepStatus,
+    AdapterError, AdapterOutput, Engine, ErrorKind, EventType, PhaseRecord, Rerun, RestoreStatus,
+    RetryPolicy, RunContext, RunId, RunOptions, RunQuery, RunStatus, SessionManager, SessionStatus,
+    StepContext, StepError, StepIdentity, StepOptions, StepPlan, StepStatus,
 };
 
 use crate::support::{
-    Host, Work, all, completed, die_in_the_middle_of, on_a_runtime, types, writes,
+    Gate, Host, Work, all, completed, die_in_the_middle_of, on_a_runtime, on_one_thread, ruins,
+    types, wait_for, writes,
 };
 
 fn id() -> RunId {
@@ -775,34 +776,42 @@ fn an_interrupted_run_can_be_cancelled() {
     });
 }
 
+/// An engine of this host whose runs can be taken over as soon as it stands still.
+fn short(host: &Host) -> stillframe::EngineOptions {
+    host.options()
+        .heartbeat(Duration::from_millis(20))
+        .lease_expiry(Duration::from_millis(200))
+}
+
+/// Waits until somebody may take a run over, or until nobody may.
+async fn until_claimable(engine: &Engine, is_claimable: bool) {
+    let waited = tokio::time::timeout(Duration::from_secs(20), async {
+        let claimable = RunQuery::default().incomplete();
+        while engine.runs(claimable.clone()).await.unwrap().is_empty() == is_claimable {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    let why = match is_claimable {
+        true => "its lease runs out",
+        false => "its lease is renewed",
+    };
+    waited.await.expect(why);
+}
+
 /// An engine whose threads stand still renews no lease, as one that was stopped for an hour.
 #[test]
 fn an_owner_that_comes_back_after_its_lease_was_taken_writes_nothing() {
     let host = Host::new();
-    let short = || {
-        host.options()
-            .heartbeat(Duration::from_millis(20))
-            .lease_expiry(Duration::from_millis(200))
-    };
     let options = || RunOptions::new("x").run_id(id()).resumable(true);
-    let (stand_still, stands_still) = std::sync::mpsc::channel();
-    let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
+    let (gate, stands_still, go_on) = Gate::new();
     std::thread::scope(|scope| {
         let late = scope.spawn(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
-            runtime.block_on(async {
-                let engine = Engine::start(short()).await.unwrap();
+            on_one_thread(async {
+                let engine = Engine::start(short(&host)).await.unwrap();
                 let session = engine.session("s").await.unwrap();
-                let (goes_on, stand_still) = (Mutex::new(goes_on), Mutex::new(stand_still));
+                let gate = Mutex::new(gate);
                 let work = Work(move |context: RunContext| {
-                    let held = || {
-                        stand_still.lock().unwrap().send(()).unwrap();
-                        goes_on.lock().unwrap().recv().unwrap();
-                    };
-                    held();
+                    gate.lock().unwrap().stand();
                     async move {
                         let result = context
                             .phase("p")
@@ -818,26 +827,18 @@ fn an_owner_that_comes_back_after_its_lease_was_taken_writes_nothing() {
         });
         stands_still.recv().unwrap();
         on_a_runtime(async {
-            let engine = Engine::start(short()).await.unwrap();
+            let engine = Engine::start(short(&host)).await.unwrap();
             let session = engine.session("s").await.unwrap();
-            let taken = tokio::time::timeout(Duration::from_secs(20), async {
-                loop {
-                    let work = Work(|context: RunContext| async move {
-                        let kept: String = context
-                            .phase("p")
-                            .step("late", |_| async { Ok("in time".to_owned()) })
-                            .await?;
-                        assert_eq!(kept, "in time");
-                        Ok(AdapterOutput::empty())
-                    });
-                    match session.execute_run(options(), work).await {
-                        Ok(outcome) => break outcome,
-                        Err(e) => assert_eq!(e.kind(), ErrorKind::Busy, "{e}"),
-                    }
-                    tokio::task::yield_now().await;
-                }
+            until_claimable(&engine, true).await;
+            let work = Work(|context: RunContext| async move {
+                let kept: String = context
+                    .phase("p")
+                    .step("late", |_| async { Ok("in time".to_owned()) })
+                    .await?;
+                assert_eq!(kept, "in time");
+                Ok(AdapterOutput::empty())
             });
-            let outcome = taken.await.expect("the lease runs out");
+            let outcome = session.execute_run(options(), work).await.unwrap();
             assert_eq!(outcome.run.status, RunStatus::Completed);
             assert!(!outcome.is_stored);
             let before = all(&engine, &session).await;
@@ -849,6 +850,120 @@ fn an_owner_that_comes_back_after_its_lease_was_taken_writes_nothing() {
             assert_eq!(record.phases[0].steps[0].result, json!("in time"));
             assert!(record.lease.unwrap().epoch >= 3);
         });
+    });
+}
+
+#[test]
+fn an_owner_that_comes_back_after_its_run_was_cancelled_rolls_nothing_back() {
+    let host = Host::new();
+    host.write("file", "before\n");
+    // What its work left is captured, and the workspace is nobody's.
+    let (comparison, is_compared, compare) = Gate::new();
+    host.backend.hold("diff", comparison);
+    let (gate, stands_still, go_on) = Gate::new();
+    let host = &host;
+    std::thread::scope(|scope| {
+        let late = scope.spawn(move || {
+            on_one_thread(async {
+                let engine = Engine::start(short(host)).await.unwrap();
+                let session = engine.session("s").await.unwrap();
+                let stands_still = async {
+                    wait_for(is_compared).await;
+                    gate.stand();
+                };
+                let workspace = host.workspace().rollback_on_failure(true);
+                let options = options(host).workspace(workspace).resumable(true);
+                let ruins = ruins("file", "after\n");
+                tokio::join!(session.execute_run(options, ruins), stands_still).0
+            })
+        });
+        stands_still.recv().unwrap();
+        on_a_runtime(async {
+            let (engine, session) = host.session().await;
+            until_claimable(&engine, true).await;
+            engine.cancel_run(&id()).await.unwrap();
+            let run = engine.find_run("ticket-42").await.unwrap();
+            assert_eq!(run.status, RunStatus::Cancelled);
+            let before = all(&engine, &session).await;
+            go_on.send(()).unwrap();
+            compare.send(()).unwrap();
+            let lost = late.join().unwrap().unwrap_err();
+            assert_eq!(lost.kind(), ErrorKind::Conflict);
+            let rollback = lost.outcome().unwrap().workspace.rollback.clone().unwrap();
+            assert_eq!(rollback.status, RestoreStatus::Refused, "{rollback:?}");
+            assert_eq!(host.read("file").as_deref(), Some("after\n"));
+            assert_eq!(all(&engine, &session).await, before);
+        });
+    });
+}
+
+#[test]
+fn an_owner_that_is_back_while_its_run_is_settled_keeps_it_and_hears_what_is_asked_of_it() {
+    let host = Host::new();
+    let (gate, stands_still, go_on) = Gate::new();
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| {
+            on_one_thread(async {
+                let engine = Engine::start(short(&host)).await.unwrap();
+                let session = engine.session("s").await.unwrap();
+                let gate = Mutex::new(gate);
+                let work = Work(move |context: RunContext| {
+                    gate.lock().unwrap().stand();
+                    async move {
+                        context.cancellation.cancelled().await;
+                        Err(AdapterError::cancelled("it was asked to"))
+                    }
+                });
+                let options = options(&host).resumable(true);
+                session.execute_run(options, work).await
+            })
+        });
+        stands_still.recv().unwrap();
+        on_a_runtime(async {
+            let engine = host.engine().await;
+            until_claimable(&engine, true).await;
+            let (capture, is_there, leave) = Gate::new();
+            host.backend.hold("after_failure", capture);
+            let cancelling = {
+                let engine = engine.clone();
+                tokio::spawn(async move { engine.cancel_run(&id()).await })
+            };
+            wait_for(is_there).await;
+            go_on.send(()).unwrap();
+            until_claimable(&engine, false).await;
+            leave.send(()).unwrap();
+            cancelling.await.unwrap().unwrap();
+            let outcome = late.join().unwrap().expect("it is its owner's");
+            assert_eq!(outcome.run.status, RunStatus::Cancelled);
+            let record = engine.export_run("ticket-42").await.unwrap();
+            assert_eq!(record.run.status, RunStatus::Cancelled);
+            assert_eq!(record.lease.unwrap().epoch, 1, "nobody has taken it");
+        });
+    });
+}
+
+#[test]
+fn a_run_of_a_dead_engine_that_is_cancelled_while_it_is_settled_is_cancelled() {
+    let host = Host::new();
+    let counts = Counts::default();
+    leave_in_the_second_step(&host, &counts);
+    on_a_runtime(async {
+        let (capture, is_there, leave) = Gate::new();
+        host.backend.hold("after_failure", capture);
+        let starting = tokio::spawn(Engine::start(host.options()));
+        wait_for(is_there).await;
+        let patience = Duration::from_millis(100);
+        let other = Engine::start(host.options().lock_patience(patience)).await;
+        let other = other.unwrap();
+        let busy = other.cancel_run(&id()).await.unwrap_err();
+        assert_eq!(busy.kind(), ErrorKind::Busy, "{busy}");
+        leave.send(()).unwrap();
+        let engine = starting.await.unwrap().expect("it looks again");
+        let run = engine.find_run("ticket-42").await.unwrap();
+        assert_eq!(run.status, RunStatus::Cancelled);
+        let step = phases(&engine).await[1].steps[0].clone();
+        assert_eq!(step.status, StepStatus::Cancelled);
+        assert_eq!(counts.all(), ["analyse", "apply 1"]);
     });
 }
 

@@ -135,6 +135,15 @@ pub(crate) fn on_a_runtime<R>(story: impl Future<Output = R>) -> R {
     tokio::runtime::Runtime::new().unwrap().block_on(story)
 }
 
+/// Tells `story` on a runtime of one thread: whoever blocks that has all of it stand still, as a process that was stopped
+/// for an hour.
+pub(crate) fn on_one_thread<R>(story: impl Future<Output = R>) -> R {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(story)
+}
+
 /// An adapter made of a function.
 pub(crate) struct Work<F>(pub(crate) F);
 
@@ -182,6 +191,13 @@ impl Gate {
         let (open, leave) = mpsc::channel();
         (Self { entered, leave }, is_there, open)
     }
+
+    /// Stands before it until it is opened. Blocks.
+    pub(crate) fn stand(&self) {
+        self.entered.send(()).unwrap();
+        // A test that has ended lets go of everything.
+        let _ = self.leave.recv();
+    }
 }
 
 /// Waits without holding up the runtime.
@@ -219,9 +235,20 @@ impl Double {
         self.failing.lock().unwrap().remove(name);
     }
 
-    /// Makes the next capture with this label wait.
-    pub(crate) fn hold(&self, label: &str, gate: Gate) {
-        self.gates.lock().unwrap().push((label.to_owned(), gate));
+    /// Makes the next capture with this label wait, or the next `diff`.
+    pub(crate) fn hold(&self, name: &str, gate: Gate) {
+        self.gates.lock().unwrap().push((name.to_owned(), gate));
+    }
+
+    fn stand_at(&self, name: &str) {
+        let gate = {
+            let mut gates = self.gates.lock().unwrap();
+            let at = gates.iter().position(|(held, _)| held == name);
+            at.map(|at| gates.remove(at).1)
+        };
+        if let Some(gate) = gate {
+            gate.stand();
+        }
     }
 
     fn is_failing(&self, name: &str) -> bool {
@@ -249,16 +276,7 @@ impl Backend for Double {
         if options.watch {
             self.watched.lock().unwrap().push(label.to_owned());
         }
-        let gate = {
-            let mut gates = self.gates.lock().unwrap();
-            let at = gates.iter().position(|(name, _)| name == label);
-            at.map(|at| gates.remove(at).1)
-        };
-        if let Some(gate) = gate {
-            gate.entered.send(()).unwrap();
-            // A test that has ended lets go of everything.
-            let _ = gate.leave.recv();
-        }
+        self.stand_at(label);
         options.interrupt.check()?;
         if label == "panic" {
             panic!("the backend is broken");
@@ -285,6 +303,7 @@ impl Backend for Double {
         options: &DiffOptions,
         patch: &mut dyn Write,
     ) -> Result<Diff, DiffError> {
+        self.stand_at("diff");
         if self.is_failing("diff") {
             return Err(DiffError::InvalidOptions("the test wants it".to_owned()));
         }
