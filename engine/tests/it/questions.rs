@@ -8,12 +8,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::json;
 use stillframe::{
-    AdapterOutput, BoxAdapter, Engine, EngineOptions, ErrorKind, EventType, Question,
-    QuestionRecord, QuestionStatus, Rerun, RunContext, RunId, RunOptions, RunQuery, RunStatus,
-    StepOptions, StepStatus,
+    AdapterOutput, BoxAdapter, Engine, EngineOptions, ErrorKind, EventQuery, EventType, Question,
+    QuestionRecord, QuestionStatus, Rerun, RunContext, RunId, RunOptions, RunOutcome, RunQuery,
+    RunRecord, RunStatus, SessionManager, StepOptions, StepStatus,
 };
 
-use crate::support::{Host, Work, all, completed, die_in_the_middle_of, on_a_runtime, types};
+use crate::support::{
+    Host, Work, all, completed, die_in_the_middle_of, eventually, on_a_runtime, types,
+};
 
 const COLD: Duration = Duration::ZERO;
 
@@ -144,6 +146,18 @@ fn one_that_is_answered_while_it_is_hot_is_never_parked() {
     });
 }
 
+/// Does this until it rests.
+async fn rests(
+    session: &SessionManager,
+    options: RunOptions,
+    work: impl stillframe::Adapter,
+) -> RunOutcome {
+    let outcome = session.execute_run(options, work).await.unwrap();
+    let run = &outcome.run;
+    assert_eq!(run.status, RunStatus::WaitingForInput, "{run:?}");
+    outcome
+}
+
 /// Has the run ask until it rests.
 async fn park(host: &Host, notes: &Notes, question: Question) -> QuestionRecord {
     let engine = engine(host, |options| options.hot_wait(COLD)).await;
@@ -253,7 +267,7 @@ fn a_host_that_says_how_has_its_answered_runs_gone_on_with_once() {
     on_a_runtime(async {
         let asked = park(&host, &notes, go()).await;
         let (path, resumed) = (host.workspace(), notes.clone());
-        let resumer = move |run: &stillframe::RunRecord| {
+        let resumer = move |run: &RunRecord| {
             let options = RunOptions::new(&run.input).workspace(path.clone());
             Some((options, BoxAdapter::new(asks(&resumed, go()))))
         };
@@ -793,14 +807,10 @@ fn a_question_whose_time_is_up_is_shown_with_its_answer_by_whoever_shows_it_firs
 
 /// Waits until the run is here.
 async fn until(engine: &Engine, run: &str, status: RunStatus) {
-    let waited = tokio::time::timeout(Duration::from_secs(20), async {
-        while engine.find_run(run).await.unwrap().status != status {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    });
-    waited
-        .await
-        .unwrap_or_else(|_| panic!("{run} gets to be {status}"));
+    eventually(&format!("{run} gets to be {status}"), || async {
+        engine.find_run(run).await.unwrap().status == status
+    })
+    .await;
 }
 
 #[test]
@@ -808,7 +818,10 @@ fn a_host_that_panics_over_one_run_is_asked_for_the_others_and_deadlines_pass() 
     let (host, notes) = (Host::new(), Notes::default());
     on_a_runtime(async {
         let asked = park(&host, &notes, go()).await;
-        let resumer = |_: &stillframe::RunRecord| -> Option<(RunOptions, BoxAdapter)> {
+        let is_offered = Arc::new(AtomicBool::new(false));
+        let offered = is_offered.clone();
+        let resumer = move |_: &RunRecord| -> Option<(RunOptions, BoxAdapter)> {
+            offered.store(true, Ordering::Release);
             panic!("the host is broken")
         };
         let engine = engine(&host, |options| {
@@ -820,78 +833,98 @@ fn a_host_that_panics_over_one_run_is_asked_for_the_others_and_deadlines_pass() 
         })
         .await;
         engine.answer(&asked.id, "yes").await.unwrap();
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        let session = engine.session("t").await.unwrap();
-        let work = Work(|context: RunContext| async move {
-            let question = go().deadline(Duration::from_secs(1), "no");
-            let phase = context.phase("p");
-            phase
-                .step(
-                    "asks",
-                    |step| async move { Ok(step.ask(question).await?.text) },
-                )
-                .await?;
-            Ok(AdapterOutput::empty())
-        });
-        let options = RunOptions::new("x").run_id("other".parse().unwrap());
-        let outcome = session.execute_run(options, work).await.unwrap();
-        assert_eq!(outcome.run.status, RunStatus::WaitingForInput);
-        let started = EventType::QUESTION_ANSWERED;
-        let waited = tokio::time::timeout(Duration::from_secs(20), async {
-            while !all(&engine, &session)
-                .await
-                .iter()
-                .any(|e| e.event_type == started)
-            {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        });
-        waited.await.expect("the sweep goes on");
+        eventually("it is offered", || async {
+            is_offered.load(Ordering::Acquire)
+        })
+        .await;
+        let question = go().deadline(Duration::from_secs(1), "no");
+        rest_all(&engine, ["other"], question).await;
+        eventually("the sweep goes on", || is_answered(&engine, "other")).await;
     });
+}
+
+/// Whether a question of this run was answered, by the log. Whoever looks at the run or at the question settles it
+/// himself.
+async fn is_answered(engine: &Engine, run: &str) -> bool {
+    let answered = EventQuery::all().run(run.parse().unwrap());
+    let answered = answered.of_type(EventType::QUESTION_ANSWERED);
+    !engine.events(answered).await.unwrap().is_empty()
+}
+
+/// A run without a workspace that asks in its only step.
+fn only_asks(question: Question) -> impl stillframe::Adapter {
+    Work(move |context: RunContext| {
+        let question = question.clone();
+        async move {
+            let phase = context.phase("p");
+            let asks = phase.step(
+                "a",
+                |step| async move { Ok(step.ask(question).await?.text) },
+            );
+            Ok(AdapterOutput::with_data(json!(asks.await?)))
+        }
+    })
+}
+
+/// Has such runs ask until they rest, in session `s`.
+async fn rest_all<const N: usize>(engine: &Engine, ids: [&str; N], question: Question) {
+    let session = engine.session("s").await.unwrap();
+    for id in ids {
+        let options = RunOptions::new("x").run_id(id.parse().unwrap());
+        rests(&session, options, only_asks(question.clone())).await;
+    }
 }
 
 #[test]
 fn a_question_that_cannot_be_settled_is_in_no_other_runs_way() {
-    let (host, notes) = (Host::new(), Notes::default());
-    on_a_runtime(async {
-        let broken = park(&host, &notes, go().deadline(Duration::from_secs(1), "no")).await;
-        let setup = engine(&host, |options| options.hot_wait(COLD)).await;
-        let session = setup.session("t").await.unwrap();
-        let quick = || {
-            Work(|context: RunContext| async move {
-                let question = Question::new("other?").deadline(Duration::from_secs(1), "no");
-                let phase = context.phase("p");
-                let ask = phase.step(
-                    "a",
-                    |step| async move { Ok(step.ask(question).await?.text) },
-                );
-                Ok(AdapterOutput::with_data(json!(ask.await?)))
+    for (trouble, is_readable) in [
+        (
+            "UPDATE questions SET row_sum = 1 WHERE run_id <> 'good'",
+            false,
+        ),
+        ("UPDATE steps SET row_sum = 1 WHERE run_id <> 'good'", true),
+        (
+            "CREATE TRIGGER no_answer BEFORE UPDATE ON questions WHEN NEW.run_id <> 'good'
+             BEGIN SELECT RAISE(ABORT, 'no room'); END",
+            true,
+        ),
+    ] {
+        let host = Host::new();
+        on_a_runtime(async {
+            let question = go().deadline(Duration::from_millis(700), "no");
+            let setup = engine(&host, |options| options.hot_wait(COLD)).await;
+            // In whichever order they are looked at, one that is in trouble comes before it.
+            rest_all(&setup, ["first", "good", "last"], question.clone()).await;
+            let of_first = setup.export_run("first").await.unwrap().questions.remove(0);
+            setup.shutdown().await.unwrap();
+            let log = rusqlite::Connection::open(host.state().join("stillframe.db")).unwrap();
+            log.execute_batch(trouble).unwrap();
+            let is_settled = Arc::new(AtomicBool::new(false));
+            let may_go_on = is_settled.clone();
+            let resumer = move |run: &RunRecord| {
+                let goes_on = run.id.as_str() == "good" && may_go_on.load(Ordering::Acquire);
+                let work = BoxAdapter::new(only_asks(question.clone()));
+                goes_on.then(|| (RunOptions::new(&run.input), work))
+            };
+            let engine = engine(&host, |options| {
+                let sweep = Duration::from_millis(20);
+                options.question_sweep(sweep).resumer(resumer)
             })
-        };
-        let options = RunOptions::new("x").run_id("other".parse().unwrap());
-        let outcome = session.execute_run(options, quick()).await.unwrap();
-        assert_eq!(outcome.run.status, RunStatus::WaitingForInput);
-        setup.shutdown().await.unwrap();
-        let database = rusqlite::Connection::open(host.state().join("stillframe.db")).unwrap();
-        let damaged = database.execute(
-            "UPDATE questions SET row_sum = 1 WHERE id = ?1",
-            [broken.id.as_str()],
-        );
-        assert_eq!(damaged.unwrap(), 1);
-        drop(database);
-        let resumer = move |run: &stillframe::RunRecord| {
-            let is_other = run.id.as_str() == "other";
-            is_other.then(|| (RunOptions::new(&run.input), BoxAdapter::new(quick())))
-        };
-        let engine = engine(&host, |options| {
-            options
-                .question_sweep(Duration::from_millis(20))
-                .resumer(resumer)
-        })
-        .await;
-        until(&engine, "other", RunStatus::Completed).await;
-        assert!(engine.find_question(broken.id.as_str()).await.is_err());
-    });
+            .await;
+            eventually("the sweep gives it its default", || {
+                is_answered(&engine, "good")
+            })
+            .await;
+            is_settled.store(true, Ordering::Release);
+            until(&engine, "good", RunStatus::Completed).await;
+            for id in ["first", "last"] {
+                let left = engine.find_run(id).await.unwrap();
+                assert_eq!(left.status, RunStatus::WaitingForInput, "{trouble}");
+            }
+            let found = engine.find_question(of_first.id.as_str()).await;
+            assert_eq!(found.is_ok(), is_readable, "{trouble}");
+        });
+    }
 }
 
 #[test]
@@ -900,7 +933,7 @@ fn a_run_that_was_interrupted_before_it_used_its_answer_is_gone_on_with_again() 
     on_a_runtime(async {
         let asked = park(&host, &notes, go()).await;
         let (path, resumed, backend) = (host.workspace(), notes.clone(), host.backend.clone());
-        let resumer = move |run: &stillframe::RunRecord| {
+        let resumer = move |run: &RunRecord| {
             let options = RunOptions::new(&run.input).workspace(path.clone());
             resumed.note(format!("offered {}", run.status));
             Some((options, BoxAdapter::new(asks(&resumed, go()))))

@@ -14,8 +14,8 @@ use stillframe::{
 };
 
 use crate::support::{
-    Gate, Host, Work, all, completed, die_in_the_middle_of, on_a_runtime, on_one_thread, ruins,
-    types, wait_for, writes,
+    Gate, Host, Work, all, completed, die_in_the_middle_of, eventually, on_a_runtime,
+    on_one_thread, ruins, types, wait_for, writes,
 };
 
 fn id() -> RunId {
@@ -785,17 +785,15 @@ fn short(host: &Host) -> stillframe::EngineOptions {
 
 /// Waits until somebody may take a run over, or until nobody may.
 async fn until_claimable(engine: &Engine, is_claimable: bool) {
-    let waited = tokio::time::timeout(Duration::from_secs(20), async {
-        let claimable = RunQuery::default().incomplete();
-        while engine.runs(claimable.clone()).await.unwrap().is_empty() == is_claimable {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    });
-    let why = match is_claimable {
+    let what = match is_claimable {
         true => "its lease runs out",
         false => "its lease is renewed",
     };
-    waited.await.expect(why);
+    eventually(what, || async {
+        let claimable = engine.runs(RunQuery::default().incomplete()).await;
+        claimable.unwrap().is_empty() != is_claimable
+    })
+    .await;
 }
 
 /// An engine whose threads stand still renews no lease, as one that was stopped for an hour.

@@ -210,6 +210,16 @@ pub(crate) async fn wait_for(is_there: mpsc::Receiver<()>) {
     waited.await.expect("somebody comes to the gate");
 }
 
+/// Waits until this holds, and fails if it never does.
+pub(crate) async fn eventually<R: Future<Output = bool>>(what: &str, holds: impl Fn() -> R) {
+    let waited = tokio::time::timeout(Duration::from_secs(20), async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    assert!(waited.await.is_ok(), "never seen: {what}");
+}
+
 /// The copying backend, made to fail and to wait where a test wants it, and stricter: it panics
 /// when the engine works on a workspace that it has not recovered.
 #[derive(Default)]
