@@ -928,6 +928,52 @@ fn a_question_that_cannot_be_settled_is_in_no_other_runs_way() {
 }
 
 #[test]
+fn a_run_that_the_host_declines_is_offered_at_each_look_and_one_that_cannot_go_on_less_and_less_often()
+ {
+    let (host, offers) = (Host::new(), Notes::default());
+    on_a_runtime(async {
+        let is_ready = Arc::new(AtomicBool::new(false));
+        let (noted, ready, elsewhere) = (offers.clone(), is_ready.clone(), host.workspace());
+        let resumer = move |run: &RunRecord| {
+            noted.note(run.id.as_str());
+            let options = RunOptions::new(&run.input);
+            let options = match run.id.as_str() {
+                id if id.starts_with("declined") && !ready.load(Ordering::Acquire) => return None,
+                // It was begun in no workspace.
+                "refused" => options.workspace(elsewhere.clone()),
+                "panics" => panic!("the host is broken"),
+                _ => options,
+            };
+            Some((options, BoxAdapter::new(only_asks(go()))))
+        };
+        let engine = engine(&host, |options| {
+            let sweep = Duration::from_millis(20);
+            let options = options.question_sweep(sweep).resumer(resumer);
+            options.hot_wait(COLD)
+        })
+        .await;
+        // In whichever order they are looked at, one that is declined comes before it.
+        let ids = ["declined", "refused", "good", "panics", "declined-too"];
+        rest_all(&engine, ids, go()).await;
+        for asked in engine.open_questions().await.unwrap() {
+            engine.answer(&asked.id, "yes").await.unwrap();
+        }
+        until(&engine, "good", RunStatus::Completed).await;
+        let offered = |id: &str| offers.all().iter().filter(|of| *of == id).count();
+        eventually("it is offered at each look", || async {
+            offered("declined") >= 40
+        })
+        .await;
+        for id in ["refused", "panics"] {
+            let count = offered(id);
+            assert!((2..20).contains(&count), "{id}: {count} times");
+        }
+        is_ready.store(true, Ordering::Release);
+        until(&engine, "declined", RunStatus::Completed).await;
+    });
+}
+
+#[test]
 fn a_run_that_was_interrupted_before_it_used_its_answer_is_gone_on_with_again() {
     let (host, notes) = (Host::new(), Notes::default());
     on_a_runtime(async {
