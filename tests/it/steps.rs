@@ -4,6 +4,7 @@
 
 use std::fs;
 
+use rusqlite::Connection;
 use serde_json::Value;
 use stillframe_tests::TestWorkspace;
 use stillframe_tests::torture::call_class::CallClass;
@@ -206,6 +207,53 @@ fn a_step_that_was_cut_off_cannot_be_left_out_of_the_file_or_passed_by() {
     assert_eq!(log(&ws), ["first", "half", "half", "last"]);
     assert_eq!(ws.text("made"), "whole\n");
     assert_eq!(subjects(&ws)[0], "Last");
+}
+
+#[test]
+fn the_commit_of_a_command_that_is_done_cannot_be_left_out_of_the_file_or_passed_by() {
+    let ws = place();
+    let (build, last) = (
+        ("build", "echo new > new", "commit = 'New'"),
+        ("last", "", ""),
+    );
+    let file = plan(&ws, &[build, last]);
+    ws.snapshot();
+    // As if it were killed between the end of the command and the beginning of the commit.
+    let database = Connection::open(ws.state().join("stillframe.db")).unwrap();
+    let no_commit = "CREATE TRIGGER no_commit BEFORE INSERT ON steps WHEN NEW.name LIKE '%(commit)'
+                     BEGIN SELECT RAISE(ABORT, 'no further'); END";
+    database.execute_batch(no_commit).unwrap();
+    let args = ["--json", "run", "--steps", &file, "--run-id", "r"];
+    ws.call(args).run().exits(125);
+    database.execute_batch("DROP TRIGGER no_commit").unwrap();
+    drop(database);
+    let done = [("build".to_owned(), "completed".to_owned())];
+    assert_eq!(steps(&ws.show("r")), done, "its commit was not begun");
+    let without = ("build", build.1, "");
+    let moved = ("build", build.1, "phase = 'other'\ncommit = 'New'");
+    let new = ("new", "echo new > newer", "");
+    for (other, way) in [
+        (vec![last], "put it back"),
+        (vec![without, last], "put it back"),
+        (vec![moved, last], "put it back"),
+        (vec![new, build, last], "put it behind"),
+    ] {
+        plan(&ws, &other);
+        let refused = ws.call(args).run().exits(125);
+        let error = &refused.json()["error"];
+        assert_eq!(error["kind"], "PlanChanged", "{refused}");
+        let message = error["message"].as_str().unwrap();
+        for part in ["steps/build (commit)", way, "stillframe cancel r"] {
+            assert!(message.contains(part), "{message}");
+        }
+        assert_eq!(log(&ws), ["build"], "nothing was run");
+        assert_eq!(subjects(&ws).len(), 1, "nothing was committed");
+    }
+    plan(&ws, &[build, new, last]);
+    ws.stillframe(args).ok();
+    assert_eq!(log(&ws), ["build", "new", "last"]);
+    assert_eq!(subjects(&ws)[0], "New");
+    assert_eq!(ws.git(["show", "--format=", "--name-only"]), "new");
 }
 
 #[test]
