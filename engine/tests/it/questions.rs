@@ -12,9 +12,11 @@ use stillframe::{
     QuestionRecord, QuestionStatus, Rerun, RunContext, RunId, RunOptions, RunOutcome, RunQuery,
     RunRecord, RunStatus, SessionManager, StepOptions, StepStatus,
 };
+use tokio::task::JoinHandle;
 
 use crate::support::{
-    Host, Work, all, completed, die_in_the_middle_of, eventually, on_a_runtime, types,
+    Gate, Host, Work, all, completed, die_in_the_middle_of, eventually, on_a_runtime, types,
+    wait_for,
 };
 
 const COLD: Duration = Duration::ZERO;
@@ -91,9 +93,15 @@ fn asks(notes: &Notes, question: Question) -> impl stillframe::Adapter + use<> {
 
 /// The question that waits, once there is one.
 async fn open(engine: &Engine) -> QuestionRecord {
+    open_where(engine, |_| true).await
+}
+
+/// The question of which this holds, once it waits.
+async fn open_where(engine: &Engine, is_it: fn(&QuestionRecord) -> bool) -> QuestionRecord {
     let waited = tokio::time::timeout(Duration::from_secs(20), async {
         loop {
-            if let Some(found) = engine.open_questions().await.unwrap().pop() {
+            let waiting = engine.open_questions().await.unwrap();
+            if let Some(found) = waiting.into_iter().find(is_it) {
                 return found;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -102,17 +110,59 @@ async fn open(engine: &Engine) -> QuestionRecord {
     waited.await.expect("a question is asked")
 }
 
+/// Answers what is asked.
+async fn answer(engine: &Engine, text: &str) {
+    let asked = open(engine).await;
+    engine.answer(&asked.id, text).await.unwrap();
+}
+
+/// A host that waits this long for answers, with a session.
+async fn waits(host: &Host, hot: Duration) -> (Engine, SessionManager) {
+    let engine = engine(host, |options| options.hot_wait(hot)).await;
+    let session = engine.session("s").await.unwrap();
+    (engine, session)
+}
+
+/// Begins a run, on a task of its own.
+fn begin(
+    session: &SessionManager,
+    options: RunOptions,
+    work: impl stillframe::Adapter,
+) -> JoinHandle<RunOutcome> {
+    let session = session.clone();
+    tokio::spawn(async move { session.execute_run(options, work).await.unwrap() })
+}
+
+/// Does this until it rests.
+async fn rests(
+    session: &SessionManager,
+    options: RunOptions,
+    work: impl stillframe::Adapter,
+) -> RunOutcome {
+    let outcome = session.execute_run(options, work).await.unwrap();
+    let run = &outcome.run;
+    assert_eq!(run.status, RunStatus::WaitingForInput, "{run:?}");
+    outcome
+}
+
+/// Does this to its end: all of it, or what is left.
+async fn completes(
+    session: &SessionManager,
+    options: RunOptions,
+    work: impl stillframe::Adapter,
+) -> RunOutcome {
+    let outcome = session.execute_run(options, work).await.unwrap();
+    completed(&outcome);
+    outcome
+}
+
 #[test]
 fn one_that_is_answered_while_it_is_hot_is_never_parked() {
     let (host, notes) = (Host::new(), Notes::default());
     on_a_runtime(async {
         let engine = host.engine().await;
         let session = engine.session("s").await.unwrap();
-        let work = asks(&notes, go());
-        let running = {
-            let (session, options) = (session.clone(), options(&host));
-            tokio::spawn(async move { session.execute_run(options, work).await })
-        };
+        let running = begin(&session, options(&host), asks(&notes, go()));
         let question = open(&engine).await;
         assert_eq!(question.text, "go on?");
         assert_eq!(
@@ -121,7 +171,7 @@ fn one_that_is_answered_while_it_is_hot_is_never_parked() {
         );
         let answered = engine.answer(&question.id, "yes").await.unwrap();
         assert_eq!(answered.answer.as_deref(), Some("yes"));
-        let outcome = running.await.unwrap().unwrap();
+        let outcome = running.await.unwrap();
         assert_eq!(outcome.run.status, RunStatus::Completed);
         assert_eq!(notes.all(), ["first", "asks 1", "hears yes false", "last"]);
         let types = types(&engine, &session).await;
@@ -146,30 +196,11 @@ fn one_that_is_answered_while_it_is_hot_is_never_parked() {
     });
 }
 
-/// Does this until it rests.
-async fn rests(
-    session: &SessionManager,
-    options: RunOptions,
-    work: impl stillframe::Adapter,
-) -> RunOutcome {
-    let outcome = session.execute_run(options, work).await.unwrap();
-    let run = &outcome.run;
-    assert_eq!(run.status, RunStatus::WaitingForInput, "{run:?}");
-    outcome
-}
-
 /// Has the run ask until it rests.
 async fn park(host: &Host, notes: &Notes, question: Question) -> QuestionRecord {
-    let engine = engine(host, |options| options.hot_wait(COLD)).await;
-    let session = engine.session("s").await.unwrap();
+    let (engine, session) = waits(host, COLD).await;
     let work = asks(notes, question);
-    let outcome = session.execute_run(options(host), work).await.unwrap();
-    assert_eq!(
-        outcome.run.status,
-        RunStatus::WaitingForInput,
-        "{:?}",
-        outcome.run
-    );
+    let outcome = rests(&session, options(host), work).await;
     assert_eq!(outcome.run.error, None);
     assert!(!outcome.is_stored);
     let step = &outcome.phases[0].steps[1];
@@ -215,11 +246,7 @@ fn one_that_nobody_answers_rests_and_goes_on_once_with_the_first_answer_where_it
             "{late}"
         );
         assert_eq!(incomplete().await, [id()]);
-        let outcome = session
-            .execute_run(options(&host), asks(&notes, go()))
-            .await
-            .unwrap();
-        completed(&outcome);
+        let outcome = completes(&session, options(&host), asks(&notes, go())).await;
         let done = ["first", "asks 1", "asks 2", "hears yes false", "last"];
         assert_eq!(notes.all(), done);
         assert_eq!(host.read("half").as_deref(), Some("x"), "it began anew");
@@ -241,8 +268,7 @@ fn at_its_deadline_the_default_counts_also_if_nobody_was_there() {
         assert_eq!(late.kind(), ErrorKind::Conflict);
         assert!(late.to_string().contains("its time was up"), "{late}");
         let work = asks(&notes, question);
-        let outcome = session.execute_run(options(&host), work).await.unwrap();
-        assert_eq!(outcome.run.status, RunStatus::Completed);
+        let outcome = completes(&session, options(&host), work).await;
         assert!(notes.all().contains(&"hears no true".to_owned()));
         assert!(outcome.questions[0].timed_out);
     });
@@ -255,8 +281,7 @@ fn at_its_deadline_the_default_counts_while_the_engine_waits_too() {
         let (_engine, session) = host.session().await;
         let question = go().deadline(Duration::from_millis(50), "no");
         let work = asks(&notes, question);
-        let outcome = session.execute_run(options(&host), work).await.unwrap();
-        assert_eq!(outcome.run.status, RunStatus::Completed);
+        completes(&session, options(&host), work).await;
         assert_eq!(notes.all(), ["first", "asks 1", "hears no true", "last"]);
     });
 }
@@ -283,12 +308,7 @@ fn a_host_that_says_how_has_its_answered_runs_gone_on_with_once() {
             "nobody has answered"
         );
         engine.answer(&asked.id, "yes").await.unwrap();
-        let waited = tokio::time::timeout(Duration::from_secs(20), async {
-            while engine.find_run("ticket-42").await.unwrap().status != RunStatus::Completed {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        });
-        waited.await.expect("it is gone on with");
+        until(&engine, "ticket-42", RunStatus::Completed).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
         let done = ["first", "asks 1", "asks 2", "hears yes false", "last"];
         assert_eq!(notes.all(), done);
@@ -311,8 +331,7 @@ fn one_whose_engine_dies_while_it_asks_rests_and_its_answer_is_not_lost() {
         assert_eq!(run.status, RunStatus::WaitingForInput);
         engine.answer(&asked.id, "no").await.unwrap();
         let work = asks(&notes, go());
-        let outcome = session.execute_run(options(&host), work).await.unwrap();
-        assert_eq!(outcome.run.status, RunStatus::Completed);
+        completes(&session, options(&host), work).await;
         let done = ["first", "asks 1", "asks 2", "hears no false", "last"];
         assert_eq!(notes.all(), done);
     });
@@ -341,15 +360,13 @@ fn one_that_is_cancelled_while_it_rests_never_goes_on_and_takes_no_answer() {
 fn one_that_cannot_be_resumed_waits_in_memory_until_its_deadline() {
     let host = Host::new();
     on_a_runtime(async {
-        let engine = engine(&host, |options| options.hot_wait(COLD)).await;
-        let session = engine.session("s").await.unwrap();
+        let (engine, session) = waits(&host, COLD).await;
         let work = Work(|context: RunContext| async move {
             let question = go().deadline(Duration::from_millis(300), "no");
             let answer = context.ask(question).await?;
             Ok(AdapterOutput::with_data(json!(answer.text)))
         });
-        let outcome = session.execute_run(options(&host), work).await.unwrap();
-        assert_eq!(outcome.run.status, RunStatus::Completed);
+        let outcome = completes(&session, options(&host), work).await;
         assert_eq!(outcome.run.output.unwrap().data, json!("no"));
         let types = types(&engine, &session).await;
         assert!(!types.contains(&"question_parked".to_owned()), "{types:?}");
@@ -360,8 +377,7 @@ fn one_that_cannot_be_resumed_waits_in_memory_until_its_deadline() {
 fn one_that_still_works_beside_its_question_is_not_put_to_rest() {
     let host = Host::new();
     on_a_runtime(async {
-        let engine = engine(&host, |options| options.hot_wait(COLD)).await;
-        let session = engine.session("s").await.unwrap();
+        let (engine, session) = waits(&host, COLD).await;
         let (release, released) = tokio::sync::watch::channel(false);
         let work = Work(move |context: RunContext| {
             let mut released = released.clone();
@@ -378,17 +394,13 @@ fn one_that_still_works_beside_its_question_is_not_put_to_rest() {
                 Ok(AdapterOutput::empty())
             }
         });
-        let running = {
-            let options = options(&host);
-            let session = session.clone();
-            tokio::spawn(async move { session.execute_run(options, work).await })
-        };
+        let running = begin(&session, options(&host), work);
         open(&engine).await;
         tokio::time::sleep(Duration::from_millis(700)).await;
         let status = engine.find_run("ticket-42").await.unwrap().status;
         assert_eq!(status, RunStatus::Asking, "its other step works");
         release.send(true).unwrap();
-        let outcome = running.await.unwrap().unwrap();
+        let outcome = running.await.unwrap();
         assert_eq!(outcome.run.status, RunStatus::WaitingForInput);
         let one = outcome.phases.iter().find(|phase| phase.name == "one");
         assert_eq!(one.unwrap().steps[0].status, StepStatus::Completed);
@@ -411,8 +423,7 @@ fn a_question_that_is_no_longer_waited_for_is_taken_back_and_the_run_goes_on() {
             assert!(late.await?);
             Ok(AdapterOutput::empty())
         });
-        let outcome = session.execute_run(options(&host), work).await.unwrap();
-        completed(&outcome);
+        let outcome = completes(&session, options(&host), work).await;
         assert_eq!(outcome.questions[0].status, QuestionStatus::Withdrawn);
         assert!(engine.open_questions().await.unwrap().is_empty());
     });
@@ -435,18 +446,14 @@ fn the_same_text_asked_again_is_another_question_and_each_keeps_its_answer() {
         })
     };
     on_a_runtime(async {
-        for answer in ["one", "two"] {
-            let engine = engine(&host, |options| options.hot_wait(COLD)).await;
-            let session = engine.session("s").await.unwrap();
-            let outcome = session.execute_run(options(&host), work()).await.unwrap();
-            assert_eq!(outcome.run.status, RunStatus::WaitingForInput);
-            let asked = open(&engine).await;
-            engine.answer(&asked.id, answer).await.unwrap();
+        for text in ["one", "two"] {
+            let (engine, session) = waits(&host, COLD).await;
+            rests(&session, options(&host), work()).await;
+            answer(&engine, text).await;
             engine.shutdown().await.unwrap();
         }
         let (_engine, session) = host.session().await;
-        let outcome = session.execute_run(options(&host), work()).await.unwrap();
-        assert_eq!(outcome.run.status, RunStatus::Completed);
+        let outcome = completes(&session, options(&host), work()).await;
         assert_eq!(outcome.run.output.unwrap().data, json!(["one", "two"]));
     });
 }
@@ -502,10 +509,8 @@ fn how_a_step_that_was_cut_off_goes_on_is_asked_if_it_says_so() {
         let host = Host::new();
         cut_off(&host);
         on_a_runtime(async {
-            let engine = engine(&host, |options| options.hot_wait(COLD)).await;
-            let session = engine.session("s").await.unwrap();
-            let outcome = session.execute_run(options(&host), asks_how(None)).await;
-            assert_eq!(outcome.unwrap().run.status, RunStatus::WaitingForInput);
+            let (engine, session) = waits(&host, COLD).await;
+            rests(&session, options(&host), asks_how(None)).await;
             let asked = open(&engine).await;
             assert_eq!(asked.choices, ["from_before", "in_place", "give_up"]);
             engine.answer(&asked.id, answer).await.unwrap();
@@ -524,22 +529,19 @@ fn an_answer_outlives_what_is_in_its_way_for_a_while_and_is_asked_anew_if_it_lea
         let host = Host::new();
         cut_off(&host);
         on_a_runtime(async {
-            let engine = engine(&host, |options| options.hot_wait(COLD)).await;
-            let session = engine.session("s").await.unwrap();
+            let (engine, session) = waits(&host, COLD).await;
             let go_on = || async {
                 let outcome = session.execute_run(options(&host), asks_how(None)).await;
                 outcome.unwrap().run.status
             };
             assert_eq!(go_on().await, RunStatus::WaitingForInput);
-            let asked = open(&engine).await;
-            engine.answer(&asked.id, "from_before").await.unwrap();
+            answer(&engine, "from_before").await;
             host.backend.fail(failing);
             assert_eq!(go_on().await, RunStatus::Interrupted, "{failing}");
             host.backend.heal(failing);
             if asked_again {
                 assert_eq!(go_on().await, RunStatus::WaitingForInput);
-                let asked = open(&engine).await;
-                engine.answer(&asked.id, "in_place").await.unwrap();
+                answer(&engine, "in_place").await;
             }
             assert_eq!(go_on().await, RunStatus::Completed, "{failing}");
             let half = if asked_again { "xx" } else { "x" };
@@ -568,20 +570,21 @@ fn an_adapter_that_leaves_a_question_behind_completes_all_the_same() {
     let host = Host::new();
     on_a_runtime(async {
         let (engine, session) = host.session().await;
-        let work = Work(|context: RunContext| async move {
-            let phase = context.phase("p");
-            phase
-                .step("a", |step| async move {
-                    let asking = step.clone();
-                    tokio::spawn(async move { asking.ask(go()).await });
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+        let looks = engine.clone();
+        let work = Work(move |context: RunContext| {
+            let looks = looks.clone();
+            async move {
+                let phase = context.phase("p");
+                let asks = phase.step("a", |step| async move {
+                    tokio::spawn(async move { step.ask(go()).await });
+                    open(&looks).await;
                     Ok(())
-                })
-                .await?;
-            Ok(AdapterOutput::empty())
+                });
+                asks.await?;
+                Ok(AdapterOutput::empty())
+            }
         });
-        let outcome = session.execute_run(options(&host), work).await.unwrap();
-        completed(&outcome);
+        completes(&session, options(&host), work).await;
         assert!(engine.open_questions().await.unwrap().is_empty());
         engine.shutdown().await.unwrap();
     });
@@ -591,20 +594,15 @@ fn an_adapter_that_leaves_a_question_behind_completes_all_the_same() {
 fn one_that_is_cancelled_while_it_is_put_to_rest_is_cancelled() {
     let (host, notes) = (Host::new(), Notes::default());
     on_a_runtime(async {
-        let engine = engine(&host, |options| options.hot_wait(COLD)).await;
-        let session = engine.session("s").await.unwrap();
-        let (gate, is_there, leave) = crate::support::Gate::new();
+        let (engine, session) = waits(&host, COLD).await;
+        let (gate, is_there, leave) = Gate::new();
         // Its work has been stopped, and what it left is being captured.
         host.backend.hold("after_failure", gate);
-        let work = asks(&notes, go());
-        let running = {
-            let (session, options) = (session.clone(), options(&host));
-            tokio::spawn(async move { session.execute_run(options, work).await })
-        };
-        crate::support::wait_for(is_there).await;
+        let running = begin(&session, options(&host), asks(&notes, go()));
+        wait_for(is_there).await;
         engine.cancel_run(&id()).await.unwrap();
         leave.send(()).unwrap();
-        let outcome = running.await.unwrap().unwrap();
+        let outcome = running.await.unwrap();
         assert_eq!(outcome.run.status, RunStatus::Cancelled);
         assert_eq!(outcome.questions[0].status, QuestionStatus::Withdrawn);
     });
@@ -653,20 +651,20 @@ fn a_run_whose_question_is_answered_while_it_takes_it_back_completes_and_the_ans
     on_a_runtime(async {
         let engine = engine(&host, |options| options.clock(clock)).await;
         let session = engine.session("s").await.unwrap();
-        let armed = is_armed.clone();
+        let (armed, looks) = (is_armed.clone(), engine.clone());
         let work = Work(move |context: RunContext| {
-            let armed = armed.clone();
+            let (armed, looks) = (armed.clone(), looks.clone());
             async move {
                 fs::write(context.workspace.as_ref().unwrap().join("done"), "x").unwrap();
-                let asking = context.clone();
-                tokio::spawn(async move { asking.ask(go()).await });
+                tokio::spawn(async move { context.ask(go()).await });
+                open(&looks).await;
+                // Until nobody but who takes it back looks at the clock.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 armed.store(true, Ordering::Release);
                 Ok(AdapterOutput::empty())
             }
         });
-        let outcome = session.execute_run(options(&host), work).await.unwrap();
-        completed(&outcome);
+        let outcome = completes(&session, options(&host), work).await;
         assert!(!is_armed.load(Ordering::Acquire), "somebody has answered");
         assert_eq!(outcome.questions[0].answer.as_deref(), Some("yes"));
         let changed = outcome.workspace.diff.unwrap().files_changed;
@@ -694,11 +692,15 @@ fn a_run_whose_question_is_answered_while_it_gives_up_waiting_can_rest_for_anoth
                 phase
                     .step("asks", |step| async move {
                         let mut first = Box::pin(step.ask(Question::new("first?")));
+                        // Until nobody but who takes it back looks at the clock.
                         let waited = Duration::from_millis(200);
                         assert!(tokio::time::timeout(waited, &mut first).await.is_err());
                         armed.store(true, Ordering::Release);
                         drop(first);
-                        tokio::time::sleep(Duration::from_millis(100)).await;
+                        eventually("somebody has answered", || async {
+                            !armed.load(Ordering::Acquire)
+                        })
+                        .await;
                         Ok(step.ask(Question::new("second?")).await?.text)
                     })
                     .await?;
@@ -727,18 +729,9 @@ fn an_engine_that_is_full_of_runs_that_wait_takes_answers_and_cancels_what_rests
             let answer = context.ask(Question::new("full?")).await?;
             Ok(AdapterOutput::with_data(json!(answer.text)))
         });
-        let running = {
-            let session = session.clone();
-            let options = RunOptions::new("x").run_id("full".parse().unwrap());
-            tokio::spawn(async move { session.execute_run(options, work).await })
-        };
-        let asked = loop {
-            let waiting = engine.open_questions().await.unwrap();
-            if let Some(found) = waiting.into_iter().find(|q| q.text == "full?") {
-                break found;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        };
+        let options = RunOptions::new("x").run_id("full".parse().unwrap());
+        let running = begin(&session, options, work);
+        let asked = open_where(&engine, |question| question.text == "full?").await;
         let refused = session
             .execute_run(RunOptions::new("x"), crate::support::writes("x", "x"))
             .await
@@ -748,7 +741,7 @@ fn an_engine_that_is_full_of_runs_that_wait_takes_answers_and_cancels_what_rests
         let rested = engine.find_run("ticket-42").await.unwrap();
         assert_eq!(rested.status, RunStatus::Cancelled);
         engine.answer(&asked.id, "yes").await.unwrap();
-        let outcome = running.await.unwrap().unwrap();
+        let outcome = running.await.unwrap();
         assert_eq!(outcome.run.output.unwrap().data, json!("yes"));
         engine.shutdown().await.unwrap();
         let late = engine.answer(&asked.id, "no").await.unwrap_err();
@@ -776,8 +769,7 @@ fn an_engine_that_is_there_for_a_moment_finds_what_goes_on_by_its_default() {
         engine.shutdown().await.unwrap();
         let (_engine, session) = host.session().await;
         let work = asks(&notes, question);
-        let outcome = session.execute_run(options(&host), work).await.unwrap();
-        completed(&outcome);
+        let outcome = completes(&session, options(&host), work).await;
         assert!(notes.all().contains(&"hears no true".to_owned()));
         assert_eq!(outcome.questions[0].id, asked.id);
     });
@@ -1010,26 +1002,33 @@ fn a_run_that_was_interrupted_before_it_used_its_answer_is_gone_on_with_again() 
 }
 
 /// A step that asks, and that adds to a file beside its question; `with` says how.
-fn works_beside<F, R>(with: F) -> impl stillframe::Adapter
+fn works_beside<F, R>(engine: &Engine, with: F) -> impl stillframe::Adapter + use<F, R>
 where
     F: Fn(stillframe::StepContext, std::path::PathBuf) -> R + Copy + Send + Sync + 'static,
     R: Future<Output = Result<(), stillframe::AdapterError>> + Send,
 {
-    Work(move |context: RunContext| async move {
-        let phase = context.phase("p");
-        phase
-            .step("asks", |step| async move {
+    let engine = engine.clone();
+    Work(move |context: RunContext| {
+        let engine = engine.clone();
+        async move {
+            let phase = context.phase("p");
+            let asks = phase.step("asks", |step| async move {
                 let path = step.workspace().unwrap().join("half");
                 let beside = async {
-                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    eventually("it has asked", || async {
+                        let run = engine.export_run("ticket-42").await.unwrap();
+                        !run.questions.is_empty()
+                    })
+                    .await;
                     with(step.clone(), path).await
                 };
                 let (asked, worked) = tokio::join!(step.ask(go()), beside);
                 asked?;
                 worked
-            })
-            .await?;
-        Ok(AdapterOutput::empty())
+            });
+            asks.await?;
+            Ok(AdapterOutput::empty())
+        }
     })
 }
 
@@ -1039,27 +1038,23 @@ fn add_to(path: &std::path::Path) {
 }
 
 /// Has that run rest, be answered and go on.
-fn goes_on_as_from_its_beginning<A: stillframe::Adapter>(work: impl Fn() -> A) {
+fn goes_on_as_from_its_beginning<A: stillframe::Adapter>(work: impl Fn(&Engine) -> A) {
     let host = Host::new();
     on_a_runtime(async {
         let hot = Duration::from_millis(800);
-        let engine = engine(&host, |options| options.hot_wait(hot)).await;
-        let session = engine.session("s").await.unwrap();
-        let outcome = session.execute_run(options(&host), work()).await.unwrap();
-        assert_eq!(outcome.run.status, RunStatus::WaitingForInput);
+        let (engine, session) = waits(&host, hot).await;
+        rests(&session, options(&host), work(&engine)).await;
         assert_eq!(host.read("half").as_deref(), Some("x"));
-        let asked = open(&engine).await;
-        engine.answer(&asked.id, "yes").await.unwrap();
-        let outcome = session.execute_run(options(&host), work()).await.unwrap();
-        completed(&outcome);
+        answer(&engine, "yes").await;
+        completes(&session, options(&host), work(&engine)).await;
         assert_eq!(host.read("half").as_deref(), Some("x"), "it began anew");
     });
 }
 
 #[test]
 fn a_step_that_does_a_task_beside_its_question_begins_anew() {
-    goes_on_as_from_its_beginning(|| {
-        works_beside(|step, path| async move {
+    goes_on_as_from_its_beginning(|engine| {
+        works_beside(engine, |step, path| async move {
             let task = step.task("beside", async {
                 add_to(&path);
                 Ok(())
@@ -1071,8 +1066,8 @@ fn a_step_that_does_a_task_beside_its_question_begins_anew() {
 
 #[test]
 fn a_step_that_calls_a_tool_beside_its_question_begins_anew() {
-    goes_on_as_from_its_beginning(|| {
-        works_beside(|step, path| async move {
+    goes_on_as_from_its_beginning(|engine| {
+        works_beside(engine, |step, path| async move {
             let edit = stillframe::ToolOptions::new("Edit");
             let call = step.run.call_tool(edit, async {
                 add_to(&path);
@@ -1086,7 +1081,7 @@ fn a_step_that_calls_a_tool_beside_its_question_begins_anew() {
 
 #[test]
 fn a_step_that_is_cut_off_in_a_tool_that_it_called_as_it_asked_begins_anew() {
-    let work = || {
+    let work = |_: &Engine| {
         Work(|context: RunContext| async move {
             let phase = context.phase("p");
             phase
@@ -1123,7 +1118,7 @@ fn a_step_that_is_cut_off_in_a_tool_that_it_called_as_it_asked_begins_anew() {
 
 #[test]
 fn a_step_that_hears_another_answer_while_it_waits_begins_anew() {
-    let work = || {
+    let work = |_: &Engine| {
         Work(|context: RunContext| async move {
             let phase = context.phase("p");
             phase
@@ -1170,19 +1165,14 @@ fn what_somebody_does_while_a_step_waits_stays_also_if_it_worked_before() {
     };
     on_a_runtime(async {
         let hot = Duration::from_millis(300);
-        let engine = engine(&host, |options| options.hot_wait(hot)).await;
-        let session = engine.session("s").await.unwrap();
-        let running = {
-            let (session, options) = (session.clone(), options(&host));
-            tokio::spawn(async move { session.execute_run(options, work()).await })
-        };
+        let (engine, session) = waits(&host, hot).await;
+        let running = begin(&session, options(&host), work());
         let asked = open(&engine).await;
         host.write("mine", "mine");
-        let outcome = running.await.unwrap().unwrap();
+        let outcome = running.await.unwrap();
         assert_eq!(outcome.run.status, RunStatus::WaitingForInput);
         engine.answer(&asked.id, "yes").await.unwrap();
-        let outcome = session.execute_run(options(&host), work()).await.unwrap();
-        completed(&outcome);
+        completes(&session, options(&host), work()).await;
         assert_eq!(host.read("half").as_deref(), Some("x"), "it began anew");
         assert_eq!(host.read("mine").as_deref(), Some("mine"));
     });
