@@ -134,6 +134,9 @@ pub struct CommandResult {
     pub duration_ms: u64,
     /// Whether it was ended because its time was up.
     pub timed_out: bool,
+    /// The number of the signal that ended it, if one did.
+    #[serde(default)]
+    pub signal: Option<i32>,
     /// Whether it had the terminal when it ended, so that what is typed there to interrupt was for it alone.
     #[serde(default)]
     pub had_terminal: bool,
@@ -327,6 +330,7 @@ impl Adapter for CommandAdapter {
         }
         let mut result = self.result(cwd.as_deref(), began);
         result.had_terminal = had_terminal;
+        result.signal = status.as_ref().ok().and_then(|status| status.signal());
         result.timed_out = ending == Some(Ending::TimedOut);
         result.exit_code = match (&status, ending) {
             (_, Some(Ending::TimedOut)) => EXIT_TIMED_OUT,
@@ -550,6 +554,7 @@ impl CommandAdapter {
             stderr_truncated: false,
             duration_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
             timed_out: false,
+            signal: None,
             had_terminal: false,
         }
     }

@@ -227,13 +227,18 @@ pub(crate) fn settle(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), 
     }
     let backend = workspaces::backend_of(parts, BackendKind::Git)?;
     for effect in pending {
-        let run = parts
+        let found = parts
             .reader
-            .read_blocking(|store| store.run(&effect.run_id))?;
-        let Some(run) = run else { continue };
-        let steps = parts
-            .reader
-            .read_blocking(|store| store.steps(&effect.run_id))?;
+            .read_blocking(|store| Ok((store.run(&effect.run_id)?, store.steps(&effect.run_id)?)));
+        let (run, steps) = match found {
+            Ok((Some(run), steps)) => (run, steps),
+            Ok((None, _)) => continue,
+            Err(e) if e.kind() == ErrorKind::Corrupt => {
+                tracing::warn!(effect = %effect.id, error = %e.chain(), "not settled");
+                continue;
+            }
+            Err(e) => return Err(e),
+        };
         let step = steps.iter().find(|step| step.id == effect.step_id);
         let occasion = Occasion::of_leftover(run.status, step.map(|step| step.status));
         let session_id = &run.session_id;

@@ -8,6 +8,7 @@ const MAX_REASON_CHARS: usize = 240;
 
 /// Why something failed, in a form that can be kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Failure {
     /// The name of an [`ErrorKind`](stillframe_backends::ErrorKind). `None`: work that failed for
     /// reasons of its own, which no kind of the engine's says.

@@ -529,6 +529,10 @@ fn ended_before(status: StepStatus, failure: Failure) -> AdapterError {
         exit_code: Some(code),
         ..AdapterOutput::empty()
     });
+    let failure = Failure {
+        exit_code: None,
+        ..failure
+    };
     AdapterError {
         output,
         ..AdapterError::new(ending, failure)
@@ -551,16 +555,14 @@ fn check_name(noun: &str, name: &str) -> Result<(), Error> {
 
 /// The result as it is kept, which can be read back.
 fn write_result<T: Serialize + DeserializeOwned>(name: &str, value: &T) -> Result<Value, Failure> {
-    let stored = serde_json::to_value(value)
-        // Such as a number that JSON does not have.
-        .and_then(|stored| T::deserialize(&stored).map(|_| stored))
-        .map_err(|e| {
-            Failure::new(
-                ErrorKind::InvalidOptions.as_str(),
-                format!("the result of step {name:?} cannot be stored: {e}"),
-            )
-        })?;
-    let bytes = stored.to_string().len();
+    let cannot = |e: serde_json::Error| {
+        Failure::new(
+            ErrorKind::InvalidOptions.as_str(),
+            format!("the result of step {name:?} cannot be stored: {e}"),
+        )
+    };
+    let text = serde_json::to_value(value).map_err(cannot)?.to_string();
+    let bytes = text.len();
     if bytes > MAX_RESULT_BYTES {
         return Err(Failure::new(
             ErrorKind::LimitExceeded.as_str(),
@@ -569,6 +571,10 @@ fn write_result<T: Serialize + DeserializeOwned>(name: &str, value: &T) -> Resul
             ),
         ));
     }
+    // What cannot be read back would end the run for good: a number that JSON does not have, or one value within another
+    // more often than a reader takes.
+    let stored: Value = serde_json::from_str(&text).map_err(cannot)?;
+    T::deserialize(&stored).map_err(cannot)?;
     Ok(stored)
 }
 

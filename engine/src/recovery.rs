@@ -388,7 +388,14 @@ fn finished(
 /// Ends the runs that dead engines left.
 async fn settle_runs(core: &Core, report: &mut RecoveryReport) -> Result<(), Error> {
     let parts = &core.parts;
-    let not_ended = parts.reader.read(|store| store.runs_not_ended()).await?;
+    let not_ended = match parts.reader.read(|store| store.runs_not_ended()).await {
+        // Whoever goes on with another one settles that.
+        Err(e) if e.kind() == ErrorKind::Corrupt => {
+            tracing::warn!(error = %e.chain(), "no run is settled");
+            return Ok(());
+        }
+        not_ended => not_ended?,
+    };
     for run in not_ended {
         // Those that wait to be resumed are settled.
         if run.engine_id == parts.engine_id || run.status.is_at_rest() {

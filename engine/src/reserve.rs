@@ -66,7 +66,8 @@ fn is_there(state_dir: &Path) -> bool {
 /// How many bytes others than the system's own user may still use; `None`: nobody can tell.
 fn free(state_dir: &Path) -> Option<u64> {
     let told = rustix::fs::statvfs(state_dir).ok()?;
-    Some(told.f_bavail.saturating_mul(told.f_frsize))
+    // A file system that has no size says so by this.
+    (told.f_blocks > 0).then(|| told.f_bavail.saturating_mul(told.f_frsize))
 }
 
 /// Refuses to begin work whose end could not be written down. `what`: the work, as in "step "build"".

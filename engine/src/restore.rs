@@ -466,7 +466,11 @@ pub(crate) fn recovered(
     let done = Done {
         after: &target.id,
         paths: None,
-        head: [head(guard), head(&result)],
+        // What is there by now may be somebody's own.
+        head: match begun.repository {
+            true => [head(guard), head(&target)],
+            false => [head(guard); 2],
+        },
         is_recovered: true,
     };
     let mut changes = vec![workspaces::row_of(locked, &result, Some(session), run)];

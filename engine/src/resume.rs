@@ -23,7 +23,7 @@ use crate::run::{RunEvent, RunStatus};
 use crate::run_lock::RunLock;
 use crate::state::{Change, OperationRow, RunEnding, RunRow, StateError};
 use crate::step::Closed;
-use crate::workspaces::{self, Opened};
+use crate::workspaces::{self, MAX_PATIENCE, Opened};
 use crate::{answering, step_log};
 
 /// A run that is on record, and whose it is.
@@ -135,7 +135,7 @@ pub(crate) async fn recorded_when_settled(
     core: &Core,
     id: &RunId,
 ) -> Result<Option<Recorded>, Error> {
-    let deadline = Instant::now() + core.parts.options.lock_patience;
+    let deadline = Instant::now() + core.parts.options.lock_patience.min(MAX_PATIENCE);
     loop {
         let found = recorded(core, id).await?;
         let held = found.as_ref().filter(|f| f.standing() == Standing::Held);

@@ -24,6 +24,7 @@ use crate::record::{ArtifactRecord, SessionRecord};
 use crate::restore::{
     self, RestoreDocument, RestorePurpose, RestoreStatus, Restoring, UndoOutcome, Undone,
 };
+use crate::run::RunStatus;
 use crate::run_lock::RunLock;
 use crate::session::SessionEvent;
 use crate::state::{OperationRow, RunFilter, RunRow, StateStore};
@@ -585,9 +586,24 @@ fn refuse_a_run_in_between(
     };
     for run in store.runs(&filter)? {
         let is_later = latest.is_none_or(|operation| run.created_at > operation.at);
-        let is_over = run.ended_at.is_some() || run.status.is_at_rest();
-        let has_worked = run.started_at.is_some() && is_over;
+        let has_worked = run.started_at.is_some() && run.ended_at.is_some();
         if is_later && has_worked && store.operation_of_run(&run.id)?.is_none() {
+            return Err(changes_unknown(&run));
+        }
+    }
+    let filter = RunFilter {
+        workspace_id: Some(locked.id().to_owned()),
+        statuses: vec![RunStatus::Interrupted, RunStatus::WaitingForInput],
+        ..RunFilter::default()
+    };
+    for run in store.runs(&filter)? {
+        let Some(workspace) = run.workspace.as_ref().filter(|_| run.started_at.is_some()) else {
+            continue;
+        };
+        // What it left when it was last put to rest.
+        let left = store.snapshot(&workspace.after)?;
+        let at = left.map_or(run.created_at, |row| row.snapshot.captured_at);
+        if latest.is_none_or(|operation| at > operation.at) {
             return Err(changes_unknown(&run));
         }
     }

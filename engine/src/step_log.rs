@@ -24,7 +24,7 @@ use crate::reserve;
 use crate::state::{Change, NewEvent};
 use crate::step::{self, Asked, PhaseKey, PhaseRow, StepEnding, StepEvent, StepRow, StepStatus};
 use crate::step_options::StepOptions;
-use crate::workspaces::Opened;
+use crate::workspaces::{MAX_PATIENCE, Opened};
 
 mod captures;
 mod commits;
@@ -207,7 +207,8 @@ impl StepLog {
     /// As [`StepLog::commit`], of what was paid for: where the disk is full the room that is kept for recovery is given
     /// back for it, and where somebody else has the database it is waited for as long as the run is this engine's.
     async fn commit_ending(&self, changes: Vec<Change>) -> Result<(), Error> {
-        let deadline = Instant::now() + self.inner.core.parts.options.lease_expiry;
+        let expiry = self.inner.core.parts.options.lease_expiry;
+        let deadline = Instant::now() + expiry.min(MAX_PATIENCE);
         let committed = loop {
             match self.commit(changes.clone()).await {
                 // Each has waited for some seconds.

@@ -40,7 +40,7 @@ fn a_step_of_a_file_commits_what_its_command_changed_and_status_is_clean() {
     let head = head.trim();
     assert!(
         said.stderr_text()
-            .contains(&format!("commit {head}, 3 files"))
+            .contains(&format!("commit {head} on main, 3 files"))
     );
     assert_eq!(commits(&ws), before + 1);
     assert_eq!(ws.git(["status", "--porcelain"]), "");

@@ -587,7 +587,7 @@ fn a_step_that_is_given_up_fails_its_run_as_work_does() {
 #[test]
 fn the_latest_is_not_undone_past_a_run_that_rests() {
     let ws = place();
-    ws.stillframe([
+    let early = [
         "run",
         "--run-id",
         "early",
@@ -595,17 +595,47 @@ fn the_latest_is_not_undone_past_a_run_that_rests() {
         "sh",
         "-c",
         "echo 1 > early",
-    ])
-    .ok();
+    ];
+    ws.stillframe(early).ok();
     let file = plan(&ws, &[("half", &cut_off("echo half > half"), "")]);
     let args = ["run", "--steps", &file, "--run-id", "late"];
+    let refused = |why: &str| {
+        let refused = ws.stillframe(["undo"]).exits(1).stderr_text();
+        assert!(
+            refused.contains("run late is interrupted"),
+            "{why}: {refused}"
+        );
+        assert_eq!(ws.text("early"), "1\n", "{why}: nothing was touched");
+    };
     assert_eq!(ws.call(args).run().code, 137);
-    let refused = ws.stillframe(["undo"]).exits(1).stderr_text();
-    assert!(refused.contains("run late is interrupted"), "{refused}");
-    assert_eq!(ws.text("early"), "1\n", "nothing was touched");
+    refused("it came last");
+    // One that never began is later, and did nothing.
+    fs::rename(ws.path(".git/HEAD"), ws.path(".git/GONE")).unwrap();
+    ws.call(["run", "--", "true"]).run().exits(125);
+    fs::rename(ws.path(".git/GONE"), ws.path(".git/HEAD")).unwrap();
+    refused("what came since did not begin");
+    let snapshot = ws.snapshot();
+    ws.write("README", "edited\n");
+    ws.restore(&snapshot);
+    ws.stillframe(["undo"]).ok();
+    assert_eq!(ws.text("README"), "edited\n", "that came last");
+    // It goes on, and is cut off again.
+    assert_eq!(ws.call(args).run().code, 137);
+    refused("it came last again");
     ws.stillframe(["undo", "early"]).ok();
     assert!(!ws.exists("early"));
     assert_eq!(ws.text("half"), "half\n");
+}
+
+#[test]
+fn a_run_that_nobody_has_named_and_that_could_not_begin_is_left_by_none() {
+    let ws = place();
+    let file = plan(&ws, &[("first", "", "")]);
+    fs::rename(ws.path(".git/HEAD"), ws.path(".git/GONE")).unwrap();
+    ws.call(["run", "--steps", &file]).run().exits(125);
+    fs::rename(ws.path(".git/GONE"), ws.path(".git/HEAD")).unwrap();
+    assert_eq!(ws.json(["runs", "--incomplete"]), serde_json::json!([]));
+    assert!(log(&ws).is_empty());
 }
 
 // "run r is under way, with a lease of engine …", of an engine that was dead
@@ -740,9 +770,9 @@ fn an_id_whose_run_could_not_begin_can_be_started_again() {
 #[test]
 fn a_run_that_is_stopped_as_it_begins_goes_on_later() {
     let mut stopped = 0;
-    for milliseconds in 0..40 {
+    for milliseconds in (0..160).step_by(4) {
         let ws = place();
-        let file = plan(&ws, &[("first", "sleep 0.3", "")]);
+        let file = plan(&ws, &[("first", "test -e \"$OUTSIDE/go\" || sleep 20", "")]);
         let args = ["run", "--run-id", "r", "--steps", &file];
         let running = ws.call(args).start();
         std::thread::sleep(std::time::Duration::from_millis(milliseconds));
@@ -760,6 +790,7 @@ fn a_run_that_is_stopped_as_it_begins_goes_on_later() {
                 "{milliseconds}: {ended}"
             );
         }
+        let_go_on(&ws);
         ws.call(args).run().exits(0);
     }
     assert!(stopped > 0, "none was stopped by its own hand");
@@ -817,7 +848,7 @@ fn a_run_that_is_cancelled_says_what_it_committed() {
     assert_eq!(ws.call(args).run().code, 137);
     let said = ws.stillframe(["cancel", "r"]).ok().stderr_text();
     let head = ws.git(["rev-parse", "HEAD"]);
-    let line = format!("what it committed stays: {}\n", head.trim());
+    let line = format!("it committed {}\n", head.trim());
     assert!(said.contains(&line), "{said}");
 }
 

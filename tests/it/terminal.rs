@@ -300,18 +300,22 @@ fn ctrl_c_at_a_step_interrupts_the_run_as_a_signal_to_it_does() {
     assert_eq!(ws.show("r")["phases"][0]["steps"][0]["attempt"], 1);
 }
 
+// 129 is also what git says of a command line that is wrong
 #[test]
 fn a_step_that_fails_at_a_terminal_is_tried_again_and_fails_its_run() {
-    let ws = TestWorkspace::repository();
-    std::fs::create_dir_all(ws.outside()).unwrap();
-    let file = ws.outside().join("steps.toml");
-    let step = "[[step]]\nname = 'a'\ncommand = 'stty echo; echo at work; exit 3'\nretries = 1\nretry_delay = '10ms'\n";
-    std::fs::write(&file, step).unwrap();
-    let file = file.display().to_string();
-    let mut terminal = ws
-        .call(["run", "--steps", &file, "--run-id", "r"])
-        .at_terminal();
-    assert_eq!(terminal.ends(), 3, "{}", terminal.text());
-    assert!(terminal.text().contains("it is tried again"));
-    assert_eq!(ws.show("r")["status"], "failed");
+    for code in [3, 129, 131] {
+        let ws = TestWorkspace::repository();
+        std::fs::create_dir_all(ws.outside()).unwrap();
+        let file = ws.outside().join("steps.toml");
+        let step = format!(
+            "[[step]]\nname = 'a'\ncommand = 'stty echo; exit {code}'\nretries = 1\nretry_delay = '10ms'\n"
+        );
+        std::fs::write(&file, step).unwrap();
+        let file = file.display().to_string();
+        let args = ["run", "--steps", &file, "--run-id", "r"];
+        let mut terminal = ws.call(args).at_terminal();
+        assert_eq!(terminal.ends(), code, "{}", terminal.text());
+        assert!(terminal.text().contains("it is tried again"));
+        assert_eq!(ws.show("r")["status"], "failed");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use stillframe::{
@@ -67,8 +67,8 @@ pub(super) struct Carried {
     pub(super) adapter: BoxAdapter,
     /// By what a command of it is ended.
     pub(super) end_signal: EndSignal,
-    /// The run, if it can go on after a signal.
-    pub(super) resumable: Option<RunId>,
+    /// The run, if it can go on after a signal; empty as long as it has no id.
+    pub(super) resumable: Option<Arc<OnceLock<RunId>>>,
     /// As of [`RunRequest`].
     pub(super) elsewhere: String,
     /// The questions of which people were told while it ran.
@@ -125,8 +125,9 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
                     signal = Some(number);
                     // The command ends by what we were sent, so its exit code is what ours is.
                     carried.end_signal.set(i32::from(number));
-                    match &carried.resumable {
-                        Some(id) => not_begun = Some(id),
+                    // One without an id has not begun, and nobody would know how to go on with it.
+                    match carried.resumable.as_ref().and_then(|cell| cell.get()) {
+                        Some(id) => not_begun = Some(id.clone()),
                         None => cancellation.cancel(),
                     }
                     tools.console.note("stopping: a command that is at work is ended, and what it left is captured");
@@ -134,16 +135,17 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
             }
             () = tokio::time::sleep(SUSPEND_EVERY), if not_begun.is_some() => {}
         }
-        if let Some(id) = not_begun
+        if let Some(id) = &not_begun
             && tools.engine.suspend_run(id).await.is_ok()
         {
             not_begun = None;
         }
     };
     let outcome = outcome.map_err(|e| {
-        let was_stopped = e.kind() == ErrorKind::Cancelled;
+        // Nothing was begun; also where it was stopped while it waited for somebody.
+        let is_untouched = !e.touched();
         let failure = Failure::from(e);
-        match signal.filter(|_| was_stopped) {
+        match signal.filter(|_| is_untouched) {
             Some(number) => failure.by_signal(number),
             None => failure,
         }

@@ -6,13 +6,14 @@ mod runner;
 use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use stillframe::backends::{self, StateDir, Workspace};
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, BackendKind, BoxAdapter, EndSignal, Error, ErrorKind,
-    RunContext, RunId, RunOptions, RunRecord, WorkspaceOptions,
+    RunContext, RunOptions, RunRecord, WorkspaceOptions,
 };
 
 use super::{Tools, run};
@@ -33,22 +34,20 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Runs the commands of a file, those that are not done.
 pub(super) async fn run(tools: &Tools, request: StepsRequest) -> Result<Reply, Failure> {
     let file = read(&request.file)?;
-    let id = request.options.run_id.clone().unwrap_or_else(RunId::random);
-    let is_known = match tools.engine.find_run(id.as_str()).await {
-        Ok(found) => found.id == id,
-        Err(_) => false,
-    };
+    let id = Arc::new(OnceLock::new());
+    let mut is_known = false;
+    if let Some(named) = &request.options.run_id {
+        let found = tools.engine.find_run(named.as_str()).await;
+        is_known = found.is_ok_and(|found| found.id == *named);
+        id.get_or_init(|| named.clone());
+    }
     if let (Some(workspace), false) = (&request.options.workspace, is_known) {
         check_commits(&file, workspace, &tools.state_dir)?;
     }
     let metadata = json!({ STEPS: &file });
-    let options = request
-        .options
-        .run_id(id.clone())
-        .resumable(true)
-        .metadata(metadata);
+    let options = request.options.resumable(true).metadata(metadata);
     let (end_signal, told) = (EndSignal::default(), run::Told::default());
-    let runner = StepRunner::new(tools, file, &end_signal, &told);
+    let runner = StepRunner::new(tools, file, &end_signal, &told, &id);
     let carried = run::Carried {
         session: request.session,
         options,
@@ -66,13 +65,16 @@ pub(super) async fn resume(tools: &Tools, request: ResumeRequest) -> Result<Repl
     let record = tools.engine.find_run(&request.run).await?;
     let end_signal = EndSignal::default();
     let told = run::Told::default();
+    let id = Arc::new(OnceLock::from(record.id.clone()));
     let adapter = match (request.command, kept_steps(&record)?) {
         (Some(_), Some(_)) if !record.status.is_terminal() => return Err(has_steps(&record)),
         (Some(command), _) => BoxAdapter::new(run::Foreground {
             command: command.end_signal(end_signal.clone()),
             progress: tools.progress.clone(),
         }),
-        (None, Some(file)) => BoxAdapter::new(StepRunner::new(tools, file, &end_signal, &told)),
+        (None, Some(file)) => {
+            BoxAdapter::new(StepRunner::new(tools, file, &end_signal, &told, &id))
+        }
         // What it was is on record, and nothing is run.
         (None, None) if record.status.is_terminal() => BoxAdapter::new(Nothing),
         (None, None) => {
@@ -111,7 +113,7 @@ pub(super) async fn resume(tools: &Tools, request: ResumeRequest) -> Result<Repl
         options,
         adapter,
         end_signal,
-        resumable: Some(record.id),
+        resumable: Some(id),
         elsewhere,
         told,
     };
@@ -177,7 +179,7 @@ pub(super) async fn cancel(tools: &Tools, id: &str) -> Result<Reply, Failure> {
     if !made.is_empty() {
         reply
             .notes
-            .push(format!("what it committed stays: {}", made.join(", ")));
+            .push(format!("it committed {}", made.join(", ")));
     }
     Ok(reply)
 }

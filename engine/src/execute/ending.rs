@@ -195,12 +195,12 @@ impl RunTask {
         Change::Append(NewEvent::new(event_type, session, run, at, data))
     }
 
-    /// Ends a run whose work was not begun, because the engine could not do its part. One that somebody may start
-    /// again, since it can be resumed or the host has named it, rests instead: what was in the way may pass.
+    /// Ends a run whose work was not begun, because the engine could not do its part. One that the host has named, so
+    /// that it may be started again, rests instead: what was in the way may pass.
     pub(super) async fn refuse(&self, error: Error) -> Error {
         let failure = Failure::from(&error);
         let is_named = self.options.run_id.is_some() && !self.options.is_nameless;
-        if self.options.resumable || is_named {
+        if is_named {
             // As below, the refusal is what the caller has to know.
             let _ = self.rest_or_cancel(&failure, true).await;
             return error.in_run(self.run_id.clone());

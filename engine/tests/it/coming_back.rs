@@ -14,7 +14,9 @@ use stillframe::{
 };
 use tokio::sync::Notify;
 
-use crate::support::{Gate, Host, Work, completed, die_in_the_middle_of, on_a_runtime, wait_for};
+use crate::support::{
+    Gate, Host, Work, completed, die_in_the_middle_of, on_a_runtime, on_one_thread, wait_for,
+};
 
 fn id() -> RunId {
     "ticket-42".parse().unwrap()
@@ -308,11 +310,15 @@ fn a_result_that_is_read_back_is_the_one_that_was_returned_and_one_that_cannot_b
                 let measured = |_| async { Ok(Measured { values }) };
                 let got: Measured = phase.step("measure", measured).await?;
                 let nan = phase.step("nan", |_| async { Ok(f64::NAN) }).await;
-                let Err(StepError::Work(refused)) = nan else {
-                    panic!("{nan:?}");
-                };
-                let kind = refused.failure.kind.as_deref();
-                assert_eq!(kind, Some("InvalidOptions"), "{refused}");
+                let deep = (0..200).fold(json!(1), |inner, _| json!([inner]));
+                let deep = phase.step("deep", |_| async { Ok(deep) }).await;
+                for refused in [nan.map(|_| ()), deep.map(|_| ())] {
+                    let Err(StepError::Work(refused)) = refused else {
+                        panic!("{refused:?}");
+                    };
+                    let kind = refused.failure.kind.as_deref();
+                    assert_eq!(kind, Some("InvalidOptions"), "{refused}");
+                }
                 if !goes_on {
                     waits.notify_one();
                     std::future::pending::<()>().await;
@@ -432,20 +438,14 @@ fn a_run_whose_owner_stands_still_in_its_workspace_is_asked_to_stop() {
             .heartbeat(Duration::from_millis(20))
             .lease_expiry(Duration::from_millis(100))
     };
-    let (stand_still, stands_still) = std::sync::mpsc::channel();
-    let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
+    let (gate, stands_still, go_on) = Gate::new();
     std::thread::scope(|scope| {
         let late = scope.spawn(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
-            runtime.block_on(async {
+            on_one_thread(async {
                 let engine = Engine::start(short()).await.unwrap();
-                let (goes_on, stand_still) = (Mutex::new(goes_on), Mutex::new(stand_still));
+                let gate = Mutex::new(gate);
                 let work = Work(move |context: RunContext| {
-                    stand_still.lock().unwrap().send(()).unwrap();
-                    goes_on.lock().unwrap().recv().unwrap();
+                    gate.lock().unwrap().stand();
                     async move {
                         context.cancellation.cancelled().await;
                         Err(AdapterError::cancelled("as it was asked to"))
@@ -455,7 +455,9 @@ fn a_run_whose_owner_stands_still_in_its_workspace_is_asked_to_stop() {
             })
         });
         stands_still.recv().unwrap();
-        on_a_runtime(async {
+        let short = &short;
+        // It has what lets go of the owner, also where it fails.
+        on_a_runtime(async move {
             let engine = Engine::start(short()).await.unwrap();
             tokio::time::sleep(Duration::from_millis(300)).await;
             engine.cancel_run(&id()).await.unwrap();

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, Answer, CancellationToken, CommandAdapter, CommitOptions,
     CommitRecord, EndSignal, Engine, Error, EventQuery, EventType, Question, RelPath, RunContext,
-    SnapshotId, StepContext, StepError, StepOptions,
+    RunId, SnapshotId, StepContext, StepError, StepOptions,
 };
 use tokio::sync::Mutex;
 
@@ -31,11 +32,15 @@ const ANSWER: &str = "STILLFRAME_ANSWER";
 /// much as Ctrl-C at a script is meant for the script.
 fn typed_at_terminal(error: &AdapterError) -> Option<Signal> {
     let command = error.output.as_ref()?.command.as_ref()?;
+    if !command.had_terminal {
+        return None;
+    }
     let typed = [Signal::INT, Signal::QUIT, Signal::HUP];
-    let died_of = |signal: &Signal| command.exit_code == 128 + signal.as_raw();
-    typed
-        .into_iter()
-        .find(|signal| command.had_terminal && died_of(signal))
+    let died_of = |signal: &Signal| command.signal == Some(signal.as_raw());
+    // A shell says it like this of its command; what the others are said by has other meanings too.
+    let is_told = command.exit_code == 128 + Signal::INT.as_raw();
+    let typed = typed.into_iter().find(died_of);
+    typed.or(is_told.then_some(Signal::INT))
 }
 
 /// Has this process hear of a signal that its command died of; comes back once the run is asked to stop. One that is
@@ -70,8 +75,10 @@ fn went_back(data: &Value, branch: Option<&str>) -> Vec<String> {
     }
     // What was committed since is on no branch any more.
     if let Some(tag) = data["safety_tag"].as_str() {
-        let branch =
-            branch.map_or_else(|| "the branch".to_owned(), |name| format!("branch {name}"));
+        let branch = match branch.filter(|_| head.is_null()) {
+            Some(name) => format!("branch {name}"),
+            None => "HEAD or its branch".to_owned(),
+        };
         lines.push(format!(
             "{branch} was moved back to where the step began; its former tip, with what was committed since, is kept as {tag}"
         ));
@@ -94,6 +101,8 @@ pub(super) struct StepRunner {
     left_on: Mutex<Option<String>>,
     /// The questions of which people were told.
     told: run::Told,
+    /// The run, from its beginning on.
+    id: Arc<OnceLock<RunId>>,
 }
 
 impl StepRunner {
@@ -102,6 +111,7 @@ impl StepRunner {
         file: StepFile,
         end_signal: &EndSignal,
         told: &run::Told,
+        id: &Arc<OnceLock<RunId>>,
     ) -> Self {
         Self {
             engine: tools.engine.clone(),
@@ -113,6 +123,7 @@ impl StepRunner {
             went_back: AtomicU64::new(0),
             left_on: Mutex::default(),
             told: told.clone(),
+            id: Arc::clone(id),
         }
     }
 
@@ -232,17 +243,21 @@ impl StepRunner {
         title: &str,
         attempt: &StepContext,
     ) -> Result<Option<String>, AdapterError> {
-        let made = match self.made_before(attempt).await? {
+        let before = self.made_before(attempt).await?;
+        // Where an earlier attempt was is not where this one is.
+        let branch = match &before {
+            Some(_) => None,
+            None => self.branch_of(attempt.snapshot_before.as_ref()).await,
+        };
+        let made = match before {
             Some(made) => Some(made),
             None => attempt.commit(CommitOptions::new(message)).await?,
         };
         let said = match &made {
             Some(made) => {
                 let files = output::count(made.files_changed, "file");
-                match self.branch_of(attempt.snapshot_before.as_ref()).await {
-                    Some(branch) => format!("{title}: commit {} on {branch}, {files}", made.commit),
-                    None => format!("{title}: commit {}, {files}", made.commit),
-                }
+                let on = branch.map_or_else(String::new, |branch| format!(" on {branch}"));
+                format!("{title}: commit {}{on}, {files}", made.commit)
             }
             None => format!("{title}: there is nothing to commit"),
         };
@@ -302,6 +317,7 @@ impl StepRunner {
     }
 
     async fn steps(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
+        self.id.get_or_init(|| context.run_id.clone());
         let before = self
             .events(&context, EventType::WORKSPACE_ROLLED_BACK)
             .await
@@ -434,7 +450,7 @@ mod tests {
                 "2 paths put back to where the step began; what was there is kept as snap_g",
                 "left as it is, because it was edited since: a, b, c … and 1 more",
                 "HEAD names main again; it was other",
-                "branch main was moved back to where the step began; its former tip, with what was committed since, is kept as refs/tags/t",
+                "HEAD or its branch was moved back to where the step began; its former tip, with what was committed since, is kept as refs/tags/t",
             ]
         );
         // What an event of another version, or of a restore that changed nothing, has.
