@@ -349,7 +349,7 @@ Examples:
   stillframe run --json -- npm update > outcome.json
   stillframe run --steps nightly.toml --run-id nightly-7
 
-A file of steps (TOML; all but name and command can be left out):
+A file of steps (TOML; all but the name can be left out, and the command of one that asks or commits):
   [[step]]
   phase = \"build\"
   name = \"compile\"

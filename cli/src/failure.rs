@@ -84,6 +84,14 @@ impl Failure {
         self
     }
 
+    /// Says this too.
+    #[must_use]
+    pub(crate) fn adding(mut self, text: &str) -> Self {
+        self.message.push_str("; ");
+        self.message.push_str(text);
+        self
+    }
+
     /// Something that was typed cannot be right.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidOptions, message)

@@ -361,6 +361,10 @@ fn record(
     if let Some(tag) = &document.safety_tag {
         data["safety_tag"] = json!(tag);
     }
+    if let Some(problem) = &document.error {
+        // Of the repository not everything went back.
+        data["reason"] = problem.event_data()["message"].take();
+    }
     let edited = edited_since(document);
     if !edited.is_empty() {
         data["edited_since"] = json!(edited);

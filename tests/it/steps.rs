@@ -6,10 +6,10 @@ use std::fs;
 
 use rusqlite::Connection;
 use serde_json::Value;
-use stillframe_tests::TestWorkspace;
 use stillframe_tests::torture::call_class::CallClass;
 use stillframe_tests::torture::fault::Fault;
-use stillframe_tests::torture::tracer::Injection;
+use stillframe_tests::torture::tracer::{Injection, Tracer};
+use stillframe_tests::{Call, TestWorkspace};
 
 use crate::torture::tracer;
 
@@ -112,6 +112,21 @@ fn a_commit_that_is_refused_is_tried_again_without_its_command() {
     }
 }
 
+/// Kills a call at its `nth` rename, and says where; `None`: it has come to its end before, with this exit code.
+fn killed_at_rename(tracer: &Tracer, call: &Call, nth: usize, code: i32) -> Option<String> {
+    let injection = Injection {
+        class: CallClass::Rename,
+        nth,
+        fault: Fault::Kill,
+    };
+    let killed = tracer.run(call, Some(&injection)).unwrap();
+    if killed.hit.is_none() {
+        assert_eq!(killed.output.code, code, "{:?}", killed.output);
+    }
+    let at = killed.hit?;
+    Some(format!("killed at rename {nth}, {}", at.path))
+}
+
 #[test]
 fn a_step_that_is_killed_around_its_commit_commits_once_whatever_is_edited_since() {
     let Some(tracer) = tracer() else { return };
@@ -123,17 +138,9 @@ fn a_step_that_is_killed_around_its_commit_commits_once_whatever_is_edited_since
         // What makes a store is no part of the story.
         ws.snapshot();
         let args = ["run", "--steps", &file, "--run-id", "r"];
-        let injection = Injection {
-            class: CallClass::Rename,
-            nth,
-            fault: Fault::Kill,
-        };
-        let killed = tracer.run(&ws.call(args), Some(&injection)).unwrap();
-        let Some(at) = killed.hit else {
-            assert_eq!(killed.output.code, 0, "{:?}", killed.output);
+        let Some(when) = killed_at_rename(&tracer, &ws.call(args), nth, 0) else {
             break;
         };
-        let when = format!("killed at rename {nth}, {}", at.path);
         // Whoever comes next settles it; then somebody works here.
         ws.stillframe(["list"]).ok();
         let was_made = subjects(&ws).len() == 2;
@@ -681,17 +688,9 @@ fn a_run_that_is_killed_after_its_step_failed_ends_as_it_would_have() {
         let file = plan(&ws, &[("fails", "echo new > new; exit 7", "")]);
         ws.snapshot();
         let args = ["run", "--steps", &file, "--run-id", "r"];
-        let injection = Injection {
-            class: CallClass::Rename,
-            nth,
-            fault: Fault::Kill,
-        };
-        let killed = tracer.run(&ws.call(args), Some(&injection)).unwrap();
-        let Some(at) = killed.hit else {
-            assert_eq!(killed.output.code, 7, "{:?}", killed.output);
+        let Some(when) = killed_at_rename(&tracer, &ws.call(args), nth, 7) else {
             break;
         };
-        let when = format!("killed at rename {nth}, {}", at.path);
         let shown = ws.call(["--json", "show", "r"]).run();
         let is_failed =
             shown.code == 0 && steps(&shown.json()).first().map(|s| s.1.as_str()) == Some("failed");
@@ -755,7 +754,11 @@ fn an_id_whose_run_could_not_begin_can_be_started_again() {
         let mut other = ws.call(["run", "--", "sh", "-c", &script]).start();
         other.until("it has the workspace", |_| blocker.exists());
         let busy = ws.call(["--json"]).args(args.clone()).run().exits(125);
-        busy.error("Busy");
+        let error = busy.error("Busy");
+        assert!(
+            error.to_string().contains("run r is interrupted"),
+            "{error}"
+        );
         assert!(log(&ws).is_empty(), "{how}");
         let listed = ws.json(["runs", "--incomplete"]);
         assert_eq!(listed[0]["run_id"], "r", "{listed}");
@@ -886,4 +889,47 @@ fn a_file_of_steps_that_is_not_there_is_named_alone() {
     let said = said.stderr_text();
     assert!(said.contains("gone.toml cannot be read"), "{said}");
     assert!(said.trim_end().ends_with("nothing was run"), "{said}");
+}
+
+#[test]
+fn an_index_that_somebody_staged_in_since_stays_and_that_is_told() {
+    let ws = place();
+    let half = cut_off("echo new > new; git add new");
+    let file = plan(&ws, &[("half", &half, "")]);
+    let args = ["run", "--steps", &file, "--run-id", "r"];
+    assert_eq!(ws.call(args).run().code, 137);
+    ws.stillframe(["list"]).ok();
+    ws.write("mine", "mine\n");
+    ws.git(["add", "mine"]);
+    let_go_on(&ws);
+    let said = ws.stillframe(["resume", "r"]).ok().stderr_text();
+    let line = "steps/half (attempt 2): not everything of the repository went back: ";
+    assert!(said.contains(line), "{said}");
+    assert_eq!(ws.git(["diff", "--cached", "--name-only"]), "mine\nnew");
+}
+
+#[test]
+fn a_step_that_cannot_go_back_as_it_is_told_to_says_what_there_is_to_do() {
+    let ws = place();
+    let half = cut_off("echo half >> half");
+    let file = plan(&ws, &[("half", &half, "rerun = 'from_before'")]);
+    let args = ["run", "--steps", &file, "--run-id", "r"];
+    assert_eq!(ws.call(args).run().code, 137);
+    ws.stillframe(["list"]).ok();
+    ws.write("mine", "mine\n");
+    ws.commit("mine");
+    let_go_on(&ws);
+    let said = ws.stillframe(["resume", "r"]).exits(125).stderr_text();
+    assert!(
+        said.contains("\"in_place\" instead of \"from_before\""),
+        "{said}"
+    );
+    assert!(!said.contains("stillframe resume r"), "{said}");
+    assert!(
+        said.contains("stillframe run --steps FILE --run-id r"),
+        "{said}"
+    );
+    plan(&ws, &[("half", &half, "rerun = 'in_place'")]);
+    ws.stillframe(args).ok();
+    assert_eq!(ws.text("half"), "half\nhalf\n");
 }

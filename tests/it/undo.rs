@@ -521,3 +521,17 @@ fn somebody_new_runs_a_command_breaks_something_and_gets_it_back() {
     assert_eq!(ws.text("notes"), "never committed\n");
     assert_eq!(ws.text("README"), "hello\n");
 }
+
+#[test]
+fn an_undo_that_switches_head_says_so() {
+    let ws = TestWorkspace::repository();
+    ws.stillframe(["run", "--", "git", "switch", "--quiet", "-c", "side"])
+        .ok();
+    for (from, to) in [("side", "main"), ("main", "side")] {
+        let said = ws.stillframe(["undo"]).ok().stderr_text();
+        let line = format!("HEAD names {to} again; it was {from}\n");
+        assert!(said.contains(&line), "{said}");
+        let head = ws.git(["symbolic-ref", "--short", "HEAD"]);
+        assert_eq!(head.trim(), to);
+    }
+}

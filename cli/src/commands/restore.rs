@@ -1,6 +1,7 @@
 //! `restore`, and what is said about a restore, a rollback or an undo.
 
 use serde::Serialize;
+use serde_json::Value;
 use stillframe::backends::{Conflict, EntryKind, ModeChange, OmissionReason, SkipReason};
 use stillframe::{
     PlanId, RelPath, RestoreDocument, RestorePlan, RestoreRequest, RestoreStatus, Skipped,
@@ -232,6 +233,14 @@ pub(super) fn rollback_story(document: &RestoreDocument) -> Vec<String> {
     lines
 }
 
+/// What an event of a restore says of a HEAD that it switched back, in one line.
+pub(super) fn head_story(head: &Value) -> Option<String> {
+    let (from, to) = (head["from"].as_str()?, head["to"].as_str()?);
+    Some(output::printable(&format!(
+        "HEAD names {to} again; it was {from}"
+    )))
+}
+
 /// One line about ignored paths that came since.
 fn left_alone(paths: &[RelPath]) -> Option<String> {
     let count = output::count(paths.len() as u64, "ignored path");
@@ -295,7 +304,7 @@ fn kept(skipped: &Skipped) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 

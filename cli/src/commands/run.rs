@@ -26,6 +26,9 @@ const EXIT_ENGINE_FAILED: u8 = 125;
 /// As timeout(1) has it.
 const EXIT_TIMED_OUT: u8 = 124;
 
+/// What the engine says of a step that is told to go back to where it began, and cannot.
+const NOT_GONE_BACK: &str = "gone back from";
+
 /// As a command that SIGTERM ends has it, by which one is ended that somebody else cancels.
 const EXIT_CANCELLED: u8 = 128 + 15;
 
@@ -102,6 +105,7 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
         .workspace
         .as_ref()
         .is_some_and(|workspace| workspace.retain_content);
+    let named = carried.options.run_id.clone();
     let options = carried.options.cancellation(cancellation.clone());
     let adapter = carried.adapter;
     let execution = async {
@@ -141,15 +145,10 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
             not_begun = None;
         }
     };
-    let outcome = outcome.map_err(|e| {
-        // Nothing was begun; also where it was stopped while it waited for somebody.
-        let is_untouched = !e.touched();
-        let failure = Failure::from(e);
-        match signal.filter(|_| is_untouched) {
-            Some(number) => failure.by_signal(number),
-            None => failure,
-        }
-    })?;
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(e) => return Err(not_done(tools, e, named, signal).await),
+    };
     if let Some(progress) = &tools.progress {
         progress.clear();
     }
@@ -171,6 +170,31 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
         reply.warnings = snapshot::warnings(captured.into_iter().flatten());
     }
     Ok(reply.exit_code(exit_code(&ended, signal)))
+}
+
+/// Why a run was not done. `named`: it, if somebody has chosen its id; `signal`: the one that asked it to stop.
+async fn not_done(
+    tools: &Tools,
+    error: Error,
+    named: Option<RunId>,
+    signal: Option<u8>,
+) -> Failure {
+    let is_untouched = !error.touched();
+    let mut failure = Failure::from(error);
+    if let Some(id) = named.filter(|_| is_untouched)
+        && let Ok(run) = tools.engine.find_run(id.as_str()).await
+        && run.id == id
+        && run.status == RunStatus::Interrupted
+    {
+        failure = failure.adding(&format!(
+            "run {id} is interrupted, and begins or goes on when it is started again"
+        ));
+    }
+    // Also where it was stopped while it waited for somebody.
+    match signal.filter(|_| is_untouched) {
+        Some(number) => failure.by_signal(number),
+        None => failure,
+    }
 }
 
 /// A run that is over, and whose fault what is: two failures are two fields.
@@ -320,7 +344,7 @@ fn moved(before: &Snapshot, after: &Snapshot) -> Option<String> {
         let commit = commit.unwrap_or("no commit");
         match &metadata.branch {
             Some(branch) => format!("{} at {commit}", output::printable(branch)),
-            None => commit.to_owned(),
+            None => format!("no branch at {commit}"),
         }
     };
     let (from, to) = (place(before), place(after));
@@ -369,7 +393,14 @@ fn ending(ended: &Ended<'_>) -> String {
                 true => String::new(),
                 false => format!(": {}", output::printable(&error.message)),
             };
-            format!("run {id} {how}{because}; \"stillframe resume {id}\" goes on with it")
+            let way = match error.message.contains(NOT_GONE_BACK) {
+                // The steps on record would be refused again.
+                true => format!(
+                    "\"stillframe run --steps FILE --run-id {id}\" goes on with a file that says so"
+                ),
+                false => format!("\"stillframe resume {id}\" goes on with it"),
+            };
+            format!("run {id} {how}{because}; {way}")
         }
         Some(error) => format!("run {id} {how}: {}", output::printable(&error.message)),
         None => format!("run {id} {how}"),

@@ -1,6 +1,9 @@
 //! `undo`: takes back what an operation changed.
 
-use stillframe::{ErrorKind, RestoreDocument, UndoOutcome, UndoTarget, Undone, WorkspaceOptions};
+use stillframe::{
+    ErrorKind, EventQuery, EventType, RestoreDocument, SessionManager, UndoOutcome, UndoTarget,
+    Undone, WorkspaceOptions,
+};
 
 use super::{Tools, restore};
 use crate::failure::Failure;
@@ -24,7 +27,11 @@ pub(super) async fn undo(tools: &Tools, request: UndoRequest) -> Result<Reply, F
         }
         let session = tools.engine.workspace_session(candidate).await?;
         match session.undo(&workspace, request.target.clone()).await {
-            Ok(outcome) => return Ok(told(tools.json, &outcome)),
+            Ok(outcome) => {
+                let mut reply = told(tools.json, &outcome);
+                reply.notes.extend(head(tools, &session, &outcome).await);
+                return Ok(reply);
+            }
             Err(e) if e.touched() || !is_elsewhere(e.kind(), &request.target) => {
                 return Err(e.into());
             }
@@ -40,6 +47,17 @@ pub(super) async fn undo(tools: &Tools, request: UndoRequest) -> Result<Reply, F
             "nothing was done to this workspace that could be taken back",
         )),
     }
+}
+
+/// Where HEAD went, which no path says. It is in the log; that it is said here is for convenience.
+async fn head(tools: &Tools, session: &SessionManager, outcome: &UndoOutcome) -> Option<String> {
+    let guard = outcome.restore.guard_snapshot.as_ref()?;
+    let query = EventQuery::session(session.id().clone()).of_type(EventType::WORKSPACE_ROLLED_BACK);
+    let events = tools.engine.events(query).await.ok()?;
+    let own = events
+        .iter()
+        .rfind(|event| event.data["guard"] == guard.as_str())?;
+    restore::head_story(&own.data["head"])
 }
 
 /// Whether this refusal may only mean that another directory was meant.

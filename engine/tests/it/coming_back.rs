@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, BoxAdapter, Engine, ErrorKind, PhaseRecord, Question,
-    RestoreStatus, RunContext, RunId, RunOptions, RunStatus, StepError, StepIdentity, StepOptions,
-    StepPlan, StepStatus,
+    QuestionId, RestoreStatus, RunContext, RunId, RunOptions, RunStatus, SessionManager, StepError,
+    StepIdentity, StepOptions, StepPlan, StepStatus,
 };
 use tokio::sync::Notify;
 
@@ -52,6 +52,14 @@ fn asks(began: &Arc<AtomicU32>) -> impl Adapter + use<> {
 async fn cold(host: &Host) -> Engine {
     let options = host.options().hot_wait(Duration::ZERO);
     Engine::start(options).await.unwrap()
+}
+
+/// Has the run ask until it rests; answers with its question.
+async fn rests(host: &Host, session: &SessionManager, began: &Arc<AtomicU32>) -> QuestionId {
+    let asking = session.execute_run(options(host), asks(began)).await;
+    let outcome = asking.unwrap();
+    assert_eq!(outcome.run.status, RunStatus::WaitingForInput);
+    outcome.questions[0].id.clone()
 }
 
 fn database(host: &Host) -> rusqlite::Connection {
@@ -104,16 +112,9 @@ fn the_runs_of_a_session_that_is_paused_are_gone_on_with_once_it_is_resumed() {
     on_a_runtime(async {
         let engine = cold(&host).await;
         let session = engine.session("s").await.unwrap();
-        let outcome = session
-            .execute_run(options(&host), asks(&began))
-            .await
-            .unwrap();
-        assert_eq!(outcome.run.status, RunStatus::WaitingForInput);
+        let asked = rests(&host, &session, &began).await;
         session.pause("lunch").await.unwrap();
-        engine
-            .answer(&outcome.questions[0].id, "yes")
-            .await
-            .unwrap();
+        engine.answer(&asked, "yes").await.unwrap();
         let again = session.execute_run(options(&host), asks(&began)).await;
         let refused = again.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
@@ -130,50 +131,37 @@ fn the_runs_of_a_session_that_is_paused_are_gone_on_with_once_it_is_resumed() {
     });
 }
 
-/// How often a resumer was asked within a second whose runs have their answers and cannot go on, where the sweep
-/// comes every 20 ms.
-fn offers_within_a_second(pause: bool) -> u32 {
-    let (host, began, offers) = (Host::new(), Arc::default(), Arc::new(AtomicU32::new(0)));
+#[test]
+fn nothing_of_a_session_that_is_paused_is_offered_to_the_host() {
+    let host = Host::new();
     let asked = on_a_runtime(async {
         let engine = cold(&host).await;
         let session = engine.session("s").await.unwrap();
-        let outcome = session
-            .execute_run(options(&host), asks(&began))
-            .await
-            .unwrap();
-        if pause {
-            session.pause("").await.unwrap();
-        }
+        let asked = rests(&host, &session, &Arc::default()).await;
+        session.pause("").await.unwrap();
         engine.shutdown().await.unwrap();
-        outcome.questions[0].id.clone()
+        asked
     });
     on_a_runtime(async {
+        let offers = Arc::new(AtomicU32::new(0));
         let (place, noted) = (host.workspace(), offers.clone());
         let resumer = move |run: &stillframe::RunRecord| {
             noted.fetch_add(1, Ordering::Relaxed);
             let options = RunOptions::new(&run.input).workspace(place.clone());
             Some((options, BoxAdapter::new(asks(&Arc::default()))))
         };
-        host.backend.fail("guard");
-        let options = host
-            .options()
-            .question_sweep(Duration::from_millis(20))
-            .resumer(resumer);
+        let sweep = Duration::from_millis(20);
+        let options = host.options().question_sweep(sweep).resumer(resumer);
         let engine = Engine::start(options).await.unwrap();
         engine.answer(&asked, "yes").await.unwrap();
+        // Some fifty looks.
         tokio::time::sleep(Duration::from_secs(1)).await;
-        engine.shutdown().await.unwrap();
+        assert_eq!(offers.load(Ordering::Relaxed), 0);
+        let session = engine.session("s").await.unwrap();
+        session.resume("").await.unwrap();
+        until(&engine, RunStatus::Completed).await;
+        assert_eq!(offers.load(Ordering::Relaxed), 1);
     });
-    offers.load(Ordering::Relaxed)
-}
-
-// It was asked at each sweep, each time with another capture of the workspace.
-#[test]
-fn a_host_is_offered_what_cannot_go_on_less_and_less_often_and_nothing_of_a_paused_session() {
-    let offers = offers_within_a_second(false);
-    // At the looks 0, 1, 3, 7, 15 and 31 of at most 50.
-    assert!((2..=6).contains(&offers), "{offers} offers");
-    assert_eq!(offers_within_a_second(true), 0);
 }
 
 /// Runs this, which comes to a point where it waits for ever, and then puts it to rest.

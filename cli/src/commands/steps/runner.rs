@@ -15,7 +15,7 @@ use stillframe::{
 };
 use tokio::sync::Mutex;
 
-use super::super::{Tools, questions, run};
+use super::super::{Tools, questions, restore, run};
 use super::{LOOK_EVERY, on_record};
 use crate::output::{self, Console};
 use crate::progress::ProgressLine;
@@ -70,8 +70,11 @@ fn went_back(data: &Value, branch: Option<&str>) -> Vec<String> {
         ));
     }
     let head = &data["head"];
-    if let (Some(from), Some(to)) = (head["from"].as_str(), head["to"].as_str()) {
-        lines.push(format!("HEAD names {to} again; it was {from}"));
+    lines.extend(restore::head_story(head));
+    if let Some(reason) = data["reason"].as_str() {
+        lines.push(format!(
+            "not everything of the repository went back: {reason}"
+        ));
     }
     // What was committed since is on no branch any more.
     if let Some(tag) = data["safety_tag"].as_str() {
@@ -443,6 +446,7 @@ mod tests {
         let all = json!({
             "guard": "snap_g", "restored": 2, "skipped": 5, "safety_tag": "refs/tags/t",
             "edited_since": ["a", "b", "c", "d"], "head": {"from": "other", "to": "main"},
+            "reason": "the index has other entries",
         });
         assert_eq!(
             went_back(&all, Some("main")),
@@ -450,6 +454,7 @@ mod tests {
                 "2 paths put back to where the step began; what was there is kept as snap_g",
                 "left as it is, because it was edited since: a, b, c … and 1 more",
                 "HEAD names main again; it was other",
+                "not everything of the repository went back: the index has other entries",
                 "HEAD or its branch was moved back to where the step began; its former tip, with what was committed since, is kept as refs/tags/t",
             ]
         );
