@@ -6,7 +6,7 @@ use serde_json::Value;
 use stillframe_backends::{BackendKind, DiffOptions, ErrorKind, Snapshot, Workspace};
 
 use crate::actors::Parts;
-use crate::actors::session_manager::Step;
+use crate::actors::session_manager::{SessionMessage, Step};
 use crate::adapter::AdapterOutput;
 use crate::engine::Core;
 use crate::error::Error;
@@ -21,6 +21,7 @@ use crate::recovery::{self, Settled};
 use crate::restore::RestoreDocument;
 use crate::run::{RunEvent, RunStatus};
 use crate::run_lock::RunLock;
+use crate::session::SessionEvent;
 use crate::state::{Change, OperationRow, RunEnding, RunRow, StateError};
 use crate::step::Closed;
 use crate::workspaces::{self, MAX_PATIENCE, Opened};
@@ -186,10 +187,43 @@ pub(crate) async fn cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
                     return Err(e);
                 }
             }
-            done => return done,
+            done => {
+                done?;
+                return end_own_session(core, run_id).await;
+            }
         }
     }
-    try_cancel(core, run_id).await
+    try_cancel(core, run_id).await?;
+    end_own_session(core, run_id).await
+}
+
+/// Ends the session of a run that was cancelled, if it was made for the run: nobody else does, who was there when the run
+/// was at rest.
+async fn end_own_session(core: &Core, run_id: &RunId) -> Result<(), Error> {
+    let asked = run_id.clone();
+    let row = core
+        .parts
+        .reader
+        .read(move |store| store.run(&asked))
+        .await?;
+    let is_own = |row: &RunRow| row.options["own_session"] == true;
+    let Some(row) = row.filter(|row| row.status == RunStatus::Cancelled && is_own(row)) else {
+        return Ok(());
+    };
+    let event_id = EventId::random();
+    let moved = core
+        .ask_session(&row.session_id, |reply| SessionMessage::Move {
+            event: SessionEvent::Cancel,
+            reason: String::new(),
+            event_id: event_id.clone(),
+            reply,
+        })
+        .await;
+    if let Err(e) = moved {
+        // Whoever had the run may have ended it. The run is cancelled, which is what was asked for.
+        tracing::debug!(session = %row.session_id, error = %e.chain(), "not ended");
+    }
+    Ok(())
 }
 
 async fn try_cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {

@@ -271,9 +271,8 @@ fn a_step_that_is_done_can_be_left_out_and_is_said_to_be_done() {
         "test -e \"$OUTSIDE/go\" || { kill -9 $PPID; exit 1; }",
         "",
     );
-    let file = plan(&ws, &[("first", "", ""), half]);
+    let file = run_until_cut_off(&ws, &[("first", "", ""), half]);
     let args = ["run", "--steps", &file, "--run-id", "r"];
-    assert_eq!(ws.call(args).run().code, 137);
     plan(&ws, &[half]);
     fs::write(ws.outside().join("go"), "").unwrap();
     let said = ws.stillframe(args).ok().stderr_text();
@@ -389,9 +388,7 @@ fn a_commit_of_somebodys_that_goes_back_with_a_step_is_named_with_its_branch() {
         "echo half > half; test -e \"$OUTSIDE/go\" || { kill -9 $PPID; exit 1; }",
         "",
     );
-    let file = plan(&ws, &[half]);
-    let args = ["run", "--steps", &file, "--run-id", "r"];
-    assert_eq!(ws.call(args).run().code, 137);
+    run_until_cut_off(&ws, &[half]);
     // Before any other command has looked, nobody can tell whose it is.
     ws.write("mine", "mine\n");
     ws.commit("mine");
@@ -434,9 +431,7 @@ fn what_is_suggested_in_the_workspace_of_a_run_does_not_name_it() {
         "test -e \"$OUTSIDE/go\" || { kill -9 $PPID; exit 1; }; echo new > new",
         "",
     );
-    let file = plan(&ws, &[fails]);
-    let args = ["run", "--steps", &file, "--run-id", "r"];
-    assert_eq!(ws.call(args).run().code, 137);
+    run_until_cut_off(&ws, &[fails]);
     let message = ws.stillframe(["undo", "r"]).exits(1).stderr_text();
     for part in [
         "is interrupted",
@@ -467,6 +462,14 @@ fn a_long_command_is_told_in_part() {
     );
 }
 
+/// Runs a file of these steps, of which one is cut off, as run `r`; answers with the file.
+fn run_until_cut_off(ws: &TestWorkspace, steps: &[(&str, &str, &str)]) -> String {
+    let file = plan(ws, steps);
+    let args = ["run", "--steps", &file, "--run-id", "r"];
+    assert_eq!(ws.call(args).run().code, 137);
+    file
+}
+
 /// A step that does `work` and is cut off, unless somebody lets it go on.
 fn cut_off(work: &str) -> String {
     format!("{work}\ntest -e \"$OUTSIDE/go\" || {{ kill -9 $PPID; exit 1; }}")
@@ -484,9 +487,7 @@ fn what_goes_back_with_a_step_and_what_does_not_is_told() {
     ws.write("its", "one\n");
     ws.commit("two files");
     let half = cut_off("echo half > edited; echo half > its; git switch --quiet -c other");
-    let file = plan(&ws, &[("half", &half, "")]);
-    let args = ["run", "--steps", &file, "--run-id", "r"];
-    assert_eq!(ws.call(args).run().code, 137);
+    run_until_cut_off(&ws, &[("half", &half, "")]);
     // What the step left is known from here on.
     ws.stillframe(["list"]).ok();
     ws.write("edited", "mine\n");
@@ -802,9 +803,7 @@ fn a_run_that_is_stopped_as_it_begins_goes_on_later() {
 #[test]
 fn a_run_that_is_stopped_while_it_waits_for_its_workspace_exits_by_the_signal() {
     let ws = place();
-    let file = plan(&ws, &[("half", &cut_off("true"), "")]);
-    let args = ["run", "--steps", &file, "--run-id", "r"];
-    assert_eq!(ws.call(args).run().code, 137);
+    run_until_cut_off(&ws, &[("half", &cut_off("true"), "")]);
     ws.stillframe(["list"]).ok();
     let blocker = ws.outside().join("blocks");
     let script = format!("touch '{}'; sleep 60", blocker.display());
@@ -846,9 +845,7 @@ fn a_run_that_is_cancelled_says_what_it_committed() {
         ("first", "echo 1 > first", "commit = 'First'"),
         ("half", &cut_off("true"), ""),
     ];
-    let file = plan(&ws, &steps);
-    let args = ["run", "--steps", &file, "--run-id", "r"];
-    assert_eq!(ws.call(args).run().code, 137);
+    run_until_cut_off(&ws, &steps);
     let said = ws.stillframe(["cancel", "r"]).ok().stderr_text();
     let head = ws.git(["rev-parse", "HEAD"]);
     let line = format!("it committed {}\n", head.trim());
@@ -895,9 +892,7 @@ fn a_file_of_steps_that_is_not_there_is_named_alone() {
 fn an_index_that_somebody_staged_in_since_stays_and_that_is_told() {
     let ws = place();
     let half = cut_off("echo new > new; git add new");
-    let file = plan(&ws, &[("half", &half, "")]);
-    let args = ["run", "--steps", &file, "--run-id", "r"];
-    assert_eq!(ws.call(args).run().code, 137);
+    run_until_cut_off(&ws, &[("half", &half, "")]);
     ws.stillframe(["list"]).ok();
     ws.write("mine", "mine\n");
     ws.git(["add", "mine"]);
@@ -912,9 +907,8 @@ fn an_index_that_somebody_staged_in_since_stays_and_that_is_told() {
 fn a_step_that_cannot_go_back_as_it_is_told_to_says_what_there_is_to_do() {
     let ws = place();
     let half = cut_off("echo half >> half");
-    let file = plan(&ws, &[("half", &half, "rerun = 'from_before'")]);
+    let file = run_until_cut_off(&ws, &[("half", &half, "rerun = 'from_before'")]);
     let args = ["run", "--steps", &file, "--run-id", "r"];
-    assert_eq!(ws.call(args).run().code, 137);
     ws.stillframe(["list"]).ok();
     ws.write("mine", "mine\n");
     ws.commit("mine");

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, BoxAdapter, Engine, ErrorKind, PhaseRecord, Question,
-    QuestionId, RestoreStatus, RunContext, RunId, RunOptions, RunStatus, SessionManager, StepError,
-    StepIdentity, StepOptions, StepPlan, StepStatus,
+    QuestionId, RestoreStatus, RunContext, RunId, RunOptions, RunStatus, SessionManager,
+    SessionStatus, StepError, StepIdentity, StepOptions, StepPlan, StepStatus,
 };
 use tokio::sync::Notify;
 
@@ -457,5 +457,29 @@ fn a_run_whose_owner_stands_still_in_its_workspace_is_asked_to_stop() {
             assert_eq!(outcome.run.status, RunStatus::Cancelled);
             until(&engine, RunStatus::Cancelled).await;
         });
+    });
+}
+
+#[test]
+fn the_session_that_was_made_for_a_run_ends_with_it_also_if_that_was_cancelled_at_rest() {
+    let host = Host::new();
+    on_a_runtime(async {
+        let engine = cold(&host).await;
+        let session = engine.session("s").await.unwrap();
+        rests(&host, &session, &Arc::default()).await;
+        engine.cancel_run(&id()).await.unwrap();
+        let status = session.record().await.unwrap().status;
+        assert_eq!(status, SessionStatus::Active, "it is the host's own");
+
+        let own = RunOptions::new("x").run_id("own".parse().unwrap());
+        let own = own.workspace(host.workspace());
+        let outcome = engine.run_once(own, asks(&Arc::default())).await.unwrap();
+        assert_eq!(outcome.run.status, RunStatus::WaitingForInput);
+        let session = engine.session(outcome.session_id.as_str()).await.unwrap();
+        let status = session.record().await.unwrap().status;
+        assert_eq!(status, SessionStatus::Active, "it goes on");
+        engine.cancel_run(&outcome.run_id).await.unwrap();
+        let status = session.record().await.unwrap().status;
+        assert_eq!(status, SessionStatus::Cancelled);
     });
 }
