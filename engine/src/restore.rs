@@ -470,8 +470,8 @@ pub(crate) fn recovered(
     let done = Done {
         after: &target.id,
         paths: None,
-        // What is there by now may be somebody's own.
-        head: match begun.repository {
+        // What is there by now may be somebody's own; only what it led to is its doing.
+        head: match begun.repository && head(&result) == head(&target) {
             true => [head(guard), head(&target)],
             false => [head(guard); 2],
         },

@@ -178,55 +178,51 @@ const MAX_LOOKS: usize = 8;
 
 /// Cancels a run that this engine does not have.
 pub(crate) async fn cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
-    for _ in 1..MAX_LOOKS {
+    let mut looks = 1;
+    let cancelled = loop {
         match try_cancel(core, run_id).await {
             // Somebody has taken it, or let go of it, since it was looked at.
-            Err(e) if e.kind() == ErrorKind::Conflict => {
+            Err(e) if e.kind() == ErrorKind::Conflict && looks < MAX_LOOKS => {
+                looks += 1;
                 let found = recorded(core, run_id).await?;
                 if found.is_none_or(|found| found.row.status.is_terminal()) {
                     return Err(e);
                 }
             }
-            done => {
-                done?;
-                return end_own_session(core, run_id).await;
-            }
+            done => break done?,
         }
+    };
+    if let Some(run) = cancelled {
+        end_own_session(core, &run).await;
     }
-    try_cancel(core, run_id).await?;
-    end_own_session(core, run_id).await
+    Ok(())
 }
 
-/// Ends the session of a run that was cancelled, if it was made for the run: nobody else does, who was there when the run
-/// was at rest.
-async fn end_own_session(core: &Core, run_id: &RunId) -> Result<(), Error> {
-    let asked = run_id.clone();
-    let row = core
-        .parts
-        .reader
-        .read(move |store| store.run(&asked))
-        .await?;
-    let is_own = |row: &RunRow| row.options["own_session"] == true;
-    let Some(row) = row.filter(|row| row.status == RunStatus::Cancelled && is_own(row)) else {
-        return Ok(());
-    };
+/// Ends the session of a run that was cancelled here, if it was made for the run: whoever began it is gone. The run is
+/// cancelled, which is what was asked for, whatever becomes of this.
+async fn end_own_session(core: &Core, run: &RunRow) {
+    if run.options["own_session"] != true {
+        return;
+    }
     let event_id = EventId::random();
     let moved = core
-        .ask_session(&row.session_id, |reply| SessionMessage::Move {
+        .ask_session(&run.session_id, |reply| SessionMessage::Move {
             event: SessionEvent::Cancel,
             reason: String::new(),
             event_id: event_id.clone(),
             reply,
         })
         .await;
-    if let Err(e) = moved {
-        // Whoever had the run may have ended it. The run is cancelled, which is what was asked for.
-        tracing::debug!(session = %row.session_id, error = %e.chain(), "not ended");
+    match moved {
+        Ok(_) => core.let_go(&run.session_id).await,
+        Err(e) => {
+            tracing::debug!(session = %run.session_id, error = %e.chain(), "not ended");
+        }
     }
-    Ok(())
 }
 
-async fn try_cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
+/// `None`: whoever has the run was asked; otherwise the run, which is cancelled.
+async fn try_cancel(core: &Core, run_id: &RunId) -> Result<Option<RunRow>, Error> {
     let mut found = recorded(core, run_id).await?;
     let is_stranded = |found: &Recorded| {
         found.standing() == Standing::Claimable && !found.row.status.is_at_rest()
@@ -239,7 +235,7 @@ async fn try_cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
         // It had been asked to before, and is now.
         let is_cancelled = |found: &Recorded| found.row.status == RunStatus::Cancelled;
         if found.as_ref().is_some_and(is_cancelled) {
-            return Ok(());
+            return Ok(found.map(|found| found.row));
         }
     }
     let found = found.ok_or_else(|| Error::not_found(format!("there is no run {run_id}")))?;
@@ -260,7 +256,7 @@ async fn try_cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
         let (parts, row) = (parts.clone(), found.row.clone());
         let lives = move || has_owner(&parts, &row);
         return match core.parts.blocking.run(lives).await?? {
-            true => Ok(()),
+            true => Ok(None),
             // Nobody hears of it before the run is settled.
             false => Err(Error::new(
                 ErrorKind::Busy,
@@ -329,7 +325,8 @@ async fn try_cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
         })),
         changes,
     };
-    core.step_run(session_id, step).await
+    core.step_run(session_id, step).await?;
+    Ok(Some(found.row))
 }
 
 /// Whether the owner of a run, though it was not heard of for long, is there and has the workspace: what it has started

@@ -85,7 +85,7 @@ impl SessionManager {
     ///
     /// The engine could not do its part. [`Error::touched`] is false if the adapter was not called.
     /// `InvalidOptions`, and `Conflict` of a session that takes no runs: there is no run. Any other
-    /// refusal is a failed run, and [`Error::run_id`] names it. A run whose end could not be
+    /// refusal is a failed run, or an interrupted one if the host has named it, and [`Error::run_id`] says which. A run whose end could not be
     /// recorded is in [`Error::outcome`].
     pub async fn execute_run(
         &self,

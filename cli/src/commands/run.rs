@@ -181,7 +181,19 @@ async fn not_done(
 ) -> Failure {
     let is_untouched = !error.touched();
     let mut failure = Failure::from(error);
-    if let Some(id) = named.filter(|_| is_untouched)
+    // Others are there as long as what was asked for is as it is.
+    let may_pass = matches!(
+        failure.kind(),
+        ErrorKind::Busy
+            | ErrorKind::NoSpace
+            | ErrorKind::Storage
+            | ErrorKind::Timeout
+            | ErrorKind::Unavailable
+            | ErrorKind::Unreadable
+            | ErrorKind::LimitExceeded
+            | ErrorKind::Cancelled
+    );
+    if let Some(id) = named.filter(|_| is_untouched && may_pass)
         && let Ok(run) = tools.engine.find_run(id.as_str()).await
         && run.id == id
         && run.status == RunStatus::Interrupted
@@ -282,7 +294,7 @@ fn is_unfinished(workspace: &WorkspaceDocument) -> bool {
 /// they are about this workspace.
 fn story(ended: &Ended<'_>, keeps_content: bool, elsewhere: &str) -> Vec<String> {
     let document = ended.document;
-    let mut lines = vec![ending(ended)];
+    let mut lines = vec![ending(ended, elsewhere)];
     if document.status == RunStatus::WaitingForInput {
         lines.extend(waits_for(document, &ended.told));
     } else if document.is_stored {
@@ -372,7 +384,7 @@ fn waits_for(document: &RunDocument, told: &Told) -> Vec<String> {
     lines
 }
 
-fn ending(ended: &Ended<'_>) -> String {
+fn ending(ended: &Ended<'_>, elsewhere: &str) -> String {
     let document = ended.document;
     let id = &document.run_id;
     let how = match document.status {
@@ -394,9 +406,9 @@ fn ending(ended: &Ended<'_>) -> String {
                 false => format!(": {}", output::printable(&error.message)),
             };
             let way = match error.message.contains(NOT_GONE_BACK) {
-                // The steps on record would be refused again.
+                // The steps on record say what they say.
                 true => format!(
-                    "\"stillframe run --steps FILE --run-id {id}\" goes on with a file that says so"
+                    "\"stillframe resume {id}\" goes on as it is on record, \"stillframe run --steps FILE --run-id {id}{elsewhere}\" and its other options with a file that says so"
                 ),
                 false => format!("\"stillframe resume {id}\" goes on with it"),
             };

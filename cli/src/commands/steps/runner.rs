@@ -202,6 +202,14 @@ impl StepRunner {
         metadata.branch.or(metadata.head_ref)
     }
 
+    /// The branch that a commit of the run was put on.
+    async fn branch_with(&self, run: &RunContext, commit: &str) -> Option<String> {
+        let made = self.events(run, EventType::COMMIT_CREATED).await;
+        let own = made.iter().rfind(|data| data["commit"] == commit)?;
+        let branch = own["reference"].as_str()?.strip_prefix("refs/heads/")?;
+        Some(branch.to_owned())
+    }
+
     /// Does one attempt at a step: asks, runs, and commits if that is no step of its own.
     async fn attempt(
         &self,
@@ -246,19 +254,14 @@ impl StepRunner {
         title: &str,
         attempt: &StepContext,
     ) -> Result<Option<String>, AdapterError> {
-        let before = self.made_before(attempt).await?;
-        // Where an earlier attempt was is not where this one is.
-        let branch = match &before {
-            Some(_) => None,
-            None => self.branch_of(attempt.snapshot_before.as_ref()).await,
-        };
-        let made = match before {
+        let made = match self.made_before(attempt).await? {
             Some(made) => Some(made),
             None => attempt.commit(CommitOptions::new(message)).await?,
         };
         let said = match &made {
             Some(made) => {
                 let files = output::count(made.files_changed, "file");
+                let branch = self.branch_with(&attempt.run, &made.commit).await;
                 let on = branch.map_or_else(String::new, |branch| format!(" on {branch}"));
                 format!("{title}: commit {}{on}, {files}", made.commit)
             }
