@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 
 use crate::support::{
     Gate, Host, Work, completed, die_in_the_middle_of, on_a_runtime, on_one_thread, wait_for,
+    writes,
 };
 
 fn id() -> RunId {
@@ -482,4 +483,57 @@ fn the_session_that_was_made_for_a_run_ends_with_it_also_if_that_was_cancelled_a
         let status = session.record().await.unwrap().status;
         assert_eq!(status, SessionStatus::Cancelled);
     });
+}
+
+// Every command failed, in every workspace
+#[test]
+fn a_damaged_row_of_a_run_that_was_left_behind_is_in_no_other_runs_way() {
+    let host = Host::new();
+    let half = Arc::new(Notify::new());
+    die_in_the_middle_of(async {
+        let engine = host.engine().await;
+        let (options, began) = (options(&host), half.clone());
+        let work = Work(move |context: RunContext| {
+            let began = began.clone();
+            async move {
+                let waits = |_| async move {
+                    began.notify_one();
+                    std::future::pending::<Result<(), AdapterError>>().await
+                };
+                context.phase("p").step("a", waits).await?;
+                Ok(AdapterOutput::empty())
+            }
+        });
+        tokio::spawn(async move { engine.run_once(options, work).await });
+        half.notified().await;
+    });
+    for table in ["steps", "runs"] {
+        let damage = match table {
+            "steps" => "UPDATE steps SET row_sum = 1",
+            _ => "UPDATE runs SET row_sum = 1 WHERE id = 'ticket-42'",
+        };
+        assert!(database(&host).execute(damage, ()).unwrap() > 0);
+        on_a_runtime(async {
+            let engine = host.engine().await;
+            if table == "steps" {
+                let left = &engine.recovery().left;
+                assert_eq!(left.len(), 1, "{left:?}");
+                assert_eq!(left[0].reason.kind.as_deref(), Some("Corrupt"));
+            }
+            let damaged = engine.export_run("ticket-42").await.unwrap_err();
+            assert_eq!(damaged.kind(), ErrorKind::Corrupt, "{damaged}");
+            let other = RunOptions::new("x").workspace(host.workspace());
+            completed(
+                &engine
+                    .run_once(other, writes("new", "new\n"))
+                    .await
+                    .unwrap(),
+            );
+            engine.shutdown().await.unwrap();
+            // What has ended since is in nobody's way either.
+            database(&host)
+                .execute("DELETE FROM runs WHERE id <> 'ticket-42'", ())
+                .ok();
+        });
+    }
 }
