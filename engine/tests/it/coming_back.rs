@@ -15,8 +15,8 @@ use stillframe::{
 use tokio::sync::Notify;
 
 use crate::support::{
-    Gate, Host, Work, completed, die_in_the_middle_of, on_a_runtime, on_one_thread, wait_for,
-    writes,
+    Gate, Host, Work, completed, die_in_the_middle_of, eventually, on_a_runtime, on_one_thread,
+    wait_for, writes,
 };
 
 fn id() -> RunId {
@@ -69,12 +69,10 @@ fn database(host: &Host) -> rusqlite::Connection {
 
 /// Waits until the run is like this.
 async fn until(engine: &Engine, status: RunStatus) {
-    let waited = tokio::time::timeout(Duration::from_secs(20), async {
-        while engine.find_run("ticket-42").await.unwrap().status != status {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    });
-    waited.await.expect("it comes to that");
+    eventually("the run is as it should be", || async {
+        engine.find_run("ticket-42").await.unwrap().status == status
+    })
+    .await;
 }
 
 #[test]
