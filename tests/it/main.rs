@@ -24,6 +24,7 @@ mod damage;
 mod diff;
 mod disk;
 mod documents;
+mod earlier_state;
 mod events;
 mod examples;
 mod git_state;

@@ -28,6 +28,7 @@ pub mod call;
 pub mod canary;
 pub mod capability;
 pub mod contract;
+pub mod earlier;
 pub mod git;
 pub mod json;
 mod must_run;
