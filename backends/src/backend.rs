@@ -1,5 +1,6 @@
 //! The port: what a backend does for a workspace, with its options, outcomes and errors.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, Commit
 use crate::coverage::Omission;
 use crate::diff::{Diff, DiffOptions};
 use crate::error::{ErrorKind, PathError};
+use crate::git::ObjectId;
 pub use crate::interrupt::{Interrupt, Interrupted};
 use crate::path::{InvalidPath, RelPath};
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget};
@@ -142,6 +144,42 @@ pub trait Backend: Send + Sync {
     /// Forgets the snapshots with these ids. Content stays until [`Backend::collect`].
     fn forget(&self, workspace: &mut LockedWorkspace, ids: &[SnapshotId])
     -> Result<(), StoreError>;
+
+    /// The tags in the user's repository that have names as an earlier version gave them to what keeps the
+    /// commits that restores left, sorted. Reads alone, and costs little where there are none. Default: none.
+    fn safety_tags(&self, workspace: &Workspace) -> Result<Vec<String>, SnapshotError> {
+        let _ = workspace;
+        Ok(Vec::new())
+    }
+
+    /// Moves those of them that the log knows to where this version keeps them, where no push of tags takes them.
+    ///
+    /// One is moved if it has a name of a restore in `known`, and names a commit that this, or the guard of that
+    /// restore, knows. The rest is not touched. May be repeated. Default: there are none.
+    fn move_safety_tags(
+        &self,
+        workspace: &mut LockedWorkspace,
+        known: &[EarlierTag],
+    ) -> Result<MovedTags, StoreError> {
+        let _ = (workspace, known);
+        Ok(MovedTags::default())
+    }
+
+    /// Removes from the user's repository the refs that keep the commits which the restores with these guards
+    /// left, before the guards are forgotten. `known`: those of them that an earlier version carried out.
+    ///
+    /// One that names another commit by now, or that another guard needs too, is left. What could not be
+    /// removed is named, and its guard is best kept, since nobody would find it any more. Default: there are
+    /// none.
+    fn release_safety_refs(
+        &self,
+        workspace: &mut LockedWorkspace,
+        guards: &[SnapshotId],
+        known: &[EarlierTag],
+    ) -> Result<ReleasedRefs, StoreError> {
+        let _ = (workspace, guards, known);
+        Ok(ReleasedRefs::default())
+    }
 
     /// Removes content that no snapshot needs; answers with the bytes that this freed.
     ///
@@ -310,6 +348,8 @@ pub struct SnapshotOptions {
     /// at; [`SnapshotMetadata::search`](crate::SnapshotMetadata) says which way was taken and why.
     /// Default: false.
     pub watch: bool,
+    /// Of a guard: the refs that its restore makes in the user's repository.
+    pub(crate) safety_refs: BTreeMap<String, ObjectId>,
 }
 
 impl SnapshotOptions {
@@ -332,6 +372,7 @@ impl SnapshotOptions {
             interrupt: Interrupt::never(),
             progress: None,
             watch: false,
+            safety_refs: BTreeMap::new(),
         }
     }
 
@@ -503,7 +544,7 @@ pub enum RepositoryRestore {
     /// Index, HEAD and the files of git's operations (a merge, rebase, cherry-pick, revert or bisect in
     /// progress, or the memory of one) as `before` saw them, after making sure that they still are as `after` saw
     /// them. The tip of the branch that HEAD named at `before` moves by compare-and-swap; the old
-    /// one is kept by the safety tag `refs/tags/stillframe/safety-<run>-<seq>`. That goes for a
+    /// one is kept by the safety ref `refs/stillframe/safety/<run>-<seq>`. That goes for a
     /// branch that HEAD had left by `after`, too, if `after` was taken with
     /// [`SnapshotOptions::since`]; otherwise such a branch stays, and is named in
     /// [`RestoreOutcome::repository_error`].
@@ -522,7 +563,7 @@ pub enum RepositoryRestore {
         before: Snapshot,
         /// The last state that the run is answerable for.
         after: Snapshot,
-        /// Names the safety tag.
+        /// Names the safety ref.
         run_id: String,
     },
     /// As `Rollback`, but what is no longer as `after` saw it is kept instead of refused.
@@ -531,7 +572,7 @@ pub enum RepositoryRestore {
         before: Snapshot,
         /// The state after the operation that is taken back.
         after: Snapshot,
-        /// Names the safety tag.
+        /// Names the safety ref.
         run_id: String,
     },
 }
@@ -553,9 +594,13 @@ pub struct RestoreOutcome {
     pub leftover_ignored: Vec<RelPath>,
     /// Paths that differ from the goal and were left as they are, sorted.
     pub skipped: Vec<Skipped>,
-    /// The full name of the tag that keeps the old branch tip, if a branch moved. Where the commit of
-    /// a detached HEAD would be left without a name besides, it has the tag with the next number.
+    /// The full name of the ref that keeps the old branch tip, if a branch moved. Where the commit of
+    /// a detached HEAD would be left without a name besides, it has the ref with the next number. No push
+    /// of branches or tags sends them; they go with the guard, by
+    /// [`Backend::release_safety_refs`].
     pub safety_tag: Option<String>,
+    /// The tags of an earlier version that were moved, if the caller has done so after it.
+    pub moved_tags: Vec<MovedTag>,
     /// What of the repository could not be put back although the files were.
     pub repository_error: Option<RepositoryProblem>,
     /// How long its parts took.
@@ -609,6 +654,7 @@ impl RestoreOutcome {
             leftover_ignored: Vec::new(),
             skipped: Vec::new(),
             safety_tag: None,
+            moved_tags: Vec::new(),
             repository_error: None,
             durations: RestoreDurations::default(),
         }
@@ -625,10 +671,86 @@ pub struct Recovery {
     pub discarded: u64,
     /// Paths that were left as they are because they changed meanwhile.
     pub skipped: Vec<Skipped>,
-    /// The full names of the tags that keep old branch tips.
+    /// The full names of the refs that keep old branch tips.
     pub safety_tags: Vec<String>,
     /// What of the repository could not be put back although the files were.
     pub repository_errors: Vec<RepositoryProblem>,
+}
+
+/// A tag by which an earlier version kept the commit that a restore left, as the log has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EarlierTag {
+    /// The full name of the first; those of one restore differ by the number at the end.
+    pub name: String,
+    /// The guard of that restore, if the log names it.
+    pub guard: Option<SnapshotId>,
+    /// The commits that the log says HEAD was at when the restore began.
+    pub commits: Vec<String>,
+}
+
+impl EarlierTag {
+    /// A tag of this name.
+    pub fn new(name: String, guard: Option<SnapshotId>, commits: Vec<String>) -> Self {
+        Self {
+            name,
+            guard,
+            commits,
+        }
+    }
+}
+
+/// What became of the tags of an earlier version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MovedTags {
+    /// Those that were moved.
+    pub moved: Vec<MovedTag>,
+    /// Why others were not.
+    pub problem: Option<RepositoryProblem>,
+}
+
+/// A tag that was moved to where no push of tags takes it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
+pub struct MovedTag {
+    /// The full name that it had.
+    pub from: String,
+    /// That of the ref which has its commit now.
+    pub to: String,
+}
+
+/// What became of the refs of guards that go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReleasedRefs {
+    /// The full names of those that are gone, sorted.
+    pub removed: Vec<String>,
+    /// Those that could not be removed.
+    pub kept: Vec<KeptRef>,
+}
+
+/// A ref that could not be removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeptRef {
+    /// The guard whose restore made it.
+    pub guard: SnapshotId,
+    /// The full name.
+    pub name: String,
+    /// Why.
+    pub problem: RepositoryProblem,
+}
+
+impl KeptRef {
+    /// One that is kept for this reason; for implementations of [`Backend`].
+    pub fn new(guard: SnapshotId, name: String, problem: RepositoryProblem) -> Self {
+        Self {
+            guard,
+            name,
+            problem,
+        }
+    }
 }
 
 /// What of the user's repository a restore did not put back, and why.

@@ -83,6 +83,10 @@ pub(crate) struct GitState {
     /// When that was last written, in nanoseconds since the Unix epoch; `None`: that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) index_modified_ns: Option<i64>,
+    /// The safety refs that the restore makes of which this is the guard, by full name, with the commit
+    /// that each keeps. What the restore came to does not change this.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) safety_refs: BTreeMap<String, ObjectId>,
     /// merge, rebase, cherry-pick, revert or bisect, if one was in progress.
     pub(crate) in_progress: Option<String>,
     /// The files by which git goes on with it. `None`: they were not kept, which says nothing of them.

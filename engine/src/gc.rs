@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::{
-    BackendKind, ErrorKind, LockedWorkspace, Problem, SnapshotId, StoreError, seeded_bug,
+    BackendKind, ErrorKind, Label, LockedWorkspace, Problem, SnapshotId, StoreError, seeded_bug,
 };
 
 use crate::actors::Parts;
@@ -17,6 +17,7 @@ use crate::id::RunId;
 use crate::options::GcOptions;
 use crate::record::ArtifactRecord;
 use crate::recovery;
+use crate::safety::{self, SafetyRefs};
 use crate::state::{Change, SnapshotRow};
 use crate::verify;
 use crate::wish::Wish;
@@ -36,6 +37,10 @@ pub struct GcOutcome {
     /// [`GcOptions::forget_damaged`] gave it up: its guard leads back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub journal_given_up: Option<Problem>,
+    /// What became of the refs in the user's repository that keep the commits which restores left: those of the
+    /// guards that were forgotten go too.
+    #[serde(flatten)]
+    pub safety_refs: SafetyRefs,
     /// The keys of the artifacts that were removed.
     pub artifacts_removed: Vec<String>,
     /// By how many bytes less the store and the artifacts occupy than before.
@@ -85,6 +90,7 @@ fn clean_up(
 ) -> Result<GcOutcome, Error> {
     recovery::adopt(parts, locked, recovery::Untold::Tell)?;
     let mut upkeep = Upkeep::read(parts, locked)?;
+    upkeep.move_tags(locked)?;
     if options.forget_damaged {
         upkeep.forget_damaged(locked)?;
     }
@@ -291,9 +297,67 @@ impl<'a> Upkeep<'a> {
         Ok(())
     }
 
+    /// Moves the tags that an earlier version made.
+    fn move_tags(&mut self, locked: &mut LockedWorkspace) -> Result<(), Error> {
+        for backend in workspaces::backends(self.parts) {
+            let tags = match safety::move_tags(self.parts, locked, &*backend) {
+                Ok(tags) => tags,
+                // A repository that cannot be read keeps nobody from a clean-up of the store.
+                Err(e) => {
+                    let problem = Problem::new("the user's repository", e.chain());
+                    self.outcome.safety_refs.kept.push(problem);
+                    continue;
+                }
+            };
+            let refs = &mut self.outcome.safety_refs;
+            refs.moved.extend(tags.moved);
+            let problem = tags.problem.map(|problem| problem.message);
+            refs.kept
+                .extend(problem.map(|detail| Problem::new("tags of an earlier version", detail)));
+        }
+        Ok(())
+    }
+
+    /// Lets go of what the guards among these have in the user's repository; answers with all but the guards of
+    /// what could not be removed there: with them it would be forgotten whose it is.
+    fn release(
+        &mut self,
+        locked: &mut LockedWorkspace,
+        mut ids: Vec<SnapshotId>,
+    ) -> Result<Vec<SnapshotId>, Error> {
+        let is_due = |row: &&SnapshotRow| {
+            row.snapshot.label == Label::GUARD && ids.contains(&row.snapshot.id)
+        };
+        let guards: Vec<SnapshotId> = self
+            .snapshots
+            .iter()
+            .filter(is_due)
+            .map(|row| row.snapshot.id.clone())
+            .collect();
+        if guards.is_empty() {
+            return Ok(ids);
+        }
+        let earlier = safety::earlier_tags(self.parts)?;
+        for backend in workspaces::backends(self.parts) {
+            let released = backend.release_safety_refs(locked, &guards, &earlier)?;
+            let refs = &mut self.outcome.safety_refs;
+            refs.removed.extend(released.removed);
+            for kept in released.kept {
+                ids.retain(|id| *id != kept.guard);
+                self.pinned.insert(kept.guard);
+                let problem = Problem::new(kept.name, kept.problem.message);
+                if !refs.kept.contains(&problem) {
+                    refs.kept.push(problem);
+                }
+            }
+        }
+        Ok(ids)
+    }
+
     /// Forgets snapshots, in the log first: a row without content would be a promise, and what the store still
     /// has when this ends half way is given its row again.
     fn forget(&mut self, locked: &mut LockedWorkspace, ids: Vec<SnapshotId>) -> Result<(), Error> {
+        let ids = self.release(locked, ids)?;
         let mut by_kind = BTreeMap::<&'static str, (BackendKind, Vec<SnapshotId>)>::new();
         for row in &self.snapshots {
             if ids.contains(&row.snapshot.id) {

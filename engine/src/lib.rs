@@ -72,6 +72,7 @@ mod restore;
 mod resume;
 mod run;
 mod run_lock;
+mod safety;
 mod session;
 mod session_manager;
 mod state;
@@ -127,6 +128,7 @@ pub use record::{
 pub use recovery::{LeftWorkspace, RecoveryReport};
 pub use restore::{OperationKind, RestoreDocument, RestoreStatus, UndoOutcome, Undone};
 pub use run::RunStatus;
+pub use safety::SafetyRefs;
 pub use session::SessionStatus;
 pub use step::StepStatus;
 pub use step_options::{Rerun, RetryPolicy, StepOptions};

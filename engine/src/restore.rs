@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stillframe_backends::{
-    Backend, Conflict, DiffOptions, Interrupt, Label, LockedWorkspace, Owner, PlanId, Recovery,
-    RelPath, RepositoryRestore, RestoreDurations, RestoreError, RestoreGoal, RestoreOptions,
-    RestoreOutcome, SkipReason, Skipped, Snapshot, SnapshotId, SnapshotOptions, Workspace,
+    Backend, Conflict, DiffOptions, Interrupt, Label, LockedWorkspace, MovedTag, Owner, PlanId,
+    Recovery, RelPath, RepositoryRestore, RestoreDurations, RestoreError, RestoreGoal,
+    RestoreOptions, RestoreOutcome, SkipReason, Skipped, Snapshot, SnapshotId, SnapshotOptions,
+    Workspace,
 };
 
 use crate::actors::Parts;
@@ -17,6 +18,7 @@ use crate::failure::Failure;
 use crate::id::{OperationId, RunId, SessionId};
 use crate::lease::Hold;
 use crate::recovery::{self, Untold};
+use crate::safety;
 use crate::state::{Change, NewEvent, OperationRow, RestoreRow};
 use crate::workspaces::{self, Opened};
 
@@ -44,8 +46,12 @@ pub struct RestoreDocument {
     pub plan_id: Option<PlanId>,
     /// What was there before; restoring it is the undo.
     pub guard_snapshot: Option<SnapshotId>,
-    /// The full name of the tag that keeps the old branch tip, if a branch moved.
+    /// The full name of the ref that keeps the old branch tip, if a branch moved.
     pub safety_tag: Option<String>,
+    /// The tags in which an earlier version kept old tips, and that were moved to where no push of tags takes
+    /// them. Left out if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moved_tags: Vec<MovedTag>,
     /// Every path that was written or removed, sorted.
     pub restored: Vec<RelPath>,
     /// Ignored paths that came since and were left alone, sorted; a directory counts as one.
@@ -200,7 +206,7 @@ pub(crate) fn restore(
     let fence = restoring.hold.as_ref().map(Hold::fence);
     let changes = fence.into_iter().chain([change]).collect();
     parts.writer.commit_blocking(changes)?;
-    let outcome = match backend.restore(locked, goal, options) {
+    let mut outcome = match backend.restore(locked, goal, options) {
         Ok(outcome) => outcome,
         Err(e) => {
             // The guard may be in the store. The error of the restore is the one to tell.
@@ -210,6 +216,11 @@ pub(crate) fn restore(
             return Err(e.into());
         }
     };
+    if restoring.repository {
+        // Beside the restore, which is done: the next one, or a clean-up, moves what is still there.
+        let tags = safety::move_tags(parts, locked, backend).unwrap_or_default();
+        outcome.moved_tags = tags.moved;
+    }
     let (session, run) = (&begun.session_id, begun.run_id.as_ref());
     let mut changes: Vec<Change> = [&outcome.guard, &outcome.result]
         .into_iter()
@@ -360,6 +371,9 @@ fn record(
     }
     if let Some(tag) = &document.safety_tag {
         data["safety_tag"] = json!(tag);
+    }
+    if !document.moved_tags.is_empty() {
+        data["moved_tags"] = json!(document.moved_tags);
     }
     if let Some(problem) = &document.error {
         // Of the repository not everything went back.
@@ -541,6 +555,7 @@ pub(crate) fn restored_document(outcome: &RestoreOutcome) -> RestoreDocument {
         plan_id: Some(outcome.plan.id.clone()),
         guard_snapshot: Some(outcome.guard.id.clone()),
         safety_tag: outcome.safety_tag.clone(),
+        moved_tags: outcome.moved_tags.clone(),
         restored: outcome.restored.clone(),
         leftover_ignored: outcome.leftover_ignored.clone(),
         skipped: outcome.skipped.clone(),
@@ -572,6 +587,7 @@ pub(crate) fn nothing_restored() -> RestoreDocument {
         plan_id: None,
         guard_snapshot: None,
         safety_tag: None,
+        moved_tags: Vec::new(),
         restored: Vec::new(),
         leftover_ignored: Vec::new(),
         skipped: Vec::new(),
@@ -587,6 +603,7 @@ pub(crate) fn not_restored(status: RestoreStatus, failure: Failure) -> RestoreDo
         plan_id: None,
         guard_snapshot: None,
         safety_tag: None,
+        moved_tags: Vec::new(),
         restored: Vec::new(),
         leftover_ignored: Vec::new(),
         skipped: Vec::new(),

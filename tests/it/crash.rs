@@ -497,11 +497,11 @@ fn a_rollback_killed_at_any_step_leaves_files_index_and_branch_together() {
         ws.snapshot();
         let now = state(&ws);
         if now == before {
-            // Before the run, or after the rollback: the safety tag tells which.
+            // Before the run, or after the rollback: the safety ref tells which.
             let tags = ws.git([
                 "for-each-ref",
                 "--format=%(objectname)",
-                "refs/tags/stillframe",
+                "refs/stillframe/safety",
             ]);
             endings.insert(if tags == second {
                 "rolled back"

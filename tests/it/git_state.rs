@@ -13,7 +13,7 @@ const GIT: &str = "export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_
     GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org \
     GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org; ";
 
-/// Everything of a repository but objects, reflogs and our own tags: path and bytes.
+/// Everything of a repository but objects, reflogs and our own refs: path and bytes.
 type State = BTreeMap<String, Vec<u8>>;
 
 fn state(ws: &TestWorkspace) -> State {
@@ -22,7 +22,8 @@ fn state(ws: &TestWorkspace) -> State {
             let entry = entry.unwrap();
             let name = format!("{prefix}{}", entry.file_name().to_str().unwrap());
             // What git leaves lying about: it says nothing of the state.
-            let is_beside = ["objects", "logs", "refs/tags", "COMMIT_EDITMSG"].contains(&&*name);
+            let is_beside =
+                ["objects", "logs", "refs/stillframe", "COMMIT_EDITMSG"].contains(&&*name);
             if is_beside {
                 continue;
             }

@@ -43,6 +43,7 @@ mod real_repositories;
 mod restore;
 mod rollback;
 mod run;
+mod safety_refs;
 mod shapes;
 mod steps;
 mod steps_faults;

@@ -187,7 +187,7 @@ fn a_branch_that_the_run_moved_goes_back_and_a_tag_keeps_the_old_tip() {
     assert_eq!(fs::read(ws.path(".git/index")).unwrap(), index);
     view::same(&before, &view::worktree(ws.root()), "files as before");
     let tag = rollback["safety_tag"].as_str().unwrap();
-    assert!(tag.starts_with("refs/tags/stillframe/safety-run_"), "{tag}");
+    assert!(tag.starts_with("refs/stillframe/safety/run_"), "{tag}");
     assert_eq!(ws.git(["log", "-1", "--format=%s", tag]), "by the run");
     assert_eq!(
         ws.git(["cat-file", "-t", tag]),

@@ -218,13 +218,13 @@ pub fn git_dir(root: &Path) -> View {
 }
 
 /// HEAD, index, configuration, refs and whatever else says what state the repository at `root` is
-/// in, by content alone: without objects, reflogs, and the tags that a rollback leaves.
+/// in, by content alone: without objects, reflogs, and the refs that a rollback leaves.
 pub fn git_state(root: &Path) -> View {
     let dir = root.join(".git");
     if !dir.is_dir() {
         return View::default();
     }
-    let beside: [&[u8]; 3] = [b"objects", b"logs", b"refs/tags/stillframe"];
+    let beside: [&[u8]; 3] = [b"objects", b"logs", b"refs/stillframe"];
     walk(&dir, |rel| beside.contains(&rel), line_of)
 }
 
@@ -406,8 +406,8 @@ mod tests {
         let ws = TestWorkspace::repository();
         let before = git_state(ws.root());
         assert!(before.line("HEAD").is_some() && before.line("index").is_some());
-        ws.git(["tag", "stillframe/safety-x"]);
-        same(&before, &git_state(ws.root()), "a safety tag is left out");
+        ws.git(["update-ref", "refs/stillframe/safety/x-1", "HEAD"]);
+        same(&before, &git_state(ws.root()), "a safety ref is left out");
         ws.git(["branch", "other"]);
         assert_ne!(before, git_state(ws.root()));
     }

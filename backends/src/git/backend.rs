@@ -7,8 +7,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::backend::{
-    Backend, DiffError, Interrupt, Recovery, RepositoryProblem, RestoreError, RestoreOptions,
-    RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Unreadable, Verification, Why,
+    Backend, DiffError, EarlierTag, Interrupt, MovedTags, Recovery, ReleasedRefs,
+    RepositoryProblem, RestoreError, RestoreOptions, RestoreOutcome, SnapshotError,
+    SnapshotOptions, StoreError, Unreadable, Verification, Why,
 };
 use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
 use crate::coverage::OmissionReason;
@@ -24,6 +25,7 @@ use crate::git::index;
 use crate::git::line_diffs;
 use crate::git::repository::{self, OperationContents, Probe, RepositoryError, UserRepository};
 use crate::git::rollback::{FoundRepository, PATIENCE, chain};
+use crate::git::safety_refs;
 use crate::git::store::{Proven, Store};
 use crate::git::tree_lookup::TreeLookup;
 use crate::git::tree_object::{self, ItemKind, TreeItem};
@@ -805,6 +807,32 @@ impl Backend for GitBackend {
         // First, because a cache must never vouch for an object that is gone.
         capture::forget_cache(workspace)?;
         store.collect()
+    }
+
+    fn safety_tags(&self, workspace: &Workspace) -> Result<Vec<String>, SnapshotError> {
+        let tags = safety_refs::earlier_tags(workspace)?;
+        Ok(tags.into_keys().collect())
+    }
+
+    fn move_safety_tags(
+        &self,
+        workspace: &mut LockedWorkspace,
+        known: &[EarlierTag],
+    ) -> Result<MovedTags, StoreError> {
+        let store = store_of(workspace)?;
+        safety_refs::move_tags(workspace, store.as_deref(), known)
+    }
+
+    fn release_safety_refs(
+        &self,
+        workspace: &mut LockedWorkspace,
+        guards: &[SnapshotId],
+        known: &[EarlierTag],
+    ) -> Result<ReleasedRefs, StoreError> {
+        match store_of(workspace)? {
+            Some(store) => safety_refs::release(workspace, &store, guards, known),
+            None => Ok(ReleasedRefs::default()),
+        }
     }
 
     fn find_content(

@@ -253,6 +253,7 @@ pub(crate) fn capture(
                 head,
                 index,
                 index_modified_ns,
+                safety_refs: options.safety_refs.clone(),
                 in_progress: operation.in_progress.map(str::to_owned),
                 operation: operation.files.clone(),
                 scope: repository.scope().clone(),

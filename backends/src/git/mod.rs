@@ -24,6 +24,7 @@ pub(crate) mod refs;
 pub(crate) mod repository;
 pub(crate) mod rollback;
 mod rules;
+mod safety_refs;
 pub(crate) mod store;
 mod submodules;
 #[cfg(test)]

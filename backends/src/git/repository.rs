@@ -11,6 +11,7 @@ mod index;
 mod objects;
 mod operation;
 mod probe;
+mod refs;
 mod rules;
 #[cfg(test)]
 mod testing;

@@ -16,8 +16,10 @@ pub(super) mod moves;
 mod operation;
 pub(super) mod reflog;
 pub(super) mod refs;
+pub(super) mod safety;
 mod staged;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -33,7 +35,8 @@ use self::hand::Hand;
 use self::index::{IndexGoal, IndexMove, IndexSeen};
 use self::moves::{BranchMove, HeadMove, HeadMoved, Moves, described};
 use self::operation::{Decision, OperationMove, decide};
-use self::refs::{PACKED_REFS, Refs, free_tags, split};
+use self::refs::{PACKED_REFS, Refs, split};
+use self::safety::free_names;
 use self::staged::{Objects, give_objects_back};
 use crate::backend::{RepositoryProblem, RestoreError, StoreError};
 use crate::error::{ErrorKind, PathError, printable};
@@ -101,7 +104,7 @@ pub(crate) struct RepositoryPlan {
     operation: String,
     /// Seconds since the Unix epoch.
     at: i64,
-    /// The safety tags: that of a branch's old tip first.
+    /// The safety refs: that of a branch's old tip first.
     tags: Vec<(String, ObjectId)>,
     branches: Vec<BranchMove>,
     head: Option<HeadMove>,
@@ -125,7 +128,7 @@ pub(crate) struct Prepared {
 /// What became of the repository.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// The full name of the tag that keeps the old tip.
+    /// The full name of the ref that keeps the old tip.
     pub(crate) safety_tag: Option<String>,
     /// What could not be put back.
     pub(crate) error: Option<RepositoryProblem>,
@@ -150,7 +153,7 @@ pub(super) enum PutError {
     Changed { what: String },
     #[error("{} is another directory than before", printable(path))]
     Replaced { path: PathBuf },
-    #[error("{last} is taken, and so are all names of tags before it")]
+    #[error("{last} is taken, and so are all names of safety refs before it")]
     NoFreeTag { last: String },
 }
 
@@ -168,7 +171,7 @@ impl PutError {
     }
 
     /// As a part of an outcome: `what` is a clause that says what came of it.
-    fn problem(&self, what: &str) -> RepositoryProblem {
+    pub(super) fn problem(&self, what: &str) -> RepositoryProblem {
         RepositoryProblem::new(self.kind(), format!("{what}: {}", chain(self)))
     }
 }
@@ -371,6 +374,11 @@ impl RepositoryPlan {
         })
     }
 
+    /// The safety refs that it makes, by name.
+    pub(crate) fn safety_refs(&self) -> BTreeMap<String, ObjectId> {
+        self.tags.iter().cloned().collect()
+    }
+
     /// Whether nothing of the repository is to be changed.
     pub(crate) fn is_empty(&self) -> bool {
         self.tags.is_empty()
@@ -412,7 +420,7 @@ impl RepositoryPlan {
             let now = |name: &str| refs.resolve(name);
             let moves = Moves::between(request.before, after, &now)?;
             let tags = match &moves {
-                Ok(moves) => free_tags(&refs, request.run_id, &moves.unnamed)?,
+                Ok(moves) => free_names(&refs, request.run_id, &moves.unnamed)?,
                 Err(_) => Vec::new(),
             };
             Ok((moves, tags))

@@ -105,6 +105,9 @@ fn restore_in_place<B: Restorable>(
 
     let mut guard_options = guard_options(options);
     include_made(workspace, goal, &mut guard_options)?;
+    if let Some(prepared) = &repository {
+        guard_options.safety_refs = prepared.plan.safety_refs();
+    }
     let publish = match seeded_bug!("guard-not-published") {
         true => Publish::No,
         false => Publish::Yes,
@@ -144,6 +147,7 @@ fn restore_in_place<B: Restorable>(
             skipped: plan.skipped.clone(),
             plan,
             safety_tag: None,
+            moved_tags: Vec::new(),
             repository_error: repository.and_then(|r| r.plan.notes()),
             durations,
         });
@@ -181,6 +185,7 @@ fn restore_in_place<B: Restorable>(
         result: result.record().snapshot.clone(),
         skipped,
         safety_tag: carried.repository.safety_tag,
+        moved_tags: Vec::new(),
         repository_error: carried.repository.error,
         durations,
     })

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use stillframe::backends::{Conflict, EntryKind, ModeChange, OmissionReason, SkipReason};
+use stillframe::backends::{Conflict, EntryKind, ModeChange, MovedTag, OmissionReason, SkipReason};
 use stillframe::{
     PlanId, RelPath, RestoreDocument, RestorePlan, RestoreRequest, RestoreStatus, Skipped,
     SnapshotId, WorkspaceOptions,
@@ -201,6 +201,7 @@ pub(super) fn report(
             output::printable(tag)
         ));
     }
+    lines.extend(moved_tags(&document.moved_tags));
     lines.join("\n") + "\n"
 }
 
@@ -230,7 +231,19 @@ pub(super) fn rollback_story(document: &RestoreDocument) -> Vec<String> {
             output::printable(tag)
         ));
     }
+    lines.extend(moved_tags(&document.moved_tags));
     lines
+}
+
+/// Which tags of an earlier version were moved, a line each.
+pub(super) fn moved_tags(moved: &[MovedTag]) -> impl Iterator<Item = String> {
+    moved.iter().map(|tag| {
+        format!(
+            "moved the tag {} to {}, where no push of tags takes it",
+            output::printable(&tag.from),
+            output::printable(&tag.to)
+        )
+    })
 }
 
 /// What an event of a restore says of a HEAD that it switched back, in one line.

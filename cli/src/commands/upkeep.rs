@@ -7,7 +7,7 @@ use stillframe::{
     ErrorKind, GcOptions, GcOutcome, SnapshotVerdict, VerifyOutcome, WorkspaceOptions,
 };
 
-use super::Tools;
+use super::{Tools, restore};
 use crate::failure::Failure;
 use crate::output::{self, Reply};
 
@@ -78,8 +78,16 @@ pub(super) async fn gc(
             output::printable(&problem.detail)
         )
     };
-    Ok(Reply::new(tools.json, &outcome, || balance(&outcome))
-        .warnings(outcome.unreadable.iter().map(damaged).collect()))
+    let kept = |problem: &Problem| {
+        format!(
+            "{}: {}",
+            output::printable(&problem.what),
+            output::printable(&problem.detail)
+        )
+    };
+    let damaged = outcome.unreadable.iter().map(damaged);
+    let warnings = damaged.chain(outcome.safety_refs.kept.iter().map(kept));
+    Ok(Reply::new(tools.json, &outcome, || balance(&outcome)).warnings(warnings.collect()))
 }
 
 fn findings(outcome: &VerifyOutcome) -> String {
@@ -144,6 +152,16 @@ fn balance(outcome: &GcOutcome) -> String {
     let mut text = String::new();
     for id in &outcome.forgotten {
         text.push_str(&format!("forgot {id}\n"));
+    }
+    let refs = &outcome.safety_refs;
+    for line in restore::moved_tags(&refs.moved) {
+        text.push_str(&format!("{line}\n"));
+    }
+    for name in &refs.removed {
+        text.push_str(&format!(
+            "removed {} from the repository\n",
+            output::printable(name)
+        ));
     }
     for key in &outcome.artifacts_removed {
         text.push_str(&format!("removed artifact {}\n", output::printable(key)));

@@ -148,7 +148,7 @@ pub(super) enum RefText {
 
 impl RefText {
     /// `None`: neither form, which is what a crash leaves behind.
-    fn parse(text: &[u8]) -> Option<Self> {
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
         if let Some(target) = text.strip_prefix(b"ref:") {
             return Some(Self::Symbolic(target.trim_ascii().to_vec()));
         }

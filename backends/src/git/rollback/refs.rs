@@ -20,43 +20,6 @@ const MAX_PACKED_REFS_BYTES: u64 = 1024 * 1024 * 1024;
 
 pub(in crate::git) const PACKED_REFS: &str = "packed-refs";
 
-/// A run is rolled back a few times at most; a repository with more tags of one run is broken.
-const MAX_TAGS: u32 = 1000;
-
-/// A name for the safety tag of each commit that no other ref has, or that has this commit already.
-///
-/// A symbolic ref at the name is none of ours, and is not followed: the branch stays where it is.
-pub(in crate::git) fn free_tags(
-    refs: &Refs,
-    run_id: &str,
-    commits: &[ObjectId],
-) -> Result<Vec<(String, ObjectId)>, PutError> {
-    // The one thing that a run's id may hold and a ref's name may not.
-    let run = if run_id.contains("..") {
-        run_id.replace('.', "%2e")
-    } else {
-        run_id.to_owned()
-    };
-    let name_of = |number| format!("refs/tags/stillframe/safety-{run}-{number}");
-    let mut tags: Vec<(String, ObjectId)> = Vec::new();
-    for commit in commits {
-        let mut free = None;
-        for name in (1..=MAX_TAGS).map(name_of) {
-            let is_taken = tags.iter().any(|(taken, _)| *taken == name)
-                || refs.resolve(&name)?.is_some_and(|taken| taken != *commit);
-            if !is_taken {
-                free = Some(name);
-                break;
-            }
-        }
-        let name = free.ok_or_else(|| PutError::NoFreeTag {
-            last: name_of(MAX_TAGS),
-        })?;
-        tags.push((name, *commit));
-    }
-    Ok(tags)
-}
-
 /// The refs of a repository, read as files.
 pub(in crate::git) struct Refs {
     pub(in crate::git) common: OwnedFd,

@@ -111,7 +111,7 @@ fn leavings(stage: &Stage) -> Vec<String> {
     left
 }
 
-const TAG: &str = "refs/tags/stillframe/safety-run_7-1";
+const TAG: &str = "refs/stillframe/safety/run_7-1";
 
 #[test]
 fn a_run_that_committed_is_rolled_back_whole() {
@@ -150,7 +150,7 @@ fn a_run_that_committed_is_rolled_back_whole() {
     let outcome = roll_back(&mut stage, &before, &after).unwrap();
     assert_eq!(
         outcome.safety_tag.as_deref(),
-        Some("refs/tags/stillframe/safety-run_7-2")
+        Some("refs/stillframe/safety/run_7-2")
     );
 }
 
@@ -614,7 +614,7 @@ fn a_lock_on_anything_that_moves_is_waited_for_and_nothing_is_touched() {
     };
     let commit = ["commit", "-q", "-a", "-m", "by the run"];
     locked(&[&commit], ".git/refs/heads/main.lock");
-    locked(&[&commit], ".git/refs/tags/stillframe/safety-run_7-1.lock");
+    locked(&[&commit], ".git/refs/stillframe/safety/run_7-1.lock");
     locked(&[&["checkout", "-q", "-b", "other"]], ".git/HEAD.lock");
     let unborn: &[&[&str]] = &[
         &["checkout", "-q", "--orphan", "other"],
@@ -775,7 +775,7 @@ fn a_planted_symbolic_ref_at_the_name_of_the_tag_is_not_followed() {
 
 #[test]
 fn a_directory_of_refs_that_is_a_link_is_not_written_through() {
-    for directory in ["refs/tags", "refs/tags/stillframe", "refs/heads"] {
+    for directory in ["refs/stillframe", "refs/stillframe/safety", "refs/heads"] {
         let mut stage = repository();
         let before = stage.snapshot();
         run(&stage);
@@ -785,6 +785,7 @@ fn a_directory_of_refs_that_is_a_link_is_not_written_through() {
         if real.exists() {
             fs::rename(&real, &away).unwrap();
         } else {
+            fs::create_dir_all(real.parent().unwrap()).unwrap();
             fs::create_dir(&away).unwrap();
         }
         std::os::unix::fs::symlink(&away, &real).unwrap();
@@ -1096,7 +1097,7 @@ fn ids_of_runs_make_names_that_git_takes() {
         .restore_goal(&Stage::goal(&before), repository)
         .unwrap();
     let tag = outcome.safety_tag.unwrap();
-    assert_eq!(tag, "refs/tags/stillframe/safety-a%2e%2eb%2elock-1");
+    assert_eq!(tag, "refs/stillframe/safety/a%2e%2eb%2elock-1");
     stage.git(&["check-ref-format", &tag]);
     assert!(stage.has_ref(&tag));
 }
