@@ -1,6 +1,7 @@
 //! A directory that is captured and restored: its root, its identity, its place in the state
 //! directory, and its lock.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -18,8 +19,12 @@ use crate::backend::{Problem, StoreError};
 use crate::error::{ErrorKind, PathError, printable};
 use crate::git::store::StoreSlot;
 use crate::patience::Patience;
+use crate::purge::FoundContents;
 use crate::remains::Remover;
+use crate::snapshot::SnapshotId;
+use crate::tree::ContentId;
 
+use crate::worktree::area;
 pub(crate) use crate::worktree::durable::make_private;
 use crate::worktree::durable::make_private_durably;
 use crate::worktree::journal;
@@ -371,6 +376,11 @@ impl Workspace {
         journal::problem(&self.store_path)
     }
 
+    /// Finds content in what restores displaced. Reads all of that; there is no path of what is found.
+    pub fn find_displaced(&self, id: &ContentId) -> Result<FoundContents, StoreError> {
+        area::find_displaced(&self.store_path, id)
+    }
+
     /// The state directory that the store lies in.
     pub fn state(&self) -> &StateDir {
         &self.state
@@ -461,6 +471,12 @@ impl LockedWorkspace {
     /// what it displaced stays beside the store for as long as its guard, and the guard leads back.
     pub fn give_up_damaged_journal(&mut self) -> Result<Option<Problem>, StoreError> {
         journal::give_up(&self.workspace.store_path)
+    }
+
+    /// Removes what restores displaced whose guards are not among `guards`, which has to name every one that is
+    /// kept. Somebody who forgot a guard was killed before it came to that; nobody else can tell what it is.
+    pub fn drop_displaced_but(&mut self, guards: &HashSet<SnapshotId>) -> Result<(), StoreError> {
+        area::purge_strays(&self.workspace.store_path, guards)
     }
 
     /// Who removes what an operation that is stopped leaves.

@@ -91,6 +91,7 @@ fn clean_up(
     recovery::adopt(parts, locked, recovery::Untold::Tell)?;
     let mut upkeep = Upkeep::read(parts, locked)?;
     upkeep.move_tags(locked)?;
+    drop_strays(parts, locked)?;
     if options.forget_damaged {
         upkeep.forget_damaged(locked)?;
     }
@@ -109,6 +110,29 @@ fn clean_up(
     }
     upkeep.outcome.kept = upkeep.snapshots.len() as u64;
     Ok(upkeep.outcome)
+}
+
+/// Removes what restores displaced whose guards are forgotten: whoever forgot them was killed before it came to
+/// that. A guard that the log has or a store has, be it damaged, is not forgotten.
+pub(crate) fn drop_strays(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), Error> {
+    let workspace_id = locked.id().to_owned();
+    let rows = parts
+        .reader
+        .read_blocking(move |store| store.snapshots(&workspace_id))?;
+    let mut kept: HashSet<SnapshotId> = rows.into_iter().map(|row| row.snapshot.id).collect();
+    // Whatever backend this engine has been given: displaced files are of the workspace.
+    for kind in [BackendKind::Git, BackendKind::Hash] {
+        let backend = stillframe_backends::backend_of(kind);
+        kept.extend(backend.list(locked)?.into_iter().map(|s| s.id));
+        for found in backend.unreadable(locked)? {
+            match found.id {
+                Some(id) => drop(kept.insert(id)),
+                // It may be a guard, of anything.
+                None => return Ok(()),
+            }
+        }
+    }
+    Ok(locked.drop_displaced_but(&kept)?)
 }
 
 /// Deletes an artifact: first what says that it is there, so that no row is without content.

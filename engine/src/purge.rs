@@ -18,6 +18,7 @@ use crate::actors::Parts;
 use crate::engine::Core;
 use crate::error::Error;
 use crate::event::EventType;
+use crate::gc;
 use crate::id::{RunId, SessionId};
 use crate::recovery;
 use crate::run_lock::RunLock;
@@ -189,6 +190,7 @@ fn carry_out(
         proof.displaced = 0;
         proof = proof.and(found);
     }
+    gc::drop_strays(parts, locked)?;
     remove_patches(parts, &plan)?;
     let backups_removed = remove_backups(parts)?;
     parts.writer.commit_blocking(vec![Change::Scrub])?;
@@ -269,6 +271,16 @@ fn look(
     }
     plan.kept.sort();
     plan.kept.dedup();
+    if let PurgeTarget::Content(id) = target
+        && plan.contents.is_empty()
+        && plan.kept.is_empty()
+    {
+        // Of a guard that is forgotten the files may be there that its restore displaced.
+        let displaced = workspace.find_displaced(id)?;
+        plan.bytes = displaced.contents.iter().filter_map(|c| c.bytes).sum();
+        plan.contents = displaced.contents;
+        plan.unreadable.extend(displaced.unreadable);
+    }
     plan.runs = runs_with(parts, workspace, &digits_of(&plan.contents))?;
     let mut artifacts = Artifacts::default();
     artifacts.look(parts, &plan.contents, interrupt)?;

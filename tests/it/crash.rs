@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stillframe_tests::{Call, Output, TestWorkspace, capability, json, oracle, view};
@@ -812,4 +813,87 @@ fn a_gc_killed_at_any_step_leaves_snapshots_that_can_be_restored() {
             break;
         }
     }
+}
+
+/// The files and links of the state directory with their sizes, but for the log, whose pages are its own
+/// affair, and for what says which process it was.
+fn kept_in(state: &Path) -> BTreeSet<(String, u64)> {
+    let mut kept = BTreeSet::new();
+    for entry in walkdir::WalkDir::new(state) {
+        let entry = entry.unwrap();
+        let name = entry.path().strip_prefix(state).unwrap();
+        let name = name.to_str().unwrap().to_owned();
+        let others = ["stillframe.db", "engines/", "locks/"];
+        let is_other = others.iter().any(|p| name.starts_with(p)) || name.ends_with("/lock");
+        if !entry.file_type().is_dir() && !is_other {
+            kept.insert((name, entry.metadata().unwrap().len()));
+        }
+    }
+    kept
+}
+
+// Between forgetting a guard and removing what its restore displaced nobody knew of that any more, and no
+// later clean-up found it
+#[test]
+fn a_clean_up_killed_at_any_step_leaves_no_more_than_one_that_was_not() {
+    if !capability::can_inject() {
+        return;
+    }
+    let ws = TestWorkspace::repository();
+    for round in 0..3 {
+        ws.write("displaced", format!("captured {round}\n"));
+        let snapshot = ws.snapshot();
+        ws.write("displaced", format!("edited {round}\n"));
+        ws.write("new", format!("new {round}\n"));
+        ws.restore(&snapshot);
+    }
+    ws.snapshot();
+    let (state, saved) = (ws.state(), ws.base().join("saved"));
+    let copy = |from: &Path, to: &Path| {
+        let _ = fs::remove_dir_all(to);
+        let paths = [from.as_os_str(), to.as_os_str()];
+        Call::new("cp", ws.base())
+            .args(["-a"])
+            .args(paths)
+            .run()
+            .ok();
+    };
+    copy(&state, &saved);
+    let gc = ["--json", "gc", "--keep", "1"];
+    ws.call(gc).run().ok();
+    ws.call(gc).run().ok();
+    let expected = kept_in(&state);
+    let is_trash = |name: &str| name.contains("/restore-");
+    assert!(!expected.iter().any(|(name, _)| is_trash(name)));
+
+    let mut endings = BTreeSet::new();
+    for nth in 1.. {
+        copy(&saved, &state);
+        let was_killed = killed_at(ws.call(gc), MUTATING, nth).code != 0;
+        let left = kept_in(&state)
+            .iter()
+            .filter(|(name, _)| is_trash(name))
+            .count();
+        let forgotten = ws.json(["gc", "--keep", "1"])["forgotten"]
+            .as_array()
+            .unwrap()
+            .len();
+        let found = kept_in(&state);
+        assert_eq!(found, expected, "killed at call {nth}");
+        endings.insert((was_killed, left > 0, forgotten > 0));
+        if !was_killed {
+            break;
+        }
+    }
+    let seen = [
+        (true, true, true),
+        (true, true, false),
+        (true, false, false),
+        (false, false, false),
+    ];
+    assert_eq!(
+        endings,
+        BTreeSet::from(seen),
+        "(killed, displaced files were left, snapshots were left)"
+    );
 }

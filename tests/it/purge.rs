@@ -767,3 +767,81 @@ fn a_purge_is_in_the_log_with_counts_and_neither_path_nor_content() {
         );
     }
 }
+
+/// A workspace in which a restore displaced the secret, whose guard was then forgotten by a clean-up that was
+/// killed before it removed that.
+fn displaced_and_forgotten() -> TestWorkspace {
+    let ws = TestWorkspace::repository();
+    let snapshot = ws.snapshot();
+    ws.write("README", SECRET);
+    ws.restore(&snapshot);
+    let store = ws.stores()[0].clone();
+    let name_of = |entry: fs::DirEntry| entry.file_name().into_string().unwrap();
+    let names = fs::read_dir(&store)
+        .unwrap()
+        .map(|entry| name_of(entry.unwrap()));
+    let area = names
+        .into_iter()
+        .find(|name| name.starts_with("restore-") && store.join(name).is_dir());
+    let area = store.join(area.expect("it is kept as long as its guard"));
+    let only = ["-P", area.to_str().unwrap()];
+    let kill = [
+        "-f",
+        "-o",
+        "/dev/null",
+        "-e",
+        "trace=?open,openat",
+        "-e",
+        "inject=?open,openat:signal=KILL:when=1",
+    ];
+    let gc = ws
+        .call(["gc", "--keep", "1"])
+        .through("strace", kill.into_iter().chain(only));
+    assert_ne!(gc.run().code, 0, "it was killed");
+    let labels = ws.json(["list"]);
+    assert!(
+        !labels.to_string().contains("guard"),
+        "the guard is forgotten: {labels}"
+    );
+    assert!(!files_with_secret(&area).is_empty());
+    ws
+}
+
+// The purge answered that no snapshot has it, and no clean-up found it
+#[test]
+fn what_a_killed_clean_up_left_of_a_restore_is_purged_by_its_id_and_cleaned_up() {
+    if !capability::can_inject() {
+        return;
+    }
+    let ws = displaced_and_forgotten();
+    ws.write("secret", SECRET);
+    let blob = ws.git(["hash-object", "secret"]);
+    let digest = blake3::hash(SECRET.as_bytes()).to_hex().to_string();
+    ws.remove("secret");
+    let plan = ws.json(["purge", "--plan", &blob]);
+    assert_eq!(plan["contents"][0]["id"], blob, "{plan}");
+    assert_eq!(plan["contents"][0]["other_id"], digest, "{plan}");
+    assert_eq!(plan["contents"][0]["bytes"], SECRET.len(), "{plan}");
+    purged(&ws, &blob);
+    is_gone(&ws);
+
+    let ws = displaced_and_forgotten();
+    purged(&ws, &digest);
+    is_gone(&ws);
+
+    // A path says nothing of what has no path any more: it goes with every purge.
+    let mut ws = displaced_and_forgotten();
+    ws.damages_the_store();
+    purged(&ws, "README");
+    let store = ws.stores()[0].clone();
+    let names = fs::read_dir(&store)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    let areas = names.filter(|name| name.as_encoded_bytes().starts_with(b"restore-"));
+    assert_eq!(areas.count(), 0);
+
+    let ws = displaced_and_forgotten();
+    let cleaned = ws.json(["gc"]);
+    assert!(cleaned["freed_bytes"].as_u64().unwrap() > 0, "{cleaned}");
+    is_gone(&ws);
+}

@@ -645,13 +645,30 @@ impl Store {
 
     /// Which snapshot has a ref, as far as the shortcuts say.
     fn ids_by_name(&self) -> Result<HashMap<String, SnapshotId>, StoreError> {
+        let names = self.remembered_names()?.into_iter();
+        Ok(names.map(|(id, name)| (name, id)).collect())
+    }
+
+    /// Removes what remembers the names of refs that are gone.
+    pub(super) fn forget_gone_names(&self) -> Result<(), StoreError> {
+        let there = self.refs.all()?;
+        for (id, name) in self.remembered_names()? {
+            if !there.contains_key(&name) {
+                durable::remove_file(&self.by_id(&id))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of refs that are remembered, with the snapshots that they are of.
+    fn remembered_names(&self) -> Result<Vec<(SnapshotId, String)>, StoreError> {
         let directory = self.git_dir.join("by-id");
         let entries = match fs::read_dir(&directory) {
             Ok(entries) => entries,
-            Err(e) if is_absent(Some(&e)) => return Ok(HashMap::new()),
+            Err(e) if is_absent(Some(&e)) => return Ok(Vec::new()),
             Err(e) => return Err(PathError::at("list", directory)(e).into()),
         };
-        let mut ids = HashMap::new();
+        let mut names = Vec::new();
         for entry in entries {
             let name = entry
                 .map_err(PathError::at("list", &directory))?
@@ -660,10 +677,10 @@ impl Store {
             if let Some(id) = id
                 && let Some(name) = self.remembered_name(&id)?
             {
-                ids.insert(name, id);
+                names.push((id, name));
             }
         }
-        Ok(ids)
+        Ok(names)
     }
 
     /// Removes the refs of these snapshots, durably. An id that is not there is fine. The content
@@ -683,7 +700,7 @@ impl Store {
         }
         self.refs.remove(&names)?;
         for id in ids {
-            // Nothing is lost if the shortcut stays: it leads nowhere.
+            // Nothing is lost if the shortcut stays: it leads nowhere, and goes with the next collection.
             let _ = durable::remove_file(&self.by_id(id));
         }
         Ok(())

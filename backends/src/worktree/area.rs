@@ -3,6 +3,7 @@
 //! It lies outside of the workspace and on the same mount, since entries are only ever renamed
 //! between the two: in the store, or else beside the workspace.
 
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -19,7 +20,7 @@ use crate::error::{PathError, printable};
 use crate::git::{ObjectHasher, ObjectKind};
 use crate::interrupt;
 use crate::path::RelPath;
-use crate::purge::{Proof, Purged};
+use crate::purge::{FoundContent, FoundContents, Proof, Purged};
 use crate::snapshot::SnapshotId;
 use crate::tree::ContentId;
 use crate::worktree::durable;
@@ -114,6 +115,24 @@ fn purge_trash(store: &Path, guard: &SnapshotId) -> Result<(), StoreError> {
     Ok(forget_trash(store, guard)?)
 }
 
+/// Removes what restores displaced, and what is remembered of them, whose guards are not among `guards`:
+/// whoever forgot these was killed before it came to that.
+pub(crate) fn purge_strays(store: &Path, guards: &HashSet<SnapshotId>) -> Result<(), StoreError> {
+    let mut strays = HashSet::new();
+    for directory in [TRASH_INDEX, remembered::MADE] {
+        strays.extend(guards_in(&store.join(directory))?);
+    }
+    let strays: Vec<SnapshotId> = strays.difference(guards).cloned().collect();
+    purge_trashes(store, &strays)
+}
+
+/// The guards by whose ids files of a directory are named.
+fn guards_in(directory: &Path) -> Result<Vec<SnapshotId>, PathError> {
+    let entries = list(directory)?;
+    let guard = |entry: &fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    Ok(entries.iter().filter_map(guard).collect())
+}
+
 /// Removes the files beside the stores of a workspace that work which was interrupted left half made.
 ///
 /// The caller holds the lock of the workspace, so that nobody else is about to give one its name; but for
@@ -169,13 +188,8 @@ fn list(path: &Path) -> Result<Vec<fs::DirEntry>, PathError> {
 /// The bytes that displaced files of all restores of this workspace occupy, wherever they lie, and half-made
 /// files beside its stores.
 pub(crate) fn bytes_beside(store: &Path) -> Result<u64, StoreError> {
-    let pointers = store.join(TRASH_INDEX);
     let mut bytes = leftovers(store)?.iter().map(|(_, meta)| meta.len()).sum();
-    for pointer in list(&pointers)? {
-        let name = pointer.file_name();
-        let Some(guard) = name.to_str().and_then(|n| n.parse::<SnapshotId>().ok()) else {
-            continue;
-        };
+    for guard in guards_in(&store.join(TRASH_INDEX))? {
         let Some(directory) = trash_of(store, &guard)? else {
             continue;
         };
@@ -194,13 +208,8 @@ pub(crate) fn bytes_beside(store: &Path) -> Result<u64, StoreError> {
 /// of it have displaced, wherever that lies. A hard link counts like any other file.
 pub(crate) fn bytes_of_all(store: &Path) -> Result<u64, StoreError> {
     let mut bytes = below(store)?;
-    for pointer in list(&store.join(TRASH_INDEX))? {
-        let name = pointer.file_name();
-        let guard = name.to_str().and_then(|n| n.parse::<SnapshotId>().ok());
-        let trash = match guard {
-            Some(guard) => trash_of(store, &guard)?,
-            None => None,
-        };
+    for guard in guards_in(&store.join(TRASH_INDEX))? {
+        let trash = trash_of(store, &guard)?;
         if let Some(trash) = trash.filter(|trash| !trash.starts_with(store)) {
             bytes += below(&trash)?;
         }
@@ -497,8 +506,72 @@ fn remove_file(path: &Path) -> Result<(), PathError> {
 /// what was looked at.
 pub(crate) fn drop_purged(store: &Path, purged: &Purged) -> Result<Proof, StoreError> {
     let mut proof = Proof::default();
+    proof.unproven = each_displaced(store, &mut |entry| {
+        proof.displaced += 1;
+        let may_be = |length| purged.may_have_length(length);
+        let contents = contents_of(entry, &may_be).map_err(Displaced::Unread)?;
+        if contents.is_some_and(|(_, ids)| ids.iter().any(|id| purged.contains(id))) {
+            remove_file(entry.path())?;
+            let above = entry.path().parent().expect("it is in a private directory");
+            durable::sync_directory(above)?;
+        }
+        Ok(())
+    })?;
+    Ok(proof)
+}
+
+/// Finds the content `id` in what restores displaced, or had staged.
+///
+/// Reads all of that, and cannot tell a path: it lies under numbers.
+pub(crate) fn find_displaced(store: &Path, id: &ContentId) -> Result<FoundContents, StoreError> {
+    let purged = Purged::beside(store)?;
+    let mut found = FoundContents::default();
+    let mut contents = BTreeMap::new();
+    found.unreadable = each_displaced(store, &mut |entry| {
+        let read = contents_of(entry, &|length| length > 0).map_err(Displaced::Unread)?;
+        if let Some((bytes, ids)) = read.filter(|(_, ids)| ids.contains(id)) {
+            contents.insert(ids[0], (bytes, ids.get(1).copied()));
+        }
+        Ok(())
+    })?;
+    found.contents = contents
+        .into_iter()
+        .map(|(id, (bytes, other_id))| FoundContent {
+            id,
+            purged: purged.contains(&id),
+            other_id,
+            bytes: Some(bytes),
+            paths: Vec::new(),
+            also_at: Vec::new(),
+        })
+        .collect();
+    Ok(found)
+}
+
+/// Why something that a restore displaced was not dealt with.
+enum Displaced {
+    /// It could not be read.
+    Unread(io::Error),
+    /// Nothing else can be done either.
+    Failed(PathError),
+}
+
+impl From<PathError> for Displaced {
+    fn from(source: PathError) -> Self {
+        Self::Failed(source)
+    }
+}
+
+/// Calls `visit` for everything but directories in the private directories of all restores. Answers with
+/// what could not be looked at.
+fn each_displaced(
+    store: &Path,
+    visit: &mut dyn FnMut(&walkdir::DirEntry) -> Result<(), Displaced>,
+) -> Result<Vec<Problem>, StoreError> {
+    let mut unread = Vec::new();
     for directory in areas(store)? {
         for entry in walkdir::WalkDir::new(&directory).follow_links(false) {
+            interrupt::check()?;
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(e)
@@ -509,46 +582,43 @@ pub(crate) fn drop_purged(store: &Path, purged: &Purged) -> Result<Proof, StoreE
                 }
                 Err(e) => {
                     let path = e.path().unwrap_or(&directory);
-                    let problem = Problem::new(printable(path), e.to_string());
-                    proof.unproven.push(problem);
+                    unread.push(Problem::new(printable(path), e.to_string()));
                     continue;
                 }
             };
             if entry.file_type().is_dir() {
                 continue;
             }
-            proof.displaced += 1;
-            match is_purged(&entry, purged) {
-                Ok(false) => {}
-                Ok(true) => {
-                    remove_file(entry.path())?;
-                    let above = entry.path().parent().unwrap_or(&directory);
-                    durable::sync_directory(above)?;
+            match visit(&entry) {
+                Ok(()) => {}
+                Err(Displaced::Unread(e)) => {
+                    unread.push(Problem::new(printable(entry.path()), e.to_string()));
                 }
-                Err(e) => {
-                    let problem = Problem::new(printable(entry.path()), e.to_string());
-                    proof.unproven.push(problem);
-                }
+                Err(Displaced::Failed(e)) => return Err(e.into()),
             }
         }
     }
-    Ok(proof)
+    Ok(unread)
 }
 
-/// Whether a file or link has the bytes of what was purged.
-fn is_purged(entry: &walkdir::DirEntry, purged: &Purged) -> io::Result<bool> {
+/// The length of a file or link, and the ids of its bytes, git's first if it has one; `None`: it is neither, or its length
+/// is none that may matter.
+fn contents_of(
+    entry: &walkdir::DirEntry,
+    may_matter: &dyn Fn(u64) -> bool,
+) -> io::Result<Option<(u64, Vec<ContentId>)>> {
     let file_type = entry.file_type();
     let (length, mut content): (u64, Box<dyn io::Read>) = if file_type.is_symlink() {
         let text = fs::read_link(entry.path())?.into_os_string().into_vec();
         (text.len() as u64, Box::new(io::Cursor::new(text)))
     } else if file_type.is_file() {
         let length = entry.metadata()?.len();
-        if !purged.may_have_length(length) {
-            return Ok(false);
+        if !may_matter(length) {
+            return Ok(None);
         }
         (length, Box::new(fs::File::open(entry.path())?))
     } else {
-        return Ok(false);
+        return Ok(None);
     };
     let mut sha1 = ObjectHasher::new(ObjectKind::Blob, length);
     let mut blake3 = blake3::Hasher::new();
@@ -564,7 +634,7 @@ fn is_purged(entry: &walkdir::DirEntry, purged: &Purged) -> io::Result<bool> {
     }
     let sha1 = sha1.finish().ok().map(ContentId::from);
     let blake3 = ContentId::Blake3(*blake3.finalize().as_bytes());
-    Ok(purged.contains(&blake3) || sha1.is_some_and(|id| purged.contains(&id)))
+    Ok(Some((length, sha1.into_iter().chain([blake3]).collect())))
 }
 
 /// The private directories of all restores of a workspace that are known of.
@@ -579,11 +649,8 @@ fn areas(store: &Path) -> Result<Vec<PathBuf>, StoreError> {
             areas.push(entry.path());
         }
     }
-    for pointer in list(&store.join(TRASH_INDEX))? {
-        let name = pointer.file_name();
-        if let Some(guard) = name.to_str().and_then(|n| n.parse::<SnapshotId>().ok()) {
-            areas.extend(trash_of(store, &guard)?);
-        }
+    for guard in guards_in(&store.join(TRASH_INDEX))? {
+        areas.extend(trash_of(store, &guard)?);
     }
     areas.sort();
     areas.dedup();

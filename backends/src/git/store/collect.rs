@@ -49,6 +49,7 @@ impl Store {
         unneeded.extend(set.broken.iter().map(|(path, _)| path.clone()));
         self.remove_packs(&unneeded)?;
         self.remove_loose_but(&live)?;
+        self.forget_gone_names()?;
         self.refresh()?;
         Ok(before.saturating_sub(self.bytes()?))
     }
