@@ -23,6 +23,7 @@ use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::tree::ContentId;
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
+use crate::worktree::displaced::Displaced;
 
 /// Captures a workspace, and puts back what it captured.
 ///
@@ -115,6 +116,16 @@ pub trait Backend: Send + Sync {
         snapshot: &Snapshot,
         path: &RelPath,
     ) -> Result<Why, StoreError>;
+
+    /// What the restore with this guard moved out of the way although no snapshot holds it, sorted by path,
+    /// as far as it still lies where it was moved to. An implementation that never does so has none.
+    fn displaced(
+        &self,
+        _workspace: &Workspace,
+        _guard: &SnapshotId,
+    ) -> Result<Vec<Displaced>, StoreError> {
+        Ok(Vec::new())
+    }
 
     /// Proves that everything `snapshot` needs is in the store and right; lists what is not.
     fn verify(

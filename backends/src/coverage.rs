@@ -72,6 +72,17 @@ pub struct Omission {
 }
 
 impl Omission {
+    /// Whether this is a file of its own, of whatever kind, that was left out for what it is and not by a
+    /// rule: too large, special, or not to be read. A restore can move it out of the way without a look at
+    /// what it holds.
+    pub(crate) fn is_file_out_of_reach(&self) -> bool {
+        match self.reason {
+            OmissionReason::Special | OmissionReason::TooLarge => true,
+            OmissionReason::Unreadable => self.bytes.is_some(),
+            _ => false,
+        }
+    }
+
     /// Whether a rule left out what may be a directory, so that nobody looked at what is below.
     pub(crate) fn hides_a_directory(&self) -> bool {
         let is_by_rule = matches!(
@@ -132,6 +143,13 @@ impl Coverage {
             at = path.parent();
         }
         None
+    }
+
+    /// Whether not having seen `path` is evidence that it was not there: no omission covers it, or one that
+    /// is no directory and stands above it.
+    pub(crate) fn knows(&self, path: &RelPath) -> bool {
+        self.covers(path)
+            .is_none_or(|o| o.path != *path && o.is_file_out_of_reach())
     }
 
     /// The omissions at or below `directory`.

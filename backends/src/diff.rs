@@ -112,6 +112,10 @@ pub struct ApproximatedFile {
     pub insertions: u64,
     /// What it adds to [`Diff::deletions`].
     pub deletions: u64,
+    /// Whether one side left it out, so that nothing is counted and the patch, which is right for all
+    /// other files, has nothing of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub left_out: bool,
 }
 
 impl ApproximatedFile {
@@ -122,6 +126,7 @@ impl ApproximatedFile {
             reason,
             insertions,
             deletions,
+            left_out: false,
         }
     }
 }
@@ -133,7 +138,8 @@ impl ApproximatedFile {
 #[non_exhaustive]
 pub enum Approximation {
     /// It has more than 64 MiB, and is not held in memory. The patch has it whole and compressed. The
-    /// counts are lower bounds: lines of which one side has more than the other, wherever they are.
+    /// counts are lower bounds: lines of which one side has more than the other, wherever they are. Or
+    /// one side left it out for its size ([`ApproximatedFile::left_out`]).
     TooLarge,
     /// More text changed than is compared: [`DiffOptions::max_compared_bytes`], or 524 288 lines. The
     /// counts are upper bounds, and the hunk is as long: every line from the first difference to the
@@ -145,6 +151,10 @@ pub enum Approximation {
     /// The content of a side was purged from the store. Nothing is counted, and the patch, which is right
     /// for all other files, leaves this one out.
     Purged,
+    /// One side left it out: it is a FIFO, a socket or a device there.
+    Special,
+    /// One side left it out: it may not be read there.
+    Unreadable,
 }
 
 impl Approximation {
@@ -155,6 +165,8 @@ impl Approximation {
             Self::TooMuchChanged => "too_much_changed",
             Self::OutOfTime => "out_of_time",
             Self::Purged => "purged",
+            Self::Special => "special",
+            Self::Unreadable => "unreadable",
         }
     }
 }
@@ -191,7 +203,9 @@ pub struct Diff {
     pub changed_paths: Vec<RelPath>,
     /// The part of `changed_paths` that the earlier side knows was not there.
     pub added: Vec<RelPath>,
-    /// The part of `changed_paths` whose content, executable bit, link text or kind differs.
+    /// The part of `changed_paths` whose content, executable bit, link text or kind differs; and what one
+    /// side captured and the other left out because it is too large, special or unreadable there, which
+    /// is in `approximated` too.
     pub modified: Vec<RelPath>,
     /// The part of `changed_paths` that the later side knows is not there.
     pub deleted: Vec<RelPath>,
@@ -220,8 +234,8 @@ pub struct Diff {
     /// not, sorted; a directory counts as one. They are in no other list: they were not captured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub newly_ignored: Vec<RelPath>,
-    /// Files that a limit of [`DiffOptions`] or of memory kept from being compared line by line, sorted
-    /// by path. They are in the other lists and in the sums too.
+    /// Files that a limit of [`DiffOptions`] or of memory kept from being compared line by line, and those
+    /// that one side left out, sorted by path. They are in the other lists and in the sums too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approximated: Vec<ApproximatedFile>,
     /// Repositories within the workspace whose HEAD or index is another, or that only one side has; sorted
@@ -282,17 +296,35 @@ pub(crate) fn check(
 
 /// Keeps of `changes` what both sides can vouch for.
 ///
-/// A path that one side omitted is no change: that side did not see whether it was there. A path
-/// that both sides captured is compared whatever the coverages say.
+/// A path that one side omitted is no change of content: that side did not see whether it was there, unless
+/// it was below something that is no directory. What it may be is found out beside
+/// ([`beside::between`]). A path that both sides captured is compared whatever the coverages say.
 pub(crate) fn evident(changes: Vec<Change>, from: &Coverage, to: &Coverage) -> Vec<Change> {
     changes
         .into_iter()
         .filter(|change| match (&change.old, &change.new) {
-            (None, Some(_)) => from.covers(&change.path).is_none(),
-            (Some(_), None) => to.covers(&change.path).is_none(),
+            (None, Some(_)) => from.knows(&change.path),
+            (Some(_), None) => to.knows(&change.path),
             _ => true,
         })
         .collect()
+}
+
+/// A path that one side left out for what it is, and that is a change all the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LeftOut {
+    pub(crate) path: RelPath,
+    pub(crate) status: Status,
+    /// Why there is nothing to be seen of it.
+    pub(crate) reason: Approximation,
+}
+
+/// What became of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    Added,
+    Modified,
+    Deleted,
 }
 
 impl Diff {
@@ -334,6 +366,40 @@ impl Diff {
             nested_repositories: Vec::new(),
             operation: None,
         }
+    }
+
+    /// Adds paths that one side left out. None of them is among the changes; they are sorted by path.
+    pub(crate) fn left_out(mut self, left_out: &[LeftOut]) -> Self {
+        for LeftOut {
+            path,
+            status,
+            reason,
+        } in left_out
+        {
+            self.changed_paths.push(path.clone());
+            let list = match status {
+                Status::Added => &mut self.added,
+                Status::Modified => &mut self.modified,
+                Status::Deleted => &mut self.deleted,
+            };
+            list.push(path.clone());
+            self.approximated.push(ApproximatedFile {
+                left_out: true,
+                ..ApproximatedFile::new(path.clone(), *reason, 0, 0)
+            });
+        }
+        let Self {
+            changed_paths,
+            added,
+            modified,
+            deleted,
+            ..
+        } = &mut self;
+        for list in [changed_paths, added, modified, deleted] {
+            list.sort_unstable();
+        }
+        self.files_changed = self.changed_paths.len() as u64;
+        self
     }
 
     /// Whether the two sides are known to be alike: no list has a path, and nothing became of git's

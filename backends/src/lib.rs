@@ -132,6 +132,8 @@ pub use commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitReq
 
 pub use tree::{Change, ContentId, Entry, EntryKind};
 
+pub use worktree::displaced::Displaced;
+
 pub use path::{InvalidPath, RelPath, printable_bytes, printable_name};
 
 pub use error::{ErrorKind, PathError, printable};

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::coverage::OmissionReason;
+use crate::coverage::{Omission, OmissionReason};
 use crate::path::RelPath;
 use crate::snapshot::{Snapshot, SnapshotId};
 use crate::tree::Entry;
@@ -104,9 +104,10 @@ pub struct RestorePlan {
     pub writes: Vec<Write>,
     /// Entries that are removed, sorted by path.
     pub removals: Vec<Removal>,
-    /// FIFOs, sockets and devices in the way of something that is put back, sorted. They hold no
-    /// bytes; they are moved aside without being opened.
-    pub displaced: Vec<RelPath>,
+    /// What is in the way of something that is put back and could not be captured, sorted by path: FIFOs,
+    /// sockets and devices, and files that are too large or may not be read. They are moved aside
+    /// without being opened, and kept for as long as the guard.
+    pub displaced: Vec<Omission>,
     /// Directories that are made although nothing is put into them, parents first.
     pub make_directories: Vec<(RelPath, u32)>,
     /// Directories that are removed if nothing is left in them, children first.
@@ -292,7 +293,7 @@ impl RestorePlan {
         let modes = self.modes.iter().map(|m| &m.path);
         writes
             .chain(removals)
-            .chain(&self.displaced)
+            .chain(self.displaced.iter().map(|omission| &omission.path))
             .chain(made)
             .chain(modes)
     }
@@ -312,7 +313,7 @@ impl RestorePlan {
 /// plans can be written the same way.
 fn digest(plan: &RestorePlan) -> blake3::Hash {
     let mut encoder = Encoder(blake3::Hasher::new());
-    encoder.bytes(b"stillframe restore plan 2");
+    encoder.bytes(b"stillframe restore plan 3");
     encoder.bytes(plan.target.as_str().as_bytes());
     encoder.list(&plan.writes, |e, write| {
         e.path(&write.path);
@@ -324,7 +325,11 @@ fn digest(plan: &RestorePlan) -> blake3::Hash {
         e.path(&removal.path);
         e.entry(Some(&removal.current));
     });
-    encoder.list(&plan.displaced, Encoder::path);
+    encoder.list(&plan.displaced, |e, omission| {
+        e.path(&omission.path);
+        e.bytes(omission.reason.as_str().as_bytes());
+        e.number(omission.bytes.unwrap_or(u64::MAX));
+    });
     encoder.list(&plan.make_directories, |e, (path, mode)| {
         e.path(path);
         e.number(u64::from(*mode));

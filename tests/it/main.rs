@@ -30,6 +30,7 @@ mod examples;
 mod git_state;
 mod hash;
 mod hostile;
+mod left_out;
 mod library;
 mod matrix;
 mod memory;

@@ -537,7 +537,7 @@ fn what_may_not_be_read_is_named_never_deleted_and_never_touched() {
         );
     }
 
-    // Readable in the target, unreadable today: nothing that no guard holds is replaced.
+    // Readable in the target, unreadable today: what no guard holds is moved aside, and can be had back.
     ws.chmod("locked-file", 0o644);
     ws.chmod("locked-dir", 0o755);
     let readable = ws.snapshot();
@@ -545,10 +545,13 @@ fn what_may_not_be_read_is_named_never_deleted_and_never_touched() {
     ws.chmod("locked-file", 0o000);
     let outcome = ws.restore(&readable);
     assert_eq!(
-        json::reason_of(&outcome["skipped"], "locked-file").as_deref(),
-        Some("unreadable"),
+        json::names(&outcome["restored"]),
+        ["locked-file"],
         "{outcome}"
     );
+    assert_eq!(ws.text("locked-file"), "x\n");
+    ws.undo();
+    assert_eq!(ws.mode("locked-file"), 0);
     ws.chmod("locked-file", 0o644);
     assert_eq!(ws.text("locked-file"), "written since\n");
     let diff = ws.json(["diff", snapshot.id(), readable.id()]);

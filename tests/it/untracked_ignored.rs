@@ -319,7 +319,7 @@ fn a_large_file_that_came_after_the_snapshot_is_not_deleted() {
 }
 
 #[test]
-fn a_file_that_a_run_makes_too_large_is_kept_and_named() {
+fn a_file_that_a_run_makes_too_large_comes_back_and_what_it_became_is_kept() {
     let ws = TestWorkspace::repository();
     ws.write("log", "small\n");
     let run = ws
@@ -330,16 +330,15 @@ fn a_file_that_a_run_makes_too_large_is_kept_and_named() {
         .exits(1)
         .json();
     let rollback = &run["workspace"]["rollback"];
+    assert_eq!(ws.text("log"), "small\n", "{run}");
+    let guard = rollback["guard_snapshot"].as_str().unwrap();
     assert_eq!(
-        ws.stat("log").len(),
-        104_857_601,
-        "no guard holds it, so it stays"
-    );
-    assert_eq!(
-        json::reason_of(&rollback["skipped"], "log").as_deref(),
-        Some("too_large"),
+        json::names_in(&ws.show(guard)["displaced"]),
+        ["log"],
         "{run}"
     );
+    ws.restore_id(guard);
+    assert_eq!(ws.stat("log").len(), 104_857_601, "no snapshot holds it");
 }
 
 // A smaller cap, and what the run removed

@@ -1,11 +1,13 @@
-//! What two captures differ in beside their entries: permission bits, empty directories, and new
-//! paths that only the later side's rules leave out. Decided over what the two sides answer.
+//! What two captures differ in beside their entries: permission bits, empty directories, new
+//! paths that only the later side's rules leave out, and what one side left out for what it is. Decided over
+//! what the two sides answer.
 
 use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::backend::StoreError;
-use crate::coverage::OmissionReason;
+use crate::coverage::{Omission, OmissionReason};
+use crate::diff::{Approximation, LeftOut, Status};
 use crate::path::RelPath;
 use crate::record::Record;
 use crate::restore::{ModeChange, Node, View};
@@ -41,21 +43,21 @@ pub(crate) struct Beside {
     pub(crate) newly_ignored: Vec<RelPath>,
 }
 
-impl Beside {
-    /// Compares two sides whose entries differ by `changes`, which are all and sorted by path.
-    pub(crate) fn between(
-        from: &impl Compared,
-        to: &impl Compared,
-        changes: &[Change],
-    ) -> Result<Self, StoreError> {
-        let (from, to) = (Known::new(from), Known::new(to));
-        Ok(Self {
-            permissions_changed: permissions_changed(&from, &to, changes)?,
-            directories_added: directories_of_one(&to, &from)?,
-            directories_deleted: directories_of_one(&from, &to)?,
-            newly_ignored: newly_ignored(&from, &to)?,
-        })
-    }
+/// Compares two sides whose entries differ by `changes`, which are all and sorted by path. Answers also with
+/// the changes that are not evident from the entries, sorted by path.
+pub(crate) fn between(
+    from: &impl Compared,
+    to: &impl Compared,
+    changes: &[Change],
+) -> Result<(Beside, Vec<LeftOut>), StoreError> {
+    let (from, to) = (Known::new(from), Known::new(to));
+    let beside = Beside {
+        permissions_changed: permissions_changed(&from, &to, changes)?,
+        directories_added: directories_of_one(&to, &from)?,
+        directories_deleted: directories_of_one(&from, &to)?,
+        newly_ignored: newly_ignored(&from, &to)?,
+    };
+    Ok((beside, left_out(&from, &to, changes)?))
 }
 
 /// A side with what was learnt of it.
@@ -245,13 +247,82 @@ fn newly_ignored(
     Ok(hidden)
 }
 
+/// Why nothing is to be seen of what was left out for what it is; `None`: it was left out for another reason.
+fn out_of_reach(omission: &Omission) -> Option<Approximation> {
+    match omission.reason {
+        OmissionReason::TooLarge => Some(Approximation::TooLarge),
+        OmissionReason::Special => Some(Approximation::Special),
+        OmissionReason::Unreadable => Some(Approximation::Unreadable),
+        _ => None,
+    }
+}
+
+/// What one side left out because it is too large, special or unreadable there, and the other has, or knows
+/// that it has not. What one captured of a directory that cannot be read on the other is among it.
+fn left_out(
+    from: &Known<'_, impl Compared>,
+    to: &Known<'_, impl Compared>,
+    changes: &[Change],
+) -> Result<Vec<LeftOut>, StoreError> {
+    let mut all = Vec::new();
+    for change in changes {
+        let blind = match (&change.old, &change.new) {
+            (Some(_), None) => to.record(),
+            (None, Some(_)) => from.record(),
+            _ => continue,
+        };
+        let coverage = &blind.snapshot.omissions;
+        let omission = coverage.covers(&change.path);
+        let reason = omission.filter(|_| !coverage.knows(&change.path));
+        all.extend(reason.and_then(out_of_reach).map(|reason| LeftOut {
+            path: change.path.clone(),
+            status: Status::Modified,
+            reason,
+        }));
+    }
+    all.extend(left_out_of_one(from, to, Status::Deleted)?);
+    all.extend(left_out_of_one(to, from, Status::Added)?);
+    all.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(all)
+}
+
+/// What `one` left out for what it is, where `other` knows that nothing was; each has this `status`.
+fn left_out_of_one(
+    one: &Known<'_, impl Compared>,
+    other: &Known<'_, impl Compared>,
+    status: Status,
+) -> Result<Vec<LeftOut>, StoreError> {
+    let mut found = Vec::new();
+    for omission in one.record().snapshot.omissions() {
+        let Some(reason) = out_of_reach(omission) else {
+            continue;
+        };
+        let path = &omission.path;
+        if !other.record().snapshot.omissions.knows(path) {
+            continue;
+        }
+        let is_news = match other.node(path)? {
+            None => true,
+            // The same directory, which may not be entered. What was captured in it is named.
+            Some(Node::Directory) => omission.is_file_out_of_reach(),
+            Some(Node::Entry(_)) => false,
+        };
+        found.extend(is_news.then(|| LeftOut {
+            path: path.clone(),
+            status,
+            reason,
+        }));
+    }
+    Ok(found)
+}
+
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
 
     use super::*;
     use crate::backend::IgnoreOptions;
-    use crate::coverage::{Coverage, Omission};
+    use crate::coverage::Coverage;
     use crate::record::RECORD_VERSION;
     use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
     use crate::tree::{ContentId, EntryKind};
@@ -365,7 +436,9 @@ mod tests {
             })
             .filter(|change| change.old != change.new)
             .collect();
-        Beside::between(from, to, &changes).expect("nothing fails in memory")
+        super::between(from, to, &changes)
+            .expect("nothing fails in memory")
+            .0
     }
 
     fn modes(beside: &Beside) -> Vec<(String, u32, u32)> {

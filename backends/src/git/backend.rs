@@ -13,7 +13,7 @@ use crate::backend::{
 };
 use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
 use crate::coverage::OmissionReason;
-use crate::diff::beside::Beside;
+use crate::diff::beside;
 use crate::diff::{self, Diff, DiffOptions};
 use crate::error::ErrorKind;
 use crate::git::ObjectId;
@@ -44,6 +44,7 @@ use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
+use crate::worktree::displaced::{Displaced, Held};
 use crate::worktree::journal::Seen;
 use crate::worktree::memory::Use;
 use crate::worktree::root::Root;
@@ -615,15 +616,16 @@ impl Backend for GitBackend {
             };
             options.interrupt.check()?;
             let changes = store.tree_changes(Some(tree_of(&before)?), Some(tree_of(&after)?))?;
-            let beside = Beside::between(
-                &StoredSide::of(&store, &before)?,
-                &StoredSide::of(&store, &after)?,
-                &changes,
-            )?;
+            let (earlier, later) = (
+                StoredSide::of(&store, &before)?,
+                StoredSide::of(&store, &after)?,
+            );
+            let (beside, left_out) = beside::between(&earlier, &later, &changes)?;
             let (from, to) = (&before.snapshot, &after.snapshot);
             let changes = diff::evident(changes, &from.omissions, &to.omissions);
             let mut diff =
                 Diff::of_changes(BackendKind::Git, &from.reference, &to.reference, &changes)
+                    .left_out(&left_out)
                     .beside(beside)
                     .with_nested(&before, &after)
                     .with_operation(before.git.as_ref(), after.git.as_ref());
@@ -746,6 +748,14 @@ impl Backend for GitBackend {
             reason: reason.to_owned(),
             rule,
         })
+    }
+
+    fn displaced(
+        &self,
+        workspace: &Workspace,
+        guard: &SnapshotId,
+    ) -> Result<Vec<Displaced>, StoreError> {
+        Ok(Held::of(workspace.store_path(), guard)?.all())
     }
 
     fn verify(

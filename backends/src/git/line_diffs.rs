@@ -78,6 +78,8 @@ pub(super) fn compare(
         );
         Ok::<_, DiffError>(())
     })?;
+    // What one side left out is among them already.
+    diff.approximated.sort_by(|a, b| a.path.cmp(&b.path));
     if options.capture_patch {
         sink.flush().map_err(DiffError::Sink)?;
         diff.patch_bytes = Some(sink.written);

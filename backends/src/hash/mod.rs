@@ -22,7 +22,7 @@ use crate::backend::{
     RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Unreadable, Verification, Why,
 };
 use crate::coverage::{Coverage, OmissionReason};
-use crate::diff::beside::{Beside, Compared};
+use crate::diff::beside::{self, Compared};
 use crate::diff::{self, Diff, DiffOptions};
 use crate::error::PathError;
 use crate::git::ObjectId;
@@ -47,6 +47,7 @@ use crate::snapshot::{BackendKind, Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Entry, EntryKind};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
+use crate::worktree::displaced::{Displaced, Held};
 use crate::worktree::durable;
 use crate::worktree::journal::Seen;
 use crate::worktree::memory::{Basis, Inventory, Outcome, Use};
@@ -599,11 +600,12 @@ impl Backend for HashBackend {
                 StoredSide::of(workspace, &to.id)?,
             );
             let changes = before.manifest.changes_to(&after.manifest)?;
-            let beside = Beside::between(&before, &after, &changes)?;
+            let (beside, left_out) = beside::between(&before, &after, &changes)?;
             let (from, to) = (&before.record.snapshot, &after.record.snapshot);
             let changes = diff::evident(changes, &from.omissions, &to.omissions);
             let (from, to) = (&from.reference, &to.reference);
             let diff = Diff::of_changes(BackendKind::Hash, from, to, &changes)
+                .left_out(&left_out)
                 .beside(beside)
                 .with_nested(&before.record, &after.record);
             interrupt::check()?;
@@ -672,6 +674,14 @@ impl Backend for HashBackend {
             why.rule = HashRules::of_record(&record).and_then(|r| r.excludes_in_tree(path, true));
         }
         Ok(why)
+    }
+
+    fn displaced(
+        &self,
+        workspace: &Workspace,
+        guard: &SnapshotId,
+    ) -> Result<Vec<Displaced>, StoreError> {
+        Ok(Held::of(workspace.store_path(), guard)?.all())
     }
 
     fn verify(

@@ -16,8 +16,10 @@ use crate::record::Record;
 use crate::snapshot::{Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Modes};
 use crate::workspace::Workspace;
+use crate::worktree::displaced::Held;
 use crate::worktree::remembered::{Made, Remembered, Spared};
 use crate::worktree::root::Root;
+use crate::worktree::stat_cache::EntryStat;
 
 /// The empty directories of `goal` that a rule hides in `current`, as far as they are not there.
 fn absent_directories(
@@ -49,6 +51,8 @@ pub(super) struct Goal {
     is_undo_of_nothing: bool,
     /// What restores put where nothing was since the goal, if that is a guard.
     made: Made,
+    /// What the goal left out, and the restore that it is the guard of displaced. It is put back too.
+    pub(super) held: Held,
 }
 
 impl Goal {
@@ -74,6 +78,7 @@ impl Goal {
                 after: None,
                 is_undo_of_nothing: false,
                 made: remembered.made_since(snapshot)?,
+                held: Held::of(workspace.store_path(), &snapshot.id)?,
             },
             RestoreGoal::Undo {
                 before,
@@ -85,6 +90,7 @@ impl Goal {
                 after: Some(load(after)?),
                 is_undo_of_nothing: paths.as_ref().is_some_and(Vec::is_empty),
                 made: remembered.made_since(before)?,
+                held: Held::of(workspace.store_path(), &before.id)?,
             },
         };
         backend.check_restorable(&loaded.record)?;
@@ -104,6 +110,9 @@ impl Goal {
         for (path, there) in self.paths.iter().zip(there) {
             let omissions = &self.record.snapshot.omissions;
             let own = omissions.at(path).map(|omission| omission.reason);
+            if self.held.has(path) {
+                continue;
+            }
             if there.is_none() || own == Some(OmissionReason::Purged) {
                 let (snapshot, path) = (self.record.snapshot.id.clone(), path.clone());
                 let omission = omissions.covers(&path).cloned();
@@ -198,8 +207,36 @@ impl Goal {
             Some(after) => changes_on_disk(backend, workspace, Side::Stored(after), &self.record)?,
             None => Vec::new(),
         };
-        let same = self.same(backend, workspace, now, &changes)?;
         let view = View::of(current);
+        let merges = match &self.after {
+            None => Merges::default(),
+            Some(after) => {
+                let candidates = merge::candidates(&merge::Versions {
+                    current: view,
+                    after: View::of(after),
+                    before: View::of(&self.record),
+                    changes: &changes,
+                    operation: &operation,
+                });
+                merge::merge_all(backend, workspace, candidates)?
+            }
+        };
+        let missing = self.missing(workspace).map_err(StoreError::from)?;
+        let coverage = missing.without(&self.record.snapshot.omissions);
+        let goal = View {
+            coverage: &coverage,
+            ..View::of(&self.record)
+        };
+        let changes = missing.and_changes(changes, &self.held);
+        let operation = match &self.after {
+            None => operation,
+            Some(after) => {
+                let known = &after.snapshot.omissions;
+                let left = self.held.missing(|o, _| known.at(&o.path) == Some(o));
+                left.and_changes(operation, &self.held)
+            }
+        };
+        let same = self.same(backend, workspace, now, &changes)?;
         let asked: Vec<RelPath> = plan::directories_in_question(&changes, view)
             .into_iter()
             .collect();
@@ -218,25 +255,12 @@ impl Goal {
                 Remembered::of(workspace.store_path()).spared(workspace, &self.record.snapshot)?
             }
         };
-        let merges = match &self.after {
-            None => Merges::default(),
-            Some(after) => {
-                let candidates = merge::candidates(&merge::Versions {
-                    current: view,
-                    after: View::of(after),
-                    before: View::of(&self.record),
-                    changes: &changes,
-                    operation: &operation,
-                });
-                merge::merge_all(backend, workspace, candidates)?
-            }
-        };
         let absent_directories =
             absent_directories(workspace, view, &self.record).map_err(StoreError::from)?;
         let plan = plan::plan(&Question {
             target: &self.record.snapshot.id,
             current: view,
-            goal: View::of(&self.record),
+            goal,
             changes: &changes,
             goal_directories: &goal_directories,
             same: &same,
@@ -244,6 +268,7 @@ impl Goal {
             absent_directories: &absent_directories,
             made: &made,
             spared: &spared,
+            held: &missing.paths(),
             scope: &self.paths,
             undo: self.after.as_ref().map(|after| Operation {
                 after: View::of(after),
@@ -254,6 +279,18 @@ impl Goal {
         .map_err(Unplanned::Impossible)?;
         let made = merges.made;
         Ok(Planned { plan, made })
+    }
+
+    /// What was displaced and is not where it was.
+    fn missing(&self, workspace: &Workspace) -> Result<Held, PathError> {
+        if self.held.is_empty() {
+            return Ok(Held::default());
+        }
+        let root = Root::open(workspace)?;
+        Ok(self.held.missing(|omission, is_it| {
+            let found = root.lstat(&omission.path);
+            found.is_ok_and(|found| is_it(&EntryStat::of(&found)))
+        }))
     }
 
     /// What both sides hold alike, and may have with other permission bits.

@@ -145,6 +145,9 @@ pub(crate) struct Question<'a> {
     /// Paths that a rule protected from an earlier restore to the goal, which took the rule away.
     /// Sorted; a directory stands for everything in it.
     pub(crate) spared: &'a [RelPath],
+    /// Of the paths that the goal has, those that no snapshot holds: a restore displaced what was there.
+    /// Nothing is known of them but where they lie now.
+    pub(crate) held: &'a BTreeSet<RelPath>,
     /// Literal paths to stay at and below; empty: everything.
     pub(crate) scope: &'a [RelPath],
     /// Take back an operation only, and keep what happened since.

@@ -196,7 +196,9 @@ fn bytes_displaced(plan: &RestorePlan, guard: &impl Captured) -> u64 {
     let written = plan.writes.iter().map(|write| &write.path);
     let removed = plan.removals.iter().map(|removal| &removal.path);
     let sizes = written.chain(removed).filter_map(|path| guard.seen(path));
-    sizes.map(|seen| seen.stat.size).sum()
+    let captured: u64 = sizes.map(|seen| seen.stat.size).sum();
+    let unread = plan.displaced.iter().filter_map(|omission| omission.bytes);
+    captured.saturating_add(unread.sum())
 }
 
 /// Tells how long the parts of a restore take.
@@ -375,7 +377,7 @@ fn check_content<B: Restorable>(
     goal: &Goal,
     guard: &B::Capture,
 ) -> Result<(), RestoreError> {
-    let wanted: BTreeSet<ContentId> = wanted(plan, made).collect();
+    let wanted: BTreeSet<ContentId> = wanted(plan, made, goal).collect();
     let wanted = backend.missing(workspace, &Vec::from_iter(wanted))?;
     if let Some(first) = wanted.first() {
         return Err(RestoreError::TargetCorrupt {
@@ -415,13 +417,15 @@ fn check_content<B: Restorable>(
     }
 }
 
-/// The ids of the content that the store has to have for `plan`: all but what was `made`.
+/// The ids of the content that the store has to have for `plan`: all but what was `made`, and what lies in
+/// the trash of the goal.
 fn wanted(
     plan: &RestorePlan,
     made: &BTreeMap<ContentId, Vec<u8>>,
+    goal: &Goal,
 ) -> impl Iterator<Item = ContentId> {
     let ids = plan.writes.iter().map(|write| write.entry.id);
-    ids.filter(|id| !made.contains_key(id))
+    ids.filter(|id| !made.contains_key(id) && goal.held.place_of(id).is_none())
 }
 
 /// What a restore has to do once all is known.
@@ -457,7 +461,7 @@ fn carry_out<B: Restorable>(
     let store = workspace.store_path();
     let root = Root::open(workspace).map_err(RestoreError::Prepare)?;
     let coverage = &guard.record().snapshot.omissions;
-    let wanted: Vec<ContentId> = wanted(plan, made).collect();
+    let wanted: Vec<ContentId> = wanted(plan, made, goal).collect();
     let stored = backend
         .contents(workspace, &wanted)
         .map_err(|error| stage_error(StageError::Store(error), &goal.record.snapshot.id))?;
@@ -479,6 +483,7 @@ fn carry_out<B: Restorable>(
             _ => SkipReason::ChangedMeanwhile,
         },
         contents: &contents,
+        held: &goal.held,
         index: repository.as_ref().and_then(|r| r.staged.as_deref()),
         interrupt: &options.guard.interrupt,
     })

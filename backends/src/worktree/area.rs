@@ -464,7 +464,8 @@ fn open_private(path: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, flags, Mode::empty())
 }
 
-fn trash_of(store: &Path, guard: &SnapshotId) -> Result<Option<PathBuf>, StoreError> {
+/// The private directory that holds the trash of `guard`.
+pub(super) fn trash_of(store: &Path, guard: &SnapshotId) -> Result<Option<PathBuf>, StoreError> {
     let pointer = store.join(TRASH_INDEX).join(guard.as_str());
     let Some(bytes) = durable::read(&pointer, MAX_POINTER_BYTES)? else {
         return Ok(None);
@@ -474,6 +475,11 @@ fn trash_of(store: &Path, guard: &SnapshotId) -> Result<Option<PathBuf>, StoreEr
 
 fn forget_trash(store: &Path, guard: &SnapshotId) -> Result<(), PathError> {
     remove_file(&store.join(TRASH_INDEX).join(guard.as_str()))
+}
+
+/// Where what the restore with this private directory displaced lies.
+pub(super) fn trash_in(directory: &Path) -> PathBuf {
+    directory.join(TRASH)
 }
 
 /// Removes a private directory of ours; anything else at the path is left alone.

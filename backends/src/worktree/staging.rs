@@ -15,6 +15,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::backend::{Interrupt, Interrupted, StoreError};
+use crate::coverage::Omission;
 use crate::error::PathError;
 use crate::git::rollback::RepositoryPlan;
 use crate::path::RelPath;
@@ -25,6 +26,7 @@ use crate::snapshot::SnapshotId;
 use crate::tree::{Modes, RECORDED_BITS};
 use crate::worktree::apply::Committed;
 use crate::worktree::area::{self, Area};
+use crate::worktree::displaced::{self, Held, Listed};
 use crate::worktree::durable;
 use crate::worktree::journal::{Action, Intent, Journal, OperationId, Seen, Staging, Step};
 use crate::worktree::remembered::Made;
@@ -53,6 +55,8 @@ pub(crate) struct Request<'a> {
     pub(crate) hidden: &'a dyn Fn(&RelPath) -> SkipReason,
     /// The content of what is written.
     pub(crate) contents: &'a dyn Contents,
+    /// What is written that no snapshot holds, and where it lies.
+    pub(crate) held: &'a Held,
     /// The bytes of a user's index, and of files of git's operations, that the repository's part of the
     /// restore needs.
     pub(crate) index: Option<&'a [u8]>,
@@ -207,6 +211,8 @@ struct Draft<'a> {
     request: &'a Request<'a>,
     /// Files, links and special files that are moved away, by path.
     leaving: BTreeSet<&'a RelPath>,
+    /// Those of them that no snapshot holds.
+    displaced: BTreeMap<&'a RelPath, &'a Omission>,
     directories: HashMap<RelPath, Directory>,
     /// Directories that steps change, and have been looked at.
     checked: BTreeSet<RelPath>,
@@ -230,11 +236,14 @@ impl<'a> Draft<'a> {
             .removals
             .iter()
             .map(|r| &r.path)
-            .chain(&plan.displaced)
+            .chain(plan.displaced.iter().map(|omission| &omission.path))
             .collect();
+        let displaced = plan.displaced.iter();
+        let displaced = displaced.map(|omission| (&omission.path, omission));
         Self {
             request,
             leaving,
+            displaced: displaced.collect(),
             directories: HashMap::new(),
             checked: BTreeSet::new(),
             closed: BTreeMap::new(),
@@ -268,12 +277,13 @@ impl<'a> Draft<'a> {
         for write in &plan.writes {
             self.survey_write(write)?;
         }
-        for path in plan.displaced.iter().rev() {
+        for omission in plan.displaced.iter().rev() {
+            let path = &omission.path;
             let is_written = plan.writes.binary_search_by(|w| w.path.cmp(path)).is_ok();
             if is_written {
                 continue;
             }
-            match self.special(path)? {
+            match self.out_of_reach(omission)? {
                 Some(stat) => removals.push((path, stat)),
                 None => self.skip(path, SkipReason::ChangedMeanwhile),
             }
@@ -316,11 +326,17 @@ impl<'a> Draft<'a> {
             }
             Directory::Exists => there = self.check_entry(path)?,
         }
+        if let Some(place) = self.request.held.place_of(&write.entry.id)
+            && !self.can_be_named_again(place)
+        {
+            self.skip(path, SkipReason::Refused);
+            return Ok(());
+        }
         let owner = self.owner_of_place(path, there.as_ref())?;
         let expected = if write.current.is_some() {
             (self.request.seen)(path)
-        } else if self.leaving.contains(path) {
-            self.special(path)?
+        } else if let Some(omission) = self.displaced.get(path) {
+            self.out_of_reach(omission)?
         } else {
             self.writes.push((write, None, owner));
             return Ok(());
@@ -330,6 +346,17 @@ impl<'a> Draft<'a> {
             None => self.skip(path, SkipReason::ChangedMeanwhile),
         }
         Ok(())
+    }
+
+    /// Whether what lies at `place` can get a second name on the workspace's file system. Of what somebody
+    /// else owns the kernel may refuse one.
+    fn can_be_named_again(&self, place: &Path) -> bool {
+        let user = rustix::process::geteuid();
+        let found = root::lstat_at(rustix::fs::CWD, place.as_os_str().as_bytes());
+        found.is_ok_and(|found| {
+            found.device == self.request.root.identity().device
+                && (user.is_root() || found.owner == user.as_raw())
+        })
     }
 
     fn survey_mode(
@@ -476,18 +503,23 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The special file at `path`, if one is there.
-    fn special(&self, path: &RelPath) -> Result<Option<Seen>, PathError> {
-        let root = self.request.root;
+    /// What the guard left out and is to be moved away, if it still looks as the guard saw it.
+    fn out_of_reach(&self, omission: &Omission) -> Result<Option<Seen>, PathError> {
+        let (root, path) = (self.request.root, &omission.path);
         match root.lstat(path) {
-            Ok(stat) => Ok(match stat.file_type() {
-                FileType::RegularFile | FileType::Directory | FileType::Symlink => None,
-                _ => Some(Seen {
+            Ok(stat) => {
+                let is_it = match (stat.file_type(), omission.bytes) {
+                    (FileType::Directory | FileType::Symlink, _) => false,
+                    (FileType::RegularFile, Some(bytes)) => stat.size == bytes,
+                    (FileType::RegularFile, None) => false,
+                    (_, bytes) => bytes.is_none(),
+                };
+                Ok(is_it.then(|| Seen {
                     stat: EntryStat::of(&stat),
                     content: None,
                     is_racy: false,
-                }),
-            }),
+                }))
+            }
             Err(errno) if root::is_gone_or_replaced(errno) => Ok(None),
             Err(errno) => Err(PathError::at("look at", root.disk_path(path))(errno)),
         }
@@ -623,6 +655,21 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
+    /// What the steps displace that no snapshot holds, by the names that it will have in the trash.
+    fn listed(&self) -> Vec<Listed> {
+        let steps = self.steps.iter().enumerate();
+        let listed = steps.filter_map(|(number, step)| {
+            let omission = (*self.displaced.get(&step.path)?).clone();
+            let seen = step.expected.filter(|seen| seen.content.is_none())?;
+            Some(Listed {
+                omission,
+                name: number.to_string(),
+                stat: seen.stat,
+            })
+        });
+        listed.collect()
+    }
+
     /// Stages everything that will be placed, and makes it durable.
     fn write_all(&mut self, area: &Area) -> Result<(), StageError> {
         let staged = area.staged().expect("it was just made");
@@ -632,7 +679,11 @@ impl<'a> Draft<'a> {
             .position(|s| matches!(s.action, Action::Place { .. }))
             .unwrap_or(self.steps.len());
         let writes = self.writes.iter();
-        let writes = writes.map(|(write, _, owner)| (&write.path, What::Entry(write), *owner));
+        let held = self.request.held;
+        let writes = writes.map(|(write, _, owner)| match held.place_of(&write.entry.id) {
+            Some(place) => (&write.path, What::Held(place), *owner),
+            None => (&write.path, What::Entry(write), *owner),
+        });
         let copies = self.copies.iter();
         let copies =
             copies.map(|(change, seen, owner)| (&change.path, What::Copy(change, *seen), *owner));
@@ -661,6 +712,10 @@ impl<'a> Draft<'a> {
         let inodes = stager.stage(&jobs)?;
         for (step, inode) in self.steps[first..].iter_mut().zip(inodes) {
             step.action = Action::Place { inode };
+        }
+        let displaced = self.listed();
+        if !displaced.is_empty() {
+            displaced::list(&area.path(), displaced)?;
         }
         if let Some(index) = self.request.index {
             durable::replace(&area.index_path(), index)?;

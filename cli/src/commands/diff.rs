@@ -196,6 +196,7 @@ fn untold(diff: &Diff) -> Vec<String> {
         .into_iter()
         .chain(hidden)
         .chain(approximated(diff))
+        .chain(unseen(diff))
         .collect()
 }
 
@@ -222,7 +223,10 @@ fn beside(diff: &Diff) -> String {
         ignored.map(|path| format!("hidden {path} (by an ignore rule that came since)\n"));
     let approximated = diff.approximated.iter().map(|file| {
         let (path, counts) = (&file.path, counts_of(file));
-        format!("approximated {path} ({counts}: {})\n", why(file.reason))
+        match file.left_out {
+            true => format!("unseen {path} (one side left it out: {})\n", file.reason),
+            false => format!("approximated {path} ({counts}: {})\n", why(file.reason)),
+        }
     });
     permissions
         .chain(made)
@@ -239,6 +243,9 @@ fn beside(diff: &Diff) -> String {
 
 /// What a file whose lines were not compared as git does adds to the totals.
 fn counts_of(file: &ApproximatedFile) -> String {
+    if file.left_out {
+        return "not counted".to_owned();
+    }
     let bound = match file.reason {
         Approximation::TooLarge => "at least",
         Approximation::Purged => return "not counted".to_owned(),
@@ -259,12 +266,35 @@ fn why(reason: Approximation) -> &'static str {
 
 /// Files whose lines were not compared as git does, in one line.
 pub(super) fn approximated(diff: &Diff) -> Option<String> {
-    let paths: Vec<RelPath> = diff.approximated.iter().map(|f| f.path.clone()).collect();
+    let compared = diff.approximated.iter().filter(|file| !file.left_out);
+    let paths: Vec<RelPath> = compared.map(|f| f.path.clone()).collect();
     let count = output::count(paths.len() as u64, "file");
     let verb = if paths.len() == 1 { "was" } else { "were" };
     let named = output::some_of(&paths);
     (!paths.is_empty()).then(|| {
         format!("{count} {verb} not compared line by line, so counts are approximate: {named}")
+    })
+}
+
+/// Changed files of which one side has no content, in one line.
+pub(super) fn unseen(diff: &Diff) -> Option<String> {
+    const MAX_NAMED: usize = 5;
+    let all: Vec<&ApproximatedFile> = diff.approximated.iter().filter(|f| f.left_out).collect();
+    let count = output::count(all.len() as u64, "changed file");
+    let verb = if all.len() == 1 { "was" } else { "were" };
+    let named = all.iter().take(MAX_NAMED);
+    let named: Vec<String> = named
+        .map(|f| format!("{} ({})", f.path, f.reason))
+        .collect();
+    let more = match all.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (!all.is_empty()).then(|| {
+        format!(
+            "{count} {verb} left out on one side, so that nothing more is known: {}{more}",
+            named.join(", ")
+        )
     })
 }
 

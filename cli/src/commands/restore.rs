@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use stillframe::backends::{Conflict, EntryKind, ModeChange, MovedTag, OmissionReason, SkipReason};
+use stillframe::backends::{
+    Conflict, EntryKind, ModeChange, MovedTag, Omission, OmissionReason, SkipReason,
+};
 use stillframe::{
     PlanId, RelPath, RestoreDocument, RestorePlan, RestoreRequest, RestoreStatus, Skipped,
     SnapshotId, WorkspaceOptions,
@@ -69,7 +71,7 @@ struct PlanDocument<'a> {
     target: &'a SnapshotId,
     writes: Vec<PlannedWrite<'a>>,
     removals: Vec<&'a RelPath>,
-    displaced: &'a [RelPath],
+    displaced: Vec<&'a RelPath>,
     make_directories: Vec<Directory<'a>>,
     remove_directories: &'a [RelPath],
     modes: &'a [ModeChange],
@@ -120,7 +122,7 @@ impl<'a> PlanDocument<'a> {
                 })
                 .collect(),
             removals: plan.removals.iter().map(|removal| &removal.path).collect(),
-            displaced: &plan.displaced,
+            displaced: plan.displaced.iter().map(|o| &o.path).collect(),
             make_directories: plan
                 .make_directories
                 .iter()
@@ -146,9 +148,11 @@ fn preview(plan: &RestorePlan) -> String {
     for removal in &plan.removals {
         lines.push(format!("remove   {}", removal.path));
     }
-    for path in &plan.displaced {
+    for omission in &plan.displaced {
         lines.push(format!(
-            "displace {path} (a FIFO, socket or device in the way)"
+            "displace {} ({})",
+            omission.path,
+            in_the_way(omission)
         ));
     }
     for (path, _) in &plan.make_directories {
@@ -168,6 +172,15 @@ fn preview(plan: &RestorePlan) -> String {
         (false, _) => format!("plan {}", plan.id),
     });
     lines.join("\n") + "\n"
+}
+
+/// What is moved out of the way without having been captured.
+fn in_the_way(omission: &Omission) -> String {
+    match (omission.reason, omission.bytes) {
+        (OmissionReason::Special, _) => "a FIFO, socket or device in the way".to_owned(),
+        (reason, Some(bytes)) => format!("a file in the way: {reason}, {}", output::size(bytes)),
+        (reason, None) => format!("in the way: {reason}"),
+    }
 }
 
 /// What a restore or an undo did, for people. Of an undo, with the files in which it met edits.
@@ -471,7 +484,10 @@ mod tests {
                 {"path": "old", "current": entry, "entry": entry, "mode": 0o644},
             ],
             "removals": [{"path": "gone", "current": entry}],
-            "displaced": ["pipe"],
+            "displaced": [
+                {"path": "log", "reason": "too_large", "bytes": 104_857_601},
+                {"path": "pipe", "reason": "special", "bytes": null},
+            ],
             "make_directories": [["empty", 0o755]],
             "remove_directories": ["d"],
             "modes": [{"path": "m", "from": 0o600, "to": 0o644}],
@@ -480,6 +496,7 @@ mod tests {
         assert_eq!(
             preview(&plan),
             "create   new\nreplace  old\nremove   gone\n\
+             displace log (a file in the way: too_large, 100.0 MiB)\n\
              displace pipe (a FIFO, socket or device in the way)\ncreate   empty/\nremove   d/\n\
              chmod    m (0600 to 0644)\nkept     k (edited since)\nplan plan_1\n"
         );
@@ -495,6 +512,7 @@ mod tests {
             })
         );
         assert_eq!(document["removals"], json!(["gone"]));
+        assert_eq!(document["displaced"], json!(["log", "pipe"]));
         assert_eq!(
             document["make_directories"][0],
             json!({"path": "empty", "mode": 0o755})

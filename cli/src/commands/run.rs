@@ -315,6 +315,7 @@ fn story(ended: &Ended<'_>, keeps_content: bool, elsewhere: &str) -> Vec<String>
         lines.push(super::diff::totals(diff));
         lines.extend(super::diff::hidden(diff));
         lines.extend(super::diff::approximated(diff));
+        lines.extend(super::diff::unseen(diff));
         if let Some(key) = &diff.patch_ref {
             lines.push(format!(
                 "the patch ({}): \"stillframe artifact get {}\"",

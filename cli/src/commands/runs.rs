@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+use stillframe::backends::Displaced;
 use stillframe::{
     Error, ErrorKind, Event, EventQuery, EventType, PhaseRecord, QuestionRecord, RunExport,
     RunQuery, RunRecord, Snapshot, SnapshotId,
@@ -37,9 +39,16 @@ pub(super) async fn show(tools: &Tools, id: &str) -> Result<Reply, Failure> {
             let run = tools.engine.export_run(record.id.as_str()).await?;
             Ok(Reply::new(tools.json, &run, || description(&run)))
         }
-        Shown::Snapshot(snapshot) => Ok(Reply::new(tools.json, &snapshot, || {
-            snapshot::description(&snapshot)
-        })),
+        Shown::Snapshot(snapshot) => {
+            let displaced = tools.engine.displaced(&snapshot).await?;
+            let document = SnapshotDocument {
+                snapshot: &snapshot,
+                displaced: &displaced,
+            };
+            Ok(Reply::new(tools.json, &document, || {
+                snapshot::description(&snapshot) + &beside(&displaced)
+            }))
+        }
     }
 }
 
@@ -221,6 +230,25 @@ fn asked(questions: &[QuestionRecord]) -> String {
         true => String::new(),
         false => format!("\n{}", output::table(&rows)),
     }
+}
+
+/// A snapshot, and what the restore that it is the guard of displaced and no snapshot holds.
+#[derive(Serialize)]
+struct SnapshotDocument<'a> {
+    #[serde(flatten)]
+    snapshot: &'a Snapshot,
+    #[serde(skip_serializing_if = "<[Displaced]>::is_empty")]
+    displaced: &'a [Displaced],
+}
+
+/// What lies beside a guard, for people.
+fn beside(displaced: &[Displaced]) -> String {
+    let lines = displaced.iter().map(|Displaced { omission, at, .. }| {
+        let (path, reason) = (&omission.path, omission.reason);
+        let at = output::printable(&at.to_string_lossy());
+        format!("displaced {path} ({reason}), which a restore of this guard puts back: {at}\n")
+    });
+    lines.collect()
 }
 
 /// What an id names.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stillframe_artifact_store::ArtifactKey;
-use stillframe_backends::{ErrorKind, PurgeTarget, RelPath, Why};
+use stillframe_backends::{Displaced, ErrorKind, Label, PurgeTarget, RelPath, Snapshot, Why};
 
 use super::Engine;
 use super::shared::Core;
@@ -129,6 +129,25 @@ impl Engine {
         self.core
             .operation(async move { why(&core, opened, path, snapshot).await })
             .await
+    }
+
+    /// What the restore with this guard moved out of its way although no snapshot holds it, such as a FIFO
+    /// or a file that was too large to be captured: sorted by path, with the place where it lies. A restore
+    /// of the guard puts it back. Of any other snapshot there is nothing.
+    pub async fn displaced(&self, guard: &Snapshot) -> Result<Vec<Displaced>, Error> {
+        if guard.label != Label::GUARD {
+            return Ok(Vec::new());
+        }
+        let opened = self.core.open(&WorkspaceOptions::at(&guard.path)).await?;
+        let (parts, guard) = (self.core.parts.clone(), guard.clone());
+        self.core
+            .parts
+            .blocking
+            .run(move || {
+                let backend = workspaces::backend_of(&parts, guard.backend)?;
+                Ok(backend.displaced(&opened.workspace, &guard.id)?)
+            })
+            .await?
     }
 
     /// Deletes an artifact; the key may be used again. `NotFound` if there is none.

@@ -68,7 +68,7 @@ const SCENES: &[Scene] = &[
             ("pipe", "special"),
             ("socket", "special"),
         ],
-        changed: &["README", "d/new"],
+        changed: &["README", "d/another", "d/new"],
         stays: &["d/another"],
         skipped: &["d/another"],
         ..ORDINARY
@@ -240,9 +240,7 @@ const SCENES: &[Scene] = &[
             ws.remove("socket");
             ws.socket("socket");
         },
-        // What is there is left out of the other side, and is no evidence of a change.
-        changed: &[],
-        lost: &["README", "dir", "link", "socket"],
+        changed: &["README", "dir", "dir/file", "link", "socket"],
         asks_git: false,
         ..ORDINARY
     },
@@ -770,16 +768,21 @@ fn what_no_permission_lets_in_is_named_and_left_as_it_is() {
 
         ws.write("beside", "edited\n");
         let diff = ws.json(["diff", whole.id(), "now"]);
-        assert_eq!(json::names(&diff["changed_paths"]), ["beside"], "{diff}");
+        let closed = ["closed/file", "file", "listed/file", "passed/file"];
+        let changed = json::names(&diff["changed_paths"]);
+        assert_eq!(changed, [&["beside"], &closed[..]].concat(), "{diff}");
+        assert_eq!(json::names_in(&diff["approximated"]), closed, "{diff}");
+        assert_eq!(json::names(&diff["deleted"]), [""; 0], "{diff}");
         let diff = ws.json(["diff", snapshot.id(), "now"]);
         assert_eq!(json::names(&diff["changed_paths"]), ["beside"], "{diff}");
         for target in [&snapshot, &whole] {
             ws.write("beside", "edited\n");
             let outcome = ws.restore(target);
             assert_eq!(ws.text("beside"), "x\n");
-            // Of the one whose names can be read the bits are known: they were others.
-            let expected = ["beside", "listed"];
-            let count = if target.id() == whole.id() { 2 } else { 1 };
+            // Of the one whose names can be read the bits are known: they were others. The file is
+            // moved aside as it is.
+            let expected = ["beside", "file", "listed"];
+            let count = if target.id() == whole.id() { 3 } else { 1 };
             let restored = json::names(&outcome["restored"]);
             assert_eq!(restored, expected[..count], "{outcome}");
             ws.undo();
@@ -791,7 +794,8 @@ fn what_no_permission_lets_in_is_named_and_left_as_it_is() {
             let of = |meta: &fs::Metadata| (meta.ino(), meta.mode(), meta.mtime_nsec());
             assert_eq!(of(&new), of(old), "{name} is as it was");
             let is_untouched = new.ctime_nsec() == old.ctime_nsec();
-            assert!(is_untouched || *name == "listed", "{name} is not touched");
+            let came_back = ["listed", "file"].contains(name);
+            assert!(is_untouched || came_back, "{name} is not touched");
         }
         for (name, _) in modes {
             ws.chmod(name, if name == "file" { 0o644 } else { 0o755 });
@@ -915,7 +919,8 @@ fn a_file_of_a_terabyte_that_takes_no_room_is_named_and_never_touched() {
         let snapshot = Snap::of(&output.ok().json());
         assert_eq!(snapshot.omitted("d/sparse").as_deref(), Some("too_large"));
         let diff = ws.json(["diff", before.id(), "now"]);
-        assert_eq!(diff["files_changed"], 0, "{diff}");
+        assert_eq!(json::names(&diff["changed_paths"]), ["d/sparse"], "{diff}");
+        assert_eq!(json::names(&diff["added"]), ["d/sparse"], "{diff}");
         assert_eq!(times, view::times(ws.root()));
         for target in [&snapshot, &before] {
             ws.write("beside", "edited\n");

@@ -50,7 +50,7 @@ macro_rules! backend_contract {
             diff_names_what_was_added_modified_and_deleted
             diff_goes_in_both_directions
             diff_of_a_snapshot_with_itself_is_empty
-            diff_takes_what_one_side_left_out_for_no_change
+            diff_names_what_one_side_left_out_for_its_size
             diff_tells_permission_bits_and_empty_directories
             diff_with_a_limit_of_zero_is_refused
             why_gives_the_reason_for_any_path
@@ -604,14 +604,24 @@ pub fn diff_of_a_snapshot_with_itself_is_empty(test: &mut TestBackend) {
     );
 }
 
-pub fn diff_takes_what_one_side_left_out_for_no_change(test: &mut TestBackend) {
+pub fn diff_names_what_one_side_left_out_for_its_size(test: &mut TestBackend) {
     test.write("growing", "small\n");
     test.write("shrinking", &"x".repeat(2000));
     let from = test.snapshot();
     test.write("growing", &"x".repeat(2000));
     test.write("shrinking", "small\n");
     let to = test.snapshot();
-    assert_eq!(test.diff(&from, &to).files_changed, 0);
+    for (from, to) in [(&from, &to), (&to, &from)] {
+        let diff = test.diff(from, to);
+        let names: Vec<String> = diff.modified.iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["growing", "shrinking"]);
+        assert_eq!(diff.files_changed, 2);
+        assert_eq!((diff.insertions, diff.deletions), (0, 0));
+        let unseen = diff.approximated.iter();
+        let unseen: Vec<_> = unseen.map(|file| (&file.path, file.left_out)).collect();
+        let expected: Vec<_> = diff.modified.iter().map(|path| (path, true)).collect();
+        assert_eq!(unseen, expected, "and why nothing is told of them");
+    }
 }
 
 pub fn diff_tells_permission_bits_and_empty_directories(test: &mut TestBackend) {

@@ -25,7 +25,7 @@ pub(super) struct Planner<'a, 'q> {
     closed: BTreeSet<RelPath>,
     removals: BTreeMap<RelPath, Entry>,
     writes: Vec<Write>,
-    displaced: BTreeSet<RelPath>,
+    displaced: BTreeMap<RelPath, Omission>,
     modes: Vec<ModeChange>,
     merged: Vec<RelPath>,
     conflicts: Vec<Conflict>,
@@ -45,7 +45,7 @@ impl<'a, 'q> Planner<'a, 'q> {
             closed: BTreeSet::new(),
             removals: BTreeMap::new(),
             writes: Vec::new(),
-            displaced: BTreeSet::new(),
+            displaced: BTreeMap::new(),
             modes: Vec::new(),
             merged: Vec::new(),
             conflicts: Vec::new(),
@@ -232,11 +232,16 @@ impl<'a, 'q> Planner<'a, 'q> {
             };
         }
         // Neither captured anything here. That is the same only if both know as much about it.
-        let reason = |view: View<'_>| view.omission_covering(path).map(|o| o.reason);
-        match (reason(current), reason(undo.after)) {
+        let known = |view: View<'_>| view.omission_covering(path).map(|o| (o.reason, o.bytes));
+        match (known(current), known(undo.after)) {
             (now, then) if now == then => Judgement::AsAfter,
-            (Some(OmissionReason::Special) | None, _) => Judgement::Edited(SkipReason::EditedSince),
-            (Some(now), _) => Judgement::Edited(SkipReason::Omitted(now)),
+            (Some((now, _)), Some((then, _))) if now == then => {
+                Judgement::Edited(SkipReason::EditedSince)
+            }
+            (Some((OmissionReason::Special, _)) | None, _) => {
+                Judgement::Edited(SkipReason::EditedSince)
+            }
+            (Some((now, _)), _) => Judgement::Edited(SkipReason::Omitted(now)),
         }
     }
 
@@ -300,7 +305,8 @@ impl<'a, 'q> Planner<'a, 'q> {
                 self.keep(change, SkipReason::Omitted(reason));
                 continue;
             }
-            let mode = goal.modes.of(path, entry.kind);
+            let is_held = self.question.held.contains(path);
+            let mode = goal.modes.of(path, entry.kind).filter(|_| !is_held);
             if let Some(old) = change.old
                 && old.id == entry.id
                 && let (Some(from), Some(to)) = (current.modes.of(path, old.kind), mode)
@@ -365,7 +371,7 @@ impl<'a, 'q> Planner<'a, 'q> {
             self.close(path, reason);
             return Err(reason);
         }
-        self.displaced.extend(displaced);
+        self.take_away(displaced);
         Ok(())
     }
 
@@ -387,7 +393,7 @@ impl<'a, 'q> Planner<'a, 'q> {
     }
 
     /// Decides whether every directory above `path` is there, or can be.
-    fn clear_way(&self, path: &RelPath, displaced: &mut Vec<RelPath>) -> Result<(), SkipReason> {
+    fn clear_way(&self, path: &RelPath, displaced: &mut Vec<Omission>) -> Result<(), SkipReason> {
         for above in ancestors(path) {
             if let Some(reason) = self.kept.get(&above) {
                 return Err(*reason);
@@ -405,25 +411,30 @@ impl<'a, 'q> Planner<'a, 'q> {
         Ok(())
     }
 
+    /// Decides whether what could not be captured can be moved out of the way. An undo does so only with
+    /// what the operation left there, as far as can be told without a look into it.
     fn displace(
         &self,
         omission: &Omission,
-        displaced: &mut Vec<RelPath>,
+        displaced: &mut Vec<Omission>,
     ) -> Result<(), SkipReason> {
-        if omission.reason != OmissionReason::Special {
+        if !omission.is_file_out_of_reach() {
             return Err(SkipReason::Omitted(omission.reason));
         }
-        let was_special = |undo: Operation<'_>| {
-            undo.after
-                .coverage
-                .at(&omission.path)
-                .is_some_and(|o| o.reason == OmissionReason::Special)
-        };
-        if !self.question.undo.is_none_or(was_special) {
+        let was_there =
+            |undo: Operation<'_>| undo.after.coverage.at(&omission.path) == Some(omission);
+        if !self.question.undo.is_none_or(was_there) {
             return Err(SkipReason::EditedSince);
         }
-        displaced.push(omission.path.clone());
+        displaced.push(omission.clone());
         Ok(())
+    }
+
+    /// Notes what is moved out of the way.
+    fn take_away(&mut self, displaced: Vec<Omission>) {
+        let displaced = displaced.into_iter();
+        let by_path = displaced.map(|omission| (omission.path.clone(), omission));
+        self.displaced.extend(by_path);
     }
 
     fn goal_has_directory(&self, directory: &RelPath) -> bool {
@@ -500,7 +511,7 @@ impl<'a, 'q> Planner<'a, 'q> {
             None => {}
         }
         self.clear_way(path, &mut displaced).map_err(Some)?;
-        self.displaced.extend(displaced);
+        self.take_away(displaced);
         Ok(())
     }
 
@@ -601,7 +612,7 @@ impl<'a, 'q> Planner<'a, 'q> {
             );
             if is_named_elsewhere
                 || !self.is_new_omission(omission)
-                || self.displaced.contains(path)
+                || self.displaced.contains_key(path)
                 || self.is_closed(path)
                 || change_at(question.changes, path).is_some_and(|c| c.new.is_some())
                 || self.goal_has_directory(path)
@@ -646,7 +657,7 @@ impl<'a, 'q> Planner<'a, 'q> {
                 .into_iter()
                 .map(|(path, current)| Removal { path, current })
                 .collect(),
-            displaced: self.displaced.into_iter().collect(),
+            displaced: self.displaced.into_values().collect(),
             make_directories,
             remove_directories,
             modes: self.modes,

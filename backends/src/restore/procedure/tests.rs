@@ -11,6 +11,7 @@ use crate::backend::{Interrupt, Interrupted};
 use crate::error::ErrorKind;
 use crate::restore::naive::{Stage, rel, scratch, view};
 use crate::snapshot::Snapshot;
+use crate::worktree::displaced::Held;
 use crate::worktree::faults::{self, Done, Fault};
 
 #[test]
@@ -350,7 +351,7 @@ fn what_a_rule_hid_in_a_directory_of_before_is_listed_and_the_directory_is_not()
 }
 
 #[test]
-fn a_file_above_the_limit_survives_and_is_named() {
+fn a_file_above_the_limit_survives_in_its_place_or_in_the_trash() {
     let mut stage = Stage::new();
     stage.write("grows", "small\n");
     let snapshot = stage.snapshot();
@@ -358,18 +359,25 @@ fn a_file_above_the_limit_survives_and_is_named() {
     stage.write("new", &"large\n".repeat(100));
     let mut options = RestoreOptions::new(stage.options());
     options.guard.max_untracked_file_bytes = 100;
-    let before = (identity(&stage.path("grows")), identity(&stage.path("new")));
+    let before = (
+        fs::metadata(stage.path("grows")).unwrap().ino(),
+        identity(&stage.path("new")),
+    );
 
     let goal = Stage::goal(&snapshot);
     let outcome = restore(&stage.backend, &mut stage.workspace, &goal, &options).unwrap();
 
     let reason = omitted(OmissionReason::TooLarge);
-    assert_eq!(
-        outcome.skipped,
-        [skipped("grows", reason), skipped("new", reason)]
-    );
-    let after = (identity(&stage.path("grows")), identity(&stage.path("new")));
-    assert_eq!(after, before);
+    assert_eq!(outcome.skipped, [skipped("new", reason)]);
+    assert_eq!(outcome.restored, [rel("grows")]);
+    assert_eq!(stage.read("grows"), "small\n");
+    let held = Held::of(stage.workspace.store_path(), &outcome.guard.id).unwrap();
+    let [displaced] = &held.all()[..] else {
+        panic!("one is listed");
+    };
+    assert_eq!(displaced.omission.path, rel("grows"));
+    let kept = fs::metadata(&displaced.at).unwrap().ino();
+    assert_eq!((kept, identity(&stage.path("new"))), before);
 }
 
 #[test]
@@ -1486,8 +1494,12 @@ fn no_path_changes_before_bytes_and_intent_are_synced_and_nothing_is_done_before
                 let single = seen[..first_change]
                     .iter()
                     .filter(|call| matches!(call, Done::Sync(path) if is_staged(path)));
-                // A link has no bytes of its own.
-                assert_eq!(single.count(), entries - 1, "{seen:#?}");
+                // A link has no bytes of its own, and the listing of what is displaced has a name of its own.
+                let listing = area.join("displaced.json");
+                let is_listed =
+                    |call: &&Done| matches!(call, Done::Rename { to, .. } if *to == listing);
+                let listings = seen[..first_change].iter().filter(is_listed).count();
+                assert_eq!(single.count(), entries - 1 - listings, "{seen:#?}");
                 let names = [staged.clone(), area.clone(), store.clone()];
                 names.map(|path| after(last_staged, &Done::SyncDirectory(path)))[2]
             }

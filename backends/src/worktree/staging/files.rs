@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
 use super::StageError;
@@ -55,6 +55,8 @@ pub(super) struct Job<'a> {
 pub(super) enum What<'a> {
     /// An entry of the goal.
     Entry(&'a PlannedWrite),
+    /// What an earlier restore displaced, which lies here. It gets a second name: nobody may read it.
+    Held(&'a Path),
     /// The file that is there, with other permission bits.
     Copy(&'a ModeChange, Seen),
 }
@@ -87,7 +89,7 @@ impl Stager<'_> {
         let mut order: Vec<usize> = (0..jobs.len()).collect();
         order.sort_by_cached_key(|at| match jobs[*at].what {
             What::Entry(write) => self.contents.place(&write.entry.id),
-            What::Copy(..) => u64::MAX,
+            What::Held(_) | What::Copy(..) => u64::MAX,
         });
         let queue = Queue {
             next: AtomicUsize::new(0),
@@ -148,6 +150,7 @@ impl Stager<'_> {
         match job.what {
             What::Entry(write) if write.entry.kind == EntryKind::Symlink => file.link(write),
             What::Entry(write) => file.write(write),
+            What::Held(place) => file.name_again(place),
             What::Copy(change, seen) => file.copy(change, &seen),
         }
     }
@@ -220,6 +223,17 @@ impl StagedFile<'_> {
             .write(&write.entry.id, &mut file)
             .map_err(|e| self.content_error(e))?;
         self.finish(&file.done(), mode)
+    }
+
+    /// Stages a second name of what lies at `place`, whatever it is, with all that it has.
+    fn name_again(&self, place: &Path) -> Result<u64, StageError> {
+        let (stager, failed) = (self.stager, "bring back what was displaced from");
+        self.announce(failed)?;
+        rustix::fs::linkat(CWD, place, stager.directory, &self.name, AtFlags::empty())
+            .map_err(self.at(failed))?;
+        let stat = rustix::fs::statat(stager.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(self.at("look at what was staged for"))?;
+        Ok(stat.st_ino)
     }
 
     fn copy(&self, change: &ModeChange, seen: &Seen) -> Result<u64, StageError> {

@@ -1,0 +1,367 @@
+//! A captured file in whose place a run leaves what no snapshot takes: one that is too large, a FIFO, one
+//! that may not be read. It is a change, it comes back, and what was in its way can be had back too.
+
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+
+use stillframe_tests::capability::{self, Capability};
+use stillframe_tests::{TestWorkspace, json, oracle};
+
+const NOTHING: [&str; 0] = [];
+
+/// What a run leaves in the place of `db`.
+struct Way {
+    script: &'static str,
+    reason: &'static str,
+    /// As what the file is known again: kind, size, permission bits.
+    left: (bool, u64, u32),
+}
+
+const LARGE: Way = Way {
+    script: "truncate -s 104857601 db",
+    reason: "too_large",
+    left: (false, 104_857_601, 0o644),
+};
+const FIFO: Way = Way {
+    script: "rm db; mkfifo -m 640 db",
+    reason: "special",
+    left: (true, 0, 0o640),
+};
+const LOCKED: Way = Way {
+    script: "chmod 000 db",
+    reason: "unreadable",
+    left: (false, 9, 0),
+};
+
+/// A workspace with the untracked file `db`, and the options that its backend needs.
+fn workspaces() -> [(TestWorkspace, Vec<&'static str>); 2] {
+    let made = [
+        (TestWorkspace::repository(), vec![]),
+        (TestWorkspace::plain(), vec!["--retain-content"]),
+    ];
+    for (ws, _) in &made {
+        ws.write("db", "precious\n");
+        ws.chmod("db", 0o644);
+        ws.write("other", "kept\n");
+    }
+    made
+}
+
+/// The ways that mean something to whoever runs the program, and each in a workspace of each backend.
+fn each_way(story: impl Fn(&TestWorkspace, &[&str], &Way)) {
+    for way in [LARGE, FIFO, LOCKED] {
+        for (mut ws, options) in workspaces() {
+            if way.reason == "unreadable" && !ws.drop_privileges() {
+                let why = "nobody cannot run the program";
+                return capability::skipped(Capability::OtherUser, why);
+            }
+            story(&ws, &options, &way);
+        }
+    }
+}
+
+fn is_left(ws: &TestWorkspace, way: &Way) -> bool {
+    let found = ws.stat("db");
+    (
+        found.file_type().is_fifo(),
+        found.len(),
+        found.mode() & 0o7777,
+    ) == way.left
+}
+
+#[test]
+fn a_captured_file_comes_back_whatever_a_failed_run_leaves_in_its_place() {
+    each_way(|ws, options, way| {
+        let options = [options, &["--rollback-on-failure"]].concat();
+        let run = ws
+            .run(&options, &format!("{}; exit 1", way.script))
+            .exits(1)
+            .json();
+        let diff = &run["workspace"]["diff"];
+        assert_eq!(json::names(&diff["changed_paths"]), ["db"], "{run}");
+        assert_eq!(json::names(&diff["modified"]), ["db"], "{run}");
+        let approximated = json::reason_of(&diff["approximated"], "db");
+        assert_eq!(approximated.as_deref(), Some(way.reason), "{run}");
+        assert_eq!(
+            (&diff["insertions"], &diff["deletions"]),
+            (&0.into(), &0.into())
+        );
+        assert_eq!(
+            diff["has_patch"], false,
+            "nothing is known that a patch could say"
+        );
+
+        let rollback = &run["workspace"]["rollback"];
+        assert_eq!(rollback["status"], "completed", "{run}");
+        assert_eq!(json::names(&rollback["restored"]), ["db"], "{run}");
+        assert_eq!(json::names_in(&rollback["skipped"]), NOTHING, "{run}");
+        assert_eq!(
+            (ws.text("db").as_str(), ws.mode("db")),
+            ("precious\n", 0o644)
+        );
+
+        let row = ws.show(run["run_id"].as_str().unwrap());
+        let stored = &row["workspace"]["diff"]["changed_paths"];
+        assert_eq!(json::names(stored), ["db"], "{row}");
+    });
+}
+
+#[test]
+fn a_person_is_told_that_it_changed_and_why_nothing_is_shown_of_it() {
+    for (way, why) in [
+        (LARGE, "db (one side left it out: too_large)"),
+        (FIFO, "db (one side left it out: special)"),
+    ] {
+        let (ws, _) = &workspaces()[0];
+        let said = ws
+            .stillframe(
+                ["run", "--rollback-on-failure", "--", "/bin/sh", "-c"]
+                    .map(String::from)
+                    .into_iter()
+                    .chain([format!("{}; exit 1", way.script)]),
+            )
+            .exits(1)
+            .stderr_text();
+        assert!(said.contains("1 file changed"), "{said}");
+        assert!(said.contains("rolled back: 1 path restored"), "{said}");
+        let before = ws.json(["list"]);
+        let before = before.as_array().unwrap().last().unwrap()["id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        ws.stillframe(["run", "--", "/bin/sh", "-c", way.script])
+            .ok();
+        let shown = ws.stillframe(["diff", &before]).ok().stdout_text();
+        assert!(shown.contains("M db\n"), "{shown}");
+        assert!(shown.contains(why), "{shown}");
+    }
+}
+
+#[test]
+fn one_path_or_all_of_a_snapshot_is_put_back_over_it() {
+    each_way(|ws, options, way| {
+        let before = ws.snapshot_with(options);
+        for path in [&["db"][..], &[]] {
+            ws.run(options, way.script).ok();
+            ws.write("other", "kept\n");
+            assert!(is_left(ws, way));
+            let arguments = [&["restore", before.id()], path].concat();
+            let plan = ws.json([&arguments[..], &["--plan"]].concat());
+            assert_eq!(json::names(&plan["displaced"]), ["db"], "{plan}");
+            let outcome = ws.json(&arguments);
+            assert_eq!(json::names(&outcome["restored"]), ["db"], "{outcome}");
+            assert_eq!(json::names_in(&outcome["skipped"]), NOTHING, "{outcome}");
+            assert_eq!(ws.text("db"), "precious\n");
+            let again = ws.json(&arguments);
+            assert_eq!(json::names(&again["restored"]), NOTHING, "{again}");
+        }
+    });
+}
+
+#[test]
+fn what_was_in_the_way_is_listed_with_the_guard_and_had_back_by_it() {
+    each_way(|ws, options, way| {
+        let before = ws.snapshot_with(options);
+        ws.run(options, way.script).ok();
+        let inode = ws.stat("db").ino();
+        let outcome = ws.restore(&before);
+        let guard = outcome["guard_snapshot"].as_str().unwrap();
+        let shown = ws.show(guard);
+        let displaced = shown["displaced"].as_array().unwrap();
+        assert_eq!(displaced.len(), 1, "{shown}");
+        assert_eq!(displaced[0]["path"], "db");
+        assert_eq!(displaced[0]["reason"], way.reason);
+        let at = displaced[0]["at"].as_str().unwrap();
+        let kept = std::fs::symlink_metadata(at).unwrap();
+        assert_eq!(kept.ino(), inode, "it was moved, and not read");
+        let told = ws.stillframe(["show", guard]).ok().stdout_text();
+        assert!(told.contains(at), "{told}");
+
+        let back = ws.restore_id(guard);
+        assert_eq!(json::names(&back["restored"]), ["db"], "{back}");
+        assert_eq!(json::names_in(&back["skipped"]), NOTHING, "{back}");
+        assert!(is_left(ws, way), "as it was before the restore");
+        assert_eq!(ws.stat("db").ino(), inode);
+        // The restore that brought it back is one like any other.
+        ws.undo();
+        assert_eq!(ws.text("db"), "precious\n");
+        ws.restore_id(guard);
+        assert!(is_left(ws, way), "as often as somebody wants it");
+        let again = ws.restore_id(guard);
+        assert_eq!(json::names(&again["restored"]), NOTHING, "{again}");
+    });
+}
+
+#[test]
+fn an_undo_and_its_undo_go_there_and_back() {
+    each_way(|ws, options, way| {
+        ws.run(options, way.script).ok();
+        for _ in 0..2 {
+            let undone = ws.undo();
+            assert_eq!(json::names_in(&undone["skipped"]), NOTHING, "{undone}");
+            assert_eq!(json::names(&undone["restored"]), ["db"], "{undone}");
+            assert_eq!(ws.text("db"), "precious\n");
+            let redone = ws.undo();
+            assert_eq!(json::names(&redone["restored"]), ["db"], "{redone}");
+            assert!(is_left(ws, way), "{redone}");
+        }
+    });
+}
+
+#[test]
+fn an_undo_leaves_what_somebody_changed_since() {
+    let (ws, _) = &workspaces()[0];
+    ws.run::<&str>([], LARGE.script).ok();
+    ws.sparse_file("db", 200_000_000);
+    let undone = ws.undo();
+    assert_eq!(
+        json::reason_of(&undone["skipped"], "db").as_deref(),
+        Some("edited_since")
+    );
+    assert_eq!(ws.stat("db").len(), 200_000_000);
+
+    ws.remove("db");
+    let before = ws.snapshot();
+    ws.write("db", "precious\n");
+    let file = ws.snapshot();
+    ws.run::<&str>([], LARGE.script).ok();
+    let guard = ws.restore(&file)["guard_snapshot"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    ws.write("db", "edited since\n");
+    let undone = ws.undo();
+    assert_eq!(
+        json::reason_of(&undone["skipped"], "db").as_deref(),
+        Some("edited_since")
+    );
+    assert_eq!(ws.text("db"), "edited since\n");
+    // A restore of the guard asks nobody.
+    ws.restore_id(&guard);
+    assert!(is_left(ws, &LARGE));
+    let left = ws.restore(&before);
+    assert_eq!(
+        json::reason_of(&left["skipped"], "db").as_deref(),
+        Some("too_large"),
+        "{left}"
+    );
+}
+
+#[test]
+fn what_somebody_wrote_into_since_it_was_displaced_is_not_taken_for_it() {
+    let (ws, _) = &workspaces()[0];
+    let before = ws.snapshot();
+    ws.run::<&str>([], LARGE.script).ok();
+    let first = ws.restore(&before)["guard_snapshot"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    ws.restore_id(&first);
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(ws.path("db"))
+        .unwrap();
+    file.set_len(104_857_700).unwrap();
+    drop(file);
+    ws.restore(&before);
+    let back = ws.restore_id(&first);
+    assert_eq!(
+        json::reason_of(&back["skipped"], "db").as_deref(),
+        Some("too_large"),
+        "{back}"
+    );
+    assert_eq!(ws.text("db"), "precious\n");
+    assert!(
+        ws.show(&first)["displaced"].is_null(),
+        "it is no more what it was"
+    );
+}
+
+#[test]
+fn what_is_in_the_way_of_a_directory_goes_too() {
+    for (ws, options) in workspaces() {
+        ws.write("d/file", "x\n");
+        ws.write("e/f/file", "y\n");
+        let before = ws.snapshot_with(&options);
+        let script = "rm -r d e; truncate -s 104857601 d; mkfifo e";
+        let run = ws.run(&options, script).ok().json();
+        let diff = &run["workspace"]["diff"];
+        assert_eq!(json::names(&diff["added"]), ["d", "e"], "{diff}");
+        assert_eq!(
+            json::names(&diff["deleted"]),
+            ["d/file", "e/f/file"],
+            "{diff}"
+        );
+        let outcome = ws.restore(&before);
+        assert_eq!(
+            (ws.text("d/file"), ws.text("e/f/file")),
+            ("x\n".into(), "y\n".into())
+        );
+        assert_eq!(json::names_in(&outcome["skipped"]), NOTHING, "{outcome}");
+        ws.undo();
+        assert_eq!(ws.stat("d").len(), 104_857_601);
+        assert!(ws.stat("e").file_type().is_fifo());
+    }
+}
+
+#[test]
+fn what_came_or_went_without_ever_being_captured_is_named() {
+    for (ws, options) in workspaces() {
+        ws.sparse_file("gone", 104_857_601);
+        ws.sparse_file("stays", 104_857_601);
+        ws.sparse_file("shrinks", 104_857_601);
+        let script = "rm gone; truncate -s 104857601 came; mkfifo pipe; echo > shrinks";
+        let run = ws.run(&options, script).ok().json();
+        let diff = &run["workspace"]["diff"];
+        assert_eq!(json::names(&diff["added"]), ["came", "pipe"], "{diff}");
+        assert_eq!(json::names(&diff["deleted"]), ["gone"], "{diff}");
+        assert_eq!(json::names(&diff["modified"]), ["shrinks"], "{diff}");
+        assert_eq!(diff["files_changed"], 4);
+        let approximated = json::names_in(&diff["approximated"]);
+        assert_eq!(approximated, ["came", "gone", "pipe", "shrinks"], "{diff}");
+        // The other way round it is the other way round.
+        let id = |key: &str| run["workspace"][key]["id"].as_str().unwrap().to_owned();
+        let diff = ws.json(["diff", &id("after_snapshot"), &id("before_snapshot")]);
+        assert_eq!(json::names(&diff["added"]), ["gone"], "{diff}");
+        assert_eq!(json::names(&diff["deleted"]), ["came", "pipe"], "{diff}");
+        assert_eq!(json::names(&diff["modified"]), ["shrinks"], "{diff}");
+    }
+}
+
+#[test]
+fn a_directory_that_nobody_may_enter_hides_changed_files_and_no_deleted_ones() {
+    for (mut ws, options) in workspaces() {
+        ws.write("d/file", "x\n");
+        if !ws.drop_privileges() {
+            let why = "nobody cannot run the program";
+            return capability::skipped(Capability::OtherUser, why);
+        }
+        let run = ws.run(&options, "chmod 000 d").ok().json();
+        ws.chmod("d", 0o755);
+        let diff = &run["workspace"]["diff"];
+        assert_eq!(json::names(&diff["changed_paths"]), ["d/file"], "{diff}");
+        assert_eq!(json::names(&diff["modified"]), ["d/file"], "{diff}");
+        let reason = json::reason_of(&diff["approximated"], "d/file");
+        assert_eq!(reason.as_deref(), Some("unreadable"), "{diff}");
+    }
+}
+
+#[test]
+fn what_a_patch_says_beside_it_can_be_applied() {
+    let (ws, _) = &workspaces()[0];
+    let before = ws.copy();
+    let run = ws
+        .run::<&str>(
+            [],
+            "truncate -s 104857601 db; echo more >> other; rm README",
+        )
+        .ok()
+        .json();
+    let diff = &run["workspace"]["diff"];
+    assert_eq!(
+        json::names(&diff["changed_paths"]),
+        ["README", "db", "other"]
+    );
+    let patch = json::patch_bytes(&diff["patch"]);
+    ws.write("db", "precious\n");
+    oracle::applies(&patch, before.path(), ws.root());
+}
