@@ -749,6 +749,65 @@ fn another_file_system_inside_is_not_crossed() {
     assert_eq!(ws.text("README"), "hello\n");
 }
 
+/// In a container files and directories of one mount have different device numbers: a file has that of the layer which
+/// it comes from.
+#[test]
+fn on_an_overlay_of_several_devices_every_file_is_captured_and_put_back() {
+    let ws = TestWorkspace::repository();
+    ws.write("dir/below", "lower\n");
+    ws.write("dir/deeper/file", "lower\n");
+    ws.write("untracked", "lower\n");
+    ws.symlink("link", "README");
+    ws.commit("more");
+    ws.mkdir("within");
+    let Some(mounts) = Mounts::new() else { return };
+    let layers = tempfile::tempdir().unwrap();
+    mounts.tmpfs(layers.path(), "64m");
+    let (base, at) = (ws.base().display(), layers.path().display());
+    mounts.shell(&format!(
+        "mkdir '{at}/upper' '{at}/work' && mount -t overlay overlay \
+         -o lowerdir='{base}',upperdir='{at}/upper',workdir='{at}/work',xino=off '{base}'"
+    ));
+    let place = mounts.path(ws.root());
+    let device = |name: &str| fs::symlink_metadata(place.join(name)).unwrap().dev();
+    assert_ne!(device("README"), device("dir"), "or nothing is tested");
+    let call = |args: &[&str]| mounts.inside(ws.call(args), ws.root()).run();
+    mounts.tmpfs(&ws.path("within"), "1m");
+    fs::write(place.join("upper"), "upper\n").unwrap();
+    let before = view::worktree(&place);
+
+    let snapshot = call(&["--json", "snapshot"]).ok().json();
+    let snapshot = stillframe_tests::Snap::of(&snapshot);
+    assert_eq!(
+        snapshot.omitted("within").as_deref(),
+        Some("other_filesystem")
+    );
+    assert_eq!(snapshot.omissions().len(), 1, "and nothing else is");
+    let script = "echo edited > README; echo edited > upper; rm -r dir; rm link; mkdir link; \
+                  echo x > link/x; echo new > new; mv untracked moved; exit 3";
+    let args = [
+        "--json",
+        "run",
+        "--rollback-on-failure",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let run = call(&args).exits(3).json();
+    let changed = &run["workspace"]["diff"];
+    assert_eq!(changed["files_changed"], 9, "{changed}");
+    view::same(&before, &view::worktree(&place), "it was rolled back");
+
+    mounts.shell(&format!(
+        "cd '{}' && rm -r dir README && echo x > dir",
+        ws.root().display()
+    ));
+    call(&["--json", "restore", snapshot.id()]).ok();
+    view::same(&before, &view::worktree(&place), "it was restored");
+    call(&["--json", "verify"]).ok();
+}
+
 #[test]
 fn names_like_those_of_temporary_files_mean_nothing() {
     let ws = TestWorkspace::repository();

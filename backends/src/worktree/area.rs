@@ -438,18 +438,17 @@ impl Area {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mount {
     device: (u32, u32),
-    /// Zero where the kernel does not tell.
-    id: u64,
+    /// `None` where the kernel does not tell.
+    id: Option<u64>,
 }
 
 impl Mount {
     fn of(fd: BorrowedFd<'_>) -> rustix::io::Result<Self> {
         let flags = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
         let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, flags)?;
-        let tells = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::MNT_ID);
         Ok(Self {
             device: (stat.stx_dev_major, stat.stx_dev_minor),
-            id: if tells { stat.stx_mnt_id } else { 0 },
+            id: root::mount_in(&stat),
         })
     }
 

@@ -6,9 +6,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 
 use crate::error::PathError;
@@ -29,6 +30,8 @@ pub(crate) struct Root {
     fd: OwnedFd,
     disk_path: PathBuf,
     identity: Identity,
+    /// Asked for where it decides something; the inner `None`: the kernel does not tell.
+    mount: OnceLock<Option<u64>>,
     /// Set once the kernel has said that it has no `openat2`.
     is_plain: AtomicBool,
 }
@@ -93,6 +96,21 @@ pub(crate) fn lstat_at(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Re
     .map(|stat| Stat::from_kernel(&stat))
 }
 
+/// The mount that `name` in `directory` is on, without following a link; of `directory` itself for an
+/// empty name. `None` where the kernel does not tell (before 5.8).
+fn mount_of(directory: BorrowedFd<'_>, name: &[u8]) -> Option<u64> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
+    let name = OsStr::from_bytes(name);
+    let stat = rustix::fs::statx(directory, name, flags, StatxFlags::MNT_ID).ok()?;
+    mount_in(&stat)
+}
+
+/// The mount that this tells of, if [`StatxFlags::MNT_ID`] was asked for.
+pub(crate) fn mount_in(stat: &rustix::fs::Statx) -> Option<u64> {
+    let tells = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::MNT_ID);
+    tells.then_some(stat.stx_mnt_id)
+}
+
 /// Whether a path that was looked up below the workspace does not lead to what was there before: it is
 /// gone, a file or a link is above it, or it leads out of the workspace. `EXDEV` stands for a mount point,
 /// and for a directory that was renamed to a place outside while the kernel was in it
@@ -151,6 +169,7 @@ impl Root {
                 device: stat.device,
                 inode: stat.inode,
             },
+            mount: OnceLock::new(),
             is_plain: AtomicBool::new(false),
         };
         if root.identity != workspace.identity() {
@@ -163,6 +182,30 @@ impl Root {
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// Whether `name` in `directory`, which is below the workspace, is on another file system: on another
+    /// mount, or in a directory that no rename leads into, so that nothing could be put back there.
+    ///
+    /// The number of a device alone does not decide that. On an overlay a file has that of its layer, and
+    /// the directories have another one (overlayfs, "Inode properties"). A directory of another device on
+    /// the same mount is a subvolume (btrfs), and a rename into that is refused as between mounts.
+    pub(crate) fn is_other_filesystem(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: &[u8],
+        stat: &Stat,
+    ) -> bool {
+        if stat.device == self.identity.device {
+            return false;
+        }
+        if stat.file_type() == FileType::Directory {
+            return true;
+        }
+        let there = mount_of(directory, name);
+        let own = || mount_of(self.as_fd(), b"");
+        // Where the kernel does not tell the mount, the device is what is known.
+        there.is_none() || there != *self.mount.get_or_init(own)
     }
 
     pub(crate) fn identity(&self) -> Identity {

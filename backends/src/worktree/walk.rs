@@ -828,7 +828,7 @@ impl<R: Rules> Walker<'_, R> {
         directory: &mut Building<'_>,
         jobs: &mut Vec<Job<R::Scope>>,
     ) -> Result<(), SnapshotError> {
-        if stat.device != self.root.identity().device {
+        if self.root.is_other_filesystem(visit.fd, visit.name, stat) {
             visit.omit(OmissionReason::OtherFilesystem, None, found, directory);
             return Ok(());
         }
@@ -923,7 +923,7 @@ impl<R: Rules> Walker<'_, R> {
         let is_link = stat.file_type() == FileType::Symlink;
         let is_tracked = visit.cached().is_some_and(|e| e.flags.has(Flags::TRACKED));
         let bytes = (!is_link).then_some(stat.size);
-        if stat.device != self.root.identity().device {
+        if self.root.is_other_filesystem(visit.fd, visit.name, stat) {
             // A file can be a mount point too.
             visit.omit(OmissionReason::OtherFilesystem, bytes, found, directory);
             return Ok(true);
