@@ -163,6 +163,30 @@ fn a_file_under_a_filter_that_the_repositorys_own_configuration_brings_in_is_cap
     });
 }
 
+#[test]
+fn a_file_under_a_filter_that_a_variable_of_the_users_brings_in_is_captured_raw() {
+    let mut ws = TestWorkspace::unborn();
+    let attributes = ws.outside().join("attributes");
+    std::fs::write(&attributes, "*.rot filter=swap\n").unwrap();
+    let config = ws.outside().join("config");
+    let text = format!(
+        "[core]\n\tattributesFile = {}\n\
+         [filter \"swap\"]\n\tclean = tr a-z n-za-m\n\tsmudge = tr a-z n-za-m\n",
+        attributes.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    ws.set_env("GIT_CONFIG_GLOBAL", &config);
+    ws.write("same-size.rot", "abcdef\n");
+    ws.settle();
+    for args in [&["add", "-A"][..], &["commit", "-q", "-m", "filtered"]] {
+        let call = ws.git_call(args).env("GIT_CONFIG_GLOBAL", &config);
+        call.run().ok();
+    }
+    ws.settle();
+    assert_eq!(ws.git(["show", ":same-size.rot"]), "nopqrs");
+    assert_eq!(ws.snapshot().tree(), oracle::raw_tree(&ws));
+}
+
 // git-lfs configures its driver on every machine that it is installed on
 #[test]
 fn a_filter_that_no_attributes_name_costs_nothing() {

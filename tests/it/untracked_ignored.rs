@@ -149,6 +149,63 @@ fn rules_that_the_users_own_configuration_includes_are_honoured_and_the_reposito
 }
 
 #[test]
+fn the_variables_that_name_the_users_configuration_count_and_those_that_set_values_do_not() {
+    let (global, system) = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM");
+    let cases = [
+        (&[][..], Some("a.home")),
+        (&[(global, "global")], Some("a.global")),
+        (&[(system, "system")], Some("a.home")),
+        (&[(global, "global"), (system, "system")], Some("a.global")),
+        (
+            &[(global, "relative"), (system, "system")],
+            Some("a.system"),
+        ),
+        (&[(global, "empty")], None),
+    ];
+    for (variables, ignored) in cases {
+        // A workspace of its own: what a session has captured it goes on capturing.
+        let ws = TestWorkspace::repository();
+        let outside = |name: &str| ws.outside().join(name).to_str().unwrap().to_owned();
+        for name in ["global", "system", "home", "value"] {
+            fs::write(outside(&format!("{name}-rules")), format!("*.{name}\n")).unwrap();
+            let text = format!("[core]\nexcludesFile = {}-rules\n", outside(name));
+            fs::write(outside(name), text).unwrap();
+        }
+        fs::copy(outside("home"), ws.home().join(".gitconfig")).unwrap();
+        let files = ["a.global", "a.home", "a.system", "a.value"];
+        for file in files {
+            ws.write(file, "x\n");
+        }
+        let git = ws.git_call([&["check-ignore"][..], &files].concat());
+        let mut git = git.env_remove("GIT_CONFIG_NOSYSTEM");
+        let mut program = ws.call(["snapshot", "--json"]);
+        for (name, value) in variables {
+            let value = match *value {
+                "relative" => "relative/config".to_owned(),
+                "empty" => String::new(),
+                name => outside(name),
+            };
+            git = git.env(name, &value);
+            program = program.env(name, &value);
+        }
+        let expected = ignored.map_or(String::new(), |name| format!("{name}\n"));
+        assert_eq!(git.run().stdout_text(), expected, "{variables:?}");
+        let values = outside("value-rules");
+        for (name, value) in [
+            ("GIT_CONFIG_COUNT", "1"),
+            ("GIT_CONFIG_KEY_0", "core.excludesFile"),
+            ("GIT_CONFIG_VALUE_0", &values),
+        ] {
+            program = program.env(name, value);
+        }
+        let snapshot = Snap::of(&program.run().ok().json());
+        let omitted = files.map(|file| snapshot.omitted(file).map(|_| file));
+        let omitted: Vec<&str> = omitted.into_iter().flatten().collect();
+        assert_eq!(omitted, Vec::from_iter(ignored), "{variables:?}");
+    }
+}
+
+#[test]
 fn data_that_an_uncommitted_rule_hides_survives_a_restore_to_before_the_rule() {
     let ws = TestWorkspace::repository();
     let snapshot = ws.snapshot();

@@ -259,8 +259,9 @@ fn is_key(byte: u8) -> bool {
 
 /// What git's own configuration of the user and the machine says about ignore rules and attributes.
 ///
-/// Only what the user wrote counts, and what that includes; no `GIT_*` variable is looked at, and not the
-/// repository's own configuration. A file that is not there or cannot be read says nothing.
+/// Only what the user wrote counts, and what that includes, and not the repository's own configuration. Of
+/// git's variables `GIT_CONFIG_GLOBAL` and `GIT_CONFIG_SYSTEM` are looked at, which name other files for it
+/// (`git(1)`). A file that is not there or cannot be read says nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct UserConfig {
     /// The file with the user's ignore rules.
@@ -271,8 +272,9 @@ pub(crate) struct UserConfig {
 
 impl UserConfig {
     /// Reads `/etc/gitconfig`, `$XDG_CONFIG_HOME/git/config` (default `~/.config`) and
-    /// `~/.gitconfig`, with what they include; the later ones win. `env` looks up an environment
-    /// variable; `repository` is asked for what the conditions of an `includeIf` are about.
+    /// `~/.gitconfig`, with what they include; the later ones win. `$GIT_CONFIG_SYSTEM` stands in the place
+    /// of the first, `$GIT_CONFIG_GLOBAL` of the two others. `env` looks up an environment variable;
+    /// `repository` is asked for what the conditions of an `includeIf` are about.
     pub(crate) fn read(
         env: &dyn Fn(&str) -> Option<OsString>,
         repository: Option<&UserRepository>,
@@ -332,16 +334,19 @@ impl OwnFiles {
         let xdg = directory("XDG_CONFIG_HOME")
             .or_else(|| below_home(".config"))
             .map(|directory| directory.join("git"));
-        let files = [
-            Some(etc.join("gitconfig")),
-            xdg.as_ref().map(|directory| directory.join("config")),
-            below_home(".gitconfig"),
-        ];
-        Self {
-            files: files.into_iter().flatten().collect(),
-            home,
-            xdg,
+        // An empty one counts for git: it names no file.
+        let system = env("GIT_CONFIG_SYSTEM").map_or_else(|| etc.join("gitconfig"), PathBuf::from);
+        let mut files = vec![system];
+        match env("GIT_CONFIG_GLOBAL") {
+            Some(global) => files.push(PathBuf::from(global)),
+            None => {
+                files.extend(xdg.as_ref().map(|directory| directory.join("config")));
+                files.extend(below_home(".gitconfig"));
+            }
         }
+        // A relative one depends on where git would happen to run, and may lie in a repository.
+        files.retain(|file| file.is_absolute());
+        Self { files, home, xdg }
     }
 }
 

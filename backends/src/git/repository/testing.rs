@@ -84,6 +84,7 @@ pub(super) fn user(git: &TestRepository, xdg: Option<&Path>) -> UserConfig {
         match name {
             "HOME" => Some(home.clone().into()),
             "XDG_CONFIG_HOME" => xdg.clone().map(Into::into),
+            "GIT_CONFIG_GLOBAL" | "GIT_CONFIG_SYSTEM" => None,
             name => panic!("{name} is not looked at"),
         }
     };

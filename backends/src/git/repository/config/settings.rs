@@ -3,13 +3,15 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+#[cfg(doc)]
+use super::UserConfig;
 use super::{Config, MAX_CONFIG_BYTES, own_configs};
 use crate::git::repository::{RepositoryError, UserRepository};
 
 /// What git's configuration says in one repository.
 ///
 /// Read as values alone: nothing that they name is opened or executed, and what the repository's own
-/// configuration includes is not read. No `GIT_*` variable is looked at.
+/// configuration includes is not read. Of git's variables those count that [`UserConfig`] looks at.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// The weakest first.
