@@ -67,12 +67,13 @@ pub trait Backend: Send + Sync {
         patch: &mut dyn Write,
     ) -> Result<Diff, DiffError>;
 
-    /// Says what a restore would do now. Nothing is written or published.
+    /// Says what a restore with these options would do now, to the repository too. Nothing is written in
+    /// workspace or repository, and nothing published. [`RestoreOptions::expected_plan`] is not looked at.
     fn plan(
         &self,
         workspace: &LockedWorkspace,
         goal: &RestoreGoal,
-        options: &SnapshotOptions,
+        options: &RestoreOptions,
     ) -> Result<RestorePlan, RestoreError>;
 
     /// Says whether the workspace is where a restore can work at all: [`RestoreError::Unsupported`]
@@ -1180,8 +1181,8 @@ impl DiffError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
-    /// The snapshot does not know a path that was asked for.
-    #[error("snapshot {snapshot} does not know {path}; nothing was touched")]
+    /// Neither the snapshot nor the workspace has a path that was asked for.
+    #[error("neither snapshot {snapshot} nor the workspace has {path}; nothing was touched")]
     UnknownPath {
         /// Where it was looked for.
         snapshot: SnapshotId,

@@ -122,8 +122,8 @@ pub use coverage::{Coverage, Omission, OmissionReason};
 pub use diff::{ApproximatedFile, Approximation, Diff, DiffOptions, OperationChange, PatchText};
 
 pub use restore::{
-    Conflict, ConflictRegion, ModeChange, PlanId, Removal, RestoreGoal, RestorePlan, SkipReason,
-    Skipped, Write,
+    Conflict, ConflictRegion, IndexChange, ModeChange, PlanId, RefChange, Removal,
+    RepositoryChanges, RestoreGoal, RestorePlan, SkipReason, Skipped, Write,
 };
 
 pub use purge::{FoundContent, FoundContents, KeptContent, Proof, PurgeError, PurgeTarget};

@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::backend::RepositoryProblem;
 use crate::coverage::{Omission, OmissionReason};
 use crate::path::RelPath;
 use crate::snapshot::{Snapshot, SnapshotId};
@@ -40,9 +41,10 @@ pub enum RestoreGoal {
     Snapshot {
         /// What to go back to.
         snapshot: Snapshot,
-        /// Literal paths, files or directories; empty: everything. A path that the snapshot does
-        /// not know is [`RestoreError::UnknownPath`](crate::RestoreError::UnknownPath), one that it
-        /// left out [`RestoreError::OmittedPath`](crate::RestoreError::OmittedPath).
+        /// Literal paths, files or directories; empty: everything. What the snapshot knows not to
+        /// have been there is removed. A path that the workspace has not either is
+        /// [`RestoreError::UnknownPath`](crate::RestoreError::UnknownPath), one that the snapshot left
+        /// out [`RestoreError::OmittedPath`](crate::RestoreError::OmittedPath).
         paths: Vec<RelPath>,
     },
     /// Takes back what happened between two snapshots, and keeps what happened since.
@@ -124,6 +126,60 @@ pub struct RestorePlan {
     pub conflicts: Vec<Conflict>,
     /// Paths that differ from the goal and are left as they are, sorted by path.
     pub skipped: Vec<Skipped>,
+    /// What changes in the user's repository, once the files are restored.
+    #[serde(default, skip_serializing_if = "RepositoryChanges::is_empty")]
+    pub repository: RepositoryChanges,
+}
+
+/// What a restore changes in the user's repository, beside the worktree.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RepositoryChanges {
+    /// HEAD, if it comes to name another branch or commit, then branches, sorted by name.
+    pub refs: Vec<RefChange>,
+    /// The index, if it gets another content.
+    pub index: Option<IndexChange>,
+    /// Files and directories of git's operations (a merge, a rebase and the like) that are made, replaced or
+    /// removed, below the git directory; sorted.
+    pub operation: Vec<String>,
+    /// What cannot be put back.
+    pub problem: Option<RepositoryProblem>,
+}
+
+/// A ref that comes to name something else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RefChange {
+    /// `HEAD`, or the full name of a branch.
+    pub name: String,
+    /// What it named before: the id of a commit in hexadecimal, or of HEAD the full name of a branch; `None`:
+    /// it did not exist.
+    pub before: Option<String>,
+    /// What it names after that; `None`: it does not exist.
+    pub after: Option<String>,
+}
+
+/// An index that gets another content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct IndexChange {
+    /// Stands for what it stages now, whatever stat data it holds: a digest in hexadecimal; `None`: there is
+    /// no index.
+    pub from: Option<String>,
+    /// Stands for the bytes that it gets: a digest in hexadecimal; `None`: it is removed.
+    pub to: Option<String>,
+}
+
+impl RepositoryChanges {
+    /// Whether nothing is changed, and nothing is in the way of that.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether something is changed.
+    pub fn changes_something(&self) -> bool {
+        !self.refs.is_empty() || self.index.is_some() || !self.operation.is_empty()
+    }
 }
 
 /// A file in which edits meet what an undo would take back. It is as it was, until somebody decides.
@@ -274,7 +330,15 @@ impl RestorePlan {
             merged: Vec::new(),
             conflicts: Vec::new(),
             skipped: Vec::new(),
+            repository: RepositoryChanges::default(),
         }
+    }
+
+    /// This plan with what it does to the repository.
+    pub(crate) fn with_repository(mut self, changes: RepositoryChanges) -> Self {
+        self.repository = changes;
+        self.id = PlanId::of_digest(&digest(&self));
+        self
     }
 
     /// The plan that does nothing.
@@ -298,7 +362,7 @@ impl RestorePlan {
             .chain(modes)
     }
 
-    /// Whether carrying it out would change nothing.
+    /// Whether carrying it out would change nothing, neither in the worktree nor in the repository.
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
             && self.removals.is_empty()
@@ -306,6 +370,7 @@ impl RestorePlan {
             && self.make_directories.is_empty()
             && self.remove_directories.is_empty()
             && self.modes.is_empty()
+            && !self.repository.changes_something()
     }
 }
 
@@ -358,6 +423,7 @@ fn digest(plan: &RestorePlan) -> blake3::Hash {
         e.path(&skipped.path);
         e.bytes(skipped.reason.as_str().as_bytes());
     });
+    encoder.repository(&plan.repository);
     encoder.0.finalize()
 }
 
@@ -383,6 +449,30 @@ impl Encoder {
         };
         self.number(u64::from(entry.kind.git_mode()));
         self.bytes(entry.id.as_bytes());
+    }
+
+    fn repository(&mut self, changes: &RepositoryChanges) {
+        if changes.is_empty() {
+            // So it was before plans had a repository.
+            return;
+        }
+        self.bytes(b"repository");
+        self.list(&changes.refs, |e, change| {
+            e.bytes(change.name.as_bytes());
+            e.text(change.before.as_deref());
+            e.text(change.after.as_deref());
+        });
+        self.list(changes.index.as_slice(), |e, change| {
+            e.text(change.from.as_deref());
+            e.text(change.to.as_deref());
+        });
+        self.list(&changes.operation, |e, path| e.bytes(path.as_bytes()));
+        self.text(changes.problem.as_ref().map(|p| p.message.as_str()));
+    }
+
+    fn text(&mut self, text: Option<&str>) {
+        self.number(u64::from(text.is_some()));
+        self.bytes(text.unwrap_or_default().as_bytes());
     }
 
     fn list<T>(&mut self, items: &[T], mut encode: impl FnMut(&mut Self, &T)) {

@@ -410,7 +410,11 @@ fn a_restore_that_is_stopped_at_any_look_touches_nothing_and_one_that_is_not_is_
         );
         let plan = stage
             .backend
-            .plan(&stage.workspace, &goal, &stage.options(Interrupt::never()))
+            .plan(
+                &stage.workspace,
+                &goal,
+                &RestoreOptions::new(stage.options(Interrupt::never())),
+            )
             .unwrap();
         assert!(plan.is_empty(), "{scene:?}: it is as it was captured");
     }

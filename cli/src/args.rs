@@ -109,13 +109,12 @@ Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
 Examples:
   stillframe undo
   stillframe undo run_5d41402a
+  stillframe undo --plan                      see what it would do
+  stillframe undo run_5d41402a -- src/main.c  only what it did to this file
 
 Exit codes: 0 done (also if later edits were kept), 1 it could not be done, 2 the command line is
 wrong.")]
-    Undo {
-        /// The run to take back: its id, or the beginning of it. Default: whatever came last.
-        run: Option<String>,
-    },
+    Undo(UndoArgs),
 
     /// List the runs in this workspace, newest first.
     #[command(after_help = "\
@@ -548,6 +547,26 @@ pub(crate) struct RestoreArgs {
     /// Put back git's index and branch as well, not only files.
     #[arg(long, conflicts_with = "paths")]
     pub(crate) repository: bool,
+}
+
+/// What `undo` takes.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct UndoArgs {
+    /// The run to take back: its id, or the beginning of it. Default: whatever came last.
+    pub(crate) run: Option<String>,
+
+    /// Take back only what was done to these files or directories; no patterns. They are named from the
+    /// current directory, or from --workspace. Default: everything, git's index and branch too.
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath, last = true)]
+    pub(crate) paths: Vec<OsString>,
+
+    /// Say what would be done, and do nothing.
+    #[arg(long, conflicts_with = "apply")]
+    pub(crate) plan: bool,
+
+    /// Do it only if the plan still is this one, which --plan showed.
+    #[arg(long, value_name = "PLAN_ID")]
+    pub(crate) apply: Option<String>,
 }
 
 const GC_HELP: &str = "\

@@ -14,7 +14,7 @@ use stillframe::{
 
 use crate::args::{
     ArtifactCommand, CaptureArgs, Command, DiffArgs, GcArgs, RestoreArgs, RunArgs, RunsArgs,
-    SnapshotArgs,
+    SnapshotArgs, UndoArgs,
 };
 use crate::failure::Failure;
 
@@ -132,8 +132,30 @@ pub(crate) struct UndoRequest {
     /// Where to look for it: the workspace that was named, or the current directory and then every
     /// directory above it.
     pub(crate) candidates: Vec<PathBuf>,
-    /// Which one.
-    pub(crate) target: UndoTarget,
+    /// Which one, and how much of it. The paths are taken from the first candidate.
+    pub(crate) undo: stillframe::UndoRequest,
+    /// Whether to say what would be done, and do nothing.
+    pub(crate) is_plan: bool,
+}
+
+impl UndoRequest {
+    /// The undo as the candidate of this number has it, whose paths are its own.
+    pub(crate) fn at(&self, candidate: usize) -> stillframe::UndoRequest {
+        let below = match (self.candidates.first(), self.candidates.get(candidate)) {
+            (Some(first), Some(above)) => first.strip_prefix(above).unwrap_or(Path::new("")),
+            _ => Path::new(""),
+        };
+        let below = RelPath::new(below.as_os_str().as_encoded_bytes()).unwrap_or(RelPath::root());
+        let mut undo = self.undo.clone();
+        for path in &mut undo.paths {
+            *path = path.names().fold(below.clone(), |at, name| at.join(name));
+        }
+        if undo.paths.iter().any(RelPath::is_root) {
+            // "." beside others asks for everything.
+            undo.paths.clear();
+        }
+        undo
+    }
 }
 
 /// How a diff is shown to people.
@@ -190,10 +212,7 @@ impl Request {
             Command::List => Self::List(chooser.plain()?),
             Command::Diff(args) => diff(args, json, &chooser)?,
             Command::Restore(args) => restore(args, &chooser)?,
-            Command::Undo { run } => Self::Undo(UndoRequest {
-                candidates: chooser.candidates()?,
-                target: run.map_or(UndoTarget::Latest, UndoTarget::Run),
-            }),
+            Command::Undo(args) => Self::Undo(undo(args, &chooser)?),
             Command::Runs(args) => Self::Runs(runs(args, &chooser)?),
             Command::Show { id, follow: false } => Self::Show(id),
             Command::Show { id, follow: true } if json => {
@@ -462,11 +481,27 @@ fn diff(args: DiffArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fa
     Ok(Request::Diff(chooser.plain()?, request, view))
 }
 
+fn undo(args: UndoArgs, chooser: &Chooser<'_>) -> Result<UndoRequest, Failure> {
+    let target = args.run.map_or(UndoTarget::Latest, UndoTarget::Run);
+    let mut undo = stillframe::UndoRequest::of(target).paths(rel_paths(&args.paths)?);
+    undo.expected_plan = args.apply.map(plan_id);
+    Ok(UndoRequest {
+        candidates: chooser.candidates()?,
+        undo,
+        is_plan: args.plan,
+    })
+}
+
+fn plan_id(text: String) -> PlanId {
+    text.parse().expect("any text is taken for a plan's id")
+}
+
+fn rel_paths(typed: &[OsString]) -> Result<Vec<RelPath>, Failure> {
+    typed.iter().map(|path| rel_path(path)).collect()
+}
+
 fn restore(args: RestoreArgs, chooser: &Chooser<'_>) -> Result<Request, Failure> {
-    let mut paths = Vec::with_capacity(args.paths.len());
-    for path in &args.paths {
-        paths.push(rel_path(path)?);
-    }
+    let mut paths = rel_paths(&args.paths)?;
     if paths.iter().any(RelPath::is_root) {
         // "." beside others asks for everything.
         paths.clear();
@@ -474,10 +509,7 @@ fn restore(args: RestoreArgs, chooser: &Chooser<'_>) -> Result<Request, Failure>
     let mut request = RestoreRequest::to(args.snapshot)
         .paths(paths)
         .repository(args.repository);
-    if let Some(text) = args.apply {
-        let id: PlanId = text.parse().expect("any text is taken for a plan's id");
-        request = request.expected_plan(id);
-    }
+    request.expected_plan = args.apply.map(plan_id);
     let workspace = chooser.plain()?;
     Ok(match args.plan {
         true => Request::PlanRestore(workspace, request),
@@ -793,13 +825,13 @@ mod tests {
         };
         let above = ["/home/jo/src/app", "/home/jo/src", "/home/jo", "/home", "/"];
         assert_eq!(request.candidates, above.map(PathBuf::from));
-        assert_eq!(request.target, UndoTarget::Latest);
+        assert_eq!(request.undo.target, UndoTarget::Latest);
 
         let Request::Undo(request) = lower(&["undo", "run_1", "--workspace", "a/b"]) else {
             panic!("it is an undo");
         };
         assert_eq!(request.candidates, [PathBuf::from("a/b")]);
-        assert_eq!(request.target, UndoTarget::Run("run_1".to_owned()));
+        assert_eq!(request.undo.target, UndoTarget::Run("run_1".to_owned()));
     }
 
     #[test]

@@ -85,6 +85,7 @@ mod task;
 mod tending;
 mod terminal;
 mod tool;
+mod undo;
 mod verify;
 mod watched;
 mod wish;
@@ -100,7 +101,8 @@ mod copying;
 pub use engine::Engine;
 pub use options::{
     DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, DiffEnd, DiffRequest, EngineOptions,
-    GcOptions, RestoreRequest, Resumer, RunOptions, RunQuery, UndoTarget, WorkspaceOptions,
+    GcOptions, RestoreRequest, Resumer, RunOptions, RunQuery, UndoRequest, UndoTarget,
+    WorkspaceOptions,
 };
 pub use session_manager::SessionManager;
 
@@ -126,7 +128,7 @@ pub use record::{
     StepRecord,
 };
 pub use recovery::{LeftWorkspace, RecoveryReport};
-pub use restore::{OperationKind, RestoreDocument, RestoreStatus, UndoOutcome, Undone};
+pub use restore::{OperationKind, RestoreDocument, RestoreStatus, UndoOutcome, UndoPlan, Undone};
 pub use run::RunStatus;
 pub use safety::SafetyRefs;
 pub use session::SessionStatus;

@@ -628,6 +628,47 @@ pub enum UndoTarget {
     Run(String),
 }
 
+/// An operation to take back, and how much of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UndoRequest {
+    /// Which one. Default: the latest.
+    pub target: UndoTarget,
+    /// Literal paths, files or directories, that the operation changed. The rest of what it did stays,
+    /// index and branch included. Default: everything that it did.
+    pub paths: Vec<RelPath>,
+    /// Refuse unless the plan is still this one. Default: any plan is carried out.
+    pub expected_plan: Option<PlanId>,
+}
+
+impl UndoRequest {
+    /// Everything that this operation did.
+    pub fn of(target: UndoTarget) -> Self {
+        Self {
+            target,
+            ..Self::default()
+        }
+    }
+
+    /// Sets [`UndoRequest::paths`].
+    pub fn paths(mut self, paths: Vec<RelPath>) -> Self {
+        self.paths = paths;
+        self
+    }
+
+    /// Sets [`UndoRequest::expected_plan`].
+    pub fn expected_plan(mut self, id: PlanId) -> Self {
+        self.expected_plan = Some(id);
+        self
+    }
+}
+
+impl From<UndoTarget> for UndoRequest {
+    fn from(target: UndoTarget) -> Self {
+        Self::of(target)
+    }
+}
+
 /// What to keep, when a workspace is cleaned up. What a live run names is always kept, and so is
 /// the newest snapshot.
 #[derive(Clone, Debug, Default)]

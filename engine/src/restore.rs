@@ -7,8 +7,8 @@ use serde_json::json;
 use stillframe_backends::{
     Backend, Conflict, DiffOptions, Interrupt, Label, LockedWorkspace, MovedTag, Owner, PlanId,
     Recovery, RelPath, RepositoryRestore, RestoreDurations, RestoreError, RestoreGoal,
-    RestoreOptions, RestoreOutcome, SkipReason, Skipped, Snapshot, SnapshotId, SnapshotOptions,
-    Workspace,
+    RestoreOptions, RestoreOutcome, RestorePlan, SkipReason, Skipped, Snapshot, SnapshotId,
+    SnapshotOptions, Workspace,
 };
 
 use crate::actors::Parts;
@@ -81,6 +81,16 @@ pub struct UndoOutcome {
     /// What that did.
     #[serde(flatten)]
     pub restore: RestoreDocument,
+}
+
+/// What an undo would do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct UndoPlan {
+    /// What would be taken back.
+    pub undone: Undone,
+    /// What that would do.
+    pub plan: RestorePlan,
 }
 
 /// The operation that an undo took back.
@@ -498,7 +508,7 @@ pub(crate) fn recovered(
 }
 
 /// The paths at which two snapshots differ in any way.
-fn differing(
+pub(crate) fn differing(
     parts: &Parts,
     workspace: &Workspace,
     from: &Snapshot,

@@ -11,24 +11,21 @@ use stillframe_backends::{
 
 use crate::actors::session_manager::SessionMessage;
 use crate::adapter::{Adapter, BoxAdapter};
-use crate::engine::{Core, find_run};
+use crate::engine::Core;
 use crate::error::Error;
 use crate::event::{Cursor, EventQuery};
 use crate::execute;
 use crate::id::{EventId, SessionId};
 use crate::options::{
-    DiffEnd, DiffRequest, RestoreRequest, RunOptions, UndoTarget, WorkspaceOptions,
+    DiffEnd, DiffRequest, RestoreRequest, RunOptions, UndoRequest, WorkspaceOptions,
 };
 use crate::outcome::{DiffOutcome, RunOutcome};
 use crate::record::{ArtifactRecord, SessionRecord};
-use crate::restore::{
-    self, RestoreDocument, RestorePurpose, RestoreStatus, Restoring, UndoOutcome, Undone,
-};
-use crate::run::RunStatus;
+use crate::restore::{self, RestoreDocument, RestorePurpose, Restoring, UndoOutcome, UndoPlan};
 use crate::run_lock::RunLock;
 use crate::session::SessionEvent;
-use crate::state::{OperationRow, RunFilter, RunRow, StateStore};
 use crate::stream::EventStream;
+use crate::undo;
 use crate::wish::Wish;
 use crate::workspaces::{self, NOW, Opened};
 
@@ -138,7 +135,7 @@ impl SessionManager {
             .await
     }
 
-    /// Says what a restore would do. Nothing is touched.
+    /// Says what a restore would do, to the repository too where that is asked for. Nothing is touched.
     pub async fn plan_restore(
         &self,
         workspace: &WorkspaceOptions,
@@ -169,11 +166,29 @@ impl SessionManager {
                             None,
                             interrupt,
                         );
+                        let mut options = RestoreOptions::new(guard.clone());
+                        let present = match request.repository {
+                            true => {
+                                let mut now = guard.since(target.id.clone());
+                                now.label = Label::new(NOW);
+                                Some(backend.snapshot(locked, &now)?)
+                            }
+                            false => None,
+                        };
+                        if let Some(present) = &present {
+                            options = options.repository(to_target(&target, present));
+                        }
                         let goal = RestoreGoal::Snapshot {
                             snapshot: target,
                             paths: request.paths,
                         };
-                        Ok(backend.plan(locked, &goal, &guard)?)
+                        let plan = backend.plan(locked, &goal, &options);
+                        // It has served whatever became of the plan, whose error is the one to tell.
+                        let served = Vec::from_iter(present.map(|present| present.id));
+                        if backend.forget(locked, &served).is_err() {
+                            parts.lock.leave_work();
+                        }
+                        Ok(plan?)
                     },
                 )
                 .await
@@ -201,19 +216,32 @@ impl SessionManager {
     /// Takes back what an operation changed, and keeps what was changed since.
     ///
     /// It waits for a run that is at work in the workspace, and is `Busy` after a while. `NotFound`
-    /// if there is nothing to take back. Of a run that was rolled back nothing is left to take back,
+    /// if there is nothing to take back, or the operation changed nothing at a path that was named. Of a run that was rolled back nothing is left to take back,
     /// unless somebody brought it back: that is an outcome without a guard, and no operation that
     /// another undo could take back.
     pub async fn undo(
         &self,
         workspace: &WorkspaceOptions,
-        target: UndoTarget,
+        request: impl Into<UndoRequest>,
     ) -> Result<UndoOutcome, Error> {
         self.check_open().await?;
         let opened = self.core.open_known(workspace).await?;
-        let (core, session_id) = (self.core.clone(), self.id.clone());
+        let (core, session_id, request) = (self.core.clone(), self.id.clone(), request.into());
         self.core
-            .operation(async move { undo(&core, opened, session_id, target).await })
+            .operation(async move { undo::undo(&core, opened, session_id, request).await })
+            .await
+    }
+
+    /// Says what an undo would do. Nothing is touched.
+    pub async fn plan_undo(
+        &self,
+        workspace: &WorkspaceOptions,
+        request: impl Into<UndoRequest>,
+    ) -> Result<UndoPlan, Error> {
+        let opened = self.core.open_known(workspace).await?;
+        let (core, session_id, request) = (self.core.clone(), self.id.clone(), request.into());
+        self.core
+            .operation(async move { undo::plan(&core, opened, session_id, request).await })
             .await
     }
 
@@ -464,11 +492,7 @@ async fn restore(
             let present = backend.snapshot(locked, &present)?;
             let row = workspaces::row_of(locked, &present, Some(&session_id), None);
             workspaces::keep(&parts, vec![row])?;
-            options = options.repository(RepositoryRestore::Rollback {
-                before: target.clone(),
-                after: present,
-                run_id: target.id.to_string(),
-            });
+            options = options.repository(to_target(&target, &present));
         }
         let to = target.id.clone();
         let goal = RestoreGoal::Snapshot {
@@ -488,177 +512,11 @@ async fn restore(
     .await
 }
 
-async fn undo(
-    core: &Core,
-    opened: Opened,
-    session_id: SessionId,
-    target: UndoTarget,
-) -> Result<UndoOutcome, Error> {
-    let parts = core.parts.clone();
-    let patience = parts.options.lock_patience;
-    let workspace = opened.workspace.clone();
-    let wish = Wish::of(core, &opened.options);
-    let lock = RunLock::acquire(&workspace, "an undo", patience, &parts.blocking);
-    let lock = wish.wait_for(lock, "waiting for the workspace").await?;
-    let interrupt = wish.interrupt();
-    let what = "an undo";
-    workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
-        let _lock = lock;
-        let operation = operation(&parts, locked, &target)?;
-        let is_rolled_back = is_rolled_back(&parts, &operation)?;
-        let known = |id: &_| {
-            parts
-                .reader
-                .read_blocking_with(|store| workspaces::known_snapshot(store, id, locked))
-        };
-        let (before, after) = (known(&operation.before)?, known(&operation.after)?);
-        let backend = workspaces::backend_of(&parts, before.backend)?;
-        let guard = opened.snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt);
-        let mut options = RestoreOptions::new(guard);
-        if operation.repository {
-            options = options.repository(RepositoryRestore::Undo {
-                before: before.clone(),
-                after: after.clone(),
-                run_id: match &operation.run_id {
-                    Some(run_id) => run_id.to_string(),
-                    None => operation.id.to_string(),
-                },
-            });
-        }
-        let undone = Undone {
-            operation: operation.kind,
-            run_id: operation.run_id.clone(),
-            before: before.id.clone(),
-            after: after.id.clone(),
-        };
-        let to = before.id.clone();
-        let goal = RestoreGoal::Undo {
-            before,
-            after,
-            paths: operation.paths,
-        };
-        // The rollback has done it. Since then somebody may have brought back what it took.
-        if is_rolled_back && backend.plan(locked, &goal, &options.guard)?.is_empty() {
-            return Ok(UndoOutcome {
-                undone,
-                merged: Vec::new(),
-                conflicts: Vec::new(),
-                restore: restore::nothing_restored(),
-            });
-        }
-        let restoring = Restoring {
-            session_id,
-            hold: None,
-            to,
-            purpose: RestorePurpose::Undo,
-            repository: operation.repository,
-        };
-        let outcome = restore::restore(&parts, locked, &*backend, &goal, &options, &restoring)?;
-        Ok(restore::undone_document(undone, outcome))
-    })
-    .await
-}
-
-/// Whether the operation is a run that was put back whole when it did not complete.
-fn is_rolled_back(parts: &crate::actors::Parts, operation: &OperationRow) -> Result<bool, Error> {
-    let Some(run_id) = operation.run_id.clone() else {
-        return Ok(false);
-    };
-    let run = parts.reader.read_blocking(|store| store.run(&run_id))?;
-    // A record of another version may hold anything.
-    let rollback = run.and_then(|run| {
-        serde_json::from_value::<RestoreDocument>(run.summary["rollback"].clone()).ok()
-    });
-    Ok(rollback.is_some_and(|r| r.status == RestoreStatus::Completed && r.error.is_none()))
-}
-
-/// Fails if a run came after `latest` of which nobody knows what it changed: taking back what was
-/// done before it would not be taking back the latest.
-fn refuse_a_run_in_between(
-    store: &dyn StateStore,
-    locked: &LockedWorkspace,
-    latest: Option<&OperationRow>,
-) -> Result<(), Error> {
-    let filter = RunFilter {
-        workspace_id: Some(locked.id().to_owned()),
-        limit: Some(1),
-        ..RunFilter::default()
-    };
-    for run in store.runs(&filter)? {
-        let is_later = latest.is_none_or(|operation| run.created_at > operation.at);
-        let has_worked = run.started_at.is_some() && run.ended_at.is_some();
-        if is_later && has_worked && store.operation_of_run(&run.id)?.is_none() {
-            return Err(changes_unknown(&run));
-        }
+/// What a restore of `target` by hand does to the repository, whose state is `present`.
+fn to_target(target: &Snapshot, present: &Snapshot) -> RepositoryRestore {
+    RepositoryRestore::Rollback {
+        before: target.clone(),
+        after: present.clone(),
+        run_id: target.id.to_string(),
     }
-    let filter = RunFilter {
-        workspace_id: Some(locked.id().to_owned()),
-        statuses: vec![RunStatus::Interrupted, RunStatus::WaitingForInput],
-        ..RunFilter::default()
-    };
-    for run in store.runs(&filter)? {
-        let Some(workspace) = run.workspace.as_ref().filter(|_| run.started_at.is_some()) else {
-            continue;
-        };
-        // What it left when it was last put to rest.
-        let left = store.snapshot(&workspace.after)?;
-        let at = left.map_or(run.created_at, |row| row.snapshot.captured_at);
-        if latest.is_none_or(|operation| at > operation.at) {
-            return Err(changes_unknown(&run));
-        }
-    }
-    Ok(())
-}
-
-fn changes_unknown(run: &RunRow) -> Error {
-    if run.status.is_at_rest() {
-        return Error::new(
-            ErrorKind::Conflict,
-            format!(
-                "run {0} is {1}, and can be taken back once it has ended: \"stillframe cancel {0}\" gives it up, \"stillframe resume {0}\" goes on with it; nothing was touched",
-                run.id, run.status
-            ),
-        );
-    }
-    let before = run.workspace.as_ref().map(|w| w.before.to_string());
-    let way = before.map_or(String::new(), |id| {
-        format!("; if it took its snapshot before, \"stillframe restore {id}\" goes back to that")
-    });
-    Error::not_found(format!(
-        "it is not known what run {} changed, because it has no snapshot after its work; nothing was touched{way}",
-        run.id
-    ))
-}
-
-/// The operation that an undo is to take back.
-fn operation(
-    parts: &crate::actors::Parts,
-    locked: &LockedWorkspace,
-    target: &UndoTarget,
-) -> Result<OperationRow, Error> {
-    parts.reader.read_blocking_with(|store| match target {
-        UndoTarget::Latest => {
-            let latest = store.latest_operation(locked.id())?;
-            refuse_a_run_in_between(store, locked, latest.as_ref())?;
-            latest.ok_or_else(|| {
-                Error::not_found("nothing was done in this workspace that could be undone")
-            })
-        }
-        UndoTarget::Run(text) => {
-            let run = find_run(store, text)?;
-            let is_here = run
-                .workspace
-                .as_ref()
-                .is_some_and(|w| w.workspace_id == locked.id());
-            if !is_here {
-                return Err(Error::invalid_options(format!(
-                    "run {} was not in this workspace; nothing was touched",
-                    run.id
-                )));
-            }
-            store
-                .operation_of_run(&run.id)?
-                .ok_or_else(|| changes_unknown(&run))
-        }
-    })
 }

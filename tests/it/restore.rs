@@ -517,8 +517,7 @@ fn a_path_is_literal_and_must_be_known() {
     assert_eq!(ws.text("*"), "a star\n");
     assert_eq!(ws.text("[ab]"), "brackets\n");
     assert_eq!(ws.text("a"), "2\n", "a star is a name and no pattern");
-    ws.write("since", "x\n");
-    for name in ["nowhere", "a/below", "?", ":(glob)*", "since"] {
+    for name in ["nowhere", "a/below", "?", ":(glob)*", ".git", ".git/HEAD"] {
         let message = ws.untouched(|| {
             ws.try_json(["restore", snapshot.id(), "--", name])
                 .refused("NotFound")
@@ -532,6 +531,173 @@ fn a_path_is_literal_and_must_be_known() {
         });
         assert!(message.contains(name), "{message}");
     }
+}
+
+// "Reject this one new file": it was `NotFound`, since the snapshot does not have it
+#[test]
+fn a_path_that_came_after_the_snapshot_goes_and_is_had_back() {
+    for ws in [TestWorkspace::repository(), TestWorkspace::plain()] {
+        ws.write("kept", "1\n");
+        ws.write(".gitignore", "*.o\n");
+        let snapshot = ws.snapshot_with(["--retain-content"]);
+        ws.write("kept", "2\n");
+        ws.write("new", "x\n");
+        ws.write("dir/a", "x\n");
+        ws.write("dir/b/c", "x\n");
+        ws.write("stays", "x\n");
+        let all = view::worktree(ws.root());
+        let plan = ws.untouched(|| ws.json(["restore", snapshot.id(), "--plan", "new", "dir"]));
+        let gone = ["dir/a", "dir/b/c", "new"];
+        assert_eq!(json::names(&plan["removals"]), gone, "{plan}");
+        let outcome = ws.json(["restore", snapshot.id(), "new", "dir"]);
+        assert_eq!(json::names(&outcome["restored"]), gone, "{outcome}");
+        assert!(!ws.exists("new") && !ws.exists("dir"));
+        assert_eq!(
+            (ws.text("kept"), ws.text("stays")),
+            ("2\n".into(), "x\n".into())
+        );
+        ws.undo();
+        view::same(
+            &all,
+            &view::worktree(ws.root()),
+            "the undo has all of it back",
+        );
+
+        // By now neither has it.
+        ws.remove("new");
+        let refused = ws.untouched(|| ws.try_json(["restore", snapshot.id(), "new"]));
+        let message = refused.refused("NotFound");
+        assert!(
+            message.contains("neither") && message.contains("new"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn an_ignored_path_that_came_after_the_snapshot_stays_though_it_is_named() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "*.o\n");
+    let snapshot = ws.snapshot();
+    ws.write("a.o", "hours of work\n");
+    let outcome = ws.untouched(|| ws.json(["restore", snapshot.id(), "a.o"]));
+    assert_eq!(
+        json::names(&outcome["leftover_ignored"]),
+        ["a.o"],
+        "{outcome}"
+    );
+}
+
+/// What git says of a repository's state.
+fn git_state(ws: &TestWorkspace) -> [String; 4] {
+    [
+        ws.git([
+            "for-each-ref",
+            "--format=%(refname) %(objectname)",
+            "refs/heads",
+        ]),
+        ws.git(["rev-parse", "--symbolic-full-name", "HEAD"]),
+        ws.git(["ls-files", "--stage"]),
+        ws.git(["status", "--porcelain=v2", "--branch"]),
+    ]
+}
+
+#[test]
+fn a_plan_with_the_repository_says_what_becomes_of_it_and_is_carried_out_as_it_is() {
+    let ws = TestWorkspace::repository();
+    ws.write("staged", "1\n");
+    ws.git(["add", "staged"]);
+    let snapshot = ws.snapshot();
+    let was = git_state(&ws);
+    let first = ws.git(["rev-parse", "main"]);
+    ws.commit("of the run");
+    let second = ws.git(["rev-parse", "main"]);
+    ws.git(["checkout", "-q", "-b", "side"]);
+    ws.write("staged", "2\n");
+    ws.git(["add", "staged"]);
+
+    let args = ["restore", snapshot.id(), "--repository", "--plan"];
+    let plan = ws.untouched(|| ws.json(args));
+    let refs = serde_json::json!([
+        {"name": "HEAD", "before": "refs/heads/side", "after": "refs/heads/main"},
+        {"name": "refs/heads/main", "before": second, "after": first},
+    ]);
+    assert_eq!(plan["repository"]["refs"], refs, "{plan}");
+    assert!(plan["repository"]["index"].is_object(), "{plan}");
+    assert_eq!(json::names(&plan["repository"]["operation"]), [""; 0]);
+    let text = ws.untouched(|| ws.stillframe(args).ok()).stdout_text();
+    let lines = [
+        "move     HEAD (refs/heads/side to refs/heads/main)".to_owned(),
+        format!(
+            "move     refs/heads/main ({} to {})",
+            &second[..12],
+            &first[..12]
+        ),
+        "replace  git's index".to_owned(),
+    ];
+    for line in &lines {
+        assert!(text.lines().any(|said| said == line), "{line}: {text}");
+    }
+    assert_eq!(
+        ws.json(["list"]).as_array().unwrap().len(),
+        1,
+        "nothing is kept of it"
+    );
+    let files = ws.json(["restore", snapshot.id(), "--plan"]);
+    assert_ne!(
+        files["plan_id"], plan["plan_id"],
+        "the files alone are another plan"
+    );
+    assert_eq!(files["repository"]["refs"], serde_json::json!([]));
+
+    // What is staged is a part of it, and what git notes of files' times is not.
+    let id = plan["plan_id"].as_str().unwrap();
+    let apply = ["restore", snapshot.id(), "--repository", "--apply", id];
+    ws.write("other", "x\n");
+    ws.git(["add", "other"]);
+    ws.untouched(|| ws.try_json(apply).refused("Conflict"));
+    ws.git(["rm", "-q", "-f", "other"]);
+    ws.git(["branch", "-f", "main", "side~1"]);
+    ws.untouched(|| ws.try_json(apply).refused("Conflict"));
+    ws.git(["branch", "-f", "main", &second]);
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
+    let file = std::fs::File::options().write(true).open(ws.path("staged"));
+    file.unwrap().set_modified(later).unwrap();
+    ws.git(["update-index", "--refresh"]);
+    let outcome = ws.json(apply);
+    assert_eq!(outcome["plan_id"], plan["plan_id"], "{outcome}");
+    assert_eq!(outcome["error"], serde_json::Value::Null, "{outcome}");
+    assert_eq!(git_state(&ws)[1..], was[1..]);
+    assert_eq!(ws.git(["rev-parse", "main"]), first);
+    let again = ws.untouched(|| ws.json(args));
+    assert_eq!(
+        again["repository"]["refs"],
+        serde_json::json!([]),
+        "{again}"
+    );
+}
+
+#[test]
+fn a_plan_with_the_repository_names_the_files_of_an_operation_and_what_stays() {
+    let ws = TestWorkspace::repository();
+    let snapshot = ws.snapshot();
+    ws.git(["checkout", "-q", "-b", "side"]);
+    ws.write("README", "side\n");
+    ws.commit("side");
+    ws.git(["checkout", "-q", "main"]);
+    ws.write("README", "main\n");
+    ws.commit("main");
+    ws.git_call(["merge", "-q", "side"]).run().exits(1);
+    let args = ["restore", snapshot.id(), "--repository", "--plan"];
+    let plan = ws.untouched(|| ws.json(args));
+    let files = json::names(&plan["repository"]["operation"]);
+    assert!(files.contains(&"MERGE_HEAD".to_owned()), "{plan}");
+    let text = ws.stillframe(args).ok().stdout_text();
+    assert!(text.contains("change   .git/MERGE_HEAD\n"), "{text}");
+    let id = plan["plan_id"].as_str().unwrap();
+    ws.json(["restore", snapshot.id(), "--repository", "--apply", id]);
+    assert!(!ws.exists(".git/MERGE_HEAD"));
+    assert_eq!(ws.git(["status", "--porcelain"]), "");
 }
 
 #[test]

@@ -409,6 +409,126 @@ fn undo_works_from_a_directory_below_the_workspace() {
 }
 
 #[test]
+fn an_undo_of_some_paths_leaves_the_rest_of_the_run() {
+    for ws in [TestWorkspace::repository(), TestWorkspace::plain()] {
+        ws.write("a", "1\n");
+        ws.write("d/b", "1\n");
+        ws.write("d/gone", "1\n");
+        ws.write("mine", "1\n");
+        let script = "echo 2 > a; echo 2 > d/b; rm d/gone; echo 2 > d/new; echo 2 > e";
+        let run = ws.run(["--retain-content"], script).ok().json();
+        let run_id = run["run_id"].as_str().unwrap();
+        ws.write("mine", "since\n");
+        ws.write("d/mine", "since\n");
+        let left = view::worktree(ws.root());
+
+        let plan = ws.untouched(|| ws.json(["undo", run_id, "--plan", "--", "d"]));
+        assert_eq!(json::names(&plan["removals"]), ["d/new"], "{plan}");
+        assert_eq!(json::names_in(&plan["writes"]), ["d/b", "d/gone"], "{plan}");
+        assert_eq!(plan["undone"]["run_id"], run_id, "{plan}");
+        let id = plan["plan_id"].as_str().unwrap();
+        ws.write("d/b", "3\n");
+        let refused = ws.untouched(|| ws.try_json(["undo", run_id, "--apply", id, "--", "d"]));
+        refused.refused("Conflict");
+        ws.write("d/b", "2\n");
+
+        let outcome = ws.json(["undo", run_id, "--apply", id, "--", "d"]);
+        let restored = json::names(&outcome["restored"]);
+        assert_eq!(restored, ["d/b", "d/gone", "d/new"], "{outcome}");
+        let texts = ["a", "d/b", "d/gone", "e", "mine", "d/mine"].map(|path| ws.text(path));
+        assert_eq!(texts, ["2\n", "1\n", "1\n", "2\n", "since\n", "since\n"]);
+        assert!(!ws.exists("d/new"));
+
+        // It is an operation of its own, and the run can still be taken back, as far as it is there.
+        ws.undo();
+        view::same(&left, &view::worktree(ws.root()), "the undo of the undo");
+        ws.json(["undo", run_id, "--", "d/new"]);
+        assert!(!ws.exists("d/new") && ws.text("d/b") == "2\n");
+        ws.json(["undo", run_id]);
+        assert_eq!((ws.text("a"), ws.text("d/b")), ("1\n".into(), "1\n".into()));
+        assert!(!ws.exists("e") && ws.text("mine") == "since\n");
+    }
+}
+
+#[test]
+fn an_undo_of_a_path_that_the_operation_did_not_change_is_refused() {
+    let ws = TestWorkspace::repository();
+    ws.write("other", "1\n");
+    let run = ws.run::<&str>([], "echo 2 > README").ok().json();
+    let run_id = run["run_id"].as_str().unwrap();
+    for args in [
+        &["undo", "--", "other"][..],
+        &["undo", run_id, "--", "README", "nowhere"],
+    ] {
+        let refused = ws.untouched(|| ws.try_json(args));
+        let message = refused.refused("NotFound");
+        assert!(
+            message.contains(run_id) && message.contains(args[args.len() - 1]),
+            "{message}"
+        );
+    }
+    // A run's id is no path unless it comes after the dashes.
+    ws.untouched(|| ws.try_json(["undo", "--", run_id]).refused("NotFound"));
+    let wrong = ws.untouched(|| ws.stillframe(["undo", run_id, "README"]));
+    wrong.exits(2);
+}
+
+#[test]
+fn paths_of_an_undo_are_named_from_where_one_stands() {
+    let ws = TestWorkspace::repository();
+    ws.write("d/e/file", "1\n");
+    ws.write("file", "1\n");
+    let script = "echo 2 > d/e/file; echo 2 > file";
+    let run = ws.run::<&str>([], script).ok().json();
+    let run_id = run["run_id"].as_str().unwrap();
+    let below = ws.path("d/e");
+    ws.call(["--json", "undo", "--", "file"])
+        .cwd(&below)
+        .run()
+        .ok();
+    assert_eq!(
+        (ws.text("d/e/file"), ws.text("file")),
+        ("1\n".into(), "2\n".into())
+    );
+    ws.undo();
+    let root = ws.root().to_str().unwrap();
+    let named = ws.call(["--json", "undo", run_id, "--workspace", root, "--", "file"]);
+    named.cwd(&below).run().ok();
+    assert_eq!(
+        (ws.text("d/e/file"), ws.text("file")),
+        ("2\n".into(), "1\n".into())
+    );
+}
+
+#[test]
+fn an_undo_of_some_paths_leaves_index_and_branch() {
+    let ws = TestWorkspace::repository();
+    let git = "export GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org \
+        GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org; ";
+    let script = format!("{git} echo x > new; echo x > README; git add -A; git commit -q -m work");
+    ws.run::<&str>([], &script).ok();
+    let state = || {
+        (
+            ws.git(["rev-parse", "HEAD"]),
+            ws.git(["ls-files", "--stage"]),
+        )
+    };
+    let was = state();
+    let plan = ws.untouched(|| ws.json(["undo", "--plan"]));
+    let name = &plan["repository"]["refs"][0]["name"];
+    assert_eq!(
+        name, "refs/heads/main",
+        "the whole of it has the branch: {plan}"
+    );
+    ws.json(["undo", "--", "README"]);
+    assert_eq!(state(), was);
+    assert_eq!(
+        (ws.text("README"), ws.text("new")),
+        ("hello\n".into(), "x\n".into())
+    );
+}
+
+#[test]
 fn with_nothing_to_undo_it_says_so() {
     let ws = TestWorkspace::repository();
     ws.untouched(|| ws.try_json(["undo"]).refused("NotFound"));

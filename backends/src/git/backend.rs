@@ -638,7 +638,7 @@ impl Backend for GitBackend {
         &self,
         workspace: &LockedWorkspace,
         goal: &RestoreGoal,
-        options: &SnapshotOptions,
+        options: &RestoreOptions,
     ) -> Result<RestorePlan, RestoreError> {
         restore::plan_only(self, workspace, goal, options)
     }

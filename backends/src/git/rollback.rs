@@ -44,6 +44,7 @@ use crate::git::ObjectId;
 use crate::git::repository::is_operation_path;
 use crate::patience::Patience;
 use crate::record::{GitState, Head, KnownDirectory, OperationFiles, Record};
+use crate::restore::RepositoryChanges;
 use crate::workspace::{LockError, LockFile, StateDir, make_private};
 use crate::worktree::root;
 
@@ -343,6 +344,52 @@ impl Prepared {
         nothing
     }
 
+    /// Gives the repository the content that the index to come stages, as far as it lost that and the snapshot
+    /// kept it: `kept` answers with it. Notes what it still lacks. `scratch` is a private directory.
+    pub(crate) fn with_staged_objects(
+        mut self,
+        scratch: &Path,
+        kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
+    ) -> Result<Self, PathError> {
+        let Some(index) = self.index() else {
+            return Ok(self);
+        };
+        let lacking = give_objects_back(scratch, &self.plan.common_dir(), index, kept)?;
+        if let Some(first) = lacking.first() {
+            self.plan.note(
+                ErrorKind::Corrupt,
+                format!(
+                    "the index names {} objects that the repository lacks, such as {first}",
+                    lacking.len()
+                ),
+            );
+        }
+        Ok(self)
+    }
+
+    /// The bytes that the index gets, if it gets some.
+    fn index(&self) -> Option<&[u8]> {
+        let Some(IndexGoal::Write { bytes, .. }) = self.plan.index.as_ref().map(|index| index.to)
+        else {
+            return None;
+        };
+        let end = usize::try_from(bytes).expect("they are in memory");
+        self.staged.as_deref()?.get(..end)
+    }
+
+    /// What it changes, for whoever is to decide about it.
+    pub(crate) fn changes(&self) -> RepositoryChanges {
+        let plan = &self.plan;
+        let head = plan.head.iter().map(HeadMove::change);
+        let branches = plan.branches.iter().map(BranchMove::change);
+        RepositoryChanges {
+            refs: head.chain(branches).collect(),
+            index: plan.index.as_ref().map(|index| index.change(self.index())),
+            operation: Vec::from_iter(plan.files.all()),
+            problem: plan.notes(),
+        }
+    }
+
     fn nothing(note: RepositoryProblem) -> Self {
         Self {
             plan: RepositoryPlan {
@@ -538,17 +585,6 @@ impl RepositoryPlan {
             self.index = Some(IndexMove { from, to });
             return Ok(None);
         };
-        let lacking =
-            give_objects_back(request, &found.common_dir, &bytes).map_err(RestoreError::Prepare)?;
-        if let Some(first) = lacking.first() {
-            self.note(
-                ErrorKind::Corrupt,
-                format!(
-                    "the index names {} objects that the repository lacks, such as {first}",
-                    lacking.len()
-                ),
-            );
-        }
         let to = IndexGoal::write(&bytes, request.before.index_modified_ns);
         self.index = Some(IndexMove { from, to });
         Ok(Some(bytes))

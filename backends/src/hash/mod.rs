@@ -617,7 +617,7 @@ impl Backend for HashBackend {
         &self,
         workspace: &LockedWorkspace,
         goal: &RestoreGoal,
-        options: &SnapshotOptions,
+        options: &RestoreOptions,
     ) -> Result<RestorePlan, RestoreError> {
         restore::plan_only(self, workspace, goal, options)
     }

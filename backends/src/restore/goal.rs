@@ -18,7 +18,7 @@ use crate::tree::{Change, ContentId, Modes};
 use crate::workspace::Workspace;
 use crate::worktree::displaced::Held;
 use crate::worktree::remembered::{Made, Remembered, Spared};
-use crate::worktree::root::Root;
+use crate::worktree::root::{self, Root};
 use crate::worktree::stat_cache::EntryStat;
 
 /// The empty directories of `goal` that a rule hides in `current`, as far as they are not there.
@@ -38,6 +38,21 @@ fn absent_directories(
     let root = Root::open(workspace)?;
     let is_absent = |path: &&RelPath| matches!(root.lstat(path), Err(Errno::NOENT));
     Ok(hidden.filter(is_absent).cloned().collect())
+}
+
+/// Whether the workspace has something at `path` that a snapshot could know. What may not be looked at is
+/// taken to be there.
+fn is_there(workspace: &Workspace, path: &RelPath) -> Result<bool, RestoreError> {
+    if path.names().next() == Some(b".git") {
+        return Ok(false);
+    }
+    let root = match Root::open(workspace) {
+        Ok(root) => root,
+        // All of it was removed.
+        Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(RestoreError::Prepare(error)),
+    };
+    Ok(!root.lstat(path).is_err_and(root::is_gone_or_replaced))
 }
 
 /// What a restore aims at, with everything that was recorded of it.
@@ -115,8 +130,9 @@ impl Goal {
             }
             if there.is_none() || own == Some(OmissionReason::Purged) {
                 let (snapshot, path) = (self.record.snapshot.id.clone(), path.clone());
-                let omission = omissions.covers(&path).cloned();
-                return Err(match omission {
+                return Err(match omissions.covers(&path).cloned() {
+                    // It was not there, so that what is there by now goes.
+                    None if is_there(workspace, &path)? => continue,
                     None => RestoreError::UnknownPath { snapshot, path },
                     Some(omission) => RestoreError::OmittedPath {
                         snapshot,

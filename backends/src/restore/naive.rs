@@ -300,7 +300,8 @@ impl Stage {
 
     pub(crate) fn plan(&self, snapshot: &Snapshot) -> RestorePlan {
         let goal = Self::goal(snapshot);
-        super::plan_only(&self.backend, &self.workspace, &goal, &self.options()).unwrap()
+        let options = RestoreOptions::new(self.options());
+        super::plan_only(&self.backend, &self.workspace, &goal, &options).unwrap()
     }
 
     /// Does something between the guard and what follows it.

@@ -16,6 +16,7 @@ use crate::backend::{
 };
 use crate::coverage::OmissionReason;
 use crate::error::PathError;
+use crate::git::ObjectId;
 use crate::git::rollback;
 use crate::interrupt;
 use crate::path::RelPath;
@@ -36,18 +37,21 @@ pub(crate) fn plan_only<B: Restorable>(
     backend: &B,
     workspace: &LockedWorkspace,
     goal: &RestoreGoal,
-    options: &SnapshotOptions,
+    options: &RestoreOptions,
 ) -> Result<RestorePlan, RestoreError> {
-    options.interrupt.during(|| {
+    options.guard.interrupt.during(|| {
         let goal = Goal::load(backend, workspace, goal)?;
-        let mut options = options.clone();
-        include_made(workspace, &goal, &mut options)?;
+        let repository = prepare_repository(backend, workspace, options)?;
+        let mut guard = guard_options(options);
+        include_made(workspace, &goal, &mut guard)?;
         let now = backend
-            .capture(workspace, &options, &goal.keep(), Publish::No)
+            .capture(workspace, &guard, &goal.keep(), Publish::No)
             .map_err(RestoreError::Guard)?;
-        goal.plan(backend, workspace, &now)
-            .map(|planned| planned.plan)
-            .map_err(|error| error.before_anything(&goal.record.snapshot.id))
+        let repository = repository.map(|prepared| prepared.guarded_by(now.record()));
+        let planned = goal
+            .plan(backend, workspace, &now)
+            .map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
+        Ok(with_repository(planned.plan, repository.as_ref()))
     })
 }
 
@@ -132,12 +136,19 @@ fn restore_in_place<B: Restorable>(
     };
     let Planned { plan, made } =
         planned.map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
+    let plan = with_repository(plan, repository.as_ref());
     refuse_another_plan(&plan, options.expected_plan.as_ref())?;
     check_content(backend, workspace, &plan, &made, goal, &guard)?;
+    let repository = repository
+        .map(|prepared| {
+            let kept = |blob: &ObjectId| backend.index_bytes(workspace, blob);
+            prepared.with_staged_objects(workspace.store_path(), &kept)
+        })
+        .transpose()
+        .map_err(RestoreError::Prepare)?;
     durations.plan = stopwatch.lap();
 
-    let has_repository_work = repository.as_ref().is_some_and(|r| !r.plan.is_empty());
-    if plan.is_empty() && !has_repository_work {
+    if plan.is_empty() {
         return Ok(RestoreOutcome {
             restored: Vec::new(),
             leftover_ignored: goal.leftover_ignored(guard.record(), &plan.skipped, None),
@@ -199,6 +210,14 @@ fn bytes_displaced(plan: &RestorePlan, guard: &impl Captured) -> u64 {
     let captured: u64 = sizes.map(|seen| seen.stat.size).sum();
     let unread = plan.displaced.iter().filter_map(|omission| omission.bytes);
     captured.saturating_add(unread.sum())
+}
+
+/// The whole plan: of the files, and of what is `prepared` of the repository.
+fn with_repository(plan: RestorePlan, prepared: Option<&rollback::Prepared>) -> RestorePlan {
+    match prepared {
+        Some(prepared) => plan.with_repository(prepared.changes()),
+        None => plan,
+    }
 }
 
 /// Tells how long the parts of a restore take.

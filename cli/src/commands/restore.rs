@@ -3,11 +3,12 @@
 use serde::Serialize;
 use serde_json::Value;
 use stillframe::backends::{
-    Conflict, EntryKind, ModeChange, MovedTag, Omission, OmissionReason, SkipReason,
+    Conflict, EntryKind, ModeChange, MovedTag, Omission, OmissionReason, RefChange,
+    RepositoryChanges, SkipReason,
 };
 use stillframe::{
     PlanId, RelPath, RestoreDocument, RestorePlan, RestoreRequest, RestoreStatus, Skipped,
-    SnapshotId, WorkspaceOptions,
+    SnapshotId, UndoPlan, Undone, WorkspaceOptions,
 };
 
 use super::Tools;
@@ -25,15 +26,23 @@ pub(super) async fn plan(
 ) -> Result<Reply, Failure> {
     let session = tools.engine.workspace_session(&workspace.path).await?;
     let plan = session.plan_restore(&workspace, request).await?;
-    let document = PlanDocument::of(&plan);
-    let reply = Reply::new(tools.json, &document, || preview(&plan));
-    Ok(match plan.is_empty() {
+    Ok(planned(tools.json, &plan, None))
+}
+
+/// Says what an undo would do.
+pub(super) fn planned_undo(json: bool, planned_undo: &UndoPlan) -> Reply {
+    planned(json, &planned_undo.plan, Some(&planned_undo.undone))
+}
+
+fn planned(json: bool, plan: &RestorePlan, undone: Option<&Undone>) -> Reply {
+    let reply = Reply::new(json, &PlanDocument::of(plan, undone), || preview(plan));
+    match plan.is_empty() {
         true => reply,
         false => reply.note(format!(
             "nothing was touched; add \"--apply {}\" in place of --plan to do exactly this",
             plan.id
         )),
-    })
+    }
 }
 
 /// Restores.
@@ -60,6 +69,8 @@ pub(super) fn exit_code(document: &RestoreDocument) -> u8 {
 /// A plan as a JSON document: the keys of a restore, of which nothing was done, and the plan's.
 #[derive(Serialize)]
 struct PlanDocument<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    undone: Option<&'a Undone>,
     status: &'static str,
     plan_id: &'a PlanId,
     guard_snapshot: Option<SnapshotId>,
@@ -75,6 +86,11 @@ struct PlanDocument<'a> {
     make_directories: Vec<Directory<'a>>,
     remove_directories: &'a [RelPath],
     modes: &'a [ModeChange],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    merged: &'a [RelPath],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    conflicts: &'a [Conflict],
+    repository: &'a RepositoryChanges,
 }
 
 #[derive(Serialize)]
@@ -95,8 +111,9 @@ struct Directory<'a> {
 }
 
 impl<'a> PlanDocument<'a> {
-    fn of(plan: &'a RestorePlan) -> Self {
+    fn of(plan: &'a RestorePlan, undone: Option<&'a Undone>) -> Self {
         Self {
+            undone,
             status: "planned",
             plan_id: &plan.id,
             guard_snapshot: None,
@@ -130,6 +147,9 @@ impl<'a> PlanDocument<'a> {
                 .collect(),
             remove_directories: &plan.remove_directories,
             modes: &plan.modes,
+            merged: &plan.merged,
+            conflicts: &plan.conflicts,
+            repository: &plan.repository,
         }
     }
 }
@@ -138,10 +158,11 @@ impl<'a> PlanDocument<'a> {
 fn preview(plan: &RestorePlan) -> String {
     let mut lines = Vec::new();
     for write in &plan.writes {
-        let verb = if write.current.is_some() {
-            "replace"
-        } else {
-            "create"
+        let is_merged = plan.merged.binary_search(&write.path).is_ok();
+        let verb = match write.current {
+            Some(_) if is_merged => "merge",
+            Some(_) => "replace",
+            None => "create",
         };
         lines.push(format!("{verb:8} {}", write.path));
     }
@@ -165,13 +186,51 @@ fn preview(plan: &RestorePlan) -> String {
         let (from, to) = (change.from, change.to);
         lines.push(format!("chmod    {} ({from:04o} to {to:04o})", change.path));
     }
-    lines.extend(plan.skipped.iter().map(kept));
+    lines.extend(repository(&plan.repository));
+    lines.extend(
+        plan.skipped
+            .iter()
+            .map(|skipped| left(skipped, &plan.conflicts)),
+    );
     lines.push(match (plan.is_empty(), plan.skipped.is_empty()) {
         (true, true) => format!("nothing to do: all is as {} has it", plan.target),
         (true, false) => format!("nothing else differs from {}", plan.target),
         (false, _) => format!("plan {}", plan.id),
     });
     lines.join("\n") + "\n"
+}
+
+/// What a plan changes in the repository, for people.
+fn repository(changes: &RepositoryChanges) -> Vec<String> {
+    let mut lines: Vec<String> = changes.refs.iter().map(moved).collect();
+    lines.extend(changes.index.as_ref().map(|index| match index.to {
+        Some(_) => "replace  git's index".to_owned(),
+        None => "remove   git's index".to_owned(),
+    }));
+    let operation = changes.operation.iter();
+    lines.extend(operation.map(|file| format!("change   .git/{}", output::printable(file))));
+    lines.extend(changes.problem.iter().map(|problem| {
+        format!(
+            "left     git's part: {}",
+            output::printable(&problem.message)
+        )
+    }));
+    lines
+}
+
+/// A ref that comes to name something else, for people.
+fn moved(change: &RefChange) -> String {
+    let name = output::printable(&change.name);
+    let short = |id: &str| match id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => id.chars().take(12).collect(),
+        false => output::printable(id),
+    };
+    match (&change.before, &change.after) {
+        (Some(from), Some(to)) => format!("move     {name} ({} to {})", short(from), short(to)),
+        (None, Some(to)) => format!("create   {name} ({})", short(to)),
+        (Some(from), None) => format!("remove   {name} (it is at {})", short(from)),
+        (None, None) => format!("keep     {name}"),
+    }
 }
 
 /// What is moved out of the way without having been captured.
@@ -197,10 +256,8 @@ pub(super) fn report(
             false => format!("restored {path}"),
         })
         .collect();
-    lines.extend(document.skipped.iter().map(|skipped| {
-        let conflict = conflicts.binary_search_by(|conflict| conflict.path.cmp(&skipped.path));
-        conflict.map_or_else(|_| kept(skipped), |at| in_conflict(&conflicts[at]))
-    }));
+    let skipped = document.skipped.iter();
+    lines.extend(skipped.map(|skipped| left(skipped, conflicts)));
     lines.extend(
         document
             .leftover_ignored
@@ -304,6 +361,12 @@ fn upshot(document: &RestoreDocument) -> String {
         RestoreStatus::Refused => format!("refused, and nothing was touched{error}"),
         _ => format!("not finished, recovery will finish it{error}{guard}"),
     }
+}
+
+/// Why a path stays as it is, in one line.
+fn left(skipped: &Skipped, conflicts: &[Conflict]) -> String {
+    let conflict = conflicts.binary_search_by(|conflict| conflict.path.cmp(&skipped.path));
+    conflict.map_or_else(|_| kept(skipped), |at| in_conflict(&conflicts[at]))
 }
 
 fn in_conflict(conflict: &Conflict) -> String {
@@ -500,7 +563,7 @@ mod tests {
              displace pipe (a FIFO, socket or device in the way)\ncreate   empty/\nremove   d/\n\
              chmod    m (0600 to 0644)\nkept     k (edited since)\nplan plan_1\n"
         );
-        let document = serde_json::to_value(PlanDocument::of(&plan)).expect("plain data");
+        let document = serde_json::to_value(PlanDocument::of(&plan, None)).expect("plain data");
         assert_eq!(document["plan_id"], "plan_1");
         assert_eq!(document["status"], "planned");
         assert_eq!(document["restored"], json!([]), "nothing was");

@@ -17,6 +17,7 @@ use crate::request::UndoRequest;
 pub(super) async fn undo(tools: &Tools, request: UndoRequest) -> Result<Reply, Failure> {
     let mut unknown = None;
     for (at, candidate) in request.candidates.iter().enumerate() {
+        let undo = request.at(at);
         let workspace = WorkspaceOptions::at(candidate);
         match tools.engine.snapshots(&workspace).await {
             Ok(snapshots) if snapshots.is_empty() => continue,
@@ -26,13 +27,24 @@ pub(super) async fn undo(tools: &Tools, request: UndoRequest) -> Result<Reply, F
             Err(_) => continue,
         }
         let session = tools.engine.workspace_session(candidate).await?;
-        match session.undo(&workspace, request.target.clone()).await {
-            Ok(outcome) => {
-                let mut reply = told(tools.json, &outcome);
-                reply.notes.extend(head(tools, &session, &outcome).await);
-                return Ok(reply);
+        let is_of_some = !undo.paths.is_empty();
+        let done = match request.is_plan {
+            true => {
+                let planned = session.plan_undo(&workspace, undo).await;
+                planned.map(|planned| restore::planned_undo(tools.json, &planned))
             }
-            Err(e) if e.touched() || !is_elsewhere(e.kind(), &request.target) => {
+            false => match session.undo(&workspace, undo).await {
+                Ok(outcome) => {
+                    let mut reply = told(tools.json, &outcome, is_of_some);
+                    reply.notes.extend(head(tools, &session, &outcome).await);
+                    Ok(reply)
+                }
+                Err(e) => Err(e),
+            },
+        };
+        match done {
+            Ok(reply) => return Ok(reply),
+            Err(e) if e.touched() || !is_elsewhere(e.kind(), &request.undo.target) => {
                 return Err(e.into());
             }
             Err(e) => {
@@ -40,7 +52,7 @@ pub(super) async fn undo(tools: &Tools, request: UndoRequest) -> Result<Reply, F
             }
         }
     }
-    match (unknown, request.target) {
+    match (unknown, request.undo.target) {
         (Some(error), _) => Err(error.into()),
         (None, UndoTarget::Run(id)) => Err(somewhere_else(tools, &id).await),
         (None, UndoTarget::Latest) => Err(Failure::not_found(
@@ -83,8 +95,9 @@ async fn somewhere_else(tools: &Tools, id: &str) -> Failure {
     }
 }
 
-fn told(json: bool, outcome: &UndoOutcome) -> Reply {
-    let what = story(&outcome.undone, &outcome.restore);
+/// `is_of_some`: whether paths were named.
+fn told(json: bool, outcome: &UndoOutcome, is_of_some: bool) -> Reply {
+    let what = story(&outcome.undone, &outcome.restore, is_of_some);
     let UndoOutcome {
         restore: document,
         merged,
@@ -99,7 +112,7 @@ fn told(json: bool, outcome: &UndoOutcome) -> Reply {
 }
 
 /// What became of the operation, in one line.
-fn story(undone: &Undone, document: &RestoreDocument) -> String {
+fn story(undone: &Undone, document: &RestoreDocument, is_of_some: bool) -> String {
     let operation = match &undone.run_id {
         // Without a guard nothing was even about to be restored.
         Some(run_id) if document.guard_snapshot.is_none() => {
@@ -117,6 +130,7 @@ fn story(undone: &Undone, document: &RestoreDocument) -> String {
     match (is_idle, document.skipped.is_empty()) {
         (true, true) => format!("there was nothing left to take back of {operation}"),
         (true, false) => format!("nothing was taken back of {operation}"),
+        (false, _) if is_of_some => format!("took back what {operation} did to what was named"),
         (false, _) => format!("took back {operation}"),
     }
 }
@@ -151,21 +165,25 @@ mod tests {
         let of_run = undone("run", Some(&run));
         let nothing = json!([]);
         assert_eq!(
-            story(&of_run, &document(0, nothing.clone())),
+            story(&of_run, &document(0, nothing.clone()), false),
             format!("there was nothing left to take back of run {run}")
         );
         assert_eq!(
-            story(&of_run, &document(0, edited.clone())),
+            story(&of_run, &document(0, edited.clone()), false),
             format!("nothing was taken back of run {run}")
         );
         assert_eq!(
-            story(&undone("restore", None), &document(0, nothing.clone())),
+            story(
+                &undone("restore", None),
+                &document(0, nothing.clone()),
+                false
+            ),
             "there was nothing left to take back of the last restore"
         );
         // Such as an index, of which no path tells.
         for skipped in [nothing, edited] {
             assert_eq!(
-                story(&undone("undo", None), &document(1, skipped)),
+                story(&undone("undo", None), &document(1, skipped), false),
                 "took back the last undo"
             );
         }

@@ -298,7 +298,7 @@ impl Backend for CopyingBackend {
         &self,
         workspace: &LockedWorkspace,
         goal: &RestoreGoal,
-        _options: &SnapshotOptions,
+        _options: &RestoreOptions,
     ) -> Result<RestorePlan, RestoreError> {
         Ok(self.decide(workspace, goal)?.plan)
     }

@@ -324,7 +324,7 @@ impl Backend for Double {
         &self,
         workspace: &LockedWorkspace,
         goal: &RestoreGoal,
-        options: &SnapshotOptions,
+        options: &RestoreOptions,
     ) -> Result<RestorePlan, RestoreError> {
         self.check_recovered();
         self.inner.plan(workspace, goal, options)

@@ -406,7 +406,7 @@ pub fn a_plan_touches_nothing_and_is_refused_once_the_worktree_moved(test: &mut 
     test.write("kept", "changed\n");
     let before = view::times(&test.root());
     let goal = all_of(&snapshot);
-    let options = test.options(Label::GUARD);
+    let options = RestoreOptions::new(test.options(Label::GUARD));
     let plan = |test: &TestBackend| {
         test.backend
             .plan(test.workspace(), &goal, &options)

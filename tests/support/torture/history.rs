@@ -480,7 +480,8 @@ impl History {
             paths: Vec::new(),
         };
         let (backend, options) = (Arc::clone(&self.backend), self.options(Label::GUARD));
-        let plan = backend.plan(self.locked(), &goal, &options)?;
+        let restore = RestoreOptions::new(options.clone());
+        let plan = backend.plan(self.locked(), &goal, &restore)?;
         let edited = self.ws.root().join("edited meanwhile");
         fs::write(&edited, "by somebody else\n")?;
         let before = view::worktree(self.ws.root());

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::staged::staging_digest;
 use crate::error::PathError;
 use crate::git::{ObjectId, ObjectKind};
+use crate::restore::IndexChange;
 
 /// Older than any file: git then takes the stat data of no entry for proof.
 const BEFORE_ALL_FILES_NS: i64 = 1_000_000_000;
@@ -17,6 +18,24 @@ pub(super) struct IndexMove {
     /// What is replaced, and nothing else is.
     pub(super) from: IndexSeen,
     pub(super) to: IndexGoal,
+}
+
+impl IndexMove {
+    /// `to` is the bytes that it gets, if it gets some.
+    pub(super) fn change(&self, to: Option<&[u8]>) -> IndexChange {
+        let digest = |digest: [u8; 32]| blake3::Hash::from_bytes(digest).to_hex().to_string();
+        let IndexSeen {
+            blob,
+            digest: staged,
+        } = &self.from;
+        let to = to.map(|bytes| blake3::hash(bytes).to_hex().to_string());
+        IndexChange {
+            from: staged
+                .map(digest)
+                .or_else(|| blob.map(|blob| blob.to_string())),
+            to,
+        }
+    }
 }
 
 /// What takes its place.

@@ -5,6 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::PutError;
 use crate::git::ObjectId;
 use crate::record::{GitState, Head};
+use crate::restore::RefChange;
+
+/// What HEAD's file has before the name of a branch.
+const TO_BRANCH: &str = "ref: ";
 
 /// A branch whose tip goes back. `None` is a branch that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +27,28 @@ pub(super) struct HeadMove {
     pub(super) to: String,
     /// The commits, for the reflog.
     pub(super) commits: (Option<ObjectId>, Option<ObjectId>),
+}
+
+impl BranchMove {
+    pub(super) fn change(&self) -> RefChange {
+        let id = |commit: Option<ObjectId>| commit.map(|commit| commit.to_string());
+        RefChange {
+            name: self.name.clone(),
+            before: id(self.from),
+            after: id(self.to),
+        }
+    }
+}
+
+impl HeadMove {
+    pub(super) fn change(&self) -> RefChange {
+        let named = |text: &str| Some(text.strip_prefix(TO_BRANCH).unwrap_or(text).to_owned());
+        RefChange {
+            name: "HEAD".to_owned(),
+            before: named(&self.from),
+            after: named(&self.to),
+        }
+    }
 }
 
 /// Something that is not where the operation left it.
@@ -162,7 +188,7 @@ pub(in crate::git) fn described(head: &Head) -> String {
 
 fn head_text(head: &Head) -> String {
     match head {
-        Head::Unborn { branch } | Head::Branch { branch, .. } => format!("ref: {branch}"),
+        Head::Unborn { branch } | Head::Branch { branch, .. } => format!("{TO_BRANCH}{branch}"),
         Head::Detached { commit } => commit.to_string(),
     }
 }

@@ -71,6 +71,16 @@ impl OperationMove {
         *self == Self::default()
     }
 
+    /// The paths of the files and directories that it makes, writes or removes.
+    pub(super) fn all(&self) -> BTreeSet<String> {
+        let directories = self
+            .removed_directories
+            .iter()
+            .chain(&self.made_directories);
+        let all = self.paths().chain(directories.map(String::as_str));
+        all.map(str::to_owned).collect()
+    }
+
     /// The paths of the files that it writes or removes.
     pub(super) fn paths(&self) -> impl Iterator<Item = &str> {
         self.leaving

@@ -3,7 +3,8 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use super::{PutError, Request};
+use super::PutError;
+use crate::backend::StoreError;
 use crate::error::PathError;
 use crate::git::loose_writer::LooseWriter;
 use crate::git::{ObjectId, ObjectKind};
@@ -85,13 +86,14 @@ fn lacking_objects(
 /// An object more changes nothing that anybody sees, so it is written ahead of the intent: a crash
 /// leaves at most content that git's housekeeping removes.
 pub(super) fn give_objects_back(
-    request: &Request<'_>,
+    scratch: &Path,
     common_dir: &Path,
     index: &[u8],
+    kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
 ) -> Result<Vec<ObjectId>, PathError> {
-    let mut lacking = lacking_objects(request.scratch, index, common_dir)?;
+    let mut lacking = lacking_objects(scratch, index, common_dir)?;
     lacking.retain(|id| {
-        let Ok(content) = (request.index_bytes)(id) else {
+        let Ok(content) = kept(id) else {
             return true;
         };
         write_blob(common_dir, id, &content).is_err()

@@ -10,7 +10,8 @@ use crate::coverage::{Omission, OmissionReason};
 use crate::path::RelPath;
 use crate::restore::merge::Merge;
 use crate::restore::{
-    Conflict, ModeChange, PlanId, Removal, RestorePlan, SkipReason, Skipped, Write, digest,
+    Conflict, ModeChange, PlanId, Removal, RepositoryChanges, RestorePlan, SkipReason, Skipped,
+    Write, digest,
 };
 use crate::tree::{Change, Entry};
 
@@ -668,6 +669,7 @@ impl<'a, 'q> Planner<'a, 'q> {
                 .into_iter()
                 .map(|(path, reason)| Skipped { path, reason })
                 .collect(),
+            repository: RepositoryChanges::default(),
         };
         plan.id = PlanId::of_digest(&digest(&plan));
         plan
