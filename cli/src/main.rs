@@ -47,6 +47,7 @@ fn main() -> ExitCode {
 
 /// Finds out what is meant, and does it.
 fn answer(args: Args, console: Console) -> Result<Reply, Failure> {
+    let is_workspace_named = args.workspace.is_some();
     let request = Request::lower(args.command, args.workspace, args.json, &surroundings())?;
     if let Request::Completions(shell) = request {
         return Ok(commands::completions(shell));
@@ -55,7 +56,7 @@ fn answer(args: Args, console: Console) -> Result<Reply, Failure> {
     if let Some(workspace) = request.workspace() {
         refuse_state_inside(&state_dir, workspace)?;
     }
-    carry_out(args.json, console, request, &state_dir)
+    carry_out(args.json, console, is_workspace_named, request, &state_dir)
         .map_err(|failure| failure.with_place(|| StatePlace::look(&state_dir)))
 }
 
@@ -63,6 +64,7 @@ fn answer(args: Args, console: Console) -> Result<Reply, Failure> {
 fn carry_out(
     json: bool,
     console: Console,
+    is_workspace_named: bool,
     request: Request,
     state_dir: &Path,
 ) -> Result<Reply, Failure> {
@@ -90,6 +92,7 @@ fn carry_out(
             engine: engine.clone(),
             state_dir: state_dir.to_owned(),
             json,
+            is_workspace_named,
             console,
             progress: progress.clone(),
         };

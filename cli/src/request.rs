@@ -142,13 +142,12 @@ impl UndoRequest {
     /// The undo as the candidate of this number has it, whose paths are its own.
     pub(crate) fn at(&self, candidate: usize) -> stillframe::UndoRequest {
         let below = match (self.candidates.first(), self.candidates.get(candidate)) {
-            (Some(first), Some(above)) => first.strip_prefix(above).unwrap_or(Path::new("")),
-            _ => Path::new(""),
+            (Some(first), Some(above)) => below(first, above),
+            _ => RelPath::root(),
         };
-        let below = RelPath::new(below.as_os_str().as_encoded_bytes()).unwrap_or(RelPath::root());
         let mut undo = self.undo.clone();
         for path in &mut undo.paths {
-            *path = path.names().fold(below.clone(), |at, name| at.join(name));
+            *path = joined(&below, path);
         }
         if undo.paths.iter().any(RelPath::is_root) {
             // "." beside others asks for everything.
@@ -156,6 +155,18 @@ impl UndoRequest {
         }
         undo
     }
+}
+
+/// The path of a directory in one that is above it.
+fn below(directory: &Path, above: &Path) -> RelPath {
+    let below = directory.strip_prefix(above).unwrap_or(Path::new(""));
+    RelPath::new(below.as_os_str().as_encoded_bytes()).unwrap_or(RelPath::root())
+}
+
+/// The path of what lies in `directory` at `path`.
+fn joined(directory: &RelPath, path: &RelPath) -> RelPath {
+    path.names()
+        .fold(directory.clone(), |at, name| at.join(name))
 }
 
 /// How a diff is shown to people.
@@ -252,6 +263,65 @@ impl Request {
             }
             Command::Completions { shell } => Self::Completions(shell),
         })
+    }
+
+    /// Whether somebody who stands below a workspace may mean that one. An undo looks above by itself.
+    pub(crate) fn may_be_meant_for_above(&self) -> bool {
+        let writes = matches!(
+            self,
+            Self::Run(_)
+                | Self::Steps(_)
+                | Self::Snapshot(..)
+                | Self::Restore(..)
+                | Self::Gc(..)
+                | Self::Purge(..)
+        );
+        writes || self.reads()
+    }
+
+    /// Whether it is about a workspace, and touches neither that nor what is kept of it.
+    pub(crate) fn reads(&self) -> bool {
+        matches!(
+            self,
+            Self::List(_)
+                | Self::Diff(..)
+                | Self::PlanRestore(..)
+                | Self::Why(..)
+                | Self::Verify(_)
+                | Self::PlanPurge(..)
+                | Self::Runs(_)
+        )
+    }
+
+    /// This, about the workspace at `above`, if it [reads](Self::reads). A path that was named from the directory
+    /// below stays the same file.
+    pub(crate) fn about(mut self, above: PathBuf) -> Self {
+        let below = self.workspace().map(|here| below(here, &above));
+        let below = below.unwrap_or(RelPath::root());
+        match &mut self {
+            Self::List(workspace) | Self::Diff(workspace, ..) | Self::Verify(workspace) => {
+                workspace.path = above;
+            }
+            Self::PlanRestore(workspace, request) => {
+                workspace.path = above;
+                for path in &mut request.paths {
+                    *path = joined(&below, path);
+                }
+            }
+            Self::Why(workspace, path, _) => {
+                workspace.path = above;
+                *path = joined(&below, path);
+            }
+            Self::PlanPurge(workspace, target) => {
+                workspace.path = above;
+                if let PurgeTarget::Path(path) = target {
+                    *path = joined(&below, path);
+                }
+            }
+            Self::Runs(query) => query.workspace = Some(above),
+            _ => {}
+        }
+        self
     }
 
     /// The directory that it is about, if it is about one.

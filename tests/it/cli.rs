@@ -489,3 +489,87 @@ fn a_workspace_is_its_directory_wherever_it_moves_and_whatever_is_made_in_its_pl
         "another directory where it once was"
     );
 }
+
+// Below a workspace: what reads is about it, and what writes says that it is there
+#[test]
+fn what_reads_below_a_workspace_is_about_the_workspace_and_names_it() {
+    let ws = TestWorkspace::repository();
+    ws.write("d/e/file", "1\n");
+    ws.write(".gitignore", "*.o\n");
+    let run = ws
+        .run::<&str>([], "echo 2 > d/e/file; echo x > d/e/a.o")
+        .ok()
+        .json();
+    let run_id = run["run_id"].as_str().unwrap();
+    let before = run["workspace"]["before_snapshot"]["id"].as_str().unwrap();
+    let below = ws.path("d/e");
+    let root = ws.root().to_str().unwrap();
+    let asked = |args: &[&str]| {
+        let json = ws.untouched(|| ws.call([&["--json"], args].concat()).cwd(&below).run().ok());
+        let told = ws.call(args).cwd(&below).run().ok().stderr_text();
+        assert!(
+            told.lines()
+                .any(|line| line.ends_with(&format!("{root} above it"))),
+            "{told}"
+        );
+        json.json()
+    };
+    assert_eq!(asked(&["list"]), ws.json(["list"]));
+    assert_eq!(asked(&["runs"])[0]["run_id"], run_id);
+    let diff = asked(&["diff", before]);
+    assert_eq!(json::names(&diff["changed_paths"]), ["d/e/file"], "{diff}");
+    let why = asked(&["why", "a.o"]);
+    assert_eq!(
+        (&why["path"], &why["reason"]),
+        (&"d/e/a.o".into(), &"ignored".into()),
+        "{why}"
+    );
+    let plan = asked(&["restore", before, "--plan", "file"]);
+    assert_eq!(json::names_in(&plan["writes"]), ["d/e/file"], "{plan}");
+    assert_eq!(asked(&["verify"]), ws.json(["verify"]));
+
+    // Named, or captured by itself, it is what it is.
+    let here = below.to_str().unwrap();
+    let named = ws.call(["--json", "list", "--workspace", here]).run().ok();
+    assert_eq!(named.json(), serde_json::json!([]));
+    ws.call(["snapshot"]).cwd(&below).run().ok();
+    let own = ws.call(["--json", "list"]).cwd(&below).run().ok().json();
+    assert_eq!(own.as_array().unwrap().len(), 1, "{own}");
+}
+
+#[test]
+fn what_writes_below_a_workspace_says_that_it_is_there_and_does_what_it_was_told() {
+    let ws = TestWorkspace::plain();
+    ws.write("d/file", "1\n");
+    let snapshot = ws.snapshot();
+    let below = ws.path("d");
+    let option = format!(
+        "add --workspace {} to be about that one",
+        ws.root().display()
+    );
+    let told = |args: &[&str]| {
+        let output = ws.call(args).cwd(&below).run();
+        let text = output.stderr_text();
+        assert!(text.contains(&option), "{text}");
+        output
+    };
+    told(&["restore", snapshot.id()]).exits(1);
+    told(&["gc", "--keep", "1"]).ok();
+    told(&["purge", "file"]).exits(1);
+    told(&["snapshot"]).ok();
+    assert_eq!(
+        ws.json(["list"]).as_array().unwrap().len(),
+        1,
+        "the one above is as it was"
+    );
+    let again = ws.call(["snapshot"]).cwd(&below).run().ok().stderr_text();
+    assert!(
+        !again.contains("--workspace"),
+        "by now it is one of its own: {again}"
+    );
+
+    let ws = TestWorkspace::plain();
+    ws.mkdir("d");
+    let nothing = ws.call(["run", "--", "true"]).cwd(ws.path("d")).run().ok();
+    assert!(!nothing.stderr_text().contains("above"), "there is none");
+}

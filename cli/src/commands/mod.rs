@@ -3,6 +3,7 @@
 //! Every one asks the engine and turns what it says into a [`Reply`]; what
 //! to say is decided by functions over values.
 
+mod above;
 mod artifact;
 mod completions;
 mod diff;
@@ -41,6 +42,8 @@ pub(crate) struct Tools {
     pub(crate) state_dir: PathBuf,
     /// Whether a document is wanted.
     pub(crate) json: bool,
+    /// Whether the workspace was named, and is not the current directory for want of another.
+    pub(crate) is_workspace_named: bool,
     /// For what has to be said before the end.
     pub(crate) console: Console,
     /// The line that says how far a capture has come, if there is one.
@@ -49,7 +52,7 @@ pub(crate) struct Tools {
 
 /// Does what was asked for.
 pub(crate) async fn carry_out(tools: &Tools, request: Request) -> Result<Reply, Failure> {
-    match request {
+    match above::settle(tools, request).await {
         Request::Run(request) => run::run(tools, *request).await,
         Request::Snapshot(workspace, label) => {
             while_wanted(workspace, |workspace| {

@@ -1,0 +1,60 @@
+//! A directory below a workspace: what a command that names none is about there.
+
+use std::path::{Path, PathBuf};
+
+use stillframe::backends::printable;
+use stillframe::{Engine, WorkspaceOptions};
+
+use super::Tools;
+use crate::request::{Request, quoted};
+
+/// The request as it is meant where nothing was captured and something was in a directory above: what reads is about that
+/// one, and of what writes it is said how to have it so.
+///
+/// A directory below a workspace is no workspace of its own by being stood in. Yet a command that writes does what
+/// it was told where it was told.
+pub(super) async fn settle(tools: &Tools, request: Request) -> Request {
+    if tools.is_workspace_named || !request.may_be_meant_for_above() {
+        return request;
+    }
+    let Some(here) = request.workspace().map(Path::to_owned) else {
+        return request;
+    };
+    // What is wrong with it is told by what it is needed for.
+    if has_snapshots(&tools.engine, &here).await.unwrap_or(true) {
+        return request;
+    }
+    let Some(above) = nearest_above(&tools.engine, &here).await else {
+        return request;
+    };
+    if request.reads() {
+        tools.console.note(&format!(
+            "nothing was captured in this directory; this is about {} above it",
+            printable(&above)
+        ));
+        return request.about(above);
+    }
+    tools.console.note(&format!(
+        "{} above this directory is a workspace; this is about the directory alone, add --workspace {} to be about that one",
+        printable(&above),
+        quoted(above.as_os_str())
+    ));
+    request
+}
+
+/// The nearest directory above of which there are snapshots.
+async fn nearest_above(engine: &Engine, below: &Path) -> Option<PathBuf> {
+    for candidate in below.ancestors().skip(1) {
+        // Some are no workspace and cannot be one, such as one that holds the state.
+        if has_snapshots(engine, candidate).await == Some(true) {
+            return Some(candidate.to_owned());
+        }
+    }
+    None
+}
+
+/// Whether there are snapshots of the directory; `None`: that cannot be told.
+async fn has_snapshots(engine: &Engine, directory: &Path) -> Option<bool> {
+    let snapshots = engine.snapshots(&WorkspaceOptions::at(directory)).await;
+    Some(!snapshots.ok()?.is_empty())
+}
