@@ -57,6 +57,62 @@ fn a_step_of_a_file_commits_what_its_command_changed_and_status_is_clean() {
     assert_eq!(ws.git(["status", "--porcelain"]), "");
 }
 
+// A file whose bytes HEAD has as they are, though its attributes ask for others, stood as changed afterwards
+#[test]
+fn what_git_would_store_with_other_line_ends_is_stored_so_and_status_is_clean() {
+    for (script, expected) in [
+        // git goes by what it noted of the file, and does not look.
+        ("echo 2 > other", "other"),
+        ("echo 2 > other; touch crlf.txt", "crlf.txt other"),
+        (
+            "echo 2 > other; cp crlf.txt new && mv new crlf.txt",
+            "crlf.txt other",
+        ),
+        ("touch crlf.txt lf.txt binary.bin", "crlf.txt"),
+    ] {
+        let (ws, file) = place(&format!(
+            "[[step]]\nname = 'edit'\ncommand = '{script}'\ncommit = 'Work'"
+        ));
+        ws.write("crlf.txt", "one\r\ntwo\r\n");
+        ws.write("lf.txt", "one\ntwo\n");
+        ws.write("binary.bin", "one\r\n");
+        ws.write("other", "1\n");
+        next_second();
+        ws.commit("as they are");
+        ws.write(".gitattributes", "*.txt text\n");
+        ws.commit("with attributes");
+        next_second();
+        assert_eq!(ws.git(["status", "--porcelain"]), "");
+        ws.stillframe(["run", "--steps", &file, "--run-id", "r"])
+            .ok();
+        let changed = ws.git(["diff", "--name-only", "HEAD^", "HEAD"]);
+        assert_eq!(changed.replace('\n', " "), expected, "{script}");
+        assert_eq!(ws.git(["status", "--porcelain"]), "", "{script}");
+        // git would have made the same tree of it.
+        let made = ws.git(["rev-parse", "HEAD^{tree}"]);
+        ws.git(["add", "--all"]);
+        assert_eq!(ws.git(["write-tree"]), made, "{script}");
+        assert_eq!(
+            ws.read("crlf.txt"),
+            b"one\r\ntwo\r\n",
+            "the file stays as it is"
+        );
+        ws.git(["fsck", "--strict"]);
+    }
+}
+
+/// Waits until no file that is there was written in the present second, which is what git goes by.
+fn next_second() {
+    let second = || {
+        let now = std::time::SystemTime::now();
+        now.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
+    };
+    let begun = second();
+    while second() == begun {
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_step_of_a_clone_renames_a_directory_whose_files_lie_in_a_pack() {
     let (mut ws, file) = place(

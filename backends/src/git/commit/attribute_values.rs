@@ -175,6 +175,11 @@ impl<'a> AttributeFinder<'a> {
         }
     }
 
+    /// Whether files outside of the work tree give any attributes.
+    pub(super) fn has_some_from_outside(&self) -> bool {
+        self.strongest.is_some() || !self.outside.is_empty()
+    }
+
     /// The attributes of the file at `path`, from the top of the work tree.
     pub(super) fn of(
         &mut self,

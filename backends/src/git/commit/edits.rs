@@ -4,13 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::attribute_values::AttributeFinder;
 use super::contents::{BlobSource, Contents};
+use super::conversion::Conversion;
 use super::objects::RepositoryTrees;
 use super::staged::Staged;
 use crate::commit::CommitError;
 use crate::coverage::OmissionReason;
 use crate::git::ObjectId;
+use crate::git::index::within;
 use crate::git::repository::Settings;
 use crate::git::store::Reader;
+use crate::git::tree_lookup::TreeLookup;
 use crate::git::tree_object::{ItemKind, TreeItem, Trees as _};
 use crate::git::tree_rules::TreeRules;
 use crate::interrupt;
@@ -112,7 +115,64 @@ impl<'a, 'f> Walk<'a, 'f> {
                 }
             }
         }
+        self.convert_what_git_looks_at(head, stored)
+    }
+
+    /// Takes files that HEAD has byte for byte as the attributes ask for them, where git would look into them: it
+    /// would store them so, and call them changed until it has.
+    fn convert_what_git_looks_at(
+        &mut self,
+        head: Option<ObjectId>,
+        stored: ObjectId,
+    ) -> Result<(), CommitError> {
+        let Some(head) = head.filter(|_| self.may_convert()) else {
+            return Ok(());
+        };
+        let head_trees = RepositoryTrees(self.sources.head.0);
+        let head = TreeLookup::new(&head_trees, head);
+        let stored = TreeLookup::new(self.sources.stored, stored);
+        let Sources { staged, root, .. } = self.sources;
+        for entry in staged.files() {
+            let full = &entry.path;
+            let Some(path) = within(full, self.sources.scope) else {
+                continue;
+            };
+            if !self.is_wanted_whole(&path) || staged.clean(root, full, &path).is_some() {
+                continue;
+            }
+            interrupt::check()?;
+            let (was, now) = (head.at(&path)?, stored.at(&path)?);
+            let (Some(was), Some(now)) = (was, now) else {
+                continue;
+            };
+            if (was.kind, was.id) != (now.kind, now.id) {
+                continue;
+            }
+            let attributes = self.attributes.of(full)?;
+            if Conversion::of(&attributes, self.sources.settings)
+                .unsupported
+                .is_some()
+            {
+                // As it is it needs no program.
+                continue;
+            }
+            let (contents, raw) = (self.contents, now.id);
+            let (id, source) = contents.converted(full, raw, &attributes, Some(entry.id))?;
+            if self.put(full.clone(), Some(&was), Some((now.kind, id))) {
+                self.blobs.insert(id, source);
+            }
+        }
         Ok(())
+    }
+
+    /// Whether any file could be stored otherwise than it is on disk. It is cheap to know that none is.
+    fn may_convert(&self) -> bool {
+        let names_some = |path: &RelPath| path.name() == b".gitattributes";
+        let mut staged = self.sources.staged.files();
+        self.sources.settings.get("core", "autocrlf").is_some()
+            || self.attributes.has_some_from_outside()
+            || staged.any(|entry| names_some(&entry.path))
+            || self.edits.keys().any(names_some)
     }
 
     /// Whether the path, or something below it, is to be committed.

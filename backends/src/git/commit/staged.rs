@@ -60,6 +60,15 @@ impl Staged {
         at.ok().map(|at| &self.entries[at])
     }
 
+    /// The files that git has, and looks at, in the order of their paths.
+    pub(super) fn files(&self) -> impl Iterator<Item = &IndexEntry> {
+        self.entries.iter().filter(|entry| {
+            let is_file = entry.mode & 0o170_000 == 0o100_000;
+            let is_hidden = entry.is_skip_worktree || entry.is_assume_unchanged;
+            is_file && !is_hidden && !entry.is_intent_to_add
+        })
+    }
+
     /// Whether a submodule is tracked at the path.
     pub(super) fn is_submodule(&self, path: &RelPath) -> bool {
         self.at(path).is_some_and(|e| e.mode == MODE_SUBMODULE)
