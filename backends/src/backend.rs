@@ -17,7 +17,7 @@ use crate::git::ObjectId;
 pub use crate::interrupt::{Interrupt, Interrupted};
 use crate::path::{InvalidPath, RelPath};
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget};
-use crate::restore::{PlanId, RestoreGoal, RestorePlan, Skipped};
+use crate::restore::{PlanId, RefChange, RestoreGoal, RestorePlan, Skipped};
 use crate::room::{self, Exceeded, Room};
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::tree::ContentId;
@@ -360,6 +360,9 @@ pub struct SnapshotOptions {
     /// at; [`SnapshotMetadata::search`](crate::SnapshotMetadata) says which way was taken and why.
     /// Default: false.
     pub watch: bool,
+    /// Git backend: keep what the refs of the repository name, so that a comparison of two such snapshots tells
+    /// what became of branches, tags and stashes ([`Diff::refs`](crate::Diff::refs)). Default: false.
+    pub keep_refs: bool,
     /// Of a guard: the refs that its restore makes in the user's repository.
     pub(crate) safety_refs: BTreeMap<String, ObjectId>,
 }
@@ -384,6 +387,7 @@ impl SnapshotOptions {
             interrupt: Interrupt::never(),
             progress: None,
             watch: false,
+            keep_refs: false,
             safety_refs: BTreeMap::new(),
         }
     }
@@ -445,6 +449,12 @@ impl SnapshotOptions {
     /// Sets [`SnapshotOptions::max_store_bytes`].
     pub fn max_store_bytes(mut self, bytes: u64) -> Self {
         self.max_store_bytes = bytes;
+        self
+    }
+
+    /// Sets [`SnapshotOptions::keep_refs`].
+    pub fn keep_refs(mut self, keep: bool) -> Self {
+        self.keep_refs = keep;
         self
     }
 
@@ -613,6 +623,8 @@ pub struct RestoreOutcome {
     pub safety_tag: Option<String>,
     /// The tags of an earlier version that were moved, if the caller has done so after it.
     pub moved_tags: Vec<MovedTag>,
+    /// The refs that a rollback leaves though the run changed them, if the caller has looked for them.
+    pub refs_left: Vec<RefChange>,
     /// What of the repository could not be put back although the files were.
     pub repository_error: Option<RepositoryProblem>,
     /// How long its parts took.
@@ -667,6 +679,7 @@ impl RestoreOutcome {
             skipped: Vec::new(),
             safety_tag: None,
             moved_tags: Vec::new(),
+            refs_left: Vec::new(),
             repository_error: None,
             durations: RestoreDurations::default(),
         }

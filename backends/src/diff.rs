@@ -14,6 +14,7 @@ use crate::nested::{self, NestedChange};
 use crate::path::RelPath;
 use crate::record::{GitState, KNOWS_NESTED, Record};
 use crate::restore::ModeChange;
+use crate::restore::RefChange;
 use crate::snapshot::{BackendKind, Snapshot};
 use crate::tree::Change;
 
@@ -245,6 +246,12 @@ pub struct Diff {
     /// What became of git's operations in the repository of the workspace, if that is another on both sides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<OperationChange>,
+    /// HEAD, if it names another branch or commit, then refs that name another object, or that only one side
+    /// has, sorted by name: branches, tags, the newest stash. Known of two snapshots that kept what refs name
+    /// ([`SnapshotOptions::keep_refs`](crate::SnapshotOptions::keep_refs)), as those before and after a run do;
+    /// else empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refs: Vec<RefChange>,
 }
 
 /// What became of git's operations: a merge, rebase, cherry-pick, revert or bisect that began, went on or
@@ -365,6 +372,7 @@ impl Diff {
             approximated: Vec::new(),
             nested_repositories: Vec::new(),
             operation: None,
+            refs: Vec::new(),
         }
     }
 
@@ -403,7 +411,7 @@ impl Diff {
     }
 
     /// Whether the two sides are known to be alike: no list has a path, and nothing became of git's
-    /// operations.
+    /// operations or refs.
     pub fn is_empty(&self) -> bool {
         self.changed_paths.is_empty()
             && self.permissions_changed.is_empty()
@@ -412,6 +420,7 @@ impl Diff {
             && self.newly_ignored.is_empty()
             && self.nested_repositories.is_empty()
             && self.operation.is_none()
+            && self.refs.is_empty()
     }
 
     /// Adds what became of nested repositories, if both sides looked at them.

@@ -78,6 +78,10 @@ pub(crate) struct GitState {
     /// snapshot which this one follows knew. See [`SnapshotOptions::since`](crate::SnapshotOptions).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) branches: BTreeMap<String, Option<ObjectId>>,
+    /// The blob in the store with what the refs named that all worktrees share ([`refs`](crate::git::kept_refs));
+    /// `None`: that was not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) refs: Option<ObjectId>,
     /// The blob in the store with the bytes of the user's index; `None`: there was no index.
     pub(crate) index: Option<ObjectId>,
     /// When that was last written, in nanoseconds since the Unix epoch; `None`: that is not known.

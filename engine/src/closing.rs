@@ -46,6 +46,9 @@ pub(crate) fn summary(closing: &Closing, rollback: Option<&RestoreDocument>) -> 
         "error": closing.error,
     });
     if let Some(diff) = diff {
+        if !diff.refs.is_empty() {
+            summary["diff"]["refs"] = json!(diff.refs);
+        }
         if let Some(patch) = &diff.patch {
             summary["patch"] = json!(patch);
         }

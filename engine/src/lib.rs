@@ -128,7 +128,9 @@ pub use record::{
     StepRecord,
 };
 pub use recovery::{LeftWorkspace, RecoveryReport};
-pub use restore::{OperationKind, RestoreDocument, RestoreStatus, UndoOutcome, UndoPlan, Undone};
+pub use restore::{
+    LeftRef, OperationKind, RestoreDocument, RestoreStatus, UndoOutcome, UndoPlan, Undone,
+};
 pub use run::RunStatus;
 pub use safety::SafetyRefs;
 pub use session::SessionStatus;

@@ -1,12 +1,13 @@
 //! Restores: a rollback, a restore by hand or an undo, from its beginning to its record.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stillframe_backends::{
     Backend, Conflict, DiffOptions, Interrupt, Label, LockedWorkspace, MovedTag, Owner, PlanId,
-    Recovery, RelPath, RepositoryRestore, RestoreDurations, RestoreError, RestoreGoal,
+    Recovery, RefChange, RelPath, RepositoryRestore, RestoreDurations, RestoreError, RestoreGoal,
     RestoreOptions, RestoreOutcome, RestorePlan, SkipReason, Skipped, Snapshot, SnapshotId,
     SnapshotOptions, Workspace,
 };
@@ -52,6 +53,9 @@ pub struct RestoreDocument {
     /// them. Left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moved_tags: Vec<MovedTag>,
+    /// Of a rollback: the refs that the run changed and that are left as they are, sorted by name. Left out if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refs_left: Vec<LeftRef>,
     /// Every path that was written or removed, sorted.
     pub restored: Vec<RelPath>,
     /// Ignored paths that came since and were left alone, sorted; a directory counts as one.
@@ -64,6 +68,60 @@ pub struct RestoreDocument {
     /// one that was not done, or that recovery finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durations: Option<RestoreDurations>,
+}
+
+/// A ref that a run changed and its rollback left as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LeftRef {
+    /// What became of it.
+    #[serde(flatten)]
+    pub change: RefChange,
+    /// The command that takes that back, for a POSIX shell in the repository.
+    pub undo: String,
+}
+
+impl LeftRef {
+    fn of(change: &RefChange) -> Self {
+        Self {
+            undo: way_back_of(change),
+            change: change.clone(),
+        }
+    }
+}
+
+/// What takes back what became of a ref, unless somebody has moved it since. Stashes have their own, since git
+/// counts them by the log of their ref.
+fn way_back_of(
+    RefChange {
+        name,
+        before,
+        after,
+        ..
+    }: &RefChange,
+) -> String {
+    let name = quoted(name);
+    match (before, after) {
+        (None, _) if name == "refs/stash" => "git stash clear".to_owned(),
+        (Some(before), None) if name == "refs/stash" => format!("git stash store {before}"),
+        (Some(_), Some(_)) if name == "refs/stash" => "git stash drop".to_owned(),
+        (Some(before), Some(after)) => format!("git update-ref {name} {before} {after}"),
+        (Some(before), None) => format!(
+            "git update-ref {name} {before} {}",
+            "0".repeat(before.len())
+        ),
+        (None, Some(after)) => format!("git update-ref -d {name} {after}"),
+        (None, None) => String::new(),
+    }
+}
+
+/// A word for a shell.
+fn quoted(word: &str) -> Cow<'_, str> {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"%+,-./=@_".contains(&b);
+    match word.bytes().all(is_plain) {
+        true => Cow::Borrowed(word),
+        false => Cow::Owned(format!("'{}'", word.replace('\'', "'\\''"))),
+    }
 }
 
 /// What `undo` did.
@@ -231,6 +289,13 @@ pub(crate) fn restore(
         let tags = safety::move_tags(parts, locked, backend).unwrap_or_default();
         outcome.moved_tags = tags.moved;
     }
+    if let (RestorePurpose::Rollback, RestoreGoal::Snapshot { snapshot, .. }) =
+        (restoring.purpose, goal)
+    {
+        // Beside the restore too. The run's own comparison names them all.
+        let left = refs_left(parts, locked, snapshot, &outcome.result);
+        outcome.refs_left = left.unwrap_or_default();
+    }
     let (session, run) = (&begun.session_id, begun.run_id.as_ref());
     let mut changes: Vec<Change> = [&outcome.guard, &outcome.result]
         .into_iter()
@@ -246,6 +311,20 @@ pub(crate) fn restore(
     changes.extend(record(parts, &begun, &document, done));
     workspaces::keep(parts, changes).map_err(|e| e.touched_if(true))?;
     Ok(outcome)
+}
+
+/// The refs that are not as they were before a run, after its rollback. HEAD and its branch are the rollback's.
+fn refs_left(
+    parts: &Parts,
+    workspace: &Workspace,
+    before: &Snapshot,
+    result: &Snapshot,
+) -> Result<Vec<RefChange>, Error> {
+    let mut options = DiffOptions::default();
+    options.capture_patch = false;
+    let (diff, _) = workspaces::compare(parts, workspace, before, result, &options)?;
+    let others = diff.refs.into_iter().filter(|change| change.name != "HEAD");
+    Ok(others.collect())
 }
 
 /// A way back from what a run, or a part of it, left.
@@ -310,6 +389,10 @@ pub(crate) fn go_back(
         to,
         purpose: way.purpose,
         repository: true,
+    };
+    let guard = match way.purpose {
+        RestorePurpose::Rollback => guard.keep_refs(true),
+        _ => guard,
     };
     let options = RestoreOptions::new(guard).repository(repository);
     restore(parts, locked, backend, &goal, &options, &restoring)
@@ -384,6 +467,10 @@ fn record(
     }
     if !document.moved_tags.is_empty() {
         data["moved_tags"] = json!(document.moved_tags);
+    }
+    if !document.refs_left.is_empty() {
+        let names = document.refs_left.iter().map(|left| &left.change.name);
+        data["refs_left"] = json!(names.take(MAX_NAMED).collect::<Vec<_>>());
     }
     if let Some(problem) = &document.error {
         // Of the repository not everything went back.
@@ -566,6 +653,7 @@ pub(crate) fn restored_document(outcome: &RestoreOutcome) -> RestoreDocument {
         guard_snapshot: Some(outcome.guard.id.clone()),
         safety_tag: outcome.safety_tag.clone(),
         moved_tags: outcome.moved_tags.clone(),
+        refs_left: outcome.refs_left.iter().map(LeftRef::of).collect(),
         restored: outcome.restored.clone(),
         leftover_ignored: outcome.leftover_ignored.clone(),
         skipped: outcome.skipped.clone(),
@@ -598,6 +686,7 @@ pub(crate) fn nothing_restored() -> RestoreDocument {
         guard_snapshot: None,
         safety_tag: None,
         moved_tags: Vec::new(),
+        refs_left: Vec::new(),
         restored: Vec::new(),
         leftover_ignored: Vec::new(),
         skipped: Vec::new(),
@@ -614,6 +703,7 @@ pub(crate) fn not_restored(status: RestoreStatus, failure: Failure) -> RestoreDo
         guard_snapshot: None,
         safety_tag: None,
         moved_tags: Vec::new(),
+        refs_left: Vec::new(),
         restored: Vec::new(),
         leftover_ignored: Vec::new(),
         skipped: Vec::new(),

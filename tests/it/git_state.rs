@@ -1,12 +1,12 @@
 //! git's operations in progress, the bits of an index, and repositories within the workspace: git itself
 //! says what is there before a run, and has to say the same after it was taken back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use stillframe_tests::{TestWorkspace, view};
+use stillframe_tests::{Call, TestWorkspace, view};
 
 /// The script that makes git usable inside of a run: without any configuration of this machine.
 const GIT: &str = "export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_EDITOR=true \
@@ -502,4 +502,146 @@ fn a_nested_repository_that_is_a_trap_never_makes_it_wait_and_never_fails_the_wh
                 .any(|n| n["problem"].is_null() && n["branch"].is_string())
         );
     }
+}
+
+/// Every ref with what it names, and HEAD, as git says.
+fn refs(ws: &TestWorkspace) -> BTreeMap<String, String> {
+    let listed = ws.git(["for-each-ref", "--format=%(refname) %(objectname)"]);
+    let lines = listed
+        .lines()
+        .filter(|line| !line.starts_with("refs/stillframe/"));
+    let mut refs: BTreeMap<String, String> = lines
+        .map(|line| line.split_once(' ').unwrap())
+        .map(|(name, id)| (name.to_owned(), id.to_owned()))
+        .collect();
+    let head = ws.git(["rev-parse", "--symbolic-full-name", "HEAD"]);
+    let head = match head.as_str() {
+        "HEAD" => ws.git(["rev-parse", "HEAD"]),
+        branch => branch.to_owned(),
+    };
+    refs.insert("HEAD".to_owned(), head);
+    refs
+}
+
+/// What differs, in the words of a document.
+fn changes(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> Vec<Value> {
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let changed = names
+        .into_iter()
+        .filter(|name| before.get(*name) != after.get(*name));
+    changed
+        .map(|name| serde_json::json!({"name": name, "before": before.get(name), "after": after.get(name)}))
+        .collect()
+}
+
+/// A repository with branches, tags and packed refs, and what a run does to them.
+fn with_refs() -> (TestWorkspace, String) {
+    let ws = TestWorkspace::repository();
+    for args in [
+        &["branch", "moves"][..],
+        &["branch", "goes"],
+        &["branch", "stays"],
+        &["tag", "goes"],
+    ] {
+        ws.git(args);
+    }
+    ws.git(["tag", "-a", "-m", "annotated", "moves"]);
+    ws.git(["pack-refs", "--all"]);
+    ws.git(["branch", "loose"]);
+    let script = format!(
+        "{GIT}git checkout -q -b made; echo x > x; git add x; git commit -q -m x; git branch -f moves; \
+         git branch -q -D goes; git branch -q -D loose; git tag -d goes >/dev/null; git tag -f -a -m again moves \
+         >/dev/null; git tag 'odd;name'; git update-ref refs/remotes/origin/main HEAD; git checkout -q main"
+    );
+    (ws, script)
+}
+
+#[test]
+fn what_a_run_did_to_refs_is_told() {
+    let (ws, script) = with_refs();
+    let before = refs(&ws);
+    let script = format!("{script}; echo y > README; git stash -q; git checkout -q made");
+    let output = ws.run::<&str>([], &script).ok();
+    let run = output.json();
+    let told = run["workspace"]["diff"]["refs"].as_array().unwrap().clone();
+    assert_eq!(told, changes(&before, &refs(&ws)), "{run}");
+    assert_eq!(told.len(), 10, "{told:?}");
+    let run_id = run["run_id"].as_str().unwrap();
+    assert_eq!(
+        ws.show(run_id)["workspace"]["diff"]["refs"],
+        Value::Array(told.clone())
+    );
+    let shown = ws.stillframe(["show", run_id]).ok().stdout_text();
+    for line in [shown
+        .lines()
+        .find(|line| line.starts_with("refs "))
+        .unwrap()]
+    {
+        for part in [
+            "branch goes deleted",
+            "branch made made",
+            "branch moves moved",
+            "remote branch origin/main made",
+            "stash made",
+            "tag odd;name made",
+        ] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+    }
+    // Two snapshots that kept them are compared as the run's were.
+    let id = |key: &str| run["workspace"][key]["id"].as_str().unwrap().to_owned();
+    let diff = ws.json(["diff", &id("before_snapshot"), &id("after_snapshot")]);
+    assert_eq!(diff["refs"], Value::Array(told));
+    // A person is told in one line of the run itself.
+    let quiet = ws
+        .call(["run", "--", "git", "tag", "another"])
+        .run()
+        .ok()
+        .stderr_text();
+    assert!(
+        quiet
+            .lines()
+            .any(|line| line.ends_with("refs: tag another made")),
+        "{quiet}"
+    );
+    let nothing = ws.run::<&str>([], "echo z > z").ok().json();
+    assert_eq!(nothing["workspace"]["diff"]["refs"], Value::Null);
+}
+
+#[test]
+fn a_rollback_names_the_refs_that_it_leaves_with_what_takes_each_back() {
+    let (ws, script) = with_refs();
+    let before = refs(&ws);
+    let failing = format!("{script}; exit 1");
+    let call = ws.run_call(["--rollback-on-failure"], &failing);
+    let run = call.run().exits(1).json();
+    let left = run["workspace"]["rollback"]["refs_left"]
+        .as_array()
+        .unwrap();
+    let mut named = left.clone();
+    for change in &mut named {
+        change.as_object_mut().unwrap().remove("undo").unwrap();
+    }
+    let now = refs(&ws);
+    assert_eq!(named, changes(&before, &now), "{run}");
+    assert!(named.len() >= 6, "{named:?}");
+    for change in left {
+        let undo = change["undo"].as_str().unwrap();
+        let call = Call::new("sh", ws.root()).args(["-c", undo]);
+        call.env("PATH", std::env::var_os("PATH").unwrap())
+            .run()
+            .ok();
+    }
+    assert_eq!(refs(&ws), before);
+    ws.git(["fsck", "--strict"]);
+
+    // A stash is taken back by git's own command.
+    let script = format!("{GIT}echo y > README; git stash -q; exit 1");
+    let text = ws
+        .call(["run", "--rollback-on-failure", "--", "sh", "-c", &script])
+        .run()
+        .exits(1)
+        .stderr_text();
+    let line = "left     stash made; \"git stash clear\" takes that back";
+    assert!(text.lines().any(|said| said.ends_with(line)), "{text}");
 }

@@ -22,6 +22,7 @@ use crate::git::commit;
 use crate::git::compare::WithNew;
 use crate::git::heal;
 use crate::git::index;
+use crate::git::kept_refs;
 use crate::git::line_diffs;
 use crate::git::repository::{self, OperationContents, Probe, RepositoryError, UserRepository};
 use crate::git::rollback::{FoundRepository, PATIENCE, chain};
@@ -629,6 +630,7 @@ impl Backend for GitBackend {
                     .beside(beside)
                     .with_nested(&before, &after)
                     .with_operation(before.git.as_ref(), after.git.as_ref());
+            diff.refs = kept_refs::changes(&store, before.git.as_ref(), after.git.as_ref())?;
             line_diffs::compare(&store, &changes, options, patch, &mut diff)?;
             Ok(diff)
         })

@@ -14,6 +14,7 @@ use crate::coverage::{Coverage, Omission, OmissionReason};
 use crate::error::PathError;
 use crate::git::compare::WithNew;
 use crate::git::index;
+use crate::git::kept_refs;
 use crate::git::nested;
 use crate::git::operation::{self, KeptOperation};
 use crate::git::pack::{PackWriter, Streamed};
@@ -239,6 +240,7 @@ pub(crate) fn capture(
     let named = trees.beyond.take();
 
     let mut operation = KeptOperation::default();
+    let mut refs = None;
     let (git, head_tree) = match repository {
         Some(repository) => {
             let head = repository.head()?;
@@ -246,11 +248,15 @@ pub(crate) fn capture(
             let head_tree = repository.head_tree(&head).unwrap_or_default();
             let is_damaged = matches!(source, Source::WithoutIndex(_));
             operation = operation::keep(repository, is_damaged, store, &pack, purged)?;
+            if options.keep_refs {
+                refs = kept_refs::keep(repository, store, &pack)?;
+            }
             let branches = branches.iter().chain(&operation.branches);
             let git = GitState {
                 common_dir: repository.known_as(),
                 branches: tips_of(repository, branches, &head),
                 head,
+                refs,
                 index,
                 index_modified_ns,
                 safety_refs: options.safety_refs.clone(),
@@ -280,6 +286,7 @@ pub(crate) fn capture(
     let mut staged = staged(repository, store, &base.cache, &seen_staged, options)?;
     staged.retain(|id| !purged.contains(&(*id).into()));
     staged.extend(operation.blobs());
+    staged.extend(refs);
     let mut snapshot = Snapshot::new(
         options.id.clone(),
         BackendKind::Git,

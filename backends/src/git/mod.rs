@@ -11,6 +11,7 @@ pub(crate) mod fuzzing;
 mod heal;
 mod index;
 mod inflate;
+mod kept_refs;
 pub(crate) mod libgit2;
 mod line_diffs;
 mod loose;

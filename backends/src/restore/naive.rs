@@ -772,6 +772,7 @@ impl Naive {
             index,
             index_modified_ns: modified
                 .map(|found| found.mtime() * 1_000_000_000 + found.mtime_nsec()),
+            refs: None,
             safety_refs: BTreeMap::new(),
             in_progress: mark.map(|(_, operation)| (*operation).to_owned()),
             operation: Some(operation),

@@ -159,6 +159,7 @@ fn restore_in_place<B: Restorable>(
             plan,
             safety_tag: None,
             moved_tags: Vec::new(),
+            refs_left: Vec::new(),
             repository_error: repository.and_then(|r| r.plan.notes()),
             durations,
         });
@@ -197,6 +198,7 @@ fn restore_in_place<B: Restorable>(
         skipped,
         safety_tag: carried.repository.safety_tag,
         moved_tags: Vec::new(),
+        refs_left: Vec::new(),
         repository_error: carried.repository.error,
         durations,
     })

@@ -7,7 +7,7 @@ use stillframe::backends::{
     RepositoryChanges, SkipReason,
 };
 use stillframe::{
-    PlanId, RelPath, RestoreDocument, RestorePlan, RestoreRequest, RestoreStatus, Skipped,
+    LeftRef, PlanId, RelPath, RestoreDocument, RestorePlan, RestoreRequest, RestoreStatus, Skipped,
     SnapshotId, UndoPlan, Undone, WorkspaceOptions,
 };
 
@@ -295,6 +295,7 @@ pub(super) fn rollback_story(document: &RestoreDocument) -> Vec<String> {
         ));
     }
     lines.extend(left_alone(&document.leftover_ignored));
+    lines.extend(refs_left(&document.refs_left));
     if let Some(tag) = &document.safety_tag {
         lines.push(format!(
             "the old tip of the branch is kept by {}",
@@ -303,6 +304,60 @@ pub(super) fn rollback_story(document: &RestoreDocument) -> Vec<String> {
     }
     lines.extend(moved_tags(&document.moved_tags));
     lines
+}
+
+/// Which refs of the run are left, a line each, with the command that takes it back.
+fn refs_left(left: &[LeftRef]) -> Vec<String> {
+    let line = |left: &LeftRef| {
+        let what = became_of(&left.change);
+        let undo = output::printable(&left.undo);
+        format!("left     {what}; \"{undo}\" takes that back")
+    };
+    let mut lines: Vec<String> = left.iter().take(MAX_NAMED).map(line).collect();
+    if left.len() > MAX_NAMED {
+        let more = output::count((left.len() - MAX_NAMED) as u64, "ref");
+        lines.push(format!("left     {more} more of the run"));
+    }
+    lines
+}
+
+/// What became of a ref, in a few words.
+fn became_of(change: &RefChange) -> String {
+    let verb = match (&change.before, &change.after) {
+        (None, _) => "made",
+        (_, None) => "deleted",
+        _ => "moved",
+    };
+    format!("{} {verb}", ref_name(&change.name))
+}
+
+/// A ref as people name it.
+fn ref_name(full: &str) -> String {
+    let below = |directory: &str| full.strip_prefix(directory).map(output::printable);
+    match full {
+        "refs/stash" => "stash".to_owned(),
+        _ => below("refs/heads/")
+            .map(|name| format!("branch {name}"))
+            .or_else(|| below("refs/tags/").map(|name| format!("tag {name}")))
+            .or_else(|| below("refs/remotes/").map(|name| format!("remote branch {name}")))
+            .unwrap_or_else(|| output::printable(full)),
+    }
+}
+
+/// What a run did to refs, in one line; nothing of HEAD and the branch `told`, of which another line tells.
+pub(super) fn refs_story(refs: &[RefChange], told: Option<&str>) -> Option<String> {
+    let is_news = |change: &&RefChange| {
+        let own = change.name.strip_prefix("refs/heads/");
+        change.name != "HEAD" && (own.is_none() || own != told)
+    };
+    let news: Vec<String> = refs.iter().filter(is_news).map(became_of).collect();
+    let more = news.len().saturating_sub(MAX_NAMED);
+    let named = news.get(..MAX_NAMED).unwrap_or(&news).join(", ");
+    let more = match more {
+        0 => String::new(),
+        more => format!(" … and {more} more"),
+    };
+    (!news.is_empty()).then(|| format!("refs: {named}{more}"))
 }
 
 /// Which tags of an earlier version were moved, a line each.

@@ -326,6 +326,10 @@ fn story(ended: &Ended<'_>, keeps_content: bool, elsewhere: &str) -> Vec<String>
     }
     if let (Some(before), Some(after)) = (&workspace.before_snapshot, &workspace.after_snapshot) {
         lines.extend(moved(before, after));
+        let branch = after.metadata.branch.as_deref();
+        let told = branch.filter(|_| before.metadata.branch == after.metadata.branch);
+        let refs = workspace.diff.as_ref().map_or(&[][..], |diff| &diff.refs);
+        lines.extend(restore::refs_story(refs, told));
         lines.push(format!("before {}, after {}", before.id, after.id));
         // That the first one looked everywhere goes without saying.
         if let Search::Walked {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use stillframe::backends::Displaced;
+use stillframe::backends::{Displaced, RefChange};
 use stillframe::{
     Error, ErrorKind, Event, EventQuery, EventType, PhaseRecord, QuestionRecord, RunExport,
     RunQuery, RunRecord, Snapshot, SnapshotId,
@@ -340,6 +340,13 @@ fn description(export: &RunExport) -> String {
                 lines("deletions")
             ),
         ));
+    }
+    let refs = diff["refs"].as_array().into_iter().flatten();
+    let refs: Vec<RefChange> = refs
+        .filter_map(|change| serde_json::from_value(change.clone()).ok())
+        .collect();
+    if let Some(story) = super::restore::refs_story(&refs, None) {
+        rows.push(("refs", story.trim_start_matches("refs: ").to_owned()));
     }
     if run.workspace["patch_purged"] == true {
         rows.push(("patch", "purged".to_owned()));

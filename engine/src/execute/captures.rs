@@ -50,6 +50,7 @@ impl RunTask {
             );
             options.id = wanted.id;
             options.since = wanted.since;
+            options.keep_refs = true;
             workspaces::capture(
                 &parts,
                 locked,

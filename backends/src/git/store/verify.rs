@@ -132,12 +132,19 @@ impl Verifying<'_> {
         Ok(Some(parts))
     }
 
-    /// What the record says of git's operations has to be held by the commit, or a collection takes it.
+    /// What the record says of git's operations and refs has to be held by the commit, or a collection takes it.
     fn operation(&mut self, record: &Record, parts: &StoredParts) {
-        let operation = record.git.as_ref().and_then(|git| git.operation.as_ref());
-        let Some(operation) = operation.filter(|operation| !operation.files.is_empty()) else {
+        let git = record.git.as_ref();
+        let operation = git.and_then(|git| git.operation.as_ref());
+        let files = operation.into_iter().flat_map(|operation| &operation.files);
+        let files = files.map(|(name, id)| (printable_bytes(name.as_bytes()), *id));
+        let refs = git.and_then(|git| git.refs);
+        let named: Vec<(String, ObjectId)> = files
+            .chain(refs.map(|id| ("what the refs named".to_owned(), id)))
+            .collect();
+        if named.is_empty() {
             return;
-        };
+        }
         let items = match parts.staged.map(|tree| self.store.tree(&tree)) {
             None => Vec::new(),
             Some(Ok(items)) => items,
@@ -145,8 +152,7 @@ impl Verifying<'_> {
             Some(Err(_)) => return,
         };
         let held: HashSet<ObjectId> = items.iter().map(|item| item.id).collect();
-        if let Some((name, _)) = operation.files.iter().find(|(_, id)| !held.contains(*id)) {
-            let name = printable_bytes(name.as_bytes());
+        if let Some((name, _)) = named.iter().find(|(_, id)| !held.contains(id)) {
             let detail = format!("its commit does not hold {name}, which its record names");
             self.problems
                 .push(Problem::new(record.snapshot.id.as_str(), detail));
