@@ -246,12 +246,28 @@ pub struct Diff {
     /// What became of git's operations in the repository of the workspace, if that is another on both sides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<OperationChange>,
+    /// Files that git's index came to leave out of the work tree, or to take in again: its skip-worktree bit, which a
+    /// sparse checkout sets. Sorted by path; those that both sides have in the index.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skip_worktree: Vec<SkipWorktreeChange>,
     /// HEAD, if it names another branch or commit, then refs that name another object, or that only one side
     /// has, sorted by name: branches, tags, the newest stash. Known of two snapshots that kept what refs name
     /// ([`SnapshotOptions::keep_refs`](crate::SnapshotOptions::keep_refs)), as those before and after a run do;
     /// else empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refs: Vec<RefChange>,
+}
+
+/// A file whose skip-worktree bit in git's index is another on both sides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SkipWorktreeChange {
+    /// The file.
+    pub path: RelPath,
+    /// Whether the earlier side leaves it out of the work tree.
+    pub from: bool,
+    /// Whether the later side does.
+    pub to: bool,
 }
 
 /// What became of git's operations: a merge, rebase, cherry-pick, revert or bisect that began, went on or
@@ -372,6 +388,7 @@ impl Diff {
             approximated: Vec::new(),
             nested_repositories: Vec::new(),
             operation: None,
+            skip_worktree: Vec::new(),
             refs: Vec::new(),
         }
     }
@@ -420,6 +437,7 @@ impl Diff {
             && self.newly_ignored.is_empty()
             && self.nested_repositories.is_empty()
             && self.operation.is_none()
+            && self.skip_worktree.is_empty()
             && self.refs.is_empty()
     }
 

@@ -119,7 +119,10 @@ pub use nested::{NestedChange, NestedRepository, NestedState};
 
 pub use coverage::{Coverage, Omission, OmissionReason};
 
-pub use diff::{ApproximatedFile, Approximation, Diff, DiffOptions, OperationChange, PatchText};
+pub use diff::{
+    ApproximatedFile, Approximation, Diff, DiffOptions, OperationChange, PatchText,
+    SkipWorktreeChange,
+};
 
 pub use restore::{
     Conflict, ConflictRegion, IndexChange, ModeChange, PlanId, RefChange, Removal,

@@ -645,3 +645,71 @@ fn a_rollback_names_the_refs_that_it_leaves_with_what_takes_each_back() {
     let line = "left     stash made; \"git stash clear\" takes that back";
     assert!(text.lines().any(|said| said.ends_with(line)), "{text}");
 }
+
+/// Each file of the index with whether git leaves it out of the work tree, as git says.
+fn left_out(ws: &TestWorkspace) -> BTreeMap<String, bool> {
+    let listed = ws.git(["ls-files", "-t"]);
+    let lines = listed.lines().map(|line| line.split_at(2));
+    lines
+        .map(|(tag, name)| (name.to_owned(), tag.starts_with('S')))
+        .collect()
+}
+
+#[test]
+fn what_a_run_leaves_out_of_the_work_tree_is_in_its_diff() {
+    let ws = TestWorkspace::repository();
+    for name in ["in/a", "out/b", "out/c"] {
+        ws.write(name, "x\n");
+    }
+    ws.commit("with directories");
+    for (script, said) in [
+        (
+            "git sparse-checkout set in",
+            "2 files left out of the work tree by git's index",
+        ),
+        ("git sparse-checkout set --sparse-index in", ""),
+        (
+            "git sparse-checkout set out",
+            "1 file left out of the work tree by git's index",
+        ),
+        (
+            "git sparse-checkout disable",
+            "1 file taken into it again by git's index",
+        ),
+        (
+            "git update-index --skip-worktree README in/a",
+            "2 files left out",
+        ),
+        (
+            "git update-index --no-skip-worktree README",
+            "1 file taken into it again",
+        ),
+        ("echo y > out/b; git add out/b", ""),
+    ] {
+        let was = left_out(&ws);
+        let output = ws.call(["run", "--", "sh", "-c", script]).run().ok();
+        let now = left_out(&ws);
+        let run = ws.json(["runs"])[0].clone();
+        let id = |key: &str| run["workspace"][key].as_str().unwrap().to_owned();
+        let diff = ws.json(["diff", &id("before_snapshot"), &id("after_snapshot")]);
+        let told = diff["skip_worktree"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let both = was
+            .iter()
+            .filter_map(|(name, from)| Some((name, *from, *now.get(name)?)));
+        let expected: Vec<Value> = both
+            .filter(|(_, from, to)| from != to)
+            .map(|(name, from, to)| serde_json::json!({"path": name, "from": from, "to": to}))
+            .collect();
+        assert_eq!(told, expected, "{script}");
+        let text = output.stderr_text();
+        assert_eq!(
+            text.contains("git's index"),
+            !expected.is_empty(),
+            "{script}: {text}"
+        );
+        assert!(text.contains(said), "{script}: {text}");
+    }
+}

@@ -27,6 +27,7 @@ use crate::git::line_diffs;
 use crate::git::repository::{self, OperationContents, Probe, RepositoryError, UserRepository};
 use crate::git::rollback::{FoundRepository, PATIENCE, chain};
 use crate::git::safety_refs;
+use crate::git::skip_worktree;
 use crate::git::store::{Proven, Store};
 use crate::git::tree_lookup::TreeLookup;
 use crate::git::tree_object::{self, ItemKind, TreeItem};
@@ -630,6 +631,7 @@ impl Backend for GitBackend {
                     .beside(beside)
                     .with_nested(&before, &after)
                     .with_operation(before.git.as_ref(), after.git.as_ref());
+            diff.skip_worktree = skip_worktree::changes(&store, &before, &after)?;
             diff.refs = kept_refs::changes(&store, before.git.as_ref(), after.git.as_ref())?;
             line_diffs::compare(&store, &changes, options, patch, &mut diff)?;
             Ok(diff)

@@ -26,6 +26,7 @@ pub(crate) mod repository;
 pub(crate) mod rollback;
 mod rules;
 mod safety_refs;
+mod skip_worktree;
 pub(crate) mod store;
 mod submodules;
 #[cfg(test)]

@@ -118,6 +118,22 @@ fn beside_totals(diff: &Diff) -> Vec<String> {
         1 => parts.push("1 nested repository moved".to_owned()),
         more => parts.push(format!("{more} nested repositories moved")),
     }
+    for (is_out, what) in [
+        (true, "left out of the work tree"),
+        (false, "taken into it again"),
+    ] {
+        let count = diff
+            .skip_worktree
+            .iter()
+            .filter(|change| change.to == is_out);
+        match count.count() as u64 {
+            0 => {}
+            files => parts.push(format!(
+                "{} {what} by git's index",
+                output::count(files, "file")
+            )),
+        }
+    }
     parts.extend(diff.operation.as_ref().and_then(operation));
     parts
 }
