@@ -13,12 +13,14 @@ use stillframe_backends::{
 use crate::actors::Parts;
 use crate::engine::Core;
 use crate::error::Error;
+use crate::event::EventQuery;
 use crate::id::RunId;
 use crate::options::GcOptions;
 use crate::record::ArtifactRecord;
 use crate::recovery;
 use crate::safety::{self, SafetyRefs};
 use crate::state::{Change, SnapshotRow};
+use crate::tool;
 use crate::verify;
 use crate::wish::Wish;
 use crate::workspaces::{self, Opened};
@@ -222,7 +224,7 @@ struct Upkeep<'a> {
 impl<'a> Upkeep<'a> {
     fn read(parts: &'a Parts, locked: &LockedWorkspace) -> Result<Self, Error> {
         let workspace_id = locked.id().to_owned();
-        let (snapshots, not_ended, steps, runs, artifacts) =
+        let (snapshots, not_ended, steps, of_tools, runs, artifacts) =
             parts.reader.read_blocking(|store| {
                 let filter = crate::state::RunFilter {
                     workspace_id: Some(workspace_id.clone()),
@@ -230,13 +232,17 @@ impl<'a> Upkeep<'a> {
                 };
                 let not_ended = store.runs_not_ended()?;
                 let mut steps = Vec::new();
+                let mut of_tools = Vec::new();
                 for run in &not_ended {
                     steps.extend(store.steps(&run.id)?);
+                    let query = EventQuery::session(run.session_id.clone()).run(run.id.clone());
+                    of_tools.extend(tool::unsettled(&store.events(&query, 0)?));
                 }
                 Ok::<_, crate::state::StateError>((
                     store.snapshots(&workspace_id)?,
                     not_ended,
                     steps,
+                    of_tools,
                     store.runs(&filter)?,
                     store.artifacts(None)?,
                 ))
@@ -250,7 +256,7 @@ impl<'a> Upkeep<'a> {
             .into_iter()
             .flat_map(|step| [step.snapshot_before, step.snapshot_after])
             .flatten();
-        let pinned = of_runs.chain(of_steps).collect();
+        let pinned = of_runs.chain(of_steps).chain(of_tools).collect();
         let runs: HashSet<RunId> = runs.into_iter().map(|run| run.id).collect();
         let artifacts = artifacts
             .into_iter()

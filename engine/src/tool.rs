@@ -10,7 +10,7 @@ use stillframe_backends::SnapshotId;
 
 use crate::adapter::{AdapterError, RunContext};
 use crate::error::Error;
-use crate::event::EventType;
+use crate::event::{Event, EventType};
 use crate::failure::Failure;
 use crate::recovery;
 
@@ -350,6 +350,26 @@ impl RunContext {
     async fn tell(&self, event_type: EventType, data: Value) -> Result<(), Error> {
         self.steps.tell(event_type, data).await
     }
+}
+
+/// The snapshots before calls that are under way, or were when their process died, by the events of a run in
+/// their order: what a call that fails goes back to.
+pub(crate) fn unsettled(events: &[(u64, Event)]) -> Vec<SnapshotId> {
+    let mut open = BTreeMap::new();
+    for (_, event) in events {
+        let Some(call) = event.data["call_id"].as_str() else {
+            continue;
+        };
+        if event.event_type == EventType::TOOL_CALL_STARTED {
+            let before = event.data["snapshot_before"].as_str();
+            if let Some(before) = before.and_then(|id| id.parse().ok()) {
+                open.insert(call.to_owned(), before);
+            }
+        } else {
+            open.remove(call);
+        }
+    }
+    open.into_values().collect()
 }
 
 impl fmt::Display for ToolCounters {

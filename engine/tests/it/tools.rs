@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use stillframe::{
-    AdapterError, AdapterOutput, ErrorKind, EventType, RunContext, RunOptions, RunStatus,
-    ToolError, ToolOptions,
+    AdapterError, AdapterOutput, Engine, ErrorKind, EventType, GcOptions, Label, RunContext,
+    RunOptions, RunStatus, SessionManager, ToolError, ToolOptions,
 };
 
 use crate::support::{Host, Work, all};
@@ -19,6 +19,18 @@ where
     R: Future<Output = Result<AdapterOutput, AdapterError>> + Send,
 {
     let (engine, session) = host.session().await;
+    run_in(host, (&engine, &session), work).await
+}
+
+async fn run_in<F, R>(
+    host: &Host,
+    (engine, session): (&Engine, &SessionManager),
+    work: F,
+) -> Vec<String>
+where
+    F: Fn(RunContext) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<AdapterOutput, AdapterError>> + Send,
+{
     let options = RunOptions::new("use tools").workspace(host.workspace());
     let outcome = session.execute_run(options, Work(work)).await.unwrap();
     assert_eq!(
@@ -27,7 +39,7 @@ where
         "{:?}",
         outcome.run
     );
-    all(&engine, &session)
+    all(engine, session)
         .await
         .into_iter()
         .filter(|e| {
@@ -119,6 +131,43 @@ async fn a_tool_that_fails_or_takes_too_long_is_taken_back() {
     .await;
     let backs = events.iter().filter(|e| *e == "workspace_rolled_back");
     assert_eq!(backs.count(), 2);
+}
+
+// The snapshot before it was forgotten by a clean-up of somebody else, and there was no way back
+#[tokio::test]
+async fn a_clean_up_in_the_midst_of_a_call_keeps_what_the_call_goes_back_to() {
+    let host = Host::new();
+    host.write("kept", "as it was\n");
+    let workspace = host.workspace();
+    let (engine, session) = host.session().await;
+    let inner = engine.clone();
+    run_in(&host, (&engine, &session), move |context| {
+        let (engine, workspace) = (inner.clone(), workspace.clone());
+        async move {
+            let writer = context.clone();
+            let failed = context.call_tool(ToolOptions::new("Edit"), async {
+                write(&writer, "kept", "spoilt\n");
+                let other = engine.session("another").await.unwrap();
+                for _ in 0..3 {
+                    other.snapshot(&workspace, Label::MANUAL).await.unwrap();
+                }
+                let only_one = GcOptions::default().keep(1);
+                let gone = engine.gc(&workspace, only_one).await.unwrap();
+                assert_eq!(gone.forgotten.len(), 2, "{gone:?}");
+                Err::<(), _>(AdapterError::failed("no such line"))
+            });
+            let failed = Box::pin(failed).await.unwrap_err();
+            assert!(matches!(&failed, ToolError::Failed { .. }), "{failed}");
+            let root = context.workspace.clone().unwrap();
+            let kept = std::fs::read_to_string(root.join("kept")).unwrap();
+            assert_eq!(kept, "as it was\n");
+            // Once it is settled it goes like any other.
+            let gone = engine.gc(&workspace, GcOptions::default().keep(1)).await;
+            assert!(!gone.unwrap().forgotten.is_empty());
+            Ok(AdapterOutput::empty())
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
