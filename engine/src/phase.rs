@@ -55,6 +55,9 @@ pub struct StepContext {
     pub step_id: StepId,
     /// Which attempt this is; the first is 1, and one that was cut off counts.
     pub attempt: u32,
+    /// How many attempts have failed before it, also before the run was resumed; those that were cut off are
+    /// left out.
+    pub failed_attempts: u32,
     /// The snapshot before this attempt.
     pub snapshot_before: Option<SnapshotId>,
     /// The run: its workspace, its input, its log.
@@ -333,13 +336,17 @@ impl Phase {
             }
         };
         // Those that were cut off do not count against it: nobody knows that the work would have failed.
-        let mut failed = 0;
+        let mut failed = match attempt.row.attempt {
+            1 => 0,
+            _ => self.log.failed_attempts(&attempt.row.id).await?,
+        };
         loop {
             // A future that is dropped in the middle leaves no step that looks as if it were under way.
             let Attempt { row, dropped } = attempt;
             let context = StepContext {
                 step_id: row.id.clone(),
                 attempt: row.attempt,
+                failed_attempts: failed,
                 snapshot_before: row.snapshot_before.clone(),
                 run: RunContext {
                     within: Some(at_work.number),

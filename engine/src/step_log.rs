@@ -14,9 +14,9 @@ use tokio_util::task::TaskTracker;
 use crate::actors::stopped;
 use crate::engine::Core;
 use crate::error::Error;
-use crate::event::{Event, EventType};
+use crate::event::{Event, EventQuery, EventType};
 use crate::failure::Failure;
-use crate::id::{RunId, SessionId};
+use crate::id::{RunId, SessionId, StepId};
 use crate::lease::Hold;
 use crate::options::RunOptions;
 use crate::record::{PhaseRecord, RunExport};
@@ -551,6 +551,19 @@ impl StepLog {
         self.commit_ending(self.step_change(Some(row.status), &ended, data))
             .await?;
         Ok(ended)
+    }
+
+    /// How many attempts at a step have failed, and were to be repeated.
+    pub(crate) async fn failed_attempts(&self, step: &StepId) -> Result<u32, Error> {
+        let query = EventQuery::session(self.inner.session_id.clone())
+            .run(self.run_id().clone())
+            .of_type(EventType::STEP_FAILED);
+        let reader = &self.inner.core.parts.reader;
+        let events = reader.read(move |store| store.events(&query, 0)).await?;
+        let of_step = events
+            .iter()
+            .filter(|(_, event)| event.data["step_id"] == step.as_str());
+        Ok(u32::try_from(of_step.count()).unwrap_or(u32::MAX))
     }
 
     /// Completes a step whose work is done, and of which what that left could not be captured.

@@ -837,6 +837,25 @@ fn a_step_that_failed_is_named_by_its_run_and_says_when_it_is_tried_again() {
     assert_eq!(run["phases"][0]["steps"][0]["error"]["exit_code"], 7);
 }
 
+// The count began anew, so that a step which failed twice was tried three times more
+#[test]
+fn retries_are_counted_over_resumes() {
+    let ws = place();
+    let more = "retries = 2\nretry_delay = '10ms'";
+    let cut = "test $(wc -l < \"$OUTSIDE/log\") = 2 && { kill -9 $PPID; exit 1; }\nexit 7";
+    let file = plan(&ws, &[("fails", cut, more)]);
+    let args = ["run", "--steps", &file, "--run-id", "r"];
+    assert_eq!(ws.call(args).run().code, 137);
+    assert_eq!(log(&ws).len(), 2, "the second attempt was cut off");
+    let said = ws.stillframe(["resume", "r"]).exits(7).stderr_text();
+    // One had failed before, one that was cut off does not count, and two fail now.
+    assert_eq!(log(&ws).len(), 4, "{said}");
+    let again = said.matches("it is tried again in").count();
+    assert_eq!(again, 1, "{said}");
+    assert!(said.contains("it is tried again in 20 ms"), "{said}");
+    assert_eq!(ws.show("r")["phases"][0]["steps"][0]["attempt"], 4);
+}
+
 // "run r is cancelled", of a run that had just committed
 #[test]
 fn a_run_that_is_cancelled_says_what_it_committed() {

@@ -1,7 +1,7 @@
 //! Runs the commands of a file, each as a step, and says how that goes.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -386,7 +386,6 @@ impl StepRunner {
     {
         let (retry, name) = (options.retry, options.name.clone());
         let mut was_run = false;
-        let failed = &AtomicU32::new(1);
         let work = &work;
         let done: Result<AdapterOutput, StepError> = context
             .phase(phase)
@@ -399,9 +398,10 @@ impl StepRunner {
                 async move {
                     self.say_how_it_goes_on(&attempt, &title).await;
                     let cancellation = attempt.cancellation().clone();
+                    let failed = attempt.failed_attempts + 1;
                     let result = work(title.clone(), attempt).await;
                     if let (Err(e), false) = (&result, cancellation.is_cancelled())
-                        && let Some(delay) = retry.delay(failed.fetch_add(1, Ordering::Relaxed))
+                        && let Some(delay) = retry.delay(failed)
                     {
                         let delay = output::lasting(delay);
                         self.say(&format!("{title}: {e}; it is tried again in {delay}"));
