@@ -8,7 +8,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::backend::{
-    Backend, BorrowMode, DiffError, Interrupt, RestoreOptions, SnapshotError, SnapshotOptions,
+    Backend, BorrowMode, DiffError, Interrupt, RepositoryRestore, RestoreOptions, SnapshotError,
+    SnapshotOptions,
 };
 use crate::detect::{Strategy, detect};
 use crate::diff::DiffOptions;
@@ -18,6 +19,7 @@ use crate::remains;
 use crate::restore::RestoreGoal;
 use crate::snapshot::{Label, Snapshot};
 use crate::workspace::{LockedWorkspace, PATIENCE_OF_TESTS, StateDir, Workspace};
+use crate::worktree::journal;
 
 /// What is captured, and how.
 #[derive(Clone, Copy, Debug)]
@@ -528,6 +530,81 @@ fn a_store_is_at_no_moment_larger_than_its_limit_and_a_refused_capture_leaves_no
                     answers.insert("refused");
                 }
                 Err(error) => panic!("{context}: {error:?}"),
+            }
+        }
+        assert_eq!(answers.len(), 2, "{scene:?}: {answers:?}");
+    }
+}
+
+// The journal of the restore, the copies of the index that it looks into and what it heals were not counted
+#[test]
+fn a_store_is_at_no_moment_larger_than_its_limit_until_a_restore_is_done() {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    for scene in [GIT, HASH] {
+        let mut answers = std::collections::BTreeSet::new();
+        for step in 0.. {
+            let (mut stage, first) = Stage::with_snapshot(scene);
+            let (before, after) = (first.clone(), stage.snapshot(Interrupt::never()).unwrap());
+            // Next to nothing for a guard, and a step each for the journal.
+            for number in 0..200 {
+                let name = format!("new/{number:03}-{}", "n".repeat(200));
+                stage.repository.write(name, "");
+            }
+            let store = stage.workspace.store_path().to_owned();
+            let began_with = bytes_below(&store);
+            let limit = began_with + step * 8_000;
+            let options = stage.options(Interrupt::never()).max_store_bytes(limit);
+            let options = RestoreOptions::new(options).repository(RepositoryRestore::Undo {
+                before,
+                after,
+                run_id: "run_1".to_owned(),
+            });
+            let goal = RestoreGoal::Snapshot {
+                snapshot: first,
+                paths: Vec::new(),
+            };
+            let most = Arc::new(AtomicU64::new(0));
+            let (is_begun, is_done) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
+            let look = {
+                let (most, is_done, store) = (Arc::clone(&most), Arc::clone(&is_done), store);
+                move || {
+                    // What is captured when all is done is captured however much it is.
+                    let has_journal = store.join(journal::FILE).exists();
+                    let begun = is_begun.fetch_or(has_journal, Ordering::Relaxed);
+                    let done = is_done.fetch_or(begun && !has_journal, Ordering::Relaxed);
+                    if !done {
+                        most.fetch_max(bytes_below(&store), Ordering::Relaxed);
+                    }
+                }
+            };
+            let view = stage.workspace_view();
+            let backend = Arc::clone(&stage.backend);
+            let restore = || backend.restore(&mut stage.workspace, &goal, &options);
+            let result = crate::worktree::faults::looked_at(look, restore);
+            let context = format!("{scene:?}, limit {limit}, began with {began_with}");
+            let most = most.load(Ordering::Relaxed);
+            assert!(
+                most <= limit.max(began_with),
+                "{context}: there were {most}"
+            );
+            match result {
+                Ok(outcome) => {
+                    assert!(is_done.load(Ordering::Relaxed), "{context}");
+                    assert!(outcome.restored.len() > 200, "{context}");
+                    answers.insert("done");
+                    break;
+                }
+                Err(error) => {
+                    assert_eq!(
+                        error.kind(),
+                        ErrorKind::LimitExceeded,
+                        "{context}: {error:?}"
+                    );
+                    assert!(!error.touched(), "{context}");
+                    assert_eq!(stage.workspace_view(), view, "{context}");
+                    answers.insert("refused");
+                }
             }
         }
         assert_eq!(answers.len(), 2, "{scene:?}: {answers:?}");

@@ -41,7 +41,9 @@ pub(crate) fn plan_only<B: Restorable>(
 ) -> Result<RestorePlan, RestoreError> {
     options.guard.interrupt.during(|| {
         let goal = Goal::load(backend, workspace, goal)?;
-        let repository = prepare_repository(backend, workspace, options)?;
+        let repository = in_room(&options.guard, workspace, || {
+            prepare_repository(backend, workspace, options)
+        })?;
         let mut guard = guard_options(options);
         include_made(workspace, &goal, &mut guard)?;
         let now = backend
@@ -105,7 +107,9 @@ fn restore_in_place<B: Restorable>(
     let mut stopwatch = Stopwatch::start();
     // Two restores that are both half done could not be told apart.
     recover(workspace)?;
-    let repository = prepare_repository(backend, workspace, options)?;
+    let repository = in_room(&options.guard, workspace, || {
+        prepare_repository(backend, workspace, options)
+    })?;
 
     let mut guard_options = guard_options(options);
     include_made(workspace, goal, &mut guard_options)?;
@@ -127,9 +131,10 @@ fn restore_in_place<B: Restorable>(
     let planned = match goal.plan(backend, workspace, &guard) {
         // The guard may lack what was believed to be in the store, and the workspace still has.
         Err(Unplanned::Store(StoreError::Corrupt { .. })) => {
-            backend
-                .heal(workspace, &guard, &[])
-                .map_err(RestoreError::Guard)?;
+            in_room(&options.guard, workspace, || {
+                backend.heal(workspace, &guard, &[])
+            })
+            .map_err(RestoreError::Guard)?;
             goal.plan(backend, workspace, &guard)
         }
         planned => planned,
@@ -138,7 +143,9 @@ fn restore_in_place<B: Restorable>(
         planned.map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
     let plan = with_repository(plan, repository.as_ref());
     refuse_another_plan(&plan, options.expected_plan.as_ref())?;
-    check_content(backend, workspace, &plan, &made, goal, &guard)?;
+    in_room(&options.guard, workspace, || {
+        check_content(backend, workspace, &plan, &made, goal, &guard)
+    })?;
     let repository = repository
         .map(|prepared| {
             let kept = |blob: &ObjectId| backend.index_bytes(workspace, blob);
@@ -171,8 +178,7 @@ fn restore_in_place<B: Restorable>(
         guard: &guard,
         repository,
     };
-    let room = options.guard.room_aside(workspace)?;
-    let carried = room::within(room, || {
+    let carried = in_room(&options.guard, workspace, || {
         let aside = Taken::nothing();
         let bytes = bytes_displaced(&plan, &guard);
         aside.up_to(bytes).map_err(StoreError::from)?;
@@ -212,6 +218,15 @@ fn bytes_displaced(plan: &RestorePlan, guard: &impl Captured) -> u64 {
     let captured: u64 = sizes.map(|seen| seen.stat.size).sum();
     let unread = plan.displaced.iter().filter_map(|omission| omission.bytes);
     captured.saturating_add(unread.sum())
+}
+
+/// Does `work`, which may add to the store what there is room for by now.
+fn in_room<T, E: From<StoreError>>(
+    options: &SnapshotOptions,
+    workspace: &Workspace,
+    work: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    room::within(options.room_aside(workspace)?, work)
 }
 
 /// The whole plan: of the files, and of what is `prepared` of the repository.

@@ -26,6 +26,7 @@ use crate::error::PathError;
 use crate::git::rollback::RepositoryPlan;
 use crate::path::RelPath;
 use crate::restore::PlanId;
+use crate::room::Taken;
 use crate::snapshot::SnapshotId;
 use crate::tree::ContentId;
 use crate::worktree::area;
@@ -34,7 +35,7 @@ use crate::worktree::faults::{self, Effect};
 use crate::worktree::stat_cache::{CachedEntry, EntryStat, Flags};
 
 /// The name of the journal in the store.
-const FILE: &str = "restore.journal";
+pub(crate) const FILE: &str = "restore.journal";
 const MAGIC: [u8; 8] = *b"SFRSTJ\r\n";
 pub(crate) const VERSION: u32 = 5;
 const HEADER_BYTES: usize = 8 + 4 + 16 + 1 + 4 + 4;
@@ -157,6 +158,10 @@ pub(crate) struct Journal {
     store: PathBuf,
     operation: OperationId,
     sequence: u32,
+    /// Its length.
+    bytes: u64,
+    /// For as many bytes.
+    taken: Taken,
 }
 
 /// A journal that was left behind.
@@ -211,6 +216,8 @@ impl Journal {
             store: store.to_owned(),
             operation,
             sequence: 0,
+            bytes: 0,
+            taken: Taken::nothing(),
         };
         let begun = journal.append(Kind::Staging, staging).and_then(|()| {
             journal.sync()?;
@@ -280,9 +287,16 @@ impl Journal {
         frame.extend_from_slice(&payload);
         let checksum = blake3::hash(&frame);
         frame.extend_from_slice(checksum.as_bytes());
+        let bytes = self.bytes + frame.len() as u64;
+        if kind != Kind::Done {
+            // By then it is done, and there has to be room to say so.
+            let room = self.taken.up_to(bytes);
+            room.map_err(PathError::at("write", &path))?;
+        }
         faults::effect(Effect::Write(&path))
             .and_then(|()| self.file.write_all(&frame))
             .map_err(PathError::at("write", &path))?;
+        self.bytes = bytes;
         self.sequence += 1;
         Ok(())
     }
@@ -317,6 +331,8 @@ pub(crate) fn find(store: &Path) -> Result<Option<Leftover>, StoreError> {
             store: store.to_owned(),
             operation: contents.operation.unwrap_or(OperationId([0; 16])),
             sequence: contents.frames,
+            bytes: contents.whole_bytes as u64,
+            taken: Taken::nothing(),
         },
         staging: contents.staging,
         state: contents.state,

@@ -1,6 +1,5 @@
 //! What an index stages, and the objects that it takes.
 
-use std::io::Write as _;
 use std::path::Path;
 
 use super::PutError;
@@ -8,6 +7,7 @@ use crate::backend::StoreError;
 use crate::error::PathError;
 use crate::git::loose_writer::LooseWriter;
 use crate::git::{ObjectId, ObjectKind};
+use crate::worktree::durable::{STAGED_PREFIX, StagedFile};
 
 /// Path, id, mode, flags and extended flags of an entry in the index.
 type StagedEntry = (Vec<u8>, ObjectId, u32, u16, u16);
@@ -36,10 +36,8 @@ fn staged_entries(scratch: &Path, bytes: &[u8]) -> Result<Option<Vec<StagedEntry
     const FLAGS: u16 = 0xb000;
     /// skip-worktree and intent-to-add.
     const EXTENDED_FLAGS: u16 = 0x6000;
-    let mut file = tempfile::NamedTempFile::new_in(scratch)
-        .map_err(PathError::at("make a temporary file in", scratch))?;
-    file.write_all(bytes)
-        .map_err(PathError::at("write", file.path()))?;
+    let file = StagedFile::create(scratch, STAGED_PREFIX)?;
+    file.write_at(bytes, 0)?;
     let Ok(index) = git2::Index::open(file.path()) else {
         return Ok(None);
     };
