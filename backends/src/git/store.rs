@@ -9,7 +9,7 @@
 //! | `worktree` | the captured files |
 //! | `record.json` | the [`Record`], with an empty `ref` |
 //! | `index` | the bytes of the user's index, if there was one |
-//! | `staged` | the blobs that only the user's index names, and the files of git's operations, each under its id; left out if there are none |
+//! | `staged` | the blobs that only the user's index names, the files of git's operations, and what the refs named, each under its id; left out if there are none |
 //!
 //! A ref names it (see [`Refs`]), and is the last thing to be written. `by-id/<snapshot id>` has the
 //! name of the ref; it is a shortcut that is checked when it is used and may be missing.
@@ -472,7 +472,13 @@ impl Store {
                 .iter()
                 .map(|id| item(id.to_string().as_bytes(), FILE, *id))
                 .collect();
-            let tree = add(ObjectKind::Tree, &tree_object::serialize(&mut names))?;
+            let bytes = tree_object::serialize(&mut names);
+            let tree = ObjectId::of(ObjectKind::Tree, &bytes)
+                .map_err(|e| StoreError::corrupt("the new snapshot", e.to_string()))?;
+            // As a rule the snapshot before it has the same.
+            if !self.contains(&tree)? {
+                pack.add(ObjectKind::Tree, tree, &bytes)?;
+            }
             items.push(item(STAGED, ItemKind::Directory, tree));
             staged_tree = Some(tree);
         }
