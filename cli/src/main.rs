@@ -6,6 +6,7 @@
 mod args;
 mod commands;
 mod failure;
+mod guardian;
 mod output;
 mod progress;
 mod request;
@@ -29,6 +30,9 @@ use crate::progress::ProgressLine;
 use crate::request::{Request, Surroundings};
 
 fn main() -> ExitCode {
+    if let Some(code) = stillframe::be_guardian() {
+        return code;
+    }
     let typed: Vec<OsString> = std::env::args_os().collect();
     let args = match Args::try_parse_from(&typed) {
         Ok(args) => args,
@@ -88,6 +92,12 @@ fn carry_out(
                 };
             }
         };
+        for survivor in &engine.recovery().survivors {
+            console.note(&output::printable(&format!(
+                "{survivor} is at work, which run {} had started before it was killed; no run begins in its workspace until that has ended",
+                survivor.run_id
+            )));
+        }
         let tools = Tools {
             engine: engine.clone(),
             state_dir: state_dir.to_owned(),

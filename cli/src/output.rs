@@ -191,7 +191,7 @@ fn stdout_failed(error: &io::Error) -> Failure {
     )
 }
 
-fn to_stderr(line: &str) {
+pub(crate) fn to_stderr(line: &str) {
     // A stderr that is gone cannot be told so.
     let _ = writeln!(io::stderr().lock(), "stillframe: {line}");
 }

@@ -17,6 +17,7 @@ use crate::args::{
     SnapshotArgs, UndoArgs,
 };
 use crate::failure::Failure;
+use crate::guardian;
 
 /// What the process was started in.
 #[derive(Clone, Debug, Default)]
@@ -487,6 +488,7 @@ pub(crate) fn foreground<A: Into<OsString> + Clone>(
         .args(rest.iter().cloned().map(Into::into))
         .stdin(CommandInput::Foreground)
         .adopt_orphans(true)
+        .guardian(guardian::die_with_it)
         .output(match json {
             true => CommandOutput::Stderr,
             false => CommandOutput::Inherit,

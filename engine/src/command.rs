@@ -1,20 +1,23 @@
 //! The adapter for a command of the operating system.
 
 use std::ffi::{OsStr, OsString};
-use std::io::IsTerminal as _;
-use std::os::fd::AsFd as _;
-use std::os::unix::process::ExitStatusExt as _;
+use std::fmt;
+use std::fs::File;
+use std::io::{IsTerminal as _, PipeReader};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 use stillframe_backends::{ErrorKind, printable, printable_bytes};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -22,8 +25,11 @@ use crate::adapter::{Adapter, AdapterError, AdapterOutput, Ending, RunContext};
 use crate::blocking::Blocking;
 use crate::error::Error;
 use crate::failure::Failure;
+use crate::guardian::{self, GUARDIAN, Streams};
 use crate::orphans::{self, Orphans};
 use crate::process_group::ProcessGroup;
+use crate::started::{Guarded, Left, Started};
+use crate::survivors::CURRENT_RUN;
 use crate::terminal::{ModesKept, Terminal};
 
 /// How much of each of a command's streams is kept when nothing else is said, in bytes.
@@ -47,6 +53,17 @@ pub struct CommandAdapter {
     stdin: CommandInput,
     end_signal: EndSignal,
     adopts_orphans: bool,
+    guardian: Option<WhenKilled>,
+}
+
+/// What a host does when somebody has killed the guardian of its command.
+#[derive(Clone)]
+struct WhenKilled(Arc<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for WhenKilled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WhenKilled").finish_non_exhaustive()
+    }
 }
 
 /// The signal that asks a command to end when its run is cancelled. Clones share it.
@@ -156,6 +173,7 @@ impl CommandAdapter {
             stdin: CommandInput::Nothing,
             end_signal: EndSignal::default(),
             adopts_orphans: false,
+            guardian: None,
         }
     }
 
@@ -226,6 +244,22 @@ impl CommandAdapter {
         self
     }
 
+    /// Has a guardian start the command, which ends it with everything that it started when the host dies,
+    /// be it by SIGKILL. Default: there is none.
+    ///
+    /// The guardian is the host's own program, which has to begin with
+    /// [`be_guardian`](crate::be_guardian): one that does not would be started anew. It is the parent of
+    /// the command, and of what the command leaves. Where none can be started, the host starts the command
+    /// itself.
+    ///
+    /// Somebody may kill the guardian, as a command does that kills its parent. What is left of the command
+    /// is ended then, if the host [adopts](Self::adopt_orphans) it, and `when_killed` is called: a host
+    /// that is a command itself may take that for its own end. If it returns, the run fails.
+    pub fn guardian(mut self, when_killed: impl Fn() + Send + Sync + 'static) -> Self {
+        self.guardian = Some(WhenKilled(Arc::new(when_killed)));
+        self
+    }
+
     /// What asks it to end when its run is cancelled. Default: SIGTERM.
     ///
     /// Where that does not end it soon, SIGTERM follows, and at last SIGKILL.
@@ -277,9 +311,13 @@ impl Adapter for CommandAdapter {
     async fn run(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
         let cwd = self.working_directory(context.workspace.as_deref());
         let began = Instant::now();
-        let mut command = match self.command(cwd.as_deref()) {
-            Ok(command) => command,
-            Err(e) => return Err(AdapterError::failed(format!("cannot pass on stderr: {e}"))),
+        let (streams, [out, err]) = match self.streams() {
+            Ok(streams) => streams,
+            Err(e) => {
+                return Err(AdapterError::failed(format!(
+                    "cannot pass on its streams: {e}"
+                )));
+            }
         };
         let mut terminal = match self.terminal(&context.blocking).await {
             Ok(terminal) => terminal,
@@ -289,18 +327,22 @@ impl Adapter for CommandAdapter {
                 )));
             }
         };
-        let orphans = self.orphans(&context.blocking).await;
-        let mut child = match command.spawn() {
+        let mut orphans = self.orphans(&context.blocking).await;
+        let mut child = match self.start(cwd.as_deref(), streams, &context).await {
             Ok(child) => child,
             Err(e) => return Err(self.not_started(&e, cwd.as_deref(), began).await),
         };
         // From here on nothing of the group outlives this future, however it ends.
         let mut group = ProcessGroup::of(&child);
-        if let Some(terminal) = &mut terminal {
-            terminal.begin(&group);
+        if let Some(orphans) = &mut orphans {
+            orphans.spare(child.child());
         }
-        let stdout = Stream::read(child.stdout.take(), self, OutputPiece::Stdout);
-        let stderr = Stream::read(child.stderr.take(), self, OutputPiece::Stderr);
+        let stops = child.stops();
+        if let Some(terminal) = &mut terminal {
+            terminal.begin(&group, stops);
+        }
+        let stdout = Stream::read(out, self, OutputPiece::Stdout);
+        let stderr = Stream::read(err, self, OutputPiece::Stderr);
 
         let (status, ending) = {
             let waiting = self.wait(&mut child, &group, terminal.as_mut(), &context);
@@ -312,13 +354,16 @@ impl Adapter for CommandAdapter {
                     () = tokio::time::sleep(orphans::REAP_EVERY) => {}
                 }
                 if let Some(orphans) = &orphans {
-                    orphans.reap(group.id(), &context.blocking).await;
+                    orphans.reap(&context.blocking).await;
                 }
             }
         };
+        let left = child.end().await;
         group.end(&context.blocking).await;
-        if let Some(orphans) = orphans {
-            orphans.end(&context.blocking).await;
+        match orphans {
+            Some(orphans) if left == Left::Nothing => orphans.release(),
+            Some(orphans) => orphans.end(&context.blocking).await,
+            None => {}
         }
         let had_terminal = terminal.as_ref().is_some_and(Terminal::is_lent);
         if let Some(terminal) = &mut terminal {
@@ -327,6 +372,9 @@ impl Adapter for CommandAdapter {
                 true => ModesKept::Yes,
                 false => ModesKept::No,
             });
+        }
+        if let (Left::Killed, Some(WhenKilled(then))) = (left, &self.guardian) {
+            then();
         }
         let mut result = self.result(cwd.as_deref(), began);
         result.had_terminal = had_terminal;
@@ -396,15 +444,100 @@ impl CommandAdapter {
         self.cwd.clone().or_else(|| workspace.map(Path::to_owned))
     }
 
-    fn command(&self, cwd: Option<&Path>) -> std::io::Result<Command> {
+    /// What the command reads from and writes to, and what is read of that.
+    fn streams(&self) -> std::io::Result<(Streams<OwnedFd>, [Option<PipeReader>; 2])> {
+        let stdin = std::io::stdin();
+        let stdin = match self.stdin {
+            CommandInput::Foreground => stdin.as_fd().try_clone_to_owned()?,
+            CommandInput::Inherit if !stdin.is_terminal() => stdin.as_fd().try_clone_to_owned()?,
+            CommandInput::Inherit | CommandInput::Nothing => File::open("/dev/null")?.into(),
+        };
+        let stdout = || std::io::stdout().as_fd().try_clone_to_owned();
+        let stderr = || std::io::stderr().as_fd().try_clone_to_owned();
+        Ok(match &self.output {
+            CommandOutput::Capture | CommandOutput::Stream(_) => {
+                let (out, stdout) = std::io::pipe()?;
+                let (err, stderr) = std::io::pipe()?;
+                (
+                    [stdin, stdout.into(), stderr.into()],
+                    [Some(out), Some(err)],
+                )
+            }
+            CommandOutput::Inherit => ([stdin, stdout()?, stderr()?], [None, None]),
+            CommandOutput::Stderr => ([stdin, stderr()?, stderr()?], [None, None]),
+        })
+    }
+
+    /// Starts the command, by a guardian if there is to be one.
+    async fn start(
+        &self,
+        cwd: Option<&Path>,
+        streams: Streams<OwnedFd>,
+        context: &RunContext,
+    ) -> std::io::Result<Started> {
+        if self.guardian.is_some() {
+            match self.guarded(cwd, &streams, context).await {
+                Ok(started) => return started.map(Started::Guarded),
+                Err(error) => {
+                    tracing::warn!(%error, "nothing ends the command when this process is killed");
+                }
+            }
+        }
+        let [stdin, stdout, stderr] = streams.map(Stdio::from);
+        let mut command = self.prepared(&self.program, cwd, context);
+        command.args(&self.args);
+        command.stdin(stdin).stdout(stdout).stderr(stderr);
+        command.spawn().map(Started::Child)
+    }
+
+    /// Starts a guardian, which starts the command; the outer error is why there is none.
+    async fn guarded(
+        &self,
+        cwd: Option<&Path>,
+        streams: &Streams<OwnedFd>,
+        context: &RunContext,
+    ) -> std::io::Result<std::io::Result<Guarded>> {
+        let (host, socket) = UnixStream::pair()?;
+        let mut command = self.prepared(guardian::own_program().as_os_str(), cwd, context);
+        command.arg0("stillframe").arg(GUARDIAN);
+        command.stdin(OwnedFd::from(socket));
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let process = command.spawn()?;
+        // Its end of the socket is its own alone from here on.
+        drop(command);
+        let words: Vec<_> = std::iter::once(&self.program)
+            .chain(&self.args)
+            .cloned()
+            .collect();
+        let [stdin, stdout, stderr] = streams;
+        let streams = [stdin.try_clone()?, stdout.try_clone()?, stderr.try_clone()?];
+        let send = move || {
+            let words: Vec<&OsStr> = words.iter().map(OsString::as_os_str).collect();
+            guardian::send(
+                &host,
+                &words,
+                streams.each_ref().map(|stream| stream.as_fd()),
+            )?;
+            Ok::<_, std::io::Error>(host)
+        };
+        let lost = |_| std::io::Error::other("the runtime is shutting down");
+        let host = context.blocking.run(send).await.map_err(lost)??;
+        let host = std::process::ChildStdout::from(OwnedFd::from(host));
+        let host = tokio::process::ChildStdout::from_std(host)?;
+        Ok(Guarded::listen(process, host).await)
+    }
+
+    /// A command with the environment and the place of this one, as the leader of a process group.
+    fn prepared(&self, program: &OsStr, cwd: Option<&Path>, context: &RunContext) -> Command {
         #[expect(
             clippy::disallowed_methods,
-            reason = "the one place that starts programs: the host's own"
+            reason = "programs are started here: the host's own"
         )]
-        let mut command = Command::new(&self.program);
-        command.args(&self.args).process_group(0);
+        let mut command = Command::new(program);
+        command.process_group(0);
         // It names the run that the host is to start, not one that this command is to start.
         command.env_remove("STILLFRAME_RUN_ID");
+        command.env(CURRENT_RUN, context.run_id.as_str());
         for (name, value) in &self.env {
             match value {
                 Some(value) => command.env(name, value),
@@ -414,25 +547,7 @@ impl CommandAdapter {
         if let Some(cwd) = cwd {
             command.current_dir(cwd);
         }
-        let is_terminal = std::io::stdin().is_terminal();
-        command.stdin(match self.stdin {
-            CommandInput::Foreground => Stdio::inherit(),
-            CommandInput::Inherit if !is_terminal => Stdio::inherit(),
-            CommandInput::Inherit | CommandInput::Nothing => Stdio::null(),
-        });
-        match &self.output {
-            CommandOutput::Capture | CommandOutput::Stream(_) => {
-                command.stdout(Stdio::piped()).stderr(Stdio::piped());
-            }
-            CommandOutput::Inherit => {
-                command.stdout(Stdio::inherit()).stderr(Stdio::inherit());
-            }
-            CommandOutput::Stderr => {
-                let stderr = std::io::stderr().as_fd().try_clone_to_owned()?;
-                command.stdout(stderr).stderr(Stdio::inherit());
-            }
-        }
-        Ok(command)
+        command
     }
 
     /// The terminal that the command is to get; `None`: it gets none, or there is none.
@@ -464,7 +579,7 @@ impl CommandAdapter {
     /// cancelled.
     async fn wait(
         &self,
-        child: &mut Child,
+        child: &mut Started,
         group: &ProcessGroup,
         terminal: Option<&mut Terminal>,
         context: &RunContext,
@@ -568,6 +683,21 @@ impl CommandAdapter {
     }
 }
 
+/// Starts a command for a guardian, as the leader of a process group: its program and arguments, and its streams.
+pub(crate) fn start_guarded(words: &[OsString], streams: Streams<OwnedFd>) -> std::io::Result<Pid> {
+    let none = || std::io::Error::from(std::io::ErrorKind::InvalidData);
+    let (program, args) = words.split_first().ok_or_else(none)?;
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "programs are started here: the host's own"
+    )]
+    let mut command = std::process::Command::new(program);
+    let [stdin, stdout, stderr] = streams.map(Stdio::from);
+    command.args(args).process_group(0);
+    command.stdin(stdin).stdout(stdout).stderr(stderr);
+    Ok(Pid::from_child(&command.spawn()?))
+}
+
 fn exit_code(status: ExitStatus) -> i32 {
     match (status.code(), status.signal()) {
         (Some(code), _) => code,
@@ -590,7 +720,7 @@ struct Kept {
 
 impl Stream {
     fn read(
-        pipe: Option<impl AsyncRead + Send + Unpin + 'static>,
+        pipe: Option<PipeReader>,
         adapter: &CommandAdapter,
         piece: fn(Vec<u8>) -> OutputPiece,
     ) -> Self {
@@ -600,9 +730,12 @@ impl Stream {
             _ => None,
         };
         let max_bytes = adapter.max_output_bytes;
-        let task = pipe.map(|pipe| {
+        let task = pipe.and_then(|pipe| {
             let kept = Arc::clone(&kept);
-            tokio::spawn(drain(pipe, kept, max_bytes, sender, piece))
+            let pipe = std::process::ChildStdout::from(OwnedFd::from(pipe));
+            // Only a runtime that is going down takes none.
+            let pipe = tokio::process::ChildStdout::from_std(pipe).ok()?;
+            Some(tokio::spawn(drain(pipe, kept, max_bytes, sender, piece)))
         });
         Self { kept, task }
     }

@@ -138,6 +138,7 @@ impl Engine {
         static NOTHING: RecoveryReport = RecoveryReport {
             done: Vec::new(),
             left: Vec::new(),
+            survivors: Vec::new(),
         };
         self.core.recovery.get().unwrap_or(&NOTHING)
     }

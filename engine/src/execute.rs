@@ -34,7 +34,7 @@ use crate::recovery;
 use crate::reserve;
 use crate::resume::{self, Recorded, Standing};
 use crate::run::{RunEvent, RunStatus};
-use crate::run_lock::RunLock;
+use crate::run_lock::{self, RunLock};
 use crate::session::SessionStatus;
 use crate::state::{Change, NewRun, RunEnding, RunRow, RunWorkspace, StateError};
 use crate::step_log::{StepLog, StepPlace};
@@ -422,7 +422,7 @@ impl RunTask {
     async fn take_workspace(&self, place: &RunPlace) -> Result<RunLock, Error> {
         let parts = &self.core.parts;
         let patience = parts.options.lock_patience;
-        let holder = format!("run {} of session {}", self.run_id, self.session_id);
+        let holder = run_lock::holder_of(&self.run_id, &self.session_id);
         RunLock::acquire(&place.opened.workspace, &holder, patience, &parts.blocking).await
     }
 
@@ -483,7 +483,9 @@ impl RunTask {
         };
         let rollback = self.roll_back(&closing, result.status).await;
         let outcome = self.end(result, closing, rollback, &steps).await;
-        drop(lock);
+        if let Some(lock) = lock {
+            lock.release();
+        }
         outcome
     }
 

@@ -1,9 +1,11 @@
 //! What a command started that left its process group: becoming its parent, and its end.
 
+use std::collections::HashSet;
 use std::io;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
 use crate::blocking::Blocking;
 use crate::process_group::ProcessStat;
@@ -23,6 +25,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Orphans {
     was_reaper: bool,
+    /// The process that was started: it is waited for elsewhere.
+    started: Option<Pid>,
+    /// Whether there is nothing left to end.
+    is_over: bool,
 }
 
 impl Orphans {
@@ -37,14 +43,24 @@ impl Orphans {
         }
         let was_reaper = rustix::process::child_subreaper()?.is_some();
         rustix::process::set_child_subreaper(Some(pid))?;
-        Ok(Some(Self { was_reaper }))
+        Ok(Some(Self {
+            was_reaper,
+            started: None,
+            is_over: false,
+        }))
     }
 
-    /// Reaps those that have ended, but not `command`, which is waited for elsewhere.
-    pub(crate) async fn reap(&self, command: Option<Pid>, blocking: &Blocking) {
+    /// Leaves the process that was started to whoever waits for it.
+    pub(crate) fn spare(&mut self, started: Option<Pid>) {
+        self.started = started;
+    }
+
+    /// Reaps those that have ended, but not the process that was started.
+    pub(crate) async fn reap(&self, blocking: &Blocking) {
+        let started = self.started;
         let reap = move || {
             for (child, stat) in children().unwrap_or_default() {
-                if Some(child) != command && !stat.can_run() {
+                if Some(child) != started && !stat.can_run() {
                     reap(child);
                 }
             }
@@ -53,25 +69,26 @@ impl Orphans {
         let _ = blocking.run(reap).await;
     }
 
-    /// Kills what is left, and comes back once nothing of it runs any more. The command itself has
-    /// ended.
-    pub(crate) async fn end(self, blocking: &Blocking) {
-        let began = Instant::now();
-        let mut pause = Duration::from_millis(1);
-        while blocking.run(kill_children).await.unwrap_or(false) {
-            if began.elapsed() > PATIENCE {
-                tracing::warn!("processes that the command left cannot be ended");
-                return;
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_millis(50));
+    /// Kills what is left, and comes back once nothing of it runs any more. The process that was started
+    /// has ended.
+    pub(crate) async fn end(mut self, blocking: &Blocking) {
+        if !blocking.run(end_descendants).await.unwrap_or(false) {
+            tracing::warn!("processes that the command left cannot be ended");
         }
+        self.is_over = true;
+    }
+
+    /// Nothing is left: somebody else has ended it.
+    pub(crate) fn release(mut self) {
+        self.is_over = true;
     }
 }
 
 impl Drop for Orphans {
     fn drop(&mut self) {
-        kill_children();
+        if !self.is_over {
+            kill_descendants(self.started);
+        }
         if !self.was_reaper {
             // It can only fail where it could not be set.
             let _ = rustix::process::set_child_subreaper(None);
@@ -79,19 +96,71 @@ impl Drop for Orphans {
     }
 }
 
-/// Kills every child, and reaps those that have ended. Whether there was any: the children of one
-/// that is gone may be ours by the next look. Blocks.
-///
-/// Only children are killed: the id of one cannot become another process's before it is reaped.
-fn kill_children() -> bool {
-    let children = children().unwrap_or_default();
-    for (child, stat) in &children {
-        if stat.can_run() {
-            let _ = rustix::process::kill_process(*child, Signal::KILL);
+/// Kills everything that this process has started, directly or not, and comes back once nothing of it runs any more;
+/// `false`: something cannot be ended. What loses its parent has to become a child of this process. Blocks.
+pub(crate) fn end_descendants() -> bool {
+    let began = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    while has_children_after_reaping() {
+        kill_descendants(None);
+        if began.elapsed() > PATIENCE {
+            return false;
         }
-        reap(*child);
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
     }
-    !children.is_empty()
+    true
+}
+
+/// Reaps every child that has ended; whether there are others.
+fn has_children_after_reaping() -> bool {
+    loop {
+        match rustix::process::wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) => return true,
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Kills every descendant, but not `spared`, nor what that has started. Blocks.
+///
+/// All generations at once: whoever starts others faster than they are killed is killed with them.
+fn kill_descendants(spared: Option<Pid>) {
+    let Ok(processes) = processes() else { return };
+    let mut family: HashSet<i32> = [own_id()].into();
+    loop {
+        let before = family.len();
+        for (pid, stat) in &processes {
+            if family.contains(&stat.parent) && Some(*pid) != spared {
+                family.insert(pid.as_raw_nonzero().get());
+            }
+        }
+        if family.len() == before {
+            break;
+        }
+    }
+    for (pid, stat) in &processes {
+        let id = pid.as_raw_nonzero().get();
+        if family.contains(&id) && id != own_id() && stat.can_run() {
+            kill(*pid, stat);
+        }
+    }
+}
+
+/// Kills the process that `stat` was read of, and no other that has its id by now.
+fn kill(pid: Pid, stat: &ProcessStat) {
+    let Ok(process) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else {
+        // The id of a child is its own until it is reaped, so that no handle is needed where there is none.
+        if stat.parent == own_id() {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        return;
+    };
+    if ProcessStat::of(pid).is_ok_and(|now| now.started == stat.started) {
+        // One that may not be killed is seen to be there.
+        let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);
+    }
 }
 
 /// Reaps a child, if it has ended.
@@ -100,22 +169,31 @@ fn reap(child: Pid) {
     let _ = rustix::process::waitpid(Some(child), WaitOptions::NOHANG);
 }
 
+fn own_id() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
 /// The children of this process. Blocks.
 fn children() -> io::Result<Vec<(Pid, ProcessStat)>> {
-    let us = rustix::process::getpid().as_raw_nonzero().get();
-    let mut children = Vec::new();
+    let mut children = processes()?;
+    children.retain(|(_, stat)| stat.parent == own_id());
+    Ok(children)
+}
+
+/// All processes that are seen from here. Blocks.
+fn processes() -> io::Result<Vec<(Pid, ProcessStat)>> {
+    let mut processes = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
         let name = entry?.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        // One that has gone meanwhile is no child any more.
+        // One that has gone meanwhile is none any more.
         if let Some(pid) = Pid::from_raw(pid)
             && let Ok(stat) = ProcessStat::of(pid)
-            && stat.parent == us
         {
-            children.push((pid, stat));
+            processes.push((pid, stat));
         }
     }
-    Ok(children)
+    Ok(processes)
 }

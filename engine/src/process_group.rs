@@ -4,9 +4,9 @@ use std::io;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
-use tokio::process::Child;
 
 use crate::blocking::Blocking;
+use crate::started::Started;
 
 /// The process group of a command. What is left of it is killed when this is dropped.
 #[derive(Debug)]
@@ -15,13 +15,10 @@ pub(crate) struct ProcessGroup {
 }
 
 impl ProcessGroup {
-    /// The group that `child` leads; it was started as the leader of one.
-    pub(crate) fn of(child: &Child) -> Self {
+    /// The group that `command` leads; it was started as the leader of one.
+    pub(crate) fn of(command: &Started) -> Self {
         // The command leads its group, so the group has its id.
-        let id = child.id().and_then(|id| i32::try_from(id).ok());
-        Self {
-            id: id.and_then(Pid::from_raw),
-        }
+        Self { id: command.id() }
     }
 
     /// Its id, which is the process id of its leader.
@@ -84,6 +81,9 @@ pub(crate) struct ProcessStat {
     /// The parent; zero: none that is seen from here.
     pub(crate) parent: i32,
     group: i32,
+    /// When it was started, in clock ticks since the start of the machine. With its id it is one process and no
+    /// other: an id is given out again, but not within a tick.
+    pub(crate) started: u64,
 }
 
 impl ProcessStat {
@@ -93,7 +93,8 @@ impl ProcessStat {
         Self::parse(&text).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     }
 
-    /// Reads a line of proc(5): `pid (name) state parent group …`; the name may hold anything.
+    /// Reads a line of proc(5): `pid (name) state parent group …`, the time of the start as the 22nd field; the
+    /// name may hold anything.
     fn parse(line: &[u8]) -> Option<Self> {
         let name_end = line.iter().rposition(|b| *b == b')')?;
         let rest = std::str::from_utf8(&line[name_end + 1..]).ok()?;
@@ -102,6 +103,7 @@ impl ProcessStat {
             state: *fields.next()?.as_bytes().first()?,
             parent: fields.next()?.parse().ok()?,
             group: fields.next()?.parse().ok()?,
+            started: fields.nth(16)?.parse().ok()?,
         })
     }
 
@@ -109,6 +111,11 @@ impl ProcessStat {
     /// need not be us, cannot.
     pub(crate) fn can_run(&self) -> bool {
         !matches!(self.state, b'Z' | b'X')
+    }
+
+    /// Whether a signal has stopped it, and none continued it since.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.state == b'T'
     }
 }
 
@@ -131,11 +138,18 @@ mod tests {
 
     #[test]
     fn a_name_with_anything_in_it_does_not_shift_the_fields() {
-        let line = b"7 (a) b) S 1 (\xff\n) Z 3 5 5 0 -1";
+        let line = b"7 (a) b) S 1 (\xff\n) Z 3 5 5 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
         let stat = ProcessStat::parse(line).unwrap();
-        assert_eq!((stat.parent, stat.group), (3, 5));
+        assert_eq!((stat.parent, stat.group, stat.started), (3, 5, 4711));
         assert!(!stat.can_run());
-        for line in [&b""[..], b"7", b"7 (a)", b"7 (a) S", b"7 (a) S x y"] {
+        for line in [
+            &b""[..],
+            b"7",
+            b"7 (a)",
+            b"7 (a) S",
+            b"7 (a) S x y",
+            b"7 (a) S 1 2 3",
+        ] {
             assert_eq!(ProcessStat::parse(line), None, "{line:?}");
         }
     }

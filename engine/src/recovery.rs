@@ -25,6 +25,7 @@ use crate::run::{RunEvent, RunStatus};
 use crate::session;
 use crate::state::{Change, NewEvent, OperationRow, RunEnding, RunRow};
 use crate::step::Closed;
+use crate::survivors::{self, Survivor};
 use crate::workspaces::{self, NOW, Opened};
 use crate::{answering, effects, liveness, reserve, resume, step_log};
 
@@ -42,6 +43,11 @@ pub struct RecoveryReport {
     /// them is damaged, each with the reason. What was
     /// left there is as it was, and is looked after when it is used next, or by the next engine.
     pub left: Vec<LeftWorkspace>,
+    /// The processes that are at work, though the run that had started them was settled. No run begins in the workspace
+    /// before they have ended. [`survivors`](crate::Survivor) cannot be seen where they are another user's, or were given
+    /// an environment without `STILLFRAME_CURRENT_RUN`.
+    #[serde(default)]
+    pub survivors: Vec<Survivor>,
 }
 
 /// A workspace that a recovery could not look after.
@@ -423,6 +429,11 @@ async fn settle_runs(core: &Core, report: &mut RecoveryReport) -> Result<(), Err
                 settled?;
             }
         }
+        let survivors = parts
+            .blocking
+            .run(move || survivors::survivors(&id))
+            .await?;
+        report.survivors.extend(survivors);
     }
     Ok(())
 }
@@ -502,6 +513,11 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
         .await?;
     // Of a run whose rollback had begun the steps are taken back.
     let is_resumable = rollback.is_none() && (run.options["resumable"] == true || has_phases);
+    let survivors = match why {
+        // What a guardian ends is not captured half way.
+        None => survivors::unguarded(&run.id, &parts.blocking).await,
+        Some(_) => Vec::new(),
+    };
     let closing = match (&run.workspace, run.status) {
         (Some(_), RunStatus::Running | RunStatus::Asking) => match close(core, &run).await {
             Ok(closing) => Some(closing),
@@ -528,7 +544,13 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
     let failure = why.unwrap_or_else(|| {
         Failure::new(
             ErrorKind::Unavailable.as_str(),
-            format!("{STRANDED}: the engine that had the run is gone"),
+            match &*survivors {
+                [] => format!("{STRANDED}: the engine that had the run is gone"),
+                survivors => format!(
+                    "{STRANDED}: the engine that had the run is gone; of what it had started is at work: {}",
+                    survivors::some_of(survivors)
+                ),
+            },
         )
     });
     // Somebody asked for its end, and its engine died before it heard of it.

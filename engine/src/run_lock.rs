@@ -12,6 +12,8 @@ use tokio::time::Instant;
 
 use crate::blocking::Blocking;
 use crate::error::Error;
+use crate::id::{RunId, SessionId};
+use crate::survivors::{self, Survivor};
 use crate::workspaces::MAX_PATIENCE;
 
 /// How long between two looks at a lock that somebody holds: flock has no form that waits for a
@@ -24,18 +26,21 @@ const POLL: Duration = Duration::from_millis(20);
 /// snapshot can be taken while a run is at work.
 #[derive(Debug)]
 pub(crate) struct RunLock {
-    _file: File,
+    file: File,
 }
 
 enum Attempt {
     Taken(RunLock),
     /// By whom, in the holder's words.
     Held(String),
+    /// The holder has died, and these are at work that it had started.
+    Left(Vec<Survivor>),
 }
 
 impl RunLock {
     /// Waits for the right to change `workspace`, at most for `patience`; after that it is `Busy`,
-    /// and the message names the holder. `holder` is what others will read.
+    /// and the message names the holder, or the processes that a run is survived by whose engine died.
+    /// `holder` is what others will read.
     pub(crate) async fn acquire(
         workspace: &Workspace,
         holder: &str,
@@ -46,21 +51,36 @@ impl RunLock {
         loop {
             let (place, text) = (workspace.clone(), holder.to_owned());
             let attempt = blocking.run(move || attempt(&place, &text)).await;
-            let held_by = match attempt?? {
+            let attempt = match attempt?? {
                 Attempt::Taken(lock) => return Ok(lock),
-                Attempt::Held(by) => by,
+                attempt => attempt,
             };
             if Instant::now() >= deadline {
+                let path = printable(workspace.disk_path());
                 return Err(Error::new(
                     ErrorKind::Busy,
-                    format!(
-                        "the workspace {} is in use by {held_by}; nothing was touched",
-                        printable(workspace.disk_path())
-                    ),
+                    match attempt {
+                        Attempt::Left(survivors) => format!(
+                            "the workspace {path} is in use by what run {} had started before its engine died: {}; wait for its end, or end it; nothing was touched",
+                            survivors[0].run_id,
+                            survivors::some_of(&survivors)
+                        ),
+                        Attempt::Held(by) => {
+                            format!("the workspace {path} is in use by {by}; nothing was touched")
+                        }
+                        Attempt::Taken(_) => unreachable!("it was returned"),
+                    },
                 ));
             }
             tokio::time::sleep(POLL).await;
         }
+    }
+
+    /// Gives the right back after a run that was brought to its end: whoever comes next need not look for what
+    /// it had started.
+    pub(crate) fn release(self) {
+        // Best effort: where it fails, whoever comes next looks, and finds nothing or what was left on purpose.
+        let _ = self.file.set_len(0);
     }
 }
 
@@ -88,9 +108,29 @@ fn attempt(workspace: &Workspace, holder: &str) -> Result<Attempt, PathError> {
         }
         Err(errno) => return Err(PathError::at("lock", &path)(errno)),
     }
+    if let Some(run) = run_of(&read_holder(&mut file)) {
+        let survivors = survivors::survivors(&run);
+        if !survivors.is_empty() {
+            return Ok(Attempt::Left(survivors));
+        }
+    }
     // Best effort: the lock is the kernel's, the text is for whoever has to wait.
     let _ = write_holder(&mut file, holder);
-    Ok(Attempt::Taken(RunLock { _file: file }))
+    Ok(Attempt::Taken(RunLock { file }))
+}
+
+/// What a run calls itself that has a workspace.
+pub(crate) fn holder_of(run: &RunId, session: &SessionId) -> String {
+    format!("{RUN}{run}{OF_SESSION}{session}")
+}
+
+const RUN: &str = "run ";
+const OF_SESSION: &str = " of session ";
+
+/// The run that a holder's words are of, if they are a run's.
+fn run_of(holder: &str) -> Option<RunId> {
+    let (run, _) = holder.strip_prefix(RUN)?.split_once(OF_SESSION)?;
+    run.parse().ok()
 }
 
 fn write_holder(file: &mut File, holder: &str) -> io::Result<()> {
@@ -101,6 +141,7 @@ fn write_holder(file: &mut File, holder: &str) -> io::Result<()> {
 
 fn read_holder(file: &mut File) -> String {
     let mut text = Vec::new();
+    let _ = file.rewind();
     let _ = file.take(1024).read_to_end(&mut text);
     match stillframe_backends::printable_bytes(text.trim_ascii()) {
         text if text.is_empty() => "another process".to_owned(),

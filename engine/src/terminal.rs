@@ -16,6 +16,7 @@ use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 
 use crate::blocking::Blocking;
 use crate::process_group::{ProcessGroup, ProcessStat};
+use crate::started::Stops;
 
 /// How long a command in the background that asks for the terminal is left stopped before the host
 /// stops too. A shell that ends a stopped job continues it for that, so the command asks again just
@@ -33,6 +34,8 @@ pub(crate) struct Terminal {
     /// How a command that was stopped had it.
     command_modes: Option<Termios>,
     changes: SignalStream,
+    /// Who hears of the stops of the command, where that is not this process.
+    told: Option<Stops>,
     continued: SignalStream,
 }
 
@@ -107,6 +110,7 @@ impl Terminal {
             lent: None,
             command_modes: None,
             changes: signal(SignalKind::child())?,
+            told: None,
             continued: signal(SignalKind::from_raw(Signal::CONT.as_raw()))?,
         }))
     }
@@ -114,8 +118,10 @@ impl Terminal {
     /// Gives the terminal to a command that reads from it, if the host has it.
     ///
     /// Where stdin is something else, a process beside the host may be reading from the terminal,
-    /// as in `cat | host`; the command gets it when it asks for it.
-    pub(crate) fn begin(&mut self, group: &ProcessGroup) {
+    /// as in `cat | host`; the command gets it when it asks for it. `told`: what tells of the stops of a command that
+    /// is no child of this process.
+    pub(crate) fn begin(&mut self, group: &ProcessGroup, told: Option<Stops>) {
+        self.told = told;
         if self.is_stdin && self.foreground(group) == Foreground::Host {
             self.lend(group);
         }
@@ -125,7 +131,7 @@ impl Terminal {
     /// command has asked for a terminal that it cannot have.
     pub(crate) async fn attend(&mut self, group: &ProcessGroup, blocking: &Blocking) {
         loop {
-            let signal = self.stop_of(group).await;
+            let signal = self.stop_of(group, blocking).await;
             let is_orphaned = blocking.run(is_orphaned).await.unwrap_or(true);
             match reaction(signal, self.foreground(group), is_orphaned) {
                 Reaction::Continue => group.signal(Signal::CONT),
@@ -200,10 +206,20 @@ impl Terminal {
     }
 
     /// Waits until the command is stopped, and answers by which signal.
-    async fn stop_of(&mut self, group: &ProcessGroup) -> Signal {
+    async fn stop_of(&mut self, group: &ProcessGroup, blocking: &Blocking) -> Signal {
         let Some(leader) = group.id() else {
             return std::future::pending().await;
         };
+        if let Some(told) = &mut self.told {
+            while let Some(signal) = told.recv().await {
+                // As waitid(2) has it: one that has gone on meanwhile is not stopped.
+                let stat = blocking.run(move || ProcessStat::of(leader)).await;
+                if !matches!(stat, Ok(Ok(stat)) if !stat.is_stopped()) {
+                    return signal;
+                }
+            }
+            return std::future::pending().await;
+        }
         loop {
             // It is ours to wait for; only its stops are taken notice of, not its end.
             let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;

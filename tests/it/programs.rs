@@ -118,7 +118,7 @@ fn no_program_is_started_and_nobody_is_called_whatever_a_repository_says() {
 }
 
 #[test]
-fn a_run_starts_its_command_and_nothing_else() {
+fn a_run_starts_itself_again_and_its_command_and_nothing_else() {
     if !capability::can_inject() {
         return;
     }
@@ -130,7 +130,11 @@ fn a_run_starts_its_command_and_nothing_else() {
     fs::set_permissions(&program, mode).unwrap();
     let program = program.to_str().unwrap();
     let args = ["run", "--rollback-on-failure", "--", program];
-    let run = only(&ws, &args, &[program]).exits(1).json();
+    let own = stillframe_tests::binary::stillframe();
+    // The one that ends the command if the program is killed.
+    let run = only(&ws, &args, &[own.to_str().unwrap(), program])
+        .exits(1)
+        .json();
     assert_eq!(run["workspace"]["rollback"]["status"], "completed", "{run}");
     assert_eq!(ws.text("README"), "hello\n");
     assert_eq!(canary.fired(), "", "nothing of the repository was run");
@@ -149,7 +153,7 @@ fn a_program_that_is_started_and_a_socket_that_is_connected_are_seen() {
     let programs = traced.programs();
     let names = programs.iter().filter_map(|p| Path::new(p).file_name());
     let names: Vec<_> = names.filter_map(|n| n.to_str()).collect();
-    assert_eq!(names, ["stillframe", "bash", "true"]);
+    assert_eq!(names, ["stillframe", "stillframe", "bash", "true"]);
     let connections = traced.connections();
     assert!(
         connections.iter().any(|c| c.contains("127.0.0.1")),

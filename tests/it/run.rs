@@ -1,9 +1,12 @@
 //! `stillframe run`: work between two snapshots.
 
 use std::fs;
-use std::time::Duration;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, Signal};
 use stillframe_tests::{Snap, TestWorkspace, json, oracle};
 
 #[test]
@@ -344,6 +347,145 @@ fn what_left_the_group_of_the_command_is_ended_with_it() {
     let run = output.exits(3).json();
     assert_eq!(ws.text("README"), "hello\n", "{run}");
     assert_eq!(run["workspace"]["rollback"]["status"], "completed", "{run}");
+}
+
+/// The process whose id is in `file`, which is at work.
+fn process_in(file: &Path) -> OwnedFd {
+    let id = fs::read_to_string(file).unwrap().trim().parse().unwrap();
+    let process = Pid::from_raw(id).unwrap();
+    rustix::process::pidfd_open(process, PidfdFlags::empty()).unwrap()
+}
+
+/// Whether the process ends until `deadline`.
+fn ends_until(process: &OwnedFd, deadline: Instant) -> bool {
+    let patience = deadline.saturating_duration_since(Instant::now());
+    let patience = Timespec::try_from(patience).unwrap();
+    let mut ended = [PollFd::new(process, PollFlags::IN)];
+    rustix::event::poll(&mut ended, Some(&patience)).unwrap() == 1
+}
+
+/// A script whose processes leave it in every way that there is, and note their ids below `outside`.
+fn leaving(outside: &Path) -> (String, Vec<PathBuf>) {
+    let names = ["own", "child", "session", "grandchild", "bare", "doubly"];
+    let files = names.map(|name| outside.join(name)).to_vec();
+    let inner = "echo $$ > session; sleep 300 & echo $! > grandchild; \
+                 env -i \"$(command -v sh)\" -c \"echo \\$\\$ > bare; while :; do :; done\" & \
+                 (setsid sh -c \"echo \\$\\$ > doubly; exec sleep 300\" &); wait";
+    let script = format!(
+        "cd '{}'; (setsid sh -c '{inner}' &); sleep 300 & echo $! > child; echo $$ > own; \
+         for f in {}; do until [ -s $f ]; do :; done; done; echo all > all; wait",
+        outside.display(),
+        names.join(" ")
+    );
+    (script, files)
+}
+
+#[test]
+fn a_run_that_is_killed_takes_all_with_it_that_it_had_started_however_that_left() {
+    let ws = TestWorkspace::repository();
+    let (script, files) = leaving(&ws.outside());
+    let mut running = ws.run_call::<&str>([], &script).start();
+    let all = ws.outside().join("all");
+    running.until("all of them are at work", |_| all.exists());
+    let processes: Vec<_> = files.iter().map(|file| process_in(file)).collect();
+    running.signal(Signal::KILL);
+    let deadline = Instant::now() + Duration::from_secs(2);
+    for (process, file) in processes.iter().zip(&files) {
+        assert!(
+            ends_until(process, deadline),
+            "{} is still at work",
+            file.display()
+        );
+    }
+    let output = running.wait();
+    assert_eq!(output.code, 137, "{output}");
+    // Whoever comes next finds nobody there.
+    ws.run::<&str>([], "true").ok();
+    let runs = ws.json(["runs"]);
+    assert_eq!(runs[1]["status"], "failed", "{runs}");
+}
+
+#[test]
+fn a_command_that_kills_its_parent_has_killed_the_run() {
+    let ws = TestWorkspace::repository();
+    let (left, go) = (ws.outside().join("left"), ws.outside().join("go"));
+    let script = format!(
+        "setsid sh -c 'echo $$ > {left}; exec sleep 300' & until [ -e {go} ]; do :; done; \
+         echo half > README; kill -9 $PPID; exit 3",
+        left = left.display(),
+        go = go.display()
+    );
+    let mut running = ws.run_call::<&str>([], &script).start();
+    running.until("it is at work", |_| {
+        fs::read_to_string(&left).is_ok_and(|pid| pid.ends_with('\n'))
+    });
+    let process = process_in(&left);
+    fs::write(&go, "").unwrap();
+    let output = running.wait();
+    assert_eq!(output.code, 137, "{output}");
+    let said = output.stderr_text();
+    assert!(said.contains("has been ended"), "{said}");
+    assert!(ends_until(&process, Instant::now()), "it was ended first");
+    let runs = ws.json(["runs"]);
+    assert_eq!(runs[0]["status"], "failed", "{runs}");
+    ws.json(["undo"]);
+    assert_eq!(ws.text("README"), "hello\n");
+}
+
+#[test]
+fn a_run_begins_only_once_nothing_of_one_that_was_killed_is_at_work() {
+    let ws = TestWorkspace::repository();
+    let (pid, go) = (ws.outside().join("pid"), ws.outside().join("go"));
+    let script = format!(
+        "echo $$ > '{}'; until [ -e '{}' ]; do sleep 0.01; done; echo late > late",
+        pid.display(),
+        go.display()
+    );
+    let mut running = ws.run_call(["--run-id", "first"], &script).start();
+    running.until("it is at work", |_| {
+        fs::read_to_string(&pid).is_ok_and(|pid| pid.ends_with('\n'))
+    });
+    // The program and the one beside it at once, so that nobody ends the command.
+    let command = fs::read_to_string(&pid).unwrap();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", command.trim())).unwrap();
+    let (_, rest) = stat.rsplit_once(") ").unwrap();
+    let guardian: i32 = rest.split(' ').nth(1).unwrap().parse().unwrap();
+    let guardian = Pid::from_raw(guardian).unwrap();
+    assert_ne!(guardian, running.pid());
+    rustix::process::kill_process(running.pid(), Signal::STOP).unwrap();
+    rustix::process::kill_process(guardian, Signal::KILL).unwrap();
+    running.signal(Signal::KILL);
+    let process = process_in(&pid);
+    assert!(!ends_until(&process, Instant::now()), "nobody ends it");
+
+    // Whatever comes next names it, and a second run is not begun beside it.
+    let named = format!("process {} (sh)", command.trim());
+    let said = ws.stillframe(["list"]).ok().stderr_text();
+    assert!(said.contains(&named), "{said}");
+    let refused = ws.run::<&str>([], "touch beside").exits(125);
+    let message = refused.error("Busy");
+    assert!(message.contains(&named), "{message}");
+    assert!(message.contains("first"), "{message}");
+    assert!(!ws.exists("beside"));
+    let runs = ws.json(["runs"]);
+    let mut all = runs.as_array().unwrap().iter();
+    let first = all.find(|run| run["run_id"] == "first").unwrap();
+    let message = first["error"]["message"].as_str().unwrap();
+    assert!(message.contains(&named), "{message}");
+
+    // It ends while somebody waits for it, and what it did is in the before-snapshot of the next run.
+    let next = ws.run_call(["--run-id", "next"], "test -e late").start();
+    fs::write(&go, "").unwrap();
+    let next = next.wait().ok().json();
+    assert!(ends_until(&process, Instant::now()), "it was waited for");
+    assert_eq!(next["workspace"]["diff"]["files_changed"], 0, "{next}");
+}
+
+#[test]
+fn a_command_is_told_the_run_that_it_is_of() {
+    let ws = TestWorkspace::repository();
+    let script = "test \"$STILLFRAME_CURRENT_RUN\" = mine && test -z \"$STILLFRAME_RUN_ID\"";
+    ws.run(["--run-id", "mine"], script).ok();
 }
 
 // If the before-snapshot fails, the adapter is not called

@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use stillframe::{
-    Engine, EventType, Label, RunOptions, RunQuery, RunStatus, SessionManager, UndoTarget,
+    CommandAdapter, CommandOutput, Engine, ErrorKind, EventType, Label, OutputPiece, RunOptions,
+    RunQuery, RunStatus, SessionManager, UndoTarget,
 };
 
 use crate::support::{Gate, Host, Work, all, die_in_the_middle_of, on_a_runtime};
@@ -101,6 +102,72 @@ fn what_an_engine_did_about_dead_ones_is_told_as_data_and_a_second_one_finds_not
         let left = &engine.recovery().left;
         assert_eq!(left.len(), 1, "{left:?}");
         assert!(left[0].path.ends_with("workspace"), "{left:?}");
+    });
+}
+
+#[test]
+fn what_a_dead_engine_left_at_work_is_named_and_no_run_begins_beside_it() {
+    let host = Host::impatient();
+    let (sender, mut pieces) = tokio::sync::mpsc::channel(8);
+    let mut left = 0;
+    die_in_the_middle_of(async {
+        let (engine, session) = host.session().await;
+        let options = RunOptions::new("x").workspace(host.workspace());
+        let options = options.run_id("stranded".parse().unwrap());
+        // Out of the group, which the death of the runtime ends.
+        let script = "setsid sh -c 'echo $$; exec sleep 300' & wait";
+        let command = CommandAdapter::new("sh").args(["-c", script]);
+        let command = command.output(CommandOutput::Stream(sender));
+        tokio::spawn(async move {
+            let _engine = engine;
+            session.execute_run(options, command).await
+        });
+        let Some(OutputPiece::Stdout(id)) = pieces.recv().await else {
+            panic!("it did not begin");
+        };
+        left = String::from_utf8(id).unwrap().trim().parse().unwrap();
+    });
+    on_a_runtime(async {
+        let (engine, session) = host.session().await;
+        let survivors = engine.recovery().survivors.clone();
+        let named: Vec<_> = survivors
+            .iter()
+            .map(|s| (s.process, s.name.as_str()))
+            .collect();
+        assert_eq!(named, [(left, "sleep")]);
+        assert_eq!(survivors[0].run_id.as_str(), "stranded");
+        let run = engine.find_run("stranded").await.unwrap();
+        let process = format!("process {left} (sleep)");
+        let error = run.error.unwrap();
+        assert!(error.message.contains(&process), "{error:?}");
+
+        let begin = |session: &SessionManager| {
+            let options = RunOptions::new("x").workspace(host.workspace());
+            let session = session.clone();
+            async move {
+                session
+                    .execute_run(options, CommandAdapter::new("true"))
+                    .await
+            }
+        };
+        let refused = begin(&session).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Busy);
+        assert!(refused.to_string().contains(&process), "{refused}");
+        assert!(refused.to_string().contains("stranded"), "{refused}");
+
+        let process = rustix::process::Pid::from_raw(left).unwrap();
+        let ended = rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty());
+        let ended = ended.unwrap();
+        rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+        let mut waited = [rustix::event::PollFd::new(
+            &ended,
+            rustix::event::PollFlags::IN,
+        )];
+        rustix::event::poll(&mut waited, None).unwrap();
+        begin(&session).await.unwrap();
+        engine.shutdown().await.unwrap();
+        let engine = host.engine().await;
+        assert!(engine.recovery().survivors.is_empty());
     });
 }
 
