@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::json;
 use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::{
     BackendKind, ErrorKind, Label, LockedWorkspace, Problem, SnapshotId, StoreError, seeded_bug,
@@ -13,13 +14,13 @@ use stillframe_backends::{
 use crate::actors::Parts;
 use crate::engine::Core;
 use crate::error::Error;
-use crate::event::EventQuery;
-use crate::id::RunId;
+use crate::event::{EventQuery, EventType};
+use crate::id::{RunId, SessionId};
 use crate::options::GcOptions;
 use crate::record::ArtifactRecord;
 use crate::recovery;
 use crate::safety::{self, SafetyRefs};
-use crate::state::{Change, SnapshotRow};
+use crate::state::{Change, NewEvent, SnapshotRow};
 use crate::tool;
 use crate::verify;
 use crate::wish::Wish;
@@ -218,6 +219,8 @@ struct Upkeep<'a> {
     artifacts: Vec<ArtifactRecord>,
     /// What was occupied before anything was done.
     began_with_bytes: u64,
+    /// How many of the refs in the outcome, moved and removed, the log has been told of.
+    told_refs: (usize, usize),
     outcome: GcOutcome,
 }
 
@@ -268,6 +271,7 @@ impl<'a> Upkeep<'a> {
             pinned,
             artifacts,
             began_with_bytes: 0,
+            told_refs: (0, 0),
             outcome: GcOutcome::default(),
         };
         upkeep.began_with_bytes = upkeep.used_bytes(locked)?;
@@ -345,7 +349,40 @@ impl<'a> Upkeep<'a> {
             refs.kept
                 .extend(problem.map(|detail| Problem::new("tags of an earlier version", detail)));
         }
+        if !self.outcome.safety_refs.moved.is_empty() {
+            let told = self.telling(locked, &[], &[])?;
+            self.parts.writer.commit_blocking(told)?;
+        }
         Ok(())
+    }
+
+    /// What puts on record that these are let go of, and what became of the refs of which nothing is on
+    /// record yet.
+    fn telling(
+        &mut self,
+        locked: &LockedWorkspace,
+        snapshots: &[SnapshotId],
+        artifacts: &[&str],
+    ) -> Result<Vec<Change>, Error> {
+        let session_id = SessionId::of_workspace(locked.id());
+        let mut changes = recovery::of_new_session(self.parts, &session_id)?;
+        let refs = &self.outcome.safety_refs;
+        let (moved, removed) = self.told_refs;
+        let data = json!({
+            "snapshots": snapshots,
+            "artifacts": artifacts,
+            "moved_tags": refs.moved[moved..],
+            "safety_refs_removed": refs.removed[removed..],
+        });
+        self.told_refs = (refs.moved.len(), refs.removed.len());
+        changes.push(Change::Append(NewEvent::new(
+            EventType::WORKSPACE_CLEANED_UP,
+            &session_id,
+            None,
+            self.parts.now(),
+            data,
+        )));
+        Ok(changes)
     }
 
     /// Lets go of what the guards among these have in the user's repository; answers with all but the guards of
@@ -389,7 +426,7 @@ impl<'a> Upkeep<'a> {
     fn forget(&mut self, locked: &mut LockedWorkspace, ids: Vec<SnapshotId>) -> Result<(), Error> {
         let ids = self.release(locked, ids)?;
         let mut by_kind = BTreeMap::<&'static str, (BackendKind, Vec<SnapshotId>)>::new();
-        for row in &self.snapshots {
+        for row in self.snapshots.iter().rev() {
             if ids.contains(&row.snapshot.id) {
                 let kind = row.snapshot.backend;
                 let entry = by_kind.entry(kind.as_str()).or_insert((kind, Vec::new()));
@@ -397,8 +434,9 @@ impl<'a> Upkeep<'a> {
             }
         }
         for (kind, ids) in by_kind.into_values() {
-            let change = Change::ForgetSnapshots(ids.clone());
-            self.parts.writer.commit_blocking(vec![change])?;
+            let mut changes = vec![Change::ForgetSnapshots(ids.clone())];
+            changes.extend(self.telling(locked, &ids, &[])?);
+            self.parts.writer.commit_blocking(changes)?;
             workspaces::backend_of(self.parts, kind)?.forget(locked, &ids)?;
             self.snapshots.retain(|row| !ids.contains(&row.snapshot.id));
         }
@@ -408,7 +446,7 @@ impl<'a> Upkeep<'a> {
 
     /// Removes the oldest artifact of a run none of whose snapshots is left; `false`: there is
     /// none.
-    fn remove_orphan(&mut self) -> Result<bool, Error> {
+    fn remove_orphan(&mut self, locked: &LockedWorkspace) -> Result<bool, Error> {
         let alive: HashSet<&RunId> = self
             .snapshots
             .iter()
@@ -424,11 +462,12 @@ impl<'a> Upkeep<'a> {
             return Ok(false);
         };
         let artifact = self.artifacts.remove(orphan);
-        let change = Change::DeleteArtifact {
+        let mut changes = vec![Change::DeleteArtifact {
             key: artifact.key.clone(),
             at: self.parts.now(),
-        };
-        self.parts.writer.commit_blocking(vec![change])?;
+        }];
+        changes.extend(self.telling(locked, &[], &[&artifact.key])?);
+        self.parts.writer.commit_blocking(changes)?;
         let key = ArtifactKey::new(artifact.key.clone())?;
         self.parts.artifacts.store.delete(&key)?;
         self.outcome.artifacts_removed.push(artifact.key);
@@ -481,7 +520,7 @@ impl<'a> Upkeep<'a> {
     /// Forgets the oldest, one after the other, until what is left fits.
     fn shrink(&mut self, locked: &mut LockedWorkspace, quota: u64) -> Result<(), Error> {
         while self.outcome.used_bytes > quota {
-            if self.remove_orphan()? {
+            if self.remove_orphan(locked)? {
                 self.note_used_bytes(locked)?;
                 continue;
             }

@@ -464,20 +464,29 @@ pub(crate) fn closed(
             step.after(event, ending, at, order).ok()
         })
         .collect();
-    let has_failed = |phase: &PhaseRow| {
+    let statuses = |phase: &PhaseRow| -> Vec<StepStatus> {
+        let of_phase = steps.iter().filter(|step| step.phase == phase.key);
         let now = |step: &StepRow| {
             let changed = ended.iter().find(|row| row.id == step.id);
             changed.map_or(step.status, |row| row.status)
         };
-        steps
-            .iter()
-            .any(|step| step.phase == phase.key && now(step) == StepStatus::Failed)
+        of_phase.map(now).collect()
     };
-    let has_completed = |phase: &PhaseRow| {
-        let of_phase = steps.iter().filter(|step| step.phase == phase.key);
-        of_phase
-            .into_iter()
-            .any(|step| step.status == StepStatus::Completed)
+    let has_failed = |phase: &PhaseRow| statuses(phase).contains(&StepStatus::Failed);
+    let has_completed = |phase: &PhaseRow| statuses(phase).contains(&StepStatus::Completed);
+    // As far as is known: for a step that is new in it, it begins again.
+    let is_done = |phase: &PhaseRow| {
+        let is_over =
+            |step: &StepStatus| matches!(step, StepStatus::Completed | StepStatus::Skipped);
+        has_completed(phase) && statuses(phase).iter().all(is_over)
+    };
+    let done = |phase: &PhaseRow| match phase.status {
+        StepStatus::Running => phase.after(StepEvent::Done, at, None).ok(),
+        // All of it was done before its run was interrupted.
+        _ => {
+            let resumed = phase.after(StepEvent::Begun, at, None).ok()?;
+            resumed.after(StepEvent::Done, at, None).ok()
+        }
     };
     let phases = phases
         .iter()
@@ -485,16 +494,14 @@ pub(crate) fn closed(
         .filter_map(|phase| {
             let event = match how {
                 Closed::Completed | Closed::Failed if has_failed(phase) => StepEvent::Failed,
-                Closed::Completed | Closed::Failed => match phase.status {
-                    StepStatus::Running => StepEvent::Done,
-                    // All of it was done before its run was interrupted.
-                    _ if has_completed(phase) => {
-                        let resumed = phase.after(StepEvent::Begun, at, None).ok()?;
-                        return resumed.after(StepEvent::Done, at, None).ok();
-                    }
-                    _ => StepEvent::Skipped,
-                },
+                Closed::Completed | Closed::Failed
+                    if phase.status == StepStatus::Running || has_completed(phase) =>
+                {
+                    return done(phase);
+                }
+                Closed::Completed | Closed::Failed => StepEvent::Skipped,
                 Closed::Cancelled => StepEvent::Cancelled,
+                Closed::Interrupted if is_done(phase) => return done(phase),
                 Closed::Interrupted => StepEvent::Interrupted,
             };
             phase.after(event, at, None).ok()
@@ -729,6 +736,45 @@ mod tests {
             assert_eq!(ended.len(), 1, "the one that is done stays done");
             assert_eq!(ended[0].status, step_is, "{how:?}");
             assert_eq!(ended[0].snapshot_after.as_ref(), Some(&left));
+        }
+    }
+
+    #[test]
+    fn a_phase_whose_steps_are_all_done_is_done_though_its_run_is_interrupted() {
+        let with = |status| StepRow {
+            status,
+            ..step("b")
+        };
+        let completed = StepRow {
+            status: StepStatus::Completed,
+            ..step("a")
+        };
+        let key = completed.phase.clone();
+        let running = PhaseRow::new(key)
+            .after(StepEvent::Begun, at(1), None)
+            .unwrap();
+        let interrupted = running.after(StepEvent::Interrupted, at(2), None).unwrap();
+        let after = |phase: &PhaseRow, steps: &[StepRow]| {
+            let phase = std::slice::from_ref(phase);
+            closed(phase, steps, Closed::Interrupted, None, at(3)).0[0].status
+        };
+        for phase in [&running, &interrupted] {
+            for (status, is) in [
+                (StepStatus::Completed, StepStatus::Completed),
+                (StepStatus::Skipped, StepStatus::Completed),
+                (StepStatus::Running, StepStatus::Interrupted),
+                // It waits for its next attempt.
+                (StepStatus::Pending, StepStatus::Interrupted),
+                (StepStatus::Failed, StepStatus::Interrupted),
+            ] {
+                let steps = [completed.clone(), with(status)];
+                assert_eq!(after(phase, &steps), is, "{status} in {}", phase.status);
+            }
+            assert_eq!(
+                after(phase, &[]),
+                StepStatus::Interrupted,
+                "nothing of it was done"
+            );
         }
     }
 

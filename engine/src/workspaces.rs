@@ -2,6 +2,7 @@
 //!
 //! What has `Locked` in its arguments blocks, and runs where blocking is allowed.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek as _, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,10 +22,10 @@ use crate::actors::{Parts, Ticket, stopped};
 use crate::blocking::StepLost;
 use crate::engine::Core;
 use crate::error::Error;
-use crate::event::EventType;
+use crate::event::{EventQuery, EventType};
 use crate::id::{RunId, SessionId};
 use crate::options::WorkspaceOptions;
-use crate::state::{Change, NewEvent, SnapshotRow, StateStore};
+use crate::state::{Change, NewEvent, SnapshotRow, StateError, StateStore};
 use crate::wish::{self, Wish};
 
 /// The label of a capture that is only made to be compared with, and forgotten at once.
@@ -423,10 +424,37 @@ pub(crate) fn find_snapshot(
                     printable(&row.snapshot.path),
                     printable(workspace.disk_path())
                 ))),
-                _ => Err(unknown()),
+                _ => Err(forgotten(store, &prefix, workspace)?.unwrap_or_else(unknown)),
             }
         }
     }
+}
+
+/// Why there is no snapshot any more whose id begins so, if clean-ups have forgotten one, and only one. Reads
+/// what they have told.
+fn forgotten(
+    store: &dyn StateStore,
+    prefix: &str,
+    workspace: Option<&Workspace>,
+) -> Result<Option<Error>, StateError> {
+    let query = EventQuery {
+        session_id: workspace.map(|workspace| SessionId::of_workspace(workspace.id())),
+        ..EventQuery::all().of_type(EventType::WORKSPACE_CLEANED_UP)
+    };
+    let mut found = BTreeMap::new();
+    for (_, event) in store.events(&query, 0)? {
+        let ids = event.data["snapshots"].as_array().into_iter().flatten();
+        let ids = ids
+            .filter_map(|id| id.as_str())
+            .filter(|id| id.starts_with(prefix));
+        found.extend(ids.map(|id| (id.to_owned(), event.timestamp)));
+    }
+    Ok(match (found.pop_first(), found.is_empty()) {
+        (Some((id, at)), true) => Some(Error::not_found(format!(
+            "snapshot {id} was forgotten at {at}, by a clean-up"
+        ))),
+        _ => None,
+    })
 }
 
 /// As [`find_snapshot`], for a comparison: hash snapshots of two directories may be compared.
@@ -483,8 +511,11 @@ pub(crate) fn known_snapshot(
 ) -> Result<Snapshot, Error> {
     match store.snapshot(id)? {
         Some(row) if row.workspace_id == workspace.id() => Ok(row.snapshot),
-        _ => Err(Error::not_found(format!(
-            "snapshot {id} is not kept any more; nothing was touched"
-        ))),
+        _ => Err(match forgotten(store, id.as_str(), Some(workspace))? {
+            Some(forgotten) => Error::not_found(format!("{}; nothing was touched", forgotten)),
+            None => Error::not_found(format!(
+                "snapshot {id} is not kept any more; nothing was touched"
+            )),
+        }),
     }
 }

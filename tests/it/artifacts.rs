@@ -182,6 +182,51 @@ fn gc_keeps_the_newest_and_counts_all_labels() {
     ws.stillframe(["verify"]).ok();
 }
 
+#[test]
+fn what_a_clean_up_forgot_is_in_the_log_and_its_ids_are_answered_with_the_time() {
+    let ws = TestWorkspace::repository();
+    let ids: Vec<String> = (0..3)
+        .map(|i| {
+            ws.write("file", format!("{i}\n"));
+            ws.snapshot().id().to_owned()
+        })
+        .collect();
+    ws.stillframe(["gc", "--keep", "3"]).ok();
+    let cleaned_up = || {
+        let events = ws.stillframe(["events"]).ok().stdout_text();
+        let events = events
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap());
+        let is_one = |event: &serde_json::Value| event["type"] == "workspace_cleaned_up";
+        events.filter(is_one).collect::<Vec<serde_json::Value>>()
+    };
+    assert!(cleaned_up().is_empty(), "nothing was forgotten");
+    ws.stillframe(["gc", "--keep", "1"]).ok();
+    let events = cleaned_up();
+    assert_eq!(events.len(), 1, "{events:?}");
+    let data = &events[0]["data"];
+    assert_eq!(json::names(&data["snapshots"]), ids[..2], "{data}");
+    let at = format!(
+        "was forgotten at {}",
+        events[0]["timestamp"].as_str().unwrap()
+    );
+    let beginning = &ids[0][..20];
+    for args in [
+        ["show", &ids[0]],
+        ["restore", &ids[1]],
+        ["diff", &ids[0]],
+        ["show", beginning],
+    ] {
+        let message = ws.try_json(args).refused("NotFound");
+        assert!(message.contains(&at), "{args:?}: {message}");
+        let id = if args[1] == ids[1] { &ids[1] } else { &ids[0] };
+        assert!(message.contains(id), "{args:?}: {message}");
+    }
+    let message = ws.try_json(["show", "snap_00000000000000000000000000000000"]);
+    let message = message.refused("NotFound");
+    assert!(!message.contains("forgotten"), "{message}");
+}
+
 // What a run that is under way goes back to is the oldest of all by then
 #[test]
 fn a_clean_up_in_a_run_keeps_what_the_run_goes_back_to() {

@@ -275,6 +275,8 @@ fn one_of(
         (Err(run), Err(snapshot)) => {
             let is_unknown = |error: &Error| error.kind() == ErrorKind::NotFound;
             Err(match (is_unknown(&run), is_unknown(&snapshot)) {
+                // Nobody means a run by that, and of a snapshot it is known since when there is none.
+                (true, true) if id.starts_with("snap_") => snapshot.into(),
                 (true, true) => Failure::not_found(format!(
                     "there is no run or snapshot {id:?}; \"stillframe runs\" and \"stillframe list\" show them"
                 )),

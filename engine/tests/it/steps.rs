@@ -138,6 +138,7 @@ fn a_run_goes_on_in_the_step_that_was_cut_off_and_does_no_other_again() {
         let found = phases(&engine).await;
         let step = &found[1].steps[0];
         assert_eq!(found[0].steps[0].status, StepStatus::Completed);
+        assert_eq!(found[0].status, StepStatus::Completed);
         assert_eq!(found[1].status, StepStatus::Interrupted);
         assert_eq!((step.status, step.attempt), (StepStatus::Interrupted, 1));
         let left = step
@@ -154,7 +155,7 @@ fn a_run_goes_on_in_the_step_that_was_cut_off_and_does_no_other_again() {
             interrupted,
             [
                 "step_interrupted",
-                "phase_interrupted",
+                "phase_completed",
                 "phase_interrupted",
                 "run_interrupted"
             ]
