@@ -1,7 +1,8 @@
 //! What a command answers, and the one place that writes it.
 //!
 //! stdout has the answer: one JSON document with `--json`, text for people without. stderr has
-//! everything else that is for people, and with `--json` on a pipe warnings alone.
+//! everything else that is for people. With `--json`, and where stderr is no terminal, that is
+//! warnings and the line that says why the command failed.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Read, Write};
@@ -22,6 +23,8 @@ pub(crate) struct Reply {
     pub(crate) notes: Vec<String>,
     /// For people, on stderr, also where notes are not wanted; one line each.
     pub(crate) warnings: Vec<String>,
+    /// Why the command failed although it has an answer, in one line.
+    pub(crate) failure: Option<String>,
     /// The exit code.
     pub(crate) exit_code: u8,
 }
@@ -73,6 +76,13 @@ impl Reply {
         self
     }
 
+    /// Says that the command failed and why, in one line. With `--json` that line is on stderr beside
+    /// the document, because a script may send stdout elsewhere. Without, the answer or a note has it.
+    pub(crate) fn failed(mut self, line: impl Into<String>) -> Self {
+        self.failure = Some(line.into());
+        self
+    }
+
     /// Sets the exit code.
     pub(crate) fn exit_code(mut self, code: u8) -> Self {
         self.exit_code = code;
@@ -112,6 +122,10 @@ impl Console {
         for line in &reply.notes {
             self.note(line);
         }
+        let is_noted = |line: &String| self.shows_notes && reply.notes.contains(line);
+        if let Some(line) = reply.failure.filter(|line| self.json && !is_noted(line)) {
+            to_stderr(&line);
+        }
         let written = match reply.answer {
             Answer::Nothing => Ok(()),
             Answer::Text(text) => write_stdout(&mut text.as_bytes()),
@@ -133,14 +147,13 @@ impl Console {
         }
     }
 
-    /// Says why the command failed: in the document, if one is wanted, and to people.
+    /// Says why the command failed: in the document, if one is wanted, and on stderr.
     pub(crate) fn fail(self, failure: &Failure) {
-        if self.json && self.line(&(failure.document() + "\n")).is_err() {
-            // Nobody hears of it on stdout.
-            to_stderr(&failure.line());
-        } else {
-            self.note(&failure.line());
+        if self.json {
+            // Where that fails, stderr says it all the same.
+            let _ = self.line(&(failure.document() + "\n"));
         }
+        to_stderr(&failure.line());
     }
 
     /// A line for people.

@@ -115,6 +115,75 @@ fn a_failure_with_json_is_a_document_and_keeps_its_exit_code() {
     assert!(!message.ends_with('.'), "{message}");
 }
 
+// A script that sends stdout elsewhere failed without a word
+#[test]
+fn a_failure_with_json_is_a_document_on_stdout_and_one_line_on_stderr() {
+    let ws = TestWorkspace::repository();
+    ws.snapshot();
+    for (args, code) in [
+        (&["show", "snap_00000000000000000000000000000000"][..], 1),
+        (&["restore", "ffffffff"], 1),
+        (&["undo"], 1),
+        (&["artifact", "get", "nothing"], 1),
+        (&["list", "--no-such-option"], 2),
+        (
+            &[
+                "run",
+                "--strategy",
+                "hash",
+                "--rollback-on-failure",
+                "--",
+                "true",
+            ],
+            125,
+        ),
+    ] {
+        let document = ws.try_json(args).exits(code);
+        assert!(
+            document.json()["error"]["message"].is_string(),
+            "{document}"
+        );
+        let line = ws.stillframe(args).exits(code);
+        if code != 2 {
+            assert_eq!(document.stderr_text(), line.stderr_text(), "the same line");
+        }
+        let text = document.stderr_text();
+        assert_eq!(text.lines().count(), 1, "{document}");
+        assert!(text.starts_with("stillframe: "), "{document}");
+    }
+}
+
+// So does an answer that is a document of its own
+#[test]
+fn what_was_refused_with_a_document_of_its_own_says_one_line_too() {
+    let ws = TestWorkspace::repository();
+    let not_found = ws.try_json(["run", "--", "no-such-program"]).exits(127);
+    assert_eq!(not_found.json()["status"], "failed");
+    let text = not_found.stderr_text();
+    assert_eq!(text.lines().count(), 1, "{not_found}");
+    assert!(text.contains("no-such-program"), "{not_found}");
+
+    let failed = ws.run::<&str>([], "exit 3").exits(3);
+    assert_eq!(failed.stderr_text(), "", "the command speaks for itself");
+
+    let late = ws.run(["--timeout", "100ms"], "exec sleep 60").exits(124);
+    assert_eq!(late.stderr_text().lines().count(), 1, "{late}");
+
+    let mut damaged = TestWorkspace::plain();
+    damaged.damages_the_store();
+    damaged.write("a", "1\n");
+    damaged.snapshot();
+    let only = |directory: std::path::PathBuf| {
+        let entry = std::fs::read_dir(directory).unwrap().next();
+        entry.expect("it has something in it").unwrap().path()
+    };
+    let store = only(damaged.state().join("workspaces"));
+    std::fs::write(only(store.join("hash/manifests")), "rubbish").unwrap();
+    let unsound = damaged.try_json(["verify"]).exits(1);
+    assert!(unsound.json()["snapshots"].is_array(), "{unsound}");
+    assert_eq!(unsound.stderr_text().lines().count(), 1, "{unsound}");
+}
+
 // `--json` and `--workspace` work before and after the subcommand
 #[test]
 fn json_and_workspace_work_before_and_after_the_subcommand() {
@@ -379,7 +448,9 @@ fn an_answer_that_cannot_be_written_is_said_on_stderr_and_a_closed_pipe_is_not()
         let output = through(full).exits(1);
         assert_eq!(output.stderr_text().lines().count(), 1, "{output}");
         let output = through(closed).exits(code);
-        assert_eq!(output.stderr_text(), "", "{output}");
+        // Why it failed is said all the same; that nobody reads the answer is not.
+        let lines = usize::try_from(code).unwrap();
+        assert_eq!(output.stderr_text().lines().count(), lines, "{output}");
     }
     let output = ws
         .call(["--json", "list"])

@@ -366,7 +366,8 @@ impl Output {
     }
 
     /// Asserts that the document on standard output is an error of this kind which left everything
-    /// untouched, whatever the exit code. Answers with its message.
+    /// untouched, whatever the exit code, and that the last line on standard error says the same.
+    /// Answers with its message.
     #[track_caller]
     pub fn error(&self, kind: &str) -> String {
         let document = self.json();
@@ -378,6 +379,12 @@ impl Output {
             .unwrap_or_else(|| panic!("an error has a message: {self}"));
         assert!(!message.is_empty(), "an error has a message: {self}");
         assert!(!message.contains('\n'), "a message is one line: {self}");
+        let told = self.stderr_text();
+        let told = told.lines().next_back().unwrap_or_default();
+        assert!(
+            told.starts_with(&format!("stillframe: {message}")),
+            "stderr says it too: {self}"
+        );
         message.to_owned()
     }
 

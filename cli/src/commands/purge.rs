@@ -6,6 +6,8 @@ use super::Tools;
 use crate::failure::Failure;
 use crate::output::{self, Reply};
 
+const UNPROVEN: &str = "it could not be proven that nothing is left; see what is not proven";
+
 /// Says what a purge would remove.
 pub(super) async fn plan(
     tools: &Tools,
@@ -36,7 +38,8 @@ pub(super) async fn purge(
         ),
         false => reply
             .exit_code(Failure::exit_code(false))
-            .note("it could not be proven that nothing is left; see what is not proven"),
+            .note(UNPROVEN)
+            .failed(UNPROVEN),
     })
 }
 

@@ -54,12 +54,20 @@ pub(super) async fn restore(
     let session = tools.engine.workspace_session(&workspace.path).await?;
     let document = session.restore(&workspace, request).await?;
     let reply = Reply::new(tools.json, &document, || report(&document, &[], &[]));
-    Ok(reply.exit_code(exit_code(&document)))
+    Ok(ended(reply, &document))
+}
+
+/// The answer of a restore or an undo that ended like this.
+pub(super) fn ended(reply: Reply, document: &RestoreDocument) -> Reply {
+    match exit_code(document) {
+        0 => reply,
+        code => reply.failed(upshot(document)).exit_code(code),
+    }
 }
 
 /// The exit code of a restore or an undo. Paths that were left as they are do not count: they are
 /// named.
-pub(super) fn exit_code(document: &RestoreDocument) -> u8 {
+fn exit_code(document: &RestoreDocument) -> u8 {
     match document.status {
         RestoreStatus::Completed => 0,
         _ => Failure::exit_code(false),
@@ -387,7 +395,7 @@ fn left_alone(paths: &[RelPath]) -> Option<String> {
 }
 
 /// One line that says how a restore ended.
-fn upshot(document: &RestoreDocument) -> String {
+pub(super) fn upshot(document: &RestoreDocument) -> String {
     let error = document
         .error
         .as_ref()

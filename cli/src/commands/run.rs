@@ -169,7 +169,35 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
         let captured = [&workspace.before_snapshot, &workspace.after_snapshot];
         reply.warnings = snapshot::warnings(captured.into_iter().flatten());
     }
+    reply.failure = failure(&ended, &carried.elsewhere);
     Ok(reply.exit_code(exit_code(&ended, signal)))
+}
+
+/// The one line that says how Stillframe failed, or why the command did not run to its end. A command
+/// that fails by itself has said so by itself.
+fn failure(ended: &Ended<'_>, elsewhere: &str) -> Option<String> {
+    let document = ended.document;
+    let workspace = document.workspace.as_ref();
+    let rollback = workspace.and_then(|workspace| workspace.rollback.as_ref());
+    if document.is_stored && document.status == RunStatus::Completed {
+        None
+    } else if let Some(error) = ended.engine_error {
+        Some(not_known(error))
+    } else if let Some(rollback) = rollback.filter(|r| r.status != RestoreStatus::Completed) {
+        Some(restore::upshot(rollback))
+    } else {
+        ended
+            .run_error
+            .filter(|error| error.kind.is_some())
+            .map(|_| ending(ended, elsewhere))
+    }
+}
+
+fn not_known(error: &FailureRecord) -> String {
+    format!(
+        "what the command changed is not fully known: {}",
+        output::printable(&error.message)
+    )
 }
 
 /// Why a run was not done. `named`: it, if somebody has chosen its id; `signal`: the one that asked it to stop.
@@ -303,10 +331,7 @@ fn story(ended: &Ended<'_>, keeps_content: bool, elsewhere: &str) -> Vec<String>
         );
     }
     if let Some(error) = ended.engine_error {
-        lines.push(format!(
-            "what the command changed is not fully known: {}",
-            output::printable(&error.message)
-        ));
+        lines.push(not_known(error));
     }
     let Some(workspace) = &document.workspace else {
         return lines;

@@ -104,11 +104,10 @@ fn told(json: bool, outcome: &UndoOutcome, is_of_some: bool) -> Reply {
         conflicts,
         ..
     } = outcome;
-    Reply::new(json, outcome, || {
+    let reply = Reply::new(json, outcome, || {
         restore::report(document, merged, conflicts)
-    })
-    .note(what)
-    .exit_code(restore::exit_code(document))
+    });
+    restore::ended(reply.note(what), document)
 }
 
 /// What became of the operation, in one line.

@@ -45,7 +45,8 @@ fn verified(json: bool, outcome: &VerifyOutcome) -> Reply {
         true => reply,
         false => reply
             .exit_code(Failure::exit_code(false))
-            .note(way_out(outcome)),
+            .note(way_out(outcome))
+            .failed(way_out(outcome)),
     }
 }
 
