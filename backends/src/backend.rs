@@ -97,6 +97,18 @@ pub trait Backend: Send + Sync {
         options: &RestoreOptions,
     ) -> Result<RestoreOutcome, RestoreError>;
 
+    /// What the host asked for when `snapshot` was captured, as far as that is stored with it.
+    ///
+    /// Default: nothing is known.
+    fn rules_of(
+        &self,
+        workspace: &Workspace,
+        snapshot: &Snapshot,
+    ) -> Result<CaptureRules, StoreError> {
+        let _ = (workspace, snapshot);
+        Ok(CaptureRules::default())
+    }
+
     /// Finishes a restore that a crash interrupted. With nothing to finish it does nothing.
     ///
     /// The engine calls it before any other work on a workspace.
@@ -496,6 +508,18 @@ pub struct IgnoreOptions {
     /// Globs, anchored at both ends: `*` and `?` do not cross `/`, `**/` is zero or more
     /// directories, a trailing `**` everything below. One without `/` is also tried on the name.
     pub globs: Vec<String>,
+}
+
+/// What the host asked for when a snapshot was captured, as it is stored with the snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CaptureRules {
+    /// [`SnapshotOptions::ignore`].
+    pub ignore: IgnoreOptions,
+    /// [`SnapshotOptions::include`].
+    pub include: Vec<RelPath>,
+    /// [`SnapshotOptions::max_untracked_file_bytes`]; `None`: nobody wrote it down.
+    pub max_untracked_file_bytes: Option<u64>,
 }
 
 /// How objects that the user's repository already has come into the store.

@@ -105,10 +105,10 @@ pub use workspace::{Identity, LockError, LockedWorkspace, StateDir, Workspace, W
 pub use detect::{Detection, Strategy, UnknownStrategy, backend_of, detect};
 
 pub use backend::{
-    Backend, BorrowMode, DiffError, EarlierTag, IgnoreOptions, Interrupt, Interrupted, KeptRef,
-    MovedTag, MovedTags, Owner, Problem, Progress, Recovery, ReleasedRefs, RepositoryProblem,
-    RepositoryRestore, RestoreDurations, RestoreError, RestoreOptions, RestoreOutcome,
-    SnapshotError, SnapshotOptions, StoreError, Verification, Why,
+    Backend, BorrowMode, CaptureRules, DiffError, EarlierTag, IgnoreOptions, Interrupt,
+    Interrupted, KeptRef, MovedTag, MovedTags, Owner, Problem, Progress, Recovery, ReleasedRefs,
+    RepositoryProblem, RepositoryRestore, RestoreDurations, RestoreError, RestoreOptions,
+    RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Verification, Why,
 };
 
 pub use snapshot::{BackendKind, InvalidSnapshotId, Label, Snapshot, SnapshotId, SnapshotMetadata};

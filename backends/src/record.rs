@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{IgnoreOptions, StoreError};
+use crate::backend::{CaptureRules, IgnoreOptions, StoreError};
 use crate::git::ObjectId;
 use crate::path::RelPath;
 use crate::snapshot::Snapshot;
@@ -38,6 +38,10 @@ pub(crate) struct Record {
     pub(crate) ignore: IgnoreOptions,
     /// Paths that the host asked to capture although a rule ignores them.
     pub(crate) include: Vec<RelPath>,
+    /// Untracked files larger than this, in bytes, were left out; zero: no limit. `None`: an older
+    /// version did not write it down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) max_untracked_file_bytes: Option<u64>,
     /// Whether the content of every file is kept, so that the snapshot can be put back.
     pub(crate) has_content: bool,
     /// The state of the repository around the files; `None` for the hash backend.
@@ -45,6 +49,15 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// What the host asked for when it was captured.
+    pub(crate) fn rules(&self) -> CaptureRules {
+        CaptureRules {
+            ignore: self.ignore.clone(),
+            include: self.include.clone(),
+            max_untracked_file_bytes: self.max_untracked_file_bytes,
+        }
+    }
+
     /// Reads the stored form; `of` names the snapshot in errors. A newer version is refused before
     /// the rest is looked at.
     pub(crate) fn from_json(text: &[u8], of: &str) -> Result<Self, StoreError> {
@@ -276,6 +289,16 @@ mod tests {
         let diff = between(&none, &new);
         assert_eq!(diff.nested_repositories.len(), 1);
         assert_eq!(diff.operation.unwrap().files, ["sequencer"]);
+    }
+
+    #[test]
+    fn a_record_of_the_first_version_says_nothing_of_its_limit() {
+        assert_eq!(first_version().rules(), CaptureRules::default());
+        let mut record = first_version();
+        record.max_untracked_file_bytes = Some(0);
+        let text = serde_json::to_vec(&record).unwrap();
+        let read = Record::from_json(&text, "a snapshot").unwrap();
+        assert_eq!(read.rules().max_untracked_file_bytes, Some(0));
     }
 
     #[test]

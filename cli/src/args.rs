@@ -514,6 +514,20 @@ pub(crate) struct DiffArgs {
     /// The largest patch that a document of --json --patch holds. Default: 1048576.
     #[arg(long, value_name = "N", value_parser = bytes, requires = "patch")]
     pub(crate) max_patch_bytes: Option<u64>,
+
+    /// Of the workspace as it is, leave out untracked directories of this name too, or with a slash
+    /// this very path.
+    #[arg(long, value_name = "P")]
+    pub(crate) ignore_path: Vec<String>,
+
+    /// Of the workspace as it is, leave out untracked paths that match too.
+    #[arg(long, value_name = "G")]
+    pub(crate) ignore_glob: Vec<String>,
+
+    /// Of the workspace as it is, leave out untracked files larger than this; 0: none. Default: as
+    /// the snapshot did.
+    #[arg(long, value_name = "N", value_parser = bytes)]
+    pub(crate) max_untracked_file_bytes: Option<u64>,
 }
 
 const RESTORE_HELP: &str = "\

@@ -549,8 +549,24 @@ fn diff(args: DiffArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fa
         options = options.max_patch_bytes(bytes);
     }
     let to = args.to.as_deref().map_or(DiffEnd::Now, DiffEnd::from);
-    let request = DiffRequest::between(args.from.as_str(), to).options(options);
-    Ok(Request::Diff(chooser.plain()?, request, view))
+    let mut request = DiffRequest::between(args.from.as_str(), to).options(options);
+    request.max_untracked_file_bytes = args.max_untracked_file_bytes;
+    let ignore = IgnoreOptions {
+        paths: args.ignore_path,
+        globs: args.ignore_glob,
+    };
+    let is_captured = [&request.from, &request.to].contains(&&DiffEnd::Now);
+    let leaves_out = ignore != IgnoreOptions::default() || args.max_untracked_file_bytes.is_some();
+    if leaves_out && !is_captured {
+        return Err(Failure::invalid(
+            "what is left out can be said of the workspace as it is, and both sides are snapshots; nothing was compared",
+        ));
+    }
+    Ok(Request::Diff(
+        chooser.plain()?.ignore(ignore),
+        request,
+        view,
+    ))
 }
 
 fn undo(args: UndoArgs, chooser: &Chooser<'_>) -> Result<UndoRequest, Failure> {

@@ -544,6 +544,10 @@ pub struct DiffRequest {
     pub from: DiffEnd,
     /// The later side. Default: the workspace as it is.
     pub to: DiffEnd,
+    /// Untracked files larger than this, in bytes, are left out of a side that is
+    /// [`DiffEnd::Now`]; zero: no limit. Default: as it was for the snapshot that it is compared
+    /// with, or as of the workspace's options where that is not on record.
+    pub max_untracked_file_bytes: Option<u64>,
     /// Whether to make the patch, and how much of it to embed. Default: no patch.
     pub options: DiffOptions,
 }
@@ -554,6 +558,7 @@ impl DiffRequest {
         Self {
             from: from.into(),
             to: DiffEnd::Now,
+            max_untracked_file_bytes: None,
             options: DiffOptions::default(),
         }
     }
@@ -563,8 +568,15 @@ impl DiffRequest {
         Self {
             from: from.into(),
             to: to.into(),
+            max_untracked_file_bytes: None,
             options: DiffOptions::default(),
         }
+    }
+
+    /// Sets [`DiffRequest::max_untracked_file_bytes`].
+    pub fn max_untracked_file_bytes(mut self, bytes: u64) -> Self {
+        self.max_untracked_file_bytes = Some(bytes);
+        self
     }
 
     /// Sets [`DiffRequest::options`].

@@ -5,8 +5,8 @@ use std::io::Read;
 use std::sync::Arc;
 
 use stillframe_backends::{
-    Backend, BackendKind, ErrorKind, Label, LockedWorkspace, RepositoryRestore, RestoreGoal,
-    RestoreOptions, RestorePlan, Snapshot,
+    Backend, BackendKind, CaptureRules, ErrorKind, Label, LockedWorkspace, RepositoryRestore,
+    RestoreGoal, RestoreOptions, RestorePlan, Snapshot, SnapshotOptions,
 };
 
 use crate::actors::session_manager::SessionMessage;
@@ -119,6 +119,9 @@ impl SessionManager {
     ///
     /// An end is the id of a snapshot of this workspace, or a beginning of it that no other one
     /// has; with the hash backend also of another workspace.
+    ///
+    /// The workspace as it is is captured by the rules and limits that are stored with the snapshot on
+    /// the other side. What `workspace` leaves out and includes adds to them.
     pub async fn diff(
         &self,
         workspace: &WorkspaceOptions,
@@ -434,7 +437,13 @@ async fn diff(
             None => opened.detect(&parts)?,
         };
         let label = Label::new(NOW);
-        let capture = opened.snapshot_options(&parts, label, &session_id, None, interrupt);
+        let mut capture = opened.snapshot_options(&parts, label, &session_id, None, interrupt);
+        if let Some(other) = from.as_ref().or(to.as_ref()) {
+            as_captured(&mut capture, backend.rules_of(locked, other)?);
+        }
+        if let Some(bytes) = request.max_untracked_file_bytes {
+            capture.max_untracked_file_bytes = bytes;
+        }
         let now = backend.snapshot(locked, &capture)?;
         let compared = workspaces::compare(
             &parts,
@@ -452,6 +461,16 @@ async fn diff(
         Ok(DiffOutcome { diff, patch })
     })
     .await
+}
+
+/// Lets `options` leave out and include what `rules` did, beside what they say themselves.
+fn as_captured(options: &mut SnapshotOptions, rules: CaptureRules) {
+    options.ignore.paths.extend(rules.ignore.paths);
+    options.ignore.globs.extend(rules.ignore.globs);
+    options.include.extend(rules.include);
+    if let Some(bytes) = rules.max_untracked_file_bytes {
+        options.max_untracked_file_bytes = bytes;
+    }
 }
 
 async fn restore(

@@ -556,3 +556,86 @@ fn a_patch_that_no_backend_can_make_is_an_error_and_says_why() {
         assert_eq!(diff["has_patch"], false);
     }
 }
+
+// `diff SNAP` went by its own defaults: what the snapshot had left out came up as new
+#[test]
+fn now_is_looked_at_by_the_rules_that_are_stored_with_the_snapshot() {
+    for strategy in ["git", "hash"] {
+        let ws = TestWorkspace::repository();
+        let options = [
+            "--strategy",
+            strategy,
+            "--retain-content",
+            "--ignore-path",
+            "logs",
+            "--ignore-glob",
+            "*.tmp",
+            "--max-untracked-file-bytes",
+            "30",
+        ];
+        ws.write("notes", "one\n");
+        let snapshot = ws.snapshot_with(options);
+        ws.write("logs/today", "a log\n");
+        ws.write("a.tmp", "rubbish\n");
+        ws.write("big", "x".repeat(31));
+        ws.write("small", "x".repeat(30));
+        // What was found, and of that what was not read.
+        let found = |document: &serde_json::Value, list: &str| {
+            let unread = document["approximated"].as_array().into_iter().flatten();
+            let unread = unread.filter(|entry| entry["left_out"] == true);
+            let unread: Vec<String> = unread.map(|e| e["path"].as_str().unwrap().into()).collect();
+            (json::names(&document[list]), unread)
+        };
+        let pair = |all: &[&str], unread: &[&str]| {
+            let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+            (owned(all), owned(unread))
+        };
+        let diff = ws.json(["diff", snapshot.id()]);
+        let by_its_rules = pair(&["big", "small"], &["big"]);
+        assert_eq!(found(&diff, "changed_paths"), by_its_rules, "{strategy}");
+        let backwards = ws.json(["diff", "now", snapshot.id()]);
+        assert_eq!(found(&backwards, "deleted"), by_its_rules, "{strategy}");
+
+        // A limit replaces the one of the snapshot, rules add to its rules.
+        let diff = ws.json(["diff", snapshot.id(), "--max-untracked-file-bytes", "0"]);
+        let without_a_limit = pair(&["big", "small"], &[]);
+        assert_eq!(found(&diff, "added"), without_a_limit, "{strategy}");
+        ws.write("notes", "two\n");
+        ws.write("cache/x", "cached\n");
+        for args in [["--ignore-path", "cache"], ["--ignore-glob", "cache"]] {
+            let args = [&["diff", snapshot.id()][..], &args].concat();
+            let all = pair(&["big", "notes", "small"], &["big"]);
+            let diff = ws.json(&args);
+            assert_eq!(found(&diff, "changed_paths"), all, "{strategy} {args:?}");
+        }
+        // What was captured is no longer looked at either, if that is what is asked for.
+        let diff = ws.json(["diff", snapshot.id(), "--ignore-glob", "{notes,cache,big}"]);
+        let left = pair(&["small"], &[]);
+        assert_eq!(found(&diff, "changed_paths"), left, "{strategy}");
+        let plan = ws.json(["restore", snapshot.id(), "--plan"]);
+        for left_out in ["logs", "a.tmp"] {
+            assert!(
+                !plan["removals"].to_string().contains(left_out),
+                "a restore goes by them too: {plan}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_to_leave_out_can_be_said_of_now_alone() {
+    let ws = TestWorkspace::repository();
+    let (first, second) = (ws.snapshot(), ws.snapshot());
+    for option in [
+        ["--ignore-path", "a"],
+        ["--ignore-glob", "a"],
+        ["--max-untracked-file-bytes", "5"],
+    ] {
+        let args = [&["diff", first.id(), second.id()][..], &option].concat();
+        ws.try_json(&args).refused("InvalidOptions");
+        ws.try_json([&["diff", first.id()][..], &option].concat())
+            .ok();
+    }
+    let defect = ws.try_json(["diff", first.id(), "--ignore-glob", "/absolute"]);
+    defect.refused("InvalidOptions");
+}

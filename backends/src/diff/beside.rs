@@ -359,6 +359,7 @@ mod tests {
                 modes: Modes::default(),
                 ignore: IgnoreOptions::default(),
                 include: Vec::new(),
+                max_untracked_file_bytes: None,
                 has_content: true,
                 git: None,
             };

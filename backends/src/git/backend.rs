@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::backend::{
-    Backend, DiffError, EarlierTag, Interrupt, MovedTags, Recovery, ReleasedRefs,
+    Backend, CaptureRules, DiffError, EarlierTag, Interrupt, MovedTags, Recovery, ReleasedRefs,
     RepositoryProblem, RestoreError, RestoreOptions, RestoreOutcome, SnapshotError,
     SnapshotOptions, StoreError, Unreadable, Verification, Why,
 };
@@ -17,7 +17,7 @@ use crate::diff::beside;
 use crate::diff::{self, Diff, DiffOptions};
 use crate::error::ErrorKind;
 use crate::git::ObjectId;
-use crate::git::capture::{self, Keep, Published, Source, sha1};
+use crate::git::capture::{self, Keep, KeptFor, Published, Source, sha1};
 use crate::git::commit;
 use crate::git::compare::WithNew;
 use crate::git::heal;
@@ -181,7 +181,7 @@ impl GitBackend {
         }
         let mut trees = keep
             .iter()
-            .filter_map(|record| tree_of(record).ok())
+            .filter_map(|record| Some((KeptFor::Goal, tree_of(record).ok()?)))
             .collect::<Vec<_>>();
         let latest = store.latest_in_session(&options.owner.session_id)?;
         let passed_over = latest.passed_over.iter().map(|problem| {
@@ -193,7 +193,7 @@ impl GitBackend {
         let mut warnings: Vec<String> = passed_over.collect();
         let latest = latest.record;
         if let Some(latest) = &latest {
-            trees.push(tree_of(latest)?);
+            trees.push((KeptFor::Session, tree_of(latest)?));
         }
         // In the middle of a run another repository is one that the run put there: it is not read.
         let is_in_run = options.owner.run_id.is_some() && options.label != Label::BEFORE;
@@ -760,6 +760,15 @@ impl Backend for GitBackend {
         guard: &SnapshotId,
     ) -> Result<Vec<Displaced>, StoreError> {
         Ok(Held::of(workspace.store_path(), guard)?.all())
+    }
+
+    fn rules_of(
+        &self,
+        workspace: &Workspace,
+        snapshot: &Snapshot,
+    ) -> Result<CaptureRules, StoreError> {
+        let store = existing_store(workspace)?;
+        Ok(store.record(&snapshot.id)?.rules())
     }
 
     fn verify(

@@ -95,7 +95,16 @@ impl From<Captured> for Published {
 
 /// Trees whose paths are captured although a rule ignores them.
 pub(crate) struct Keep {
-    pub(crate) trees: Vec<ObjectId>,
+    pub(crate) trees: Vec<(KeptFor, ObjectId)>,
+}
+
+/// Why a tree's paths are captured although a rule ignores them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeptFor {
+    /// What a restore aims at: whatever leaves its paths out, they are looked at.
+    Goal,
+    /// What the session captured: a file in the workspace does not hide it. The host may leave it out.
+    Session,
 }
 
 /// By what a capture goes.
@@ -178,7 +187,7 @@ pub(crate) fn capture(
         &keep
             .trees
             .iter()
-            .map(|tree| tree.0.to_vec())
+            .map(|(_, tree)| tree.0.to_vec())
             .collect::<Vec<_>>(),
     );
     let walk_options = WalkOptions {
@@ -366,6 +375,7 @@ pub(crate) fn capture(
         modes: tally.modes(),
         ignore: options.ignore.clone(),
         include: options.include.clone(),
+        max_untracked_file_bytes: Some(options.max_untracked_file_bytes),
         has_content: true,
         git,
     };

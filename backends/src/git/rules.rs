@@ -14,7 +14,7 @@ use crate::coverage::OmissionReason;
 use crate::error::PathError;
 use crate::git::ObjectId;
 use crate::git::attributes::{AttributeFile, AttributeStack, Trust};
-use crate::git::capture::{Keep, sha1};
+use crate::git::capture::{Keep, KeptFor, sha1};
 use crate::git::repository::{UserConfig, UserRepository};
 use crate::git::store::Store;
 use crate::git::tree_object::{self, ItemKind, Trees as _};
@@ -79,7 +79,7 @@ pub(crate) struct GitScope {
     attributes: OnceLock<AttributeStack>,
     is_ignored: OnceLock<bool>,
     is_excluded: OnceLock<bool>,
-    kept: OnceLock<Vec<KeptDirectory>>,
+    kept: OnceLock<Vec<(KeptFor, KeptDirectory)>>,
 }
 
 /// What an earlier tree has in a directory; for a directory in it, its tree.
@@ -235,10 +235,11 @@ impl<'a> GitRules<'a> {
         } else {
             return Verdict::Capture;
         };
-        let is_kept = self
-            .kept(scope)
-            .iter()
-            .any(|names| names.contains_key(path.name()));
+        let is_kept = self.kept(scope).iter().any(|(kept_for, names)| {
+            // What the host leaves out no session goes on with.
+            let counts = *kept_for == KeptFor::Goal || !is_excluded;
+            counts && names.contains_key(path.name())
+        });
         if is_kept {
             self.has_kept.store(true, Ordering::Relaxed);
             Verdict::Capture
@@ -248,15 +249,17 @@ impl<'a> GitRules<'a> {
     }
 
     /// What the snapshots that this one has to agree with captured in the directory.
-    fn kept<'s>(&self, scope: &'s GitScope) -> &'s [KeptDirectory] {
+    fn kept<'s>(&self, scope: &'s GitScope) -> &'s [(KeptFor, KeptDirectory)] {
         scope.inherited(
             |s| &s.kept,
             |scope, above| {
-                let trees: Vec<ObjectId> = match above {
+                let trees: Vec<(KeptFor, ObjectId)> = match above {
                     None => self.keep.trees.clone(),
                     Some(above) => above
                         .iter()
-                        .filter_map(|names| *names.get(scope.path.name())?)
+                        .filter_map(|(kept_for, names)| {
+                            Some((*kept_for, (*names.get(scope.path.name())?)?))
+                        })
                         .collect(),
                 };
                 let names = |tree| {
@@ -279,7 +282,10 @@ impl<'a> GitRules<'a> {
                     }
                     names => self.noted(names.map_err(SnapshotError::from)),
                 };
-                trees.into_iter().filter_map(known).collect()
+                trees
+                    .into_iter()
+                    .filter_map(|(kept_for, tree)| Some((kept_for, known(tree)?)))
+                    .collect()
             },
         )
     }

@@ -18,8 +18,9 @@ use jiff::Timestamp;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::manifest::Manifest as FuzzedManifest;
 use crate::backend::{
-    Backend, DiffError, Interrupt, Recovery, RepositoryProblem, RestoreError, RestoreOptions,
-    RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Unreadable, Verification, Why,
+    Backend, CaptureRules, DiffError, Interrupt, Recovery, RepositoryProblem, RestoreError,
+    RestoreOptions, RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Unreadable,
+    Verification, Why,
 };
 use crate::coverage::{Coverage, OmissionReason};
 use crate::diff::beside::{self, Compared};
@@ -239,6 +240,7 @@ impl HashBackend {
             modes: tally.modes(),
             ignore: options.ignore.clone(),
             include: options.include.clone(),
+            max_untracked_file_bytes: Some(options.max_untracked_file_bytes),
             has_content: options.retain_content,
             git: None,
         };
@@ -682,6 +684,15 @@ impl Backend for HashBackend {
         guard: &SnapshotId,
     ) -> Result<Vec<Displaced>, StoreError> {
         Ok(Held::of(workspace.store_path(), guard)?.all())
+    }
+
+    fn rules_of(
+        &self,
+        workspace: &Workspace,
+        snapshot: &Snapshot,
+    ) -> Result<CaptureRules, StoreError> {
+        let store = HashStore::holding(workspace, &snapshot.id)?;
+        Ok(store.record(&snapshot.id)?.rules())
     }
 
     fn verify(

@@ -567,6 +567,7 @@ impl Restorable for Naive {
                     modes: Modes::default(),
                     ignore: IgnoreOptions::default(),
                     include: Vec::new(),
+                    max_untracked_file_bytes: None,
                     has_content: true,
                     git: None,
                 },

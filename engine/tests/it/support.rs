@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use stillframe::backends::{
-    Backend, DiffError, LockedWorkspace, Recovery, RestoreError, RestoreGoal, RestoreOptions,
-    RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Verification, Why, Workspace,
+    Backend, CaptureRules, DiffError, LockedWorkspace, Recovery, RestoreError, RestoreGoal,
+    RestoreOptions, RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Verification, Why,
+    Workspace,
 };
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, BackendKind, Diff, DiffOptions, Engine, EngineOptions,
@@ -382,6 +383,14 @@ impl Backend for Double {
         path: &RelPath,
     ) -> Result<Why, StoreError> {
         self.inner.why_in(workspace, snapshot, path)
+    }
+
+    fn rules_of(
+        &self,
+        workspace: &Workspace,
+        snapshot: &Snapshot,
+    ) -> Result<CaptureRules, StoreError> {
+        self.inner.rules_of(workspace, snapshot)
     }
 
     fn verify(
