@@ -87,6 +87,7 @@ mod purge;
 #[cfg(test)]
 mod purge_faults;
 mod record;
+mod regular_file;
 mod remains;
 mod restore;
 mod room;
@@ -140,3 +141,5 @@ pub use worktree::displaced::Displaced;
 pub use path::{InvalidPath, RelPath, printable_bytes, printable_name};
 
 pub use error::{ErrorKind, PathError, printable};
+
+pub use regular_file::open_regular;

@@ -20,6 +20,7 @@ use crate::error::{ErrorKind, PathError, printable};
 use crate::git::store::StoreSlot;
 use crate::patience::Patience;
 use crate::purge::FoundContents;
+use crate::regular_file::open_regular;
 use crate::remains::Remover;
 use crate::snapshot::SnapshotId;
 use crate::tree::ContentId;
@@ -525,14 +526,9 @@ pub(crate) struct LockFile {
 impl LockFile {
     /// Waits at most `patience`. `what` is for the message.
     pub(crate) fn acquire(path: &Path, what: &str, patience: Duration) -> Result<Self, LockError> {
-        let mut file = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
-            .open(path)
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = open_regular(options.mode(0o600), path)
             .map_err(PathError::at("open the lock file", path))?;
         let patience = Patience::of(patience);
         loop {
@@ -595,6 +591,9 @@ mod registry {
     }
 
     const FILE: &str = "workspace.json";
+
+    /// Of that file: some times the longest path in hexadecimal digits.
+    const MAX_BYTES: u64 = 64 << 10;
 
     /// In the state directory: the stores of all workspaces.
     const DIRECTORY: &str = "workspaces";
@@ -711,7 +710,8 @@ mod registry {
     }
 
     fn read(file: &Path) -> Option<Record> {
-        serde_json::from_slice(&fs::read(file).ok()?).ok()
+        let bytes = crate::worktree::durable::read(file, MAX_BYTES).ok()??;
+        serde_json::from_slice(&bytes).ok()
     }
 
     mod hex_path {

@@ -12,7 +12,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ractor::Actor;
-use stillframe_artifact_store::{ArtifactStore, FileStore};
 use stillframe_backends::{ErrorKind, StateDir};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -382,17 +381,8 @@ fn open_files(
     let writer = SqliteStore::open(state_dir.path())?;
     let reader = SqliteStore::open_reader(state_dir.path())?;
     let artifacts = match &options.artifact_store {
-        Some(store) => Artifacts {
-            store: Arc::clone(store),
-            files: None,
-        },
-        None => {
-            let files = Arc::new(FileStore::open(state_dir.path().join("artifacts"))?);
-            Artifacts {
-                store: Arc::clone(&files) as Arc<dyn ArtifactStore>,
-                files: Some(files),
-            }
-        }
+        Some(store) => Artifacts::Host(Arc::clone(store)),
+        None => Artifacts::in_files(state_dir.path().join("artifacts")),
     };
     let lock = EngineLock::acquire(state_dir.path(), id)?;
     Ok(OpenedState {

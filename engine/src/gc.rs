@@ -44,6 +44,9 @@ pub struct GcOutcome {
     /// guards that were forgotten go too.
     #[serde(flatten)]
     pub safety_refs: SafetyRefs,
+    /// Why the store of artifacts cannot be opened, if it cannot: nothing of it was removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub artifacts_unusable: Option<Problem>,
     /// The keys of the artifacts that were removed.
     pub artifacts_removed: Vec<String>,
     /// By how many bytes less the store and the artifacts occupy than before.
@@ -138,12 +141,20 @@ pub(crate) fn drop_strays(parts: &Parts, locked: &mut LockedWorkspace) -> Result
     Ok(locked.drop_displaced_but(&kept)?)
 }
 
+/// What is wrong with a store of artifacts that cannot be opened, because of `error`.
+pub(crate) fn unusable_artifacts(error: &Error) -> Problem {
+    Problem::new("artifacts", error.chain())
+}
+
 /// Deletes an artifact: first what says that it is there, so that no row is without content.
 pub(crate) async fn remove_artifact(core: &Core, key: ArtifactKey) -> Result<(), Error> {
     let change = Change::DeleteArtifact {
         key: key.as_str().to_owned(),
         at: core.parts.now(),
     };
+    // First: of one that cannot be opened nothing is forgotten.
+    let artifacts = core.parts.artifacts.clone();
+    core.parts.blocking.run(move || artifacts.store()).await??;
     core.parts.writer.commit(vec![change]).await?;
     core.delete(key).await
 }
@@ -461,6 +472,8 @@ impl<'a> Upkeep<'a> {
         let Some(orphan) = orphan else {
             return Ok(false);
         };
+        // First: one that cannot be opened keeps all it has.
+        let store = self.parts.artifacts.store()?;
         let artifact = self.artifacts.remove(orphan);
         let mut changes = vec![Change::DeleteArtifact {
             key: artifact.key.clone(),
@@ -469,7 +482,7 @@ impl<'a> Upkeep<'a> {
         changes.extend(self.telling(locked, &[], &[&artifact.key])?);
         self.parts.writer.commit_blocking(changes)?;
         let key = ArtifactKey::new(artifact.key.clone())?;
-        self.parts.artifacts.store.delete(&key)?;
+        store.delete(&key)?;
         self.outcome.artifacts_removed.push(artifact.key);
         Ok(true)
     }
@@ -496,8 +509,10 @@ impl<'a> Upkeep<'a> {
                 Err(e) => return Err(e.into()),
             }
         }
-        if let Some(files) = &self.parts.artifacts.files {
-            files.gc()?;
+        match self.parts.artifacts.files() {
+            Ok(Some(files)) => drop(files.gc()?),
+            Ok(None) => {}
+            Err(e) => self.outcome.artifacts_unusable = Some(unusable_artifacts(&e)),
         }
         self.note_used_bytes(locked)
     }

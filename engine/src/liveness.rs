@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{FlockOperation, OFlags};
-use stillframe_backends::PathError;
+use rustix::fs::FlockOperation;
+use stillframe_backends::{PathError, open_regular};
 
 use crate::id::EngineId;
 
@@ -45,13 +45,9 @@ fn lock_path(state_dir: &Path, id: &EngineId) -> PathBuf {
 }
 
 fn open(path: &Path, create: bool) -> io::Result<File> {
-    fs::OpenOptions::new()
-        .read(true)
-        .append(true)
-        .create_new(create)
-        .mode(0o600)
-        .custom_flags(OFlags::NOFOLLOW.bits() as i32)
-        .open(path)
+    let mut options = fs::OpenOptions::new();
+    options.read(true).append(true).create_new(create);
+    open_regular(options.mode(0o600), path)
 }
 
 /// Whether the lock is this process's now; `false`: somebody else holds it.
@@ -147,8 +143,12 @@ pub(crate) fn dead_engines(state_dir: &Path) -> Result<Vec<DeadEngine>, PathErro
     };
     let mut dead = Vec::new();
     for entry in entries {
-        let path = entry.map_err(PathError::at("list", &directory))?.path();
-        if path.extension().is_none_or(|e| e != "lock") {
+        let entry = entry.map_err(PathError::at("list", &directory))?;
+        let path = entry.path();
+        // What is no file is no engine's.
+        if path.extension().is_none_or(|e| e != "lock")
+            || !entry.file_type().is_ok_and(|found| found.is_file())
+        {
             continue;
         }
         let mut file = match open(&path, false) {
@@ -195,8 +195,9 @@ fn is_marked(noted: &[u8]) -> bool {
 /// Whether the engine `id` is known to be dead, and another one looks after what it left, or did until it died too.
 pub(crate) fn is_looked_after(state_dir: &Path, id: &EngineId) -> Result<bool, PathError> {
     let path = lock_path(state_dir, id);
-    match fs::read(&path) {
-        Ok(noted) => Ok(is_marked(&noted)),
+    let mut noted = Vec::new();
+    match open(&path, false).and_then(|mut file| file.read_to_end(&mut noted)) {
+        Ok(_) => Ok(is_marked(&noted)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(e) => Err(PathError::at("read", &path)(e)),
     }

@@ -410,7 +410,7 @@ impl Artifacts {
         let digits = digits_of(contents);
         let ids = contents.iter().flat_map(|c| [Some(c.id), c.other_id]);
         let whole: HashSet<String> = ids.flatten().map(|id| id.to_string()).collect();
-        let store = &parts.artifacts.store;
+        let store = parts.artifacts.store()?;
         let list = store.list()?;
         for damaged in list.damaged {
             let problem = Problem::new(damaged, "the record of this artifact is damaged");
@@ -460,10 +460,10 @@ fn remove_patches(parts: &Parts, plan: &PurgePlan) -> Result<(), Error> {
         }
         parts
             .artifacts
-            .store
+            .store()?
             .delete(&ArtifactKey::new(key.clone())?)?;
     }
-    if let Some(files) = &parts.artifacts.files {
+    if let Some(files) = parts.artifacts.files()? {
         files.gc()?;
     }
     let gone = Change::RemovePatches {

@@ -6,8 +6,8 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, OFlags};
-use stillframe_backends::{ErrorKind, printable};
+use rustix::fs::FallocateFlags;
+use stillframe_backends::{ErrorKind, open_regular, printable};
 
 use crate::error::Error;
 
@@ -40,13 +40,9 @@ pub(crate) fn keep(state_dir: &Path) {
 }
 
 fn make(staged: &Path) -> io::Result<()> {
-    let file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .custom_flags(OFlags::NOFOLLOW.bits() as i32)
-        .open(staged)?;
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    let file = open_regular(options.mode(0o600), staged)?;
     // Blocks, and not only a length.
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, BYTES)?;
     file.sync_all()

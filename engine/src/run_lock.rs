@@ -6,8 +6,8 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, OFlags};
-use stillframe_backends::{ErrorKind, PathError, Workspace, printable};
+use rustix::fs::FlockOperation;
+use stillframe_backends::{ErrorKind, PathError, Workspace, open_regular, printable};
 use tokio::time::Instant;
 
 use crate::blocking::Blocking;
@@ -92,14 +92,9 @@ fn attempt(workspace: &Workspace, holder: &str) -> Result<Attempt, PathError> {
         .create(&directory)
         .map_err(PathError::at("make the directory", &directory))?;
     let path = directory.join(format!("{}.run", workspace.id()));
-    let mut file = fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(OFlags::NOFOLLOW.bits() as i32)
-        .open(&path)
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    let mut file = open_regular(options.mode(0o600), &path)
         .map_err(PathError::at("open the lock file", &path))?;
     match rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}

@@ -1,6 +1,7 @@
 //! Whether everything that is kept is whole.
 
 use std::collections::HashSet;
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,10 +12,11 @@ use stillframe_backends::{
     Verification, Workspace,
 };
 
-use crate::actors::Parts;
+use crate::actors::{Artifacts, Parts};
 use crate::engine::Core;
 use crate::error::Error;
 use crate::failure::Failure;
+use crate::gc;
 use crate::options::WorkspaceOptions;
 use crate::wish::Wish;
 use crate::workspaces;
@@ -230,6 +232,17 @@ pub(crate) async fn log(core: &Core, wish: &Wish) -> Result<Option<Failure>, Err
     let problems = wish.wait_for(reading, "reading the log").await?;
     Ok((!problems.is_empty())
         .then(|| Failure::new(ErrorKind::Corrupt.as_str(), problems.join("; "))))
+}
+
+/// What keeps the store of artifacts from being opened, if there is one and anything does.
+pub(crate) async fn artifact_store(core: &Core) -> Result<Option<Problem>, Error> {
+    let artifacts = core.parts.artifacts.clone();
+    let look = move || match &artifacts {
+        Artifacts::Files { root, .. } if fs::symlink_metadata(root).is_err() => None,
+        artifacts => artifacts.store().err(),
+    };
+    let error = core.parts.blocking.run(look).await?;
+    Ok(error.map(|e| gc::unusable_artifacts(&e)))
 }
 
 /// Looks at every artifact.

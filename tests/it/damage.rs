@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use stillframe_tests::{Snap, TestWorkspace};
+use stillframe_tests::{Snap, TestWorkspace, make_fifo};
 
 /// The repository of the only store.
 fn store(ws: &TestWorkspace) -> PathBuf {
@@ -760,4 +760,163 @@ fn a_capture_finds_that_kept_content_it_relied_on_is_gone() {
     assert_eq!(rollback["status"], "completed", "{rollback}");
     assert_eq!(ws.read("f"), noise(1));
     ws.stillframe(["verify"]).ok();
+}
+
+/// A patch of a run that is too large to be embedded.
+const LARGE_PATCH: &str = "seq 300 > new";
+
+#[test]
+fn a_store_of_artifacts_that_is_damaged_stops_what_needs_artifacts_and_nothing_else() {
+    for damage in [
+        "flipped",
+        "emptied",
+        "of a newer version",
+        "a FIFO",
+        "no directory",
+    ] {
+        let mut ws = TestWorkspace::repository();
+        let run = ws.run(["--max-patch-bytes", "64"], LARGE_PATCH).ok().json();
+        let key = run["workspace"]["diff"]["patch_ref"].as_str().unwrap();
+        let before = run["workspace"]["before_snapshot"]["id"].as_str().unwrap();
+        let patch = ws.stillframe(["artifact", "get", key]).ok().stdout;
+        ws.damages_the_store();
+        let root = ws.state().join("artifacts");
+        let format = root.join("format.json");
+        let away = ws.outside().join("artifacts");
+        let whole = fs::read_to_string(&format).unwrap();
+        match damage {
+            "flipped" => flip(&format),
+            "emptied" => fs::write(&format, "").unwrap(),
+            "of a newer version" => fs::write(&format, whole.replace('1', "2")).unwrap(),
+            "a FIFO" => {
+                fs::remove_file(&format).unwrap();
+                make_fifo(&format);
+            }
+            _ => {
+                fs::rename(&root, &away).unwrap();
+                fs::write(&root, "").unwrap();
+            }
+        }
+        // Nothing of this needs one.
+        assert_eq!(ws.json(["list"]).as_array().unwrap().len(), 2, "{damage}");
+        ws.show(run["run_id"].as_str().unwrap());
+        ws.stillframe(["events"]).ok();
+        ws.json(["diff", before]);
+        ws.json(["undo"]);
+        assert!(!ws.exists("new"), "{damage}");
+        let snapshot = ws.snapshot();
+        ws.run::<&str>([], "echo two > README").ok();
+        ws.restore(&snapshot);
+        assert_eq!(ws.text("README"), "hello\n", "{damage}");
+        let cleaned = ws.stillframe(["--json", "gc", "--keep", "3"]).ok().json();
+        let said = cleaned["artifacts_unusable"]["detail"].as_str().unwrap();
+        assert!(said.contains(root.to_str().unwrap()), "{damage}: {cleaned}");
+        assert_ne!(
+            cleaned["forgotten"].as_array().unwrap().len(),
+            0,
+            "{damage}"
+        );
+        let people = ws.stillframe(["gc"]).ok().stderr_text();
+        assert!(people.contains("no artifact was removed"), "{people}");
+        let listed = ws.json(["artifact", "list"]);
+        assert_eq!(
+            listed[0]["key"], key,
+            "{damage}: what is in the log is told"
+        );
+        // These do.
+        for args in [&["artifact", "get", key][..], &["artifact", "rm", key]] {
+            let refused = ws.try_json(args.iter().copied());
+            assert_eq!(refused.code, 1, "{damage}: {refused}");
+            let message = refused.stdout_text();
+            assert!(message.contains("artifact"), "{damage}: {message}");
+        }
+        let verified = verify(&ws);
+        assert_eq!(verified["store"][0]["what"], "artifacts", "{verified}");
+        assert_eq!(verified["artifacts"][0]["key"], key, "{verified}");
+        // A run goes to its end, and says what could not be kept.
+        let run = ws.run(["--max-patch-bytes", "64"], LARGE_PATCH).json();
+        assert_eq!(run["exit_code"], 0, "{damage}: {run}");
+        assert!(run["workspace"]["diff"]["patch_ref"].is_null(), "{run}");
+        assert!(run["workspace"]["error"]["message"].is_string(), "{run}");
+
+        match damage {
+            "no directory" => {
+                fs::remove_file(&root).unwrap();
+                fs::rename(&away, &root).unwrap();
+            }
+            _ => {
+                fs::remove_file(&format).unwrap();
+                fs::write(&format, whole).unwrap();
+            }
+        }
+        let again = ws.stillframe(["artifact", "get", key]).ok().stdout;
+        assert_eq!(again, patch, "{damage}: it was left as it is");
+        ws.stillframe(["verify"]).ok();
+    }
+}
+
+// A program that waited for a FIFO never came back
+#[test]
+fn a_fifo_in_the_place_of_any_file_of_the_state_keeps_nobody_waiting() {
+    let mut ws = TestWorkspace::repository();
+    let run = ws.run(["--max-patch-bytes", "64"], LARGE_PATCH).ok().json();
+    ws.json(["undo"]);
+    let before = run["workspace"]["before_snapshot"]["id"].as_str().unwrap();
+    ws.write("README", "edited\n");
+    ws.damages_the_store();
+    let keep = ws.outside().join("state");
+    let copy = |from: &Path, to: &Path| {
+        let copied = std::process::Command::new("cp")
+            .arg("-a")
+            .args([from, to])
+            .status();
+        assert!(copied.unwrap().success());
+    };
+    copy(&ws.state(), &keep);
+    let files = walkdir::WalkDir::new(&keep)
+        .sort_by_file_name()
+        .into_iter()
+        .flatten();
+    let files: Vec<PathBuf> = files
+        .filter(|entry| entry.file_type().is_file())
+        .map(|entry| entry.path().strip_prefix(&keep).unwrap().to_owned())
+        .collect();
+    let named: BTreeSet<_> = files
+        .iter()
+        .filter_map(|file| file.file_name()?.to_str())
+        .collect();
+    for name in [
+        "opening.lock",
+        "workspace.json",
+        "format.json",
+        "stillframe.db",
+        "reserve",
+    ] {
+        assert!(named.contains(name), "{named:?}");
+    }
+    for file in &files {
+        for args in [&["gc"][..], &["restore", before]] {
+            fs::remove_dir_all(ws.state()).unwrap();
+            copy(&keep, &ws.state());
+            fs::remove_file(ws.state().join(file)).unwrap();
+            make_fifo(&ws.state().join(file));
+            // The call has a deadline.
+            let output = ws.try_json(args.iter().copied());
+            assert!(
+                [0, 1].contains(&output.code),
+                "{}: {output}",
+                file.display()
+            );
+        }
+    }
+    for lock in ["opening.lock", "stillframe.db"] {
+        fs::remove_dir_all(ws.state()).unwrap();
+        copy(&keep, &ws.state());
+        let path = ws.state().join(lock);
+        fs::remove_file(&path).unwrap();
+        make_fifo(&path);
+        let message = ws.try_json(["list"]).refused("Storage");
+        assert!(message.contains(path.to_str().unwrap()), "{message}");
+        assert!(message.contains("no regular file"), "{message}");
+    }
 }

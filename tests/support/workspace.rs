@@ -544,7 +544,7 @@ impl Drop for TestWorkspace {
 
 /// Makes a FIFO at `path`.
 #[track_caller]
-pub(crate) fn make_fifo(path: &Path) {
+pub fn make_fifo(path: &Path) {
     let made = Call::new("mkfifo", "/")
         .env("PATH", "/usr/bin:/bin")
         .args([path])

@@ -14,6 +14,7 @@ use crate::error::{PathError, printable};
 use crate::git::{ObjectHasher, ObjectKind};
 use crate::interrupt;
 use crate::purge::{Proof, Purged};
+use crate::regular_file::open_regular;
 use crate::remains::Remover;
 use crate::restore::ContentError;
 use crate::tree::ContentId;
@@ -105,7 +106,7 @@ impl ContentStore {
         out: &mut dyn Write,
     ) -> Result<u64, ContentError> {
         let id = ContentId::Blake3(*digest);
-        let mut file = match File::open(path) {
+        let mut file = match open_regular(File::options().read(true), path) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 let what = format!("content {id}");

@@ -86,8 +86,11 @@ pub(super) async fn gc(
             output::printable(&problem.detail)
         )
     };
+    let unusable = |problem: &Problem| format!("no artifact was removed: {}", kept(problem));
     let damaged = outcome.unreadable.iter().map(damaged);
-    let warnings = damaged.chain(outcome.safety_refs.kept.iter().map(kept));
+    let warnings = damaged
+        .chain(outcome.artifacts_unusable.iter().map(unusable))
+        .chain(outcome.safety_refs.kept.iter().map(kept));
     Ok(Reply::new(tools.json, &outcome, || balance(&outcome)).warnings(warnings.collect()))
 }
 

@@ -54,7 +54,7 @@ impl Actor for ArtifactStoreActor {
         message: Self::Msg,
         state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
-        let store = state.artifacts.store.clone();
+        let artifacts = state.artifacts.clone();
         let blocking = state.blocking.clone();
         match message {
             ArtifactStoreMessage::Put {
@@ -62,13 +62,17 @@ impl Actor for ArtifactStoreActor {
                 mut content,
                 reply,
             } => start(blocking, reply, move || {
-                Ok(store.put(&key, &mut *content, &PutOptions::default())?)
+                Ok(artifacts
+                    .store()?
+                    .put(&key, &mut *content, &PutOptions::default())?)
             }),
             ArtifactStoreMessage::Get { key, reply } => {
-                start(blocking, reply, move || Ok(store.get(&key)?));
+                start(blocking, reply, move || Ok(artifacts.store()?.get(&key)?));
             }
             ArtifactStoreMessage::Delete { key, reply } => {
-                start(blocking, reply, move || Ok(store.delete(&key)?));
+                start(blocking, reply, move || {
+                    Ok(artifacts.store()?.delete(&key)?)
+                });
             }
         }
         Ok(())

@@ -18,7 +18,8 @@ pub(crate) mod supervisor;
 pub(crate) mod workspace;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use jiff::Timestamp;
 use stillframe_artifact_store::{ArtifactStore, FileStore};
@@ -130,22 +131,60 @@ impl StateReader {
     }
 }
 
-/// Where artifacts are kept.
+/// Where artifacts are kept. Clones share one store.
 #[derive(Clone)]
-pub(crate) struct Artifacts {
-    pub(crate) store: Arc<dyn ArtifactStore>,
-    /// The same, if it is the engine's own on disk: it can clean up after itself.
-    pub(crate) files: Option<Arc<FileStore>>,
+pub(crate) enum Artifacts {
+    /// In a store that the host brings.
+    Host(Arc<dyn ArtifactStore>),
+    /// In the engine's own. It is opened by whoever needs it first, so that one that cannot be is in nobody else's way.
+    Files {
+        root: PathBuf,
+        opened: Arc<OnceLock<Arc<FileStore>>>,
+    },
 }
 
 impl Artifacts {
-    /// What the registry calls this kind of store.
-    pub(crate) fn kind(&self) -> &'static str {
-        match self.files {
-            Some(_) => "file",
-            None => "custom",
+    /// The engine's own store, in the directory `root`.
+    pub(crate) fn in_files(root: PathBuf) -> Self {
+        Self::Files {
+            root,
+            opened: Arc::default(),
         }
     }
+
+    /// The store. Blocks.
+    pub(crate) fn store(&self) -> Result<Arc<dyn ArtifactStore>, Error> {
+        Ok(match self {
+            Self::Host(store) => Arc::clone(store),
+            Self::Files { root, opened } => open_once(root, opened)?,
+        })
+    }
+
+    /// The same, if it is the engine's own: it can clean up after itself. Blocks.
+    pub(crate) fn files(&self) -> Result<Option<Arc<FileStore>>, Error> {
+        Ok(match self {
+            Self::Host(_) => None,
+            Self::Files { root, opened } => Some(open_once(root, opened)?),
+        })
+    }
+
+    /// What the registry calls this kind of store.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Files { .. } => "file",
+            Self::Host(_) => "custom",
+        }
+    }
+}
+
+/// Opens the store in `root`, unless that is done.
+fn open_once(root: &Path, opened: &OnceLock<Arc<FileStore>>) -> Result<Arc<FileStore>, Error> {
+    if let Some(files) = opened.get() {
+        return Ok(Arc::clone(files));
+    }
+    // Whoever opens it at the same time opens the same, and the first one's is kept.
+    let files = Arc::new(FileStore::open(root)?);
+    Ok(Arc::clone(opened.get_or_init(|| files)))
 }
 
 /// The runs of this engine that are under way, and how to stop them.

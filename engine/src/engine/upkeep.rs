@@ -46,7 +46,8 @@ impl Engine {
                     };
                     found = core.parts.blocking.run(prove_alone).await?;
                 }
-                let found = found?;
+                let mut found = found?;
+                found.store.extend(verify::artifact_store(&core).await?);
                 let artifacts = tokio::select! {
                     artifacts = verify::artifacts(&core) => artifacts?,
                     () = wish.told() => return Err(Error::new(ErrorKind::Cancelled, "cancelled")),

@@ -3,12 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use rustix::fs::OFlags;
 use sha1::{Digest as _, Sha1};
 
 use super::{BUFFER_BYTES, CHECKSUM_BYTES, PackIndex};
@@ -18,6 +17,7 @@ use crate::git::inflate::{self, Inflate};
 use crate::git::{ObjectId, ObjectKind};
 use crate::interrupt;
 use crate::parallel::in_parts;
+use crate::regular_file;
 use crate::restore::ContentError;
 
 /// The largest object that takes part in a delta, in bytes. git stores what is larger than 512 MiB
@@ -88,19 +88,8 @@ struct EntryHeader {
 
 /// Opens the regular file at `path`: a link is refused, and a FIFO does not block.
 pub(crate) fn open_regular(path: &Path) -> Result<File, PathError> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = File::options()
-        .read(true)
-        .custom_flags(flags.bits() as i32)
-        .open(path)
-        .map_err(PathError::at("open", path))?;
-    let meta = file.metadata().map_err(PathError::at("look at", path))?;
-    if !meta.is_file() {
-        return Err(PathError::at("open", path)(io::Error::other(
-            "it is no regular file",
-        )));
-    }
-    Ok(file)
+    regular_file::open_regular(File::options().read(true), path)
+        .map_err(PathError::at("open", path))
 }
 
 /// Fewer sizes than this are found before another thread has begun.

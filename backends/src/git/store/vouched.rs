@@ -17,6 +17,7 @@ use super::{PackSet, Store};
 use crate::backend::StoreError;
 use crate::error::PathError;
 use crate::git::pack::Pack;
+use crate::regular_file::open_regular;
 use crate::room::Taken;
 use crate::worktree::durable;
 use crate::worktree::faults::{self, Effect};
@@ -175,7 +176,7 @@ impl Store {
                 .and_then(|()| Ok(taken.up_to(new.len() as u64)?))
                 .and_then(|()| {
                     let mut options = fs::OpenOptions::new();
-                    let mut file = options.append(true).mode(0o600).open(&path)?;
+                    let mut file = open_regular(options.append(true).mode(0o600), &path)?;
                     file.write_all(new.as_bytes())
                 })
                 .map_err(PathError::at("append to", &path))?;

@@ -1,12 +1,13 @@
 //! Opening the database: how a connection is set up, what is refused, and what brings an older one up to date.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, TransactionBehavior};
-use stillframe_backends::PathError;
+use stillframe_backends::{PathError, open_regular};
 
 use super::{DATABASE, SqliteStore};
 use crate::state::{StateError, row_sum};
@@ -63,15 +64,7 @@ impl SqliteStore {
         let path = state_dir.join(DATABASE);
         // SQLite would make it readable by everybody that the umask lets in; its companions take
         // over the permissions of the database.
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-            .open(&path)
-            .map_err(PathError::at("open", &path))?;
+        let file = open_or_make(&path).map_err(PathError::at("open", &path))?;
         let meta = file.metadata().map_err(PathError::at("look at", &path))?;
         if meta.permissions().mode() & 0o077 != 0 {
             file.set_permissions(fs::Permissions::from_mode(0o600))
@@ -82,14 +75,7 @@ impl SqliteStore {
         // wait for that: the switch to a write-ahead log knows no busy handler.
         // The lock lies in a file of its own, because closing the database's would drop SQLite's.
         let lock_path = state_dir.join(OPENING_LOCK);
-        let opening = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-            .open(&lock_path)
-            .map_err(PathError::at("open", &lock_path))?;
+        let opening = open_or_make(&lock_path).map_err(PathError::at("open", &lock_path))?;
         lock_within(&opening, BUSY_TIMEOUT).map_err(PathError::at("lock", &lock_path))?;
         let mut connection = connect(&path)?;
         refuse_other_databases(&mut connection, &path, migrations.len() as i64)?;
@@ -120,6 +106,13 @@ impl SqliteStore {
             seen_version,
         }
     }
+}
+
+/// Opens a file of ours, or makes it.
+fn open_or_make(path: &Path) -> io::Result<fs::File> {
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    open_regular(options.mode(0o600), path)
 }
 
 fn is_damage(error: &rusqlite::Error) -> bool {
