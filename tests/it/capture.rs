@@ -5,6 +5,8 @@ use std::os::unix::fs::MetadataExt as _;
 
 use stillframe_tests::{Snap, TestWorkspace, capability, git, json, oracle, shapes, view};
 
+use crate::disk::noise;
+
 #[test]
 fn edits_deletions_and_new_files_come_back_as_captured() {
     let ws = TestWorkspace::repository();
@@ -185,6 +187,41 @@ fn a_file_under_a_filter_that_a_variable_of_the_users_brings_in_is_captured_raw(
     ws.settle();
     assert_eq!(ws.git(["show", ":same-size.rot"]), "nopqrs");
     assert_eq!(ws.snapshot().tree(), oracle::raw_tree(&ws));
+}
+
+// A sixteenth more than that: the quickest level of zlib writes all bytes in fixed codes
+#[test]
+fn what_does_not_compress_takes_the_room_that_it_has() {
+    let ws = TestWorkspace::repository();
+    ws.snapshot();
+    let bytes = || -> u64 {
+        let files = walkdir::WalkDir::new(ws.state()).into_iter();
+        let lengths = files.map(|entry| entry.unwrap().metadata().unwrap());
+        lengths
+            .filter(|meta| meta.is_file())
+            .map(|meta| meta.len())
+            .sum()
+    };
+    let had = bytes();
+    let (small, large) = (noise(1_000, 1), noise(1_000_000, 2));
+    // Through memory, through pieces, and with text before and behind.
+    ws.write("small", &small);
+    ws.write("large", &large);
+    let text = "a line like any other\n".repeat(20_000);
+    ws.write(
+        "mixed",
+        [text.as_bytes(), &noise(6_000_000, 5), text.as_bytes()].concat(),
+    );
+    let snapshot = ws.snapshot();
+    assert_eq!(snapshot.tree(), oracle::raw_tree(&ws));
+    let (grown, noise) = (bytes() - had, 7_001_000);
+    assert!(grown > noise, "{grown}");
+    assert!(grown < noise + noise / 100, "{grown} for {noise}");
+    for name in ["small", "large", "mixed"] {
+        ws.write(name, "gone\n");
+    }
+    ws.restore(&snapshot);
+    assert_eq!((ws.read("small"), ws.read("large")), (small, large));
 }
 
 // git-lfs configures its driver on every machine that it is installed on

@@ -7,7 +7,7 @@ use stillframe_tests::capability::Mounts;
 use stillframe_tests::{Output, Snap, TestWorkspace, view};
 
 /// Bytes that no compression makes smaller.
-fn noise(length: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut bytes = Vec::with_capacity(length);
     while bytes.len() < length {

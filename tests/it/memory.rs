@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use stillframe_tests::{Call, Output, Snap, TestWorkspace};
 
+use crate::disk::noise;
+
 /// What a process may have of memory that is its own, in bytes: its heap and the stacks of its
 /// threads. Beyond, the kernel gives it no more, and it ends. Less than either of the files below
 /// takes, or a pair of the smaller ones; and twice what is needed.
@@ -30,19 +32,6 @@ fn bounded(call: Call, bytes: u64) -> Call {
 
 fn call(ws: &TestWorkspace, args: &[&str]) -> Output {
     bounded(ws.call(["--json"]).args(args), MAX_OWN_BYTES).run()
-}
-
-/// Bytes that no compression makes smaller.
-fn noise(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed | 1;
-    let mut bytes = Vec::with_capacity(length);
-    while bytes.len() < length {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes
 }
 
 const SPARSE_BYTES: u64 = 128 << 20;

@@ -6,6 +6,7 @@ mod backend;
 pub(crate) mod capture;
 mod commit;
 mod compare;
+mod deflate;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod heal;

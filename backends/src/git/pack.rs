@@ -14,10 +14,9 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-use flate2::write::ZlibEncoder;
-use flate2::{Compress, Compression, FlushCompress, Status};
 use sha1::{Digest as _, Sha1};
 
+use super::deflate::Deflater;
 use super::object_id::Collision;
 use super::{ObjectHasher, ObjectId, ObjectKind};
 use crate::backend::StoreError;
@@ -35,8 +34,6 @@ pub(crate) const TEMPORARY_PREFIX: &str = "tmp_";
 /// name for that of a damaged object.
 pub(crate) const TEMPORARY_OBJECT_PREFIX: &str = "tmp_obj_";
 
-/// The fastest level: a snapshot waits for it.
-const COMPRESSION_LEVEL: u32 = 1;
 /// How much is gathered before it is written, and how much is read back at once.
 const BUFFER_BYTES: usize = 256 * 1024;
 
@@ -326,9 +323,9 @@ impl Unfinished {
         let mut crc32 = crc32fast::Hasher::new();
         crc32.update(&header);
         let mut hasher = ObjectHasher::new(ObjectKind::Blob, size);
-        // Deflated bytes pass through a buffer of the encoder's own, so that each write is large.
-        let deflated = Vec::with_capacity(BUFFER_BYTES);
-        let mut encoder = ZlibEncoder::new(deflated, Compression::new(COMPRESSION_LEVEL));
+        // Deflated bytes pass through a buffer of their own, so that each write is large.
+        let mut deflated = Vec::with_capacity(BUFFER_BYTES);
+        let mut deflater = Deflater::new();
         let mut buffer = vec![0; BUFFER_BYTES];
         let mut seen = 0_u64;
         loop {
@@ -343,20 +340,17 @@ impl Unfinished {
                 return Err(StreamError::Content(Streamed::Unstable));
             }
             hasher.update(&buffer[..count]);
-            encoder
-                .write_all(&buffer[..count])
-                .expect("writing to memory does not fail");
-            let deflated = encoder.get_mut();
+            deflater.add(&buffer[..count], &mut deflated);
             if deflated.len() >= BUFFER_BYTES / 2 {
-                crc32.update(deflated);
-                self.write(deflated)?;
+                crc32.update(&deflated);
+                self.write(&deflated)?;
                 deflated.clear();
             }
         }
         if seen != size {
             return Err(StreamError::Content(Streamed::Unstable));
         }
-        let deflated = encoder.finish().expect("writing to memory does not fail");
+        deflater.end(&mut deflated);
         crc32.update(&deflated);
         self.write(&deflated)?;
         let id = hasher
@@ -504,36 +498,25 @@ const DEFLATED_AT_ONCE: usize = 512 * 1024;
 /// A whole entry: header and compressed content.
 fn deflated_entry(kind: ObjectKind, bytes: &[u8]) -> Result<Vec<u8>, Interrupted> {
     thread_local! {
-        // Its tables are large: making them anew costs more than compressing a small file.
-        static DEFLATE: RefCell<Compress> =
-            RefCell::new(Compress::new(Compression::new(COMPRESSION_LEVEL), true));
+        static DEFLATER: RefCell<Deflater> = RefCell::new(Deflater::new());
     }
     let mut entry = entry_header(kind, bytes.len() as u64);
     // As a rule it becomes shorter, and never much longer: to move it on the way costs more than room.
     entry.reserve(bytes.len() + bytes.len() / 8 + 64);
-    DEFLATE
-        .with_borrow_mut(|deflate| {
-            deflate.reset();
-            loop {
-                interrupt::check()?;
-                let done = usize::try_from(deflate.total_in()).expect("no more than was given");
-                let rest = &bytes[done..];
-                let (piece, flush) = match rest.split_at_checked(DEFLATED_AT_ONCE) {
-                    Some((piece, _)) => (piece, FlushCompress::None),
-                    None => (rest, FlushCompress::Finish),
-                };
-                let status = deflate
-                    .compress_vec(piece, &mut entry, flush)
-                    .expect("deflate takes any bytes");
-                if status == Status::StreamEnd {
-                    return Ok(());
-                }
-                if entry.capacity() - entry.len() < 64 {
-                    entry.reserve(bytes.len() / 2 + 64);
-                }
-            }
-        })
-        .map(|()| entry)
+    DEFLATER.with_borrow_mut(|deflater| {
+        interrupt::check()?;
+        if bytes.len() <= DEFLATED_AT_ONCE {
+            deflater.whole(bytes, &mut entry);
+            return Ok(entry);
+        }
+        deflater.begin();
+        for piece in bytes.chunks(DEFLATED_AT_ONCE) {
+            interrupt::check()?;
+            deflater.add(piece, &mut entry);
+        }
+        deflater.end(&mut entry);
+        Ok(entry)
+    })
 }
 
 #[cfg(test)]
