@@ -114,6 +114,11 @@ fn clean_up(
     if let Some(quota) = options.max_bytes {
         upkeep.shrink(locked, quota)?;
     }
+    match parts.writer.commit_blocking(vec![Change::Compact]) {
+        // Beside the clean-up, which is done: the next one comes to it again.
+        Err(e) if !matches!(e.kind(), ErrorKind::Busy | ErrorKind::NoSpace) => return Err(e),
+        _ => {}
+    }
     upkeep.outcome.kept = upkeep.snapshots.len() as u64;
     Ok(upkeep.outcome)
 }

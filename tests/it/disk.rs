@@ -6,6 +6,32 @@ use std::path::PathBuf;
 use stillframe_tests::capability::Mounts;
 use stillframe_tests::{Output, Snap, TestWorkspace, view};
 
+// Of a database of 38 MB 34 were free, for good
+#[test]
+fn a_clean_up_gives_back_what_the_database_has_free() {
+    let ws = TestWorkspace::plain();
+    ws.write(".gitignore", "*.o\n");
+    ws.git(["init", "-q"]);
+    for number in 0..1_500 {
+        ws.write(format!("a-name-of-some-length-{number:04}.o"), "");
+    }
+    for number in 0..25 {
+        ws.write("file", format!("{number}\n"));
+        ws.snapshot();
+    }
+    let bytes = || ws.state().join("stillframe.db").metadata().unwrap().len();
+    let full = bytes();
+    assert!(
+        full > 2_000_000,
+        "each snapshot names what it left out: {full}"
+    );
+    ws.json(["gc", "--keep", "1"]);
+    let left = bytes();
+    assert!(left < full / 4, "{left} of {full}");
+    assert_eq!(ws.json(["list"]).as_array().unwrap().len(), 1);
+    ws.json(["verify"]);
+}
+
 /// Bytes that no compression makes smaller.
 pub(crate) fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;

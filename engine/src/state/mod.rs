@@ -280,6 +280,9 @@ pub(crate) enum Change {
     /// Leaves no byte on disk of what was taken out before. Goes with no other change: it is none, and is
     /// repeated if it fails. It is `Busy` while another process reads.
     Scrub,
+    /// Gives the disk back what nothing is in any more, where that is much of all. Goes with no other change: it
+    /// is none.
+    Compact,
     /// Marks the artifact of this key as deleted; `NotFound` if there is none.
     DeleteArtifact { key: String, at: Timestamp },
 }

@@ -51,6 +51,9 @@ pub(super) use opening::MIGRATIONS;
 /// The name of the database in the state directory.
 pub(crate) const DATABASE: &str = "stillframe.db";
 
+/// So many bytes of the database that are free are worth writing it anew.
+const MUCH_FREE: i64 = 1 << 20;
+
 /// The state in one SQLite database. One connection; open another to read beside a writer.
 #[derive(Debug)]
 pub(crate) struct SqliteStore {
@@ -71,6 +74,12 @@ impl StateStore for SqliteStore {
         transaction.commit()?;
         if changes.iter().any(|change| matches!(change, Change::Scrub)) {
             self.scrub()?;
+        }
+        if changes
+            .iter()
+            .any(|change| matches!(change, Change::Compact))
+        {
+            self.compact()?;
         }
         Ok(events)
     }
@@ -455,6 +464,19 @@ impl SqliteStore {
         }
     }
 
+    /// Writes the database anew if a quarter of it, and at least [`MUCH_FREE`], is free. The log is
+    /// emptied where nobody reads: else it is later.
+    fn compact(&self) -> Result<(), StateError> {
+        let of = |name: &str| pragma(&self.connection, name);
+        let (free, pages, page) = (of("freelist_count")?, of("page_count")?, of("page_size")?);
+        if free * page < MUCH_FREE || free < pages / 4 {
+            return Ok(());
+        }
+        self.connection.execute_batch("VACUUM;")?;
+        let pragma = "PRAGMA wal_checkpoint(TRUNCATE)";
+        Ok(self.connection.query_row(pragma, (), |_| Ok(()))?)
+    }
+
     /// What a statement with [`damaged`] finds first; fails if that is.
     fn one<T>(
         &self,
@@ -613,6 +635,45 @@ mod tests {
         drop(reading);
         store.commit(&[Change::Scrub]).unwrap();
         assert!(!has_needle());
+    }
+
+    #[test]
+    fn what_is_free_is_given_back_where_it_is_much_and_also_while_somebody_reads() {
+        let state = tempfile::tempdir().unwrap();
+        let (mut store, session) = started(state.path(), "s");
+        let text = "x".repeat(100_000);
+        let bytes = || fs::metadata(state.path().join(DATABASE)).unwrap().len();
+        let fill = |store: &mut SqliteStore, count: usize| {
+            let events = (0..count).map(|_| Change::Append(note(&session, json!({"text": text}))));
+            store.commit(&Vec::from_iter(events)).unwrap();
+            store
+                .connection
+                .execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")
+                .unwrap();
+        };
+        fill(&mut store, 30);
+        let full = bytes();
+        assert!(full > 3_000_000, "{full}");
+        let last = |count: i64| format!("DELETE FROM events WHERE sequence > {}", 30 - count);
+        // A tenth of it is not worth it.
+        store.connection.execute(&last(3), ()).unwrap();
+        store.commit(&[Change::Compact]).unwrap();
+        assert_eq!(bytes(), full);
+        store.connection.execute(&last(25), ()).unwrap();
+        let mut other = connect(&state.path().join(DATABASE)).unwrap();
+        let reading = other.transaction().unwrap();
+        let count = |row: &Row<'_>| row.get::<_, i64>(0);
+        reading
+            .query_row("SELECT count(*) FROM runs", (), count)
+            .unwrap();
+        store.commit(&[Change::Compact]).unwrap();
+        drop(reading);
+        fill(&mut store, 0);
+        assert!(bytes() < full / 3, "{} of {full}", bytes());
+        assert!(
+            !sequences(&store, &session).is_empty(),
+            "what is left is there"
+        );
     }
 
     /// How SQLite goes about a statement.

@@ -80,7 +80,7 @@ pub(super) fn apply(
         Change::DeleteArtifact { key, at } => remove_artifact(transaction, key, *at),
         Change::RemovePatches { runs, artifacts } => remove_patches(transaction, runs, artifacts),
         // After the transaction.
-        Change::Scrub => Ok(()),
+        Change::Scrub | Change::Compact => Ok(()),
     }
 }
 
