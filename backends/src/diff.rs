@@ -1,6 +1,8 @@
 //! Two snapshots compared.
 
 pub(crate) mod beside;
+mod file;
+mod renames;
 pub(crate) mod sketch;
 
 use std::fmt;
@@ -10,13 +12,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{DiffError, Interrupt};
 use crate::coverage::Coverage;
+pub use crate::diff::file::{ChangedFile, FileStatus};
+pub use crate::diff::renames::Renamed;
 use crate::nested::{self, NestedChange};
+use crate::patch::Compared;
 use crate::path::RelPath;
 use crate::record::{GitState, KNOWS_NESTED, Record};
 use crate::restore::ModeChange;
 use crate::restore::RefChange;
 use crate::snapshot::{BackendKind, Snapshot};
-use crate::tree::Change;
+use crate::tree::{Change, EntryKind};
 
 /// What a diff should contain.
 #[derive(Clone, Debug)]
@@ -210,6 +215,9 @@ pub struct Diff {
     pub modified: Vec<RelPath>,
     /// The part of `changed_paths` that the later side knows is not there.
     pub deleted: Vec<RelPath>,
+    /// What changed at each path of `changed_paths`, in that order.
+    #[serde(default)]
+    pub files: Vec<ChangedFile>,
     /// Whether there is a patch, embedded or not.
     pub has_patch: bool,
     /// The patch, if it was asked for and is not larger than the limit.
@@ -220,6 +228,10 @@ pub struct Diff {
     pub patch_bytes: Option<u64>,
     /// Whether the patch was larger than the limit, and is therefore not embedded.
     pub patch_truncated: bool,
+    /// Deleted files of which an added one has the whole content, as git pairs them, sorted by the added
+    /// path. They are in the other lists as if they were not here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub renamed: Vec<Renamed>,
     /// Files and directories of both sides whose permission bits differ, sorted by path. A change
     /// of the executable bit alone is not among them: it is in `modified`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -337,17 +349,11 @@ pub(crate) fn evident(changes: Vec<Change>, from: &Coverage, to: &Coverage) -> V
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LeftOut {
     pub(crate) path: RelPath,
-    pub(crate) status: Status,
+    pub(crate) status: FileStatus,
     /// Why there is nothing to be seen of it.
     pub(crate) reason: Approximation,
-}
-
-/// What became of a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Status {
-    Added,
-    Modified,
-    Deleted,
+    /// What either side captured.
+    pub(crate) kinds: [Option<EntryKind>; 2],
 }
 
 impl Diff {
@@ -365,6 +371,14 @@ impl Diff {
                 .map(|c| c.path.clone())
                 .collect()
         };
+        let mut files: Vec<ChangedFile> = changes.iter().map(ChangedFile::from).collect();
+        let mut renamed = Vec::new();
+        for pair in renames::exact(changes) {
+            let path = |at: usize| changes[at].path.clone();
+            let (from, to) = (path(pair.from), path(pair.to));
+            files[pair.to].from = Some(from.clone());
+            renamed.push(Renamed { from, to });
+        }
         Self {
             backend,
             from_ref: from_ref.into(),
@@ -376,11 +390,13 @@ impl Diff {
             added: paths(|c| c.old.is_none()),
             modified: paths(|c| c.old.is_some() && c.new.is_some()),
             deleted: paths(|c| c.new.is_none()),
+            files,
             has_patch: false,
             patch: None,
             patch_ref: None,
             patch_bytes: None,
             patch_truncated: false,
+            renamed,
             permissions_changed: Vec::new(),
             directories_added: Vec::new(),
             directories_deleted: Vec::new(),
@@ -399,15 +415,18 @@ impl Diff {
             path,
             status,
             reason,
+            kinds: [old, new],
         } in left_out
         {
             self.changed_paths.push(path.clone());
             let list = match status {
-                Status::Added => &mut self.added,
-                Status::Modified => &mut self.modified,
-                Status::Deleted => &mut self.deleted,
+                FileStatus::Added => &mut self.added,
+                FileStatus::Modified => &mut self.modified,
+                FileStatus::Deleted => &mut self.deleted,
             };
             list.push(path.clone());
+            let file = ChangedFile::new(path.clone(), *status, *old, *new);
+            self.files.push(file);
             self.approximated.push(ApproximatedFile {
                 left_out: true,
                 ..ApproximatedFile::new(path.clone(), *reason, 0, 0)
@@ -423,8 +442,27 @@ impl Diff {
         for list in [changed_paths, added, modified, deleted] {
             list.sort_unstable();
         }
+        self.files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         self.files_changed = self.changed_paths.len() as u64;
         self
+    }
+
+    /// Adds what comparing the lines of a file gave, which is one of the changes.
+    pub(crate) fn count(&mut self, path: &RelPath, compared: Compared) {
+        let counts = compared.counts;
+        let (insertions, deletions) = (counts.insertions, counts.deletions);
+        self.insertions += insertions;
+        self.deletions += deletions;
+        if let Ok(at) = self.files.binary_search_by(|file| file.path.cmp(path)) {
+            let file = &mut self.files[at];
+            (file.insertions, file.deletions) = (insertions, deletions);
+            file.binary = counts.is_binary;
+        }
+        self.approximated.extend(
+            compared
+                .approximation
+                .map(|reason| ApproximatedFile::new(path.clone(), reason, insertions, deletions)),
+        );
     }
 
     /// Whether the two sides are known to be alike: no list has a path, and nothing became of git's

@@ -121,8 +121,8 @@ pub use nested::{NestedChange, NestedRepository, NestedState};
 pub use coverage::{Coverage, Omission, OmissionReason};
 
 pub use diff::{
-    ApproximatedFile, Approximation, Diff, DiffOptions, OperationChange, PatchText,
-    SkipWorktreeChange,
+    ApproximatedFile, Approximation, ChangedFile, Diff, DiffOptions, FileStatus, OperationChange,
+    PatchText, Renamed, SkipWorktreeChange,
 };
 
 pub use restore::{

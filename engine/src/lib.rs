@@ -155,8 +155,9 @@ pub use id::{ArtifactId, EffectId, EventId, InvalidId, QuestionId, RunId, Sessio
 /// The synchronous part: what a custom backend implements, and the values it works with.
 pub use stillframe_backends as backends;
 pub use stillframe_backends::{
-    ApproximatedFile, Approximation, BackendKind, BorrowMode, Conflict, ConflictRegion, ContentId,
-    Diff, DiffOptions, ErrorKind, FoundContent, IgnoreOptions, KeptContent, Label, Omission,
-    OmissionReason, PatchText, PlanId, Progress, Proof, PurgeTarget, RelPath, RestorePlan, Search,
-    Skipped, Snapshot, SnapshotId, SnapshotMetadata, Strategy, WalkReason, Why,
+    ApproximatedFile, Approximation, BackendKind, BorrowMode, ChangedFile, Conflict,
+    ConflictRegion, ContentId, Diff, DiffOptions, ErrorKind, FileStatus, FoundContent,
+    IgnoreOptions, KeptContent, Label, Omission, OmissionReason, PatchText, PlanId, Progress,
+    Proof, PurgeTarget, RelPath, Renamed, RestorePlan, Search, Skipped, Snapshot, SnapshotId,
+    SnapshotMetadata, Strategy, WalkReason, Why,
 };

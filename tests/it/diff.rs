@@ -1,6 +1,6 @@
 //! What changed between two snapshots, and the patch that says it.
 
-use stillframe_tests::{Snap, TestWorkspace, json, oracle};
+use stillframe_tests::{Snap, TestWorkspace, git, json, oracle};
 
 const NOTHING: [&str; 0] = [];
 
@@ -23,6 +23,7 @@ fn a_document_of_a_diff_has_exactly_the_keys_of_the_design() {
             "changed_paths",
             "deleted",
             "deletions",
+            "files",
             "files_changed",
             "from_ref",
             "has_patch",
@@ -38,6 +39,124 @@ fn a_document_of_a_diff_has_exactly_the_keys_of_the_design() {
     assert_eq!(diff["backend"], "git");
     assert_eq!(diff["from_ref"], from.reference());
     assert_eq!(diff["to_ref"], to.reference());
+}
+
+/// What git says of two snapshots in their store, with these options.
+fn git_diff(ws: &TestWorkspace, from: &Snap, to: &Snap, options: &[&str]) -> String {
+    let store = ws.stores()[0].join("git");
+    let args = [&["diff"], options, &[from.tree(), to.tree()]].concat();
+    git::text(&ws.home(), &store, args)
+}
+
+// Per file in JSON: whoever shows a review needs no patch to draw its list
+#[test]
+fn each_file_of_a_document_has_what_git_says_of_it() {
+    let ws = TestWorkspace::repository();
+    ws.write("text", "1\n2\n3\n");
+    ws.write("gone", "x\ny\n");
+    ws.write("binary", b"\0one");
+    ws.write("mode", "x\n");
+    ws.write("mode and text", "x\n");
+    ws.write("becomes a link", "x\n");
+    ws.symlink("link", "text");
+    ws.write("moved", "the same\nat another path\n");
+    let from = ws.snapshot();
+    ws.write("text", "1\ntwo\n3\n4\n");
+    ws.remove("gone");
+    ws.write("binary", b"\0two\n");
+    ws.chmod("mode", 0o755);
+    ws.write_executable("mode and text", "y\n");
+    ws.remove("becomes a link");
+    ws.symlink("becomes a link", "x\n");
+    ws.remove("link");
+    ws.symlink("link", "mode");
+    ws.rename("moved", "d/moved");
+    ws.write_executable("new", "1\n2\n");
+    let to = ws.snapshot();
+    let diff = ws.diff(&from, &to);
+
+    let raw = git_diff(&ws, &from, &to, &["--raw", "--no-renames"]);
+    let numstat = git_diff(&ws, &from, &to, &["--numstat", "--no-renames"]);
+    let mut expected = Vec::new();
+    for (raw, numstat) in raw.lines().zip(numstat.lines()) {
+        let (facts, path) = raw.split_once('\t').unwrap();
+        let facts: Vec<&str> = facts.trim_start_matches(':').split(' ').collect();
+        let counts: Vec<&str> = numstat.split('\t').collect();
+        assert_eq!(counts[2], path);
+        let mode = |mode: &str| (mode != "000000").then(|| mode.to_owned());
+        expected.push(serde_json::json!({
+            "path": path,
+            "status": match facts[4] {
+                "A" => "added",
+                "D" => "deleted",
+                _ => "modified",
+            },
+            "insertions": counts[0].parse().unwrap_or(0),
+            "deletions": counts[1].parse().unwrap_or(0),
+            "binary": counts[0] == "-",
+            "old_mode": mode(facts[0]),
+            "new_mode": mode(facts[1]),
+            "from": (path == "d/moved").then_some("moved"),
+        }));
+    }
+    assert_eq!(expected.len(), 10);
+    assert_eq!(diff["files"], serde_json::Value::Array(expected));
+    let renamed = serde_json::json!([{"from": "moved", "to": "d/moved"}]);
+    assert_eq!(diff["renamed"], renamed);
+    let sum = |key: &str| -> u64 {
+        let files = diff["files"].as_array().unwrap().iter();
+        files.map(|file| file[key].as_u64().unwrap()).sum()
+    };
+    assert_eq!(diff["insertions"], sum("insertions"));
+    assert_eq!(diff["deletions"], sum("deletions"));
+}
+
+#[test]
+fn a_run_and_the_hash_backend_say_what_they_know_of_each_file() {
+    for ws in [TestWorkspace::repository(), TestWorkspace::plain()] {
+        ws.write("gone", "x\n");
+        let run = ws
+            .run::<&str>([], "echo y > new; mv gone here; chmod +x new")
+            .ok()
+            .json();
+        let file = |path: &str, status: &str| {
+            let diff = &run["workspace"]["diff"];
+            let files = diff["files"].as_array().unwrap();
+            let file = files.iter().find(|file| file["path"] == path);
+            let file = file.unwrap_or_else(|| panic!("{path} is not in {diff}"));
+            assert_eq!(file["status"], status, "{file}");
+            file.clone()
+        };
+        assert_eq!(file("new", "added")["new_mode"], "100755");
+        assert_eq!(file("gone", "deleted")["old_mode"], "100644");
+        assert_eq!(file("here", "added")["from"], "gone");
+        let backend = &run["workspace"]["backend"];
+        let lines = if backend == "git" { 1 } else { 0 };
+        assert_eq!(file("new", "added")["insertions"], lines, "{backend}");
+        assert_eq!(file("gone", "deleted")["deletions"], lines, "{backend}");
+    }
+}
+
+#[test]
+fn a_file_that_one_side_left_out_has_the_mode_of_the_other_alone() {
+    let ws = TestWorkspace::repository();
+    ws.write("grows", "x\n");
+    let from = ws.snapshot();
+    ws.sparse_file("grows", 200_000_000);
+    ws.sparse_file("new", 200_000_000);
+    let to = ws.snapshot();
+    let diff = ws.diff(&from, &to);
+    let file = |path: &str, status: &str, old: Option<&str>| {
+        serde_json::json!({
+            "path": path, "status": status, "insertions": 0, "deletions": 0, "binary": false,
+            "old_mode": old, "new_mode": null, "from": null,
+        })
+    };
+    let expected = [
+        file("grows", "modified", Some("100644")),
+        file("new", "added", None),
+    ];
+    assert_eq!(diff["files"], serde_json::Value::Array(expected.to_vec()));
 }
 
 // A diff without `--patch` makes no patch

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::backend::StoreError;
 use crate::coverage::{Omission, OmissionReason};
-use crate::diff::{Approximation, LeftOut, Status};
+use crate::diff::{Approximation, FileStatus, LeftOut};
 use crate::path::RelPath;
 use crate::record::Record;
 use crate::restore::{ModeChange, Node, View};
@@ -276,12 +276,13 @@ fn left_out(
         let reason = omission.filter(|_| !coverage.knows(&change.path));
         all.extend(reason.and_then(out_of_reach).map(|reason| LeftOut {
             path: change.path.clone(),
-            status: Status::Modified,
+            status: FileStatus::Modified,
             reason,
+            kinds: [change.old, change.new].map(|side| side.map(|entry| entry.kind)),
         }));
     }
-    all.extend(left_out_of_one(from, to, Status::Deleted)?);
-    all.extend(left_out_of_one(to, from, Status::Added)?);
+    all.extend(left_out_of_one(from, to, FileStatus::Deleted)?);
+    all.extend(left_out_of_one(to, from, FileStatus::Added)?);
     all.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(all)
 }
@@ -290,7 +291,7 @@ fn left_out(
 fn left_out_of_one(
     one: &Known<'_, impl Compared>,
     other: &Known<'_, impl Compared>,
-    status: Status,
+    status: FileStatus,
 ) -> Result<Vec<LeftOut>, StoreError> {
     let mut found = Vec::new();
     for omission in one.record().snapshot.omissions() {
@@ -311,6 +312,7 @@ fn left_out_of_one(
             path: path.clone(),
             status,
             reason,
+            kinds: [None, None],
         }));
     }
     Ok(found)

@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use crate::backend::{DiffError, StoreError};
 use crate::diff::sketch::LineSketch;
-use crate::diff::{ApproximatedFile, Approximation, Diff, DiffOptions, PatchText};
+use crate::diff::{Approximation, Diff, DiffOptions, PatchText};
 use crate::git::ObjectId;
 use crate::git::capture::sha1;
 use crate::git::store::{Reader, Store};
 use crate::parallel::{self, Held, Waiting};
-use crate::patch::{self, Compared, Limits, LineCounts, Side, Streamed};
+use crate::patch::{self, Compared, Limits, Side, Streamed};
 use crate::purge::Purged;
 use crate::restore::ContentError;
 use crate::tree::{Change, Entry, EntryKind};
@@ -53,29 +53,27 @@ pub(super) fn compare(
     };
     let work = |at: usize| files.compare(&changes[at]);
     parallel::in_order(changes.len(), WAITING, work, |at, file| {
-        let path = &changes[at].path;
-        let (counts, approximation) = match file? {
+        let compared = match file? {
             FileDiff::Compared { section, compared } => {
                 sink.write_all(&section).map_err(DiffError::Sink)?;
-                (compared.counts, compared.approximation)
+                compared
             }
-            FileDiff::Purged => (LineCounts::default(), Some(Approximation::Purged)),
+            FileDiff::Purged => Compared {
+                approximation: Some(Approximation::Purged),
+                ..Compared::default()
+            },
             FileDiff::Large => {
                 if options.capture_patch {
                     write_large(store, &mut sink, &changes[at])?;
                 }
-                let sketch = sketch(store, &changes[at])?;
-                let reason = (!sketch.counts().is_binary).then_some(Approximation::TooLarge);
-                (sketch.counts(), reason)
+                let counts = sketch(store, &changes[at])?.counts();
+                Compared {
+                    counts,
+                    approximation: (!counts.is_binary).then_some(Approximation::TooLarge),
+                }
             }
         };
-        let (insertions, deletions) = (counts.insertions, counts.deletions);
-        diff.insertions += insertions;
-        diff.deletions += deletions;
-        diff.approximated.extend(
-            approximation
-                .map(|reason| ApproximatedFile::new(path.clone(), reason, insertions, deletions)),
-        );
+        diff.count(&changes[at].path, compared);
         Ok::<_, DiffError>(())
     })?;
     // What one side left out is among them already.
