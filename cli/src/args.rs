@@ -182,10 +182,11 @@ Exit codes: 0 it was asked to, 1 there is no such run or it has ended, 2 the com
 Examples:
   stillframe show snap_3f2a91
   stillframe show run_5d41402a --json
+  stillframe show latest~1
 
 Exit codes: 0 done, 1 there is no such id or it is ambiguous, 2 the command line is wrong.")]
     Show {
-        /// The id, or the beginning of it.
+        /// The id, or the beginning of it; of a snapshot also "latest", "latest~N" or "label:TEXT".
         id: String,
 
         /// Say what the run does as it does it, until it ends.
@@ -205,7 +206,8 @@ wrong.")]
         /// A path, relative to the workspace.
         #[arg(value_hint = ValueHint::AnyPath)]
         path: OsString,
-        /// Whether this snapshot has it; default: whether one taken now would.
+        /// Whether this snapshot has it, by its id, "latest", "latest~N" or "label:TEXT"; default: whether
+        /// one taken now would.
         #[arg(long, value_name = "ID")]
         snapshot: Option<String>,
     },
@@ -480,6 +482,7 @@ const DIFF_HELP: &str = "\
 Examples:
   stillframe diff snap_3f2a91                 what changed since then
   stillframe diff snap_3f2a91 snap_77c0de     what changed between the two
+  stillframe diff \"label:before lunch\"        what changed since the newest with this label
   stillframe diff snap_3f2a91 --patch | git apply -R --binary
 
 Exit codes: 0 done, whether something changed or not, 1 it could not be done, 2 the command line is
@@ -489,7 +492,7 @@ wrong.";
 #[derive(Debug, ArgsOf)]
 #[command(group(ArgGroup::new("view").multiple(false)))]
 pub(crate) struct DiffArgs {
-    /// The earlier side: a snapshot's id, the beginning of one, or "now".
+    /// The earlier side: a snapshot's id, the beginning of one, "latest", "latest~N", "label:TEXT", or "now".
     pub(crate) from: String,
 
     /// The later side. Default: now, the workspace as it is.
@@ -535,6 +538,7 @@ Examples:
   stillframe restore snap_3f2a91 --plan       what would be done
   stillframe restore snap_3f2a91              do it
   stillframe restore snap_3f2a91 src README   only these, and what lies below them
+  stillframe restore latest notes.txt         this one as the newest snapshot has it
   stillframe undo                             take it back
 
 Exit codes: 0 done, 1 it could not be done (the message says whether anything was touched), 2 the
@@ -543,7 +547,7 @@ command line is wrong.";
 /// What `restore` takes.
 #[derive(Debug, ArgsOf)]
 pub(crate) struct RestoreArgs {
-    /// The snapshot's id, or the beginning of it.
+    /// The snapshot's id, the beginning of it, "latest", "latest~N" or "label:TEXT".
     pub(crate) snapshot: String,
 
     /// Files or directories, relative to the workspace; no patterns. Default: everything.

@@ -9,7 +9,7 @@ use stillframe::backends::{printable, printable_bytes};
 use stillframe::{
     CommandAdapter, CommandInput, CommandOutput, DiffEnd, DiffOptions, DiffRequest, EventQuery,
     GcOptions, IgnoreOptions, Label, PlanId, PurgeTarget, RelPath, RestoreRequest, RunId,
-    RunOptions, RunQuery, SessionId, UndoTarget, WorkspaceOptions,
+    RunOptions, RunQuery, SessionId, SnapshotName, UndoTarget, WorkspaceOptions,
 };
 
 use crate::args::{
@@ -59,8 +59,8 @@ pub(crate) enum Request {
     Undo(UndoRequest),
     /// List runs.
     Runs(RunQuery),
-    /// Show a run or a snapshot.
-    Show(String),
+    /// Show a run or a snapshot; one that is named by the workspace that it is of comes with that.
+    Show(String, Option<WorkspaceOptions>),
     /// Say what a run does as it does it.
     Follow(String),
     /// Whether a path is captured.
@@ -226,7 +226,13 @@ impl Request {
             Command::Restore(args) => restore(args, &chooser)?,
             Command::Undo(args) => Self::Undo(undo(args, &chooser)?),
             Command::Runs(args) => Self::Runs(runs(args, &chooser)?),
-            Command::Show { id, follow: false } => Self::Show(id),
+            Command::Show { id, follow: false } => {
+                let workspace = match SnapshotName::parse(&id)?.is_relative() {
+                    true => Some(chooser.plain()?),
+                    false => None,
+                };
+                Self::Show(id, workspace)
+            }
             Command::Show { id, follow: true } if json => {
                 return Err(Failure::invalid(format!(
                     "what is followed is no one document; \"stillframe events --follow\" prints the events of {id} as JSON"
@@ -291,6 +297,7 @@ impl Request {
                 | Self::Verify(_)
                 | Self::PlanPurge(..)
                 | Self::Runs(_)
+                | Self::Show(_, Some(_))
         )
     }
 
@@ -300,7 +307,10 @@ impl Request {
         let below = self.workspace().map(|here| below(here, &above));
         let below = below.unwrap_or(RelPath::root());
         match &mut self {
-            Self::List(workspace) | Self::Diff(workspace, ..) | Self::Verify(workspace) => {
+            Self::List(workspace)
+            | Self::Diff(workspace, ..)
+            | Self::Verify(workspace)
+            | Self::Show(_, Some(workspace)) => {
                 workspace.path = above;
             }
             Self::PlanRestore(workspace, request) => {
@@ -340,10 +350,11 @@ impl Request {
             | Self::Verify(workspace)
             | Self::PlanPurge(workspace, _)
             | Self::Purge(workspace, _)
-            | Self::Gc(workspace, _) => Some(&workspace.path),
+            | Self::Gc(workspace, _)
+            | Self::Show(_, Some(workspace)) => Some(&workspace.path),
             Self::Undo(request) => request.candidates.first().map(PathBuf::as_path),
             Self::Runs(query) => query.workspace.as_deref(),
-            Self::Show(_)
+            Self::Show(_, None)
             | Self::Follow(_)
             | Self::Cancel(_)
             | Self::Questions(_)

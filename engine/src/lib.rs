@@ -76,6 +76,7 @@ mod run_lock;
 mod safety;
 mod session;
 mod session_manager;
+mod snapshot_name;
 mod started;
 mod state;
 mod step;
@@ -138,6 +139,7 @@ pub use restore::{
 pub use run::RunStatus;
 pub use safety::SafetyRefs;
 pub use session::SessionStatus;
+pub use snapshot_name::SnapshotName;
 pub use step::StepStatus;
 pub use step_options::{Rerun, RetryPolicy, StepOptions};
 pub use step_plan::{PlanReport, StepIdentity, StepPlan};

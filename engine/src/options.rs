@@ -514,7 +514,8 @@ impl RunOptions {
 /// One end of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiffEnd {
-    /// The snapshot with this id, or the only one whose id begins so.
+    /// The snapshot that this [names](crate::SnapshotName): its id, a beginning of it, `latest`,
+    /// `latest~N` or `label:TEXT`.
     Snapshot(String),
     /// The workspace as it is. It is captured for the comparison and not kept.
     Now,
@@ -590,7 +591,8 @@ impl DiffRequest {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RestoreRequest {
-    /// The id of the snapshot to go back to, or a beginning of it that no other one has.
+    /// The snapshot to go back to, as it is [named](crate::SnapshotName): its id, a beginning of it that no
+    /// other one has, `latest`, `latest~N` or `label:TEXT`.
     pub snapshot: String,
     /// Literal paths, files or directories. Default: everything.
     pub paths: Vec<RelPath>,

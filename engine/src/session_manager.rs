@@ -117,8 +117,8 @@ impl SessionManager {
 
     /// Compares two snapshots, or one with the workspace as it is.
     ///
-    /// An end is the id of a snapshot of this workspace, or a beginning of it that no other one
-    /// has; with the hash backend also of another workspace.
+    /// An end is a snapshot of this workspace, by any of its [names](crate::SnapshotName); with the hash
+    /// backend also one of another workspace, by its id.
     ///
     /// The workspace as it is is captured by the rules and limits that are stored with the snapshot on
     /// the other side. What `workspace` leaves out and includes adds to them.
@@ -482,14 +482,17 @@ async fn restore(
     let parts = core.parts.clone();
     let patience = parts.options.lock_patience;
     let workspace = opened.workspace.clone();
-    {
-        // An id that is wrong is told at once, whoever is at work.
+    // What is named is told at once if it is wrong, whoever is at work, and is that one though others are taken until
+    // it is this one's turn.
+    let named = {
         let (text, workspace) = (request.snapshot.clone(), workspace.clone());
         core.parts
             .reader
             .read_with(move |store| workspaces::find_snapshot(store, &text, Some(&workspace)))
-            .await?;
-    }
+            .await?
+            .snapshot
+            .id
+    };
     let wish = Wish::of(core, &opened.options);
     let lock = RunLock::acquire(&workspace, "a restore", patience, &parts.blocking);
     let lock = wish.wait_for(lock, "waiting for the workspace").await?;
@@ -497,7 +500,7 @@ async fn restore(
     let what = "a restore";
     workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
         let _lock = lock;
-        let (target, backend) = target(&parts, locked, &request.snapshot)?;
+        let (target, backend) = target(&parts, locked, named.as_str())?;
         let guard =
             opened.snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt.clone());
         let mut options = RestoreOptions::new(guard);

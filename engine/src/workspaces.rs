@@ -25,6 +25,7 @@ use crate::error::Error;
 use crate::event::{EventQuery, EventType};
 use crate::id::{RunId, SessionId};
 use crate::options::WorkspaceOptions;
+use crate::snapshot_name::{self, SnapshotName};
 use crate::state::{Change, NewEvent, SnapshotRow, StateError, StateStore};
 use crate::wish::{self, Wish};
 
@@ -382,8 +383,20 @@ pub(crate) fn compare(
     Ok((diff, Some(file)))
 }
 
-/// Finds the one snapshot whose id is `text` or begins so; in this workspace, if one is given.
+/// Finds the snapshot that `text` [names](SnapshotName); in this workspace, if one is given.
 pub(crate) fn find_snapshot(
+    store: &dyn StateStore,
+    text: &str,
+    workspace: Option<&Workspace>,
+) -> Result<SnapshotRow, Error> {
+    match SnapshotName::parse(text)? {
+        SnapshotName::Id(text) => find_by_id(store, text, workspace),
+        name => snapshot_name::find(store, name, workspace),
+    }
+}
+
+/// Finds the one snapshot whose id is `text` or begins so; in this workspace, if one is given.
+fn find_by_id(
     store: &dyn StateStore,
     text: &str,
     workspace: Option<&Workspace>,

@@ -46,6 +46,7 @@ mod rollback;
 mod run;
 mod safety_refs;
 mod shapes;
+mod snapshot_names;
 mod steps;
 mod steps_faults;
 mod terminal;

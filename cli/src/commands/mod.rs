@@ -83,7 +83,7 @@ pub(crate) async fn carry_out(tools: &Tools, request: Request) -> Result<Reply, 
         Request::Questions(id) => questions::show(tools, id.as_deref()).await,
         Request::Answer { question, answer } => questions::answer(tools, &question, &answer).await,
         Request::Runs(query) => runs::runs(tools, query).await,
-        Request::Show(id) => runs::show(tools, &id).await,
+        Request::Show(id, workspace) => runs::show(tools, &id, workspace).await,
         Request::Follow(id) => runs::follow(tools, &id).await,
         Request::Why(workspace, path, snapshot) => {
             while_wanted(workspace, |workspace| {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use stillframe::backends::{Displaced, RefChange};
 use stillframe::{
     Error, ErrorKind, Event, EventQuery, EventType, PhaseRecord, QuestionRecord, RunExport,
-    RunQuery, RunRecord, Snapshot, SnapshotId,
+    RunQuery, RunRecord, Snapshot, SnapshotId, WorkspaceOptions,
 };
 
 use super::{Tools, questions, snapshot};
@@ -30,11 +30,26 @@ pub(super) async fn runs(tools: &Tools, query: RunQuery) -> Result<Reply, Failur
     })
 }
 
-/// Shows the run or the snapshot with this id, or the only one whose id begins so.
-pub(super) async fn show(tools: &Tools, id: &str) -> Result<Reply, Failure> {
+/// Shows the run or the snapshot with this id, or the only one whose id begins so; the snapshot that the name means
+/// in this workspace, if there is one.
+pub(super) async fn show(
+    tools: &Tools,
+    id: &str,
+    workspace: Option<WorkspaceOptions>,
+) -> Result<Reply, Failure> {
     let run = tools.engine.find_run(id).await;
-    let snapshot = tools.engine.find_snapshot(id).await;
-    match one_of(id, run, snapshot)? {
+    let shown = match workspace {
+        None => one_of(id, run, tools.engine.find_snapshot(id).await)?,
+        // No beginning of a run's id is meant by such a name, but a host may have called a run just so.
+        Some(workspace) => match run.ok().filter(|run| run.id.as_str() == id) {
+            Some(run) => Shown::Run(Box::new(run)),
+            None => {
+                let snapshot = tools.engine.find_snapshot_of(&workspace, id).await?;
+                Shown::Snapshot(Box::new(snapshot))
+            }
+        },
+    };
+    match shown {
         Shown::Run(record) => {
             let run = tools.engine.export_run(record.id.as_str()).await?;
             Ok(Reply::new(tools.json, &run, || description(&run)))

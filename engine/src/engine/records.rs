@@ -40,7 +40,8 @@ impl Engine {
     /// The snapshot of this id, or the only one whose id begins so, of any workspace.
     ///
     /// A beginning has at least one hexadecimal digit, with or without `snap_`: one without is
-    /// `InvalidOptions`, and so is one that several ids have. None that begins so is `NotFound`.
+    /// `InvalidOptions`, and so is one that several ids have. None that begins so is `NotFound`. What means
+    /// something in a workspace alone is found by [`Engine::find_snapshot_of`].
     pub async fn find_snapshot(&self, id: &str) -> Result<Snapshot, Error> {
         let id = id.to_owned();
         self.core.parts.check_available()?;
@@ -49,6 +50,27 @@ impl Engine {
             .parts
             .reader
             .read_with(move |store| workspaces::find_snapshot(store, &id, None))
+            .await?;
+        Ok(row.snapshot)
+    }
+
+    /// The snapshot of a workspace that is named by its id, by the beginning of it, or in another way that
+    /// [`SnapshotName`](crate::SnapshotName) has.
+    pub async fn find_snapshot_of(
+        &self,
+        workspace: &WorkspaceOptions,
+        name: &str,
+    ) -> Result<Snapshot, Error> {
+        let opened = self.core.open_known(workspace).await?;
+        self.core.relearn(&opened).await?;
+        let name = name.to_owned();
+        let row = self
+            .core
+            .parts
+            .reader
+            .read_with(move |store| {
+                workspaces::find_snapshot(store, &name, Some(&opened.workspace))
+            })
             .await?;
         Ok(row.snapshot)
     }

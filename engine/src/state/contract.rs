@@ -1,7 +1,7 @@
 //! What every state store promises: one test for each, over any implementation.
 
 use serde_json::{Value, json};
-use stillframe_backends::{ErrorKind, RelPath, SnapshotId};
+use stillframe_backends::{ErrorKind, Label, RelPath, SnapshotId};
 
 use super::*;
 use crate::id::{ArtifactId, EngineId};
@@ -27,6 +27,7 @@ macro_rules! state_store_contract {
             runs_are_listed_newest_first_and_those_under_way_oldest_first
             the_beginning_of_an_id_is_literal
             snapshots_are_listed_in_the_order_of_writing
+            snapshots_are_found_by_every_part_of_a_filter
             snapshots_that_were_found_late_take_the_place_that_is_theirs
             a_snapshot_gets_an_owner_later_and_keeps_it
             an_operation_comes_back_as_it_was_written
@@ -576,6 +577,63 @@ pub(crate) fn the_beginning_of_an_id_is_literal(state: &impl TestState) {
     assert_eq!(begin("snap_b", None), [id("b1")]);
     assert_eq!(begin("snap_a", None).len(), 3, "at most");
     assert_eq!(begin("snap_%", None), [""; 0]);
+}
+
+pub(crate) fn snapshots_are_found_by_every_part_of_a_filter(state: &impl TestState) {
+    let mut store = state.open();
+    let labels = ["before", "mine", "guard", "mine", "before", "guard"];
+    let mut ids = Vec::new();
+    for (number, label) in labels.into_iter().enumerate() {
+        let id = format!("snap_{number:032x}");
+        let workspace = if number == 4 { "v" } else { "w" };
+        let mut row = snapshot_row(&id, workspace, None);
+        row.snapshot.label = Label::new(label);
+        store.commit(&[add(&row)]).unwrap();
+        ids.push(id);
+    }
+    let found = |filter: SnapshotFilter| -> Vec<usize> {
+        let rows = store.find_snapshots(&filter).unwrap();
+        let place = |row: SnapshotRow| ids.iter().position(|id| id == row.snapshot.id.as_str());
+        rows.into_iter().filter_map(place).collect()
+    };
+    let all = || SnapshotFilter {
+        workspace_id: "w".to_owned(),
+        ..SnapshotFilter::default()
+    };
+    let label = |text: &str| Some(Label::new(text));
+    assert_eq!(found(all()), [5, 3, 2, 1, 0]);
+    let filter = all();
+    assert_eq!(
+        found(SnapshotFilter {
+            label: label("mine"),
+            ..filter
+        }),
+        [3, 1]
+    );
+    let filter = all();
+    assert_eq!(
+        found(SnapshotFilter {
+            label: label("min"),
+            ..filter
+        }),
+        [0usize; 0]
+    );
+    let filter = all();
+    assert_eq!(
+        found(SnapshotFilter {
+            but: label("guard"),
+            ..filter
+        }),
+        [3, 1, 0]
+    );
+    let filter = SnapshotFilter {
+        but: label("guard"),
+        skip: 1,
+        limit: Some(1),
+        ..all()
+    };
+    assert_eq!(found(filter), [1]);
+    assert_eq!(found(SnapshotFilter { skip: 9, ..all() }), [0usize; 0]);
 }
 
 pub(crate) fn snapshots_are_listed_in_the_order_of_writing(state: &impl TestState) {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use stillframe_backends::{ErrorKind, PathError, RelPath, Snapshot, SnapshotId};
+use stillframe_backends::{ErrorKind, Label, PathError, RelPath, Snapshot, SnapshotId};
 
 use crate::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::event::{Event, EventQuery, EventType};
@@ -115,6 +115,9 @@ pub(crate) trait StateStore: Send {
 
     /// The snapshots of a workspace, newest first.
     fn snapshots(&self, workspace_id: &str) -> Result<Vec<SnapshotRow>, StateError>;
+
+    /// The snapshots that match, newest first.
+    fn find_snapshots(&self, filter: &SnapshotFilter) -> Result<Vec<SnapshotRow>, StateError>;
 
     /// Whether there is any snapshot of the workspace. Costs one look.
     fn has_snapshots(&self, workspace_id: &str) -> Result<bool, StateError>;
@@ -358,6 +361,18 @@ pub(crate) struct RunFilter {
     pub(crate) since: Option<Timestamp>,
     /// Accepted before this time.
     pub(crate) until: Option<Timestamp>,
+    pub(crate) limit: Option<u64>,
+}
+
+/// Which snapshots to list.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SnapshotFilter {
+    pub(crate) workspace_id: String,
+    pub(crate) label: Option<Label>,
+    /// A label that they do not have.
+    pub(crate) but: Option<Label>,
+    /// So many of the newest that match are passed over.
+    pub(crate) skip: u64,
     pub(crate) limit: Option<u64>,
 }
 

@@ -25,8 +25,8 @@ use crate::question::QuestionRow;
 use crate::record::{ArtifactRecord, SessionStats};
 use crate::state::row_sum::damaged;
 use crate::state::{
-    Change, OperationRow, RestoreRow, RunFilter, RunRow, SessionRow, SnapshotRow, StateError,
-    StateStore, row_sum,
+    Change, OperationRow, RestoreRow, RunFilter, RunRow, SessionRow, SnapshotFilter, SnapshotRow,
+    StateError, StateStore, row_sum,
 };
 use crate::step::{PhaseKey, PhaseRow, StepRow};
 use crate::task::TaskRow;
@@ -41,7 +41,9 @@ use questions::{SELECT_QUESTION, read_question};
 use restores::{SELECT_RESTORE, read_restore};
 use runs::{SELECT_RUN, read_run};
 use sessions::{SELECT_SESSION, read_session};
-use snapshots::{SELECT_OPERATION, SELECT_SNAPSHOT, read_operation, read_snapshot};
+use snapshots::{
+    LABEL_IS, LABEL_IS_NOT, SELECT_OPERATION, SELECT_SNAPSHOT, read_operation, read_snapshot,
+};
 use steps::{SELECT_PHASE, SELECT_STEP, SELECT_TASK, read_phase, read_step, read_task};
 use values::{all_of, count, id, json, limit, nanoseconds};
 
@@ -322,6 +324,29 @@ impl StateStore for SqliteStore {
             // By the order of writing: a clock may go backwards.
             &format!("{SELECT_SNAPSHOT} WHERE workspace_id = ?1 ORDER BY position DESC"),
             params![workspace_id],
+            read_snapshot,
+        )
+    }
+
+    fn find_snapshots(&self, filter: &SnapshotFilter) -> Result<Vec<SnapshotRow>, StateError> {
+        let conditions = [
+            (true, "workspace_id = ?1"),
+            (filter.label.is_some(), LABEL_IS),
+            (filter.but.is_some(), LABEL_IS_NOT),
+        ];
+        let sql = format!(
+            "{SELECT_SNAPSHOT}{} ORDER BY position DESC LIMIT ?4 OFFSET ?5",
+            all_of(&conditions)
+        );
+        self.all(
+            &sql,
+            params![
+                filter.workspace_id,
+                filter.label.as_ref().map(Label::as_str),
+                filter.but.as_ref().map(Label::as_str),
+                limit(filter.limit),
+                count(filter.skip),
+            ],
             read_snapshot,
         )
     }

@@ -110,6 +110,13 @@ pub(super) const SELECT_SNAPSHOT: &str = concat!(
     " FROM snapshots"
 );
 
+/// Conditions for the label that the document has. A document that is none matches, so that whoever reads it is
+/// told that it is damaged.
+pub(super) const LABEL_IS: &str =
+    "CASE WHEN json_valid(document) THEN json_extract(document, '$.label') IS ?2 ELSE 1 END";
+pub(super) const LABEL_IS_NOT: &str =
+    "CASE WHEN json_valid(document) THEN json_extract(document, '$.label') IS NOT ?3 ELSE 1 END";
+
 pub(super) fn read_snapshot(row: &Row<'_>) -> Result<SnapshotRow, StateError> {
     Ok(SnapshotRow {
         workspace_id: row.get(0)?,

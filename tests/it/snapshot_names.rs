@@ -1,0 +1,148 @@
+//! Names in the place of a snapshot's id: `latest`, `latest~N` and `label:TEXT`.
+
+use stillframe_tests::{Snap, TestWorkspace, json};
+
+/// The id of the snapshot that `name` means.
+#[track_caller]
+fn id_of(ws: &TestWorkspace, name: &str) -> String {
+    Snap::of(&ws.show(name)).id().to_owned()
+}
+
+/// The kind and the message of the error that `args` end with.
+#[track_caller]
+fn refusal(ws: &TestWorkspace, args: &[&str]) -> (String, String) {
+    let error = ws.try_json(args).exits(1).json()["error"].clone();
+    let text = |key: &str| error[key].as_str().expect("an error has it").to_owned();
+    (text("kind"), text("message"))
+}
+
+#[test]
+fn latest_is_the_newest_that_is_no_guard() {
+    for ws in [TestWorkspace::repository(), TestWorkspace::plain()] {
+        ws.write("a", "one\n");
+        let one = ws.snapshot_with(["--retain-content"]);
+        ws.write("a", "two\n");
+        ws.write("b", "two\n");
+        let two = ws.snapshot_with(["--retain-content"]);
+        let guard = ws.restore(&one)["guard_snapshot"].clone();
+        // What the restore left is captured too, behind its guard.
+        let listed = ws.json(["list"]);
+        assert_eq!(listed[1]["id"], guard);
+        assert_eq!(listed.as_array().unwrap().len(), 4);
+
+        for (name, id) in [
+            ("latest", listed[0]["id"].as_str().unwrap()),
+            ("latest~0", listed[0]["id"].as_str().unwrap()),
+            ("latest~1", two.id()),
+            ("latest~2", one.id()),
+            ("label:guard", guard.as_str().unwrap()),
+        ] {
+            assert_eq!(id_of(&ws, name), id, "{name}");
+        }
+        let diff = ws.json(["diff", "latest~2", "latest~1"]);
+        assert_eq!(json::names(&diff["added"]), ["b"]);
+        let since = ws.json(["diff", "latest~1"]);
+        assert_eq!(json::names(&since["deleted"]), ["b"]);
+        assert_eq!(ws.json(["diff", "latest"])["files_changed"], 0);
+        let why = ws.json(["why", "b", "--snapshot", "latest~2"]);
+        assert_eq!(why["captured"], false, "{why}");
+        let why = ws.json(["why", "b", "--snapshot", "latest~1"]);
+        assert_eq!(why["captured"], true, "{why}");
+        let plan = ws.json(["restore", "latest~1", "--plan"]);
+        assert_eq!(plan["target"], two.id());
+        ws.restore_id("latest~1");
+        assert_eq!(ws.text("b"), "two\n");
+    }
+}
+
+#[test]
+fn a_label_means_the_newest_that_has_exactly_that_one() {
+    let ws = TestWorkspace::repository();
+    let labelled = |label: &str, text: &str| {
+        ws.write("README", text);
+        ws.snapshot_with(["--label", label])
+    };
+    labelled("before lunch", "1");
+    let second = labelled("before lunch", "2");
+    let other = labelled("Before lunch", "3");
+    labelled("before", "4");
+    assert_eq!(id_of(&ws, "label:before lunch"), second.id());
+    assert_eq!(id_of(&ws, "label:Before lunch"), other.id());
+    ws.restore_id("label:before lunch");
+    assert_eq!(ws.text("README"), "2");
+}
+
+#[test]
+fn a_label_never_takes_the_place_of_another_name() {
+    let ws = TestWorkspace::repository();
+    let first = ws.snapshot();
+    let like_an_id = &first.id()["snap_".len()..][..12];
+    ws.snapshot_with(["--label", like_an_id]);
+    let labelled = ws.snapshot_with(["--label", "latest"]);
+    let newest = ws.snapshot();
+    assert_eq!(id_of(&ws, like_an_id), first.id());
+    assert_eq!(id_of(&ws, "latest"), newest.id());
+    assert_eq!(id_of(&ws, "label:latest"), labelled.id());
+    let plan = ws.json(["restore", like_an_id, "--plan"]);
+    assert_eq!(plan["target"], first.id());
+}
+
+// A host chooses the ids of its runs
+#[test]
+fn a_run_that_is_called_latest_is_shown_by_its_id_and_one_that_begins_so_is_not() {
+    let ws = TestWorkspace::repository();
+    ws.run(["--run-id", "latest-2"], "true").ok();
+    let newest = ws.snapshot();
+    assert_eq!(id_of(&ws, "latest"), newest.id());
+    ws.run(["--run-id", "latest"], "true").ok();
+    assert_eq!(ws.show("latest")["run_id"], "latest");
+    assert_eq!(ws.show("latest-")["run_id"], "latest-2");
+}
+
+#[test]
+fn what_a_name_does_not_find_is_named() {
+    let mut ws = TestWorkspace::repository();
+    for args in [&["show", "latest"][..], &["diff", "latest"]] {
+        let (kind, message) = refusal(&ws, args);
+        assert_eq!(kind, "NotFound", "{message}");
+        assert!(message.contains(ws.root().to_str().unwrap()), "{message}");
+    }
+    ws.snapshot();
+    for (name, kind) in [
+        ("latest~1", "NotFound"),
+        ("label:no such", "NotFound"),
+        ("latest~", "InvalidOptions"),
+        ("latest~one", "InvalidOptions"),
+        ("label:", "InvalidOptions"),
+    ] {
+        for args in [
+            &["show", name][..],
+            &["diff", name],
+            &["diff", "latest", name],
+            &["restore", name],
+            &["restore", name, "--plan"],
+            &["why", "README", "--snapshot", name],
+        ] {
+            let (found, message) = ws.untouched(|| refusal(&ws, args));
+            assert_eq!(found, kind, "{args:?}: {message}");
+            assert!(message.contains(name), "{args:?}: {message}");
+        }
+    }
+    // Of another workspace, with the same state directory.
+    std::fs::create_dir(ws.base().join("other")).unwrap();
+    ws.set_root("other");
+    assert_eq!(refusal(&ws, &["show", "latest"]).0, "NotFound");
+}
+
+#[test]
+fn below_a_workspace_they_are_of_that_one() {
+    let mut ws = TestWorkspace::repository();
+    ws.write("below/a", "one\n");
+    let taken = ws.snapshot_with(["--label", "mine"]);
+    ws.set_root("work/below");
+    for name in ["latest", "label:mine"] {
+        let shown = ws.stillframe(["show", name]).ok();
+        assert!(shown.stdout_text().contains(taken.id()), "{shown}");
+        assert!(shown.stderr_text().contains("above it"), "{shown}");
+    }
+}
