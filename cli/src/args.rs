@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args as ArgsOf, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
+use jiff::Timestamp;
 use stillframe::{RunId, RunStatus, SessionId, Strategy};
 
 /// Snapshots of a directory around the work that happens in it.
@@ -82,11 +83,13 @@ pub(crate) enum Command {
 
     /// List the snapshots of this workspace, newest first.
     #[command(after_help = "\
-Example:
+Examples:
   stillframe list --json
+  stillframe list --since 2h --limit 5
+  stillframe list --label \"before lunch\"
 
 Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
-    List,
+    List(ListArgs),
 
     /// Show what changed between two snapshots, or since one.
     #[command(after_help = DIFF_HELP)]
@@ -429,6 +432,23 @@ pub(crate) struct RunArgs {
     pub(crate) capture: CaptureArgs,
 }
 
+/// What `list` takes.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct ListArgs {
+    /// Only those with exactly this label.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+
+    /// At most this many, the newest.
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+
+    /// Only those that were taken at or after this time, such as 2026-01-31T12:00:00Z, or so long ago at most,
+    /// such as 2h or 3d.
+    #[arg(long, value_name = "TIME|AGE", value_parser = moment)]
+    pub(crate) since: Option<Moment>,
+}
+
 /// What `runs` takes.
 #[derive(Debug, ArgsOf)]
 pub(crate) struct RunsArgs {
@@ -444,13 +464,14 @@ pub(crate) struct RunsArgs {
     #[arg(long, value_name = "STATUS", value_parser = run_status)]
     pub(crate) status: Vec<RunStatus>,
 
-    /// Only those that were accepted at or after this time, such as 2026-01-31T12:00:00Z.
-    #[arg(long, value_name = "TIME")]
-    pub(crate) since: Option<String>,
+    /// Only those that were accepted at or after this time, such as 2026-01-31T12:00:00Z, or so long ago at most,
+    /// such as 2h or 3d.
+    #[arg(long, value_name = "TIME|AGE", value_parser = moment)]
+    pub(crate) since: Option<Moment>,
 
-    /// Only those that were accepted before this time.
-    #[arg(long, value_name = "TIME")]
-    pub(crate) until: Option<String>,
+    /// Only those that were accepted before this time, or longer ago.
+    #[arg(long, value_name = "TIME|AGE", value_parser = moment)]
+    pub(crate) until: Option<Moment>,
 }
 
 fn run_status(text: &str) -> Result<RunStatus, String> {
@@ -641,6 +662,26 @@ pub(crate) struct PurgeArgs {
     pub(crate) plan: bool,
 }
 
+/// A time that has been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// This one.
+    At(Timestamp),
+    /// So long before now.
+    Ago(Duration),
+}
+
+/// A time as RFC 3339 has it, or an age as [`duration`] has it.
+fn moment(text: &str) -> Result<Moment, String> {
+    if let Ok(time) = text.parse() {
+        return Ok(Moment::At(time));
+    }
+    duration(text).map(Moment::Ago).map_err(|_| {
+        "give a time such as 2026-01-31T12:00:00Z, or an age of a whole number and a unit: 90s, 15m, 2h, 3d, 4w"
+            .to_owned()
+    })
+}
+
 /// A whole number with a unit: `500ms`, `90s`, `15m`, `2h`, `30d`, `4w`.
 ///
 /// A number alone is refused, because people mean seconds by one and days by the other.
@@ -761,6 +802,9 @@ mod tests {
             &["run", "--session", "a b", "--", "true"],
             &["run", "--timeout", "0s", "--", "true"],
             &["gc", "--older-than", "30"],
+            &["list", "--since", "yesterday"],
+            &["list", "--limit", "-1"],
+            &["runs", "--until", "30"],
             &["show"],
             &["purge"],
             &["purge", ".env", "other"],
@@ -799,6 +843,23 @@ mod tests {
             "1é",
         ] {
             assert!(duration(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_moment_is_a_time_or_an_age() {
+        let time = "2026-01-31T12:00:00Z".parse().expect("a time");
+        assert_eq!(moment("2026-01-31T13:00:00+01:00"), Ok(Moment::At(time)));
+        assert_eq!(moment("3d"), Ok(Moment::Ago(Duration::from_secs(259_200))));
+        for text in [
+            "",
+            "3",
+            "yesterday",
+            "2026-01-31",
+            "2026-01-31T12:00:00",
+            "-2h",
+        ] {
+            assert!(moment(text).is_err(), "{text:?}");
         }
     }
 

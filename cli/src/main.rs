@@ -178,12 +178,17 @@ fn resolved(path: &Path) -> Option<PathBuf> {
     })
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the clock that everything else here is handed"
+)]
 fn surroundings() -> Surroundings {
     let real = |path: PathBuf| std::fs::canonicalize(path).ok();
     Surroundings {
         current_dir: std::env::current_dir().ok().and_then(real),
         home: std::env::home_dir().and_then(real),
         run_id: std::env::var_os("STILLFRAME_RUN_ID"),
+        now: jiff::Timestamp::now(),
     }
 }
 

@@ -5,16 +5,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap_complete::Shell;
+use jiff::Timestamp;
 use stillframe::backends::{printable, printable_bytes};
 use stillframe::{
     CommandAdapter, CommandInput, CommandOutput, DiffEnd, DiffOptions, DiffRequest, EventQuery,
     GcOptions, IgnoreOptions, Label, PlanId, PurgeTarget, RelPath, RestoreRequest, RunId,
-    RunOptions, RunQuery, SessionId, SnapshotName, UndoTarget, WorkspaceOptions,
+    RunOptions, RunQuery, SessionId, SnapshotName, SnapshotQuery, UndoTarget, WorkspaceOptions,
 };
 
 use crate::args::{
-    ArtifactCommand, CaptureArgs, Command, DiffArgs, GcArgs, RestoreArgs, RunArgs, RunsArgs,
-    SnapshotArgs, UndoArgs,
+    ArtifactCommand, CaptureArgs, Command, DiffArgs, GcArgs, ListArgs, Moment, RestoreArgs,
+    RunArgs, RunsArgs, SnapshotArgs, UndoArgs,
 };
 use crate::failure::Failure;
 use crate::guardian;
@@ -28,6 +29,8 @@ pub(crate) struct Surroundings {
     pub(crate) home: Option<PathBuf>,
     /// The id of the run to start, from `STILLFRAME_RUN_ID`.
     pub(crate) run_id: Option<OsString>,
+    /// What the clock says.
+    pub(crate) now: Timestamp,
 }
 
 /// What is to be done.
@@ -48,7 +51,7 @@ pub(crate) enum Request {
     /// Take a snapshot.
     Snapshot(WorkspaceOptions, Label),
     /// List snapshots.
-    List(WorkspaceOptions),
+    List(SnapshotQuery),
     /// Compare.
     Diff(WorkspaceOptions, DiffRequest, DiffView),
     /// Say what a restore would do.
@@ -221,7 +224,7 @@ impl Request {
             } => Self::Answer { question, answer },
             Command::Answer { question, .. } => Self::Questions(question),
             Command::Snapshot(args) => snapshot(args, &chooser)?,
-            Command::List => Self::List(chooser.plain()?),
+            Command::List(args) => Self::List(list(args, &chooser)?),
             Command::Diff(args) => diff(args, json, &chooser)?,
             Command::Restore(args) => restore(args, &chooser)?,
             Command::Undo(args) => Self::Undo(undo(args, &chooser)?),
@@ -307,7 +310,7 @@ impl Request {
         let below = self.workspace().map(|here| below(here, &above));
         let below = below.unwrap_or(RelPath::root());
         match &mut self {
-            Self::List(workspace)
+            Self::List(SnapshotQuery { workspace, .. })
             | Self::Diff(workspace, ..)
             | Self::Verify(workspace)
             | Self::Show(_, Some(workspace)) => {
@@ -342,7 +345,7 @@ impl Request {
             Self::Steps(request) => request.options.workspace.as_ref().map(|w| w.path.as_path()),
             Self::Resume(request) => request.workspace.as_deref(),
             Self::Snapshot(workspace, _)
-            | Self::List(workspace)
+            | Self::List(SnapshotQuery { workspace, .. })
             | Self::Diff(workspace, ..)
             | Self::PlanRestore(workspace, _)
             | Self::Restore(workspace, _)
@@ -415,6 +418,18 @@ impl Chooser<'_> {
             options = options.max_new_bytes(bytes);
         }
         Ok(options)
+    }
+
+    /// When that was. What is longer ago than any time that can be written was at the first of those.
+    fn time(&self, moment: Moment) -> Timestamp {
+        match moment {
+            Moment::At(time) => time,
+            Moment::Ago(age) => self
+                .surroundings
+                .now
+                .checked_sub(age)
+                .unwrap_or(Timestamp::MIN),
+        }
     }
 
     fn candidates(&self) -> Result<Vec<PathBuf>, Failure> {
@@ -514,19 +529,17 @@ fn runs(args: RunsArgs, chooser: &Chooser<'_>) -> Result<RunQuery, Failure> {
     };
     query.incomplete = args.incomplete;
     query.statuses = args.status;
-    for (text, bound) in [
-        (&args.since, &mut query.since),
-        (&args.until, &mut query.until),
-    ] {
-        if let Some(text) = text {
-            let time = text.parse().map_err(|e| {
-                Failure::invalid(format!(
-                    "{text:?} is no time such as 2026-01-31T12:00:00Z: {e}"
-                ))
-            })?;
-            *bound = Some(time);
-        }
-    }
+    query.since = args.since.map(|moment| chooser.time(moment));
+    query.until = args.until.map(|moment| chooser.time(moment));
+    Ok(query)
+}
+
+/// Which snapshots are listed.
+fn list(args: ListArgs, chooser: &Chooser<'_>) -> Result<SnapshotQuery, Failure> {
+    let mut query = SnapshotQuery::of(&chooser.plain()?);
+    query.label = args.label.map(Label::new);
+    query.limit = args.limit;
+    query.since = args.since.map(|moment| chooser.time(moment));
     Ok(query)
 }
 
@@ -676,6 +689,7 @@ mod tests {
             current_dir: Some("/home/jo/src/app".into()),
             home: Some("/home/jo".into()),
             run_id: None,
+            now: Timestamp::UNIX_EPOCH,
         }
     }
 
@@ -931,6 +945,19 @@ mod tests {
         };
         assert_eq!(request.candidates, [PathBuf::from("a/b")]);
         assert_eq!(request.undo.target, UndoTarget::Run("run_1".to_owned()));
+    }
+
+    #[test]
+    fn an_age_is_taken_off_what_the_clock_says() {
+        let Request::List(query) = lower(&["list", "--since", "2h", "--limit", "3"]) else {
+            panic!("it is a list");
+        };
+        let expected = Timestamp::from_second(-7200).expect("a time");
+        assert_eq!((query.since, query.limit), (Some(expected), Some(3)));
+        let Request::Runs(query) = lower(&["runs", "--until", "18446744073709551615ms"]) else {
+            panic!("it is a list");
+        };
+        assert_eq!(query.until, Some(Timestamp::MIN), "before any time");
     }
 
     #[test]

@@ -105,8 +105,8 @@ mod copying;
 pub use engine::Engine;
 pub use options::{
     DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, DiffEnd, DiffRequest, EngineOptions,
-    GcOptions, RestoreRequest, Resumer, RunOptions, RunQuery, UndoRequest, UndoTarget,
-    WorkspaceOptions,
+    GcOptions, RestoreRequest, Resumer, RunOptions, RunQuery, SnapshotQuery, UndoRequest,
+    UndoTarget, WorkspaceOptions,
 };
 pub use session_manager::SessionManager;
 

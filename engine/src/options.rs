@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stillframe_artifact_store::ArtifactStore;
 use stillframe_backends::{
-    Backend, BorrowMode, DiffOptions, IgnoreOptions, PlanId, Progress, RelPath, Strategy,
+    Backend, BorrowMode, DiffOptions, IgnoreOptions, Label, PlanId, Progress, RelPath, Strategy,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -724,6 +724,56 @@ impl GcOptions {
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);
         self
+    }
+}
+
+/// Which snapshots of a workspace to list.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SnapshotQuery {
+    /// The workspace.
+    pub workspace: WorkspaceOptions,
+    /// Only those with exactly this label. Default: any.
+    pub label: Option<Label>,
+    /// Only those that were taken at or after this time. Default: any.
+    pub since: Option<Timestamp>,
+    /// At most this many, the newest. Default: all.
+    pub limit: Option<u64>,
+}
+
+impl SnapshotQuery {
+    /// Every snapshot of a workspace.
+    pub fn of(workspace: &WorkspaceOptions) -> Self {
+        Self {
+            workspace: workspace.clone(),
+            label: None,
+            since: None,
+            limit: None,
+        }
+    }
+
+    /// Sets [`SnapshotQuery::label`].
+    pub fn label(mut self, label: Label) -> Self {
+        self.label = Some(label);
+        self
+    }
+
+    /// Sets [`SnapshotQuery::since`].
+    pub fn since(mut self, time: Timestamp) -> Self {
+        self.since = Some(time);
+        self
+    }
+
+    /// Sets [`SnapshotQuery::limit`].
+    pub fn limit(mut self, limit: u64) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+}
+
+impl From<&WorkspaceOptions> for SnapshotQuery {
+    fn from(workspace: &WorkspaceOptions) -> Self {
+        Self::of(workspace)
     }
 }
 

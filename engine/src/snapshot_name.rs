@@ -82,9 +82,8 @@ pub(crate) fn find(
         )));
     };
     let mut filter = SnapshotFilter {
-        workspace_id: workspace.id().to_owned(),
         limit: Some(1),
-        ..SnapshotFilter::default()
+        ..SnapshotFilter::of(workspace)
     };
     match name {
         // Taken by us around what somebody did, and not what anybody did: it would be in the way of

@@ -32,6 +32,7 @@ mod hash;
 mod hostile;
 mod left_out;
 mod library;
+mod listing;
 mod matrix;
 mod memory;
 mod migrations;

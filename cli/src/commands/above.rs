@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use stillframe::backends::printable;
-use stillframe::{Engine, WorkspaceOptions};
+use stillframe::{Engine, SnapshotQuery, WorkspaceOptions};
 
 use super::Tools;
 use crate::request::{Request, quoted};
@@ -55,6 +55,6 @@ async fn nearest_above(engine: &Engine, below: &Path) -> Option<PathBuf> {
 
 /// Whether there are snapshots of the directory; `None`: that cannot be told.
 async fn has_snapshots(engine: &Engine, directory: &Path) -> Option<bool> {
-    let snapshots = engine.snapshots(&WorkspaceOptions::at(directory)).await;
-    Some(!snapshots.ok()?.is_empty())
+    let any = SnapshotQuery::of(&WorkspaceOptions::at(directory)).limit(1);
+    Some(!engine.snapshots(any).await.ok()?.is_empty())
 }

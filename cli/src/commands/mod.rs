@@ -60,7 +60,7 @@ pub(crate) async fn carry_out(tools: &Tools, request: Request) -> Result<Reply, 
             })
             .await
         }
-        Request::List(workspace) => snapshot::list(tools, workspace).await,
+        Request::List(query) => snapshot::list(tools, query).await,
         Request::Diff(workspace, request, view) => {
             while_wanted(workspace, |workspace| {
                 diff::diff(tools, workspace, request, view)

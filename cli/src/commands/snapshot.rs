@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stillframe::{Label, Omission, OmissionReason, Search, Snapshot, WorkspaceOptions};
+use stillframe::{
+    Label, Omission, OmissionReason, Search, Snapshot, SnapshotQuery, WorkspaceOptions,
+};
 
 use super::Tools;
 use super::diff::standing;
@@ -27,10 +29,12 @@ pub(super) async fn snapshot(
 }
 
 /// Lists the snapshots of a workspace.
-pub(super) async fn list(tools: &Tools, workspace: WorkspaceOptions) -> Result<Reply, Failure> {
-    let snapshots = tools.engine.snapshots(&workspace).await?;
+pub(super) async fn list(tools: &Tools, query: SnapshotQuery) -> Result<Reply, Failure> {
+    let is_chosen = query.label.is_some() || query.since.is_some() || query.limit.is_some();
+    let snapshots = tools.engine.snapshots(query).await?;
     let reply = Reply::new(tools.json, &snapshots, || listing(&snapshots));
     Ok(match snapshots.is_empty() {
+        true if is_chosen => reply.note("there are no such snapshots"),
         true => reply.note("there are no snapshots of this workspace yet"),
         false => reply,
     })

@@ -11,13 +11,13 @@ use crate::error::Error;
 use crate::event::{Event, EventQuery};
 use crate::id::{RunId, SessionId};
 use crate::lease::{Lease, Moment};
-use crate::options::{RunQuery, WorkspaceOptions};
+use crate::options::{RunQuery, SnapshotQuery, WorkspaceOptions};
 use crate::question::{QuestionRecord, QuestionRow};
 use crate::record::{
     ArtifactRecord, LeaseRecord, RunExport, RunRecord, SessionRecord, SessionStats,
 };
 use crate::run::RunStatus;
-use crate::state::{RunFilter, RunRow, StateStore};
+use crate::state::{RunFilter, RunRow, SnapshotFilter, StateStore};
 use crate::stream::EventStream;
 use crate::{answering, resume, workspaces};
 
@@ -28,12 +28,20 @@ impl Engine {
         Ok(rows.into_iter().map(SessionRecord::from).collect())
     }
 
-    /// The snapshots of a workspace, newest first.
-    pub async fn snapshots(&self, workspace: &WorkspaceOptions) -> Result<Vec<Snapshot>, Error> {
-        let opened = self.core.open_known(workspace).await?;
-        let id = opened.workspace.id().to_owned();
+    /// The snapshots of a workspace, or those of them that are asked for, newest first.
+    pub async fn snapshots(&self, query: impl Into<SnapshotQuery>) -> Result<Vec<Snapshot>, Error> {
+        let query = query.into();
+        let opened = self.core.open_known(&query.workspace).await?;
         self.core.relearn(&opened).await?;
-        let rows = self.read(move |store| store.snapshots(&id)).await?;
+        let filter = SnapshotFilter {
+            label: query.label,
+            since: query.since,
+            limit: query.limit,
+            ..SnapshotFilter::of(&opened.workspace)
+        };
+        let rows = self
+            .read(move |store| store.find_snapshots(&filter))
+            .await?;
         Ok(rows.into_iter().map(|row| row.snapshot).collect())
     }
 

@@ -588,6 +588,7 @@ pub(crate) fn snapshots_are_found_by_every_part_of_a_filter(state: &impl TestSta
         let workspace = if number == 4 { "v" } else { "w" };
         let mut row = snapshot_row(&id, workspace, None);
         row.snapshot.label = Label::new(label);
+        row.snapshot.captured_at = at(i64::try_from(number).unwrap());
         store.commit(&[add(&row)]).unwrap();
         ids.push(id);
     }
@@ -634,6 +635,15 @@ pub(crate) fn snapshots_are_found_by_every_part_of_a_filter(state: &impl TestSta
     };
     assert_eq!(found(filter), [1]);
     assert_eq!(found(SnapshotFilter { skip: 9, ..all() }), [0usize; 0]);
+    let since = Some(at(2));
+    assert_eq!(found(SnapshotFilter { since, ..all() }), [5, 3, 2]);
+    let filter = SnapshotFilter {
+        since,
+        label: label("mine"),
+        limit: Some(7),
+        ..all()
+    };
+    assert_eq!(found(filter), [3]);
 }
 
 pub(crate) fn snapshots_are_listed_in_the_order_of_writing(state: &impl TestState) {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use stillframe_backends::{ErrorKind, Label, PathError, RelPath, Snapshot, SnapshotId};
+use stillframe_backends::{ErrorKind, Label, PathError, RelPath, Snapshot, SnapshotId, Workspace};
 
 use crate::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::event::{Event, EventQuery, EventType};
@@ -371,9 +371,21 @@ pub(crate) struct SnapshotFilter {
     pub(crate) label: Option<Label>,
     /// A label that they do not have.
     pub(crate) but: Option<Label>,
+    /// Taken at or after this time.
+    pub(crate) since: Option<Timestamp>,
     /// So many of the newest that match are passed over.
     pub(crate) skip: u64,
     pub(crate) limit: Option<u64>,
+}
+
+impl SnapshotFilter {
+    /// All of a workspace.
+    pub(crate) fn of(workspace: &Workspace) -> Self {
+        Self {
+            workspace_id: workspace.id().to_owned(),
+            ..Self::default()
+        }
+    }
 }
 
 /// An event that is not written yet; its sequence number is found when it is.

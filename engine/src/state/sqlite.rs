@@ -15,7 +15,7 @@ mod steps;
 mod values;
 
 use rusqlite::{Connection, Row, TransactionBehavior, params};
-use stillframe_backends::SnapshotId;
+use stillframe_backends::{Label, SnapshotId};
 
 use crate::effect::{CommitRecord, EffectRow};
 use crate::event::{Event, EventQuery, EventType};
@@ -333,9 +333,10 @@ impl StateStore for SqliteStore {
             (true, "workspace_id = ?1"),
             (filter.label.is_some(), LABEL_IS),
             (filter.but.is_some(), LABEL_IS_NOT),
+            (filter.since.is_some(), "captured_at >= ?4"),
         ];
         let sql = format!(
-            "{SELECT_SNAPSHOT}{} ORDER BY position DESC LIMIT ?4 OFFSET ?5",
+            "{SELECT_SNAPSHOT}{} ORDER BY position DESC LIMIT ?5 OFFSET ?6",
             all_of(&conditions)
         );
         self.all(
@@ -344,6 +345,7 @@ impl StateStore for SqliteStore {
                 filter.workspace_id,
                 filter.label.as_ref().map(Label::as_str),
                 filter.but.as_ref().map(Label::as_str),
+                filter.since.map(nanoseconds),
                 limit(filter.limit),
                 count(filter.skip),
             ],
