@@ -15,6 +15,7 @@ use crate::diff::{Diff, DiffOptions};
 use crate::error::{ErrorKind, PathError};
 use crate::git::ObjectId;
 pub use crate::interrupt::{Interrupt, Interrupted};
+use crate::listed::ListedFile;
 use crate::path::{InvalidPath, RelPath};
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget};
 use crate::restore::{PlanId, RefChange, RestoreGoal, RestorePlan, Skipped};
@@ -129,6 +130,21 @@ pub trait Backend: Send + Sync {
         snapshot: &Snapshot,
         path: &RelPath,
     ) -> Result<Why, StoreError>;
+
+    /// Everything that `snapshot` has, sorted by path. No content is read, nor has any to be kept.
+    ///
+    /// Default: [`StoreError::Unsupported`].
+    fn files(
+        &self,
+        workspace: &Workspace,
+        snapshot: &Snapshot,
+    ) -> Result<Vec<ListedFile>, StoreError> {
+        let _ = (workspace, snapshot);
+        Err(StoreError::Unsupported(format!(
+            "the backend {} does not list files",
+            self.kind()
+        )))
+    }
 
     /// What the restore with this guard moved out of the way although no snapshot holds it, sorted by path,
     /// as far as it still lies where it was moved to. An implementation that never does so has none.
@@ -1111,6 +1127,9 @@ pub enum StoreError {
         /// The newest version that is understood.
         supported: u32,
     },
+    /// The backend cannot do that at all. Nothing was touched.
+    #[error("{0}")]
+    Unsupported(String),
 }
 
 impl From<PathError> for StoreError {
@@ -1157,7 +1176,7 @@ impl StoreError {
             Self::LimitExceeded { .. } => ErrorKind::LimitExceeded,
             Self::Corrupt { .. } => ErrorKind::Corrupt,
             Self::UnknownSnapshot { .. } => ErrorKind::NotFound,
-            Self::VersionTooNew { .. } => ErrorKind::Unsupported,
+            Self::VersionTooNew { .. } | Self::Unsupported(_) => ErrorKind::Unsupported,
         }
     }
 }

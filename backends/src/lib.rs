@@ -74,6 +74,7 @@ mod hash;
 mod holder;
 mod ignore_rules;
 mod interrupt;
+mod listed;
 #[cfg(test)]
 #[path = "../../tests/support/must_run.rs"]
 mod must_run;
@@ -135,6 +136,8 @@ pub use purge::{FoundContent, FoundContents, KeptContent, Proof, PurgeError, Pur
 pub use commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest, Signature};
 
 pub use tree::{Change, ContentId, Entry, EntryKind};
+
+pub use listed::ListedFile;
 
 pub use worktree::displaced::Displaced;
 

@@ -21,6 +21,15 @@ pub enum EntryKind {
 }
 
 impl EntryKind {
+    /// `file`, `executable` or `symlink`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Executable => "executable",
+            Self::Symlink => "symlink",
+        }
+    }
+
     /// The mode that git gives such an entry in a tree, such as `0o100644`.
     pub fn git_mode(self) -> u32 {
         match self {

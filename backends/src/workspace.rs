@@ -291,6 +291,12 @@ impl Workspace {
         }
     }
 
+    /// The workspace of this [id](Workspace::id), wherever its directory lies by now: to read what is kept of it.
+    /// `None`: nothing is.
+    pub fn kept(id: &str, state: &StateDir) -> Option<Self> {
+        registry::kept(state, id)
+    }
+
     /// Whether nothing is at the workspace's path. What cannot be looked at is not gone.
     pub fn is_gone(&self) -> bool {
         is_nothing(&self.disk_path)
@@ -633,6 +639,21 @@ mod registry {
         Some(Workspace {
             disk_path,
             identity: record?.identity,
+            store_path,
+            state: state.clone(),
+            memory: Arc::default(),
+            git_store: Arc::default(),
+        })
+    }
+
+    /// The workspace whose store has this name, as it was when it was last locked.
+    pub(super) fn kept(state: &StateDir, id: &str) -> Option<Workspace> {
+        let is_name = id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit());
+        let store_path = is_name.then(|| state.path.join(DIRECTORY).join(id))?;
+        let record = read(&store_path.join(FILE))?;
+        Some(Workspace {
+            disk_path: record.path,
+            identity: record.identity,
             store_path,
             state: state.clone(),
             memory: Arc::default(),

@@ -186,6 +186,7 @@ Examples:
   stillframe show snap_3f2a91
   stillframe show run_5d41402a --json
   stillframe show latest~1
+  stillframe show latest --files
 
 Exit codes: 0 done, 1 there is no such id or it is ambiguous, 2 the command line is wrong.")]
     Show {
@@ -193,8 +194,13 @@ Exit codes: 0 done, 1 there is no such id or it is ambiguous, 2 the command line
         id: String,
 
         /// Say what the run does as it does it, until it ends.
-        #[arg(long)]
+        #[arg(long, conflicts_with = "files")]
         follow: bool,
+
+        /// List the files, links and empty directories that the snapshot has: permission bits, size,
+        /// id of the content, path.
+        #[arg(long)]
+        files: bool,
     },
 
     /// Say whether a path is captured, and why or why not.

@@ -64,6 +64,8 @@ pub(crate) enum Request {
     Runs(RunQuery),
     /// Show a run or a snapshot; one that is named by the workspace that it is of comes with that.
     Show(String, Option<WorkspaceOptions>),
+    /// List what a snapshot has; as [`Request::Show`].
+    ListFiles(String, Option<WorkspaceOptions>),
     /// Say what a run does as it does it.
     Follow(String),
     /// Whether a path is captured.
@@ -229,19 +231,23 @@ impl Request {
             Command::Restore(args) => restore(args, &chooser)?,
             Command::Undo(args) => Self::Undo(undo(args, &chooser)?),
             Command::Runs(args) => Self::Runs(runs(args, &chooser)?),
-            Command::Show { id, follow: false } => {
-                let workspace = match SnapshotName::parse(&id)?.is_relative() {
-                    true => Some(chooser.plain()?),
-                    false => None,
-                };
-                Self::Show(id, workspace)
-            }
-            Command::Show { id, follow: true } if json => {
+            Command::Show {
+                id, follow: true, ..
+            } if json => {
                 return Err(Failure::invalid(format!(
                     "what is followed is no one document; \"stillframe events --follow\" prints the events of {id} as JSON"
                 )));
             }
-            Command::Show { id, follow: true } => Self::Follow(id),
+            Command::Show {
+                id, follow: true, ..
+            } => Self::Follow(id),
+            Command::Show { id, files, .. } => {
+                let workspace = chooser.of_name(&id)?;
+                match files {
+                    true => Self::ListFiles(id, workspace),
+                    false => Self::Show(id, workspace),
+                }
+            }
             Command::Why { path, snapshot } => {
                 Self::Why(chooser.plain()?, rel_path(&path)?, snapshot)
             }
@@ -301,6 +307,7 @@ impl Request {
                 | Self::PlanPurge(..)
                 | Self::Runs(_)
                 | Self::Show(_, Some(_))
+                | Self::ListFiles(_, Some(_))
         )
     }
 
@@ -313,7 +320,8 @@ impl Request {
             Self::List(SnapshotQuery { workspace, .. })
             | Self::Diff(workspace, ..)
             | Self::Verify(workspace)
-            | Self::Show(_, Some(workspace)) => {
+            | Self::Show(_, Some(workspace))
+            | Self::ListFiles(_, Some(workspace)) => {
                 workspace.path = above;
             }
             Self::PlanRestore(workspace, request) => {
@@ -354,10 +362,12 @@ impl Request {
             | Self::PlanPurge(workspace, _)
             | Self::Purge(workspace, _)
             | Self::Gc(workspace, _)
-            | Self::Show(_, Some(workspace)) => Some(&workspace.path),
+            | Self::Show(_, Some(workspace))
+            | Self::ListFiles(_, Some(workspace)) => Some(&workspace.path),
             Self::Undo(request) => request.candidates.first().map(PathBuf::as_path),
             Self::Runs(query) => query.workspace.as_deref(),
             Self::Show(_, None)
+            | Self::ListFiles(_, None)
             | Self::Follow(_)
             | Self::Cancel(_)
             | Self::Questions(_)
@@ -397,6 +407,14 @@ impl Chooser<'_> {
 
     fn plain(&self) -> Result<WorkspaceOptions, Failure> {
         Ok(WorkspaceOptions::at(self.choose()?))
+    }
+
+    /// The workspace in which a snapshot is so named; `None`: the name is an id.
+    fn of_name(&self, name: &str) -> Result<Option<WorkspaceOptions>, Failure> {
+        match SnapshotName::parse(name)?.is_relative() {
+            true => self.plain().map(Some),
+            false => Ok(None),
+        }
     }
 
     fn capturing(&self, args: CaptureArgs) -> Result<WorkspaceOptions, Failure> {

@@ -34,6 +34,7 @@ use crate::git::tree_object::{self, ItemKind, TreeItem};
 use crate::git::tree_rules::{StoredSide, TreeRules};
 use crate::git::user_index::{self, IndexError};
 use crate::interrupt;
+use crate::listed::{self, ListedFile};
 use crate::path::RelPath;
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Wanted};
 use crate::record::{GitState, OperationFiles, Record};
@@ -752,6 +753,23 @@ impl Backend for GitBackend {
             reason: reason.to_owned(),
             rule,
         })
+    }
+
+    fn files(
+        &self,
+        workspace: &Workspace,
+        snapshot: &Snapshot,
+    ) -> Result<Vec<ListedFile>, StoreError> {
+        let store = existing_store(workspace)?;
+        let record = store.record(&snapshot.id)?;
+        let entries = store.tree_paths(&tree_of(&record)?)?;
+        let ids = entries.iter().filter_map(|(_, entry)| sha1(&entry.id));
+        let sizes = store.blob_sizes(ids.collect())?;
+        let with_size = |(path, entry): (RelPath, Entry)| {
+            let size = sha1(&entry.id).and_then(|id| sizes.get(&id).copied());
+            (path, entry, size)
+        };
+        Ok(listed::list(&record, entries.into_iter().map(with_size)))
     }
 
     fn displaced(

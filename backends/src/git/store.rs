@@ -409,6 +409,34 @@ impl Store {
         Ok(size)
     }
 
+    /// The sizes in bytes of those of these blobs that are there. Their content is not read.
+    pub(crate) fn blob_sizes(
+        &self,
+        mut ids: Vec<ObjectId>,
+    ) -> Result<HashMap<ObjectId, u64>, StoreError> {
+        ids.sort_unstable();
+        ids.dedup();
+        let mut sizes = HashMap::with_capacity(ids.len());
+        for pack in self.packs()?.all() {
+            if ids.is_empty() {
+                break;
+            }
+            // What a damaged pack does not tell, another place may.
+            let _ = pack.sizes(&ids, &mut |at, size| {
+                sizes.insert(ids[at], size);
+            });
+            ids.retain(|id| !sizes.contains_key(id));
+        }
+        for id in ids {
+            match self.blob_size(&id) {
+                Ok(size) => drop(sizes.insert(id, size)),
+                Err(StoreError::Corrupt { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sizes)
+    }
+
     /// Every path at which two trees hold another entry, sorted by path. `None` is no files at all.
     pub(crate) fn tree_changes(
         &self,

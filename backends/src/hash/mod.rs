@@ -34,6 +34,7 @@ use crate::hash::manifest::{Item, Listing, Manifest};
 use crate::hash::rules::HashRules;
 use crate::hash::store::HashStore;
 use crate::interrupt::{self, Bulk};
+use crate::listed::{self, ListedFile};
 use crate::parallel;
 use crate::path::RelPath;
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Wanted};
@@ -676,6 +677,22 @@ impl Backend for HashBackend {
             why.rule = HashRules::of_record(&record).and_then(|r| r.excludes_in_tree(path, true));
         }
         Ok(why)
+    }
+
+    fn files(
+        &self,
+        workspace: &Workspace,
+        snapshot: &Snapshot,
+    ) -> Result<Vec<ListedFile>, StoreError> {
+        let store = HashStore::of(workspace);
+        let record = store.record(&snapshot.id)?;
+        let manifest = store.manifest(&record.snapshot.reference)?;
+        let with_size = |item: &Item| {
+            let (path, entry) = item.content()?;
+            Some((path.clone(), entry, item.bytes()))
+        };
+        let files = manifest.items().iter().filter_map(with_size);
+        Ok(listed::list(&record, files))
     }
 
     fn displaced(

@@ -9,6 +9,7 @@ mod completions;
 mod diff;
 mod diffstat;
 mod events;
+mod files;
 mod purge;
 mod questions;
 mod restore;
@@ -84,6 +85,7 @@ pub(crate) async fn carry_out(tools: &Tools, request: Request) -> Result<Reply, 
         Request::Answer { question, answer } => questions::answer(tools, &question, &answer).await,
         Request::Runs(query) => runs::runs(tools, query).await,
         Request::Show(id, workspace) => runs::show(tools, &id, workspace).await,
+        Request::ListFiles(id, workspace) => files::list(tools, &id, workspace).await,
         Request::Follow(id) => runs::follow(tools, &id).await,
         Request::Why(workspace, path, snapshot) => {
             while_wanted(workspace, |workspace| {

@@ -3,8 +3,8 @@
 use serde::Serialize;
 use serde_json::Value;
 use stillframe::backends::{
-    Conflict, EntryKind, ModeChange, MovedTag, Omission, OmissionReason, RefChange,
-    RepositoryChanges, SkipReason,
+    Conflict, ModeChange, MovedTag, Omission, OmissionReason, RefChange, RepositoryChanges,
+    SkipReason,
 };
 use stillframe::{
     LeftRef, PlanId, RelPath, RestoreDocument, RestorePlan, RestoreRequest, RestoreStatus, Skipped,
@@ -137,11 +137,7 @@ impl<'a> PlanDocument<'a> {
                 .map(|write| PlannedWrite {
                     path: &write.path,
                     replaces: write.current.is_some(),
-                    kind: match write.entry.kind {
-                        EntryKind::File => "file",
-                        EntryKind::Executable => "executable",
-                        EntryKind::Symlink => "symlink",
-                    },
+                    kind: write.entry.kind.as_str(),
                     content: write.entry.id.to_string(),
                     mode: write.mode,
                 })
@@ -601,7 +597,7 @@ mod tests {
     #[test]
     fn a_plan_names_every_path_and_its_id() {
         let entry = stillframe::backends::Entry {
-            kind: EntryKind::Executable,
+            kind: stillframe::backends::EntryKind::Executable,
             id: stillframe::backends::ContentId::Sha1([0xab; 20]),
         };
         let plan = plan(json!({

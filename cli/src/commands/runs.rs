@@ -43,10 +43,9 @@ pub(super) async fn show(
         // No beginning of a run's id is meant by such a name, but a host may have called a run just so.
         Some(workspace) => match run.ok().filter(|run| run.id.as_str() == id) {
             Some(run) => Shown::Run(Box::new(run)),
-            None => {
-                let snapshot = tools.engine.find_snapshot_of(&workspace, id).await?;
-                Shown::Snapshot(Box::new(snapshot))
-            }
+            None => Shown::Snapshot(Box::new(
+                snapshot::by_name(tools, id, Some(&workspace)).await?,
+            )),
         },
     };
     match shown {

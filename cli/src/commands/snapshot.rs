@@ -28,6 +28,18 @@ pub(super) async fn snapshot(
         .warnings(warnings([&snapshot])))
 }
 
+/// The snapshot of this name; in this workspace, if there is one.
+pub(super) async fn by_name(
+    tools: &Tools,
+    name: &str,
+    workspace: Option<&WorkspaceOptions>,
+) -> Result<Snapshot, Failure> {
+    Ok(match workspace {
+        Some(workspace) => tools.engine.find_snapshot_of(workspace, name).await?,
+        None => tools.engine.find_snapshot(name).await?,
+    })
+}
+
 /// Lists the snapshots of a workspace.
 pub(super) async fn list(tools: &Tools, query: SnapshotQuery) -> Result<Reply, Failure> {
     let is_chosen = query.label.is_some() || query.since.is_some() || query.limit.is_some();

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use stillframe_artifact_store::ArtifactKey;
-use stillframe_backends::{Displaced, ErrorKind, Label, PurgeTarget, RelPath, Snapshot, Why};
+use stillframe_backends::{
+    Displaced, ErrorKind, Label, ListedFile, PurgeTarget, RelPath, Snapshot, Why, Workspace,
+};
 
 use super::Engine;
 use super::shared::Core;
@@ -130,6 +132,24 @@ impl Engine {
         self.core
             .operation(async move { why(&core, opened, path, snapshot).await })
             .await
+    }
+
+    /// Everything that a snapshot has, sorted by path, wherever its workspace lies by now. No content is read, nor
+    /// has any to be kept.
+    pub async fn files(&self, snapshot: &Snapshot) -> Result<Vec<ListedFile>, Error> {
+        let unknown = || Error::not_found(format!("snapshot {} is not kept any more", snapshot.id));
+        let id = snapshot.id.clone();
+        let row = self.read(move |store| store.snapshot(&id)).await?;
+        let row = row.ok_or_else(unknown)?;
+        let parts = self.core.parts.clone();
+        let listed = self.core.parts.blocking.run(move || {
+            let Some(workspace) = Workspace::kept(&row.workspace_id, &parts.state_dir) else {
+                return Ok(None);
+            };
+            let backend = workspaces::backend_of(&parts, row.snapshot.backend)?;
+            Ok::<_, Error>(Some(backend.files(&workspace, &row.snapshot)?))
+        });
+        listed.await??.ok_or_else(unknown)
     }
 
     /// What the restore with this guard moved out of its way although no snapshot holds it, such as a FIFO
