@@ -19,6 +19,7 @@ use crate::listed::ListedFile;
 use crate::path::{InvalidPath, RelPath};
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget};
 use crate::restore::{PlanId, RefChange, RestoreGoal, RestorePlan, Skipped};
+use crate::retain::RetainContent;
 use crate::room::{self, Exceeded, Room};
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::tree::ContentId;
@@ -373,8 +374,9 @@ pub struct SnapshotOptions {
     /// temporary files count, and so does a hard link, and what restores have displaced. The sizes of
     /// all files of the store are added up before. Nothing that is kept is removed because of it.
     pub max_store_bytes: u64,
-    /// Hash backend: keep the content, so that it can be put back. Default: false.
-    pub retain_content: bool,
+    /// Hash backend: whether to keep the content, so that it can be put back. Default:
+    /// [`RetainContent::Never`].
+    pub retain_content: RetainContent,
     /// How objects that the user's repository has come into the store. Default: hard links.
     pub borrow: BorrowMode,
     /// When to stop early. Default: never.
@@ -410,7 +412,7 @@ impl SnapshotOptions {
             max_files: 0,
             max_new_bytes: 0,
             max_store_bytes: 0,
-            retain_content: false,
+            retain_content: RetainContent::Never,
             borrow: BorrowMode::default(),
             interrupt: Interrupt::never(),
             progress: None,
@@ -439,8 +441,8 @@ impl SnapshotOptions {
     }
 
     /// Sets [`SnapshotOptions::retain_content`].
-    pub fn retain_content(mut self, retain: bool) -> Self {
-        self.retain_content = retain;
+    pub fn retain_content(mut self, retain: impl Into<RetainContent>) -> Self {
+        self.retain_content = retain.into();
         self
     }
 

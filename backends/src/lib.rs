@@ -91,6 +91,7 @@ mod record;
 mod regular_file;
 mod remains;
 mod restore;
+mod retain;
 mod room;
 mod search;
 mod snapshot;
@@ -130,6 +131,8 @@ pub use restore::{
     Conflict, ConflictRegion, IndexChange, ModeChange, PlanId, RefChange, Removal,
     RepositoryChanges, RestoreGoal, RestorePlan, SkipReason, Skipped, Write,
 };
+
+pub use retain::RetainContent;
 
 pub use purge::{FoundContent, FoundContents, KeptContent, Proof, PurgeError, PurgeTarget};
 

@@ -171,6 +171,11 @@ pub struct SnapshotMetadata {
     /// was asked for.
     #[serde(default, skip_serializing_if = "Search::is_plain_walk")]
     pub search: Search,
+    /// Whether the content of files is kept, so that the snapshot can be put back
+    /// ([`SnapshotOptions::retain_content`](crate::SnapshotOptions)). `None`: the git backend, which always keeps it,
+    /// and snapshots of earlier versions. In JSON only where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub has_content: Option<bool>,
     /// What a person should know of this capture beside its omissions, a clause each: that the hash
     /// backend stands in for git's, or which files with ignore rules were not read. A few at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

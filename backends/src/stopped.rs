@@ -17,6 +17,7 @@ use crate::error::ErrorKind;
 use crate::git::test_repository::TestRepository;
 use crate::remains;
 use crate::restore::RestoreGoal;
+use crate::retain::RetainContent;
 use crate::snapshot::{Label, Snapshot};
 use crate::workspace::{LockedWorkspace, PATIENCE_OF_TESTS, StateDir, Workspace};
 use crate::worktree::journal;
@@ -533,6 +534,48 @@ fn a_store_is_at_no_moment_larger_than_its_limit_and_a_refused_capture_leaves_no
             }
         }
         assert_eq!(answers.len(), 2, "{scene:?}: {answers:?}");
+    }
+}
+
+#[test]
+fn new_content_is_at_no_moment_more_than_its_limit_and_goes_where_that_is_passed() {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    let content = |stage: &Stage| stage.workspace.store_path().join("hash/content");
+    let whole = Stage::with_snapshot(HASH).0;
+    let began_with = bytes_below(&content(&whole));
+    whole.snapshot(Interrupt::never()).unwrap();
+    let new = bytes_below(&content(&whole)) - began_with;
+    assert!(new > 1024, "there is something to keep");
+
+    let stage = Stage::with_snapshot(HASH).0;
+    let content = content(&stage);
+    let limits = (0..new).step_by(97).chain([new - 1, new]);
+    for limit in limits {
+        let options = stage.options(Interrupt::never());
+        let options = options.retain_content(RetainContent::UpTo(limit));
+        let most = Arc::new(AtomicU64::new(0));
+        let look = {
+            let (most, content) = (Arc::clone(&most), content.clone());
+            move || {
+                most.fetch_max(bytes_below(&content), Ordering::Relaxed);
+            }
+        };
+        let snapshot = || stage.backend.snapshot(&stage.workspace, &options);
+        let snapshot = crate::worktree::faults::looked_at(look, snapshot).unwrap();
+        remains::wait_for_removals();
+        let most = most.load(Ordering::Relaxed);
+        assert!(
+            most <= began_with + limit,
+            "limit {limit}: there were {most}"
+        );
+        let proof = stage.backend.verify(&stage.workspace, &snapshot).unwrap();
+        assert_eq!(proof.problems, [], "limit {limit}");
+        let is_kept = snapshot.metadata.has_content;
+        assert_eq!(is_kept, Some(limit >= new), "limit {limit} of {new}");
+        assert_eq!(is_kept, Some(!proof.without_content), "limit {limit}");
+        let left = began_with + if limit >= new { new } else { 0 };
+        assert_eq!(bytes_below(&content), left, "limit {limit}");
     }
 }
 

@@ -335,9 +335,22 @@ pub(crate) struct CaptureArgs {
     #[arg(long, value_name = "G")]
     pub(crate) ignore_glob: Vec<String>,
 
-    /// Keep the content of files also in plain directories, so that they can be put back.
-    #[arg(long)]
+    /// Keep the content of files also in plain directories, however much it is, so that they can be put back.
+    #[arg(long, overrides_with_all = ["no_retain_content", "retain_content_bytes"])]
     pub(crate) retain_content: bool,
+
+    /// Keep digests alone in plain directories: they say what changed, and cannot put it back.
+    #[arg(long, overrides_with_all = ["retain_content", "retain_content_bytes"])]
+    pub(crate) no_retain_content: bool,
+
+    /// In plain directories keep content unless more than this of it is new; 0: always. Default: 1G.
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = bytes,
+        overrides_with_all = ["retain_content", "no_retain_content"]
+    )]
+    pub(crate) retain_content_bytes: Option<u64>,
 
     /// Leave out untracked files larger than this; 0: none. Default: 104857600.
     #[arg(long, value_name = "N", value_parser = bytes)]

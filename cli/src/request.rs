@@ -9,8 +9,9 @@ use jiff::Timestamp;
 use stillframe::backends::{printable, printable_bytes};
 use stillframe::{
     CommandAdapter, CommandInput, CommandOutput, DiffEnd, DiffOptions, DiffRequest, EventQuery,
-    GcOptions, IgnoreOptions, Label, PlanId, PurgeTarget, RelPath, RestoreRequest, RunId,
-    RunOptions, RunQuery, SessionId, SnapshotName, SnapshotQuery, UndoTarget, WorkspaceOptions,
+    GcOptions, IgnoreOptions, Label, PlanId, PurgeTarget, RelPath, RestoreRequest, RetainContent,
+    RunId, RunOptions, RunQuery, SessionId, SnapshotName, SnapshotQuery, UndoTarget,
+    WorkspaceOptions,
 };
 
 use crate::args::{
@@ -418,6 +419,7 @@ impl Chooser<'_> {
     }
 
     fn capturing(&self, args: CaptureArgs) -> Result<WorkspaceOptions, Failure> {
+        let retain = retained(&args);
         let mut options = self
             .plain()?
             .strategy(args.strategy)
@@ -425,7 +427,7 @@ impl Chooser<'_> {
                 paths: args.ignore_path,
                 globs: args.ignore_glob,
             })
-            .retain_content(args.retain_content);
+            .retain_content(retain);
         if let Some(bytes) = args.max_untracked_file_bytes {
             options = options.max_untracked_file_bytes(bytes);
         }
@@ -464,6 +466,20 @@ impl Chooser<'_> {
                 "the current directory is gone or cannot be read; name one with --workspace DIR",
             )
         })
+    }
+}
+
+/// Of how much new content is kept in a plain directory, in bytes, when nothing else is said: whoever types a command wants
+/// the way back, and nobody wants a disk filled by the way.
+const DEFAULT_RETAIN_CONTENT_BYTES: u64 = 1 << 30;
+
+fn retained(args: &CaptureArgs) -> RetainContent {
+    match args.retain_content_bytes {
+        _ if args.retain_content => RetainContent::Always,
+        _ if args.no_retain_content => RetainContent::Never,
+        Some(0) => RetainContent::Always,
+        Some(bytes) => RetainContent::UpTo(bytes),
+        None => RetainContent::UpTo(DEFAULT_RETAIN_CONTENT_BYTES),
     }
 }
 
@@ -739,7 +755,7 @@ mod tests {
         assert_eq!(workspace.max_files, 0);
         assert!(!workspace.rollback_on_failure);
         assert!(!workspace.watch);
-        assert!(!workspace.retain_content);
+        assert_eq!(workspace.retain_content, RetainContent::UpTo(1_073_741_824));
         assert_eq!(workspace.ignore, IgnoreOptions::default());
         assert_eq!(request.options.input, "make 'the test'");
         assert_eq!(request.session, None);
@@ -749,6 +765,38 @@ mod tests {
             adapter.contains("Inherit"),
             "stdout is the command's: {adapter}"
         );
+    }
+
+    #[test]
+    fn the_last_that_is_said_of_content_counts() {
+        let retained = |args: &[&str]| {
+            let request = run(&[&["run"], args, &["--", "true"]].concat());
+            request
+                .options
+                .workspace
+                .expect("there is one")
+                .retain_content
+        };
+        for (args, expected) in [
+            (&["--retain-content"][..], RetainContent::Always),
+            (&["--no-retain-content"], RetainContent::Never),
+            (&["--retain-content-bytes", "2K"], RetainContent::UpTo(2048)),
+            (&["--retain-content-bytes", "0"], RetainContent::Always),
+            (
+                &["--retain-content", "--no-retain-content"],
+                RetainContent::Never,
+            ),
+            (
+                &["--no-retain-content", "--retain-content-bytes", "1"],
+                RetainContent::UpTo(1),
+            ),
+            (
+                &["--retain-content-bytes", "1", "--retain-content"],
+                RetainContent::Always,
+            ),
+        ] {
+            assert_eq!(retained(args), expected, "{args:?}");
+        }
     }
 
     #[test]
@@ -790,7 +838,8 @@ mod tests {
         assert_eq!(workspace.strategy, Strategy::Hash);
         assert_eq!(workspace.ignore.paths, ["a", "b/c"]);
         assert_eq!(workspace.ignore.globs, ["*.log"]);
-        assert!(workspace.retain_content && workspace.rollback_on_failure);
+        assert_eq!(workspace.retain_content, RetainContent::Always);
+        assert!(workspace.rollback_on_failure);
         assert!(!workspace.capture_patch);
         assert!(workspace.watch);
         assert_eq!(workspace.max_patch_bytes, 10_240);

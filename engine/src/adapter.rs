@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
-use stillframe_backends::ErrorKind;
+use stillframe_backends::{ErrorKind, Snapshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::blocking::Blocking;
@@ -117,6 +117,8 @@ pub struct RunContext {
     pub input: String,
     /// The directory of the workspace: absolute, without links; `None`: the run has none.
     pub workspace: Option<PathBuf>,
+    /// The snapshot that was taken before the work; `None`: the run has no workspace.
+    pub snapshot_before: Option<Arc<Snapshot>>,
     /// Cancelled when the work should stop.
     pub cancellation: CancellationToken,
     pub(crate) blocking: Blocking,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stillframe_backends::{
-    Backend, BackendKind, ErrorKind, Interrupt, Label, Snapshot, SnapshotId,
+    Backend, BackendKind, ErrorKind, Interrupt, Label, RetainContent, Snapshot, SnapshotId,
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -28,7 +28,7 @@ use crate::error::Error;
 use crate::failure::Failure;
 use crate::id::{EventId, RunId, SessionId};
 use crate::lease::Hold;
-use crate::options::RunOptions;
+use crate::options::{RunOptions, WorkspaceOptions};
 use crate::outcome::{RunOutcome, RunResult};
 use crate::recovery;
 use crate::reserve;
@@ -195,14 +195,9 @@ fn place(parts: &Parts, options: &RunOptions) -> Result<Option<RunPlace>, Error>
     };
     let opened = Opened::open(parts, workspace.clone())?;
     let backend = opened.detect(parts).and_then(|backend| {
-        let cannot = opened.options.rollback_on_failure
-            && backend.kind() == BackendKind::Hash
-            && !opened.options.retain_content;
-        if cannot {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "rollback_on_failure needs retain_content with the hash backend; the run was not started and nothing was touched",
-            ));
+        let options = &opened.options;
+        if backend.kind() == BackendKind::Hash && options.retain_content.is_never() {
+            refuse_without_content(options)?;
         }
         if opened.options.rollback_on_failure {
             backend.check_restore_place(&opened.workspace)?;
@@ -215,6 +210,31 @@ fn place(parts: &Parts, options: &RunOptions) -> Result<Option<RunPlace>, Error>
         before: SnapshotId::random(),
         after: SnapshotId::random(),
     }))
+}
+
+/// Refuses a run that nothing could be rolled back from, because there is no content.
+fn refuse_without_content(options: &WorkspaceOptions) -> Result<(), Error> {
+    let why = match options.retain_content {
+        _ if !options.rollback_on_failure => return Ok(()),
+        RetainContent::UpTo(bytes) => {
+            format!(", and none was kept, because more than {bytes} bytes of it are new")
+        }
+        RetainContent::Never | RetainContent::Always => String::new(),
+    };
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "rollback_on_failure needs retain_content with the hash backend{why}; the run was not started and nothing was touched"
+        ),
+    ))
+}
+
+/// As [`refuse_without_content`], once it is known what was kept.
+fn refuse_where_none_was_kept(place: &RunPlace, before: &Snapshot) -> Result<(), Error> {
+    match before.metadata.has_content {
+        Some(false) => refuse_without_content(&place.opened.options),
+        _ => Ok(()),
+    }
 }
 
 impl RunTask {
@@ -403,19 +423,24 @@ impl RunTask {
         let id = recorded.before.clone();
         let reader = &self.core.parts.reader;
         if let Some(found) = reader.read(move |store| store.snapshot(&id)).await? {
+            refuse_where_none_was_kept(&place, &found.snapshot)?;
             return Ok(Some(found.snapshot));
         }
         let backend = place
             .backend
+            .clone()
             .map_err(|e| Error::new(e.kind(), SharedError(e)))?;
         let wanted = Wanted {
             label: Label::BEFORE,
-            id: place.before,
+            id: place.before.clone(),
             since: None,
         };
         let patience = self.core.parts.options.lock_patience;
-        let taken = self.capture(place.opened, backend, wanted, Interrupt::never(), patience);
-        taken.await.map(Some)
+        let (opened, never) = (place.opened.clone(), Interrupt::never());
+        let taken = self.capture(opened, backend, wanted, never, patience);
+        let before = taken.await?;
+        refuse_where_none_was_kept(&place, &before)?;
+        Ok(Some(before))
     }
 
     /// Waits for the right to change the workspace.
@@ -449,7 +474,7 @@ impl RunTask {
             .step_log()
             .await
             .map_err(|e| e.in_run(self.run_id.clone()))?;
-        let mut result = self.work(&steps).await;
+        let mut result = self.work(&steps, before.clone().map(Arc::new)).await;
         // What ends after this changes nothing in a run that is over.
         steps.settle().await;
         if matches!(result.status, RunStatus::Completed | RunStatus::Failed) && steps.is_asking() {
@@ -559,11 +584,11 @@ impl RunTask {
         };
         let interrupt = Interrupt::never();
         let capture = self.capture(
-            place.opened,
+            place.opened.clone(),
             backend,
             Wanted {
                 label: Label::BEFORE,
-                id: place.before,
+                id: place.before.clone(),
                 since: None,
             },
             interrupt.clone(),
@@ -581,13 +606,16 @@ impl RunTask {
         match before {
             // Also when the capture was faster than the wish to stop.
             _ if is_stopped() => Err(NotStarted::Cancelled),
-            Ok(before) => Ok((Some(lock), Some(before))),
+            Ok(before) => match refuse_where_none_was_kept(&place, &before) {
+                Ok(()) => Ok((Some(lock), Some(before))),
+                Err(e) => Err(NotStarted::Refused(e)),
+            },
             Err(e) => Err(NotStarted::Refused(e)),
         }
     }
 
     /// Lets the adapter work, until it has ended and that is certain.
-    async fn work(&mut self, steps: &StepLog) -> RunResult {
+    async fn work(&mut self, steps: &StepLog, before: Option<Arc<Snapshot>>) -> RunResult {
         let work = CancellationToken::new();
         let context = RunContext {
             session_id: self.session_id.clone(),
@@ -597,6 +625,7 @@ impl RunTask {
                 .workspace
                 .as_ref()
                 .map(|place| place.opened.workspace.disk_path().to_owned()),
+            snapshot_before: before,
             cancellation: work.clone(),
             blocking: self.core.parts.blocking.clone(),
             steps: steps.clone(),

@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stillframe_artifact_store::ArtifactStore;
 use stillframe_backends::{
-    Backend, BorrowMode, DiffOptions, IgnoreOptions, Label, PlanId, Progress, RelPath, Strategy,
+    Backend, BorrowMode, DiffOptions, IgnoreOptions, Label, PlanId, Progress, RelPath,
+    RetainContent, Strategy,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -267,8 +268,10 @@ pub struct WorkspaceOptions {
     /// Whether a run that failed, timed out or was cancelled is followed by a restore of its
     /// before-snapshot. Default: false.
     pub rollback_on_failure: bool,
-    /// Hash backend: keep the content, so that it can be put back. Default: false.
-    pub retain_content: bool,
+    /// Hash backend: whether to keep the content, so that it can be put back. Default:
+    /// [`RetainContent::Never`], with which `rollback_on_failure` is refused before the work.
+    #[serde(flatten)]
+    pub retain_content: RetainContent,
     /// What to leave out, beyond git's rules or the default names. Default: nothing.
     pub ignore: IgnoreOptions,
     /// Paths to capture although a rule ignores them. Default: none.
@@ -312,7 +315,7 @@ impl WorkspaceOptions {
             max_patch_bytes: DEFAULT_MAX_PATCH_BYTES,
             offload_patches: false,
             rollback_on_failure: false,
-            retain_content: false,
+            retain_content: RetainContent::Never,
             ignore: IgnoreOptions::default(),
             include: Vec::new(),
             max_untracked_file_bytes: DEFAULT_MAX_UNTRACKED_FILE_BYTES,
@@ -373,8 +376,8 @@ impl WorkspaceOptions {
     }
 
     /// Sets [`WorkspaceOptions::retain_content`].
-    pub fn retain_content(mut self, retain: bool) -> Self {
-        self.retain_content = retain;
+    pub fn retain_content(mut self, retain: impl Into<RetainContent>) -> Self {
+        self.retain_content = retain.into();
         self
     }
 

@@ -41,7 +41,8 @@ fn kind(path: &Path) -> Option<String> {
     let is_below = |part: &str| text.contains(part);
     let kind = match name {
         "stillframe.db" => "database",
-        "reserve" | "opening.lock" | "lock" | "vouched-packs" | "vouched-content" => return None,
+        "reserve" | "opening.lock" | "lock" | "vouched-packs" | "vouched-content"
+        | "above-limit" => return None,
         _ if name.ends_with("-wal") || name.ends_with("-shm") => return None,
         _ if extension == Some("lock") || extension == Some("run") => return None,
         _ if name.ends_with(".stat-cache") => "stat cache",

@@ -175,7 +175,7 @@ fn what_some_file_system_takes_for_git_is_named_and_the_rest_comes_back() {
 fn without_kept_content_a_restore_is_refused() {
     let ws = TestWorkspace::plain();
     ws.write("a", "1\n");
-    let snapshot = ws.snapshot();
+    let snapshot = ws.snapshot_with(["--no-retain-content"]);
     ws.write("a", "edited\n");
     ws.untouched(|| {
         ws.try_json(["restore", snapshot.id()])
@@ -467,7 +467,7 @@ fn a_flipped_bit_in_kept_content_is_found() {
 fn verify_tells_what_was_taken_without_content_and_calls_it_no_damage() {
     let ws = TestWorkspace::plain();
     ws.write("file", "one\n");
-    let hashes = ws.snapshot();
+    let hashes = ws.snapshot_with(["--no-retain-content"]);
     let content = ws.json(["snapshot", "--retain-content"]);
 
     let found = ws.json(["verify"]);

@@ -43,6 +43,7 @@ mod purge;
 mod questions;
 mod real_repositories;
 mod restore;
+mod retain;
 mod rollback;
 mod run;
 mod safety_refs;

@@ -1,17 +1,20 @@
 //! The content of hash snapshots, kept under its blake3.
 
 use std::cell::Cell;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use data_encoding::HEXLOWER;
 
-use crate::backend::{Problem, StoreError};
+use crate::backend::{Problem, SnapshotError, StoreError};
 use crate::error::{PathError, printable};
 use crate::git::{ObjectHasher, ObjectKind};
+use crate::hash::limit::{Limit, Room};
 use crate::interrupt;
 use crate::purge::{Proof, Purged};
 use crate::regular_file::open_regular;
@@ -22,6 +25,7 @@ use crate::workspace::make_private;
 use crate::worktree::durable::{self, ClosedFile, StagedFile};
 use crate::worktree::read::{Content, ContentSink, SinkError};
 use crate::worktree::shards;
+use crate::worktree::stat_cache::StatCache;
 
 /// The directory that holds content, each file named by the blake3 of its bytes.
 #[derive(Clone, Debug)]
@@ -83,6 +87,30 @@ impl ContentStore {
     /// Whether there is content of this digest that has this size: a file that was cut short is none.
     fn contains_all(&self, digest: &[u8; 32], size: u64) -> bool {
         fs::symlink_metadata(self.path(digest)).is_ok_and(|m| m.is_file() && m.len() == size)
+    }
+
+    /// Whether more than `max_bytes` of what `cache` has would be new here, each content counted once.
+    pub(crate) fn lacks_more_than(
+        &self,
+        max_bytes: u64,
+        cache: &StatCache,
+    ) -> Result<bool, StoreError> {
+        let entries = cache.directories.values().flat_map(|d| d.entries.iter());
+        let captured = entries.map(|(_, entry)| entry).filter(|e| e.is_captured());
+        let contents = captured.filter_map(|e| Some(({ e.stat.size }, digest(&e.id)?)));
+        // The largest first, so that few are looked for.
+        let contents: BTreeSet<(u64, [u8; 32])> = contents.collect();
+        let mut new = 0u64;
+        for (size, digest) in contents.iter().rev() {
+            interrupt::check()?;
+            if !self.contains_all(digest, *size) {
+                new = new.saturating_add(*size);
+            }
+            if new > max_bytes {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Writes the content of `id` to `out`. Bytes that do not have the id's hash are an error,
@@ -281,9 +309,17 @@ impl Drop for Piece {
     }
 }
 
+/// From so many bytes on it is tried whether a file can share its blocks with what is kept of it. To write fewer costs
+/// no more than to ask.
+const MIN_BYTES_TO_SHARE: u64 = 64 << 10;
+
 /// Hashes what a walk reads, and keeps the content if that was asked for.
 pub(crate) struct HashSink<'a> {
     store: Option<&'a ContentStore>,
+    /// How much may be kept that the store has not.
+    limit: Option<&'a Limit>,
+    /// Whether the file system has been found unable to share blocks.
+    cannot_share: AtomicBool,
     /// What is hashed and never kept.
     purged: &'a Purged,
     /// Whether what the store has already is kept again: it may be damaged.
@@ -359,6 +395,8 @@ impl<'a> HashSink<'a> {
     pub(crate) fn new(store: Option<&'a ContentStore>, purged: &'a Purged) -> Self {
         Self {
             store,
+            limit: None,
+            cannot_share: AtomicBool::new(false),
             purged,
             is_anew: false,
             staged: Mutex::default(),
@@ -371,6 +409,12 @@ impl<'a> HashSink<'a> {
             is_anew: true,
             ..Self::new(Some(store), purged)
         }
+    }
+
+    /// As soon as more than this would be kept anew, the sink fails, and has passed the limit.
+    pub(crate) fn limited_to(mut self, limit: Option<&'a Limit>) -> Self {
+        self.limit = limit;
+        self
     }
 
     /// What is not kept in the end is removed by `remover`.
@@ -431,70 +475,200 @@ impl<'a> HashSink<'a> {
     /// The id of `content`, of which nothing is kept; `None`: it has not `size` bytes.
     fn hash(&self, size: u64, content: &mut dyn Content) -> Result<Option<ContentId>, SinkError> {
         let mut piece = Piece::take();
-        let mut hasher = blake3::Hasher::new();
-        let mut total = 0;
+        let mut hasher = Hasher::of(size);
         loop {
+            // What is only hashed is not asked for an end: a file that grew has another `stat` after the last byte,
+            // and what is not kept cannot be kept too much.
+            if hasher.total == size && self.store.is_none() {
+                break;
+            }
             match content.read(&mut piece.0).map_err(SinkError::Read)? {
                 0 => break,
-                n => {
-                    hasher.update(&piece.0[..n]);
-                    total += n as u64;
+                n => hasher.update(&piece.0[..n]),
+            }
+        }
+        Ok(hasher.digest().map(ContentId::Blake3))
+    }
+
+    /// Takes content for which there is room; it has `size` bytes, or nothing of it is kept.
+    fn take(
+        &self,
+        size: u64,
+        content: &mut dyn Content,
+        room: Option<Room<'_>>,
+    ) -> Result<Option<ContentId>, SinkError> {
+        let Some(store) = self.store else {
+            return self.hash(size, content);
+        };
+        let sink_error = |e: PathError| SinkError::Sink(StoreError::from(e).into());
+        let staged = StagedFile::create(&store.directory, durable::STAGED_PREFIX);
+        let staged = staged.map_err(sink_error)?;
+        let digest = match self.shares(size, content, &staged).map_err(sink_error)? {
+            true => digest_of_copy(&staged, size).map_err(sink_error)?,
+            false => copy(size, content, &staged)?,
+        };
+        let Some(digest) = digest else {
+            return Ok(None);
+        };
+        if self.is_anew || !store.contains_all(&digest, size) {
+            let mut all = self.staged();
+            if all.digests.insert(digest) {
+                all.files.push((staged.close(), digest));
+                if let Some(room) = room {
+                    room.keep();
                 }
             }
         }
-        let id = ContentId::Blake3(*hasher.finalize().as_bytes());
-        Ok((total == size).then_some(id))
+        Ok(Some(ContentId::Blake3(digest)))
     }
 
-    fn take(&self, size: u64, content: &mut dyn Read) -> Result<Option<ContentId>, SinkError> {
-        let sink_error = |e: PathError| SinkError::Sink(StoreError::from(e).into());
-        let staged = match self.store {
-            None => None,
-            Some(store) => Some(
-                StagedFile::create(&store.directory, durable::STAGED_PREFIX).map_err(sink_error)?,
-            ),
-        };
-        let mut piece = Piece::take();
-        // All at once where that is possible: there is more to be done side by side.
-        let mut whole = None;
-        let mut hasher: Option<blake3::Hasher> = None;
-        let mut total = 0;
-        loop {
-            // What is only hashed is not asked for an end: a file that grew has another `stat` after
-            // the last byte, and what is not kept cannot be kept too much.
-            if total == size && self.store.is_none() {
-                break;
-            }
-            let n = content.read(&mut piece.0).map_err(SinkError::Read)?;
-            if n == 0 {
-                break;
-            }
-            if total == 0 && n as u64 == size {
-                whole = Some(blake3::hash(&piece.0[..n]));
-            } else {
-                hasher.get_or_insert_default().update(&piece.0[..n]);
-            }
-            total += n as u64;
-            if let Some(staged) = &staged {
-                staged
-                    .write_at(&piece.0[..n], total - n as u64)
-                    .map_err(sink_error)?;
-            }
+    /// Whether `staged` shares its blocks with the file that `content` is of, and so has all of it.
+    fn shares(
+        &self,
+        size: u64,
+        content: &mut dyn Content,
+        staged: &StagedFile,
+    ) -> Result<bool, PathError> {
+        if size < MIN_BYTES_TO_SHARE || self.cannot_share.load(Ordering::Relaxed) {
+            return Ok(false);
         }
-        if total != size {
+        staged.make_room(size)?;
+        let shares = content.share_with(staged.as_file());
+        if !shares {
+            self.cannot_share.store(true, Ordering::Relaxed);
+        }
+        Ok(shares)
+    }
+
+    /// Content for which there is no room: it must be there already, or else the limit is passed.
+    fn take_known(
+        &self,
+        limit: &Limit,
+        size: u64,
+        content: &mut dyn Content,
+    ) -> Result<Option<ContentId>, SinkError> {
+        let Some(id) = self.hash(size, content)? else {
             return Ok(None);
+        };
+        let digest = digest(&id).expect("it was made here");
+        let is_known = self.store.is_some_and(|s| s.contains_all(&digest, size))
+            || self.staged().digests.contains(&digest);
+        if is_known {
+            return Ok(Some(id));
         }
-        let digest = whole.unwrap_or_else(|| hasher.unwrap_or_default().finalize());
-        let digest = *digest.as_bytes();
-        if let (Some(staged), Some(store)) = (staged, self.store)
-            && (self.is_anew || !store.contains_all(&digest, size))
-        {
-            let mut all = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
-            if all.digests.insert(digest) {
-                all.files.push((staged.close(), digest));
+        limit.pass();
+        Err(SinkError::Sink(SnapshotError::LimitExceeded {
+            what: "the content that is new, in bytes,".to_owned(),
+            limit: limit.max_bytes(),
+            actual: limit.max_bytes().saturating_add(1),
+        }))
+    }
+
+    fn staged(&self) -> MutexGuard<'_, Staged> {
+        self.staged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&self, size: u64, content: &mut dyn Content) -> Result<Option<ContentId>, SinkError> {
+        let Some(limit) = self.limit else {
+            return self.take(size, content, None);
+        };
+        match limit.room_for(size) {
+            Some(room) => self.take(size, content, Some(room)),
+            None => self.take_known(limit, size, content),
+        }
+    }
+}
+
+/// Copies `content` into `staged`; the digest of it. `None`: it has not `size` bytes.
+fn copy(
+    size: u64,
+    content: &mut dyn Content,
+    staged: &StagedFile,
+) -> Result<Option<[u8; 32]>, SinkError> {
+    let mut piece = Piece::take();
+    let mut hasher = Hasher::of(size);
+    loop {
+        let at = hasher.total;
+        match content.read(&mut piece.0).map_err(SinkError::Read)? {
+            0 => return Ok(hasher.digest()),
+            n => {
+                hasher.update(&piece.0[..n]);
+                let written = staged.write_at(&piece.0[..n], at);
+                written.map_err(|e| SinkError::Sink(StoreError::from(e).into()))?;
             }
         }
-        Ok(Some(ContentId::Blake3(digest)))
+    }
+}
+
+/// The digest of a copy that the file system has made. `None`: it has not `size` bytes.
+fn digest_of_copy(staged: &StagedFile, size: u64) -> Result<Option<[u8; 32]>, PathError> {
+    let mut piece = Piece::take();
+    let mut hasher = Hasher::of(size);
+    loop {
+        let read = interrupt::check()
+            .map_err(io::Error::from)
+            .and_then(|()| staged.as_file().read_at(&mut piece.0, hasher.total));
+        match read.map_err(PathError::at("read", staged.path()))? {
+            0 => return Ok(hasher.digest()),
+            n => hasher.update(&piece.0[..n]),
+        }
+    }
+}
+
+/// Hashes content of a size that is known.
+struct Hasher {
+    size: u64,
+    total: u64,
+    /// All at once where that is possible: there is more to be done side by side.
+    whole: Option<blake3::Hash>,
+    hasher: Option<blake3::Hasher>,
+}
+
+impl Hasher {
+    fn of(size: u64) -> Self {
+        Self {
+            size,
+            total: 0,
+            whole: None,
+            hasher: None,
+        }
+    }
+
+    fn update(&mut self, piece: &[u8]) {
+        match self.total == 0 && piece.len() as u64 == self.size {
+            true => self.whole = Some(blake3::hash(piece)),
+            false => drop(self.hasher.get_or_insert_default().update(piece)),
+        }
+        self.total += piece.len() as u64;
+    }
+
+    /// `None`: there were more bytes, or fewer.
+    fn digest(self) -> Option<[u8; 32]> {
+        let hash = || {
+            self.whole
+                .unwrap_or_else(|| self.hasher.unwrap_or_default().finalize())
+        };
+        (self.total == self.size).then(|| *hash().as_bytes())
+    }
+}
+
+/// The text of a link.
+struct Text<'a>(io::Cursor<&'a [u8]>);
+
+impl Read for Text<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl Content for Text<'_> {
+    fn rewind(&mut self) -> io::Result<()> {
+        self.0.set_position(0);
+        Ok(())
+    }
+
+    fn share_with(&mut self, _: &File) -> bool {
+        false
     }
 }
 
@@ -508,15 +682,19 @@ impl ContentSink for HashSink<'_> {
             }
             content.rewind().map_err(SinkError::Read)?;
         }
-        self.take(size, content)
+        match self.store {
+            Some(_) => self.keep(size, content),
+            None => self.hash(size, content),
+        }
     }
 
     fn link(&self, text: &[u8]) -> Result<ContentId, SinkError> {
         let id = ContentId::Blake3(*blake3::hash(text).as_bytes());
-        if self.purged.contains(&id) {
+        if self.store.is_none() || self.purged.contains(&id) {
             return Ok(id);
         }
-        let id = self.take(text.len() as u64, &mut io::Cursor::new(text))?;
+        let mut content = Text(io::Cursor::new(text));
+        let id = self.keep(text.len() as u64, &mut content)?;
         Ok(id.expect("a text has its own length"))
     }
 }

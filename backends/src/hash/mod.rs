@@ -1,17 +1,16 @@
 //! The hash backend: a blake3 manifest of a directory, with or without the content.
 
+mod capture;
 mod content;
+mod limit;
 mod manifest;
 mod rules;
 mod store;
 
 use std::borrow::Cow;
-use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::fd::AsFd as _;
-use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 use jiff::Timestamp;
 
@@ -22,41 +21,36 @@ use crate::backend::{
     RestoreOptions, RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Unreadable,
     Verification, Why,
 };
-use crate::coverage::{Coverage, OmissionReason};
+use crate::coverage::OmissionReason;
 use crate::diff::beside::{self, Compared};
 use crate::diff::{self, Diff, DiffOptions};
 use crate::error::PathError;
 use crate::git::ObjectId;
-use crate::git::nested;
 use crate::git::rollback::FoundRepository;
+use crate::hash::capture::{CACHE_FILE, CONTENT_CACHE_FILE, HashCapture, Request};
 use crate::hash::content::HashSink;
-use crate::hash::manifest::{Item, Listing, Manifest};
+use crate::hash::manifest::{Item, Manifest};
 use crate::hash::rules::HashRules;
 use crate::hash::store::HashStore;
-use crate::interrupt::{self, Bulk};
+use crate::interrupt;
 use crate::listed::{self, ListedFile};
 use crate::parallel;
 use crate::path::RelPath;
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Wanted};
-use crate::record::{RECORD_VERSION, Record};
+use crate::record::Record;
 use crate::remains;
 use crate::restore::{
-    self, Captured, ContentError, Contents, Node, Publish, Restorable, RestoreGoal, RestorePlan,
-    Side,
+    self, ContentError, Contents, Node, Publish, Restorable, RestoreGoal, RestorePlan, Side,
 };
-use crate::room;
+use crate::retain::RetainContent;
 use crate::snapshot::{BackendKind, Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Entry, EntryKind};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
 use crate::worktree::displaced::{Displaced, Held};
 use crate::worktree::durable;
-use crate::worktree::journal::Seen;
-use crate::worktree::memory::{Basis, Inventory, Outcome, Use};
 use crate::worktree::read::{self, SinkError};
 use crate::worktree::root::{self, Root};
-use crate::worktree::stat_cache::StatCache;
-use crate::worktree::walk::{self, Seeds, WalkOptions};
 
 /// Captures a directory as a list of blake3 digests, and keeps the content if asked to.
 #[derive(Clone, Debug, Default)]
@@ -64,32 +58,6 @@ pub(crate) struct HashBackend {
     /// Why it stands in for the git backend, where it was chosen for want of that; each snapshot says
     /// so.
     instead_of_git: Option<String>,
-}
-
-/// What a capture found.
-pub(crate) struct HashCapture {
-    record: Record,
-    /// Made when somebody asks for paths: most captures are only taken.
-    manifest: OnceLock<Manifest>,
-    cache: Arc<StatCache>,
-}
-
-impl HashCapture {
-    fn manifest(&self) -> &Manifest {
-        let listed = || Listing::of(&self.cache.directories).to_manifest();
-        self.manifest.get_or_init(listed)
-    }
-}
-
-impl Captured for HashCapture {
-    fn record(&self) -> &Record {
-        &self.record
-    }
-
-    fn seen(&self, path: &RelPath) -> Option<Seen> {
-        let entry = self.cache.entry(path);
-        entry.filter(|e| e.is_captured()).map(Seen::of)
-    }
 }
 
 impl HashBackend {
@@ -106,170 +74,13 @@ impl HashBackend {
         options: &SnapshotOptions,
         publish: Publish,
     ) -> Result<HashCapture, SnapshotError> {
-        let capture = || self.capture_while_wanted(workspace, options, publish);
-        options.interrupt.during(|| {
-            // What is about to go is neither counted nor relied on.
-            remains::wait_for(workspace.store_path())?;
-            let room = options.room(workspace)?;
-            room::within(room, || capture().map_err(SnapshotError::or_its_cause))
-        })
-    }
-
-    fn capture_while_wanted(
-        &self,
-        workspace: &LockedWorkspace,
-        options: &SnapshotOptions,
-        publish: Publish,
-    ) -> Result<HashCapture, SnapshotError> {
-        let started = Instant::now();
-        let rules = HashRules::new(options)?;
-        let root = Root::open(workspace).map_err(|source| SnapshotError::Unreadable {
-            context: "the workspace could not be opened".to_owned(),
-            source,
-        })?;
-        let store = HashStore::of(workspace);
-        store.create().map_err(StoreError::from)?;
-        if publish == Publish::Yes && store.has(&options.id) {
-            return Err(SnapshotError::taken(&options.id));
-        }
-        let keeps = options.retain_content && publish == Publish::Yes;
-        // A cache that vouches for a digest says nothing about its content, so captures that keep
-        // content trust only a cache of their own kind.
-        let cache_file = match options.retain_content {
-            true => CONTENT_CACHE_FILE,
-            false => CACHE_FILE,
+        let request = Request {
+            workspace,
+            options,
+            publish,
+            instead_of_git: self.instead_of_git.as_deref(),
         };
-        let is_vouched_for = !options.retain_content || store.content.is_vouched_for()?;
-        let cache_path = workspace.store_path().join(cache_file);
-        if !is_vouched_for && cache_path.exists() {
-            // It vouches for content that may be gone.
-            durable::remove_file(&cache_path).map_err(StoreError::from)?;
-        }
-        let usage = match publish {
-            Publish::Yes => Use::Takes,
-            Publish::No => Use::Borrows,
-        };
-        let base = workspace
-            .memory()
-            .base(workspace, root.identity(), cache_file, usage);
-        let base = Bulk::new(base);
-        interrupt::check()?;
-        let purged = &Purged::of(workspace)?;
-        let mut scope = base.scope(&root, options.watch, usage, basis(options, purged), &[]);
-        let sink =
-            HashSink::new(keeps.then_some(&store.content), purged).removed_by(workspace.remover());
-        let mut walked = Bulk::new(walk::search(
-            &root,
-            &rules,
-            &sink,
-            &mut scope,
-            WalkOptions {
-                cache: &base.cache,
-                // No index tells it of anything.
-                seeds: &Seeds::default(),
-                absent: &base.absent,
-                only: None,
-                watch: None,
-                max_untracked_file_bytes: options.max_untracked_file_bytes,
-                max_files: options.max_files,
-                interrupt: &options.interrupt,
-                progress: options.progress.as_deref(),
-                purged,
-            },
-        )?);
-        interrupt::check()?;
-        let omissions = walked.omissions.values().cloned().collect();
-        let search = scope.search;
-        let outcome = Outcome {
-            result: Vec::new(),
-            has_kept: false,
-        };
-        let (delta, omitted) = (
-            std::mem::take(&mut walked.delta),
-            std::mem::take(&mut walked.omissions),
-        );
-        let closing = base
-            .into_inner()
-            .close(scope, delta, omitted, false, outcome);
-        let mut closing = Bulk::new(closing);
-        interrupt::check()?;
-        let cache = Arc::clone(closing.cache());
-        let listing = LazyCell::new(|| Listing::of(&cache.directories));
-        let tally = closing.tally();
-        let is_large = tally.files() >= MIN_FILES_TO_WRITE_ASIDE;
-        // What is new has most likely a manifest that is new.
-        let is_written = publish == Publish::Yes && closing.is_changed();
-        let (reference, proof, encoded) = match closing.inventory() {
-            Some(known) => (known.reference.clone(), known.proof, None),
-            None if is_written && is_large => {
-                let listing = &*listing;
-                let (encoded, digest) = parallel::both(|| listing.encode(), || listing.digest());
-                (digest?.to_hex().to_string(), None, Some(encoded))
-            }
-            None => (listing.digest()?.to_hex().to_string(), None, None),
-        };
-        let mut snapshot = Snapshot::new(
-            options.id.clone(),
-            BackendKind::Hash,
-            workspace.disk_path().to_owned(),
-            reference,
-            options.label.clone(),
-            options.captured_at,
-        );
-        snapshot.omissions = Coverage::new(omissions);
-        snapshot.nested_repositories = nested::look_at(
-            &root,
-            workspace.memory(),
-            snapshot.omissions(),
-            &options.interrupt,
-        )?;
-        let reason = self.instead_of_git.as_ref();
-        snapshot.metadata.warnings = reason
-            .map(|reason| format!("captured with the hash backend: {reason}"))
-            .into_iter()
-            .collect();
-        snapshot.metadata.search = search;
-        snapshot.metadata.files = tally.files();
-        snapshot.metadata.files_hashed = walked.files_hashed;
-        snapshot.metadata.bytes_read = walked.bytes_read;
-        snapshot.metadata.duration_ms =
-            u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let record = Record {
-            version: RECORD_VERSION,
-            snapshot,
-            empty_directories: tally.empty_directories(),
-            modes: tally.modes(),
-            ignore: options.ignore.clone(),
-            include: options.include.clone(),
-            max_untracked_file_bytes: Some(options.max_untracked_file_bytes),
-            has_content: options.retain_content,
-            git: None,
-        };
-        if publish == Publish::Yes {
-            let arrived = sink.publish()?;
-            if !arrived.is_empty() || (keeps && !is_vouched_for) {
-                store.content.vouch();
-            }
-            let manifest = || encoded.unwrap_or_else(|| listing.encode());
-            let publish = || store.publish(&record, proof, manifest);
-            let (staged, published) = match is_large && closing.is_changed() {
-                true => parallel::both(|| closing.stage(workspace), publish),
-                false => (None, publish()),
-            };
-            closing.note_inventory(Inventory {
-                reference: record.snapshot.reference.clone(),
-                proof: published?,
-            });
-            arrived.keep();
-            // It is there, so a wish to stop comes too late.
-            interrupt::to_the_end(|| closing.into_inner().keep(workspace, staged));
-        }
-        drop(listing);
-        Ok(HashCapture {
-            record,
-            manifest: OnceLock::new(),
-            cache,
-        })
+        request.carry_out()
     }
 
     fn manifest_of_side<'c>(
@@ -285,30 +96,8 @@ impl HashBackend {
     }
 }
 
-/// From so many files on the cache is written while the manifest is: for fewer a thread is not worth
-/// its while.
-const MIN_FILES_TO_WRITE_ASIDE: u64 = 5_000;
-
 /// Fewer files than this are read before another thread has begun.
 const MIN_FILES_PER_THREAD: usize = 32;
-
-/// The names of the stat caches in the store.
-const CACHE_FILE: &str = "hash.stat-cache";
-const CONTENT_CACHE_FILE: &str = "hash-content.stat-cache";
-
-/// What says which paths belong to the capture.
-fn basis(options: &SnapshotOptions, purged: &Purged) -> Basis {
-    let rules = (
-        &options.ignore,
-        &options.include,
-        options.max_untracked_file_bytes,
-        purged.len(),
-    );
-    Basis {
-        rules: serde_json::to_vec(&rules).expect("rules are plain data"),
-        rule_files: &[],
-    }
-}
 
 /// A stored snapshot, of this workspace or another, as a side of a comparison.
 struct StoredSide {
@@ -411,7 +200,7 @@ impl Restorable for HashBackend {
     ) -> Result<HashCapture, SnapshotError> {
         let mut options = options.clone();
         // What is put back must itself be able to come back.
-        options.retain_content = true;
+        options.retain_content = RetainContent::Always;
         let today = HashRules::new(&options)?;
         for record in keep {
             // What the target captured goes into the guard, whatever is excluded today.
@@ -835,6 +624,7 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
+    use super::capture::MIN_FILES_TO_WRITE_ASIDE;
     use super::*;
     use crate::snapshot::Label;
     use crate::workspace::StateDir;
@@ -900,7 +690,7 @@ mod tests {
 
         fn snapshot(&self, retains: bool) -> Snapshot {
             let mut options = SnapshotOptions::new(Label::MANUAL, jiff::Timestamp::UNIX_EPOCH);
-            options.retain_content = retains;
+            options.retain_content = retains.into();
             let backend = HashBackend::default();
             let snapshot = backend.snapshot(&self.workspace, &options).unwrap();
             let verified = backend.verify(&self.workspace, &snapshot).unwrap();

@@ -112,6 +112,27 @@ impl HashStore {
         durable::sync_directory(&self.directory)
     }
 
+    /// Whether the last capture with a limit for content had digests alone. It says what the next one tries first, and no
+    /// more.
+    pub(crate) fn is_noted_above_limit(&self) -> bool {
+        self.above_limit_path().exists()
+    }
+
+    /// Notes that, or that it is not so. Best effort.
+    pub(crate) fn note_above_limit(&self, is_above: bool) {
+        let path = self.above_limit_path();
+        if is_above != path.exists() {
+            let _ = match is_above {
+                true => durable::replace_unsynced(&path, b""),
+                false => durable::remove_file(&path),
+            };
+        }
+    }
+
+    fn above_limit_path(&self) -> PathBuf {
+        self.directory.join("above-limit")
+    }
+
     fn record_path(&self, id: &SnapshotId) -> PathBuf {
         self.directory.join("snapshots").join(format!("{id}.json"))
     }

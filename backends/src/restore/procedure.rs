@@ -21,6 +21,7 @@ use crate::git::rollback;
 use crate::interrupt;
 use crate::path::RelPath;
 use crate::record::Record;
+use crate::retain::RetainContent;
 use crate::room::{self, Taken};
 use crate::snapshot::{Label, SnapshotId};
 use crate::tree::{ContentId, Entry};
@@ -354,7 +355,7 @@ fn include_made(
 fn guard_options(options: &RestoreOptions) -> SnapshotOptions {
     let mut guard = options.guard.clone();
     guard.label = Label::GUARD;
-    guard.retain_content = true;
+    guard.retain_content = RetainContent::Always;
     guard.since = state_before_restore(options);
     guard
 }
@@ -377,7 +378,7 @@ fn closing_options(options: &RestoreOptions, started: Instant) -> SnapshotOption
     closing.since = state_before_restore(options).map(|_| options.guard.id.clone());
     closing.id = SnapshotId::random();
     closing.label = Label::AFTER;
-    closing.retain_content = true;
+    closing.retain_content = RetainContent::Always;
     closing.interrupt = crate::backend::Interrupt::never();
     (
         closing.max_files,

@@ -30,6 +30,10 @@ pub(crate) trait ContentSink: Sync {
 pub(crate) trait Content: Read {
     /// Goes back to the first byte.
     fn rewind(&mut self) -> io::Result<()>;
+
+    /// Makes `copy`, which is empty, a copy that shares its blocks with the file, so that it takes no room; what it
+    /// has by then is as good as read. `false`: the file system cannot do that, and nothing was done.
+    fn share_with(&mut self, copy: &File) -> bool;
 }
 
 /// Why a sink did not take some content.
@@ -238,6 +242,14 @@ impl Content for Bounded<'_> {
     fn rewind(&mut self) -> io::Result<()> {
         self.left = self.limit;
         self.file.rewind()
+    }
+
+    fn share_with(&mut self, copy: &File) -> bool {
+        let shared = rustix::fs::ioctl_ficlone(copy, self.file).is_ok();
+        if shared {
+            self.total += copy.metadata().map_or(0, |meta| meta.len());
+        }
+        shared
     }
 }
 

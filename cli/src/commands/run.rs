@@ -8,13 +8,13 @@ use std::time::Duration;
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, BackendKind, BoxAdapter, CancellationToken,
     CommandAdapter, EndSignal, Error, ErrorKind, Failure as FailureRecord, QuestionId,
-    QuestionStatus, RestoreDocument, RestoreStatus, RunContext, RunDocument, RunId, RunOptions,
-    RunStatus, Search, SessionId, Snapshot, WorkspaceDocument,
+    QuestionStatus, RestoreDocument, RestoreStatus, RetainContent, RunContext, RunDocument, RunId,
+    RunOptions, RunStatus, Search, SessionId, Snapshot, WorkspaceDocument,
 };
 
 use super::{Tools, restore, snapshot};
 use crate::failure::Failure;
-use crate::output::{self, Reply};
+use crate::output::{self, Console, Reply};
 use crate::progress::ProgressLine;
 use crate::request::RunRequest;
 use crate::signals::{self, Signals};
@@ -100,14 +100,16 @@ impl Told {
 pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Failure> {
     let mut signals = Signals::listen()?;
     let cancellation = CancellationToken::new();
-    let keeps_content = carried
-        .options
-        .workspace
-        .as_ref()
-        .is_some_and(|workspace| workspace.retain_content);
+    let retains = carried.options.workspace.as_ref();
+    let retains = retains.map_or(RetainContent::Never, |options| options.retain_content);
     let named = carried.options.run_id.clone();
     let options = carried.options.cancellation(cancellation.clone());
-    let adapter = carried.adapter;
+    let adapter = BoxAdapter::new(Foretold {
+        adapter: carried.adapter,
+        retains,
+        console: tools.console,
+        progress: tools.progress.clone(),
+    });
     let execution = async {
         match carried.session {
             Some(id) => {
@@ -164,13 +166,56 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
         // stdout is the command's alone.
         false => Reply::default(),
     };
-    reply.notes = story(&ended, keeps_content, &carried.elsewhere);
+    reply.notes = story(&ended, &carried.elsewhere);
     if let Some(workspace) = &document.workspace {
-        let captured = [&workspace.before_snapshot, &workspace.after_snapshot];
-        reply.warnings = snapshot::warnings(captured.into_iter().flatten());
+        reply.warnings = warnings(workspace, retains);
     }
     reply.failure = failure(&ended, &carried.elsewhere);
     Ok(reply.exit_code(exit_code(&ended, signal)))
+}
+
+/// What a person should know of what was captured, and was not told before the work.
+fn warnings(workspace: &WorkspaceDocument, retains: RetainContent) -> Vec<String> {
+    let captured = [&workspace.before_snapshot, &workspace.after_snapshot];
+    let [before, after] = captured.map(Option::as_ref);
+    // Of a run that goes on without a way back that has been said.
+    let is_news = before.is_none_or(|before| before.metadata.has_content != Some(false));
+    let follows = "what the run left cannot be restored";
+    let without = after.filter(|_| is_news);
+    let without = without.and_then(|after| snapshot::without_content(after, retains, follows));
+    let others = snapshot::warnings(before.into_iter().chain(after));
+    without.into_iter().chain(others).collect()
+}
+
+/// Says before the work that there is no way back from it, where nobody asked for that.
+struct Foretold {
+    adapter: BoxAdapter,
+    retains: RetainContent,
+    console: Console,
+    progress: Option<ProgressLine>,
+}
+
+impl Adapter for Foretold {
+    fn check(&self, workspace: Option<&Path>) -> Result<(), Error> {
+        self.adapter.check(workspace)
+    }
+
+    fn run(
+        &self,
+        context: RunContext,
+    ) -> impl Future<Output = Result<AdapterOutput, AdapterError>> + Send {
+        let follows = "this run cannot be taken back";
+        let before = context.snapshot_before.as_deref();
+        if let Some(line) =
+            before.and_then(|before| snapshot::without_content(before, self.retains, follows))
+        {
+            if let Some(progress) = &self.progress {
+                progress.clear();
+            }
+            self.console.warn(&line);
+        }
+        self.adapter.run(context)
+    }
 }
 
 /// The one line that says how Stillframe failed, or why the command did not run to its end. A command
@@ -320,7 +365,7 @@ fn is_unfinished(workspace: &WorkspaceDocument) -> bool {
 
 /// What became of a run, for people: a few lines. `elsewhere` is added to command lines so that
 /// they are about this workspace.
-fn story(ended: &Ended<'_>, keeps_content: bool, elsewhere: &str) -> Vec<String> {
+fn story(ended: &Ended<'_>, elsewhere: &str) -> Vec<String> {
     let document = ended.document;
     let mut lines = vec![ending(ended, elsewhere)];
     if document.status == RunStatus::WaitingForInput {
@@ -370,7 +415,7 @@ fn story(ended: &Ended<'_>, keeps_content: bool, elsewhere: &str) -> Vec<String>
             lines.extend(what_next(document, workspace, rollback, elsewhere));
             lines.extend(way_forward(workspace, rollback, elsewhere));
         }
-        None => lines.extend(way_back(document, workspace, keeps_content, elsewhere)),
+        None => lines.extend(way_back(document, workspace, elsewhere)),
     }
     lines
 }
@@ -510,7 +555,6 @@ fn way_forward(
 fn way_back(
     document: &RunDocument,
     workspace: &WorkspaceDocument,
-    keeps_content: bool,
     elsewhere: &str,
 ) -> Option<String> {
     // What a rule hides is in no snapshot, so nothing takes it back.
@@ -527,8 +571,9 @@ fn way_back(
             || !diff.directories_deleted.is_empty()
             || diff.operation.is_some()
     })?;
-    Some(match (diff.backend, keeps_content) {
-        (BackendKind::Hash, false) => {
+    let kept = snapshots.and_then(|(before, _)| before.metadata.has_content);
+    Some(match (diff.backend, kept) {
+        (BackendKind::Hash, Some(false)) => {
             "no content was kept, so it cannot be taken back; --retain-content keeps it".to_owned()
         }
         _ => format!(
@@ -656,12 +701,12 @@ mod tests {
         let served = document("completed", Some(0), watched.clone());
         let is_said = |lines: &[String]| lines.iter().any(|line| line.contains("every file"));
         assert!(
-            !is_said(&story(&ended(&served), false, "")),
+            !is_said(&story(&ended(&served), "")),
             "the first one always walks"
         );
         watched["after_snapshot"]["metadata"]["search"] =
             json!({"how": "walked", "because": "queue_overflow"});
-        let lines = story(&ended(&document("completed", Some(0), watched)), false, "");
+        let lines = story(&ended(&document("completed", Some(0), watched)), "");
         let line =
             "the after-snapshot looked at every file: more happened at once than the kernel kept";
         assert!(lines.iter().any(|said| said == line), "{lines:?}");
@@ -689,7 +734,7 @@ mod tests {
             ..ended(&document_of_failed)
         };
         assert_eq!(exit_code(&uncompared, None), 125);
-        let lines = story(&uncompared, false, "");
+        let lines = story(&uncompared, "");
         let line = "what the command changed is not fully known: the disk is full";
         assert_eq!(lines[1], line, "beside the command's own: {lines:?}");
         // Of what is on record nothing is tried again.
@@ -702,7 +747,7 @@ mod tests {
             };
             assert_eq!(exit_code(&uncompared, None), expected);
             assert_eq!(
-                story(&uncompared, false, "")
+                story(&uncompared, "")
                     .iter()
                     .filter(|l| l.ends_with("is full"))
                     .count(),
@@ -722,7 +767,7 @@ mod tests {
         let document = document("completed", Some(0), workspace(&["a", "b"]));
         let (a, b) = ("a".repeat(32), "b".repeat(32));
         assert_eq!(
-            story(&ended(&document), false, " --workspace /w"),
+            story(&ended(&document), " --workspace /w"),
             [
                 "run run_1 completed".to_owned(),
                 "2 files changed, 2 insertions(+), 1 deletion(-)".to_owned(),
@@ -734,11 +779,7 @@ mod tests {
 
     #[test]
     fn a_run_that_changed_nothing_has_nothing_to_take_back() {
-        let lines = story(
-            &ended(&document("failed", Some(2), workspace(&[]))),
-            false,
-            "",
-        );
+        let lines = story(&ended(&document("failed", Some(2), workspace(&[]))), "");
         assert_eq!(lines[0], "run run_1 failed: the command did\\nsomething");
         assert_eq!(lines[1], "no file changed");
         assert_eq!(lines.len(), 3, "{lines:?}");
@@ -746,11 +787,7 @@ mod tests {
 
     #[test]
     fn a_cancelled_run_is_said_to_be_that_and_no_more() {
-        let lines = story(
-            &ended(&document("cancelled", Some(143), Value::Null)),
-            false,
-            "",
-        );
+        let lines = story(&ended(&document("cancelled", Some(143), Value::Null)), "");
         assert_eq!(lines, ["run run_1 was cancelled"]);
     }
 
@@ -758,7 +795,7 @@ mod tests {
     fn a_rollback_says_where_the_work_is_kept() {
         let mut rolled_back = workspace(&["a"]);
         rolled_back["rollback"] = rollback("completed");
-        let lines = story(&ended(&document("failed", Some(2), rolled_back)), false, "");
+        let lines = story(&ended(&document("failed", Some(2), rolled_back)), "");
         let restore = format!("stillframe restore snap_{}", "b".repeat(32));
         assert!(
             lines.last().is_some_and(|line| line.contains(&restore)),
@@ -817,7 +854,7 @@ mod tests {
             ended_so["rollback"]["error"] = error.clone();
             ended_so["rollback"]["skipped"] = skipped;
             let document = document("failed", Some(2), ended_so);
-            let lines = story(&ended(&document), false, " -w");
+            let lines = story(&ended(&document), " -w");
             let is_said = lines.iter().any(|line| line.contains(&expected));
             assert!(is_said, "{status} {error}: {lines:?}");
         }
@@ -825,7 +862,7 @@ mod tests {
         uncaptured["after_snapshot"] = Value::Null;
         uncaptured["rollback"] = rollback("refused");
         let document = document("failed", Some(2), uncaptured);
-        let lines = story(&ended(&document), false, "");
+        let lines = story(&ended(&document), "");
         let expected = format!("\"stillframe restore {before}\"");
         assert!(
             lines.last().is_some_and(|l| l.contains(&expected)),
@@ -838,7 +875,7 @@ mod tests {
         let mut hiding = workspace(&[]);
         hiding["diff"]["newly_ignored"] = json!(["a", "b", "c", "d"]);
         let document = document("completed", Some(0), hiding);
-        let lines = story(&ended(&document), false, "");
+        let lines = story(&ended(&document), "");
         assert_eq!(lines.len(), 4, "{lines:?}");
         assert_eq!(
             lines[2],
@@ -859,7 +896,7 @@ mod tests {
             let mut beside = workspace(&[]);
             beside["diff"][key] = value;
             let document = document("completed", Some(0), beside);
-            let lines = story(&ended(&document), false, "");
+            let lines = story(&ended(&document), "");
             let last = lines.last().expect("there are lines");
             assert!(last.contains("stillframe undo run_1"), "{key}: {lines:?}");
         }
@@ -870,11 +907,8 @@ mod tests {
         let mut hashed = workspace(&["a"]);
         hashed["diff"]["backend"] = json!("hash");
         for (keeps_content, expected) in [(false, "--retain-content"), (true, "stillframe undo")] {
-            let lines = story(
-                &ended(&document("failed", Some(2), hashed.clone())),
-                keeps_content,
-                "",
-            );
+            hashed["before_snapshot"]["metadata"]["has_content"] = json!(keeps_content);
+            let lines = story(&ended(&document("failed", Some(2), hashed.clone())), "");
             let last = lines.last().expect("there are lines");
             assert!(last.contains(expected), "{last}");
         }

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stillframe::{
-    Label, Omission, OmissionReason, Search, Snapshot, SnapshotQuery, WorkspaceOptions,
+    Label, Omission, OmissionReason, RetainContent, Search, Snapshot, SnapshotQuery,
+    WorkspaceOptions,
 };
 
 use super::Tools;
@@ -23,8 +24,10 @@ pub(super) async fn snapshot(
     let session = tools.engine.workspace_session(&workspace.path).await?;
     let snapshot = session.snapshot(&workspace, label).await?;
     let text = || format!("{}\n", snapshot.id);
+    let without = without_content(&snapshot, workspace.retain_content, "it cannot be restored");
     Ok(Reply::new(tools.json, &snapshot, text)
         .note(cost(&snapshot))
+        .warnings(without.into_iter().collect())
         .warnings(warnings([&snapshot])))
 }
 
@@ -38,6 +41,21 @@ pub(super) async fn by_name(
         Some(workspace) => tools.engine.find_snapshot_of(workspace, name).await?,
         None => tools.engine.find_snapshot(name).await?,
     })
+}
+
+/// That a snapshot has digests alone, which nobody asked for, and what follows from that.
+pub(super) fn without_content(
+    snapshot: &Snapshot,
+    retain: RetainContent,
+    what_follows: &str,
+) -> Option<String> {
+    match (retain, snapshot.metadata.has_content) {
+        (RetainContent::UpTo(limit), Some(false)) => Some(format!(
+            "{what_follows}: more than {} of content is new here, so that digests alone are kept; --retain-content keeps all",
+            output::size(limit)
+        )),
+        _ => None,
+    }
 }
 
 /// Lists the snapshots of a workspace.
@@ -103,6 +121,12 @@ pub(super) fn description(snapshot: &Snapshot) -> String {
         rows.push(("dirty", text.to_owned()));
     }
     rows.push(("captured", cost(snapshot)));
+    if metadata.has_content == Some(false) {
+        rows.push((
+            "content",
+            "not kept: it can be compared and not restored".to_owned(),
+        ));
+    }
     rows.extend(search(&metadata.search).map(|text| ("looked at", text)));
     rows.push((
         "left out",

@@ -4,7 +4,7 @@ use stillframe_backends::{BackendKind, ErrorKind, Interrupt, Label, Snapshot, Sn
 
 use tokio_util::sync::CancellationToken;
 
-use super::StepLog;
+use super::{StepLog, StepPlace};
 use crate::error::Error;
 use crate::restore::{self, RestorePurpose, WayBack};
 use crate::step::{self, StepRow};
@@ -59,9 +59,7 @@ impl StepLog {
             // be somebody's work of days: that goes back, and into the guard, only where it was asked for by name.
             row.snapshot_after = Some(self.capture(place, Some(cancellation)).await?.id);
         }
-        let keeps_content =
-            place.backend.kind() != BackendKind::Hash || place.opened.options.retain_content;
-        let mut refusal = step::cannot_go_back(&row, steps, keeps_content);
+        let mut refusal = step::cannot_go_back(&row, steps, self.kept_content(place, &row).await?);
         if refusal.is_none()
             && !self
                 .are_there([&row.snapshot_before, &row.snapshot_after])
@@ -122,6 +120,20 @@ impl StepLog {
         Ok(found.await?.is_some_and(|(before, after)| {
             let (before, after) = (&before.snapshot, &after.snapshot);
             before.same_content(after) && same_head(before, after)
+        }))
+    }
+
+    /// Whether there are bytes to go back to where a step began.
+    async fn kept_content(&self, place: &StepPlace, row: &StepRow) -> Result<bool, Error> {
+        let Some(before) = row.snapshot_before.clone() else {
+            return Ok(false);
+        };
+        let reader = &self.inner.core.parts.reader;
+        let found = reader.read(move |store| store.snapshot(&before)).await?;
+        let is_known = found.and_then(|row| row.snapshot.metadata.has_content);
+        Ok(is_known.unwrap_or_else(|| {
+            let retains = place.opened.options.retain_content;
+            place.backend.kind() != BackendKind::Hash || !retains.is_never()
         }))
     }
 
