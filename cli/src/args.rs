@@ -272,6 +272,13 @@ wrong.")]
     #[command(after_help = PURGE_HELP)]
     Purge(PurgeArgs),
 
+    /// Say what you have set once, for every workspace or for one, and whether it is right.
+    #[command(arg_required_else_help = true, after_help = CONFIG_HELP)]
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+
     /// Print a script that completes commands and options in a shell.
     #[command(after_help = "\
 Example:
@@ -280,6 +287,42 @@ Example:
         /// Which shell.
         shell: Shell,
     },
+}
+
+const CONFIG_HELP: &str = "\
+The file is $XDG_CONFIG_HOME/stillframe/config.toml, else ~/.config/stillframe/config.toml:
+  [ignore]
+  paths = [\"cache\"]                     # as --ignore-path and --ignore-glob, which add to it
+  globs = [\"*.log\"]
+
+  [limits]
+  max_untracked_file_bytes = \"500M\"     # and max_files, max_new_bytes, max_patch_bytes
+  retain_content_bytes = \"4G\"
+  max_store_bytes = \"20G\"
+
+  [workspace.\"/home/me/data\".limits]    # the same sections, for one workspace
+  retain_content_bytes = 0
+
+An option counts before the environment, that before the file, and what is set for a workspace before
+what is set for all. A file in a workspace is never read for this.
+
+Exit codes: 0 done, 2 the command line or the file is wrong.";
+
+/// What `config` can do.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print where the file is, or would be.
+    #[command(after_help = "\
+Exit codes: 0 done, 2 the command line is wrong, or there is no place for it.")]
+    Path,
+    /// Print every value that holds in this workspace, and who set it.
+    #[command(after_help = "\
+Exit codes: 0 done, 2 the command line or the file is wrong.")]
+    Show,
+    /// Say whether the file is right, or what is wrong in which line.
+    #[command(after_help = "\
+Exit codes: 0 it is right, or there is none; 2 it is wrong, or the command line is.")]
+    Check,
 }
 
 /// What `artifact` can do.
@@ -937,6 +980,6 @@ mod tests {
             );
             names.push(sub.get_name().to_owned());
         }
-        assert_eq!(names.len(), 18, "{names:?}");
+        assert_eq!(names.len(), 19, "{names:?}");
     }
 }

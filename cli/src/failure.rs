@@ -14,6 +14,9 @@ const EXIT_FAILED: u8 = 1;
 /// The exit code of `run` and `resume` when the engine failed; all others are the command's own.
 const EXIT_RUN_FAILED: u8 = 125;
 
+/// The exit code when what was typed, or what is set, is wrong.
+const EXIT_USAGE: u8 = 2;
+
 /// How a message ends that says what is wrong with the state directory.
 const NOT_WRITABLE: &str = "cannot be written";
 
@@ -29,6 +32,8 @@ pub(crate) struct Failure {
     run: Option<Box<RunDocument>>,
     /// The signal that asked for the command to end, if that is why.
     signal: Option<u8>,
+    /// Whether what is typed or set is wrong, so that nothing was begun.
+    is_usage: bool,
 }
 
 /// What can be said of the place where everything is kept.
@@ -74,6 +79,15 @@ impl Failure {
             touched: false,
             run: None,
             signal: None,
+            is_usage: false,
+        }
+    }
+
+    /// What is typed or set is wrong: exit code 2.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self {
+            is_usage: true,
+            ..Self::invalid(message)
         }
     }
 
@@ -143,8 +157,11 @@ impl Failure {
 
     /// The exit code of this one: as [`Failure::exit_code`], unless a signal asked for it.
     pub(crate) fn own_exit_code(&self, is_run: bool) -> u8 {
-        self.signal
-            .map_or_else(|| Self::exit_code(is_run), signals::exit_code)
+        match self.signal {
+            Some(number) => signals::exit_code(number),
+            None if self.is_usage => EXIT_USAGE,
+            None => Self::exit_code(is_run),
+        }
     }
 
     /// `{"error": {"kind", "message", "touched"}}`; and `run`, where there is an outcome of one.
@@ -178,6 +195,7 @@ impl From<stillframe::Error> for Failure {
             touched: error.touched(),
             run: error.outcome().map(|outcome| Box::new(outcome.document())),
             signal: None,
+            is_usage: false,
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod args;
 mod commands;
+mod config;
 mod failure;
 mod guardian;
 mod output;
@@ -12,6 +13,7 @@ mod progress;
 mod request;
 mod signals;
 mod step_file;
+mod toml_text;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -24,6 +26,7 @@ use stillframe::{Engine, EngineOptions, ErrorKind};
 
 use crate::args::{Args, Command};
 use crate::commands::Tools;
+use crate::config::{Config, MAX_STORE_BYTES};
 use crate::failure::{Failure, StatePlace};
 use crate::output::{Console, Reply};
 use crate::progress::ProgressLine;
@@ -52,20 +55,39 @@ fn main() -> ExitCode {
 /// Finds out what is meant, and does it.
 fn answer(args: Args, console: Console) -> Result<Reply, Failure> {
     let is_workspace_named = args.workspace.is_some();
-    let request = Request::lower(args.command, args.workspace, args.json, &surroundings())?;
-    if let Request::Completions(shell) = request {
-        return Ok(commands::completions(shell));
+    // What is wrong in the file is no reason not to say where it is.
+    let config = match args.command {
+        Command::Config { .. } | Command::Completions { .. } => Config::default(),
+        _ => Config::load(config::path(|name| std::env::var_os(name)).as_deref())?,
+    };
+    let surroundings = surroundings(config);
+    let request = Request::lower(args.command, args.workspace, args.json, &surroundings)?;
+    match request {
+        Request::Completions(shell) => return Ok(commands::completions(shell)),
+        Request::Config(request) => return commands::config(args.json, request),
+        _ => {}
     }
+    let settings = surroundings.config.settings(request.workspace());
     let state_dir = state_dir()?;
     if let Some(workspace) = request.workspace() {
         refuse_state_inside(&state_dir, workspace)?;
     }
-    carry_out(args.json, console, is_workspace_named, request, &state_dir)
-        .map_err(|failure| failure.with_place(|| StatePlace::look(&state_dir)))
+    let quota = max_store_bytes(std::env::var_os(MAX_STORE_BYTES), settings.max_store_bytes)?;
+    let options = EngineOptions::default().max_store_bytes(quota);
+    carry_out(
+        options,
+        args.json,
+        console,
+        is_workspace_named,
+        request,
+        &state_dir,
+    )
+    .map_err(|failure| failure.with_place(|| StatePlace::look(&state_dir)))
 }
 
 /// Does it with an engine on this state directory.
 fn carry_out(
+    options: EngineOptions,
     json: bool,
     console: Console,
     is_workspace_named: bool,
@@ -73,8 +95,11 @@ fn carry_out(
     state_dir: &Path,
 ) -> Result<Reply, Failure> {
     let progress = ProgressLine::on_terminal();
-    let options = engine_options(state_dir.to_owned(), progress.clone())
-        .max_store_bytes(max_store_bytes(std::env::var_os(MAX_STORE_BYTES))?);
+    let options = options.state_dir(state_dir.to_owned());
+    let options = match progress.clone() {
+        Some(line) => options.progress(move |progress| line.report(progress)),
+        None => options,
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -118,21 +143,10 @@ fn carry_out(
     })
 }
 
-fn engine_options(state_dir: PathBuf, progress: Option<ProgressLine>) -> EngineOptions {
-    let options = EngineOptions::default().state_dir(state_dir);
-    match progress {
-        Some(line) => options.progress(move |progress| line.report(progress)),
-        None => options,
-    }
-}
-
-/// The variable with the largest that the store of a workspace may be, for every command that adds to one.
-const MAX_STORE_BYTES: &str = "STILLFRAME_MAX_STORE_BYTES";
-
 /// What a quota that was not understood would hold is nothing.
-fn max_store_bytes(value: Option<OsString>) -> Result<u64, Failure> {
+fn max_store_bytes(value: Option<OsString>, set: Option<u64>) -> Result<u64, Failure> {
     let Some(value) = value.filter(|value| !value.is_empty()) else {
-        return Ok(0);
+        return Ok(set.unwrap_or(0));
     };
     let text = value.to_string_lossy();
     args::bytes(&text).map_err(|e| {
@@ -182,13 +196,14 @@ fn resolved(path: &Path) -> Option<PathBuf> {
     clippy::disallowed_methods,
     reason = "the clock that everything else here is handed"
 )]
-fn surroundings() -> Surroundings {
+fn surroundings(config: Config) -> Surroundings {
     let real = |path: PathBuf| std::fs::canonicalize(path).ok();
     Surroundings {
         current_dir: std::env::current_dir().ok().and_then(real),
         home: std::env::home_dir().and_then(real),
         run_id: std::env::var_os("STILLFRAME_RUN_ID"),
         now: jiff::Timestamp::now(),
+        config,
     }
 }
 

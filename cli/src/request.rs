@@ -15,9 +15,10 @@ use stillframe::{
 };
 
 use crate::args::{
-    ArtifactCommand, CaptureArgs, Command, DiffArgs, GcArgs, ListArgs, Moment, RestoreArgs,
-    RunArgs, RunsArgs, SnapshotArgs, UndoArgs,
+    ArtifactCommand, CaptureArgs, Command, ConfigCommand, DiffArgs, GcArgs, ListArgs, Moment,
+    RestoreArgs, RunArgs, RunsArgs, SnapshotArgs, UndoArgs,
 };
+use crate::config::{Config, Settings};
 use crate::failure::Failure;
 use crate::guardian;
 
@@ -32,6 +33,8 @@ pub(crate) struct Surroundings {
     pub(crate) run_id: Option<OsString>,
     /// What the clock says.
     pub(crate) now: Timestamp,
+    /// What the user has set once.
+    pub(crate) config: Config,
 }
 
 /// What is to be done.
@@ -89,8 +92,21 @@ pub(crate) enum Request {
     PlanPurge(WorkspaceOptions, PurgeTarget),
     /// Remove content from every snapshot.
     Purge(WorkspaceOptions, PurgeTarget),
+    /// Say what the user has set once.
+    Config(ConfigRequest),
     /// Print a completion script.
     Completions(Shell),
+}
+
+/// What is asked of the file in which users set what holds everywhere.
+#[derive(Debug)]
+pub(crate) enum ConfigRequest {
+    /// Where it is.
+    Path,
+    /// What holds, in this workspace if there is one.
+    Show(Option<PathBuf>),
+    /// Whether it is right.
+    Check,
 }
 
 /// A command to be run.
@@ -250,7 +266,7 @@ impl Request {
                 }
             }
             Command::Why { path, snapshot } => {
-                Self::Why(chooser.plain()?, rel_path(&path)?, snapshot)
+                Self::Why(chooser.configured()?.0, rel_path(&path)?, snapshot)
             }
             Command::Events {
                 session,
@@ -278,6 +294,11 @@ impl Request {
                     false => Self::Purge(workspace, target),
                 }
             }
+            Command::Config { command } => Self::Config(match command {
+                ConfigCommand::Show => ConfigRequest::Show(chooser.choose().ok()),
+                ConfigCommand::Path => ConfigRequest::Path,
+                ConfigCommand::Check => ConfigRequest::Check,
+            }),
             Command::Completions { shell } => Self::Completions(shell),
         })
     }
@@ -378,6 +399,7 @@ impl Request {
             | Self::Artifacts
             | Self::GetArtifact(_)
             | Self::RemoveArtifact(_)
+            | Self::Config(_)
             | Self::Completions(_) => None,
         }
     }
@@ -418,24 +440,35 @@ impl Chooser<'_> {
         }
     }
 
+    /// With what is set for it of what is captured.
+    fn configured(&self) -> Result<(WorkspaceOptions, Settings), Failure> {
+        let options = self.plain()?;
+        let settings = self.surroundings.config.settings(Some(&options.path));
+        let mut options = options.ignore(settings.ignore.clone());
+        if let Some(bytes) = settings.max_untracked_file_bytes {
+            options = options.max_untracked_file_bytes(bytes);
+        }
+        Ok((options, settings))
+    }
+
     fn capturing(&self, args: CaptureArgs) -> Result<WorkspaceOptions, Failure> {
-        let retain = retained(&args);
-        let mut options = self
-            .plain()?
+        let (mut options, settings) = self.configured()?;
+        options = options
             .strategy(args.strategy)
-            .ignore(IgnoreOptions {
-                paths: args.ignore_path,
-                globs: args.ignore_glob,
-            })
-            .retain_content(retain);
+            .retain_content(retained(&args, settings.retain_content_bytes));
+        options.ignore.paths.extend(args.ignore_path);
+        options.ignore.globs.extend(args.ignore_glob);
         if let Some(bytes) = args.max_untracked_file_bytes {
             options = options.max_untracked_file_bytes(bytes);
         }
-        if let Some(files) = args.max_files {
+        if let Some(files) = args.max_files.or(settings.max_files) {
             options = options.max_files(files);
         }
-        if let Some(bytes) = args.max_new_bytes {
+        if let Some(bytes) = args.max_new_bytes.or(settings.max_new_bytes) {
             options = options.max_new_bytes(bytes);
+        }
+        if let Some(bytes) = settings.max_patch_bytes {
+            options = options.max_patch_bytes(bytes);
         }
         Ok(options)
     }
@@ -471,15 +504,16 @@ impl Chooser<'_> {
 
 /// Of how much new content is kept in a plain directory, in bytes, when nothing else is said: whoever types a command wants
 /// the way back, and nobody wants a disk filled by the way.
-const DEFAULT_RETAIN_CONTENT_BYTES: u64 = 1 << 30;
+pub(crate) const DEFAULT_RETAIN_CONTENT_BYTES: u64 = 1 << 30;
 
-fn retained(args: &CaptureArgs) -> RetainContent {
-    match args.retain_content_bytes {
-        _ if args.retain_content => RetainContent::Always,
-        _ if args.no_retain_content => RetainContent::Never,
-        Some(0) => RetainContent::Always,
-        Some(bytes) => RetainContent::UpTo(bytes),
-        None => RetainContent::UpTo(DEFAULT_RETAIN_CONTENT_BYTES),
+fn retained(args: &CaptureArgs, set: Option<u64>) -> RetainContent {
+    if args.retain_content || args.no_retain_content {
+        return args.retain_content.into();
+    }
+    let bytes = args.retain_content_bytes.or(set);
+    match bytes.unwrap_or(DEFAULT_RETAIN_CONTENT_BYTES) {
+        0 => RetainContent::Always,
+        bytes => RetainContent::UpTo(bytes),
     }
 }
 
@@ -724,6 +758,7 @@ mod tests {
             home: Some("/home/jo".into()),
             run_id: None,
             now: Timestamp::UNIX_EPOCH,
+            config: Config::default(),
         }
     }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 use stillframe::{Question, Rerun, RetryPolicy, StepIdentity, StepOptions, StepPlan};
 
 use crate::args::duration;
-use crate::output;
+use crate::toml_text;
 
 /// The largest file, in bytes: commands, and no data.
 pub(crate) const MAX_BYTES: u64 = 1024 * 1024;
@@ -112,17 +112,6 @@ impl From<Lasting> for String {
     }
 }
 
-/// What is wrong in `text`, and in which line, in one line.
-fn located(text: &str, error: &toml::de::Error) -> String {
-    let message = output::shortened(&error.message().lines().collect::<Vec<_>>().join("; "));
-    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else {
-        return message;
-    };
-    let number = before.matches('\n').count();
-    let line = output::shortened(text.lines().nth(number).unwrap_or_default().trim());
-    format!("line {}, {line:?}: {message}", number + 1)
-}
-
 fn default_phase() -> String {
     DEFAULT_PHASE.to_owned()
 }
@@ -130,7 +119,7 @@ fn default_phase() -> String {
 impl StepFile {
     /// What a file says; the error says where it is wrong.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let file: Self = toml::from_str(text).map_err(|e| located(text, &e))?;
+        let file: Self = toml::from_str(text).map_err(|e| toml_text::located(text, &e))?;
         file.check()?;
         Ok(file)
     }

@@ -18,6 +18,7 @@ mod capture;
 mod cli;
 mod commits;
 mod concurrency;
+mod config;
 mod contracts;
 mod crash;
 mod damage;

@@ -6,6 +6,7 @@
 mod above;
 mod artifact;
 mod completions;
+mod config;
 mod diff;
 mod diffstat;
 mod events;
@@ -27,6 +28,7 @@ use std::path::PathBuf;
 use stillframe::{CancellationToken, Engine, ErrorKind, WorkspaceOptions};
 
 pub(crate) use completions::completions;
+pub(crate) use config::config;
 pub(crate) use upkeep::verify_without_log;
 
 use crate::failure::Failure;
@@ -114,6 +116,7 @@ pub(crate) async fn carry_out(tools: &Tools, request: Request) -> Result<Reply, 
             })
             .await
         }
+        Request::Config(request) => config(tools.json, request),
         Request::Completions(shell) => Ok(completions(shell)),
     }
 }

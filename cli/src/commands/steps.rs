@@ -3,8 +3,7 @@
 mod on_record;
 mod runner;
 
-use std::io::Read as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -21,6 +20,7 @@ use crate::failure::Failure;
 use crate::output::{self, Reply};
 use crate::request::{self, ResumeRequest, StepsRequest};
 use crate::step_file::{self, StepFile};
+use crate::toml_text;
 
 use on_record::{STEPS, kept_steps};
 use runner::StepRunner;
@@ -221,36 +221,16 @@ fn is_same_place(one: &Path, other: &Path) -> bool {
 /// What the file at `path` says.
 fn read(path: &Path) -> Result<StepFile, Failure> {
     let shown = output::printable(&path.to_string_lossy());
-    let cannot = |e: std::io::Error| {
-        Failure::new(
-            match e.kind() {
-                std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+    let text = toml_text::read(path, step_file::MAX_BYTES).map_err(|e| match e.kind() {
+        io::ErrorKind::InvalidInput => Failure::invalid(format!("{shown} {e}; nothing was run")),
+        kind => Failure::new(
+            match kind {
+                io::ErrorKind::NotFound => ErrorKind::NotFound,
                 _ => ErrorKind::Unreadable,
             },
             format!("{shown} cannot be read: {e}; nothing was run"),
-        )
-    };
-    // A FIFO would be waited for.
-    let file = std::fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
-        .open(path)
-        .map_err(cannot)?;
-    if !file.metadata().map_err(cannot)?.is_file() {
-        return Err(Failure::invalid(format!(
-            "{shown} is no regular file; nothing was run"
-        )));
-    }
-    let mut text = String::new();
-    file.take(step_file::MAX_BYTES + 1)
-        .read_to_string(&mut text)
-        .map_err(cannot)?;
-    if text.len() as u64 > step_file::MAX_BYTES {
-        return Err(Failure::invalid(format!(
-            "{shown} has more than {} bytes; nothing was run",
-            step_file::MAX_BYTES
-        )));
-    }
+        ),
+    })?;
     StepFile::parse(&text)
         .map_err(|why| Failure::invalid(format!("{shown}: {why}; nothing was run")))
 }

@@ -1,0 +1,84 @@
+//! `config`: what a user has set once, and whether it is right.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::json;
+use stillframe::backends::printable;
+
+use crate::config::{self, Config, Held, Source};
+use crate::failure::Failure;
+use crate::output::{self, Reply};
+use crate::request::ConfigRequest;
+
+/// What `config show` prints.
+#[derive(Serialize)]
+struct Shown<'a> {
+    path: Option<String>,
+    exists: bool,
+    values: &'a [Held],
+}
+
+/// Answers what is asked of the file. It needs no engine, and no state directory.
+pub(crate) fn config(json: bool, request: ConfigRequest) -> Result<Reply, Failure> {
+    let path = config::path(variable);
+    match request {
+        ConfigRequest::Path => where_it_is(json, path),
+        ConfigRequest::Show(workspace) => {
+            let held = Config::load(path.as_deref())?.held(workspace.as_deref(), variable);
+            Ok(shown(json, path.as_deref(), &held))
+        }
+        ConfigRequest::Check => {
+            Config::load(path.as_deref())?;
+            let exists = path.as_deref().is_some_and(Path::exists);
+            let shown = path.as_deref().map(printable);
+            let document = json!({"path": shown, "exists": exists, "sound": true});
+            let named = shown.unwrap_or_else(|| "the file".to_owned());
+            let text = match exists {
+                true => format!("{named} is right\n"),
+                false => format!("{named} is not there, so that the defaults hold\n"),
+            };
+            Ok(Reply::new(json, &document, || text))
+        }
+    }
+}
+
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
+}
+
+fn where_it_is(json: bool, path: Option<PathBuf>) -> Result<Reply, Failure> {
+    let path = path.ok_or_else(|| {
+        Failure::usage("there is no place for it: set XDG_CONFIG_HOME or HOME to an absolute path")
+    })?;
+    let document = json!({"path": printable(&path), "exists": path.exists()});
+    Ok(Reply::new(json, &document, || {
+        format!("{}\n", printable(&path))
+    }))
+}
+
+fn shown(json: bool, path: Option<&Path>, held: &[Held]) -> Reply {
+    let document = Shown {
+        path: path.map(printable),
+        exists: path.is_some_and(Path::exists),
+        values: held,
+    };
+    Reply::new(json, &document, || {
+        let rows: Vec<Vec<String>> = held.iter().map(row).collect();
+        output::table(&rows)
+    })
+}
+
+fn row(held: &Held) -> Vec<String> {
+    let source = match (held.source, held.line, held.variable) {
+        (Source::Workspace, Some(line), _) => {
+            format!("config.toml, line {line}, for this workspace")
+        }
+        (_, Some(line), _) => format!("config.toml, line {line}"),
+        (_, _, Some(variable)) => format!("${variable}"),
+        _ => "default".to_owned(),
+    };
+    let value = output::printable(&held.value.to_string());
+    vec![held.key.to_owned(), value, source]
+}

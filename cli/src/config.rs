@@ -1,0 +1,257 @@
+//! What a user sets once, in `config.toml`: for every workspace, or for one of them.
+//!
+//! The program reads it, and hands on what is set as it hands on what is typed; the library knows nothing of it. A file
+//! in a workspace is never configuration.
+
+mod document;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use stillframe::backends::printable;
+use stillframe::{DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, IgnoreOptions};
+
+use self::document::{Document, Given, Sections};
+use crate::failure::Failure;
+use crate::request::DEFAULT_RETAIN_CONTENT_BYTES;
+use crate::toml_text;
+
+/// The variable with the largest that the store of a workspace may be, for every command that adds to one.
+pub(crate) const MAX_STORE_BYTES: &str = "STILLFRAME_MAX_STORE_BYTES";
+
+/// The largest file, in bytes: settings, and no data.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// What the file says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Config {
+    text: String,
+    document: Document,
+}
+
+/// What is set for one workspace; `None`: nothing, so that the default holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// Of the workspace and of all.
+    pub(crate) ignore: IgnoreOptions,
+    pub(crate) max_untracked_file_bytes: Option<u64>,
+    pub(crate) max_files: Option<u64>,
+    pub(crate) max_new_bytes: Option<u64>,
+    pub(crate) max_patch_bytes: Option<u64>,
+    pub(crate) max_store_bytes: Option<u64>,
+    pub(crate) retain_content_bytes: Option<u64>,
+}
+
+/// A value that holds, and who set it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Held {
+    /// Section and name, with a dot between.
+    pub(crate) key: &'static str,
+    pub(crate) value: Value,
+    pub(crate) source: Source,
+    /// The line of the file; `None`: it is not from there.
+    pub(crate) line: Option<usize>,
+    /// The variable of the environment; `None`: it is not from there.
+    pub(crate) variable: Option<&'static str>,
+}
+
+/// Who set a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Source {
+    /// Nobody.
+    Default,
+    /// The file, for every workspace.
+    File,
+    /// The file, for this workspace.
+    Workspace,
+    Environment,
+}
+
+/// A key of the file.
+struct Key {
+    name: &'static str,
+    default: Value,
+    of: fn(&Sections) -> Option<(Value, usize)>,
+    /// Whether what is set for all holds beside what is set for one workspace.
+    adds: bool,
+}
+
+/// The place of the file, where the environment has these variables; `None`: there is none.
+pub(crate) fn path(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let absolute = |name| {
+        let path = variable(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    let home = || absolute("HOME").map(|home| home.join(".config"));
+    let directory = absolute("XDG_CONFIG_HOME").or_else(home)?;
+    Some(directory.join("stillframe/config.toml"))
+}
+
+impl Config {
+    /// Reads the file; one that is not there says nothing.
+    pub(crate) fn load(path: Option<&Path>) -> Result<Self, Failure> {
+        let Some(path) = path else {
+            return Ok(Self::default());
+        };
+        let wrong = |what: String| Failure::usage(format!("{}: {what}", printable(path)));
+        match toml_text::read(path, MAX_BYTES) {
+            Ok(text) => Self::parse(text).map_err(wrong),
+            Err(e) if is_absent(&e) => Ok(Self::default()),
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => Err(wrong(format!("it {e}"))),
+            Err(e) => Err(wrong(format!("it cannot be read: {e}"))),
+        }
+    }
+
+    /// What `text` says; the error says where it is wrong.
+    fn parse(text: String) -> Result<Self, String> {
+        let document = Document::parse(&text)?;
+        Ok(Self { text, document })
+    }
+
+    /// What is set for the workspace at this path.
+    pub(crate) fn settings(&self, workspace: Option<&Path>) -> Settings {
+        let layers = self.layers(workspace);
+        let mut ignore = IgnoreOptions::default();
+        for layer in layers.iter().rev() {
+            let given =
+                |list: &Option<Given<Vec<String>>>| list.clone().map_or(Vec::new(), |g| g.value);
+            ignore.paths.extend(given(&layer.ignore.paths));
+            ignore.globs.extend(given(&layer.ignore.globs));
+        }
+        let size = |of: fn(&Sections) -> Option<u64>| layers.iter().find_map(|layer| of(layer));
+        Settings {
+            ignore,
+            max_untracked_file_bytes: size(|s| {
+                Some(s.limits.max_untracked_file_bytes.as_ref()?.value.0)
+            }),
+            max_files: size(|s| Some(s.limits.max_files.as_ref()?.value)),
+            max_new_bytes: size(|s| Some(s.limits.max_new_bytes.as_ref()?.value.0)),
+            max_patch_bytes: size(|s| Some(s.limits.max_patch_bytes.as_ref()?.value.0)),
+            max_store_bytes: size(|s| Some(s.limits.max_store_bytes.as_ref()?.value.0)),
+            retain_content_bytes: size(|s| Some(s.limits.retain_content_bytes.as_ref()?.value.0)),
+        }
+    }
+
+    /// Every value that holds in the workspace at this path, and who set it.
+    pub(crate) fn held(
+        &self,
+        workspace: Option<&Path>,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Vec<Held> {
+        let layers = self.layers(workspace);
+        keys()
+            .iter()
+            .flat_map(|key| self.held_of(key, &layers, &variable))
+            .collect()
+    }
+
+    fn held_of(
+        &self,
+        key: &Key,
+        layers: &[&Sections],
+        variable: &impl Fn(&str) -> Option<OsString>,
+    ) -> Vec<Held> {
+        let held = |value, source| Held {
+            key: key.name,
+            value,
+            source,
+            line: None,
+            variable: None,
+        };
+        if key.name == "limits.max_store_bytes"
+            && let Some(bytes) = variable(MAX_STORE_BYTES).filter(|value| !value.is_empty())
+        {
+            let bytes = bytes.to_string_lossy();
+            let value =
+                crate::args::bytes(&bytes).map_or_else(|_| json!(bytes), |bytes| json!(bytes));
+            return vec![Held {
+                variable: Some(MAX_STORE_BYTES),
+                ..held(value, Source::Environment)
+            }];
+        }
+        let set = layers.iter().filter_map(|layer| {
+            let (value, offset) = (key.of)(layer)?;
+            let source = match std::ptr::eq(*layer, &self.document.general) {
+                true => Source::File,
+                false => Source::Workspace,
+            };
+            Some(Held {
+                line: Some(toml_text::line_of(&self.text, offset)),
+                ..held(value, source)
+            })
+        });
+        let set: Vec<Held> = set.take(if key.adds { layers.len() } else { 1 }).collect();
+        match set.is_empty() {
+            true => vec![held(key.default.clone(), Source::Default)],
+            false => set,
+        }
+    }
+
+    /// What counts for a workspace, the first that says something most.
+    fn layers(&self, workspace: Option<&Path>) -> Vec<&Sections> {
+        let real = workspace.map(|path| std::fs::canonicalize(path).unwrap_or(path.to_owned()));
+        let own = real.and_then(|workspace| self.document.of_workspace(&workspace));
+        own.into_iter().chain([&self.document.general]).collect()
+    }
+}
+
+/// That a part of the way is no directory is as good as that there is none.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+/// Every key that the file may have, with the default.
+fn keys() -> Vec<Key> {
+    let key = |name, default, of| Key {
+        name,
+        default,
+        of,
+        adds: false,
+    };
+    let list = |name, of| Key {
+        adds: true,
+        ..key(name, json!([]), of)
+    };
+    vec![
+        list("ignore.paths", |s| given(&s.ignore.paths)),
+        list("ignore.globs", |s| given(&s.ignore.globs)),
+        key(
+            "limits.max_untracked_file_bytes",
+            json!(DEFAULT_MAX_UNTRACKED_FILE_BYTES),
+            |s| given(&s.limits.max_untracked_file_bytes),
+        ),
+        key("limits.max_files", json!(0), |s| given(&s.limits.max_files)),
+        key("limits.max_new_bytes", json!(0), |s| {
+            given(&s.limits.max_new_bytes)
+        }),
+        key(
+            "limits.max_patch_bytes",
+            json!(DEFAULT_MAX_PATCH_BYTES),
+            |s| given(&s.limits.max_patch_bytes),
+        ),
+        key("limits.max_store_bytes", json!(0), |s| {
+            given(&s.limits.max_store_bytes)
+        }),
+        key(
+            "limits.retain_content_bytes",
+            json!(DEFAULT_RETAIN_CONTENT_BYTES),
+            |s| given(&s.limits.retain_content_bytes),
+        ),
+    ]
+}
+
+/// A value as a document shows it, and where the file has it.
+fn given<T: Serialize>(given: &Option<Given<T>>) -> Option<(Value, usize)> {
+    let given = given.as_ref()?;
+    Some((json!(given.value), given.at))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! What a `config.toml` may say. Pure, but for finding out which directories it names.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+
+use crate::args;
+use crate::toml_text;
+
+/// All of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Document {
+    /// For every workspace.
+    pub(super) general: Sections,
+    /// For one, by its path: absolute, and without links where it is there.
+    workspaces: BTreeMap<PathBuf, Sections>,
+}
+
+/// A value, and where it begins in the text.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "Spanned<T>", bound = "T: Deserialize<'de>")]
+pub(super) struct Given<T> {
+    pub(super) value: T,
+    /// In bytes.
+    pub(super) at: usize,
+}
+
+impl<T> From<Spanned<T>> for Given<T> {
+    fn from(spanned: Spanned<T>) -> Self {
+        Self {
+            at: spanned.span().start,
+            value: spanned.into_inner(),
+        }
+    }
+}
+
+/// What can be set for all and for one.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Sections {
+    pub(super) ignore: Ignore,
+    pub(super) limits: Limits,
+}
+
+/// What to leave out, beyond what is left out anyway.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Ignore {
+    pub(super) paths: Option<Given<Vec<String>>>,
+    pub(super) globs: Option<Given<Vec<String>>>,
+}
+
+/// How much is captured and kept; zero: no limit.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Limits {
+    pub(super) max_untracked_file_bytes: Option<Given<Size>>,
+    pub(super) max_files: Option<Given<u64>>,
+    pub(super) max_new_bytes: Option<Given<Size>>,
+    pub(super) max_patch_bytes: Option<Given<Size>>,
+    pub(super) max_store_bytes: Option<Given<Size>>,
+    pub(super) retain_content_bytes: Option<Given<Size>>,
+}
+
+/// A number of bytes, as a number or as it is typed: `65536`, `"64K"`, `"2G"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Size(pub(super) u64);
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SizeVisitor;
+
+        impl Visitor<'_> for SizeVisitor {
+            type Value = Size;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of bytes, such as 65536 or \"64K\"")
+            }
+
+            fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<Size, E> {
+                Ok(Size(bytes))
+            }
+
+            fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<Size, E> {
+                let bytes = u64::try_from(bytes);
+                bytes
+                    .map(Size)
+                    .map_err(|_| E::custom("a number of bytes is not negative"))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
+                args::bytes(text).map(Size).map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_any(SizeVisitor)
+    }
+}
+
+/// As it is written: the sections for all, and those for one below its path.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Written {
+    ignore: Ignore,
+    limits: Limits,
+    workspace: BTreeMap<Spanned<String>, Sections>,
+}
+
+impl Document {
+    /// What `text` says; the error says where it is wrong.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let written: Written =
+            toml::from_str(text).map_err(|error| toml_text::located(text, &error))?;
+        let mut document = Self {
+            general: Sections {
+                ignore: written.ignore,
+                limits: written.limits,
+            },
+            workspaces: BTreeMap::new(),
+        };
+        document.general.check(text)?;
+        for (path, sections) in written.workspace {
+            sections.check(text)?;
+            let wrong = |what: &str| {
+                let line = toml_text::line_of(text, path.span().start);
+                toml_text::at_line(text, line, what)
+            };
+            let named = PathBuf::from(path.get_ref());
+            if !named.is_absolute() {
+                return Err(wrong("the path of a workspace begins with \"/\""));
+            }
+            let real = std::fs::canonicalize(&named).unwrap_or(named);
+            if document.workspaces.insert(real, sections).is_some() {
+                return Err(wrong("this workspace is there twice"));
+            }
+        }
+        Ok(document)
+    }
+
+    /// What is set for the workspace at this path alone.
+    pub(super) fn of_workspace(&self, workspace: &Path) -> Option<&Sections> {
+        self.workspaces.get(workspace)
+    }
+}
+
+impl Sections {
+    /// What the types do not say.
+    fn check(&self, text: &str) -> Result<(), String> {
+        match &self.limits.max_patch_bytes {
+            Some(Given { value: Size(0), at }) => Err(toml_text::at_line(
+                text,
+                toml_text::line_of(text, *at),
+                "max_patch_bytes must not be zero; --no-patch switches the patch off",
+            )),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+use super::*;
+
+const TEXT: &str = "\
+[ignore]
+paths = [\"cache\"]
+
+[limits]
+max_untracked_file_bytes = \"1M\"
+retain_content_bytes = 7
+
+[workspace.\"/not/there\".ignore]
+paths = [\"own\"]
+globs = [\"*.log\"]
+
+[workspace.\"/not/there\".limits]
+retain_content_bytes = 0
+";
+
+fn parsed(text: &str) -> Result<Config, String> {
+    Config::parse(text.to_owned())
+}
+
+#[test]
+fn what_is_set_for_a_workspace_counts_before_what_is_set_for_all() {
+    let config = parsed(TEXT).expect("it is right");
+    let all = config.settings(Some(Path::new("/elsewhere")));
+    assert_eq!(all.ignore.paths, ["cache"]);
+    assert_eq!(all.max_untracked_file_bytes, Some(1 << 20));
+    assert_eq!(all.retain_content_bytes, Some(7));
+    assert_eq!(
+        config.settings(None),
+        config.settings(Some(Path::new("/not")))
+    );
+
+    let own = config.settings(Some(Path::new("/not/there")));
+    assert_eq!(own.ignore.paths, ["cache", "own"], "lists add");
+    assert_eq!(own.ignore.globs, ["*.log"]);
+    assert_eq!(own.max_untracked_file_bytes, Some(1 << 20));
+    assert_eq!(own.retain_content_bytes, Some(0));
+
+    let nothing = parsed("").expect("it is right").settings(None);
+    assert_eq!(nothing, Settings::default());
+}
+
+#[test]
+fn each_value_says_who_set_it() {
+    let config = parsed(TEXT).expect("it is right");
+    let variable = |name: &str| (name == MAX_STORE_BYTES).then(|| "2K".into());
+    let held = config.held(Some(Path::new("/not/there")), variable);
+    let of = |key: &str| -> Vec<(String, Source, Option<usize>)> {
+        let held = held.iter().filter(|held| held.key == key);
+        held.map(|held| (held.value.to_string(), held.source, held.line))
+            .collect()
+    };
+    let one = |value: &str, source, line| vec![(value.to_owned(), source, line)];
+    assert_eq!(
+        of("ignore.paths"),
+        [
+            one("[\"own\"]", Source::Workspace, Some(9)),
+            one("[\"cache\"]", Source::File, Some(2)),
+        ]
+        .concat()
+    );
+    assert_eq!(
+        of("limits.max_untracked_file_bytes"),
+        one("1048576", Source::File, Some(5))
+    );
+    assert_eq!(
+        of("limits.retain_content_bytes"),
+        one("0", Source::Workspace, Some(13))
+    );
+    assert_eq!(
+        of("limits.max_store_bytes"),
+        one("2048", Source::Environment, None)
+    );
+    assert_eq!(of("limits.max_files"), one("0", Source::Default, None));
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_line_and_key() {
+    for (text, expected) in [
+        ("[limits]\nmax_fles = 3\n", ["line 2", "max_fles"]),
+        ("[limit]\n", ["line 1", "limit"]),
+        ("\n\nignore = 3\n", ["line 3", "ignore"]),
+        (
+            "[limits]\n\nmax_new_bytes = \"lots\"\n",
+            ["line 3", "max_new_bytes"],
+        ),
+        (
+            "[limits]\nmax_new_bytes = -1\n",
+            ["line 2", "max_new_bytes"],
+        ),
+        (
+            "[limits]\nmax_patch_bytes = 0\n",
+            ["line 2", "max_patch_bytes"],
+        ),
+        ("[limits]\nmax_files = \"3\"\n", ["line 2", "max_files"]),
+        ("[ignore]\nglobs = [1]\n", ["line 2", "globs"]),
+        ("[workspace.src.limits]\nmax_files = 3\n", ["line 1", "src"]),
+        (
+            "[workspace.\"/a\"]\nmax_files = 3\n",
+            ["line 2", "max_files"],
+        ),
+        ("[ignore\n", ["line 1", "ignore"]),
+        ("[ignore]\n[ignore]\n", ["line 2", "ignore"]),
+    ] {
+        let wrong = parsed(text).expect_err(text);
+        for part in expected {
+            assert!(wrong.contains(part), "{text:?}: {wrong}");
+        }
+    }
+}
+
+#[test]
+fn the_file_lies_where_the_environment_says() {
+    let path = |variables: &[(&str, &str)]| {
+        let of = |name: &str| variables.iter().find(|(known, _)| *known == name);
+        super::path(|name| of(name).map(|(_, value)| value.into()))
+    };
+    let expected = |path: &str| Some(PathBuf::from(path));
+    assert_eq!(
+        path(&[("HOME", "/h"), ("XDG_CONFIG_HOME", "/x")]),
+        expected("/x/stillframe/config.toml")
+    );
+    assert_eq!(
+        path(&[("HOME", "/h")]),
+        expected("/h/.config/stillframe/config.toml")
+    );
+    assert_eq!(
+        path(&[("HOME", "/h"), ("XDG_CONFIG_HOME", "relative")]),
+        expected("/h/.config/stillframe/config.toml"),
+        "as the specification has it"
+    );
+    assert_eq!(path(&[]), None);
+}

@@ -1,0 +1,166 @@
+//! What a user sets once in `config.toml`, and what becomes of it.
+
+use stillframe_tests::{TestWorkspace, view};
+
+/// Writes the file of the test's own HOME.
+fn set(ws: &TestWorkspace, text: &str) {
+    let directory = ws.home().join(".config/stillframe");
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join("config.toml"), text).unwrap();
+}
+
+#[test]
+fn what_is_set_holds_unless_it_is_typed() {
+    let ws = TestWorkspace::plain();
+    ws.write("big", "x".repeat(3000));
+    ws.write("kept", "k\n");
+    ws.write("own/file", "1\n");
+    ws.write("cache/file", "1\n");
+    ws.write("a.log", "1\n");
+    let root = ws.root().display().to_string();
+    set(
+        &ws,
+        &format!(
+            "[ignore]\npaths = [\"cache\"]\n[limits]\nmax_untracked_file_bytes = \"1K\"\n[workspace.{root:?}.ignore]\npaths = [\"own\"]\n"
+        ),
+    );
+    let snapshot = ws.snapshot_with(["--ignore-glob", "*.log"]);
+    let omitted = |path: &str| snapshot.omitted(path);
+    for path in ["cache", "own", "a.log"] {
+        assert_eq!(omitted(path).as_deref(), Some("excluded"), "{path}");
+    }
+    assert_eq!(omitted("big").as_deref(), Some("too_large"));
+    assert_eq!(omitted("kept"), None);
+    let why = ws.json(["why", "cache/file"]);
+    assert_eq!(why["captured"], false, "{why}");
+    let typed = ws.snapshot_with(["--max-untracked-file-bytes", "1M"]);
+    assert_eq!(
+        typed.omitted("big"),
+        None,
+        "an option counts before the file"
+    );
+
+    // A restore leaves alone what its snapshot left out.
+    ws.write("kept", "edited\n");
+    ws.write("cache/file", "2\n");
+    ws.restore(&snapshot);
+    assert_eq!(
+        (ws.text("kept"), ws.text("cache/file")),
+        ("k\n".to_owned(), "2\n".to_owned())
+    );
+
+    // Of another workspace it says what it says of all.
+    std::fs::create_dir_all(ws.base().join("other/own")).unwrap();
+    std::fs::write(ws.base().join("other/own/file"), "1\n").unwrap();
+    let other = ws.base().join("other");
+    let other = ws.json(["snapshot", "--workspace", other.to_str().unwrap()]);
+    assert_eq!(other["metadata"]["files"], 1, "{other}");
+}
+
+#[test]
+fn limits_of_the_file_hold_and_the_environment_counts_before_them() {
+    let mut ws = TestWorkspace::plain();
+    ws.write("a", "x".repeat(2000));
+    set(
+        &ws,
+        "[limits]\nretain_content_bytes = 1000\nmax_store_bytes = 1\n",
+    );
+    ws.try_json(["snapshot"]).refused("LimitExceeded");
+    ws.set_env("STILLFRAME_MAX_STORE_BYTES", "0");
+    let snapshot = ws.snapshot();
+    assert_eq!(snapshot.json["metadata"]["has_content"], false);
+    let shown = ws.json(["config", "show"]);
+    let of = |key: &str| {
+        let values = shown["values"].as_array().unwrap();
+        let held = values.iter().find(|held| held["key"] == key).unwrap();
+        (
+            held["value"].clone(),
+            held["source"].clone(),
+            held["line"].clone(),
+        )
+    };
+    let null = serde_json::Value::Null;
+    assert_eq!(
+        of("limits.max_store_bytes"),
+        (0.into(), "environment".into(), null.clone())
+    );
+    assert_eq!(
+        of("limits.retain_content_bytes"),
+        (1000.into(), "file".into(), 2.into())
+    );
+    assert_eq!(of("limits.max_files"), (0.into(), "default".into(), null));
+    let text = ws.stillframe(["config", "show"]).ok().stdout_text();
+    assert!(text.contains("config.toml, line 2"), "{text}");
+    assert!(text.contains("$STILLFRAME_MAX_STORE_BYTES"), "{text}");
+}
+
+#[test]
+fn what_is_wrong_in_the_file_is_an_error_of_usage_and_nothing_is_done() {
+    let ws = TestWorkspace::plain();
+    ws.write("a", "1\n");
+    let path = ws.home().join(".config/stillframe/config.toml");
+    let path = path.to_str().unwrap();
+    for (text, line, key) in [
+        ("[limits]\nmax_flies = 3\n", "line 2", "max_flies"),
+        ("\n[limits]\nmax_files = \"many\"\n", "line 3", "max_files"),
+        ("[hook]\n", "line 1", "hook"),
+    ] {
+        set(&ws, text);
+        for args in [
+            &["snapshot"][..],
+            &["run", "--", "touch", "begun"],
+            &["undo"],
+            &["config", "show"],
+            &["config", "check"],
+        ] {
+            let output = ws.stillframe(args).exits(2);
+            let told = output.stderr_text();
+            for part in [path, line, key] {
+                assert!(told.contains(part), "{args:?}: {told}");
+            }
+            assert_eq!(told.lines().count(), 1, "{told}");
+        }
+        ws.try_json(["snapshot"]).exits(2).error("InvalidOptions");
+        assert_eq!(
+            ws.stillframe(["config", "path"]).ok().stdout_text(),
+            format!("{path}\n")
+        );
+    }
+    assert!(!ws.exists("begun") && !ws.state().exists());
+    // A FIFO is not waited for.
+    std::fs::remove_file(path).unwrap();
+    stillframe_tests::make_fifo(std::path::Path::new(path));
+    let told = ws.stillframe(["list"]).exits(2).stderr_text();
+    assert!(told.contains("is no regular file"), "{told}");
+}
+
+#[test]
+fn a_file_in_a_workspace_is_never_configuration() {
+    let mut ws = TestWorkspace::plain();
+    ws.write("a", "1\n");
+    for path in [
+        "config.toml",
+        "stillframe/config.toml",
+        ".config/stillframe/config.toml",
+    ] {
+        ws.write(path, "[limits]\nmax_files = 1\n[nonsense]\n");
+    }
+    // A relative path would be one.
+    ws.set_env("XDG_CONFIG_HOME", ".config");
+    let before = view::worktree(ws.root());
+    assert_eq!(ws.snapshot().count("files"), 4);
+    view::same(&before, &view::worktree(ws.root()), "nothing is touched");
+    let checked = ws.json(["config", "check"]);
+    assert_eq!(checked["exists"], false, "{checked}");
+    let elsewhere = ws.base().join("elsewhere");
+    ws.set_env("XDG_CONFIG_HOME", &elsewhere);
+    let expected = elsewhere.join("stillframe/config.toml");
+    assert_eq!(
+        ws.json(["config", "path"])["path"],
+        expected.to_str().unwrap()
+    );
+    std::fs::create_dir_all(expected.parent().unwrap()).unwrap();
+    std::fs::write(&expected, "[ignore]\nglobs = [\"*.toml\", \"**/*.toml\"]\n").unwrap();
+    assert_eq!(ws.json(["config", "check"])["sound"], true);
+    assert_eq!(ws.snapshot().count("files"), 1);
+}
