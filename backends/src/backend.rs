@@ -56,6 +56,16 @@ pub trait Backend: Send + Sync {
     /// left out, so that it hides no other; [`Backend::verify`] says what is wrong with it.
     fn list(&self, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError>;
 
+    /// What a look tells of the snapshots that the store of `workspace` holds for this backend, at a cost that
+    /// hardly grows with their number. Whoever keeps a log of snapshots finds out by it whether the two are in
+    /// step. What cannot be read counts too.
+    ///
+    /// Default: the ids of those that [`Backend::list`] has.
+    fn holdings(&self, workspace: &Workspace) -> Result<Holdings, StoreError> {
+        let listed = self.list(workspace)?.into_iter();
+        Ok(Holdings::Ids(listed.map(|snapshot| snapshot.id).collect()))
+    }
+
     /// Compares two snapshots of this backend. The worktree is not looked at.
     ///
     /// With [`DiffOptions::capture_patch`] the whole patch is written to `patch`, whatever its
@@ -957,6 +967,31 @@ impl Problem {
         Self {
             what: what.into(),
             detail: detail.into(),
+        }
+    }
+}
+
+/// What a look at a store tells of the snapshots in it: see [`Backend::holdings`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Holdings {
+    /// All of them, in no order.
+    Ids(Vec<SnapshotId>),
+    /// Their number, and the one that was published last.
+    Newest {
+        /// How many there are.
+        count: u64,
+        /// The [`reference`](Snapshot::reference) of that one; `None`: there is none, or it cannot be read.
+        reference: Option<String>,
+    },
+}
+
+impl Holdings {
+    /// How many snapshots there are.
+    pub fn count(&self) -> u64 {
+        match self {
+            Self::Ids(ids) => ids.len() as u64,
+            Self::Newest { count, .. } => *count,
         }
     }
 }

@@ -108,7 +108,7 @@ pub use workspace::{Identity, LockError, LockedWorkspace, StateDir, Workspace, W
 pub use detect::{Detection, Strategy, UnknownStrategy, backend_of, detect};
 
 pub use backend::{
-    Backend, BorrowMode, CaptureRules, DiffError, EarlierTag, IgnoreOptions, Interrupt,
+    Backend, BorrowMode, CaptureRules, DiffError, EarlierTag, Holdings, IgnoreOptions, Interrupt,
     Interrupted, KeptRef, MovedTag, MovedTags, Owner, Problem, Progress, Recovery, ReleasedRefs,
     RepositoryProblem, RepositoryRestore, RestoreDurations, RestoreError, RestoreOptions,
     RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Verification, Why,

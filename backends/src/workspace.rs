@@ -236,6 +236,12 @@ impl StateDir {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// The workspaces that were ever locked, also those whose directories are gone; sorted by path. One whose
+    /// directory cannot be said is left out.
+    pub fn workspaces(&self) -> Result<Vec<Workspace>, WorkspaceError> {
+        registry::all(self)
+    }
 }
 
 /// Why there can be no directory at `path`, if something else is in its place.
@@ -636,14 +642,41 @@ mod registry {
             return None;
         }
         let (store_path, record) = place_of(state, &disk_path);
-        Some(Workspace {
-            disk_path,
-            identity: record?.identity,
+        Some(recorded(state, store_path, record?))
+    }
+
+    /// The workspace that a store belongs to by its record.
+    fn recorded(state: &StateDir, store_path: PathBuf, record: Record) -> Workspace {
+        Workspace {
+            disk_path: record.path,
+            identity: record.identity,
             store_path,
             state: state.clone(),
             memory: Arc::default(),
             git_store: Arc::default(),
-        })
+        }
+    }
+
+    /// The workspaces of all stores, sorted by path.
+    pub(super) fn all(state: &StateDir) -> Result<Vec<Workspace>, WorkspaceError> {
+        let stores = stores(state).map_err(WorkspaceError::State)?;
+        let found = stores.into_iter().filter_map(|store_path| {
+            let record = read(&store_path.join(FILE))?;
+            Some(recorded(state, store_path, record))
+        });
+        let mut all: Vec<Workspace> = found.collect();
+        all.sort_by(|a, b| a.disk_path.cmp(&b.disk_path));
+        Ok(all)
+    }
+
+    /// The directories of all stores, in no order.
+    fn stores(state: &StateDir) -> Result<Vec<PathBuf>, PathError> {
+        let all = state.path.join(DIRECTORY);
+        match fs::read_dir(&all) {
+            Ok(entries) => Ok(entries.flatten().map(|entry| entry.path()).collect()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(e) => Err(PathError::at("list", all)(e)),
+        }
     }
 
     /// The workspace whose store has this name, as it was when it was last locked.
@@ -680,23 +713,17 @@ mod registry {
             (place, Some(_)) => return Ok(place),
             (place, None) => place,
         };
-        let all = state.path.join(DIRECTORY);
-        let entries = match fs::read_dir(&all) {
-            Ok(entries) => entries,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(own),
-            Err(e) => return Err(WorkspaceError::State(PathError::at("list", &all)(e))),
-        };
         let mut moved = None;
-        for entry in entries.flatten() {
-            let Some(record) = read(&entry.path().join(FILE)) else {
+        for store in stores(state).map_err(WorkspaceError::State)? {
+            let Some(record) = read(&store.join(FILE)) else {
                 continue;
             };
             if record.path == path {
-                return Ok(entry.path());
+                return Ok(store);
             }
             if record.identity == identity && record.born_ns.is_some() && record.born_ns == born_ns
             {
-                moved.get_or_insert(entry.path());
+                moved.get_or_insert(store);
             }
         }
         Ok(moved.unwrap_or(own))

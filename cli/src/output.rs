@@ -4,13 +4,13 @@
 //! everything else that is for people. With `--json`, and where stderr is no terminal, that is
 //! warnings and the line that says why the command failed.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::io::{self, IsTerminal as _, Read, Write};
 use std::time::Duration;
 
 use serde::Serialize;
+use stillframe::ErrorKind;
 use stillframe::backends::printable_bytes;
-use stillframe::{ErrorKind, RelPath};
 
 use crate::failure::Failure;
 
@@ -234,15 +234,12 @@ pub(crate) fn count(number: u64, noun: &str) -> String {
 }
 
 /// The first few of `paths` in one line, and how many more there are: `a, b, c … and 4 more`.
-pub(crate) fn some_of(paths: &[RelPath]) -> String {
+pub(crate) fn some_of<T: Display>(named: &[T]) -> String {
     const MAX_NAMED: usize = 3;
-    let named: Vec<String> = paths
-        .iter()
-        .take(MAX_NAMED)
-        .map(RelPath::to_string)
-        .collect();
+    let beyond = named.len().saturating_sub(MAX_NAMED);
+    let named: Vec<String> = named.iter().take(MAX_NAMED).map(T::to_string).collect();
     let named = named.join(", ");
-    match paths.len().saturating_sub(MAX_NAMED) {
+    match beyond {
         0 => named,
         more => format!("{named} … and {more} more"),
     }
@@ -329,6 +326,7 @@ mod tests {
 
     #[test]
     fn a_few_paths_are_named_and_the_others_counted() {
+        use stillframe::RelPath;
         let paths = |n: usize| -> Vec<RelPath> {
             let names = ["a", "b\n", "c", "d", "e"];
             names[..n]

@@ -23,6 +23,7 @@ use crate::adapter::{Adapter, BoxAdapter};
 use crate::blocking::Blocking;
 use crate::doorbell::Doorbell;
 use crate::error::Error;
+use crate::holdings::Adopted;
 use crate::id::{EngineId, QuestionId, RunId, SessionId};
 use crate::liveness::EngineLock;
 use crate::options::{EngineOptions, RunOptions, WorkspaceOptions};
@@ -87,6 +88,7 @@ impl Engine {
                 artifacts,
                 live_runs: LiveRuns::default(),
                 watched: WatchedWorkspaces::default(),
+                adopted: Adopted::default(),
                 lock,
                 stopped: CancellationToken::new(),
             }

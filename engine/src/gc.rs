@@ -438,7 +438,7 @@ impl<'a> Upkeep<'a> {
     }
 
     /// Forgets snapshots, in the log first: a row without content would be a promise, and what the store still
-    /// has when this ends half way is given its row again.
+    /// has when this ends half way is removed by whoever looks next.
     fn forget(&mut self, locked: &mut LockedWorkspace, ids: Vec<SnapshotId>) -> Result<(), Error> {
         let ids = self.release(locked, ids)?;
         let mut by_kind = BTreeMap::<&'static str, (BackendKind, Vec<SnapshotId>)>::new();

@@ -56,6 +56,7 @@ mod execute;
 mod failure;
 mod gc;
 mod guardian;
+mod holdings;
 mod id;
 mod lease;
 mod liveness;

@@ -27,7 +27,7 @@ use crate::state::{Change, NewEvent, OperationRow, RunEnding, RunRow};
 use crate::step::Closed;
 use crate::survivors::{self, Survivor};
 use crate::workspaces::{self, NOW, Opened};
-use crate::{answering, effects, liveness, reserve, resume, step_log};
+use crate::{answering, effects, holdings, liveness, reserve, resume, step_log};
 
 /// Why a run that a dead engine left is failed.
 const STRANDED: &str = "stranded_in_progress";
@@ -151,37 +151,39 @@ pub(crate) enum Untold {
 }
 
 /// Gives a row to every snapshot that the store has and the log does not know of, in the place that the
-/// store says is its own: one that was taken meanwhile stays the newest.
+/// store says is its own: one that was taken meanwhile stays the newest. One that a clean-up had taken off the
+/// log and not come to remove goes now.
 pub(crate) fn adopt(
     parts: &Parts,
     locked: &mut LockedWorkspace,
     untold: Untold,
 ) -> Result<(), Error> {
-    let workspace_id = locked.id().to_owned();
-    let known: HashSet<SnapshotId> = parts
-        .reader
-        .read_blocking(|store| store.snapshots(&workspace_id))?
-        .into_iter()
-        .map(|row| row.snapshot.id)
-        .collect();
+    let known = holdings::known(parts, locked)?;
+    let is_found = |snapshot: &&Snapshot| !known.contains(&snapshot.id);
     let mut all = Vec::new();
     for backend in workspaces::backends(parts) {
-        // One that was only made to be compared with has served.
-        let (served, kept): (Vec<_>, Vec<_>) = backend
-            .list(locked)?
-            .into_iter()
-            .partition(|s| s.label.as_str() == NOW && !known.contains(&s.id));
+        let held = backend.list(locked)?;
+        let forgotten = match held.iter().any(|snapshot| is_found(&snapshot)) {
+            true => workspaces::forgotten_by_clean_ups(parts, locked)?,
+            false => HashSet::new(),
+        };
+        let has_served = |snapshot: &Snapshot| {
+            // One that was only made to be compared with has.
+            let is_due = snapshot.label.as_str() == NOW || forgotten.contains(&snapshot.id);
+            is_due && is_found(&snapshot)
+        };
+        let (served, kept): (Vec<_>, Vec<_>) = held.into_iter().partition(has_served);
         if !served.is_empty() {
             let ids: Vec<SnapshotId> = served.into_iter().map(|s| s.id).collect();
             backend.forget(locked, &ids)?;
         }
         all = in_one_order(all, kept);
     }
-    let is_found = |snapshot: &&Snapshot| !known.contains(&snapshot.id);
     let found: Vec<&Snapshot> = all.iter().filter(is_found).collect();
     if found.is_empty() {
         return Ok(());
     }
+    let adopted: Vec<SnapshotId> = found.iter().map(|snapshot| snapshot.id.clone()).collect();
     let mut rows: Vec<Change> = found
         .iter()
         .map(|snapshot| workspaces::row_of(locked, snapshot, None, None))
@@ -206,7 +208,9 @@ pub(crate) fn adopt(
             (None, _) => Vec::new(),
         });
     }
-    workspaces::keep(parts, rows)
+    workspaces::keep(parts, rows)?;
+    parts.adopted.add(locked.id(), adopted);
+    Ok(())
 }
 
 /// What a lost log can be told of a restore is better than nothing, and nothing better than no log.
@@ -230,19 +234,21 @@ fn in_one_order(one: Vec<Snapshot>, other: Vec<Snapshot>) -> Vec<Snapshot> {
     merged
 }
 
-/// Gives every snapshot that the store has a row where the log has none at all of this workspace: it
-/// was lost. Whoever does anything with it begins with that, so that what comes next is the newest.
-pub(crate) fn adopt_into_empty_log(
-    parts: &Parts,
-    locked: &mut LockedWorkspace,
-) -> Result<(), Error> {
-    let workspace_id = locked.id().to_owned();
-    let has_any = parts
-        .reader
-        .read_blocking(move |store| store.has_snapshots(&workspace_id))?;
-    match has_any {
-        true => Ok(()),
-        false => adopt(parts, locked, Untold::Tell),
+/// As [`adopt`] where log and store are out of step: some of the log was lost. Whoever does anything with the
+/// workspace begins with that, so that what comes next is the newest.
+pub(crate) fn adopt_unlisted(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), Error> {
+    let adopted = match holdings::is_in_step(parts, locked) {
+        Ok(true) => Ok(()),
+        Ok(false) => adopt(parts, locked, Untold::Tell),
+        Err(e) => Err(e),
+    };
+    match adopted {
+        // Whoever is to work here meets that too, or has no need of it.
+        Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::NoSpace) => {
+            tracing::warn!(error = %e.chain(), "snapshots that the log lacks are not in it yet");
+            Ok(())
+        }
+        adopted => adopted,
     }
 }
 

@@ -131,7 +131,7 @@ impl SessionManager {
             return Err(Error::invalid_options("max_patch_bytes must not be zero"));
         }
         let opened = self.core.open(workspace).await?;
-        self.core.relearn(&opened).await?;
+        self.core.relearn(&opened.workspace).await?;
         let (core, session_id) = (self.core.clone(), self.id.clone());
         self.core
             .operation(async move { diff(&core, opened, session_id, request).await })
@@ -209,7 +209,7 @@ impl SessionManager {
     ) -> Result<RestoreDocument, Error> {
         self.check_open().await?;
         let opened = self.core.open_known(workspace).await?;
-        self.core.relearn(&opened).await?;
+        self.core.relearn(&opened.workspace).await?;
         let (core, session_id) = (self.core.clone(), self.id.clone());
         self.core
             .operation(async move { restore(&core, opened, session_id, request).await })

@@ -27,6 +27,11 @@ use crate::workspaces;
 pub struct VerifyOutcome {
     /// Every snapshot of the workspace, newest first.
     pub snapshots: Vec<SnapshotVerdict>,
+    /// Those of them that the log had not known of when this engine came to it, oldest first: some of it was lost, or
+    /// whoever took them was killed before it could write that down. They are in the log now. Said once; left out if
+    /// there are none. What the log has and the store does not is among `snapshots`, with that as its problem.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub adopted: Vec<SnapshotId>,
     /// The artifacts that are missing or damaged, by key.
     pub artifacts: Vec<ArtifactVerdict>,
     /// What else is wrong in the store: what is there as a snapshot, and nobody can say which it is, and

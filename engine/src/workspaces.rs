@@ -2,13 +2,14 @@
 //!
 //! What has `Locked` in its arguments blocks, and runs where blocking is allowed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufWriter, Seek as _, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::json;
 use stillframe_backends::{
     Backend, BackendKind, Diff, DiffOptions, ErrorKind, Interrupt, Label, LockedWorkspace, Owner,
@@ -274,7 +275,7 @@ fn locked<T>(
         (Err(e), _) => return Err(e.into()),
     };
     crate::recovery::finish(parts, &mut locked)?;
-    crate::recovery::adopt_into_empty_log(parts, &mut locked)?;
+    crate::recovery::adopt_unlisted(parts, &mut locked)?;
     work(&mut locked)
 }
 
@@ -443,13 +444,29 @@ fn find_by_id(
     }
 }
 
-/// Why there is no snapshot any more whose id begins so, if clean-ups have forgotten one, and only one. Reads
-/// what they have told.
-fn forgotten(
+/// The snapshots of a workspace that clean-ups have taken off the log, as far as what they told can be read.
+pub(crate) fn forgotten_by_clean_ups(
+    parts: &Parts,
+    workspace: &Workspace,
+) -> Result<HashSet<SnapshotId>, Error> {
+    let told = parts
+        .reader
+        .read_blocking(|store| told_by_clean_ups(store, "", Some(workspace)));
+    match told {
+        Ok(told) => Ok(told.into_keys().filter_map(|id| id.parse().ok()).collect()),
+        // Of what nobody can say nothing is removed.
+        Err(e) if e.kind() == ErrorKind::Corrupt => Ok(HashSet::new()),
+        Err(e) => Err(e),
+    }
+}
+
+/// The ids that begin so of the snapshots that clean-ups say they have forgotten, of one workspace or of any, each
+/// with the time at which they did.
+fn told_by_clean_ups(
     store: &dyn StateStore,
     prefix: &str,
     workspace: Option<&Workspace>,
-) -> Result<Option<Error>, StateError> {
+) -> Result<BTreeMap<String, Timestamp>, StateError> {
     let query = EventQuery {
         session_id: workspace.map(|workspace| SessionId::of_workspace(workspace.id())),
         ..EventQuery::all().of_type(EventType::WORKSPACE_CLEANED_UP)
@@ -462,6 +479,17 @@ fn forgotten(
             .filter(|id| id.starts_with(prefix));
         found.extend(ids.map(|id| (id.to_owned(), event.timestamp)));
     }
+    Ok(found)
+}
+
+/// Why there is no snapshot any more whose id begins so, if clean-ups have forgotten one, and only one. Reads
+/// what they have told.
+fn forgotten(
+    store: &dyn StateStore,
+    prefix: &str,
+    workspace: Option<&Workspace>,
+) -> Result<Option<Error>, StateError> {
+    let mut found = told_by_clean_ups(store, prefix, workspace)?;
     Ok(match (found.pop_first(), found.is_empty()) {
         (Some((id, at)), true) => Some(Error::not_found(format!(
             "snapshot {id} was forgotten at {at}, by a clean-up"

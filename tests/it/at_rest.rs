@@ -7,7 +7,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use stillframe_tests::{TestWorkspace, view};
+use serde_json::{Value, json};
+use stillframe_tests::{Running, TestWorkspace, copy_whole, view};
 use walkdir::WalkDir;
 
 /// A workspace with something in every kind of file that a state directory has.
@@ -122,14 +123,7 @@ fn a_bit_that_flips_in_any_kind_of_file_is_found_or_changes_nothing_that_is_told
     let whole = told(&ws);
     ws.stillframe(["verify"]).ok();
     let keep = ws.outside().join("state");
-    let copy = |from: &Path, to: &Path| {
-        let output = std::process::Command::new("cp")
-            .arg("-a")
-            .args([from, to])
-            .status();
-        assert!(output.unwrap().success());
-    };
-    copy(&ws.state(), &keep);
+    copy_whole(&ws.state(), &keep);
     let mut found = BTreeSet::new();
     let kinds = files(&ws);
     for (kind, paths) in &kinds {
@@ -152,8 +146,7 @@ fn a_bit_that_flips_in_any_kind_of_file_is_found_or_changes_nothing_that_is_told
                 } else {
                     assert_eq!(told(&ws), whole, "{context}");
                 }
-                fs::remove_dir_all(ws.state()).unwrap();
-                copy(&keep, &ws.state());
+                copy_whole(&keep, &ws.state());
             }
         }
     }
@@ -264,6 +257,78 @@ fn files_that_changed_places_are_found() {
         tried += 1;
     }
     assert!(tried > 1, "{tried}: {:?}", all.keys());
+}
+
+/// Runs something elsewhere, with the same state directory, until it is killed: so long the log of the database is not
+/// written back.
+fn at_work_elsewhere(ws: &TestWorkspace) -> Running {
+    let elsewhere = ws.outside().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    let started = ws.outside().join("started");
+    let script = format!("touch '{}'; sleep 60", started.display());
+    let workspace = elsewhere.to_str().unwrap();
+    let mut running = ws.run_call(["--workspace", workspace], &script).start();
+    running.until("it is at work", |_| started.exists());
+    running
+}
+
+// It had its ref and its record, and nobody but `verify` knew of it
+#[test]
+fn the_newest_snapshot_is_known_though_the_last_pages_of_the_log_are_lost() {
+    for options in [&[][..], &["--strategy", "hash", "--retain-content"]] {
+        let mut ws = TestWorkspace::repository();
+        ws.write("f", "one\n");
+        let first = ws.snapshot_with(options);
+        let mut elsewhere = at_work_elsewhere(&ws);
+        let wal = ws.state().join("stillframe.db-wal");
+        let begin = fs::metadata(&wal).unwrap().len() as usize;
+        ws.write("f", "two\n");
+        let newest = ws.snapshot_with(options);
+        elsewhere.signal(rustix::process::Signal::KILL);
+        elsewhere.kill();
+        drop(elsewhere);
+        ws.damages_the_store();
+        let log = fs::read(&wal).unwrap();
+        assert!(log.len() > begin, "it is in the log alone");
+        let saved = ws.outside().join("saved");
+        fs::rename(ws.state(), &saved).unwrap();
+        let mut flipped = log.clone();
+        flipped[begin + 200] ^= 1;
+        for (what, log) in [("cut", &log[..begin]), ("flipped", &flipped[..])] {
+            let fresh = || {
+                copy_whole(&saved, &ws.state());
+                fs::remove_file(ws.state().join("stillframe.db-shm")).unwrap();
+                fs::write(&wal, log).unwrap();
+            };
+            let listed = || {
+                let listed = ws.json(["list"]);
+                let id = |snapshot: &Value| snapshot["id"].as_str().unwrap().to_owned();
+                let ids: Vec<String> = listed.as_array().unwrap().iter().map(id).collect();
+                ids
+            };
+            fresh();
+            assert_eq!(listed(), [newest.id(), first.id()], "{what}");
+            fresh();
+            assert_eq!(ws.show(newest.id())["id"], newest.id(), "{what}");
+            fresh();
+            assert_eq!(ws.diff(&first, &newest)["files_changed"], 1, "{what}");
+            fresh();
+            ws.write("f", "edited\n");
+            ws.restore(&newest);
+            assert_eq!(ws.text("f"), "two\n", "{what}");
+            fresh();
+            let next = ws.snapshot_with(options);
+            assert_eq!(listed(), [next.id(), newest.id(), first.id()], "{what}");
+            fresh();
+            let verified = ws.json(["verify"]);
+            assert_eq!(verified["adopted"], json!([newest.id()]), "{what}");
+            assert_eq!(
+                ws.json(["verify"])["adopted"],
+                Value::Null,
+                "it is said once"
+            );
+        }
+    }
 }
 
 // What a power cut or a careless copy leaves of a database

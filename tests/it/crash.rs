@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use stillframe_tests::{Call, Output, TestWorkspace, capability, json, oracle, view};
+use stillframe_tests::{Call, Output, TestWorkspace, capability, copy_whole, json, oracle, view};
 
 /// Calls that change something on disk. One that this machine's kernel does not have is no error.
 const MUTATING: &str = "?rename,?renameat,?renameat2,?unlink,?unlinkat,?mkdir,?mkdirat,?rmdir,\
@@ -849,16 +849,7 @@ fn a_clean_up_killed_at_any_step_leaves_no_more_than_one_that_was_not() {
     }
     ws.snapshot();
     let (state, saved) = (ws.state(), ws.base().join("saved"));
-    let copy = |from: &Path, to: &Path| {
-        let _ = fs::remove_dir_all(to);
-        let paths = [from.as_os_str(), to.as_os_str()];
-        Call::new("cp", ws.base())
-            .args(["-a"])
-            .args(paths)
-            .run()
-            .ok();
-    };
-    copy(&state, &saved);
+    copy_whole(&state, &saved);
     let gc = ["--json", "gc", "--keep", "1"];
     ws.call(gc).run().ok();
     ws.call(gc).run().ok();
@@ -868,12 +859,24 @@ fn a_clean_up_killed_at_any_step_leaves_no_more_than_one_that_was_not() {
 
     let mut endings = BTreeSet::new();
     for nth in 1.. {
-        copy(&saved, &state);
+        copy_whole(&saved, &state);
         let was_killed = killed_at(ws.call(gc), MUTATING, nth).code != 0;
         let left = kept_in(&state)
             .iter()
             .filter(|(name, _)| is_trash(name))
             .count();
+        let listed = ws.json(["list"]).to_string();
+        let told: Vec<String> = ws
+            .events::<&str>([])
+            .iter()
+            .filter(|event| event["type"] == "workspace_cleaned_up")
+            .flat_map(|event| event["data"]["snapshots"].as_array().unwrap())
+            .map(|id| id.as_str().unwrap().to_owned())
+            .collect();
+        assert!(
+            !told.iter().any(|id| listed.contains(id)),
+            "what was told to be forgotten comes back: killed at call {nth}"
+        );
         let forgotten = ws.json(["gc", "--keep", "1"])["forgotten"]
             .as_array()
             .unwrap()

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use stillframe_tests::{Snap, TestWorkspace, make_fifo};
+use stillframe_tests::{Snap, TestWorkspace, copy_whole, make_fifo};
 
 /// The repository of the only store.
 fn store(ws: &TestWorkspace) -> PathBuf {
@@ -865,14 +865,7 @@ fn a_fifo_in_the_place_of_any_file_of_the_state_keeps_nobody_waiting() {
     ws.write("README", "edited\n");
     ws.damages_the_store();
     let keep = ws.outside().join("state");
-    let copy = |from: &Path, to: &Path| {
-        let copied = std::process::Command::new("cp")
-            .arg("-a")
-            .args([from, to])
-            .status();
-        assert!(copied.unwrap().success());
-    };
-    copy(&ws.state(), &keep);
+    copy_whole(&ws.state(), &keep);
     let files = walkdir::WalkDir::new(&keep)
         .sort_by_file_name()
         .into_iter()
@@ -896,8 +889,7 @@ fn a_fifo_in_the_place_of_any_file_of_the_state_keeps_nobody_waiting() {
     }
     for file in &files {
         for args in [&["gc"][..], &["restore", before]] {
-            fs::remove_dir_all(ws.state()).unwrap();
-            copy(&keep, &ws.state());
+            copy_whole(&keep, &ws.state());
             fs::remove_file(ws.state().join(file)).unwrap();
             make_fifo(&ws.state().join(file));
             // The call has a deadline.
@@ -910,8 +902,7 @@ fn a_fifo_in_the_place_of_any_file_of_the_state_keeps_nobody_waiting() {
         }
     }
     for lock in ["opening.lock", "stillframe.db"] {
-        fs::remove_dir_all(ws.state()).unwrap();
-        copy(&keep, &ws.state());
+        copy_whole(&keep, &ws.state());
         let path = ws.state().join(lock);
         fs::remove_file(&path).unwrap();
         make_fifo(&path);

@@ -43,4 +43,4 @@ mod workspace;
 pub use call::{Call, Output, Running};
 pub use json::Snap;
 pub use terminal::Terminal;
-pub use workspace::{TestWorkspace, make_fifo};
+pub use workspace::{TestWorkspace, copy_whole, make_fifo};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::backend::{
-    Backend, CaptureRules, DiffError, EarlierTag, Interrupt, MovedTags, Recovery, ReleasedRefs,
-    RepositoryProblem, RestoreError, RestoreOptions, RestoreOutcome, SnapshotError,
+    Backend, CaptureRules, DiffError, EarlierTag, Holdings, Interrupt, MovedTags, Recovery,
+    ReleasedRefs, RepositoryProblem, RestoreError, RestoreOptions, RestoreOutcome, SnapshotError,
     SnapshotOptions, StoreError, Unreadable, Verification, Why,
 };
 use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
@@ -593,6 +593,13 @@ impl Backend for GitBackend {
             .into_iter()
             .filter_map(|(_, record)| record.ok());
         Ok(readable.map(|record| record.snapshot).collect())
+    }
+
+    fn holdings(&self, workspace: &Workspace) -> Result<Holdings, StoreError> {
+        match store_of(workspace)? {
+            Some(store) => store.holdings(),
+            None => Ok(Holdings::Ids(Vec::new())),
+        }
     }
 
     fn diff(

@@ -149,6 +149,21 @@ impl Refs {
         }
     }
 
+    /// How many there are, and what the one that was published last names, if that can be read. No other is opened.
+    pub(crate) fn holdings(&self) -> Result<(u64, Option<ObjectId>), StoreError> {
+        let mut names = self.names_below(&Namespace::ALL.map(|n| n.directory().to_owned()))?;
+        names.sort_unstable();
+        names.dedup();
+        let newest = match names.last() {
+            Some((_, name)) => match self.get(name) {
+                Err(StoreError::Corrupt { .. }) => None,
+                found => found?,
+            },
+            None => None,
+        };
+        Ok((names.len() as u64, newest.map(|found| found.commit)))
+    }
+
     /// The names of those that a session published, the last one first. None of them is read: one that
     /// is in the way may be damaged.
     pub(crate) fn of_session(&self, session_id: &str) -> Result<Vec<String>, StoreError> {

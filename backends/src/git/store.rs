@@ -45,7 +45,7 @@ use super::pack::{DeltaBases, Pack, PackWriter, StoredAs, open_regular};
 use super::refs::{self, Namespace, Refs, SnapshotRef};
 use super::tree_object::{self, ItemKind, TreeItem, Trees};
 use super::{ObjectId, ObjectKind};
-use crate::backend::{Owner, Problem, StoreError, Unreadable};
+use crate::backend::{Holdings, Owner, Problem, StoreError, Unreadable};
 use crate::error::{PathError, printable};
 use crate::interrupt;
 use crate::parallel;
@@ -596,6 +596,15 @@ impl Store {
             (found, record)
         };
         Ok(refs.into_iter().map(read).collect())
+    }
+
+    /// How many snapshots there are, and which was published last. No record is read.
+    pub(crate) fn holdings(&self) -> Result<Holdings, StoreError> {
+        let (count, newest) = self.refs.holdings()?;
+        Ok(Holdings::Newest {
+            count,
+            reference: newest.map(|commit| commit.to_string()),
+        })
     }
 
     /// Whether a snapshot of this id is known to have been published. Costs one look.

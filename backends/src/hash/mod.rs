@@ -17,9 +17,9 @@ use jiff::Timestamp;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::manifest::Manifest as FuzzedManifest;
 use crate::backend::{
-    Backend, CaptureRules, DiffError, Interrupt, Recovery, RepositoryProblem, RestoreError,
-    RestoreOptions, RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Unreadable,
-    Verification, Why,
+    Backend, CaptureRules, DiffError, Holdings, Interrupt, Recovery, RepositoryProblem,
+    RestoreError, RestoreOptions, RestoreOutcome, SnapshotError, SnapshotOptions, StoreError,
+    Unreadable, Verification, Why,
 };
 use crate::coverage::OmissionReason;
 use crate::diff::beside::{self, Compared};
@@ -374,6 +374,10 @@ impl Backend for HashBackend {
     fn list(&self, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError> {
         let records = HashStore::of(workspace).records()?;
         Ok(records.into_iter().map(|record| record.snapshot).collect())
+    }
+
+    fn holdings(&self, workspace: &Workspace) -> Result<Holdings, StoreError> {
+        Ok(Holdings::Ids(HashStore::of(workspace).ids()?))
     }
 
     fn diff(

@@ -287,8 +287,8 @@ impl HashStore {
         Ok(unreadable)
     }
 
-    /// The ids of all snapshots, in no order.
-    fn ids(&self) -> Result<Vec<SnapshotId>, StoreError> {
+    /// The ids of all snapshots, in no order. No record is read.
+    pub(crate) fn ids(&self) -> Result<Vec<SnapshotId>, StoreError> {
         let directory = self.directory.join("snapshots");
         let entries = match fs::read_dir(&directory) {
             Ok(entries) => entries,

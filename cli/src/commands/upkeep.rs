@@ -134,6 +134,13 @@ fn findings(outcome: &VerifyOutcome) -> String {
             output::some_of(&snapshot.purged)
         ));
     }
+    if !outcome.adopted.is_empty() {
+        text.push_str(&format!(
+            "the log did not know of {}, and does now: {}\n",
+            output::count(outcome.adopted.len() as u64, "snapshot"),
+            output::some_of(&outcome.adopted)
+        ));
+    }
     let restorable = snapshots.iter().filter(|s| s.is_restorable()).count();
     let compared = snapshots
         .iter()

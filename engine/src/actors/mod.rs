@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::blocking::Blocking;
 use crate::error::Error;
+use crate::holdings::Adopted;
 use crate::id::{EngineId, RunId, SessionId};
 use crate::liveness::EngineLock;
 use crate::options::EngineOptions;
@@ -50,6 +51,7 @@ pub(crate) struct Parts {
     pub(crate) artifacts: Artifacts,
     pub(crate) live_runs: LiveRuns,
     pub(crate) watched: WatchedWorkspaces,
+    pub(crate) adopted: Adopted,
     pub(crate) lock: Arc<EngineLock>,
     /// Cancelled once the tree of actors has stopped.
     pub(crate) stopped: CancellationToken,

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use stillframe_artifact_store::ArtifactKey;
-use stillframe_backends::Snapshot;
+use stillframe_backends::{ErrorKind, Snapshot};
 
 use super::Engine;
 use crate::effect::EffectRecord;
@@ -32,7 +32,7 @@ impl Engine {
     pub async fn snapshots(&self, query: impl Into<SnapshotQuery>) -> Result<Vec<Snapshot>, Error> {
         let query = query.into();
         let opened = self.core.open_known(&query.workspace).await?;
-        self.core.relearn(&opened).await?;
+        self.core.relearn(&opened.workspace).await?;
         let filter = SnapshotFilter {
             label: query.label,
             since: query.since,
@@ -51,15 +51,20 @@ impl Engine {
     /// `InvalidOptions`, and so is one that several ids have. None that begins so is `NotFound`. What means
     /// something in a workspace alone is found by [`Engine::find_snapshot_of`].
     pub async fn find_snapshot(&self, id: &str) -> Result<Snapshot, Error> {
-        let id = id.to_owned();
         self.core.parts.check_available()?;
-        let row = self
-            .core
-            .parts
-            .reader
-            .read_with(move |store| workspaces::find_snapshot(store, &id, None))
-            .await?;
-        Ok(row.snapshot)
+        let find = || {
+            let id = id.to_owned();
+            let reader = &self.core.parts.reader;
+            reader.read_with(move |store| workspaces::find_snapshot(store, &id, None))
+        };
+        let found = match find().await {
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                self.core.relearn_all().await?;
+                find().await
+            }
+            found => found,
+        };
+        Ok(found?.snapshot)
     }
 
     /// The snapshot of a workspace that is named by its id, by the beginning of it, or in another way that
@@ -70,7 +75,7 @@ impl Engine {
         name: &str,
     ) -> Result<Snapshot, Error> {
         let opened = self.core.open_known(workspace).await?;
-        self.core.relearn(&opened).await?;
+        self.core.relearn(&opened.workspace).await?;
         let name = name.to_owned();
         let row = self
             .core

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ractor::ActorRef;
 use stillframe_artifact_store::{ArtifactKey, ArtifactMeta};
-use stillframe_backends::{ErrorKind, Identity};
+use stillframe_backends::{ErrorKind, Identity, Workspace};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -27,7 +27,7 @@ use crate::recovery::RecoveryReport;
 use crate::state::SessionRow;
 use crate::stream::EventStream;
 use crate::workspaces::Opened;
-use crate::{session, workspaces};
+use crate::{holdings, session, workspaces};
 
 /// How often an actor that was lost is asked for again before the engine counts as gone.
 const MAX_ASKS: usize = 8;
@@ -305,21 +305,23 @@ impl Core {
             .await?
     }
 
-    /// Lets the log know again of the snapshots of a workspace if it was lost, so that they can be named.
+    /// Lets the log know again of the snapshots of a workspace that it has lost, so that they can be named.
     /// Whoever is at work in the workspace does that itself.
-    pub(crate) async fn relearn(&self, opened: &Opened) -> Result<(), Error> {
-        let id = opened.workspace.id().to_owned();
-        let has_any = self
-            .parts
-            .reader
-            .read(move |store| store.has_snapshots(&id))
-            .await?;
-        if has_any || !opened.workspace.store_path().exists() {
+    pub(crate) async fn relearn(&self, workspace: &Workspace) -> Result<(), Error> {
+        if !workspace.store_path().exists() {
             return Ok(());
+        }
+        let (parts, asked) = (self.parts.clone(), workspace.clone());
+        let unlisted = move || holdings::unlisted(&parts, &asked);
+        match self.parts.blocking.run(unlisted).await? {
+            Ok(unlisted) if unlisted.is_empty() => return Ok(()),
+            // Whoever needs that store meets it.
+            Err(e) if e.kind() == ErrorKind::Corrupt => return Ok(()),
+            unlisted => drop(unlisted?),
         }
         let adopted = workspaces::work(
             self,
-            &opened.workspace,
+            workspace,
             "recovery",
             RELEARN_PATIENCE,
             // What is missing is adopted before any work.
@@ -329,6 +331,16 @@ impl Core {
             Err(e) if e.kind() == ErrorKind::Busy => Ok(()),
             adopted => adopted,
         }
+    }
+
+    /// As [`Core::relearn`], for every workspace that has a store.
+    pub(crate) async fn relearn_all(&self) -> Result<(), Error> {
+        let state_dir = self.parts.state_dir.clone();
+        let workspaces = move || state_dir.workspaces();
+        for workspace in self.parts.blocking.run(workspaces).await?? {
+            self.relearn(&workspace).await?;
+        }
+        Ok(())
     }
 
     /// The events that match, from the query's cursor on.

@@ -55,6 +55,7 @@ impl Engine {
                     () = wish.told() => return Err(Error::new(ErrorKind::Cancelled, "cancelled")),
                 };
                 Ok(VerifyOutcome {
+                    adopted: core.parts.adopted.take(opened.workspace.id()),
                     snapshots: found.snapshots,
                     artifacts,
                     store: found.store,
@@ -127,6 +128,9 @@ impl Engine {
         snapshot: Option<&str>,
     ) -> Result<Why, Error> {
         let opened = self.core.open(workspace).await?;
+        if snapshot.is_some() {
+            self.core.relearn(&opened.workspace).await?;
+        }
         let core = self.core.clone();
         let snapshot = snapshot.map(str::to_owned);
         self.core

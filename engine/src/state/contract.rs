@@ -29,6 +29,7 @@ macro_rules! state_store_contract {
             snapshots_are_listed_in_the_order_of_writing
             snapshots_are_found_by_every_part_of_a_filter
             snapshots_that_were_found_late_take_the_place_that_is_theirs
+            a_look_tells_whether_a_snapshot_is_among_the_newest
             a_snapshot_gets_an_owner_later_and_keeps_it
             an_operation_comes_back_as_it_was_written
             the_latest_operation_is_that_of_its_workspace_or_run
@@ -673,7 +674,7 @@ pub(crate) fn snapshots_that_were_found_late_take_the_place_that_is_theirs(state
     let mut store = state.open();
     let ids: Vec<SnapshotId> = (0..4).map(|_| SnapshotId::random()).collect();
     let elsewhere = SnapshotId::random();
-    assert!(!store.has_snapshots("w").unwrap());
+    assert_eq!(store.snapshot_count("w").unwrap(), 0);
     // The newest is known, another workspace has one, and then the older ones are found.
     let written = [&ids[3], &elsewhere, &ids[0], &ids[2], &ids[1]];
     for id in written {
@@ -681,7 +682,13 @@ pub(crate) fn snapshots_that_were_found_late_take_the_place_that_is_theirs(state
         let row = snapshot_row(id.as_str(), workspace, None);
         store.commit(&[add(&row)]).unwrap();
     }
-    assert!(store.has_snapshots("w").unwrap() && !store.has_snapshots("u").unwrap());
+    assert_eq!(store.snapshot_count("w").unwrap(), 4);
+    assert_eq!(store.snapshot_count("u").unwrap(), 0);
+    let mut of_workspace = store.snapshot_ids("w").unwrap();
+    of_workspace.sort();
+    let mut expected = ids.clone();
+    expected.sort();
+    assert_eq!(of_workspace, expected);
     let mut order = ids.clone();
     order.insert(2, SnapshotId::random());
     for _ in 0..2 {
@@ -702,6 +709,22 @@ pub(crate) fn snapshots_that_were_found_late_take_the_place_that_is_theirs(state
     let row = snapshot_row(next.as_str(), "w", None);
     store.commit(&[add(&row)]).unwrap();
     assert_eq!(store.snapshots("w").unwrap()[0].snapshot.id, next);
+}
+
+pub(crate) fn a_look_tells_whether_a_snapshot_is_among_the_newest(state: &impl TestState) {
+    let mut store = state.open();
+    for number in 0..9 {
+        let mut row = snapshot_row(SnapshotId::random().as_str(), "w", None);
+        row.snapshot.reference = format!("c0ffee{number}");
+        store.commit(&[add(&row)]).unwrap();
+    }
+    let is_among = |workspace: &str, reference: &str| {
+        let store = state.open();
+        store.is_among_newest(workspace, reference).unwrap()
+    };
+    assert!(is_among("w", "c0ffee8") && is_among("w", "c0ffee7"));
+    assert!(!is_among("w", "c0ffee0"), "a few are looked at");
+    assert!(!is_among("w", "c0ffee9") && !is_among("v", "c0ffee8"));
 }
 
 pub(crate) fn a_snapshot_gets_an_owner_later_and_keeps_it(state: &impl TestState) {

@@ -119,8 +119,15 @@ pub(crate) trait StateStore: Send {
     /// The snapshots that match, newest first.
     fn find_snapshots(&self, filter: &SnapshotFilter) -> Result<Vec<SnapshotRow>, StateError>;
 
-    /// Whether there is any snapshot of the workspace. Costs one look.
-    fn has_snapshots(&self, workspace_id: &str) -> Result<bool, StateError>;
+    /// How many snapshots of the workspace there are. No row is read.
+    fn snapshot_count(&self, workspace_id: &str) -> Result<u64, StateError>;
+
+    /// The ids of the snapshots of a workspace, in no order. No document is read.
+    fn snapshot_ids(&self, workspace_id: &str) -> Result<Vec<SnapshotId>, StateError>;
+
+    /// Whether one of the newest snapshots of a workspace has this [`reference`](stillframe_backends::Snapshot::reference).
+    /// A few are looked at, however many there are.
+    fn is_among_newest(&self, workspace_id: &str, reference: &str) -> Result<bool, StateError>;
 
     /// A snapshot; `None`: unknown.
     fn snapshot(&self, id: &SnapshotId) -> Result<Option<SnapshotRow>, StateError>;

@@ -53,6 +53,9 @@ pub(super) use opening::MIGRATIONS;
 /// The name of the database in the state directory.
 pub(crate) const DATABASE: &str = "stillframe.db";
 
+/// So many snapshots count as the newest: as many as a run of another backend's may have put before one.
+const NEWEST: i64 = 4;
+
 /// So many bytes of the database that are free are worth writing it anew.
 const MUCH_FREE: i64 = 1 << 20;
 
@@ -353,12 +356,34 @@ impl StateStore for SqliteStore {
         )
     }
 
-    fn has_snapshots(&self, workspace_id: &str) -> Result<bool, StateError> {
-        let any = self.count(
-            "SELECT EXISTS (SELECT 1 FROM snapshots WHERE workspace_id = ?1)",
+    fn snapshot_count(&self, workspace_id: &str) -> Result<u64, StateError> {
+        self.count(
+            "SELECT count(*) FROM snapshots WHERE workspace_id = ?1",
             params![workspace_id],
+        )
+    }
+
+    fn snapshot_ids(&self, workspace_id: &str) -> Result<Vec<SnapshotId>, StateError> {
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT id FROM snapshots WHERE workspace_id = ?1")?;
+        let mut rows = statement.query(params![workspace_id])?;
+        let mut ids = Vec::new();
+        while let Some(row) = rows.next()? {
+            ids.push(id(row.get(0)?)?);
+        }
+        Ok(ids)
+    }
+
+    fn is_among_newest(&self, workspace_id: &str, reference: &str) -> Result<bool, StateError> {
+        let found = self.count(
+            "SELECT EXISTS (
+                 SELECT 1 FROM (SELECT document FROM snapshots WHERE workspace_id = ?1
+                                 ORDER BY position DESC LIMIT ?3)
+                  WHERE instr(document, ?2))",
+            params![workspace_id, reference, NEWEST],
         )?;
-        Ok(any != 0)
+        Ok(found != 0)
     }
 
     fn snapshot(&self, id: &SnapshotId) -> Result<Option<SnapshotRow>, StateError> {
