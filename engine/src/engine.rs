@@ -30,13 +30,14 @@ use crate::options::{EngineOptions, RunOptions, WorkspaceOptions};
 use crate::outcome::RunOutcome;
 use crate::question::QuestionRecord;
 use crate::recovery::RecoveryReport;
+use crate::reserve::Reserve;
 use crate::resume;
 use crate::run::RunStatus;
 use crate::session_manager::SessionManager;
 use crate::state::Change;
 use crate::state::sqlite::SqliteStore;
 use crate::watched::WatchedWorkspaces;
-use crate::{answering, liveness, recovery, reserve};
+use crate::{answering, recovery};
 
 pub(crate) use records::find_run;
 pub(crate) use shared::{Core, Shared};
@@ -77,11 +78,13 @@ impl Engine {
         let make_parts = {
             let (options, blocking) = (Arc::new(options.clone()), blocking.clone());
             let (state_dir, lock) = (opened.state_dir, Arc::new(opened.lock));
+            let reserve = opened.reserve;
             let (reader, artifacts) = (opened.reader, opened.artifacts);
             move |writer| Parts {
                 options,
                 engine_id,
                 state_dir,
+                reserve,
                 writer,
                 reader,
                 blocking,
@@ -172,8 +175,8 @@ impl Engine {
             )
             .touched_if(true));
         }
-        let lock = Arc::clone(&core.parts.lock);
-        core.parts.blocking.run(move || lock.retire()).await?;
+        let parts = core.parts.clone();
+        core.parts.blocking.run(move || parts.retire()).await?;
         Ok(())
     }
 
@@ -338,10 +341,10 @@ async fn after_the_tree(
     tasks.close();
     tasks.wait().await;
     // Only now is nothing of this engine at work any more, so that another may settle its runs.
-    let (lock, watched) = (Arc::clone(&parts.lock), parts.watched.clone());
+    let ended = parts.clone();
     let end = move || {
-        watched.let_go_of_all();
-        lock.retire();
+        ended.watched.let_go_of_all();
+        ended.retire();
     };
     let _ = parts.blocking.run(end).await;
 }
@@ -349,6 +352,7 @@ async fn after_the_tree(
 /// What an engine opens before it has actors.
 struct OpenedState {
     state_dir: StateDir,
+    reserve: Reserve,
     writer: SqliteStore,
     reader: StateReader,
     artifacts: Artifacts,
@@ -362,14 +366,11 @@ fn open_state(options: &EngineOptions, id: &EngineId) -> Result<OpenedState, Err
         .or_else(|| StateDir::default_path(|name| std::env::var_os(name)))
         .ok_or_else(|| Error::invalid_options("there is no home directory; set STILLFRAME_HOME"))?;
     let state_dir = StateDir::open(path)?;
-    match open_files(&state_dir, options, id) {
-        // What a dead engine left half done is worth the room that is kept for it.
-        Err(e)
-            if e.kind() == ErrorKind::NoSpace
-                && !liveness::dead_engines(state_dir.path())?.is_empty()
-                && reserve::release(state_dir.path()) =>
-        {
-            open_files(&state_dir, options, id)
+    let reserve = Reserve::of(state_dir.path());
+    match open_files(&state_dir, &reserve, options, id) {
+        // Who is to make room has to be able to start.
+        Err(e) if e.kind() == ErrorKind::NoSpace && reserve.lend() => {
+            open_files(&state_dir, &reserve, options, id)
         }
         opened => opened,
     }
@@ -377,6 +378,7 @@ fn open_state(options: &EngineOptions, id: &EngineId) -> Result<OpenedState, Err
 
 fn open_files(
     state_dir: &StateDir,
+    reserve: &Reserve,
     options: &EngineOptions,
     id: &EngineId,
 ) -> Result<OpenedState, Error> {
@@ -389,6 +391,7 @@ fn open_files(
     let lock = EngineLock::acquire(state_dir.path(), id)?;
     Ok(OpenedState {
         state_dir: state_dir.clone(),
+        reserve: reserve.clone(),
         writer,
         reader: StateReader::new(Box::new(reader)),
         artifacts,

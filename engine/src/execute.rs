@@ -31,7 +31,6 @@ use crate::lease::Hold;
 use crate::options::{RunOptions, WorkspaceOptions};
 use crate::outcome::{RunOutcome, RunResult};
 use crate::recovery;
-use crate::reserve;
 use crate::resume::{self, Recorded, Standing};
 use crate::run::{RunEvent, RunStatus};
 use crate::run_lock::{self, RunLock};
@@ -132,7 +131,7 @@ pub(crate) async fn execute(
             let workspace = place(&parts, &options)?;
             let directory = workspace.as_ref().map(|p| p.opened.workspace.disk_path());
             adapter.check(directory)?;
-            reserve::check(parts.state_dir.path(), "the run")?;
+            parts.reserve.check("the run")?;
             Ok::<_, Error>((options, adapter, workspace))
         })
         .await??;

@@ -27,7 +27,7 @@ use crate::state::{Change, NewEvent, OperationRow, RunEnding, RunRow};
 use crate::step::Closed;
 use crate::survivors::{self, Survivor};
 use crate::workspaces::{self, NOW, Opened};
-use crate::{answering, effects, holdings, liveness, reserve, resume, step_log};
+use crate::{answering, effects, holdings, liveness, resume, step_log};
 
 /// Why a run that a dead engine left is failed.
 const STRANDED: &str = "stranded_in_progress";
@@ -76,7 +76,7 @@ pub(crate) async fn recover(core: &Core) -> Result<RecoveryReport, Error> {
         for path in &engine.workspaces {
             let mut looked = adopt_at(core, path.clone()).await;
             let is_full = matches!(&looked, Err(e) if e.kind() == ErrorKind::NoSpace);
-            if is_full && reserve::release(parts.state_dir.path()) {
+            if is_full && parts.reserve.lend() {
                 looked = adopt_at(core, path.clone()).await;
             }
             if let Err(e) = looked {
@@ -94,11 +94,8 @@ pub(crate) async fn recover(core: &Core) -> Result<RecoveryReport, Error> {
         }
     }
     settle_runs(core, &mut report).await?;
-    let directory = parts.state_dir.path().to_owned();
-    parts
-        .blocking
-        .run(move || reserve::keep(&directory))
-        .await?;
+    let reserve = parts.reserve.clone();
+    parts.blocking.run(move || reserve.keep()).await?;
     let later = parts
         .reader
         .read(move |store| store.events(&EventQuery::all(), before))

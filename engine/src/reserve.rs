@@ -1,62 +1,175 @@
-//! Room on the disk of the state directory that is kept for recovery: a restore that a crash has interrupted
-//! has replaced some files and not others, and must not wait for somebody to make room.
+//! Room on the disk of the state directory that is kept for those who make room or put back: a disk that is full to
+//! its last byte has none even for the memory that the processes of the database share. Recovery has it too, because a
+//! restore that a crash has interrupted has replaced some files and not others, and must not wait for somebody.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::FallocateFlags;
 use stillframe_backends::{ErrorKind, open_regular, printable};
 
+use crate::blocking::Blocking;
 use crate::error::Error;
 
-/// What the journal, the log and a snapshot of what is there need, with as much again for a file system that
+/// What the database, a journal and a snapshot of what is there need, with as much again for a file system that
 /// counts in larger pieces.
 const BYTES: u64 = 1 << 20;
+
+/// Less is not worth a file: the memory that the processes of the database share takes 32 KiB.
+const MIN_BYTES: u64 = 128 << 10;
+
+/// In such steps it is made smaller where a full disk has no room for all of it.
+const STEP_BYTES: u64 = 64 << 10;
 
 /// On a disk with less than this many times its size left it is not made: there others need it more.
 const MIN_TIMES_FREE: u64 = 16;
 
-fn place(state_dir: &Path) -> PathBuf {
-    state_dir.join("reserve")
+/// The room that is kept on the disk of a state directory. Clones are the same.
+///
+/// An engine that lent it to somebody puts it back when it ends, and until then begins nothing that would use it up.
+#[derive(Clone, Debug)]
+pub(crate) struct Reserve {
+    state_dir: Arc<Path>,
+    is_lent: Arc<AtomicBool>,
 }
 
-/// Makes the reserve if it is not there. Best effort: nothing but recovery on a full disk depends on it.
-pub(crate) fn keep(state_dir: &Path) {
-    let path = place(state_dir);
-    if is_there(state_dir) {
-        return;
+impl Reserve {
+    /// That of this state directory, whether it is there or not.
+    pub(crate) fn of(state_dir: &Path) -> Self {
+        Self {
+            state_dir: state_dir.into(),
+            is_lent: Arc::default(),
+        }
     }
-    if free(state_dir).is_none_or(|free| free < BYTES * MIN_TIMES_FREE) {
-        return;
+
+    /// Makes it if it is not there in full and there is room for others too. Best effort. Blocks.
+    pub(crate) fn keep(&self) {
+        if self.bytes() < BYTES
+            && free(&self.state_dir).is_some_and(|f| f >= BYTES * MIN_TIMES_FREE)
+        {
+            self.make(BYTES);
+        }
     }
-    let staged = state_dir.join("reserve.new");
-    if let Err(e) = make(&staged).and_then(|()| fs::rename(&staged, &path)) {
-        tracing::debug!(error = %e, "no room is kept for recovery");
-        // Another engine may be making it, under the same name.
-        let _ = fs::remove_file(&staged);
+
+    /// Gives the room to the disk, for who found none there and is to use it; `false`: there is none, or it would be of
+    /// no use. Blocks.
+    pub(crate) fn lend(&self) -> bool {
+        let is_full = free(&self.state_dir).is_none_or(|free| free < BYTES);
+        // A quota shows in no number of the disk's.
+        if !is_full && has_file_size_limit() {
+            return false;
+        }
+        let is_lent = fs::remove_file(self.place()).is_ok();
+        if is_lent {
+            self.is_lent.store(true, Ordering::Relaxed);
+        }
+        is_lent
+    }
+
+    /// Makes it again if it was lent, of what is left of it: what the work needed to keep is gone. Best effort. Blocks.
+    pub(crate) fn put_back(&self) {
+        if !self.is_lent.load(Ordering::Relaxed) || self.bytes() > 0 {
+            return;
+        }
+        let mut bytes = free(&self.state_dir).map_or(BYTES, |free| free.min(BYTES));
+        while bytes >= MIN_BYTES && !self.make(bytes) {
+            bytes -= STEP_BYTES;
+        }
+    }
+
+    /// Does `work`, and where the disk is full and nothing was touched, once more with this room.
+    pub(crate) async fn if_needed<T, F>(
+        &self,
+        blocking: &Blocking,
+        work: impl Fn() -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        match work().await {
+            Err(e) if e.kind() == ErrorKind::NoSpace && !e.touched() => {
+                let reserve = self.clone();
+                match blocking.run(move || reserve.lend()).await? {
+                    true => work().await,
+                    false => Err(e),
+                }
+            }
+            done => done,
+        }
+    }
+
+    /// Refuses to begin work whose end could not be written down. `what`: the work, as in "step "build"". Blocks.
+    pub(crate) fn check(&self, what: &str) -> Result<(), Error> {
+        let is_lent = self.is_lent.load(Ordering::Relaxed);
+        if is_enough(self.bytes() == BYTES, is_lent, free(&self.state_dir)) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::NoSpace,
+            format!(
+                "less than {} KiB are free on the disk of {}, so that the end of {what} could not be written down; it was not begun",
+                BYTES / 1024,
+                printable(&self.state_dir)
+            ),
+        ))
+    }
+
+    /// Refuses to begin work that could use up what was lent. Blocks.
+    pub(crate) fn check_if_lent(&self, what: &str) -> Result<(), Error> {
+        match self.is_lent.load(Ordering::Relaxed) {
+            true => self.check(what),
+            false => Ok(()),
+        }
+    }
+
+    fn place(&self) -> PathBuf {
+        self.state_dir.join("reserve")
+    }
+
+    /// How much is kept; zero: nothing.
+    fn bytes(&self) -> u64 {
+        let found = fs::symlink_metadata(self.place())
+            .ok()
+            .filter(|m| m.is_file());
+        found.map_or(0, |m| m.len())
+    }
+
+    fn make(&self, bytes: u64) -> bool {
+        let staged = self.state_dir.join("reserve.new");
+        let made = make(&staged, bytes).and_then(|()| fs::rename(&staged, self.place()));
+        if let Err(e) = &made {
+            tracing::debug!(error = %e, "no room is kept for recovery");
+            // Another engine may be making it, under the same name.
+            let _ = fs::remove_file(&staged);
+        }
+        made.is_ok()
     }
 }
 
-fn make(staged: &Path) -> io::Result<()> {
+fn make(staged: &Path, bytes: u64) -> io::Result<()> {
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(true);
     let file = open_regular(options.mode(0o600), staged)?;
     // Blocks, and not only a length.
-    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, BYTES)?;
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
     file.sync_all()
 }
 
-/// Whether the end of work that begins now could be written down: there is the reserve, or as much room on the disk.
-/// Where the system cannot tell, there is.
-fn is_enough(is_kept: bool, free: Option<u64>) -> bool {
-    is_kept || free.is_none_or(|free| free >= BYTES)
+/// Whether the end of work that begins now could be written down: there is the reserve, or as much room on the disk,
+/// and beside it the reserve's own if that is lent. Where the system cannot tell, there is.
+fn is_enough(is_kept: bool, is_lent: bool, free: Option<u64>) -> bool {
+    let needed = if is_lent { 2 * BYTES } else { BYTES };
+    is_kept || free.is_none_or(|free| free >= needed)
 }
 
-/// Whether the reserve is there.
-fn is_there(state_dir: &Path) -> bool {
-    fs::symlink_metadata(place(state_dir)).is_ok_and(|m| m.is_file() && m.len() == BYTES)
+/// Whether this process may make no file as large as it likes (RLIMIT_FSIZE).
+pub(crate) fn has_file_size_limit() -> bool {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
+    limit.current.is_some()
 }
 
 /// How many bytes others than the system's own user may still use; `None`: nobody can tell.
@@ -64,26 +177,6 @@ fn free(state_dir: &Path) -> Option<u64> {
     let told = rustix::fs::statvfs(state_dir).ok()?;
     // A file system that has no size says so by this.
     (told.f_blocks > 0).then(|| told.f_bavail.saturating_mul(told.f_frsize))
-}
-
-/// Refuses to begin work whose end could not be written down. `what`: the work, as in "step "build"".
-pub(crate) fn check(state_dir: &Path, what: &str) -> Result<(), Error> {
-    if is_enough(is_there(state_dir), free(state_dir)) {
-        return Ok(());
-    }
-    Err(Error::new(
-        ErrorKind::NoSpace,
-        format!(
-            "less than {} KiB are free on the disk of {}, so that the end of {what} could not be written down; it was not begun",
-            BYTES / 1024,
-            printable(state_dir)
-        ),
-    ))
-}
-
-/// Gives the room back to the disk; `false`: there was none. [`keep`] makes it again once there is enough.
-pub(crate) fn release(state_dir: &Path) -> bool {
-    fs::remove_file(place(state_dir)).is_ok()
 }
 
 #[cfg(test)]
@@ -94,37 +187,53 @@ mod tests {
 
     #[test]
     fn work_begins_where_its_end_can_be_written_down() {
-        for (is_kept, free, expected) in [
-            (true, Some(0), true),
-            (false, Some(BYTES), true),
-            (false, Some(BYTES - 1), false),
+        for (is_kept, is_lent, free, expected) in [
+            (true, false, Some(0), true),
+            (false, false, Some(BYTES), true),
+            (false, false, Some(BYTES - 1), false),
+            (false, true, Some(2 * BYTES), true),
+            // What is free is what was lent.
+            (false, true, Some(2 * BYTES - 1), false),
             // Where nothing can be told nobody is kept from work.
-            (false, None, true),
+            (false, false, None, true),
         ] {
-            assert_eq!(is_enough(is_kept, free), expected, "{is_kept} {free:?}");
+            assert_eq!(
+                is_enough(is_kept, is_lent, free),
+                expected,
+                "{is_kept} {is_lent} {free:?}"
+            );
         }
         let state = tempfile::tempdir().unwrap();
-        assert!(!is_there(state.path()));
-        fs::write(place(state.path()), "x").unwrap();
-        assert!(!is_there(state.path()), "one of another size is none");
+        let reserve = Reserve::of(state.path());
+        assert_eq!(reserve.bytes(), 0);
+        fs::write(reserve.place(), "x").unwrap();
+        assert_eq!(reserve.bytes(), 1);
+        reserve.keep();
+        assert_eq!(reserve.bytes(), BYTES, "one of another size is made anew");
         assert!(free(state.path()).is_some());
         assert_eq!(free(&state.path().join("gone")), None);
     }
 
     #[test]
-    fn it_takes_blocks_is_private_and_can_be_given_back_once() {
+    fn it_takes_blocks_is_private_and_is_put_back_by_who_lent_it() {
         let state = tempfile::tempdir().unwrap();
-        keep(state.path());
-        let meta = fs::metadata(place(state.path())).unwrap();
+        let reserve = Reserve::of(state.path());
+        reserve.keep();
+        let meta = fs::metadata(reserve.place()).unwrap();
         assert_eq!(meta.len(), BYTES);
         assert!(meta.blocks() * 512 >= BYTES, "{} blocks", meta.blocks());
         assert_eq!(meta.mode() & 0o777, 0o600);
-        keep(state.path());
-        let again = fs::metadata(place(state.path())).unwrap();
+        reserve.keep();
+        let again = fs::metadata(reserve.place()).unwrap();
         assert_eq!(again.ino(), meta.ino(), "it is made once");
         let names: Vec<_> = fs::read_dir(state.path()).unwrap().collect();
         assert_eq!(names.len(), 1, "and leaves nothing beside it: {names:?}");
-        assert!(release(state.path()));
-        assert!(!release(state.path()));
+        let other = Reserve::of(state.path());
+        assert!(reserve.clone().lend());
+        assert!(!reserve.lend() && !other.lend());
+        other.put_back();
+        assert_eq!(reserve.bytes(), 0, "who lent nothing puts nothing back");
+        reserve.put_back();
+        assert_eq!(reserve.bytes(), BYTES);
     }
 }

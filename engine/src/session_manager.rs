@@ -212,7 +212,12 @@ impl SessionManager {
         self.core.relearn(&opened.workspace).await?;
         let (core, session_id) = (self.core.clone(), self.id.clone());
         self.core
-            .operation(async move { restore(&core, opened, session_id, request).await })
+            .operation(async move {
+                let restore =
+                    || restore(&core, opened.clone(), session_id.clone(), request.clone());
+                let parts = &core.parts;
+                parts.reserve.if_needed(&parts.blocking, restore).await
+            })
             .await
     }
 
@@ -231,7 +236,12 @@ impl SessionManager {
         let opened = self.core.open_known(workspace).await?;
         let (core, session_id, request) = (self.core.clone(), self.id.clone(), request.into());
         self.core
-            .operation(async move { undo::undo(&core, opened, session_id, request).await })
+            .operation(async move {
+                let undo =
+                    || undo::undo(&core, opened.clone(), session_id.clone(), request.clone());
+                let parts = &core.parts;
+                parts.reserve.if_needed(&parts.blocking, undo).await
+            })
             .await
     }
 
@@ -356,6 +366,7 @@ async fn snapshot(
     let backend = detect(core, &opened).await?;
     let what = "a snapshot";
     workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+        parts.reserve.check_if_lent(what)?;
         let options = opened.snapshot_options(&parts, label, &session_id, None, interrupt);
         workspaces::capture(&parts, locked, &*backend, &options, &session_id, None, None)
     })

@@ -20,7 +20,6 @@ use crate::id::{RunId, SessionId, StepId};
 use crate::lease::Hold;
 use crate::options::RunOptions;
 use crate::record::{PhaseRecord, RunExport};
-use crate::reserve;
 use crate::state::{Change, NewEvent};
 use crate::step::{self, Asked, PhaseKey, PhaseRow, StepEnding, StepEvent, StepRow, StepStatus};
 use crate::step_options::StepOptions;
@@ -220,10 +219,9 @@ impl StepLog {
         };
         match committed {
             Err(e) if e.kind() == ErrorKind::NoSpace => {
-                let directory = self.inner.core.parts.state_dir.path().to_owned();
+                let reserve = self.inner.core.parts.reserve.clone();
                 let blocking = &self.inner.core.parts.blocking;
-                let is_released = blocking.run(move || reserve::release(&directory)).await?;
-                match is_released {
+                match blocking.run(move || reserve.lend()).await? {
                     true => self.commit(changes).await,
                     false => Err(e),
                 }
@@ -456,12 +454,10 @@ impl StepLog {
                 ),
             ));
         }
-        let directory = self.inner.core.parts.state_dir.path().to_owned();
+        let reserve = self.inner.core.parts.reserve.clone();
         let what = format!("step {:?}", row.name);
         let blocking = &self.inner.core.parts.blocking;
-        blocking
-            .run(move || reserve::check(&directory, &what))
-            .await??;
+        blocking.run(move || reserve.check(&what)).await??;
         let before = match &self.inner.place {
             Some(place) if options.snapshots => {
                 let before = self.capture(place, Some(cancellation)).await?;

@@ -71,6 +71,13 @@ impl SmallState {
     fn state(&self) -> PathBuf {
         self.mounts.path(&self.ws.state())
     }
+
+    /// Takes every byte that is left on the disk.
+    fn fill(&self) {
+        let state = self.ws.state().display().to_string();
+        let fill = format!("cat /dev/zero >> '{state}/fill' 2>/dev/null; true");
+        self.mounts.shell(&fill);
+    }
 }
 
 #[test]
@@ -123,9 +130,63 @@ fn a_full_disk_is_named_with_what_is_left_and_what_to_do() {
     );
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
     // So full that not even the log can be opened.
-    let fill = format!("cat /dev/zero > '{state}/fill' 2>/dev/null; true");
-    small.mounts.shell(&fill);
+    small.fill();
     small.call(&["list"]).refused("NoSpace");
+}
+
+// No command started, not even the one that makes room
+#[test]
+fn on_a_full_disk_what_is_kept_is_listed_restored_undone_and_cleaned_up() {
+    let Some(small) = SmallState::new("24m") else {
+        return;
+    };
+    small.ws.write("work", noise(1 << 20, 5));
+    let first = Snap::of(&small.call(&["snapshot"]).ok().json());
+    small.ws.write("work", noise(1 << 20, 6));
+    small.ws.write("README", "edited\n");
+    let second = Snap::of(&small.call(&["snapshot"]).ok().json());
+    let reserve = small.state().join("reserve");
+    assert!(reserve.exists(), "there was room for it");
+    for round in 0..2 {
+        small.fill();
+        let listed = small.call(&["list"]).ok().json();
+        for snapshot in [&first, &second] {
+            let is_it = |listed: &serde_json::Value| listed["id"] == snapshot.id();
+            assert!(listed.as_array().unwrap().iter().any(is_it), "{listed}");
+        }
+        small.fill();
+        assert_eq!(
+            small.call(&["show", first.id()]).ok().json()["id"],
+            first.id()
+        );
+        small.fill();
+        small.call(&["restore", first.id(), "README"]).ok();
+        assert_eq!(small.ws.text("README"), "hello\n", "round {round}");
+        small.fill();
+        small.call(&["undo"]).ok();
+        assert_eq!(small.ws.text("README"), "edited\n", "round {round}");
+        assert!(reserve.exists(), "the room is kept again, round {round}");
+    }
+    // What would use it up is for later.
+    small.fill();
+    small.ws.write("README", "edited again\n");
+    small.call(&["snapshot"]).refused("NoSpace");
+    assert!(reserve.exists());
+    let cleaned = small.call(&["gc", "--keep", "1"]).ok().json();
+    assert!(
+        cleaned["freed_bytes"].as_u64().unwrap() > 1_000_000,
+        "{cleaned}"
+    );
+    assert!(reserve.exists());
+    let last = Snap::of(&small.call(&["snapshot"]).ok().json());
+    small.call(&["verify"]).ok();
+    let listed = small.call(&["list"]).ok().json();
+    assert_eq!(listed[0]["id"], last.id());
+    assert_ne!(
+        listed[1]["id"],
+        second.id(),
+        "the guard of the last undo is newer"
+    );
 }
 
 #[test]
@@ -338,11 +399,9 @@ fn a_restore_that_was_killed_is_finished_on_a_full_disk_by_the_room_that_is_kept
         let half = view::worktree(small.ws.root());
         endings.insert(half != edited && half != target);
 
-        let state = small.ws.state().display().to_string();
         let reserve = small.state().join("reserve");
         assert!(reserve.exists(), "there was room for it");
-        let fill = format!("cat /dev/zero > '{state}/fill' 2>/dev/null; true");
-        small.mounts.shell(&fill);
+        small.fill();
         small.call(&["list"]).ok();
         let now = view::worktree(small.ws.root());
         if half == edited {

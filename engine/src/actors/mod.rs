@@ -33,6 +33,7 @@ use crate::holdings::Adopted;
 use crate::id::{EngineId, RunId, SessionId};
 use crate::liveness::EngineLock;
 use crate::options::EngineOptions;
+use crate::reserve::Reserve;
 use crate::state::{StateError, StateStore};
 use crate::watched::WatchedWorkspaces;
 
@@ -44,6 +45,7 @@ pub(crate) struct Parts {
     pub(crate) options: Arc<EngineOptions>,
     pub(crate) engine_id: EngineId,
     pub(crate) state_dir: StateDir,
+    pub(crate) reserve: Reserve,
     pub(crate) writer: StateWriter,
     pub(crate) reader: StateReader,
     /// For work on workspaces and artifacts.
@@ -63,6 +65,15 @@ impl Parts {
         (self.options.clock)()
     }
 
+    /// Ends what shows that this engine lives, and lets go of what it has open. The tree has stopped, and nothing is under
+    /// way. Safe to repeat. Blocks.
+    pub(crate) fn retire(&self) {
+        self.lock.retire();
+        // First: what the database shares with others takes room too.
+        self.reader.close();
+        self.reserve.put_back();
+    }
+
     /// Fails once the tree has stopped.
     pub(crate) fn check_available(&self) -> Result<(), Error> {
         if self.stopped.is_cancelled() {
@@ -80,7 +91,8 @@ pub(crate) fn stopped() -> Error {
 /// Reads the state beside the writer. Clones share one connection.
 #[derive(Clone)]
 pub(crate) struct StateReader {
-    store: Arc<Mutex<Box<dyn StateStore>>>,
+    /// `None`: it was closed.
+    store: Arc<Mutex<Option<Box<dyn StateStore>>>>,
     threads: Blocking,
 }
 
@@ -88,7 +100,7 @@ impl StateReader {
     /// Reads with `store`.
     pub(crate) fn new(store: Box<dyn StateStore>) -> Self {
         Self {
-            store: Arc::new(Mutex::new(store)),
+            store: Arc::new(Mutex::new(Some(store))),
             // One connection: a second reader would only wait on another thread.
             threads: Blocking::new(1),
         }
@@ -129,7 +141,12 @@ impl StateReader {
     ) -> Result<T, Error> {
         // A reader keeps nothing that a panic could leave half-way.
         let store = self.store.lock().unwrap_or_else(|e| e.into_inner());
-        read(store.as_ref())
+        read(store.as_deref().ok_or_else(stopped)?)
+    }
+
+    /// Closes the connection. Whoever reads after that is told that the engine has stopped.
+    fn close(&self) {
+        drop(self.store.lock().unwrap_or_else(|e| e.into_inner()).take());
     }
 }
 

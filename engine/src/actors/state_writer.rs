@@ -154,8 +154,7 @@ impl Actor for StateWriterActor {
     ) -> Result<Self::State, ActorProcessingErr> {
         let (queue, jobs) = mpsc::channel::<Job>();
         let (done, is_done) = oneshot::channel();
-        let mut store = arguments.store;
-        let doorbell = arguments.doorbell;
+        let StateWriterArguments { store, doorbell } = arguments;
         thread::Builder::new()
             .name("stillframe-state".to_owned())
             .spawn(move || {
@@ -163,6 +162,8 @@ impl Actor for StateWriterActor {
                     actor: myself,
                     _done: done,
                 };
+                // It is closed before the end is told.
+                let mut store = store;
                 write(store.as_mut(), &jobs, &doorbell);
             })?;
         Ok(StateWriterState {

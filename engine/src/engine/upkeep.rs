@@ -78,7 +78,11 @@ impl Engine {
         let opened = self.core.open(workspace).await?;
         let core = self.core.clone();
         self.core
-            .operation(async move { gc::collect(&core, opened, options).await })
+            .operation(async move {
+                let collect = || gc::collect(&core, opened.clone(), options.clone());
+                let parts = &core.parts;
+                parts.reserve.if_needed(&parts.blocking, collect).await
+            })
             .await
     }
 

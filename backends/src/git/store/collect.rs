@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::{MAX_COMMIT_BYTES, PackSet, Place, Store, check_kind, missing, no_sink, parse_commit};
 use crate::backend::StoreError;
-use crate::error::PathError;
+use crate::error::{ErrorKind, PathError};
 use crate::git::pack::{CHECKSUM_BYTES, Pack, TEMPORARY_PREFIX};
 use crate::git::tree_object::{self, ItemKind, Trees};
 use crate::git::{ObjectId, ObjectKind};
@@ -23,8 +23,8 @@ const MAX_MERGED_BYTES: u64 = 32 << 20;
 
 impl Store {
     /// Removes the packs and loose objects in which no ref needs anything, and rewrites our own packs
-    /// of which less than half is needed; merges them when they are many. Answers by how many bytes
-    /// [`Store::bytes`] fell.
+    /// of which less than half is needed, if there is room for that; merges them when they are many. Answers by how many
+    /// bytes [`Store::bytes`] fell.
     ///
     /// The caller holds the lock of the workspace. What is needed stays readable throughout, also if
     /// this is killed. If something that is needed is missing or damaged, nothing is removed.
@@ -43,13 +43,19 @@ impl Store {
             return Err(missing(id));
         }
         let uses = self.uses(&set, &live)?;
-        let mut unneeded = self.rewrite(&uses)?;
         let unused = uses.iter().filter(|u| u.needed.is_empty());
-        unneeded.extend(unused.map(|u| u.pack.path().to_owned()));
+        let mut unneeded: Vec<PathBuf> = unused.map(|u| u.pack.path().to_owned()).collect();
         unneeded.extend(set.broken.iter().map(|(path, _)| path.clone()));
+        // First, so that there is room for what is written anew.
         self.remove_packs(&unneeded)?;
         self.remove_loose_but(&live)?;
         self.forget_gone_names()?;
+        match self.rewrite(&uses) {
+            Ok(replaced) => self.remove_packs(&replaced)?,
+            // Everything is where it was, and the next clean-up comes to it again.
+            Err(error) if error.kind() == ErrorKind::NoSpace => {}
+            Err(error) => return Err(error),
+        }
         self.refresh()?;
         Ok(before.saturating_sub(self.bytes()?))
     }
