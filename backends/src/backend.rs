@@ -13,6 +13,7 @@ use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, Commit
 use crate::coverage::Omission;
 use crate::diff::{Diff, DiffOptions};
 use crate::error::{ErrorKind, PathError};
+use crate::file_system::FileSystem;
 use crate::git::ObjectId;
 pub use crate::interrupt::{Interrupt, Interrupted};
 use crate::listed::ListedFile;
@@ -1365,6 +1366,16 @@ pub enum RestoreError {
     /// The disk refused before the point of no return.
     #[error("the restore could not be prepared; nothing was touched")]
     Prepare(#[source] PathError),
+    /// The file system that has to take what is put back, which is the workspace's, has no room for it.
+    #[error("the restore has to write {needed_bytes} bytes to {file_system}; nothing was touched")]
+    NoRoom {
+        /// What all that is put back has, in bytes.
+        needed_bytes: u64,
+        /// Where it has to be written to.
+        file_system: FileSystem,
+        /// What the kernel said.
+        source: PathError,
+    },
     /// The disk refused after the point of no return.
     #[error("the restore is incomplete; recovery will finish it")]
     Apply(#[source] PathError),
@@ -1400,7 +1411,9 @@ impl RestoreError {
             Self::TargetCorrupt { .. } => ErrorKind::Corrupt,
             Self::Guard(source) | Self::Closing(source) => source.kind(),
             Self::Interrupted(source) => source.kind(),
-            Self::Prepare(source) | Self::Apply(source) => source.storage_kind(),
+            Self::Prepare(source) | Self::Apply(source) | Self::NoRoom { source, .. } => {
+                source.storage_kind()
+            }
             Self::Store(source) => source.kind(),
         }
     }

@@ -64,6 +64,7 @@ mod coverage;
 mod detect;
 mod diff;
 mod error;
+mod file_system;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -147,5 +148,7 @@ pub use worktree::displaced::Displaced;
 pub use path::{InvalidPath, RelPath, printable_bytes, printable_name};
 
 pub use error::{ErrorKind, PathError, printable};
+
+pub use file_system::FileSystem;
 
 pub use regular_file::open_regular;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use stillframe::backends::{printable, printable_bytes};
+use stillframe::backends::{FileSystem, printable, printable_bytes};
 use stillframe::{ErrorDocument, ErrorKind, RunDocument};
 
 use crate::output;
@@ -20,6 +20,12 @@ const EXIT_USAGE: u8 = 2;
 /// How a message ends that says what is wrong with the state directory.
 const NOT_WRITABLE: &str = "cannot be written";
 
+/// How a file system is named that is not the state directory's.
+const NAMED_PLACE: &str = "the file system at ";
+
+/// What a message says where a limit of the process is what stood in the way.
+const FILE_SIZE_LIMIT: &str = "(RLIMIT_FSIZE)";
+
 /// Why the command could not do its part.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -34,6 +40,8 @@ pub(crate) struct Failure {
     signal: Option<u8>,
     /// Whether what is typed or set is wrong, so that nothing was begun.
     is_usage: bool,
+    /// Where there was no room, if that is why and it is known.
+    full: Option<FileSystem>,
 }
 
 /// What can be said of the place where everything is kept.
@@ -42,8 +50,12 @@ pub(crate) struct StatePlace {
     /// The state directory.
     path: PathBuf,
     is_writable: bool,
-    /// What its file system still has for this user, in bytes, where it says so.
+    /// Where its file system is mounted.
+    mount_point: Option<PathBuf>,
+    /// What that still has for this user, in bytes, where it says so.
     free_bytes: Option<u64>,
+    /// How large the process may make a file, in bytes, if that is limited.
+    max_file_bytes: Option<u64>,
 }
 
 impl StatePlace {
@@ -52,13 +64,14 @@ impl StatePlace {
         let there = state_dir.ancestors().find(|path| path.exists());
         let there = there.unwrap_or(state_dir);
         let access = rustix::fs::access(there, rustix::fs::Access::WRITE_OK);
-        let free = rustix::fs::statvfs(there);
+        let file_system = FileSystem::holding(there);
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
         Self {
             path: state_dir.to_owned(),
             is_writable: access.is_ok(),
-            free_bytes: free
-                .ok()
-                .map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize)),
+            free_bytes: file_system.as_ref().and_then(|found| found.free_bytes),
+            mount_point: file_system.map(|found| found.mount_point),
+            max_file_bytes: limit.current,
         }
     }
 }
@@ -80,6 +93,7 @@ impl Failure {
             run: None,
             signal: None,
             is_usage: false,
+            full: None,
         }
     }
 
@@ -116,28 +130,48 @@ impl Failure {
         Self::new(ErrorKind::NotFound, message)
     }
 
-    /// Says more of the state directory, where it may be what stood in the way.
+    /// Says more of the place that there was no room in, and of the state directory, where it may be what stood in the
+    /// way.
     #[must_use]
     pub(crate) fn with_place(mut self, place: impl FnOnce() -> StatePlace) -> Self {
-        if matches!(self.kind, ErrorKind::Storage | ErrorKind::NoSpace) {
-            let place = place();
-            let path = printable(&place.path);
-            match (self.kind, place.free_bytes) {
-                (_, _) if !place.is_writable => self
-                    .message
-                    .push_str(&format!("; the state directory {path} {NOT_WRITABLE}")),
-                (ErrorKind::NoSpace, Some(free)) => self.message.push_str(&format!(
-                    "; the file system of the state directory {path} has {} free",
-                    output::size(free)
-                )),
-                _ if self.message.starts_with("the state ") && !self.message.contains(&path) => {
-                    self.message
-                        .push_str(&format!("; the state directory is {path}"));
-                }
-                _ => {}
-            }
+        if matches!(self.kind, ErrorKind::Storage | ErrorKind::NoSpace)
+            && !self.message.contains(NAMED_PLACE)
+            && let Some(said) = self.of_place(&place())
+        {
+            self.message.push_str(&said);
         }
         self
+    }
+
+    fn of_place(&self, place: &StatePlace) -> Option<String> {
+        let path = printable(&place.path);
+        let is_elsewhere =
+            |full: &&FileSystem| place.mount_point.as_ref() != Some(&full.mount_point);
+        if let Some(full) = self.full.as_ref().filter(is_elsewhere) {
+            let free = full.free_bytes.map(output::size);
+            let free = free.map_or_else(|| "no room".to_owned(), |free| format!("{free} free"));
+            let mount_point = printable(&full.mount_point);
+            return Some(format!("; {NAMED_PLACE}{mount_point} has {free}"));
+        }
+        if !place.is_writable {
+            return Some(format!("; the state directory {path} {NOT_WRITABLE}"));
+        }
+        match (self.kind, place.max_file_bytes, place.free_bytes) {
+            (ErrorKind::NoSpace, Some(limit), free) if free.is_none_or(|free| limit < free) => {
+                Some(format!(
+                    "; this process may make no file larger than {} {FILE_SIZE_LIMIT}",
+                    output::size(limit)
+                ))
+            }
+            (ErrorKind::NoSpace, _, Some(free)) => Some(format!(
+                "; the file system of the state directory {path} has {} free",
+                output::size(free)
+            )),
+            _ if self.message.starts_with("the state ") && !self.message.contains(&path) => {
+                Some(format!("; the state directory is {path}"))
+            }
+            _ => None,
+        }
     }
 
     /// What a caller can do about it.
@@ -196,6 +230,10 @@ impl From<stillframe::Error> for Failure {
             run: error.outcome().map(|outcome| Box::new(outcome.document())),
             signal: None,
             is_usage: false,
+            full: match error.kind() {
+                ErrorKind::NoSpace => error.path().and_then(FileSystem::holding),
+                _ => None,
+            },
         }
     }
 }
@@ -232,6 +270,10 @@ fn advice(kind: ErrorKind, message: &str) -> Option<&'static str> {
             Some("--retain-content keeps the content of files")
         }
         ErrorKind::Busy => Some("try again when that is done"),
+        ErrorKind::NoSpace if message.contains(NAMED_PLACE) => Some("free some space there"),
+        ErrorKind::NoSpace if message.contains(FILE_SIZE_LIMIT) => {
+            Some("raise that limit (ulimit -f)")
+        }
         ErrorKind::NoSpace => Some(
             "free some space there, for example with \"stillframe gc\", or set STILLFRAME_HOME to a \
              directory with more",
@@ -281,7 +323,9 @@ mod tests {
             move || StatePlace {
                 path: PathBuf::from("/s t/stillframe home"),
                 is_writable,
+                mount_point: None,
                 free_bytes: Some(2048),
+                max_file_bytes: None,
             }
         };
         let storage = |kind| Failure::new(kind, "cannot write x");
@@ -304,6 +348,42 @@ mod tests {
         let other = |kind, is_writable| storage(kind).with_place(place(is_writable)).message;
         assert_eq!(other(ErrorKind::Storage, true), "cannot write x");
         assert_eq!(other(ErrorKind::Busy, false), "cannot write x");
+    }
+
+    #[test]
+    fn what_stood_in_the_way_is_named_and_nothing_else() {
+        let place = |max_file_bytes| {
+            move || StatePlace {
+                path: PathBuf::from("/state"),
+                is_writable: true,
+                mount_point: Some(PathBuf::from("/")),
+                free_bytes: Some(2048),
+                max_file_bytes,
+            }
+        };
+        let full = || Failure::new(ErrorKind::NoSpace, "cannot write x");
+        assert_eq!(
+            full().with_place(place(Some(1024))).line(),
+            "cannot write x; this process may make no file larger than 1.0 KiB (RLIMIT_FSIZE); \
+             raise that limit (ulimit -f)"
+        );
+        let disk = full().with_place(place(Some(4096))).line();
+        assert!(disk.contains("has 2.0 KiB free"), "{disk}");
+        let elsewhere = Failure {
+            full: FileSystem::holding(Path::new("/proc")),
+            ..full()
+        };
+        assert_eq!(
+            elsewhere.with_place(place(None)).line(),
+            "cannot write x; the file system at /proc has no room; free some space there"
+        );
+        let said =
+            "the restore has to write 9 bytes to the file system at /w, which has 3 bytes free";
+        let failure = Failure::new(ErrorKind::NoSpace, said);
+        assert_eq!(
+            failure.with_place(place(None)).line(),
+            format!("{said}; free some space there")
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The one error of the API: a kind that a host can act on, and the chain below it.
 
 use std::fmt;
+use std::path::Path;
 
 use serde::Serialize;
 use stillframe_backends::{
@@ -103,6 +104,19 @@ impl Error {
     /// Whether the workspace may have been changed. `false`: nothing was touched.
     pub fn touched(&self) -> bool {
         self.inner.touched
+    }
+
+    /// What a system call failed at, if that is the reason.
+    pub fn path(&self) -> Option<&Path> {
+        let first: &(dyn std::error::Error + 'static) = &*self.inner.source;
+        let mut reasons = std::iter::successors(Some(first), |error| error.source());
+        reasons.find_map(|error| {
+            let of_backend = error.downcast_ref::<stillframe_backends::PathError>();
+            let of_artifacts = error.downcast_ref::<stillframe_artifact_store::PathError>();
+            of_backend
+                .map(|error| &*error.path)
+                .or(of_artifacts.map(|error| &*error.path))
+        })
     }
 
     /// The run that was refused or could not be recorded, if one was accepted at all.

@@ -314,10 +314,21 @@ fn a_full_workspace_is_found_before_anything_is_replaced() {
     fs::write(dir.join("small"), "two\n").unwrap();
     fs::write(dir.join("filler"), noise(3 << 20, 4)).unwrap();
     let before = view::worktree(&dir);
-    small
+    let message = small
         .call_in("inner", &["restore", snapshot.id()])
         .refused("NoSpace");
     view::same(&before, &view::worktree(&dir), "nothing was touched");
+    // What is free by then is what the snapshot, the edit and the filler leave of it.
+    let place = format!(
+        "the file system at {}, which has ",
+        small.ws.root().display()
+    );
+    let needed = (2 << 20) + "one\n".len();
+    assert!(
+        message.contains(&format!("has to write {needed} bytes to {place}")),
+        "{message}"
+    );
+    assert!(!message.contains("state directory"), "{message}");
     fs::remove_file(dir.join("filler")).unwrap();
     small.call_in("inner", &["restore", snapshot.id()]).ok();
     assert_eq!(fs::read(dir.join("small")).unwrap(), b"one\n");

@@ -596,6 +596,15 @@ fn remember(
 fn stage_error(error: StageError, target: &SnapshotId) -> RestoreError {
     match error {
         StageError::Disk(source) => RestoreError::Prepare(source),
+        StageError::NoRoom {
+            needed_bytes,
+            file_system,
+            source,
+        } => RestoreError::NoRoom {
+            needed_bytes,
+            file_system,
+            source,
+        },
         StageError::Store(StoreError::Corrupt { what, detail }) => RestoreError::TargetCorrupt {
             snapshot: target.clone(),
             detail: format!("{what} is corrupt: {detail}"),

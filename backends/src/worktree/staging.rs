@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -16,7 +17,8 @@ use rustix::io::Errno;
 
 use crate::backend::{Interrupt, Interrupted, StoreError};
 use crate::coverage::Omission;
-use crate::error::PathError;
+use crate::error::{ErrorKind, PathError};
+use crate::file_system::FileSystem;
 use crate::git::rollback::RepositoryPlan;
 use crate::path::RelPath;
 use crate::restore::{
@@ -69,6 +71,13 @@ pub(crate) enum StageError {
     /// The disk refused, or would refuse later.
     #[error(transparent)]
     Disk(#[from] PathError),
+    /// The file system has no room for what is to be placed.
+    #[error("{needed_bytes} bytes have to be written to {file_system}")]
+    NoRoom {
+        needed_bytes: u64,
+        file_system: FileSystem,
+        source: PathError,
+    },
     /// The content is missing or damaged.
     #[error(transparent)]
     Store(StoreError),
@@ -123,7 +132,10 @@ pub(crate) fn stage(request: &Request<'_>) -> Result<Staged, StageError> {
         Err(error) => {
             // Best effort beside the first error: recovery removes what is left.
             let _ = area::discard(&staging, request.store).and_then(|()| journal.remove());
-            Err(error)
+            Err(match error {
+                StageError::Disk(source) => draft.refused(source, &staging.path()),
+                error => error,
+            })
         }
     }
 }
@@ -670,6 +682,33 @@ impl<'a> Draft<'a> {
         listed.collect()
     }
 
+    /// What it means that the disk refused something of the private directory, which is gone by now.
+    fn refused(&self, source: PathError, directory: &Path) -> StageError {
+        match FileSystem::holding(directory) {
+            Some(file_system) if source.storage_kind() == ErrorKind::NoSpace => {
+                StageError::NoRoom {
+                    needed_bytes: self.needed_bytes(),
+                    file_system,
+                    source,
+                }
+            }
+            _ => StageError::Disk(source),
+        }
+    }
+
+    /// What all that is to be written has, in bytes, as far as it can be read. Reads it.
+    fn needed_bytes(&self) -> u64 {
+        let mut counted = Counted(0);
+        for (write, _, _) in &self.writes {
+            if self.request.held.place_of(&write.entry.id).is_none() {
+                // The error to tell is that of the disk.
+                let _ = self.request.contents.write(&write.entry.id, &mut counted);
+            }
+        }
+        let copied = self.copies.iter().map(|(_, seen, _)| seen.stat.size);
+        counted.0 + copied.sum::<u64>()
+    }
+
     /// Stages everything that will be placed, and makes it durable.
     fn write_all(&mut self, area: &Area) -> Result<(), StageError> {
         let staged = area.staged().expect("it was just made");
@@ -725,6 +764,20 @@ impl<'a> Draft<'a> {
             // The directories above are on the same file system.
             Syncing::Later => area.sync_all()?,
         }
+        Ok(())
+    }
+}
+
+/// Counts what is written to it.
+struct Counted(u64);
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
