@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use crate::digest::Digest;
 use crate::key::ArtifactKey;
 
@@ -36,6 +38,8 @@ impl ErrorKind {
     fn of_storage(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
+            // What the process may write to a file has a limit (RLIMIT_FSIZE), which is as good as a quota.
+            _ if error.raw_os_error() == Some(Errno::FBIG.raw_os_error()) => Self::NoSpace,
             _ => Self::Storage,
         }
     }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use crate::interrupt::Interrupted;
 use crate::room::Exceeded;
 
@@ -82,6 +84,8 @@ impl ErrorKind {
         }
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
+            // What the process may write to a file has a limit (RLIMIT_FSIZE), which is as good as a quota.
+            _ if Errno::from_io_error(error) == Some(Errno::FBIG) => Self::NoSpace,
             _ => Self::Storage,
         }
     }

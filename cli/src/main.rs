@@ -36,6 +36,7 @@ fn main() -> ExitCode {
     if let Some(code) = stillframe::be_guardian() {
         return code;
     }
+    signals::note_ignored();
     let typed: Vec<OsString> = std::env::args_os().collect();
     let args = match Args::try_parse_from(&typed) {
         Ok(args) => args,
@@ -105,6 +106,10 @@ fn carry_out(
         .build()
         .map_err(|e| Failure::new(ErrorKind::Storage, format!("cannot start threads: {e}")))?;
     runtime.block_on(async {
+        if let Err(e) = signals::outlive_file_size_limit() {
+            let message = format!("signals cannot be caught, so nothing was done: {e}");
+            return Err(Failure::new(ErrorKind::of_storage(&e), message));
+        }
         let engine = match Engine::start(options).await {
             Ok(engine) => engine,
             // What it cannot start without is no reason to leave the rest unproven.

@@ -21,6 +21,7 @@ use crate::args::{
 use crate::config::{Config, Settings};
 use crate::failure::Failure;
 use crate::guardian;
+use crate::signals;
 
 /// What the process was started in.
 #[derive(Clone, Debug, Default)]
@@ -583,6 +584,7 @@ pub(crate) fn foreground<A: Into<OsString> + Clone>(
         .stdin(CommandInput::Foreground)
         .adopt_orphans(true)
         .guardian(guardian::die_with_it)
+        .ignoring(signals::ignored_and_caught())
         .output(match json {
             true => CommandOutput::Stderr,
             false => CommandOutput::Inherit,

@@ -1,6 +1,7 @@
-//! The signals that ask the command to stop.
+//! The signals that ask the command to stop, and what is passed on of those that it was started with.
 
 use std::io;
+use std::sync::LazyLock;
 
 use stillframe::ErrorKind;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -29,10 +30,8 @@ impl Signals {
     }
 
     fn catch() -> io::Result<Self> {
-        // Where there is no such file, none is known to be ignored.
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         Ok(Self {
-            hang_up: match is_ignored(ignored_signals(&status), SignalKind::hangup()) {
+            hang_up: match is_ignored(*IGNORED, SignalKind::hangup()) {
                 true => None,
                 false => Some(signal(SignalKind::hangup())?),
             },
@@ -50,6 +49,47 @@ impl Signals {
             () = next_of(Some(&mut self.quit)) => number(SignalKind::quit()),
             () = next_of(Some(&mut self.terminate)) => number(SignalKind::terminate()),
         }
+    }
+}
+
+/// The signals that were ignored when the process was started, as [`ignored_signals`] has them. To be looked at before
+/// any is caught.
+static IGNORED: LazyLock<u64> = LazyLock::new(|| {
+    // Where there is no such file, none is known to be ignored.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    ignored_signals(&status)
+});
+
+/// Notes which signals are ignored. Before anything else.
+pub(crate) fn note_ignored() {
+    LazyLock::force(&IGNORED);
+}
+
+/// The numbers of the signals that were ignored when the process was started, and are caught by now.
+pub(crate) fn ignored_and_caught() -> impl Iterator<Item = i32> {
+    let caught = [
+        SignalKind::interrupt(),
+        SignalKind::quit(),
+        SignalKind::terminate(),
+        // By whatever waits for children.
+        SignalKind::child(),
+    ];
+    let ignored = caught
+        .into_iter()
+        .filter(|kind| is_ignored(*IGNORED, *kind));
+    ignored.map(|kind| kind.as_raw_value())
+}
+
+/// Has what is written beyond the limit of a file's size (RLIMIT_FSIZE) fail, as it does on a full disk, where a signal
+/// would end the process. Needs a runtime.
+///
+/// It is caught and not ignored: so it is as by default in what is started. One that is ignored already stays so there.
+pub(crate) fn outlive_file_size_limit() -> io::Result<()> {
+    let too_long = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    match is_ignored(*IGNORED, too_long) {
+        true => Ok(()),
+        // Nobody waits for it; that it is caught lasts as long as the process.
+        false => signal(too_long).map(drop),
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{IsTerminal as _, PipeReader};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -54,6 +55,7 @@ pub struct CommandAdapter {
     end_signal: EndSignal,
     adopts_orphans: bool,
     guardian: Option<WhenKilled>,
+    ignored: Vec<i32>,
 }
 
 /// What a host does when somebody has killed the guardian of its command.
@@ -174,6 +176,7 @@ impl CommandAdapter {
             end_signal: EndSignal::default(),
             adopts_orphans: false,
             guardian: None,
+            ignored: Vec::new(),
         }
     }
 
@@ -257,6 +260,16 @@ impl CommandAdapter {
     /// that is a command itself may take that for its own end. If it returns, the run fails.
     pub fn guardian(mut self, when_killed: impl Fn() + Send + Sync + 'static) -> Self {
         self.guardian = Some(WhenKilled(Arc::new(when_killed)));
+        self
+    }
+
+    /// Has the command ignore these signals, by their numbers, when it starts. Default: those that the host
+    /// ignores, but SIGPIPE, which is as by default in everything that is started.
+    ///
+    /// For a host that was started with signals ignored and catches them: a signal that is caught is as by
+    /// default in what is started. Then `/bin/sh` is started, ignores them, and becomes the command.
+    pub fn ignoring(mut self, signals: impl IntoIterator<Item = i32>) -> Self {
+        self.ignored.extend(signals);
         self
     }
 
@@ -484,8 +497,9 @@ impl CommandAdapter {
             }
         }
         let [stdin, stdout, stderr] = streams.map(Stdio::from);
-        let mut command = self.prepared(&self.program, cwd, context);
-        command.args(&self.args);
+        let words = self.words(cwd);
+        let mut command = self.prepared(&words[0], cwd, context);
+        command.args(&words[1..]);
         command.stdin(stdin).stdout(stdout).stderr(stderr);
         command.spawn().map(Started::Child)
     }
@@ -505,10 +519,7 @@ impl CommandAdapter {
         let process = command.spawn()?;
         // Its end of the socket is its own alone from here on.
         drop(command);
-        let words: Vec<_> = std::iter::once(&self.program)
-            .chain(&self.args)
-            .cloned()
-            .collect();
+        let words = self.words(cwd);
         let [stdin, stdout, stderr] = streams;
         let streams = [stdin.try_clone()?, stdout.try_clone()?, stderr.try_clone()?];
         let send = move || {
@@ -525,6 +536,38 @@ impl CommandAdapter {
         let host = std::process::ChildStdout::from(OwnedFd::from(host));
         let host = tokio::process::ChildStdout::from_std(host)?;
         Ok(Guarded::listen(process, host).await)
+    }
+
+    /// The program to start and its arguments: those of the command, or of a shell that becomes it. One that a
+    /// shell would not find is started as it is, so that the system says what is wrong with it.
+    fn words(&self, cwd: Option<&Path>) -> Vec<OsString> {
+        let command = std::iter::once(&self.program).chain(&self.args).cloned();
+        if self.ignored.is_empty() || !self.is_found(cwd) {
+            return command.collect();
+        }
+        let numbers: Vec<String> = self.ignored.iter().map(i32::to_string).collect();
+        let script = format!("trap '' {}; exec \"$@\"", numbers.join(" "));
+        let shell = ["/bin/sh", "-c", &script, "sh"].map(OsString::from);
+        shell.into_iter().chain(command).collect()
+    }
+
+    /// Whether there is such a program, and it may be executed.
+    fn is_found(&self, cwd: Option<&Path>) -> bool {
+        let here = cwd.unwrap_or(Path::new("."));
+        let is_program = |directory: &Path| {
+            let path = here.join(directory).join(&self.program);
+            path.is_file() && rustix::fs::access(&path, rustix::fs::Access::EXEC_OK).is_ok()
+        };
+        if self.program.as_bytes().contains(&b'/') {
+            return is_program(Path::new(""));
+        }
+        let own = self.env.iter().rfind(|(name, _)| name == "PATH");
+        let path = match own {
+            Some((_, value)) => value.clone(),
+            None => std::env::var_os("PATH"),
+        };
+        let directories = path.unwrap_or_default();
+        std::env::split_paths(&directories).any(|directory| is_program(&directory))
     }
 
     /// A command with the environment and the place of this one, as the leader of a process group.

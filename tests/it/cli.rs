@@ -3,6 +3,8 @@
 use stillframe_tests::capability::{self, Capability};
 use stillframe_tests::{Snap, TestWorkspace, json};
 
+use crate::disk::noise;
+
 const COMMANDS: [&str; 14] = [
     "run",
     "snapshot",
@@ -643,4 +645,70 @@ fn what_writes_below_a_workspace_says_that_it_is_there_and_does_what_it_was_told
     ws.mkdir("d");
     let nothing = ws.call(["run", "--", "true"]).cwd(ws.path("d")).run().ok();
     assert!(!nothing.stderr_text().contains("above"), "there is none");
+}
+
+// The signal killed the program
+#[test]
+fn a_limit_of_the_size_of_files_is_no_space_and_nothing_is_lost() {
+    let ws = TestWorkspace::repository();
+    let first = ws.snapshot();
+    let listed = ws.json(["list"]);
+    ws.write("big", noise(4 << 20, 7));
+    // In blocks of 512 bytes: two megabytes.
+    let limited = ["-c", "ulimit -f 4096; exec \"$@\"", "sh"];
+    let call = |args: &[&str]| {
+        ws.call(["--json"])
+            .args(args)
+            .through("/bin/sh", limited)
+            .run()
+    };
+    let message = ws.untouched(|| call(&["snapshot"]).refused("NoSpace"));
+    assert!(message.contains("RLIMIT_FSIZE"), "{message}");
+    assert_eq!(call(&["list"]).ok().json(), listed, "nothing was published");
+    let run = call(&["run", "--", "/bin/sh", "-c", "echo edited > README"]);
+    assert_eq!(run.code, 125, "{run}");
+    ws.remove("big");
+    ws.write("README", "edited\n");
+    call(&["restore", first.id(), "README"]).ok();
+    assert_eq!(ws.text("README"), "hello\n");
+    ws.snapshot();
+    ws.json(["verify"]);
+}
+
+#[test]
+fn a_command_starts_with_the_signals_ignored_that_the_program_was_started_with() {
+    let ws = TestWorkspace::repository();
+    let look = "/bin/sh -c 'grep ^SigIgn: /proc/$$/status'";
+    for trap in [
+        "true",
+        "trap '' XFSZ",
+        "trap '' INT QUIT TERM HUP CHLD USR1",
+    ] {
+        let under = |script: &str| {
+            let call = ws.call([
+                "run",
+                "--",
+                "/bin/sh",
+                "-c",
+                "grep ^SigIgn: /proc/$$/status",
+            ]);
+            call.through("/bin/sh", ["-c", script, "sh"])
+                .run()
+                .ok()
+                .stdout_text()
+                .to_owned()
+        };
+        let without = under(&format!("{trap}; exec {look}"));
+        assert!(without.starts_with("SigIgn:"), "{without}");
+        assert_eq!(
+            under(&format!("{trap}; exec \"$@\"")),
+            without,
+            "after {trap}"
+        );
+    }
+    // What cannot be started is told as ever.
+    let call = ws.call(["--json", "run", "--", "no-such-command"]);
+    let ignoring = ["-c", "trap '' INT; exec \"$@\"", "sh"];
+    let refused = call.through("/bin/sh", ignoring).run().exits(127);
+    assert_eq!(refused.json()["error"]["kind"], "NotFound", "{refused}");
 }

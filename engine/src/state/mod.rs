@@ -563,6 +563,15 @@ impl StateError {
                 {
                     ErrorKind::NoSpace
                 }
+                // SQLite does not say that a file would become larger than the process may make it.
+                Some(Code::SystemIoFailure)
+                    if crate::reserve::has_file_size_limit()
+                        && source.sqlite_error().is_some_and(|e| {
+                            e.extended_code == rusqlite::ffi::SQLITE_IOERR_WRITE
+                        }) =>
+                {
+                    ErrorKind::NoSpace
+                }
                 Some(Code::DatabaseCorrupt | Code::NotADatabase) => ErrorKind::Corrupt,
                 // The only triggers that refuse anything are those of damaged rows.
                 _ if source.sqlite_error().is_some_and(|e| {
