@@ -12,12 +12,20 @@ fn a_clean_up_gives_back_what_the_database_has_free() {
     let ws = TestWorkspace::plain();
     ws.write(".gitignore", "*.o\n");
     ws.git(["init", "-q"]);
-    for number in 0..1_500 {
-        ws.write(format!("a-name-of-some-length-{number:04}.o"), "");
-    }
     for number in 0..25 {
-        ws.write("file", format!("{number}\n"));
+        // Other names each time, which no compression makes short.
+        let names: Vec<String> = noise(1_200 * 120, number + 1)
+            .chunks(120)
+            .map(|bytes| bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+            .map(|name: String| name + ".o")
+            .collect();
+        for name in &names {
+            ws.write(name, "");
+        }
         ws.snapshot();
+        for name in &names {
+            ws.remove(name);
+        }
     }
     let bytes = || ws.state().join("stillframe.db").metadata().unwrap().len();
     let full = bytes();
@@ -29,6 +37,44 @@ fn a_clean_up_gives_back_what_the_database_has_free() {
     let left = bytes();
     assert!(left < full / 4, "{left} of {full}");
     assert_eq!(ws.json(["list"]).as_array().unwrap().len(), 1);
+    ws.json(["verify"]);
+}
+
+// Every snapshot had all of it anew
+#[test]
+fn what_snapshots_leave_out_alike_is_kept_once_and_told_by_each() {
+    let ws = TestWorkspace::plain();
+    ws.write(".gitignore", "*.o\n");
+    ws.git(["init", "-q"]);
+    for number in 0..1_500 {
+        ws.write(format!("a-name-of-some-length-{number:04}.o"), "");
+    }
+    let bytes = || {
+        let size = |name: &str| ws.state().join(name).metadata().map_or(0, |m| m.len());
+        size("stillframe.db") + size("stillframe.db-wal")
+    };
+    let take = |number: u32| {
+        ws.write("file", format!("{number}\n"));
+        ws.snapshot()
+    };
+    let mut taken = vec![take(0)];
+    let first = bytes();
+    taken.extend((1..=10).map(take));
+    let each = (bytes() - first) / 10;
+    assert!(each < 16 * 1024, "{each} bytes for each snapshot");
+    ws.remove("a-name-of-some-length-0007.o");
+    taken.push(take(11));
+    let left_out = |snap: &Snap| {
+        let shown = ws.show(snap.id());
+        let paths = shown["omissions"].as_array().unwrap().iter();
+        let paths = paths.map(|omission| omission["path"].as_str().unwrap().to_owned());
+        paths.filter(|path| path.ends_with(".o")).count()
+    };
+    assert_eq!(left_out(&taken[0]), 1_500);
+    assert_eq!(left_out(&taken[10]), 1_500);
+    assert_eq!(left_out(&taken[11]), 1_499);
+    ws.json(["gc", "--keep", "1"]);
+    assert_eq!(left_out(&taken[11]), 1_499);
     ws.json(["verify"]);
 }
 

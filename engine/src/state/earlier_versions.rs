@@ -26,6 +26,7 @@ const FIXTURES: &[&str] = &[
     include_str!("fixtures/0002.sql"),
     "",
     include_str!("fixtures/0004.sql"),
+    "",
 ];
 
 // Who adds a version adds what the one before it had.

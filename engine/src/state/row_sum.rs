@@ -36,8 +36,15 @@ macro_rules! damaged {
     (snapshots) => {
         concat!(
             "CASE WHEN row_sum IS row_sum('snapshots', ",
-            "position, id, workspace_id, session_id, run_id, captured_at, document",
+            "position, id, workspace_id, session_id, run_id, captured_at, document, omissions",
             ") THEN NULL ELSE 'snapshot' END AS damaged"
+        )
+    };
+    (omissions) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('omissions', ",
+            "digest, packed",
+            ") THEN NULL ELSE 'list of omissions' END AS damaged"
         )
     };
     (operations) => {
@@ -121,11 +128,12 @@ macro_rules! damaged {
 pub(super) use damaged;
 
 /// What is looked through for damage: table, how its rows are told apart, and the expression.
-const TABLES: [(&str, &str, &str); 15] = [
+const TABLES: [(&str, &str, &str); 16] = [
     ("sessions", "id", damaged!(sessions)),
     ("runs", "id", damaged!(runs)),
     ("events", "id", damaged!(events)),
     ("snapshots", "id", damaged!(snapshots)),
+    ("omissions", "lower(hex(digest))", damaged!(omissions)),
     ("operations", "id", damaged!(operations)),
     ("artifacts", "id", damaged!(artifacts)),
     ("restores", "guard", damaged!(restores)),
@@ -248,7 +256,8 @@ mod tests {
                  INSERT INTO runs VALUES (1, 'r', 's', 'e', 'completed', 1, 'input', '{}', 'w', x'2f77', 'b', 'a',
                      1, 2, 3, 0, '{}', '{}', '{}', NULL);
                  INSERT INTO events VALUES (1, 'e', 's', 1, 'r', 'noted', 5, 1, '{}', NULL);
-                 INSERT INTO snapshots VALUES (1, 'n', 'w', 's', 'r', 5, '{}', NULL);
+                 INSERT INTO omissions VALUES (x'01', x'02', NULL);
+                 INSERT INTO snapshots VALUES (1, 'n', 'w', 's', 'r', 5, '{}', NULL, x'01');
                  INSERT INTO operations VALUES (1, 'o', 'w', 's', 'r', 'run', 'b', 'a', '[]', 1, 5, NULL);
                  INSERT INTO artifacts VALUES (1, 'a', 's', 'r', 'k', 'text', 5, '00', 'file', 'at', '{}', 5, 6, NULL);
                  INSERT INTO restores VALUES ('g', 'w', 's', 'r', 't', 'undo', 1, 5, '{}', NULL);

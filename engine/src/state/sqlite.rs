@@ -6,6 +6,7 @@ mod effects;
 mod events;
 mod leases;
 mod opening;
+mod packed;
 mod questions;
 mod restores;
 mod runs;

@@ -1,8 +1,9 @@
 //! Rows of snapshots, and of the operations between two of them.
 
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
-use stillframe_backends::SnapshotId;
+use stillframe_backends::{Snapshot, SnapshotId};
 
+use super::packed::{pack, unpack};
 use super::values::{id, json, nanoseconds, parse, time, word};
 use crate::id::{RunId, SessionId};
 use crate::restore::OperationKind;
@@ -44,14 +45,28 @@ pub(super) fn order_snapshots(
     Ok(())
 }
 
+/// So many bytes of a document are worth a row of their own that others may share.
+const SHARED_FROM: usize = 1024;
+
 /// Adds a snapshot; one that is there gets the owners that it does not have.
 pub(super) fn add_snapshot(
     transaction: &Transaction<'_>,
     row: &SnapshotRow,
 ) -> Result<(), StateError> {
+    let mut document = row.snapshot.clone();
+    let omissions = std::mem::take(&mut document.omissions);
+    let text = json(&omissions);
+    let digest = match text.len() < SHARED_FROM {
+        true => {
+            document.omissions = omissions;
+            None
+        }
+        false => Some(share(transaction, &text)?),
+    };
     transaction.execute(
-        "INSERT INTO snapshots (id, workspace_id, session_id, run_id, captured_at, document)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        "INSERT INTO snapshots
+             (id, workspace_id, session_id, run_id, captured_at, document, omissions)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
          ON CONFLICT (id) DO UPDATE SET
              session_id = coalesce(excluded.session_id, session_id),
              run_id = coalesce(excluded.run_id, run_id)",
@@ -61,9 +76,38 @@ pub(super) fn add_snapshot(
             row.session_id.as_ref().map(SessionId::as_str),
             row.run_id.as_ref().map(RunId::as_str),
             nanoseconds(row.snapshot.captured_at),
-            json(&row.snapshot),
+            json(&document),
+            digest,
         ],
     )?;
+    // One that was there may have them in its document.
+    drop_unshared(transaction, digest.as_slice())
+}
+
+/// Keeps what was left out, once for all that left out the same; answers with the digest of `text`, which says it.
+fn share(transaction: &Transaction<'_>, text: &str) -> Result<Vec<u8>, StateError> {
+    let digest = blake3::hash(text.as_bytes()).as_bytes().to_vec();
+    let is_there = transaction
+        .prepare_cached("SELECT 1 FROM omissions WHERE digest = ?1")?
+        .exists(params![digest])?;
+    if !is_there {
+        transaction.execute(
+            "INSERT INTO omissions (digest, packed) VALUES (?1, ?2)",
+            params![digest, pack(text)],
+        )?;
+    }
+    Ok(digest)
+}
+
+/// Removes lists of omissions that no snapshot needs any more.
+fn drop_unshared(transaction: &Transaction<'_>, digests: &[Vec<u8>]) -> Result<(), StateError> {
+    let mut remove = transaction.prepare_cached(
+        "DELETE FROM omissions
+          WHERE digest = ?1 AND NOT EXISTS (SELECT 1 FROM snapshots WHERE omissions = ?1)",
+    )?;
+    for digest in digests {
+        remove.execute(params![digest])?;
+    }
     Ok(())
 }
 
@@ -72,11 +116,18 @@ pub(super) fn forget_snapshots(
     transaction: &Transaction<'_>,
     ids: &[SnapshotId],
 ) -> Result<(), StateError> {
-    let mut statement = transaction.prepare_cached("DELETE FROM snapshots WHERE id = ?1")?;
+    let mut statement =
+        transaction.prepare_cached("DELETE FROM snapshots WHERE id = ?1 RETURNING omissions")?;
+    let mut digests: Vec<Vec<u8>> = Vec::new();
     for id in ids {
-        statement.execute(params![id.as_str()])?;
+        let digest: Option<Option<Vec<u8>>> = statement
+            .query_row(params![id.as_str()], |row| row.get(0))
+            .optional()?;
+        digests.extend(digest.flatten());
     }
-    Ok(())
+    digests.sort_unstable();
+    digests.dedup();
+    drop_unshared(transaction, &digests)
 }
 
 /// Adds what an undo can take back.
@@ -105,7 +156,8 @@ pub(super) fn add_operation(
 }
 
 pub(super) const SELECT_SNAPSHOT: &str = concat!(
-    "SELECT workspace_id, session_id, run_id, document, ",
+    "SELECT workspace_id, session_id, run_id, document, omissions, \
+     (SELECT packed FROM omissions WHERE digest = snapshots.omissions) AS packed, ",
     damaged!(snapshots),
     " FROM snapshots"
 );
@@ -118,11 +170,22 @@ pub(super) const LABEL_IS_NOT: &str =
     "CASE WHEN json_valid(document) THEN json_extract(document, '$.label') IS NOT ?3 ELSE 1 END";
 
 pub(super) fn read_snapshot(row: &Row<'_>) -> Result<SnapshotRow, StateError> {
+    let mut snapshot: Snapshot = parse(&row.get::<_, String>(3)?)?;
+    if let Some(digest) = row.get::<_, Option<Vec<u8>>>(4)? {
+        let packed: Option<Vec<u8>> = row.get(5)?;
+        let text = packed
+            .and_then(|packed| unpack(&packed))
+            .filter(|text| *blake3::hash(text.as_bytes()).as_bytes() == *digest)
+            .ok_or_else(|| StateError::Corrupt {
+                detail: format!("what {} left out is missing or damaged", snapshot.id),
+            })?;
+        snapshot.omissions = parse(&text)?;
+    }
     Ok(SnapshotRow {
         workspace_id: row.get(0)?,
         session_id: row.get::<_, Option<String>>(1)?.map(id).transpose()?,
         run_id: row.get::<_, Option<String>>(2)?.map(id).transpose()?,
-        snapshot: parse(&row.get::<_, String>(3)?)?,
+        snapshot,
     })
 }
 
