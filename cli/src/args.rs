@@ -78,7 +78,7 @@ pub(crate) enum Command {
     ///
     /// Captures every file as it is: tracked, modified, untracked. What is left out, such as
     /// ignored files, is listed by "stillframe show". Prints the id.
-    #[command(after_help = SNAPSHOT_HELP)]
+    #[command(after_help = SNAPSHOT_HELP, args_conflicts_with_subcommands = true)]
     Snapshot(SnapshotArgs),
 
     /// List the snapshots of this workspace, newest first.
@@ -354,6 +354,36 @@ Exit codes: 0 done, 1 there is no such key, 2 the command line is wrong.")]
     },
 }
 
+/// What is done with snapshots that there are.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SnapshotVerb {
+    /// Forget snapshots, all or none, and free their space.
+    ///
+    /// What is pinned is refused, and what a run that has not ended, a restore that has begun, or an undo of
+    /// what came last needs.
+    #[command(after_help = "\
+Exit codes: 0 done, 1 there is no such snapshot, or something needs it, 2 the command line is wrong.")]
+    Rm {
+        /// Snapshots: ids, beginnings of ids, "latest", "latest~N" or "label:TEXT".
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+    },
+    /// Keep a snapshot whatever its age: no clean-up takes it until it is unpinned.
+    #[command(after_help = "\
+Exit codes: 0 done, 1 there is no such snapshot, 2 the command line is wrong.")]
+    Pin {
+        /// The snapshot: its id, the beginning of it, "latest", "latest~N" or "label:TEXT".
+        id: String,
+    },
+    /// Let clean-ups take a snapshot again that was pinned.
+    #[command(after_help = "\
+Exit codes: 0 done, 1 there is no such snapshot, 2 the command line is wrong.")]
+    Unpin {
+        /// The snapshot: its id, the beginning of it, "latest", "latest~N" or "label:TEXT".
+        id: String,
+    },
+}
+
 /// What to capture, and with what.
 #[derive(Clone, Debug, Default, ArgsOf)]
 #[command(next_help_heading = "Capturing")]
@@ -547,12 +577,17 @@ Examples:
   stillframe snapshot
   stillframe snapshot --label \"before the big rename\"
   id=$(stillframe snapshot)
+  stillframe snapshot pin snap_3f2a91
+  stillframe snapshot rm latest~1
 
 Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.";
 
-/// What `snapshot` takes.
+/// What `snapshot` takes: a verb, or how to take one.
 #[derive(Debug, ArgsOf)]
 pub(crate) struct SnapshotArgs {
+    #[command(subcommand)]
+    pub(crate) verb: Option<SnapshotVerb>,
+
     /// What it is taken for, in your words.
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
@@ -821,6 +856,7 @@ mod tests {
             &["--json", "list", "--workspace=/w"],
             &["--workspace", "/w", "artifact", "list", "--json"],
             &["--workspace", "/w", "artifact", "--json", "list"],
+            &["--workspace", "/w", "snapshot", "pin", "a", "--json"],
         ] {
             let args = parse(args).expect("it parses");
             assert!(args.json);
@@ -855,6 +891,9 @@ mod tests {
     fn what_contradicts_itself_is_a_usage_error() {
         for args in [
             &["diff", "a", "--patch", "--stat"][..],
+            &["snapshot", "rm"],
+            &["snapshot", "--label", "x", "rm", "a"],
+            &["snapshot", "pin", "a", "b"],
             &["diff", "a", "--name-only", "--name-status"],
             &["diff", "a", "--max-patch-bytes", "5"],
             &["restore", "a", "--plan", "--apply", "plan_0"],

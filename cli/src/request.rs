@@ -16,7 +16,7 @@ use stillframe::{
 
 use crate::args::{
     ArtifactCommand, CaptureArgs, Command, ConfigCommand, DiffArgs, GcArgs, ListArgs, Moment,
-    RestoreArgs, RunArgs, RunsArgs, SnapshotArgs, UndoArgs,
+    RestoreArgs, RunArgs, RunsArgs, SnapshotArgs, SnapshotVerb, UndoArgs,
 };
 use crate::config::{Config, Settings};
 use crate::failure::Failure;
@@ -55,6 +55,12 @@ pub(crate) enum Request {
     Answer { question: String, answer: String },
     /// Take a snapshot.
     Snapshot(WorkspaceOptions, Label),
+    /// Forget snapshots, by name.
+    RemoveSnapshots(WorkspaceOptions, Vec<String>),
+    /// Keep a snapshot.
+    Pin(WorkspaceOptions, String),
+    /// Keep a snapshot no more.
+    Unpin(WorkspaceOptions, String),
     /// List snapshots.
     List(SnapshotQuery),
     /// Compare.
@@ -243,6 +249,16 @@ impl Request {
                 answer: Some(answer),
             } => Self::Answer { question, answer },
             Command::Answer { question, .. } => Self::Questions(question),
+            Command::Snapshot(SnapshotArgs {
+                verb: Some(verb), ..
+            }) => {
+                let workspace = chooser.plain()?;
+                match verb {
+                    SnapshotVerb::Rm { ids } => Self::RemoveSnapshots(workspace, ids),
+                    SnapshotVerb::Pin { id } => Self::Pin(workspace, id),
+                    SnapshotVerb::Unpin { id } => Self::Unpin(workspace, id),
+                }
+            }
             Command::Snapshot(args) => snapshot(args, &chooser)?,
             Command::List(args) => Self::List(list(args, &chooser)?),
             Command::Diff(args) => diff(args, json, &chooser)?,
@@ -311,6 +327,9 @@ impl Request {
             Self::Run(_)
                 | Self::Steps(_)
                 | Self::Snapshot(..)
+                | Self::RemoveSnapshots(..)
+                | Self::Pin(..)
+                | Self::Unpin(..)
                 | Self::Restore(..)
                 | Self::Gc(..)
                 | Self::Purge(..)
@@ -376,6 +395,9 @@ impl Request {
             Self::Steps(request) => request.options.workspace.as_ref().map(|w| w.path.as_path()),
             Self::Resume(request) => request.workspace.as_deref(),
             Self::Snapshot(workspace, _)
+            | Self::RemoveSnapshots(workspace, _)
+            | Self::Pin(workspace, _)
+            | Self::Unpin(workspace, _)
             | Self::List(SnapshotQuery { workspace, .. })
             | Self::Diff(workspace, ..)
             | Self::PlanRestore(workspace, _)
@@ -1094,6 +1116,7 @@ mod tests {
         for args in [
             &["run", "--", "true"][..],
             &["snapshot"],
+            &["snapshot", "rm", "3f2a"],
             &["list"],
             &["diff", "3f2a"],
             &["restore", "3f2a"],

@@ -8,20 +8,21 @@ use serde::Serialize;
 use serde_json::json;
 use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::{
-    BackendKind, ErrorKind, Label, LockedWorkspace, Problem, SnapshotId, StoreError, seeded_bug,
+    BackendKind, ErrorKind, Label, LockedWorkspace, Problem, SnapshotId, StoreError, Workspace,
+    seeded_bug,
 };
 
 use crate::actors::Parts;
+use crate::claims::{Claim, Claims};
 use crate::engine::Core;
 use crate::error::Error;
-use crate::event::{EventQuery, EventType};
+use crate::event::EventType;
 use crate::id::{RunId, SessionId};
 use crate::options::GcOptions;
 use crate::record::ArtifactRecord;
 use crate::recovery;
 use crate::safety::{self, SafetyRefs};
-use crate::state::{Change, NewEvent, SnapshotRow};
-use crate::tool;
+use crate::state::{Change, NewEvent, SnapshotRow, StateStore};
 use crate::verify;
 use crate::wish::Wish;
 use crate::workspaces::{self, Opened};
@@ -36,6 +37,9 @@ pub struct GcOutcome {
     /// nobody can say what it needs, so that no content was removed:
     /// [`GcOptions::forget_damaged`] is the way out.
     pub unreadable: Vec<Problem>,
+    /// What is damaged and was not given up, because it is pinned.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub damaged_pinned: Vec<SnapshotId>,
     /// What was wrong with the journal of a restore that was interrupted, if it could not be finished and
     /// [`GcOptions::forget_damaged`] gave it up: its guard leads back.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,6 +93,103 @@ pub(crate) async fn collect(
     .await
 }
 
+/// What the removal of snapshots by hand did.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct RemovalOutcome {
+    /// The snapshots, and what became of their space.
+    #[serde(flatten)]
+    pub gc: GcOutcome,
+    /// Those that were kept after all: a ref in the user's repository is known by them that could not be removed.
+    #[serde(rename = "not_removed")]
+    pub kept: Vec<SnapshotId>,
+    /// The runs that no undo takes back any more.
+    pub not_undoable: Vec<RunId>,
+}
+
+/// Forgets the snapshots of these names, all or none, and frees their space.
+pub(crate) async fn remove(
+    core: &Core,
+    opened: Opened,
+    names: Vec<String>,
+) -> Result<RemovalOutcome, Error> {
+    let parts = core.parts.clone();
+    let patience = parts.options.lock_patience;
+    let workspace = opened.workspace.clone();
+    let wish = Wish::of(core, &opened.options);
+    let interrupt = wish.interrupt();
+    let what = "a removal";
+    workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+        interrupt.during(|| remove_named(&parts, locked, &names))
+    })
+    .await
+}
+
+fn remove_named(
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+    names: &[String],
+) -> Result<RemovalOutcome, Error> {
+    recovery::adopt(parts, locked, recovery::Untold::Tell)?;
+    let mut upkeep = Upkeep::read(parts, locked)?;
+    let (ids, not_undoable) = parts
+        .reader
+        .read_blocking_with(|store| removable(store, locked, names, &upkeep.claims))?;
+    upkeep.forget(locked, ids.clone())?;
+    upkeep.collect(locked)?;
+    upkeep.outcome.kept = upkeep.snapshots.len() as u64;
+    let mut kept = ids;
+    kept.retain(|id| !upkeep.outcome.forgotten.contains(id));
+    Ok(RemovalOutcome {
+        gc: upkeep.outcome,
+        kept,
+        not_undoable,
+    })
+}
+
+/// The snapshots of these names, if nothing needs one of them, and the runs that cannot be undone without them.
+fn removable(
+    store: &dyn StateStore,
+    workspace: &Workspace,
+    names: &[String],
+    claims: &Claims,
+) -> Result<(Vec<SnapshotId>, Vec<RunId>), Error> {
+    let latest = store.latest_operation(workspace.id())?;
+    let (mut ids, mut runs) = (Vec::new(), Vec::new());
+    for name in names {
+        let row = workspaces::find_snapshot(store, name, Some(workspace))?;
+        let id = row.snapshot.id;
+        let of_undo = latest
+            .as_ref()
+            .filter(|operation| [&operation.before, &operation.after].contains(&&id));
+        let needed = claims.of(&id).map(|claim| claim.reason(&id));
+        let needed = needed.or_else(|| {
+            let what = match &of_undo?.run_id {
+                Some(run_id) => format!("run {run_id}"),
+                None => format!("the {}", of_undo?.kind.as_str()),
+            };
+            Some(format!("is needed to undo {what}, which came last"))
+        });
+        if let Some(needed) = needed {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!("snapshot {id} {needed}; nothing was removed"),
+            ));
+        }
+        if let Some(run_id) = row.run_id
+            && let Some(operation) = store.operation_of_run(&run_id)?
+            && [&operation.before, &operation.after].contains(&&id)
+            && !runs.contains(&run_id)
+        {
+            runs.push(run_id);
+        }
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    Ok((ids, runs))
+}
+
 fn clean_up(
     parts: &Parts,
     locked: &mut LockedWorkspace,
@@ -108,7 +209,7 @@ fn clean_up(
     if options.older_than.is_some() {
         refuse_contradicting_dates(&candidates, now)?;
     }
-    let due = expired(&candidates, &upkeep.pinned, options, now);
+    let due = expired(&candidates, &upkeep.claims, options, now);
     upkeep.forget(locked, due)?;
     upkeep.collect(locked)?;
     if let Some(quota) = options.max_bytes {
@@ -198,11 +299,11 @@ fn refuse_contradicting_dates(snapshots: &[&SnapshotRow], now: Timestamp) -> Res
 /// The snapshots that retention lets go of, oldest first. Pure.
 ///
 /// `snapshots` are newest first, and can be read: one that cannot is nothing to fall back on, so that it
-/// does not count. The newest stays, and so does every one that is pinned; both count among those that
+/// does not count. The newest stays, and so does every one that is claimed; both count among those that
 /// are kept.
 fn expired(
     snapshots: &[&SnapshotRow],
-    pinned: &HashSet<SnapshotId>,
+    claims: &Claims,
     options: &GcOptions,
     now: Timestamp,
 ) -> Vec<SnapshotId> {
@@ -218,7 +319,7 @@ fn expired(
         .enumerate()
         .skip(1)
         .filter(|(place, row)| too_many(*place) || too_old(row))
-        .filter(|(_, row)| !pinned.contains(&row.snapshot.id) || seeded_bug!("pin-ignored"))
+        .filter(|(_, row)| !claims.hold(&row.snapshot.id) || seeded_bug!("pin-ignored"))
         .map(|(_, row)| row.snapshot.id.clone())
         .rev()
         .collect()
@@ -229,8 +330,7 @@ struct Upkeep<'a> {
     parts: &'a Parts,
     /// Newest first.
     snapshots: Vec<SnapshotRow>,
-    /// What runs that have not ended name, in any process.
-    pinned: HashSet<SnapshotId>,
+    claims: Claims,
     /// The artifacts of the runs of this workspace.
     artifacts: Vec<ArtifactRecord>,
     /// What was occupied before anything was done.
@@ -243,39 +343,18 @@ struct Upkeep<'a> {
 impl<'a> Upkeep<'a> {
     fn read(parts: &'a Parts, locked: &LockedWorkspace) -> Result<Self, Error> {
         let workspace_id = locked.id().to_owned();
-        let (snapshots, not_ended, steps, of_tools, runs, artifacts) =
-            parts.reader.read_blocking(|store| {
-                let filter = crate::state::RunFilter {
-                    workspace_id: Some(workspace_id.clone()),
-                    ..Default::default()
-                };
-                let not_ended = store.runs_not_ended()?;
-                let mut steps = Vec::new();
-                let mut of_tools = Vec::new();
-                for run in &not_ended {
-                    steps.extend(store.steps(&run.id)?);
-                    let query = EventQuery::session(run.session_id.clone()).run(run.id.clone());
-                    of_tools.extend(tool::unsettled(&store.events(&query, 0)?));
-                }
-                Ok::<_, crate::state::StateError>((
-                    store.snapshots(&workspace_id)?,
-                    not_ended,
-                    steps,
-                    of_tools,
-                    store.runs(&filter)?,
-                    store.artifacts(None)?,
-                ))
-            })?;
-        let of_runs = not_ended
-            .into_iter()
-            .filter_map(|run| run.workspace)
-            .flat_map(|workspace| [workspace.before, workspace.after]);
-        // A step that was cut off goes back to what was before it.
-        let of_steps = steps
-            .into_iter()
-            .flat_map(|step| [step.snapshot_before, step.snapshot_after])
-            .flatten();
-        let pinned = of_runs.chain(of_steps).chain(of_tools).collect();
+        let (snapshots, claims, runs, artifacts) = parts.reader.read_blocking(|store| {
+            let filter = crate::state::RunFilter {
+                workspace_id: Some(workspace_id.clone()),
+                ..Default::default()
+            };
+            Ok::<_, crate::state::StateError>((
+                store.snapshots(&workspace_id)?,
+                Claims::read(store, &workspace_id)?,
+                store.runs(&filter)?,
+                store.artifacts(None)?,
+            ))
+        })?;
         let runs: HashSet<RunId> = runs.into_iter().map(|run| run.id).collect();
         let artifacts = artifacts
             .into_iter()
@@ -284,7 +363,7 @@ impl<'a> Upkeep<'a> {
         let mut upkeep = Self {
             parts,
             snapshots,
-            pinned,
+            claims,
             artifacts,
             began_with_bytes: 0,
             told_refs: (0, 0),
@@ -322,13 +401,16 @@ impl<'a> Upkeep<'a> {
         let mut damaged = Vec::new();
         for row in self.snapshots.iter().rev() {
             let (id, kind) = (&row.snapshot.id, row.snapshot.backend);
-            if self.pinned.contains(id) {
+            let claim = self.claims.of(id);
+            if claim.is_some_and(|claim| *claim != Claim::Pin) {
                 continue;
             }
             let backend = workspaces::backend_of(self.parts, kind)?;
             let proof = verify::proof(&*backend, locked, &row.snapshot)?;
-            if !proof.problems.is_empty() && !newer.contains(id) {
-                damaged.push(id.clone());
+            match proof.problems.is_empty() || newer.contains(id) {
+                true => {}
+                false if claim.is_some() => self.outcome.damaged_pinned.push(id.clone()),
+                false => damaged.push(id.clone()),
             }
         }
         self.forget(locked, damaged)?;
@@ -337,7 +419,7 @@ impl<'a> Upkeep<'a> {
                 .unreadable(locked)?
                 .into_iter()
                 .filter(|found| !found.is_newer)
-                .filter(|found| found.id.as_ref().is_none_or(|id| !self.pinned.contains(id)))
+                .filter(|found| found.id.as_ref().is_none_or(|id| !self.claims.hold(id)))
                 .map(|found| found.name)
                 .collect();
             if !of_nobody.is_empty() {
@@ -427,7 +509,8 @@ impl<'a> Upkeep<'a> {
             refs.removed.extend(released.removed);
             for kept in released.kept {
                 ids.retain(|id| *id != kept.guard);
-                self.pinned.insert(kept.guard);
+                self.claims
+                    .add(kept.guard, Claim::SafetyRef(kept.name.clone()));
                 let problem = Problem::new(kept.name, kept.problem.message);
                 if !refs.kept.contains(&problem) {
                     refs.kept.push(problem);
@@ -557,7 +640,7 @@ impl<'a> Upkeep<'a> {
                 .snapshots
                 .iter()
                 .skip(1)
-                .rfind(|row| !self.pinned.contains(&row.snapshot.id))
+                .rfind(|row| !self.claims.hold(&row.snapshot.id))
                 .map(|row| row.snapshot.id.clone());
             let Some(oldest) = oldest else {
                 return Err(Error::new(

@@ -43,6 +43,7 @@ mod adapter;
 mod answering;
 mod artifact;
 mod blocking;
+mod claims;
 mod closing;
 mod command;
 mod commit;
@@ -121,7 +122,7 @@ pub use tokio_util::sync::CancellationToken;
 pub use commit::CommitOptions;
 pub use effect::{CommitRecord, EffectRecord, EffectStatus};
 pub use failure::Failure;
-pub use gc::GcOutcome;
+pub use gc::{GcOutcome, RemovalOutcome};
 pub use guardian::be_guardian;
 pub use outcome::{
     DiffOutcome, RunDocument, RunOutcome, RunResult, WorkspaceDocument, WorkspaceOutcome,

@@ -38,6 +38,7 @@ mod matrix;
 mod memory;
 mod migrations;
 mod names_types;
+mod pins;
 mod programs;
 mod properties;
 mod purge;

@@ -63,6 +63,11 @@ pub(crate) async fn carry_out(tools: &Tools, request: Request) -> Result<Reply, 
             })
             .await
         }
+        Request::RemoveSnapshots(workspace, ids) => {
+            while_wanted(workspace, |workspace| upkeep::remove(tools, workspace, ids)).await
+        }
+        Request::Pin(workspace, id) => snapshot::pin(tools, &workspace, &id).await,
+        Request::Unpin(workspace, id) => snapshot::unpin(tools, &workspace, &id).await,
         Request::List(query) => snapshot::list(tools, query).await,
         Request::Diff(workspace, request, view) => {
             while_wanted(workspace, |workspace| {

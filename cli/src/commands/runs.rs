@@ -51,16 +51,19 @@ pub(super) async fn show(
     match shown {
         Shown::Run(record) => {
             let run = tools.engine.export_run(record.id.as_str()).await?;
-            Ok(Reply::new(tools.json, &run, || description(&run)))
+            let pinned = tools.engine.pinned_snapshots().await?;
+            Ok(Reply::new(tools.json, &run, || description(&run, &pinned)))
         }
         Shown::Snapshot(snapshot) => {
             let displaced = tools.engine.displaced(&snapshot).await?;
+            let pinned = tools.engine.pinned_snapshots().await?;
             let document = SnapshotDocument {
                 snapshot: &snapshot,
+                pinned: pinned.contains(&snapshot.id),
                 displaced: &displaced,
             };
             Ok(Reply::new(tools.json, &document, || {
-                snapshot::description(&snapshot) + &beside(&displaced)
+                snapshot::description(&snapshot, document.pinned) + &beside(&displaced)
             }))
         }
     }
@@ -251,6 +254,8 @@ fn asked(questions: &[QuestionRecord]) -> String {
 struct SnapshotDocument<'a> {
     #[serde(flatten)]
     snapshot: &'a Snapshot,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pinned: bool,
     #[serde(skip_serializing_if = "<[Displaced]>::is_empty")]
     displaced: &'a [Displaced],
 }
@@ -324,7 +329,7 @@ fn listing(runs: &[RunRecord]) -> String {
 }
 
 /// A run in full.
-fn description(export: &RunExport) -> String {
+fn description(export: &RunExport, pinned: &[SnapshotId]) -> String {
     let (run, snapshots) = (&export.run, &export.snapshots);
     let mut rows = vec![
         ("run", run.id.to_string()),
@@ -395,7 +400,10 @@ fn description(export: &RunExport) -> String {
             continue;
         }
         text.push('\n');
-        text.push_str(&snapshot::description(snapshot));
+        text.push_str(&snapshot::description(
+            snapshot,
+            pinned.contains(&snapshot.id),
+        ));
     }
     text
 }
@@ -475,7 +483,7 @@ mod tests {
     fn a_run_in_full_has_its_paths_and_the_coverage_of_its_snapshots() {
         let mut export = export(json!([]));
         export.run.workspace["before_snapshot"] = json!(export.snapshots[0].id);
-        let text = description(&export);
+        let text = description(&export, &[]);
         for part in [
             "exit code  2\n",
             "error      the command exited with code 2\n",

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::Serialize;
 use stillframe::{
-    Label, Omission, OmissionReason, RetainContent, Search, Snapshot, SnapshotQuery,
+    Label, Omission, OmissionReason, RetainContent, Search, Snapshot, SnapshotId, SnapshotQuery,
     WorkspaceOptions,
 };
 
@@ -29,6 +30,48 @@ pub(super) async fn snapshot(
         .note(cost(&snapshot))
         .warnings(without.into_iter().collect())
         .warnings(warnings([&snapshot])))
+}
+
+/// Keeps a snapshot whatever its age.
+pub(super) async fn pin(
+    tools: &Tools,
+    workspace: &WorkspaceOptions,
+    id: &str,
+) -> Result<Reply, Failure> {
+    let snapshot = tools.engine.pin_snapshot(workspace, id).await?;
+    Ok(pinned(tools.json, &snapshot, true))
+}
+
+/// Lets clean-ups take a snapshot again.
+pub(super) async fn unpin(
+    tools: &Tools,
+    workspace: &WorkspaceOptions,
+    id: &str,
+) -> Result<Reply, Failure> {
+    let snapshot = tools.engine.unpin_snapshot(workspace, id).await?;
+    Ok(pinned(tools.json, &snapshot, false))
+}
+
+fn pinned(json: bool, snapshot: &Snapshot, is_pinned: bool) -> Reply {
+    #[derive(Serialize)]
+    struct Document<'a> {
+        id: &'a SnapshotId,
+        pinned: bool,
+    }
+    let document = Document {
+        id: &snapshot.id,
+        pinned: is_pinned,
+    };
+    Reply::new(json, &document, || format!("{}\n", snapshot.id))
+}
+
+/// A snapshot as `list` has it.
+#[derive(Serialize)]
+struct ListedDocument<'a> {
+    #[serde(flatten)]
+    snapshot: &'a Snapshot,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pinned: bool,
 }
 
 /// The snapshot of this name; in this workspace, if there is one.
@@ -62,7 +105,13 @@ pub(super) fn without_content(
 pub(super) async fn list(tools: &Tools, query: SnapshotQuery) -> Result<Reply, Failure> {
     let is_chosen = query.label.is_some() || query.since.is_some() || query.limit.is_some();
     let snapshots = tools.engine.snapshots(query).await?;
-    let reply = Reply::new(tools.json, &snapshots, || listing(&snapshots));
+    let pinned = tools.engine.pinned_snapshots().await?;
+    let rows = snapshots.iter().map(|snapshot| ListedDocument {
+        snapshot,
+        pinned: pinned.contains(&snapshot.id),
+    });
+    let rows: Vec<ListedDocument<'_>> = rows.collect();
+    let reply = Reply::new(tools.json, &rows, || listing(&rows));
     Ok(match snapshots.is_empty() {
         true if is_chosen => reply.note("there are no such snapshots"),
         true => reply.note("there are no snapshots of this workspace yet"),
@@ -83,16 +132,18 @@ fn cost(snapshot: &Snapshot) -> String {
     )
 }
 
-fn listing(snapshots: &[Snapshot]) -> String {
+fn listing(snapshots: &[ListedDocument<'_>]) -> String {
     let rows: Vec<Vec<String>> = snapshots
         .iter()
-        .map(|snapshot| {
+        .map(|row| {
+            let snapshot = row.snapshot;
             vec![
                 snapshot.id.to_string(),
                 format!("{:.0}", snapshot.captured_at),
                 snapshot.backend.to_string(),
                 output::count(snapshot.metadata.files, "file"),
                 output::printable(snapshot.label.as_str()),
+                if row.pinned { "pinned" } else { "" }.to_owned(),
             ]
         })
         .collect();
@@ -100,7 +151,7 @@ fn listing(snapshots: &[Snapshot]) -> String {
 }
 
 /// A snapshot in full.
-pub(super) fn description(snapshot: &Snapshot) -> String {
+pub(super) fn description(snapshot: &Snapshot, is_pinned: bool) -> String {
     let metadata = &snapshot.metadata;
     let mut rows = vec![
         ("snapshot", snapshot.id.to_string()),
@@ -110,6 +161,9 @@ pub(super) fn description(snapshot: &Snapshot) -> String {
         ("backend", snapshot.backend.to_string()),
         ("ref", output::printable(&snapshot.reference)),
     ];
+    if is_pinned {
+        rows.push(("pinned", "yes, until it is unpinned".to_owned()));
+    }
     let mut optional = |name, value: &Option<String>| {
         rows.extend(value.as_deref().map(|v| (name, output::printable(v))));
     };
@@ -303,7 +357,7 @@ pub(super) mod tests {
             let mut document = snapshot_json('a', &[]);
             document["metadata"]["search"] = search;
             let snapshot = serde_json::from_value(document).expect("it is a snapshot");
-            let text = description(&snapshot);
+            let text = description(&snapshot, false);
             let line = text.lines().find(|line| line.starts_with("looked at"));
             line.map(|line| line["looked at".len()..].trim().to_owned())
         };
@@ -335,15 +389,28 @@ pub(super) mod tests {
     #[test]
     fn a_listing_has_a_line_for_each_snapshot() {
         assert_eq!(
-            listing(&[snapshot('a', &[]), snapshot('b', &[])]),
+            listing(&[
+                ListedDocument {
+                    snapshot: &snapshot('a', &[]),
+                    pinned: false
+                },
+                ListedDocument {
+                    snapshot: &snapshot('b', &[]),
+                    pinned: true
+                },
+            ]),
             "snap_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa  2026-02-03T04:05:06Z  git  3 files  before\n\
-             snap_bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb  2026-02-03T04:05:06Z  git  3 files  before\n"
+             snap_bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb  2026-02-03T04:05:06Z  git  3 files  before  pinned\n"
         );
     }
 
     #[test]
     fn a_description_names_everything_that_was_left_out() {
-        let text = description(&snapshot('a', &[("big", "too_large"), ("out", "ignored")]));
+        let text = description(
+            &snapshot('a', &[("big", "too_large"), ("out", "ignored")]),
+            true,
+        );
+        assert!(text.contains("pinned     yes"), "{text}");
         assert!(text.contains("left out   2 paths\n"), "{text}");
         assert!(
             text.ends_with("  big (too_large, 200000000 bytes)\n  out (ignored)\n"),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use stillframe::backends::Problem;
 use stillframe::{
-    ErrorKind, GcOptions, GcOutcome, SnapshotVerdict, VerifyOutcome, WorkspaceOptions,
+    ErrorKind, GcOptions, GcOutcome, SnapshotId, SnapshotVerdict, VerifyOutcome, WorkspaceOptions,
 };
 
 use super::{Tools, restore};
@@ -71,6 +71,31 @@ pub(super) async fn gc(
     options: GcOptions,
 ) -> Result<Reply, Failure> {
     let outcome = tools.engine.gc(&workspace, options).await?;
+    let warnings = warnings(&outcome);
+    Ok(Reply::new(tools.json, &outcome, || balance(&outcome)).warnings(warnings))
+}
+
+/// Forgets snapshots by name.
+pub(super) async fn remove(
+    tools: &Tools,
+    workspace: WorkspaceOptions,
+    ids: Vec<String>,
+) -> Result<Reply, Failure> {
+    let removal = tools.engine.remove_snapshots(&workspace, ids).await?;
+    let mut warnings = warnings(&removal.gc);
+    let lost = removal.not_undoable.iter();
+    warnings.extend(lost.map(|run_id| format!("run {run_id} can be undone no more")));
+    let reply = Reply::new(tools.json, &removal, || balance(&removal.gc)).warnings(warnings);
+    Ok(match removal.kept.first() {
+        None => reply,
+        Some(id) => reply
+            .exit_code(Failure::exit_code(false))
+            .failed(format!("snapshot {id} was kept")),
+    })
+}
+
+/// What a person should know of a clean-up, beside what went.
+fn warnings(outcome: &GcOutcome) -> Vec<String> {
     let damaged = |problem: &Problem| {
         format!(
             "{} is damaged ({}), so no content was removed; \"stillframe gc --forget-damaged\" gives up \
@@ -86,12 +111,18 @@ pub(super) async fn gc(
             output::printable(&problem.detail)
         )
     };
+    let pinned = |id: &SnapshotId| {
+        format!(
+            "{id} is damaged and was kept, because it is pinned; \"stillframe snapshot unpin {id}\" first"
+        )
+    };
     let unusable = |problem: &Problem| format!("no artifact was removed: {}", kept(problem));
     let damaged = outcome.unreadable.iter().map(damaged);
     let warnings = damaged
         .chain(outcome.artifacts_unusable.iter().map(unusable))
-        .chain(outcome.safety_refs.kept.iter().map(kept));
-    Ok(Reply::new(tools.json, &outcome, || balance(&outcome)).warnings(warnings.collect()))
+        .chain(outcome.safety_refs.kept.iter().map(kept))
+        .chain(outcome.damaged_pinned.iter().map(pinned));
+    warnings.collect()
 }
 
 fn findings(outcome: &VerifyOutcome) -> String {

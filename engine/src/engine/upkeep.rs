@@ -4,20 +4,21 @@ use std::time::Duration;
 
 use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::{
-    Displaced, ErrorKind, Label, ListedFile, PurgeTarget, RelPath, Snapshot, Why, Workspace,
+    Displaced, ErrorKind, Label, ListedFile, PurgeTarget, RelPath, Snapshot, SnapshotId, Why,
+    Workspace,
 };
 
 use super::Engine;
 use super::shared::Core;
 use crate::error::Error;
-use crate::gc::GcOutcome;
+use crate::gc::{GcOutcome, RemovalOutcome};
 use crate::id::SessionId;
 use crate::options::{GcOptions, WorkspaceOptions};
 use crate::purge::{PurgeOutcome, PurgePlan};
 use crate::verify::VerifyOutcome;
 use crate::wish::Wish;
 use crate::workspaces::Opened;
-use crate::{gc, purge, recovery, verify, workspaces};
+use crate::{claims, gc, purge, recovery, verify, workspaces};
 
 impl Engine {
     /// Proves every snapshot of a workspace restorable, and every artifact whole.
@@ -84,6 +85,63 @@ impl Engine {
                 parts.reserve.if_needed(&parts.blocking, collect).await
             })
             .await
+    }
+
+    /// Forgets the snapshots of these [names](crate::SnapshotName), all or none, and frees their space.
+    ///
+    /// # Errors
+    ///
+    /// `Conflict`: one is pinned, or needed by a run that has not ended, by a restore that has begun or to undo what
+    /// came last. Nothing was removed.
+    pub async fn remove_snapshots(
+        &self,
+        workspace: &WorkspaceOptions,
+        names: Vec<String>,
+    ) -> Result<RemovalOutcome, Error> {
+        let opened = self.core.open_known(workspace).await?;
+        let core = self.core.clone();
+        self.core
+            .operation(async move { gc::remove(&core, opened, names).await })
+            .await
+    }
+
+    /// Pins the snapshot of this [name](crate::SnapshotName): no clean-up takes it, whatever its age, until it is
+    /// unpinned. May be repeated.
+    pub async fn pin_snapshot(
+        &self,
+        workspace: &WorkspaceOptions,
+        name: &str,
+    ) -> Result<Snapshot, Error> {
+        self.set_pin(workspace, name, true).await
+    }
+
+    /// Takes back [`Engine::pin_snapshot`]. May be repeated.
+    pub async fn unpin_snapshot(
+        &self,
+        workspace: &WorkspaceOptions,
+        name: &str,
+    ) -> Result<Snapshot, Error> {
+        self.set_pin(workspace, name, false).await
+    }
+
+    async fn set_pin(
+        &self,
+        workspace: &WorkspaceOptions,
+        name: &str,
+        is_pinned: bool,
+    ) -> Result<Snapshot, Error> {
+        let opened = self.core.open_known(workspace).await?;
+        self.core.relearn(&opened.workspace).await?;
+        let (core, name) = (self.core.clone(), name.to_owned());
+        self.core
+            .operation(async move { claims::set_pin(&core, opened, name, is_pinned).await })
+            .await
+    }
+
+    /// The ids of all snapshots that are pinned, in the order in which they were.
+    pub async fn pinned_snapshots(&self) -> Result<Vec<SnapshotId>, Error> {
+        let rows = self.read(|store| store.pins()).await?;
+        Ok(rows.into_iter().map(|row| row.snapshot_id).collect())
     }
 
     /// Says what [`Engine::purge`] would remove. Reads alone: every tree, and every artifact.

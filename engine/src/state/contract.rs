@@ -28,6 +28,7 @@ macro_rules! state_store_contract {
             the_beginning_of_an_id_is_literal
             snapshots_are_listed_in_the_order_of_writing
             snapshots_are_found_by_every_part_of_a_filter
+            a_pin_stays_until_it_is_taken_back_whatever_becomes_of_its_snapshot
             snapshots_that_were_found_late_take_the_place_that_is_theirs
             a_look_tells_whether_a_snapshot_is_among_the_newest
             a_snapshot_gets_an_owner_later_and_keeps_it
@@ -645,6 +646,33 @@ pub(crate) fn snapshots_are_found_by_every_part_of_a_filter(state: &impl TestSta
         ..all()
     };
     assert_eq!(found(filter), [3]);
+}
+
+pub(crate) fn a_pin_stays_until_it_is_taken_back_whatever_becomes_of_its_snapshot(
+    state: &impl TestState,
+) {
+    let mut store = state.open();
+    let id = SnapshotId::random();
+    store
+        .commit(&[add(&snapshot_row(id.as_str(), "w", None))])
+        .unwrap();
+    let row = PinRow {
+        snapshot_id: id.clone(),
+        workspace_id: "w".to_owned(),
+    };
+    let pin = Change::PinSnapshot {
+        row: row.clone(),
+        at: at(3),
+    };
+    assert_eq!(store.pins().unwrap(), []);
+    store.commit(&[pin.clone(), pin]).unwrap();
+    store
+        .commit(&[Change::ForgetSnapshots(vec![id.clone()])])
+        .unwrap();
+    assert_eq!(state.open().pins().unwrap(), [row]);
+    let unpin = Change::UnpinSnapshot(id);
+    store.commit(&[unpin.clone(), unpin]).unwrap();
+    assert_eq!(state.open().pins().unwrap(), []);
 }
 
 pub(crate) fn snapshots_are_listed_in_the_order_of_writing(state: &impl TestState) {

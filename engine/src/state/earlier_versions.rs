@@ -27,6 +27,7 @@ const FIXTURES: &[&str] = &[
     "",
     include_str!("fixtures/0004.sql"),
     "",
+    "",
 ];
 
 // Who adds a version adds what the one before it had.

@@ -146,6 +146,9 @@ pub(crate) trait StateStore: Send {
         workspace_id: Option<&str>,
     ) -> Result<u64, StateError>;
 
+    /// The snapshots that are pinned, of any workspace, in the order in which they were.
+    fn pins(&self) -> Result<Vec<PinRow>, StateError>;
+
     /// The latest operation of a workspace that an undo can take back.
     fn latest_operation(&self, workspace_id: &str) -> Result<Option<OperationRow>, StateError>;
 
@@ -262,6 +265,10 @@ pub(crate) enum Change {
     AddSnapshot(Box<SnapshotRow>),
     /// Snapshots that the store no longer has.
     ForgetSnapshots(Vec<SnapshotId>),
+    /// A snapshot that is kept until it is unpinned, whatever becomes of its row. One that is pinned stays so.
+    PinSnapshot { row: PinRow, at: Timestamp },
+    /// A snapshot that is pinned no more; that it was not is no error.
+    UnpinSnapshot(SnapshotId),
     /// Snapshots, oldest first: they share the places that they have in the order of snapshots anew.
     /// Others keep theirs; an id that is unknown is no error.
     OrderSnapshots(Vec<SnapshotId>),
@@ -434,6 +441,13 @@ pub(crate) struct SnapshotRow {
     pub(crate) session_id: Option<SessionId>,
     pub(crate) run_id: Option<RunId>,
     pub(crate) snapshot: Snapshot,
+}
+
+/// A snapshot that somebody has said is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PinRow {
+    pub(crate) snapshot_id: SnapshotId,
+    pub(crate) workspace_id: String,
 }
 
 /// An operation that an undo can take back.

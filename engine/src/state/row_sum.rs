@@ -117,6 +117,13 @@ macro_rules! damaged {
             ") THEN NULL ELSE 'task' END AS damaged"
         )
     };
+    (pins) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('pins', ",
+            "snapshot_id, workspace_id, pinned_at",
+            ") THEN NULL ELSE 'pin' END AS damaged"
+        )
+    };
     (event_times) => {
         concat!(
             "CASE WHEN row_sum IS row_sum('event_times', ",
@@ -128,7 +135,7 @@ macro_rules! damaged {
 pub(super) use damaged;
 
 /// What is looked through for damage: table, how its rows are told apart, and the expression.
-const TABLES: [(&str, &str, &str); 16] = [
+const TABLES: [(&str, &str, &str); 17] = [
     ("sessions", "id", damaged!(sessions)),
     ("runs", "id", damaged!(runs)),
     ("events", "id", damaged!(events)),
@@ -144,6 +151,7 @@ const TABLES: [(&str, &str, &str); 16] = [
     ("effects", "id", damaged!(effects)),
     ("commits", "commit_id", damaged!(commits)),
     ("tasks", "name", damaged!(tasks)),
+    ("pins", "snapshot_id", damaged!(pins)),
     ("event_times", "latest", damaged!(event_times)),
 ];
 
@@ -270,6 +278,7 @@ mod tests {
                  INSERT INTO effects VALUES (1, 'f', 'r', 'i', 'w', 'pending', '{}', 'c', '{}', 5, 6, NULL);
                  INSERT INTO commits VALUES (1, 'git', 'c', 'r', 'i', 'm', 'n', 'e', 1, 2, 3, 5, NULL);
                  INSERT INTO tasks VALUES (1, 'r', 'i', 't', 1, 'running', '{}', 5, 6, 7, NULL);
+                 INSERT INTO pins VALUES ('n', 'w', 5, NULL);
                  -- The event has made two.
                  DELETE FROM event_times WHERE session_id = '';",
             )

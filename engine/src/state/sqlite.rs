@@ -7,6 +7,7 @@ mod events;
 mod leases;
 mod opening;
 mod packed;
+mod pins;
 mod questions;
 mod restores;
 mod runs;
@@ -26,8 +27,8 @@ use crate::question::QuestionRow;
 use crate::record::{ArtifactRecord, SessionStats};
 use crate::state::row_sum::damaged;
 use crate::state::{
-    Change, OperationRow, RestoreRow, RunFilter, RunRow, SessionRow, SnapshotFilter, SnapshotRow,
-    StateError, StateStore, row_sum,
+    Change, OperationRow, PinRow, RestoreRow, RunFilter, RunRow, SessionRow, SnapshotFilter,
+    SnapshotRow, StateError, StateStore, row_sum,
 };
 use crate::step::{PhaseKey, PhaseRow, StepRow};
 use crate::task::TaskRow;
@@ -38,6 +39,7 @@ use effects::{SELECT_COMMIT, SELECT_EFFECT, read_commit, read_effect};
 use events::{SELECT_EVENT_TIME, find_event, read_event, select_events};
 use leases::{SELECT_LEASE, read_lease};
 use opening::pragma;
+use pins::{SELECT_PIN, read_pin};
 use questions::{SELECT_QUESTION, read_question};
 use restores::{SELECT_RESTORE, read_restore};
 use runs::{SELECT_RUN, read_run};
@@ -421,6 +423,10 @@ impl StateStore for SqliteStore {
              WHERE substr(id, 1, length(?1)) = ?1 AND (?2 IS NULL OR workspace_id = ?2)",
             params![prefix, workspace_id],
         )
+    }
+
+    fn pins(&self) -> Result<Vec<PinRow>, StateError> {
+        self.all(&format!("{SELECT_PIN} ORDER BY rowid"), (), read_pin)
     }
 
     fn latest_operation(&self, workspace_id: &str) -> Result<Option<OperationRow>, StateError> {

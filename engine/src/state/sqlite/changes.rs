@@ -6,6 +6,7 @@ use super::artifacts::{register_artifact, remove_artifact};
 use super::effects::{put_effect, record_commit};
 use super::events::append;
 use super::leases::{claim_lease, fence, refuse_if_cancelled, renew_lease, request_cancel};
+use super::pins::{pin, unpin};
 use super::questions::put_question;
 use super::restores::{begin_restore, end_restore};
 use super::runs::{create_run, move_run, remove_patches, set_metadata, set_rollback};
@@ -71,6 +72,8 @@ pub(super) fn apply(
         }
         Change::AddSnapshot(row) => add_snapshot(transaction, row),
         Change::ForgetSnapshots(ids) => forget_snapshots(transaction, ids),
+        Change::PinSnapshot { row, at } => pin(transaction, row, *at),
+        Change::UnpinSnapshot(id) => unpin(transaction, id),
         Change::OrderSnapshots(ids) => order_snapshots(transaction, ids),
         Change::AddOperation(row) => add_operation(transaction, row),
         Change::BeginRestore(row) => begin_restore(transaction, row),

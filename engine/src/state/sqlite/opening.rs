@@ -30,6 +30,7 @@ pub(in crate::state) const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0004.sql"),
     include_str!("../migrations/0005.sql"),
     include_str!("../migrations/0006.sql"),
+    include_str!("../migrations/0007.sql"),
 ];
 
 /// How long a statement waits for another process before it is busy.
