@@ -143,6 +143,22 @@ pub trait Backend: Send + Sync {
         path: &RelPath,
     ) -> Result<Why, StoreError>;
 
+    /// Whether `later` has nothing that `earlier` has not: the same files, links, empty directories and permission
+    /// bits, captured by the same rules, with the same left out; of a repository the same HEAD, the same that is
+    /// staged, and the same operation in progress. What a capture cost, and what git notes in its index of the
+    /// files' times, does not count.
+    ///
+    /// Default: no, so that nothing is taken for unchanged.
+    fn is_unchanged(
+        &self,
+        workspace: &Workspace,
+        earlier: &Snapshot,
+        later: &Snapshot,
+    ) -> Result<bool, StoreError> {
+        let _ = (workspace, earlier, later);
+        Ok(false)
+    }
+
     /// Everything that `snapshot` has, sorted by path. No content is read, nor has any to be kept.
     ///
     /// Default: [`StoreError::Unsupported`].

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{CaptureRules, IgnoreOptions, StoreError};
+use crate::coverage::OmissionReason;
 use crate::git::ObjectId;
 use crate::path::RelPath;
 use crate::snapshot::Snapshot;
@@ -58,6 +59,18 @@ impl Record {
         }
     }
 
+    /// Whether both say the same of the files and of what was left out, whoever was asked when. What a rule leaves
+    /// out may have another size.
+    pub(crate) fn has_the_same(&self, other: &Self) -> bool {
+        self.snapshot.same_content(&other.snapshot)
+            && self.has_content == other.has_content
+            && self.empty_directories == other.empty_directories
+            && self.modes == other.modes
+            && self.rules() == other.rules()
+            && self.snapshot.nested_repositories == other.snapshot.nested_repositories
+            && left_out(&self.snapshot).eq(left_out(&other.snapshot))
+    }
+
     /// Reads the stored form; `of` names the snapshot in errors. A newer version is refused before
     /// the rest is looked at.
     pub(crate) fn from_json(text: &[u8], of: &str) -> Result<Self, StoreError> {
@@ -78,6 +91,18 @@ impl Record {
         }
         serde_json::from_slice(text).map_err(cannot)
     }
+}
+
+/// What was left out and why, with its size where that is the reason or may be.
+fn left_out(snapshot: &Snapshot) -> impl Iterator<Item = (&RelPath, OmissionReason, Option<u64>)> {
+    snapshot.omissions().iter().map(|omission| {
+        let is_by_rule = matches!(
+            omission.reason,
+            OmissionReason::Ignored | OmissionReason::Excluded
+        );
+        let bytes = omission.bytes.filter(|_| !is_by_rule);
+        (&omission.path, omission.reason, bytes)
+    })
 }
 
 /// The state of the user's repository when a snapshot was taken.
@@ -120,6 +145,17 @@ pub(crate) struct GitState {
 }
 
 impl GitState {
+    /// Whether both are of a repository that stood the same, but for what was staged.
+    pub(crate) fn stands_the_same(&self, other: &Self) -> bool {
+        self.common_dir == other.common_dir
+            && self.head == other.head
+            && self.in_progress == other.in_progress
+            && self.operation == other.operation
+            && self.scope == other.scope
+            && self.outside_rules == other.outside_rules
+            && self.rules_above == other.rules_above
+    }
+
     /// The tip of each branch that is known by name, `None` for one that did not exist: HEAD's own,
     /// and [`GitState::branches`].
     pub(crate) fn tips(&self) -> BTreeMap<&str, Option<ObjectId>> {

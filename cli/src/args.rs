@@ -592,6 +592,10 @@ pub(crate) struct SnapshotArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
 
+    /// Take none if nothing differs from the newest snapshot: its id is printed.
+    #[arg(long)]
+    pub(crate) skip_unchanged: bool,
+
     #[command(flatten)]
     pub(crate) capture: CaptureArgs,
 }

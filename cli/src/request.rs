@@ -55,6 +55,8 @@ pub(crate) enum Request {
     Answer { question: String, answer: String },
     /// Take a snapshot.
     Snapshot(WorkspaceOptions, Label),
+    /// Take a snapshot, unless nothing differs from the newest.
+    SnapshotIfChanged(WorkspaceOptions, Label),
     /// Forget snapshots, by name.
     RemoveSnapshots(WorkspaceOptions, Vec<String>),
     /// Keep a snapshot.
@@ -327,6 +329,7 @@ impl Request {
             Self::Run(_)
                 | Self::Steps(_)
                 | Self::Snapshot(..)
+                | Self::SnapshotIfChanged(..)
                 | Self::RemoveSnapshots(..)
                 | Self::Pin(..)
                 | Self::Unpin(..)
@@ -395,6 +398,7 @@ impl Request {
             Self::Steps(request) => request.options.workspace.as_ref().map(|w| w.path.as_path()),
             Self::Resume(request) => request.workspace.as_deref(),
             Self::Snapshot(workspace, _)
+            | Self::SnapshotIfChanged(workspace, _)
             | Self::RemoveSnapshots(workspace, _)
             | Self::Pin(workspace, _)
             | Self::Unpin(workspace, _)
@@ -647,7 +651,11 @@ fn run_id(surroundings: &Surroundings) -> Result<Option<RunId>, Failure> {
 
 fn snapshot(args: SnapshotArgs, chooser: &Chooser<'_>) -> Result<Request, Failure> {
     let label = args.label.map_or(Label::MANUAL, Label::new);
-    Ok(Request::Snapshot(chooser.capturing(args.capture)?, label))
+    let workspace = chooser.capturing(args.capture)?;
+    Ok(match args.skip_unchanged {
+        true => Request::SnapshotIfChanged(workspace, label),
+        false => Request::Snapshot(workspace, label),
+    })
 }
 
 fn diff(args: DiffArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Failure> {
@@ -1116,6 +1124,7 @@ mod tests {
         for args in [
             &["run", "--", "true"][..],
             &["snapshot"],
+            &["snapshot", "--skip-unchanged"],
             &["snapshot", "rm", "3f2a"],
             &["list"],
             &["diff", "3f2a"],

@@ -125,7 +125,8 @@ pub use failure::Failure;
 pub use gc::{GcOutcome, RemovalOutcome};
 pub use guardian::be_guardian;
 pub use outcome::{
-    DiffOutcome, RunDocument, RunOutcome, RunResult, WorkspaceDocument, WorkspaceOutcome,
+    DiffOutcome, RunDocument, RunOutcome, RunResult, TakenSnapshot, WorkspaceDocument,
+    WorkspaceOutcome,
 };
 pub use phase::{Phase, StepContext, StepError};
 pub use purge::{PurgeOutcome, PurgePlan, PurgedSnapshot};

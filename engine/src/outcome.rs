@@ -13,6 +13,18 @@ use crate::record::PhaseRecord;
 use crate::restore::RestoreDocument;
 use crate::run::RunStatus;
 
+/// A snapshot that stands for what is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TakenSnapshot {
+    /// The snapshot.
+    #[serde(flatten)]
+    pub snapshot: Snapshot,
+    /// Whether it was there already, because nothing differs from it. In JSON only where it was.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unchanged: bool,
+}
+
 /// What became of a run. A run that failed is still `Ok`: the engine did its part.
 ///
 /// Serialised, it is the document that `stillframe run --json` prints: see [`RunDocument`].

@@ -19,7 +19,7 @@ use crate::id::{EventId, SessionId};
 use crate::options::{
     DiffEnd, DiffRequest, RestoreRequest, RunOptions, UndoRequest, WorkspaceOptions,
 };
-use crate::outcome::{DiffOutcome, RunOutcome};
+use crate::outcome::{DiffOutcome, RunOutcome, TakenSnapshot};
 use crate::record::{ArtifactRecord, SessionRecord};
 use crate::restore::{self, RestoreDocument, RestorePurpose, Restoring, UndoOutcome, UndoPlan};
 use crate::run_lock::RunLock;
@@ -101,6 +101,28 @@ impl SessionManager {
         workspace: &WorkspaceOptions,
         label: Label,
     ) -> Result<Snapshot, Error> {
+        let taken = self.take(workspace, label, Skipping::Nothing).await?;
+        Ok(taken.snapshot)
+    }
+
+    /// As [`SessionManager::snapshot`], unless nothing differs from the newest snapshot of the workspace that is no
+    /// guard: then that one is the answer, whatever its label, and no further one is kept.
+    ///
+    /// What differs is what [`Backend::is_unchanged`](stillframe_backends::Backend::is_unchanged) looks at.
+    pub async fn snapshot_if_changed(
+        &self,
+        workspace: &WorkspaceOptions,
+        label: Label,
+    ) -> Result<TakenSnapshot, Error> {
+        self.take(workspace, label, Skipping::Unchanged).await
+    }
+
+    async fn take(
+        &self,
+        workspace: &WorkspaceOptions,
+        label: Label,
+        skipping: Skipping,
+    ) -> Result<TakenSnapshot, Error> {
         check_label(&label)?;
         self.check_open().await?;
         let mut opened = self.core.open(workspace).await?;
@@ -108,9 +130,9 @@ impl SessionManager {
         self.core
             .operation(async move {
                 core.keep_watched(&mut opened, &session_id);
-                let snapshot = snapshot(&core, opened, session_id.clone(), label).await;
+                let taken = take(&core, opened, session_id.clone(), label, skipping).await;
                 core.let_go_if_ended(&session_id).await;
-                snapshot
+                taken
             })
             .await
     }
@@ -352,12 +374,21 @@ fn check_label(label: &Label) -> Result<(), Error> {
     Ok(())
 }
 
-async fn snapshot(
+/// Which snapshots need not be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Skipping {
+    Nothing,
+    /// Those that have nothing new.
+    Unchanged,
+}
+
+async fn take(
     core: &Core,
     opened: Opened,
     session_id: SessionId,
     label: Label,
-) -> Result<Snapshot, Error> {
+    skipping: Skipping,
+) -> Result<TakenSnapshot, Error> {
     let parts = core.parts.clone();
     let patience = parts.options.lock_patience;
     let wish = Wish::of(core, &opened.options);
@@ -368,7 +399,26 @@ async fn snapshot(
     workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
         parts.reserve.check_if_lent(what)?;
         let options = opened.snapshot_options(&parts, label, &session_id, None, interrupt);
-        workspaces::capture(&parts, locked, &*backend, &options, &session_id, None, None)
+        match skipping {
+            Skipping::Unchanged => {
+                workspaces::capture_if_changed(&parts, locked, &*backend, &options, &session_id)
+            }
+            Skipping::Nothing => {
+                let snapshot = workspaces::capture(
+                    &parts,
+                    locked,
+                    &*backend,
+                    &options,
+                    &session_id,
+                    None,
+                    None,
+                )?;
+                Ok(TakenSnapshot {
+                    snapshot,
+                    unchanged: false,
+                })
+            }
+        }
     })
     .await
 }

@@ -26,6 +26,7 @@ use crate::error::Error;
 use crate::event::{EventQuery, EventType};
 use crate::id::{RunId, SessionId};
 use crate::options::WorkspaceOptions;
+use crate::outcome::TakenSnapshot;
 use crate::snapshot_name::{self, SnapshotName};
 use crate::state::{Change, NewEvent, SnapshotRow, StateError, StateStore};
 use crate::wish::{self, Wish};
@@ -291,10 +292,63 @@ pub(crate) fn capture(
     fence: Option<Change>,
 ) -> Result<Snapshot, Error> {
     let snapshot = backend.snapshot(locked, options)?;
-    let row = row_of(locked, &snapshot, Some(session_id), run_id);
-    let event = Change::Append(taken(parts, &snapshot, session_id, run_id));
-    keep(parts, fence.into_iter().chain([row, event]).collect())?;
+    let log = log_of(parts, locked, &snapshot, session_id, run_id);
+    keep(parts, fence.into_iter().chain(log).collect())?;
     Ok(snapshot)
+}
+
+/// Takes a snapshot as [`capture`] does, unless nothing differs from the newest that is no guard: then that one is the
+/// answer, and the other is not kept.
+pub(crate) fn capture_if_changed(
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+    backend: &dyn Backend,
+    options: &SnapshotOptions,
+    session_id: &SessionId,
+) -> Result<TakenSnapshot, Error> {
+    let snapshot = backend.snapshot(locked, options)?;
+    let latest = SnapshotName::Latest(0);
+    let latest = parts
+        .reader
+        .read_blocking_with(|store| snapshot_name::find(store, latest, Some(locked)));
+    let is_unchanged = |latest: &Snapshot| {
+        // Where that cannot be found out, what was captured is kept.
+        latest.backend == snapshot.backend
+            && backend
+                .is_unchanged(locked, latest, &snapshot)
+                .unwrap_or(false)
+    };
+    if let Some(latest) = latest.ok().map(|row| row.snapshot).filter(is_unchanged) {
+        if backend
+            .forget(locked, std::slice::from_ref(&snapshot.id))
+            .is_err()
+        {
+            parts.lock.leave_work();
+        }
+        return Ok(TakenSnapshot {
+            snapshot: latest,
+            unchanged: true,
+        });
+    }
+    let log = log_of(parts, locked, &snapshot, session_id, None);
+    keep(parts, log.into())?;
+    Ok(TakenSnapshot {
+        snapshot,
+        unchanged: false,
+    })
+}
+
+/// What the log is told of a snapshot.
+fn log_of(
+    parts: &Parts,
+    workspace: &Workspace,
+    snapshot: &Snapshot,
+    session_id: &SessionId,
+    run_id: Option<&RunId>,
+) -> [Change; 2] {
+    let event = Change::Append(taken(parts, snapshot, session_id, run_id));
+    let row = row_of(workspace, snapshot, Some(session_id), run_id);
+    [row, event]
 }
 
 /// Writes what the store already has; where that fails the next engine has to look.

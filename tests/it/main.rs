@@ -50,6 +50,7 @@ mod rollback;
 mod run;
 mod safety_refs;
 mod shapes;
+mod skip_unchanged;
 mod snapshot_names;
 mod steps;
 mod steps_faults;

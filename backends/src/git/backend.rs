@@ -25,7 +25,7 @@ use crate::git::index;
 use crate::git::kept_refs;
 use crate::git::line_diffs;
 use crate::git::repository::{self, OperationContents, Probe, RepositoryError, UserRepository};
-use crate::git::rollback::{FoundRepository, PATIENCE, chain};
+use crate::git::rollback::{FoundRepository, PATIENCE, chain, staging_digest};
 use crate::git::safety_refs;
 use crate::git::skip_worktree;
 use crate::git::store::{Proven, Store};
@@ -293,6 +293,29 @@ fn known_branches(store: &Store, options: &SnapshotOptions) -> Result<Vec<String
     };
     let names = git.iter().flat_map(GitState::tips);
     Ok(names.map(|(name, _)| name.to_owned()).collect())
+}
+
+/// Whether the same is staged in both of these kept indexes. One that cannot be parsed is the same as itself alone.
+fn stage_the_same(
+    store: &Store,
+    workspace: &Workspace,
+    a: Option<ObjectId>,
+    b: Option<ObjectId>,
+) -> Result<bool, StoreError> {
+    let (Some(a), Some(b)) = (a, b) else {
+        return Ok(a == b);
+    };
+    if a == b {
+        return Ok(true);
+    }
+    let digest = |blob: &ObjectId| {
+        let (_, bytes) = store.read(blob, u64::MAX)?;
+        Ok::<_, StoreError>(staging_digest(workspace.store_path(), &bytes)?)
+    };
+    Ok(match (digest(&a)?, digest(&b)?) {
+        (Some(a), Some(b)) => a == b,
+        _ => false,
+    })
 }
 
 /// The tree of the workspace in a snapshot.
@@ -760,6 +783,26 @@ impl Backend for GitBackend {
             reason: reason.to_owned(),
             rule,
         })
+    }
+
+    fn is_unchanged(
+        &self,
+        workspace: &Workspace,
+        earlier: &Snapshot,
+        later: &Snapshot,
+    ) -> Result<bool, StoreError> {
+        let store = existing_store(workspace)?;
+        let (earlier, later) = (store.record(&earlier.id)?, store.record(&later.id)?);
+        if !earlier.has_the_same(&later) {
+            return Ok(false);
+        }
+        match (&earlier.git, &later.git) {
+            (None, None) => Ok(true),
+            (Some(a), Some(b)) if a.stands_the_same(b) => {
+                stage_the_same(&store, workspace, a.index, b.index)
+            }
+            _ => Ok(false),
+        }
     }
 
     fn files(

@@ -19,6 +19,8 @@ pub(super) mod refs;
 pub(super) mod safety;
 mod staged;
 
+pub(crate) use staged::staging_digest;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -472,6 +472,18 @@ impl Backend for HashBackend {
         Ok(why)
     }
 
+    fn is_unchanged(
+        &self,
+        workspace: &Workspace,
+        earlier: &Snapshot,
+        later: &Snapshot,
+    ) -> Result<bool, StoreError> {
+        let store = HashStore::of(workspace);
+        Ok(store
+            .record(&earlier.id)?
+            .has_the_same(&store.record(&later.id)?))
+    }
+
     fn files(
         &self,
         workspace: &Workspace,

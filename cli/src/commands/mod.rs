@@ -63,6 +63,12 @@ pub(crate) async fn carry_out(tools: &Tools, request: Request) -> Result<Reply, 
             })
             .await
         }
+        Request::SnapshotIfChanged(workspace, label) => {
+            while_wanted(workspace, |workspace| {
+                snapshot::snapshot_if_changed(tools, workspace, label)
+            })
+            .await
+        }
         Request::RemoveSnapshots(workspace, ids) => {
             while_wanted(workspace, |workspace| upkeep::remove(tools, workspace, ids)).await
         }

@@ -32,6 +32,30 @@ pub(super) async fn snapshot(
         .warnings(warnings([&snapshot])))
 }
 
+/// Takes a snapshot, unless nothing differs from the newest.
+pub(super) async fn snapshot_if_changed(
+    tools: &Tools,
+    workspace: WorkspaceOptions,
+    label: Label,
+) -> Result<Reply, Failure> {
+    let session = tools.engine.workspace_session(&workspace.path).await?;
+    let taken = session.snapshot_if_changed(&workspace, label).await?;
+    let snapshot = &taken.snapshot;
+    let note = match taken.unchanged {
+        true => format!(
+            "nothing differs from {}, taken {:.0}; no other was taken",
+            snapshot.id, snapshot.captured_at
+        ),
+        false => cost(snapshot),
+    };
+    let text = || format!("{}\n", snapshot.id);
+    let without = without_content(snapshot, workspace.retain_content, "it cannot be restored");
+    Ok(Reply::new(tools.json, &taken, text)
+        .note(note)
+        .warnings(without.into_iter().collect())
+        .warnings(warnings([snapshot])))
+}
+
 /// Keeps a snapshot whatever its age.
 pub(super) async fn pin(
     tools: &Tools,

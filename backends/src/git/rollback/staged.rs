@@ -13,7 +13,7 @@ use crate::worktree::durable::{STAGED_PREFIX, StagedFile};
 type StagedEntry = (Vec<u8>, ObjectId, u32, u16, u16);
 
 /// A digest of what an index stages, without stat data; `None` if libgit2 cannot read it.
-pub(super) fn staging_digest(scratch: &Path, bytes: &[u8]) -> Result<Option<[u8; 32]>, PathError> {
+pub(crate) fn staging_digest(scratch: &Path, bytes: &[u8]) -> Result<Option<[u8; 32]>, PathError> {
     let Some(entries) = staged_entries(scratch, bytes)? else {
         return Ok(None);
     };
