@@ -408,6 +408,10 @@ pub(crate) struct CaptureArgs {
     #[arg(long, value_name = "G")]
     pub(crate) ignore_glob: Vec<String>,
 
+    /// Capture this path, and what lies below it, although a rule ignores it.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub(crate) include: Vec<OsString>,
+
     /// Keep the content of files also in plain directories, however much it is, so that they can be put back.
     #[arg(long, overrides_with_all = ["no_retain_content", "retain_content_bytes"])]
     pub(crate) retain_content: bool,
@@ -648,6 +652,10 @@ pub(crate) struct DiffArgs {
     /// Of the workspace as it is, leave out untracked paths that match too.
     #[arg(long, value_name = "G")]
     pub(crate) ignore_glob: Vec<String>,
+
+    /// Of the workspace as it is, look at this path, and what lies below it, although a rule ignores it.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub(crate) include: Vec<OsString>,
 
     /// Of the workspace as it is, leave out untracked files larger than this; 0: none. Default: as
     /// the snapshot did.

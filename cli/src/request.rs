@@ -482,6 +482,7 @@ impl Chooser<'_> {
         let (mut options, settings) = self.configured()?;
         options = options
             .strategy(args.strategy)
+            .include(rel_paths(&args.include)?)
             .retain_content(retained(&args, settings.retain_content_bytes));
         options.ignore.paths.extend(args.ignore_path);
         options.ignore.globs.extend(args.ignore_glob);
@@ -680,14 +681,17 @@ fn diff(args: DiffArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fa
         globs: args.ignore_glob,
     };
     let is_captured = [&request.from, &request.to].contains(&&DiffEnd::Now);
-    let leaves_out = ignore != IgnoreOptions::default() || args.max_untracked_file_bytes.is_some();
-    if leaves_out && !is_captured {
+    let include = rel_paths(&args.include)?;
+    let chooses = ignore != IgnoreOptions::default()
+        || !include.is_empty()
+        || args.max_untracked_file_bytes.is_some();
+    if chooses && !is_captured {
         return Err(Failure::invalid(
             "what is left out can be said of the workspace as it is, and both sides are snapshots; nothing was compared",
         ));
     }
     Ok(Request::Diff(
-        chooser.plain()?.ignore(ignore),
+        chooser.plain()?.ignore(ignore).include(include),
         request,
         view,
     ))

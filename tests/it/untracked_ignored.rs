@@ -801,3 +801,62 @@ fn what_a_damaged_index_tracked_is_not_tracked_once_there_is_none() {
     assert_eq!(ws.snapshot().omitted("x.log"), None, "it was captured");
     assert_eq!(ws.json(["why", "x.log"])["reason"], "kept_in_session");
 }
+
+// The library had it alone
+#[test]
+fn an_ignored_path_that_is_asked_for_is_captured_compared_and_restored() {
+    for ws in [TestWorkspace::repository(), TestWorkspace::plain()] {
+        ws.write(".gitignore", "*.env\nnode_modules/\n");
+        ws.write("a.env", "one\n");
+        ws.write("b.env", "one\n");
+        ws.write("node_modules/dep/index.js", "one\n");
+        let include = ["--include", "a.env", "--include", "./node_modules/dep/"];
+        let options = [&["--retain-content"], &include[..]].concat();
+        let taken = ws.snapshot_with(&options);
+        let has = |path: &str| ws.json(["why", path, "--snapshot", taken.id()])["captured"] == true;
+        assert!(has("a.env") && has("node_modules/dep/index.js"));
+        let is_git = taken.json["backend"] == "git";
+        assert_eq!(
+            has("b.env"),
+            !is_git,
+            "of git's rules the hash backend knows none"
+        );
+
+        ws.write("a.env", "two\n");
+        ws.write("node_modules/dep/index.js", "two\n");
+        let changed = ws.json(["diff", taken.id()]);
+        assert_eq!(
+            json::names(&changed["modified"]),
+            ["a.env", "node_modules/dep/index.js"]
+        );
+        ws.restore(&taken);
+        assert_eq!(ws.text("a.env"), "one\n");
+        assert_eq!(ws.text("node_modules/dep/index.js"), "one\n");
+
+        let run = [&["--retain-content", "--rollback-on-failure"], &include[..]].concat();
+        ws.run(&run, "echo three > a.env; rm -r node_modules; exit 1")
+            .exits(1);
+        assert_eq!(ws.text("a.env"), "one\n", "rolled back");
+        assert_eq!(ws.text("node_modules/dep/index.js"), "one\n");
+    }
+}
+
+#[test]
+fn a_comparison_with_now_looks_at_an_ignored_path_that_is_asked_for() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "*.env\n");
+    let taken = ws.snapshot();
+    ws.write("a.env", "one\n");
+    assert_eq!(ws.json(["diff", taken.id()])["files_changed"], 0);
+    let diff = ws.json(["diff", taken.id(), "--include", "a.env"]);
+    assert_eq!(json::names(&diff["added"]), ["a.env"], "{diff}");
+    ws.try_json(["diff", taken.id(), taken.id(), "--include", "a.env"])
+        .exits(1);
+    for wrong in ["", "../x", "/etc/passwd"] {
+        let refused = ws
+            .try_json(["snapshot", "--include", wrong])
+            .exits(1)
+            .json();
+        assert_eq!(refused["error"]["kind"], "InvalidOptions", "{wrong:?}");
+    }
+}
