@@ -19,7 +19,9 @@ pub use crate::interrupt::{Interrupt, Interrupted};
 use crate::listed::ListedFile;
 use crate::path::{InvalidPath, RelPath};
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget};
-use crate::restore::{PlanId, RefChange, RestoreGoal, RestorePlan, Skipped};
+use crate::restore::{
+    CopyOptions, CopyOutcome, PlanId, RefChange, RestoreGoal, RestorePlan, Skipped,
+};
 use crate::retain::RetainContent;
 use crate::room::{self, Exceeded, Room};
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
@@ -109,6 +111,27 @@ pub trait Backend: Send + Sync {
         goal: &RestoreGoal,
         options: &RestoreOptions,
     ) -> Result<RestoreOutcome, RestoreError>;
+
+    /// Puts what `snapshot` has into a directory that is new or empty, elsewhere: all that is asked for, or nothing.
+    /// Files, links, empty directories and permission bits are as a restore makes them, and content is checked as it is
+    /// read. Nothing of the workspace is touched.
+    ///
+    /// It is made beside the directory, under a name of our own, and gets its name last. Who is killed on the way
+    /// leaves that, and nothing at the directory.
+    ///
+    /// Default: [`RestoreError::Unsupported`].
+    fn copy(
+        &self,
+        workspace: &LockedWorkspace,
+        snapshot: &Snapshot,
+        options: &CopyOptions,
+    ) -> Result<CopyOutcome, RestoreError> {
+        let _ = (workspace, snapshot, options);
+        Err(RestoreError::Unsupported(format!(
+            "the backend {} cannot put a snapshot elsewhere",
+            self.kind()
+        )))
+    }
 
     /// What the host asked for when `snapshot` was captured, as far as that is stored with it.
     ///
@@ -1311,6 +1334,17 @@ pub enum RestoreError {
         /// What was left out, and why.
         omission: Omission,
     },
+    /// The snapshot does not have a path that was asked for.
+    #[error("snapshot {snapshot} does not have {path}; nothing was made")]
+    AbsentPath {
+        /// Where it was looked for.
+        snapshot: SnapshotId,
+        /// What was asked for.
+        path: RelPath,
+    },
+    /// Nothing can be put where it was asked for.
+    #[error("{0}; nothing was made")]
+    BadPlace(String),
     /// There is no such plan for the snapshot and the worktree as they are: the worktree moved
     /// since it was made, or it is of something else.
     #[error(
@@ -1416,7 +1450,10 @@ impl RestoreError {
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::UnknownPath { .. } | Self::OmittedPath { .. } => ErrorKind::NotFound,
+            Self::UnknownPath { .. } | Self::OmittedPath { .. } | Self::AbsentPath { .. } => {
+                ErrorKind::NotFound
+            }
+            Self::BadPlace(_) => ErrorKind::InvalidOptions,
             Self::PlanChanged { .. }
             | Self::Changed { .. }
             | Self::InProgress { .. }

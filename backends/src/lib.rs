@@ -129,8 +129,8 @@ pub use diff::{
 };
 
 pub use restore::{
-    Conflict, ConflictRegion, IndexChange, ModeChange, PlanId, RefChange, Removal,
-    RepositoryChanges, RestoreGoal, RestorePlan, SkipReason, Skipped, Write,
+    Conflict, ConflictRegion, CopyOptions, CopyOutcome, IndexChange, ModeChange, PlanId, RefChange,
+    Removal, RepositoryChanges, RestoreGoal, RestorePlan, SkipReason, Skipped, Write,
 };
 
 pub use retain::RetainContent;

@@ -15,6 +15,7 @@ use crate::path::RelPath;
 use crate::snapshot::{Snapshot, SnapshotId};
 use crate::tree::Entry;
 
+mod copy;
 mod goal;
 mod merge;
 #[cfg(test)]
@@ -23,6 +24,8 @@ mod plan;
 mod procedure;
 mod restorable;
 
+pub(crate) use copy::copy;
+pub use copy::{CopyOptions, CopyOutcome};
 pub(crate) use plan::{Node, View};
 pub(crate) use procedure::{check_place, plan_only, recover, restore};
 pub(crate) use restorable::{

@@ -669,6 +669,7 @@ Examples:
   stillframe restore snap_3f2a91              do it
   stillframe restore snap_3f2a91 src README   only these, and what lies below them
   stillframe restore latest notes.txt         this one as the newest snapshot has it
+  stillframe restore snap_3f2a91 --to ../old  a copy elsewhere, and nothing here is touched
   stillframe undo                             take it back
 
 Exit codes: 0 done, 1 it could not be done (the message says whether anything was touched), 2 the
@@ -695,6 +696,15 @@ pub(crate) struct RestoreArgs {
     /// Put back git's index and branch as well, not only files.
     #[arg(long, conflicts_with = "paths")]
     pub(crate) repository: bool,
+
+    /// Put it into this directory, which is new or empty, and touch nothing of the workspace.
+    #[arg(
+        long,
+        value_name = "DIR",
+        value_hint = ValueHint::DirPath,
+        conflicts_with_all = ["plan", "apply", "repository"]
+    )]
+    pub(crate) to: Option<PathBuf>,
 }
 
 /// What `undo` takes.
@@ -910,6 +920,8 @@ mod tests {
             &["diff", "a", "--max-patch-bytes", "5"],
             &["restore", "a", "--plan", "--apply", "plan_0"],
             &["restore", "a", "path", "--repository"],
+            &["restore", "a", "--to", "b", "--plan"],
+            &["restore", "a", "--to", "b", "--repository"],
             &["events", "--after", "3"],
             &["run", "--strategy", "fast", "--", "true"],
             &["run", "--session", "a b", "--", "true"],

@@ -8,9 +8,9 @@ use clap_complete::Shell;
 use jiff::Timestamp;
 use stillframe::backends::{printable, printable_bytes};
 use stillframe::{
-    CommandAdapter, CommandInput, CommandOutput, DiffEnd, DiffOptions, DiffRequest, EventQuery,
-    GcOptions, IgnoreOptions, Label, PlanId, PurgeTarget, RelPath, RestoreRequest, RetainContent,
-    RunId, RunOptions, RunQuery, SessionId, SnapshotName, SnapshotQuery, UndoTarget,
+    CommandAdapter, CommandInput, CommandOutput, CopyRequest, DiffEnd, DiffOptions, DiffRequest,
+    EventQuery, GcOptions, IgnoreOptions, Label, PlanId, PurgeTarget, RelPath, RestoreRequest,
+    RetainContent, RunId, RunOptions, RunQuery, SessionId, SnapshotName, SnapshotQuery, UndoTarget,
     WorkspaceOptions,
 };
 
@@ -71,6 +71,8 @@ pub(crate) enum Request {
     PlanRestore(WorkspaceOptions, RestoreRequest),
     /// Restore.
     Restore(WorkspaceOptions, RestoreRequest),
+    /// Put what a snapshot has elsewhere.
+    Copy(WorkspaceOptions, CopyRequest),
     /// Take back an operation.
     Undo(UndoRequest),
     /// List runs.
@@ -347,6 +349,7 @@ impl Request {
             Self::List(_)
                 | Self::Diff(..)
                 | Self::PlanRestore(..)
+                | Self::Copy(..)
                 | Self::Why(..)
                 | Self::Verify(_)
                 | Self::PlanPurge(..)
@@ -370,6 +373,12 @@ impl Request {
                 workspace.path = above;
             }
             Self::PlanRestore(workspace, request) => {
+                workspace.path = above;
+                for path in &mut request.paths {
+                    *path = joined(&below, path);
+                }
+            }
+            Self::Copy(workspace, request) => {
                 workspace.path = above;
                 for path in &mut request.paths {
                     *path = joined(&below, path);
@@ -405,6 +414,7 @@ impl Request {
             | Self::List(SnapshotQuery { workspace, .. })
             | Self::Diff(workspace, ..)
             | Self::PlanRestore(workspace, _)
+            | Self::Copy(workspace, _)
             | Self::Restore(workspace, _)
             | Self::Why(workspace, ..)
             | Self::Verify(workspace)
@@ -721,6 +731,15 @@ fn restore(args: RestoreArgs, chooser: &Chooser<'_>) -> Result<Request, Failure>
     if paths.iter().any(RelPath::is_root) {
         // "." beside others asks for everything.
         paths.clear();
+    }
+    if let Some(to) = args.to {
+        // From where one stands, as any other program has it.
+        let to = match to.is_absolute() {
+            true => to,
+            false => chooser.current()?.join(to),
+        };
+        let request = CopyRequest::new(args.snapshot, to).paths(paths);
+        return Ok(Request::Copy(chooser.plain()?, request));
     }
     let mut request = RestoreRequest::to(args.snapshot)
         .paths(paths)
@@ -1134,6 +1153,7 @@ mod tests {
             &["diff", "3f2a"],
             &["restore", "3f2a"],
             &["restore", "3f2a", "--plan"],
+            &["restore", "3f2a", "--to", "/copy"],
             &["undo"],
             &["runs"],
             &["why", "a"],

@@ -47,6 +47,7 @@ mod claims;
 mod closing;
 mod command;
 mod commit;
+mod copy;
 mod doorbell;
 mod effect;
 mod effects;
@@ -106,9 +107,9 @@ mod copying;
 
 pub use engine::Engine;
 pub use options::{
-    DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, DiffEnd, DiffRequest, EngineOptions,
-    GcOptions, RestoreRequest, Resumer, RunOptions, RunQuery, SnapshotQuery, UndoRequest,
-    UndoTarget, WorkspaceOptions,
+    CopyRequest, DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, DiffEnd, DiffRequest,
+    EngineOptions, GcOptions, RestoreRequest, Resumer, RunOptions, RunQuery, SnapshotQuery,
+    UndoRequest, UndoTarget, WorkspaceOptions,
 };
 pub use session_manager::SessionManager;
 

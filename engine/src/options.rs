@@ -635,6 +635,35 @@ impl RestoreRequest {
     }
 }
 
+/// What to put elsewhere, and where.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CopyRequest {
+    /// The snapshot, as of [`RestoreRequest::snapshot`].
+    pub snapshot: String,
+    /// A directory that is new or empty, and lies neither in the workspace nor where everything is kept.
+    pub to: PathBuf,
+    /// Literal paths, files or directories. Default: everything.
+    pub paths: Vec<RelPath>,
+}
+
+impl CopyRequest {
+    /// All that a snapshot has, into the directory `to`.
+    pub fn new(snapshot: impl Into<String>, to: impl Into<PathBuf>) -> Self {
+        Self {
+            snapshot: snapshot.into(),
+            to: to.into(),
+            paths: Vec::new(),
+        }
+    }
+
+    /// Sets [`CopyRequest::paths`].
+    pub fn paths(mut self, paths: Vec<RelPath>) -> Self {
+        self.paths = paths;
+        self
+    }
+}
+
 /// Which operation to take back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum UndoTarget {

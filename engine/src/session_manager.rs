@@ -5,19 +5,20 @@ use std::io::Read;
 use std::sync::Arc;
 
 use stillframe_backends::{
-    Backend, BackendKind, CaptureRules, ErrorKind, Label, LockedWorkspace, RepositoryRestore,
-    RestoreGoal, RestoreOptions, RestorePlan, Snapshot, SnapshotOptions,
+    Backend, BackendKind, CaptureRules, CopyOutcome, ErrorKind, Label, LockedWorkspace,
+    RepositoryRestore, RestoreGoal, RestoreOptions, RestorePlan, Snapshot, SnapshotOptions,
 };
 
 use crate::actors::session_manager::SessionMessage;
 use crate::adapter::{Adapter, BoxAdapter};
+use crate::copy;
 use crate::engine::Core;
 use crate::error::Error;
 use crate::event::{Cursor, EventQuery};
 use crate::execute;
 use crate::id::{EventId, SessionId};
 use crate::options::{
-    DiffEnd, DiffRequest, RestoreRequest, RunOptions, UndoRequest, WorkspaceOptions,
+    CopyRequest, DiffEnd, DiffRequest, RestoreRequest, RunOptions, UndoRequest, WorkspaceOptions,
 };
 use crate::outcome::{DiffOutcome, RunOutcome, TakenSnapshot};
 use crate::record::{ArtifactRecord, SessionRecord};
@@ -240,6 +241,26 @@ impl SessionManager {
                 let parts = &core.parts;
                 parts.reserve.if_needed(&parts.blocking, restore).await
             })
+            .await
+    }
+
+    /// Puts what a snapshot has into another directory, whole or not at all. Nothing of the workspace is touched, and
+    /// no guard is taken.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidOptions`: the directory is not new and not empty, or lies where it must not. `NotFound`: the snapshot does
+    /// not have a path that was asked for. After any error nothing is at the directory that was not there.
+    pub async fn copy(
+        &self,
+        workspace: &WorkspaceOptions,
+        request: CopyRequest,
+    ) -> Result<CopyOutcome, Error> {
+        let opened = self.core.open_known(workspace).await?;
+        self.core.relearn(&opened.workspace).await?;
+        let core = self.core.clone();
+        self.core
+            .operation(async move { copy::copy(&core, opened, request).await })
             .await
     }
 

@@ -155,7 +155,7 @@ fn the_files_of_a_snapshot_are_listed_with_mode_size_and_id() {
 fn files_are_listed_without_content_and_from_anywhere() {
     let mut ws = TestWorkspace::plain();
     ws.write("a/b", "four");
-    let taken = ws.snapshot();
+    let taken = ws.snapshot_with(["--no-retain-content"]);
     // Moved as a whole: its snapshots go with it.
     std::fs::rename(ws.root(), ws.base().join("moved")).unwrap();
     ws.set_root("outside");

@@ -20,6 +20,7 @@ mod commits;
 mod concurrency;
 mod config;
 mod contracts;
+mod copy;
 mod crash;
 mod damage;
 mod diff;

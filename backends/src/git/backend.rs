@@ -39,8 +39,8 @@ use crate::path::RelPath;
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Wanted};
 use crate::record::{GitState, OperationFiles, Record};
 use crate::restore::{
-    self, Captured, ContentError, Contents, Node, Publish, Restorable, RestoreGoal, RestorePlan,
-    Side,
+    self, Captured, ContentError, Contents, CopyOptions, CopyOutcome, Node, Publish, Restorable,
+    RestoreGoal, RestorePlan, Side,
 };
 use crate::room;
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
@@ -685,6 +685,15 @@ impl Backend for GitBackend {
         options: &RestoreOptions,
     ) -> Result<RestoreOutcome, RestoreError> {
         restore::restore(self, workspace, goal, options)
+    }
+
+    fn copy(
+        &self,
+        workspace: &LockedWorkspace,
+        snapshot: &Snapshot,
+        options: &CopyOptions,
+    ) -> Result<CopyOutcome, RestoreError> {
+        restore::copy(self, workspace, snapshot, options)
     }
 
     fn check_restore_place(&self, workspace: &Workspace) -> Result<(), RestoreError> {

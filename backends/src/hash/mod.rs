@@ -40,7 +40,8 @@ use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, 
 use crate::record::Record;
 use crate::remains;
 use crate::restore::{
-    self, ContentError, Contents, Node, Publish, Restorable, RestoreGoal, RestorePlan, Side,
+    self, ContentError, Contents, CopyOptions, CopyOutcome, Node, Publish, Restorable, RestoreGoal,
+    RestorePlan, Side,
 };
 use crate::retain::RetainContent;
 use crate::snapshot::{BackendKind, Snapshot, SnapshotId};
@@ -425,6 +426,15 @@ impl Backend for HashBackend {
         options: &RestoreOptions,
     ) -> Result<RestoreOutcome, RestoreError> {
         restore::restore(self, workspace, goal, options)
+    }
+
+    fn copy(
+        &self,
+        workspace: &LockedWorkspace,
+        snapshot: &Snapshot,
+        options: &CopyOptions,
+    ) -> Result<CopyOutcome, RestoreError> {
+        restore::copy(self, workspace, snapshot, options)
     }
 
     fn check_restore_place(&self, workspace: &Workspace) -> Result<(), RestoreError> {

@@ -593,7 +593,7 @@ fn remember(
         })
 }
 
-fn stage_error(error: StageError, target: &SnapshotId) -> RestoreError {
+pub(super) fn stage_error(error: StageError, target: &SnapshotId) -> RestoreError {
     match error {
         StageError::Disk(source) => RestoreError::Prepare(source),
         StageError::NoRoom {

@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, Mode, OFlags, StatxFlags};
@@ -71,6 +71,31 @@ pub(crate) fn has_displaced(staging: &Staging, steps: &[Step]) -> bool {
         };
         is_displaced || inode_in(TRASH, number).is_some()
     })
+}
+
+/// Makes a private directory in `parent`, for what is about to get a name there. A workspace around it leaves it
+/// out, and so does git.
+pub(crate) fn make_beside(parent: &Path) -> Result<PathBuf, PathError> {
+    let path = parent.join(format!("{BESIDE_PREFIX}{}", OperationId::random()));
+    faults::effect(Effect::MakeDirectory(&path))
+        .and_then(|()| fs::DirBuilder::new().mode(0o700).create(&path))
+        .map_err(PathError::at("make the directory", &path))?;
+    let ignored = path.join(".gitignore");
+    fs::write(&ignored, b"*\n").map_err(PathError::at("write", &ignored))?;
+    Ok(path)
+}
+
+/// Removes a directory that [`make_beside`] made, whatever permission bits what is in it has got.
+pub(crate) fn remove_beside(path: &Path) -> Result<(), PathError> {
+    for entry in walkdir::WalkDir::new(path).follow_links(false) {
+        // What cannot be opened up is told by its removal.
+        if let Ok(entry) = entry
+            && entry.file_type().is_dir()
+        {
+            let _ = fs::set_permissions(entry.path(), fs::Permissions::from_mode(0o700));
+        }
+    }
+    remove_area(path)
 }
 
 /// Removes what a restore staged without having touched the workspace.

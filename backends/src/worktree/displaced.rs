@@ -40,7 +40,8 @@ pub struct Displaced {
     pub at: PathBuf,
 }
 
-fn lossless<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+/// A path on disk in JSON.
+pub(crate) fn lossless<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     crate::path::serialize_lossless(path.as_os_str().as_bytes(), to)
 }
 

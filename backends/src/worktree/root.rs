@@ -158,11 +158,22 @@ impl Root {
     /// workspace: a directory that was swapped meanwhile is an error, never an empty tree.
     pub(crate) fn open(workspace: &Workspace) -> Result<Self, PathError> {
         let path = workspace.disk_path();
+        let root = Self::of_directory(path)?;
+        if root.identity != workspace.identity() {
+            return Err(PathError::at("recognise", path)(io::Error::other(
+                "another directory has taken its place",
+            )));
+        }
+        Ok(root)
+    }
+
+    /// Opens a directory that is no workspace.
+    pub(crate) fn of_directory(path: &Path) -> Result<Self, PathError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd =
             rustix::fs::open(path, flags, Mode::empty()).map_err(PathError::at("open", path))?;
         let stat = fstat(&fd).map_err(PathError::at("look at", path))?;
-        let root = Self {
+        Ok(Self {
             fd,
             disk_path: path.to_owned(),
             identity: Identity {
@@ -171,13 +182,7 @@ impl Root {
             },
             mount: OnceLock::new(),
             is_plain: AtomicBool::new(false),
-        };
-        if root.identity != workspace.identity() {
-            return Err(PathError::at("recognise", path)(io::Error::other(
-                "another directory has taken its place",
-            )));
-        }
-        Ok(root)
+        })
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {

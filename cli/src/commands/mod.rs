@@ -90,6 +90,12 @@ pub(crate) async fn carry_out(tools: &Tools, request: Request) -> Result<Reply, 
         Request::Restore(workspace, request) => {
             to_the_end(tools, restore::restore(tools, workspace, request)).await
         }
+        Request::Copy(workspace, request) => {
+            while_wanted(workspace, |workspace| {
+                restore::copy(tools, workspace, request)
+            })
+            .await
+        }
         Request::Undo(request) => to_the_end(tools, undo::undo(tools, request)).await,
         Request::Steps(request) => steps::run(tools, *request).await,
         Request::Resume(request) => steps::resume(tools, *request).await,

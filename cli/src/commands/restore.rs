@@ -7,8 +7,8 @@ use stillframe::backends::{
     SkipReason,
 };
 use stillframe::{
-    LeftRef, PlanId, RelPath, RestoreDocument, RestorePlan, RestoreRequest, RestoreStatus, Skipped,
-    SnapshotId, UndoPlan, Undone, WorkspaceOptions,
+    CopyRequest, LeftRef, PlanId, RelPath, RestoreDocument, RestorePlan, RestoreRequest,
+    RestoreStatus, Skipped, SnapshotId, UndoPlan, Undone, WorkspaceOptions,
 };
 
 use super::Tools;
@@ -55,6 +55,25 @@ pub(super) async fn restore(
     let document = session.restore(&workspace, request).await?;
     let reply = Reply::new(tools.json, &document, || report(&document, &[], &[]));
     Ok(ended(reply, &document))
+}
+
+/// Puts what a snapshot has elsewhere.
+pub(super) async fn copy(
+    tools: &Tools,
+    workspace: WorkspaceOptions,
+    request: CopyRequest,
+) -> Result<Reply, Failure> {
+    let session = tools.engine.workspace_session(&workspace.path).await?;
+    let copied = session.copy(&workspace, request).await?;
+    let missing = copied
+        .skipped
+        .iter()
+        .map(|skipped| format!("not there: {} ({})", skipped.path, skipped.reason));
+    let text = || {
+        let to = stillframe::backends::printable(&copied.to);
+        format!("{} in {to}\n", output::count(copied.files, "file"))
+    };
+    Ok(Reply::new(tools.json, &copied, text).warnings(missing.collect()))
 }
 
 /// The answer of a restore or an undo that ended like this.

@@ -1,0 +1,319 @@
+//! Putting what a snapshot has into a directory of its own, elsewhere: all of it, or nothing.
+//!
+//! It is a restore into a directory that nobody knows yet, by the same steps: staged, intended, applied. What it is made
+//! of lies beside the place where it will be, in a private directory, and gets its name last.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::procedure::stage_error;
+use super::{PlanId, Restorable, RestorePlan, SkipReason, Skipped, Write};
+use crate::backend::{Interrupt, RestoreError};
+use crate::coverage::OmissionReason;
+use crate::error::{PathError, printable};
+use crate::path::RelPath;
+use crate::purge::Purged;
+use crate::record::Record;
+use crate::snapshot::{Snapshot, SnapshotId};
+use crate::tree::{ContentId, Entry};
+use crate::workspace::{LockedWorkspace, Workspace};
+use crate::worktree::area;
+use crate::worktree::displaced::{Held, lossless};
+use crate::worktree::durable;
+use crate::worktree::root::Root;
+use crate::worktree::staging::{self, CommitError, StageError};
+
+/// Where to, and what of it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CopyOptions {
+    /// The directory: new, or empty. What is above it is there.
+    pub to: PathBuf,
+    /// Literal paths, files or directories. Default: everything.
+    pub paths: Vec<RelPath>,
+    /// When to stop early. Default: never.
+    pub interrupt: Interrupt,
+}
+
+impl CopyOptions {
+    /// All of a snapshot, into this directory.
+    pub fn to(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            to: directory.into(),
+            paths: Vec::new(),
+            interrupt: Interrupt::never(),
+        }
+    }
+
+    /// Sets [`CopyOptions::paths`].
+    pub fn paths(mut self, paths: Vec<RelPath>) -> Self {
+        self.paths = paths;
+        self
+    }
+
+    /// Sets [`CopyOptions::interrupt`].
+    pub fn interrupt(mut self, interrupt: Interrupt) -> Self {
+        self.interrupt = interrupt;
+        self
+    }
+
+    fn asks_for(&self, path: &RelPath) -> bool {
+        self.paths.is_empty() || self.paths.iter().any(|asked| path.starts_with(asked))
+    }
+}
+
+/// What is in the directory now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct CopyOutcome {
+    /// The snapshot.
+    pub snapshot: SnapshotId,
+    /// The directory: absolute, without links.
+    #[serde(serialize_with = "lossless")]
+    pub to: PathBuf,
+    /// How many files and links are in it.
+    pub files: u64,
+    /// What was asked for and is not in it, since its content was purged; sorted by path.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Copies: see [`Backend::copy`](crate::Backend::copy).
+pub(crate) fn copy<B: Restorable>(
+    backend: &B,
+    workspace: &LockedWorkspace,
+    snapshot: &Snapshot,
+    options: &CopyOptions,
+) -> Result<CopyOutcome, RestoreError> {
+    options.interrupt.during(|| {
+        let place = Place::find(&options.to, workspace)?;
+        let record = backend.record(workspace, &snapshot.id)?;
+        backend.check_restorable(&record)?;
+        let entries = backend.entries(workspace, &record)?;
+        let Wanted { plan, skipped } = wanted(&record, entries, &Purged::of(workspace)?, options)?;
+        let scratch = area::make_beside(&place.parent).map_err(RestoreError::Prepare)?;
+        let made = make(
+            backend, workspace, &record, &plan, &scratch, &place, options,
+        );
+        let removed = area::remove_beside(&scratch);
+        made?;
+        // It is there, whole; what is left beside it is in a directory of our name.
+        let _ = removed;
+        Ok(CopyOutcome {
+            snapshot: snapshot.id.clone(),
+            to: place.path(),
+            files: plan.writes.len() as u64,
+            skipped,
+        })
+    })
+}
+
+/// What is to be put there.
+struct Wanted {
+    plan: RestorePlan,
+    skipped: Vec<Skipped>,
+}
+
+/// Decides what of a snapshot is put there. Pure.
+fn wanted(
+    record: &Record,
+    entries: Vec<(RelPath, Entry)>,
+    purged: &Purged,
+    options: &CopyOptions,
+) -> Result<Wanted, RestoreError> {
+    let empty = record.empty_directories.iter();
+    let empty: Vec<&RelPath> = empty.filter(|path| options.asks_for(path)).collect();
+    let entries = entries
+        .into_iter()
+        .filter(|(path, _)| options.asks_for(path));
+    let (gone, entries): (Vec<_>, Vec<_>) =
+        entries.partition(|(_, entry)| purged.contains(&entry.id));
+    for asked in &options.paths {
+        let paths = entries.iter().chain(&gone).map(|(path, _)| path);
+        if !paths
+            .chain(empty.iter().copied())
+            .any(|path| path.starts_with(asked))
+        {
+            return Err(absent(record, asked));
+        }
+    }
+    let id = PlanId::of_digest(&blake3::hash(record.snapshot.id.as_str().as_bytes()));
+    let mut plan = RestorePlan::empty(id, record.snapshot.id.clone());
+    let write = |(path, entry): (RelPath, Entry)| Write {
+        mode: record.modes.of(&path, entry.kind),
+        path,
+        current: None,
+        entry,
+    };
+    plan.writes = entries.into_iter().map(write).collect();
+    let directory = |path: &RelPath| (path.clone(), record.modes.of_directory(path));
+    plan.make_directories = empty.into_iter().map(directory).collect();
+    let skipped = gone.into_iter().map(|(path, _)| Skipped {
+        path,
+        reason: SkipReason::Omitted(OmissionReason::Purged),
+    });
+    Ok(Wanted {
+        plan,
+        skipped: skipped.collect(),
+    })
+}
+
+/// Why a path that was asked for is not in a snapshot.
+fn absent(record: &Record, path: &RelPath) -> RestoreError {
+    let (snapshot, path) = (record.snapshot.id.clone(), path.clone());
+    match record.snapshot.omissions.covers(&path).cloned() {
+        None => RestoreError::AbsentPath { snapshot, path },
+        Some(omission) => RestoreError::OmittedPath {
+            snapshot,
+            path,
+            omission,
+        },
+    }
+}
+
+/// Makes all of it in `scratch`, and gives it its name.
+fn make<B: Restorable>(
+    backend: &B,
+    workspace: &Workspace,
+    record: &Record,
+    plan: &RestorePlan,
+    scratch: &Path,
+    place: &Place,
+    options: &CopyOptions,
+) -> Result<(), RestoreError> {
+    let (store, tree) = (scratch.join("store"), scratch.join("tree"));
+    let make =
+        |path: &Path| fs::create_dir(path).map_err(PathError::at("make the directory", path));
+    make(&store)
+        .and_then(|()| make(&tree))
+        .and_then(|()| place.dress(&tree))
+        .map_err(RestoreError::Prepare)?;
+    let root = Root::of_directory(&tree).map_err(RestoreError::Prepare)?;
+    let ids: BTreeSet<ContentId> = plan.writes.iter().map(|write| write.entry.id).collect();
+    let ids = Vec::from_iter(ids);
+    if let Some(first) = backend.missing(workspace, &ids)?.first() {
+        return Err(RestoreError::TargetCorrupt {
+            snapshot: record.snapshot.id.clone(),
+            detail: format!("the store lacks {first}"),
+        });
+    }
+    let contents = backend
+        .contents(workspace, &ids)
+        .map_err(|error| stage_error(StageError::Store(error), &record.snapshot.id))?;
+    let staged = staging::stage(&staging::Request {
+        root: &root,
+        store: &store,
+        plan,
+        // Of what is displaced, which is nothing.
+        guard: &SnapshotId::random(),
+        modes: &record.modes,
+        seen: &|_| None,
+        hidden: &|_| SkipReason::ChangedMeanwhile,
+        contents: &*contents,
+        held: &Held::default(),
+        index: None,
+        interrupt: &options.interrupt,
+    })
+    .map_err(|error| stage_error(error, &record.snapshot.id))?;
+    let mut skipped = staged.skipped().to_vec();
+    let committed = staged
+        .commit(&store, plan, None)
+        .map_err(|error| match error {
+            CommitError::Refused(source) | CommitError::Undecided(source) => {
+                RestoreError::Prepare(source)
+            }
+        })?;
+    skipped.extend(committed.apply(&root).map_err(RestoreError::Prepare)?);
+    committed.finish(&store).map_err(RestoreError::Prepare)?;
+    if let Some(Skipped { path, .. }) = skipped.into_iter().next() {
+        // Somebody was at work in a directory that is ours alone.
+        return Err(RestoreError::Changed { path });
+    }
+    options.interrupt.check()?;
+    place.take(&tree).map_err(RestoreError::Prepare)
+}
+
+/// A place for a directory: nothing is there, or a directory with nothing in it.
+struct Place {
+    /// Absolute, without links.
+    parent: PathBuf,
+    name: OsString,
+    /// The directory that is there.
+    found: Option<fs::Metadata>,
+}
+
+impl Place {
+    /// Looks at `to`. It lies neither in the workspace nor where everything is kept.
+    fn find(to: &Path, workspace: &Workspace) -> Result<Self, RestoreError> {
+        let refused = |why: &str| RestoreError::BadPlace(format!("{} {why}", printable(to)));
+        let absolute = std::path::absolute(to).map_err(|_| refused("is no path of a directory"))?;
+        let (Some(above), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+            return Err(refused("is no path of a directory that could be made"));
+        };
+        let parent = fs::canonicalize(above).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                refused("cannot be made: the directory above it is not there")
+            }
+            _ => RestoreError::Prepare(PathError::at("resolve", above)(error)),
+        })?;
+        let path = parent.join(name);
+        let found = match fs::symlink_metadata(&path) {
+            Ok(found) => Some(found),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(RestoreError::Prepare(PathError::at("look at", path)(error))),
+        };
+        if let Some(found) = &found {
+            if !found.is_dir() {
+                return Err(refused("is there, and is no directory"));
+            }
+            let mut entries = fs::read_dir(&path)
+                .map_err(PathError::at("list", &path))
+                .map_err(RestoreError::Prepare)?;
+            if entries.next().is_some() {
+                return Err(refused("is not empty"));
+            }
+        }
+        for (directory, what) in [
+            (workspace.disk_path(), "the workspace"),
+            (workspace.state().path(), "the state directory"),
+        ] {
+            if path.starts_with(directory) {
+                return Err(refused(&format!("lies in {what} {}", printable(directory))));
+            }
+        }
+        Ok(Self {
+            parent,
+            name: name.to_owned(),
+            found,
+        })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.parent.join(&self.name)
+    }
+
+    /// Gives `tree` the owner and the permission bits of the directory whose place it takes.
+    fn dress(&self, tree: &Path) -> Result<(), PathError> {
+        let Some(found) = &self.found else {
+            return Ok(());
+        };
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::lchown(tree, Some(found.uid()), Some(found.gid()))
+                .map_err(PathError::at("set the owner of", tree))?;
+        }
+        let bits = fs::Permissions::from_mode(found.mode() & 0o7777);
+        fs::set_permissions(tree, bits).map_err(PathError::at("set the mode of", tree))
+    }
+
+    /// Gives `tree` its name. A directory that is there is empty still, or nothing happens.
+    fn take(&self, tree: &Path) -> Result<(), PathError> {
+        let path = self.path();
+        fs::rename(tree, &path).map_err(PathError::at("rename to", &path))?;
+        durable::sync_directory(&self.parent)
+    }
+}
