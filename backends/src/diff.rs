@@ -2,7 +2,8 @@
 
 pub(crate) mod beside;
 mod file;
-mod renames;
+pub(crate) mod fingerprint;
+pub(crate) mod renames;
 pub(crate) mod sketch;
 
 use std::fmt;
@@ -12,10 +13,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{DiffError, Interrupt};
 use crate::coverage::Coverage;
+pub(crate) use crate::diff::file::Looked;
 pub use crate::diff::file::{ChangedFile, FileStatus};
-pub use crate::diff::renames::Renamed;
+use crate::diff::renames::Pair;
+pub use crate::diff::renames::{Renamed, Renames};
 use crate::nested::{self, NestedChange};
-use crate::patch::Compared;
 use crate::path::RelPath;
 use crate::record::{GitState, KNOWS_NESTED, Record};
 use crate::restore::ModeChange;
@@ -49,6 +51,9 @@ pub struct DiffOptions {
     /// more than a look, is [`approximated`](Diff::approximated). The answer is complete all the same.
     /// Default: `None`.
     pub max_time: Option<Duration>,
+    /// How renames are looked for, which are beside the lists of paths and in no patch. Default:
+    /// [`Renames::Exact`].
+    pub renames: Renames,
     /// Stops the comparison with an error, which is looked at once per file. Default: never.
     pub interrupt: Interrupt,
 }
@@ -61,6 +66,7 @@ impl Default for DiffOptions {
             max_compared_bytes: crate::patch::MAX_COMPARED_BYTES as u64,
             max_file_time: Some(Duration::from_secs(5)),
             max_time: None,
+            renames: Renames::default(),
             interrupt: Interrupt::never(),
         }
     }
@@ -96,6 +102,12 @@ impl DiffOptions {
     /// Sets [`DiffOptions::max_time`].
     pub fn max_time(mut self, limit: impl Into<Option<Duration>>) -> Self {
         self.max_time = limit.into();
+        self
+    }
+
+    /// Sets [`DiffOptions::renames`].
+    pub fn renames(mut self, renames: Renames) -> Self {
+        self.renames = renames;
         self
     }
 
@@ -228,10 +240,14 @@ pub struct Diff {
     pub patch_bytes: Option<u64>,
     /// Whether the patch was larger than the limit, and is therefore not embedded.
     pub patch_truncated: bool,
-    /// Deleted files of which an added one has the whole content, as git pairs them, sorted by the added
-    /// path. They are in the other lists as if they were not here.
+    /// Deleted files that are at an added path, found as [`DiffOptions::renames`] says and paired as git does,
+    /// sorted by the added path. They are in the other lists as if they were not here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub renamed: Vec<Renamed>,
+    /// Whether so much came and went that [`Renames::Similar`] was not looked for but among files that kept
+    /// their names: more than a million pairs, or more than 64 MiB to read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub renames_incomplete: bool,
     /// Files and directories of both sides whose permission bits differ, sorted by path. A change
     /// of the executable bit alone is not among them: it is in `modified`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -371,15 +387,7 @@ impl Diff {
                 .map(|c| c.path.clone())
                 .collect()
         };
-        let mut files: Vec<ChangedFile> = changes.iter().map(ChangedFile::from).collect();
-        let mut renamed = Vec::new();
-        for pair in renames::exact(changes) {
-            let path = |at: usize| changes[at].path.clone();
-            let (from, to) = (path(pair.from), path(pair.to));
-            files[pair.to].from = Some(from.clone());
-            renamed.push(Renamed { from, to });
-        }
-        Self {
+        let mut diff = Self {
             backend,
             from_ref: from_ref.into(),
             to_ref: to_ref.into(),
@@ -390,13 +398,14 @@ impl Diff {
             added: paths(|c| c.old.is_none()),
             modified: paths(|c| c.old.is_some() && c.new.is_some()),
             deleted: paths(|c| c.new.is_none()),
-            files,
+            files: changes.iter().map(ChangedFile::from).collect(),
             has_patch: false,
             patch: None,
             patch_ref: None,
             patch_bytes: None,
             patch_truncated: false,
-            renamed,
+            renamed: Vec::new(),
+            renames_incomplete: false,
             permissions_changed: Vec::new(),
             directories_added: Vec::new(),
             directories_deleted: Vec::new(),
@@ -406,7 +415,35 @@ impl Diff {
             operation: None,
             skip_worktree: Vec::new(),
             refs: Vec::new(),
+        };
+        diff.set_renamed(changes, &renames::exact(changes), Renames::Exact);
+        diff
+    }
+
+    /// Says which of `changes` were renamed, which was found out in this way; `pairs` are sorted by the added
+    /// path.
+    pub(crate) fn set_renamed(&mut self, changes: &[Change], pairs: &[Pair], how: Renames) {
+        self.renamed.clear();
+        for pair in pairs {
+            let from = changes[pair.from].path.clone();
+            let as_one = pair.as_one(changes);
+            if let Some(file) = self.file_mut(&as_one.path) {
+                file.from = Some(from.clone());
+            }
+            let mut changed = ChangedFile::from(&as_one);
+            changed.from = Some(from.clone());
+            self.renamed.push(Renamed {
+                from,
+                to: as_one.path,
+                similarity: pair.percent(),
+                changed: (how == Renames::Similar).then_some(changed),
+            });
         }
+    }
+
+    fn file_mut(&mut self, path: &RelPath) -> Option<&mut ChangedFile> {
+        let at = self.files.binary_search_by(|file| file.path.cmp(path));
+        self.files.get_mut(at.ok()?)
     }
 
     /// Adds paths that one side left out. None of them is among the changes; they are sorted by path.
@@ -448,18 +485,17 @@ impl Diff {
     }
 
     /// Adds what comparing the lines of a file gave, which is one of the changes.
-    pub(crate) fn count(&mut self, path: &RelPath, compared: Compared) {
-        let counts = compared.counts;
+    pub(crate) fn count(&mut self, path: &RelPath, looked: &Looked) {
+        let counts = looked.compared.counts;
         let (insertions, deletions) = (counts.insertions, counts.deletions);
         self.insertions += insertions;
         self.deletions += deletions;
-        if let Ok(at) = self.files.binary_search_by(|file| file.path.cmp(path)) {
-            let file = &mut self.files[at];
-            (file.insertions, file.deletions) = (insertions, deletions);
-            file.binary = counts.is_binary;
+        if let Some(file) = self.file_mut(path) {
+            file.count(looked);
         }
         self.approximated.extend(
-            compared
+            looked
+                .compared
                 .approximation
                 .map(|reason| ApproximatedFile::new(path.clone(), reason, insertions, deletions)),
         );

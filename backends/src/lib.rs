@@ -125,7 +125,7 @@ pub use coverage::{Coverage, Omission, OmissionReason};
 
 pub use diff::{
     ApproximatedFile, Approximation, ChangedFile, Diff, DiffOptions, FileStatus, OperationChange,
-    PatchText, Renamed, SkipWorktreeChange,
+    PatchText, Renamed, Renames, SkipWorktreeChange,
 };
 
 pub use restore::{

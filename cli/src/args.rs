@@ -10,6 +10,8 @@ use clap_complete::Shell;
 use jiff::Timestamp;
 use stillframe::{RunId, RunStatus, SessionId, Strategy};
 
+use crate::paint::ColorChoice;
+
 /// Snapshots of a directory around the work that happens in it.
 ///
 /// Stillframe records a directory before and after a command, says exactly what changed, and puts
@@ -38,6 +40,18 @@ pub(crate) struct Args {
     #[arg(long, global = true, help_heading = "Everywhere")]
     pub(crate) json: bool,
 
+    /// Colour what a person reads. Default: auto, at a terminal and unless NO_COLOR is set.
+    #[arg(
+        long,
+        global = true,
+        value_name = "auto|always|never",
+        default_value = "auto",
+        hide_default_value = true,
+        hide_possible_values = true,
+        help_heading = "Everywhere"
+    )]
+    pub(crate) color: ColorChoice,
+
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -61,7 +75,9 @@ Exit codes:
   executed or found, 128+N when signal N ended it.
 
 Environment:
-  STILLFRAME_HOME    where everything is kept (default: ~/.local/state/stillframe)";
+  STILLFRAME_HOME    where everything is kept (default: ~/.local/state/stillframe)
+  PAGER              what shows \"diff\" and \"show\" at a terminal (default: less); empty: nothing
+  NO_COLOR           no colours, if it is not empty";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -628,7 +644,7 @@ pub(crate) struct DiffArgs {
     #[arg(long, group = "view")]
     pub(crate) patch: bool,
 
-    /// How many lines changed in each file.
+    /// How many lines or bytes changed in each file.
     #[arg(long, group = "view")]
     pub(crate) stat: bool,
 
@@ -636,9 +652,13 @@ pub(crate) struct DiffArgs {
     #[arg(long, group = "view")]
     pub(crate) name_only: bool,
 
-    /// The paths, each after A (added), M (modified) or D (deleted).
+    /// The paths, each after A (added), M (modified), D (deleted) or R and how much of it was kept (renamed).
     #[arg(long, group = "view")]
     pub(crate) name_status: bool,
+
+    /// Show what was renamed as deleted and added.
+    #[arg(long)]
+    pub(crate) no_renames: bool,
 
     /// The largest patch that a document of --json --patch holds. Default: 1048576.
     #[arg(long, value_name = "N", value_parser = bytes, requires = "patch")]

@@ -1,7 +1,7 @@
 //! The `stillframe` command: a host of the engine like any other.
 //!
 //! `args.rs` is what can be typed, `request.rs` what it means, `commands/` what is done about it,
-//! `output.rs` the only place that writes. This file calls them in order and has the exit codes.
+//! `output.rs` the only place that writes (at a terminal through `pager.rs`). This file calls them in order and has the exit codes.
 
 mod args;
 mod commands;
@@ -9,6 +9,9 @@ mod config;
 mod failure;
 mod guardian;
 mod output;
+mod pager;
+mod paint;
+mod patch_view;
 mod progress;
 mod request;
 mod signals;
@@ -29,6 +32,7 @@ use crate::commands::Tools;
 use crate::config::{Config, MAX_STORE_BYTES};
 use crate::failure::{Failure, StatePlace};
 use crate::output::{Console, Reply};
+use crate::paint::ColorChoice;
 use crate::progress::ProgressLine;
 use crate::request::{Request, Surroundings};
 
@@ -42,7 +46,7 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(e) => return explain(&e, &typed),
     };
-    let console = Console::new(args.json);
+    let console = Console::new(args.json, args.color);
     let is_run = matches!(args.command, Command::Run(_) | Command::Resume { .. });
     let code = answer(args, console)
         .and_then(|reply| console.deliver(reply))
@@ -217,7 +221,7 @@ fn surroundings(config: Config) -> Surroundings {
 fn explain(error: &clap::Error, typed: &[OsString]) -> ExitCode {
     let code = u8::try_from(error.exit_code()).unwrap_or(2);
     if error.use_stderr() && wants_json(typed) {
-        Console::new(true).fail(&Failure::invalid(usage_message(error)));
+        Console::new(true, ColorChoice::Never).fail(&Failure::invalid(usage_message(error)));
     } else {
         // A stream that is gone cannot be told so.
         let _ = error.print();

@@ -5,7 +5,8 @@
 //! warnings and the line that says why the command failed.
 
 use std::fmt::{Display, Write as _};
-use std::io::{self, IsTerminal as _, Read, Write};
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, IsTerminal as _, Read, Seek as _, Write};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -13,12 +14,17 @@ use stillframe::ErrorKind;
 use stillframe::backends::printable_bytes;
 
 use crate::failure::Failure;
+use crate::pager::Pager;
+use crate::paint::{ColorChoice, Paint};
+use crate::patch_view;
 
 /// What a command answers.
 #[derive(Default)]
 pub(crate) struct Reply {
     /// For stdout.
     pub(crate) answer: Answer,
+    /// Whether a person may want to read the answer page by page.
+    pub(crate) is_paged: bool,
     /// For people, on stderr; one line each.
     pub(crate) notes: Vec<String>,
     /// For people, on stderr, also where notes are not wanted; one line each.
@@ -39,6 +45,8 @@ pub(crate) enum Answer {
     Text(String),
     /// Bytes as they are.
     Bytes(Box<dyn Read>),
+    /// A patch: as it is, but for colours where they are wanted, and at a terminal harmless.
+    Patch(File),
 }
 
 impl Reply {
@@ -48,14 +56,24 @@ impl Reply {
         document: &impl Serialize,
         text: impl FnOnce() -> String,
     ) -> Self {
-        let text = match json {
+        Self::of(Answer::Text(match json {
             true => json_line(document),
             false => text(),
-        };
+        }))
+    }
+
+    /// An answer, and nothing else.
+    pub(crate) fn of(answer: Answer) -> Self {
         Self {
-            answer: Answer::Text(text),
+            answer,
             ..Self::default()
         }
+    }
+
+    /// Lets a person who sits at a terminal read the answer page by page.
+    pub(crate) fn paged(mut self) -> Self {
+        self.is_paged = true;
+        self
     }
 
     /// Adds a note.
@@ -102,15 +120,31 @@ pub(crate) fn json_line(document: &impl Serialize) -> String {
 pub(crate) struct Console {
     json: bool,
     shows_notes: bool,
+    /// Whether the answer is for a person at a terminal.
+    is_at_terminal: bool,
+    paint: Paint,
 }
 
 impl Console {
     /// `json`: whether stdout gets documents alone.
-    pub(crate) fn new(json: bool) -> Self {
+    pub(crate) fn new(json: bool, color: ColorChoice) -> Self {
+        let is_at_terminal = !json && io::stdout().is_terminal();
         Self {
             json,
             shows_notes: !json || io::stderr().is_terminal(),
+            is_at_terminal,
+            paint: Paint::new(color, is_at_terminal, |name| std::env::var_os(name)),
         }
+    }
+
+    /// Whether the answer is for a person at a terminal.
+    pub(crate) fn is_at_terminal(self) -> bool {
+        self.is_at_terminal
+    }
+
+    /// The colours of the answer.
+    pub(crate) fn paint(self) -> Paint {
+        self.paint
     }
 
     /// Writes everything; answers with the exit code.
@@ -126,12 +160,38 @@ impl Console {
         if let Some(line) = reply.failure.filter(|line| self.json && !is_noted(line)) {
             to_stderr(&line);
         }
-        let written = match reply.answer {
+        let mut answer = reply.answer;
+        if reply.is_paged
+            && self.is_at_terminal
+            && let Some(pager) = Pager::of(|name| std::env::var_os(name))
+            && pager.show(|out| self.write(&mut answer, out))?
+        {
+            return Ok(reply.exit_code);
+        }
+        let mut stdout = io::stdout().lock();
+        self.write(&mut answer, &mut stdout)
+            .map(|()| reply.exit_code)
+    }
+
+    /// Writes an answer. One whose beginning was written before is written from its beginning.
+    fn write(self, answer: &mut Answer, out: &mut dyn Write) -> Result<(), Failure> {
+        match answer {
             Answer::Nothing => Ok(()),
-            Answer::Text(text) => write_stdout(&mut text.as_bytes()),
-            Answer::Bytes(mut bytes) => write_stdout(&mut bytes),
-        };
-        written.map(|()| reply.exit_code)
+            Answer::Text(text) => told(copy_to(&mut text.as_bytes(), out)),
+            Answer::Bytes(bytes) => told(copy_to(bytes, out)),
+            Answer::Patch(patch) => told(self.write_patch(patch, out)),
+        }
+    }
+
+    fn write_patch(self, patch: &mut File, out: &mut dyn Write) -> Result<(), Copying> {
+        patch.rewind().map_err(Copying::Read)?;
+        if !self.is_at_terminal && self.paint == Paint::default() {
+            return copy_to(patch, out);
+        }
+        let mut out = BufWriter::new(out);
+        let mut patch = BufReader::new(patch);
+        patch_view::copy_patch(&mut patch, &mut out, self.paint, self.is_at_terminal)?;
+        out.flush().map_err(Copying::Write)
     }
 
     /// Writes a piece of the answer at once. `false`: nobody reads it any more.
@@ -169,31 +229,39 @@ impl Console {
     }
 }
 
-/// Everything that `bytes` has. A reader that left has what it wants: `head` ends many a pipeline.
-fn write_stdout(bytes: &mut dyn Read) -> Result<(), Failure> {
+/// Why not all of an answer was written.
+#[derive(Debug)]
+pub(crate) enum Copying {
+    /// It could not be read.
+    Read(io::Error),
+    /// It could not be written.
+    Write(io::Error),
+}
+
+/// Everything that `bytes` has.
+fn copy_to(bytes: &mut dyn Read, out: &mut dyn Write) -> Result<(), Copying> {
     let mut buffer = vec![0; 64 * 1024];
-    let mut stdout = io::stdout().lock();
     loop {
         let filled = match bytes.read(&mut buffer) {
-            Ok(0) => break,
+            Ok(0) => return out.flush().map_err(Copying::Write),
             Ok(filled) => filled,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(e) => {
-                return Err(Failure::new(
-                    ErrorKind::of_storage(&e),
-                    format!("what was to be printed cannot be read: {e}"),
-                ));
-            }
+            Err(e) => return Err(Copying::Read(e)),
         };
-        match stdout.write_all(&buffer[..filled]) {
-            Ok(()) => {}
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-            Err(e) => return Err(stdout_failed(&e)),
-        }
+        out.write_all(&buffer[..filled]).map_err(Copying::Write)?;
     }
-    match stdout.flush() {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(stdout_failed(&e)),
-        _ => Ok(()),
+}
+
+/// What is to be said of it. A reader that left has what it wants: `head` ends many a pipeline.
+fn told(copied: Result<(), Copying>) -> Result<(), Failure> {
+    match copied {
+        Ok(()) => Ok(()),
+        Err(Copying::Read(e)) => Err(Failure::new(
+            ErrorKind::of_storage(&e),
+            format!("what was to be printed cannot be read: {e}"),
+        )),
+        Err(Copying::Write(e)) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(Copying::Write(e)) => Err(stdout_failed(&e)),
     }
 }
 

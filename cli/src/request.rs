@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use stillframe::backends::{printable, printable_bytes};
 use stillframe::{
     CommandAdapter, CommandInput, CommandOutput, CopyRequest, DiffEnd, DiffOptions, DiffRequest,
-    EventQuery, GcOptions, IgnoreOptions, Label, PlanId, PurgeTarget, RelPath, RestoreRequest,
-    RetainContent, RunId, RunOptions, RunQuery, SessionId, SnapshotName, SnapshotQuery, UndoTarget,
-    WorkspaceOptions,
+    EventQuery, GcOptions, IgnoreOptions, Label, PlanId, PurgeTarget, RelPath, Renames,
+    RestoreRequest, RetainContent, RunId, RunOptions, RunQuery, SessionId, SnapshotName,
+    SnapshotQuery, UndoTarget, WorkspaceOptions,
 };
 
 use crate::args::{
@@ -678,8 +678,12 @@ fn diff(args: DiffArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fa
         _ => DiffView::Summary,
     };
     let mut options = DiffOptions::default();
-    // The lines of each file are counted in the patch; a document has no place for them.
-    options.capture_patch = view == DiffView::Patch || (view == DiffView::Stat && !json);
+    options.capture_patch = view == DiffView::Patch;
+    // A document has those that are found without reading anything.
+    let shows_renames = !matches!(view, DiffView::Patch | DiffView::NameOnly) && !args.no_renames;
+    if shows_renames && !json {
+        options.renames = Renames::Similar;
+    }
     if let Some(bytes) = args.max_patch_bytes {
         options = options.max_patch_bytes(bytes);
     }
@@ -1041,14 +1045,34 @@ mod tests {
         for (args, expected) in [
             (&["diff", "3f2a", "--patch"][..], true),
             (&["diff", "3f2a", "--patch", "--json"], true),
-            (&["diff", "3f2a", "--stat"], true),
-            (&["diff", "3f2a", "--stat", "--json"], false),
+            (&["diff", "3f2a", "--stat"], false),
             (&["diff", "3f2a", "--name-status"], false),
         ] {
             let Request::Diff(_, request, _) = lower(args) else {
                 panic!("it is a diff");
             };
             assert_eq!(request.options.capture_patch, expected, "{args:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_renamed_and_edited_is_looked_for_where_a_person_sees_it() {
+        for (args, expected) in [
+            (&["diff", "3f2a"][..], Renames::Similar),
+            (&["diff", "3f2a", "--stat"], Renames::Similar),
+            (&["diff", "3f2a", "--name-status"], Renames::Similar),
+            (
+                &["diff", "3f2a", "--name-status", "--no-renames"],
+                Renames::Exact,
+            ),
+            (&["diff", "3f2a", "--name-only"], Renames::Exact),
+            (&["diff", "3f2a", "--patch"], Renames::Exact),
+            (&["diff", "3f2a", "--stat", "--json"], Renames::Exact),
+        ] {
+            let Request::Diff(_, request, _) = lower(args) else {
+                panic!("it is a diff");
+            };
+            assert_eq!(request.options.renames, expected, "{args:?}");
         }
     }
 

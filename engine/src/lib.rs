@@ -164,6 +164,6 @@ pub use stillframe_backends::{
     ApproximatedFile, Approximation, BackendKind, BorrowMode, ChangedFile, Conflict,
     ConflictRegion, ContentId, Diff, DiffOptions, ErrorKind, FileStatus, FoundContent,
     IgnoreOptions, KeptContent, Label, Omission, OmissionReason, PatchText, PlanId, Progress,
-    Proof, PurgeTarget, RelPath, Renamed, RestorePlan, RetainContent, Search, Skipped, Snapshot,
-    SnapshotId, SnapshotMetadata, Strategy, WalkReason, Why,
+    Proof, PurgeTarget, RelPath, Renamed, Renames, RestorePlan, RetainContent, Search, Skipped,
+    Snapshot, SnapshotId, SnapshotMetadata, Strategy, WalkReason, Why,
 };

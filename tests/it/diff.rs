@@ -70,6 +70,7 @@ fn each_file_of_a_document_has_what_git_says_of_it() {
     ws.symlink("becomes a link", "x\n");
     ws.remove("link");
     ws.symlink("link", "mode");
+    ws.mkdir("d");
     ws.rename("moved", "d/moved");
     ws.write_executable("new", "1\n2\n");
     let to = ws.snapshot();
@@ -84,7 +85,7 @@ fn each_file_of_a_document_has_what_git_says_of_it() {
         let counts: Vec<&str> = numstat.split('\t').collect();
         assert_eq!(counts[2], path);
         let mode = |mode: &str| (mode != "000000").then(|| mode.to_owned());
-        expected.push(serde_json::json!({
+        let mut file = serde_json::json!({
             "path": path,
             "status": match facts[4] {
                 "A" => "added",
@@ -97,7 +98,12 @@ fn each_file_of_a_document_has_what_git_says_of_it() {
             "old_mode": mode(facts[0]),
             "new_mode": mode(facts[1]),
             "from": (path == "d/moved").then_some("moved"),
-        }));
+        });
+        if path == "binary" {
+            // Of a binary its sizes are told in the place of lines.
+            (file["old_bytes"], file["new_bytes"]) = (4.into(), 5.into());
+        }
+        expected.push(file);
     }
     assert_eq!(expected.len(), 10);
     assert_eq!(diff["files"], serde_json::Value::Array(expected));

@@ -45,6 +45,7 @@ mod properties;
 mod purge;
 mod questions;
 mod real_repositories;
+mod renames;
 mod restore;
 mod retain;
 mod rollback;

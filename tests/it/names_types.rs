@@ -135,7 +135,7 @@ fn no_two_names_are_printed_alike() {
         let lines = text.lines().filter(|line| !line.contains("changed"));
         let mut printed: Vec<&str> = lines
             .map(|line| line.strip_prefix(start).unwrap())
-            .map(|line| line.split("  ").next().unwrap())
+            .map(|line| line.split(" | ").next().unwrap().trim_end())
             .collect();
         printed.sort_unstable();
         assert_eq!(printed, expected, "{view}");

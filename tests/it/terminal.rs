@@ -319,3 +319,132 @@ fn a_step_that_fails_at_a_terminal_is_tried_again_and_fails_its_run() {
         assert_eq!(ws.show("r")["status"], "failed");
     }
 }
+
+/// A pager that keeps what it was given, and says what it was told, in the home directory.
+fn pager(ws: &TestWorkspace) -> String {
+    std::fs::create_dir_all(ws.outside()).unwrap();
+    let script = ws.outside().join("pager");
+    let text = "#!/bin/sh\ncat > ~/paged\necho \"that was all, LESS=$LESS\"\n";
+    std::fs::write(&script, text).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&script, mode).unwrap();
+    script.display().to_string()
+}
+
+/// What the pager was given since this was asked the last time; `None`: it was not started.
+fn paged(ws: &TestWorkspace) -> Option<String> {
+    let file = ws.home().join("paged");
+    let text = std::fs::read_to_string(&file).ok()?;
+    std::fs::remove_file(file).unwrap();
+    Some(text)
+}
+
+/// A call that a person may want to page through.
+fn at_a_screen(ws: &TestWorkspace, args: &[&str], pager: &str) -> Call {
+    let call = ws.call(args);
+    call.env("TERM", "xterm").env("PAGER", pager)
+}
+
+#[test]
+fn what_is_long_is_shown_by_the_pager_and_what_goes_elsewhere_is_not() {
+    let ws = TestWorkspace::repository();
+    let from = ws.snapshot();
+    ws.write("new", "tab\tand \x1b]0;title\x07\n");
+    let pager = pager(&ws);
+    let diff = ["diff", from.id()];
+    let mut terminal = at_a_screen(&ws, &diff, &pager).at_terminal();
+    terminal.shows("that was all, LESS=FRX");
+    assert_eq!(terminal.ends(), 0, "{}", terminal.text());
+    let text = paged(&ws).expect("it was started");
+    assert!(
+        text.starts_with("\x1b[32mA new\x1b[m\n1 file changed"),
+        "{text:?}"
+    );
+
+    let patch = ["diff", from.id(), "--patch"];
+    let mut terminal = at_a_screen(&ws, &patch, &pager)
+        .env("LESS", "-S")
+        .at_terminal();
+    terminal.shows("LESS=-S");
+    terminal.ends();
+    let text = paged(&ws).expect("it was started");
+    let line = "\x1b[32m+tab\tand \\u{1b}]0;title\\u{7}\x1b[m\n";
+    assert!(text.contains(line), "a terminal executes nothing: {text:?}");
+
+    at_a_screen(&ws, &["show", from.id()], &pager)
+        .at_terminal()
+        .ends();
+    let text = paged(&ws).expect("it was started");
+    assert!(text.starts_with("snapshot"), "{text:?}");
+
+    at_a_screen(&ws, &diff, &pager)
+        .env("NO_COLOR", "1")
+        .at_terminal()
+        .ends();
+    assert!(!paged(&ws).expect("it was started").contains('\x1b'));
+
+    let json = ["diff", from.id(), "--json"];
+    for (args, text) in [
+        (&json[..], "\"changed_paths\":[\"new\"]"),
+        (&["list"], from.id()),
+    ] {
+        let mut terminal = at_a_screen(&ws, args, &pager).at_terminal();
+        terminal.shows(text);
+        assert_eq!(terminal.ends(), 0);
+        assert!(!terminal.text().contains('\x1b'), "{args:?}");
+        assert_eq!(paged(&ws), None, "{args:?}");
+    }
+    let output = at_a_screen(&ws, &patch, &pager).run().ok();
+    assert!(
+        output
+            .stdout_text()
+            .contains("+tab\tand \x1b]0;title\x07\n"),
+        "exact: {output}"
+    );
+    assert_eq!(paged(&ws), None, "a pipe is no terminal");
+    let mut dumb = at_a_screen(&ws, &diff, &pager)
+        .env("TERM", "dumb")
+        .at_terminal();
+    dumb.shows("A new");
+    dumb.ends();
+    assert_eq!(paged(&ws), None, "it cannot be drawn on");
+}
+
+#[test]
+fn a_pager_that_is_not_there_or_leaves_early_is_no_failure() {
+    let ws = TestWorkspace::repository();
+    let from = ws.snapshot();
+    for number in 0..5000 {
+        ws.write(format!("new-{number:04}"), "");
+    }
+    for pager in ["/not/there", "/not/there 'with an argument'", "", "cat"] {
+        let mut terminal = at_a_screen(&ws, &["diff", from.id()], pager).at_terminal();
+        terminal.shows("A new-0000");
+        terminal.shows("5000 files changed");
+        assert_eq!(terminal.ends(), 0, "{pager:?}");
+    }
+    for pager in ["true", "false", "head -n 1"] {
+        let mut terminal = at_a_screen(&ws, &["diff", from.id()], pager).at_terminal();
+        assert_eq!(terminal.ends(), 0, "{pager:?}: {}", terminal.text());
+    }
+}
+
+#[test]
+fn a_repository_does_not_say_what_the_pager_is() {
+    let ws = TestWorkspace::repository();
+    let from = ws.snapshot();
+    ws.write("new", "x\n");
+    let fired = ws.home().join("fired");
+    let trap = format!("touch {}; cat", fired.display());
+    for key in ["core.pager", "pager.diff", "pager.show"] {
+        ws.git(["config", key, &trap]);
+    }
+    let pager = pager(&ws);
+    at_a_screen(&ws, &["diff", from.id()], &pager)
+        .at_terminal()
+        .ends();
+    assert!(paged(&ws).is_some(), "the one of the environment was");
+    let bare = ws.call(["diff", from.id()]).env("TERM", "xterm");
+    bare.env("LESS", "FX").at_terminal().ends();
+    assert!(!fired.exists());
+}

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::patch::Compared;
 use crate::path::RelPath;
 use crate::tree::{Change, EntryKind};
 
@@ -26,8 +27,22 @@ pub struct ChangedFile {
     /// What the later side captured; `None`: nothing. In JSON git's mode.
     #[serde(with = "git_mode")]
     pub new_mode: Option<EntryKind>,
-    /// Where the later side's file comes from, if that is another path.
+    /// Where the later side's file comes from, if [`Diff::renamed`](crate::Diff::renamed) has it.
     pub from: Option<RelPath>,
+    /// The size of the earlier side in bytes, if the file is binary and that side has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old_bytes: Option<u64>,
+    /// The size of the later side in bytes, if the file is binary and that side has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new_bytes: Option<u64>,
+}
+
+/// What comparing the lines of a file gave.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Looked {
+    pub(crate) compared: Compared,
+    /// Of both sides, in bytes; zero for one that is not there or was not looked at.
+    pub(crate) sizes: [u64; 2],
 }
 
 /// What became of a path.
@@ -59,7 +74,21 @@ impl ChangedFile {
             old_mode,
             new_mode,
             from: None,
+            old_bytes: None,
+            new_bytes: None,
         }
+    }
+
+    /// Takes what comparing its lines gave.
+    pub(crate) fn count(&mut self, looked: &Looked) {
+        let counts = looked.compared.counts;
+        (self.insertions, self.deletions) = (counts.insertions, counts.deletions);
+        self.binary = counts.is_binary;
+        let [old, new] = looked.sizes;
+        let bytes =
+            |mode: Option<EntryKind>, bytes| mode.filter(|_| counts.is_binary).map(|_| bytes);
+        self.old_bytes = bytes(self.old_mode, old);
+        self.new_bytes = bytes(self.new_mode, new);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::backend::{
 use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
 use crate::coverage::OmissionReason;
 use crate::diff::beside;
-use crate::diff::{self, Diff, DiffOptions};
+use crate::diff::{self, Diff, DiffOptions, Renames};
 use crate::error::ErrorKind;
 use crate::git::ObjectId;
 use crate::git::capture::{self, Keep, KeptFor, Published, Source, sha1};
@@ -24,6 +24,7 @@ use crate::git::heal;
 use crate::git::index;
 use crate::git::kept_refs;
 use crate::git::line_diffs;
+use crate::git::renames;
 use crate::git::repository::{self, OperationContents, Probe, RepositoryError, UserRepository};
 use crate::git::rollback::{FoundRepository, PATIENCE, chain, staging_digest};
 use crate::git::safety_refs;
@@ -665,6 +666,9 @@ impl Backend for GitBackend {
             diff.skip_worktree = skip_worktree::changes(&store, &before, &after)?;
             diff.refs = kept_refs::changes(&store, before.git.as_ref(), after.git.as_ref())?;
             line_diffs::compare(&store, &changes, options, patch, &mut diff)?;
+            if options.renames == Renames::Similar {
+                renames::find(&store, &changes, options, &mut diff)?;
+            }
             Ok(diff)
         })
     }

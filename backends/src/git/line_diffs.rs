@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::backend::{DiffError, StoreError};
 use crate::diff::sketch::LineSketch;
-use crate::diff::{Approximation, Diff, DiffOptions, PatchText};
+use crate::diff::{Approximation, Diff, DiffOptions, Looked, PatchText, Renamed};
 use crate::git::ObjectId;
 use crate::git::capture::sha1;
 use crate::git::store::{Reader, Store};
@@ -41,6 +41,46 @@ pub(super) fn compare(
     diff: &mut Diff,
 ) -> Result<(), DiffError> {
     let mut sink = PatchSink::new(out, options.max_patch_bytes);
+    each(store, changes, options, &mut sink, |at, looked| {
+        diff.count(&changes[at].path, &looked);
+    })?;
+    // What one side left out is among them already.
+    diff.approximated.sort_by(|a, b| a.path.cmp(&b.path));
+    if options.capture_patch {
+        sink.flush().map_err(DiffError::Sink)?;
+        diff.patch_bytes = Some(sink.written);
+        diff.has_patch = sink.written > 0;
+        diff.patch_truncated = sink.written > options.max_patch_bytes;
+        diff.patch = sink.kept.filter(|kept| !kept.is_empty()).map(PatchText);
+    }
+    Ok(())
+}
+
+/// Counts the lines of files that were renamed, each as one file; `changes` are those of `renamed`.
+pub(super) fn compare_renamed(
+    store: &Store,
+    changes: &[Change],
+    options: &DiffOptions,
+    renamed: &mut [Renamed],
+) -> Result<(), DiffError> {
+    let mut options = options.clone();
+    options.capture_patch = false;
+    each(store, changes, &options, &mut io::sink(), |at, looked| {
+        if let Some(file) = &mut renamed[at].changed {
+            file.count(&looked);
+        }
+    })
+}
+
+/// Compares each of `changes`, and hands what came of it to `take` in their order; with
+/// [`DiffOptions::capture_patch`], writes the patch to `out`.
+fn each(
+    store: &Store,
+    changes: &[Change],
+    options: &DiffOptions,
+    out: &mut dyn Write,
+    mut take: impl FnMut(usize, Looked),
+) -> Result<(), DiffError> {
     let set = store.reader_set()?;
     let files = Files {
         reader: store.reader(&set),
@@ -53,39 +93,28 @@ pub(super) fn compare(
     };
     let work = |at: usize| files.compare(&changes[at]);
     parallel::in_order(changes.len(), WAITING, work, |at, file| {
-        let compared = match file? {
-            FileDiff::Compared { section, compared } => {
-                sink.write_all(&section).map_err(DiffError::Sink)?;
-                compared
+        let looked = match file? {
+            FileDiff::Compared { section, looked } => {
+                out.write_all(&section).map_err(DiffError::Sink)?;
+                looked
             }
-            FileDiff::Purged => Compared {
-                approximation: Some(Approximation::Purged),
-                ..Compared::default()
+            FileDiff::Purged => Looked {
+                compared: Compared {
+                    approximation: Some(Approximation::Purged),
+                    ..Compared::default()
+                },
+                sizes: [0, 0],
             },
             FileDiff::Large => {
                 if options.capture_patch {
-                    write_large(store, &mut sink, &changes[at])?;
+                    write_large(store, out, &changes[at])?;
                 }
-                let counts = sketch(store, &changes[at])?.counts();
-                Compared {
-                    counts,
-                    approximation: (!counts.is_binary).then_some(Approximation::TooLarge),
-                }
+                look_at_large(store, &changes[at])?
             }
         };
-        diff.count(&changes[at].path, compared);
-        Ok::<_, DiffError>(())
-    })?;
-    // What one side left out is among them already.
-    diff.approximated.sort_by(|a, b| a.path.cmp(&b.path));
-    if options.capture_patch {
-        sink.flush().map_err(DiffError::Sink)?;
-        diff.patch_bytes = Some(sink.written);
-        diff.has_patch = sink.written > 0;
-        diff.patch_truncated = sink.written > options.max_patch_bytes;
-        diff.patch = sink.kept.filter(|kept| !kept.is_empty()).map(PatchText);
-    }
-    Ok(())
+        take(at, looked);
+        Ok(())
+    })
 }
 
 /// What the threads share.
@@ -104,7 +133,7 @@ enum FileDiff {
     Compared {
         /// The part of the patch; empty if none is wanted.
         section: Vec<u8>,
-        compared: Compared,
+        looked: Looked,
     },
     /// A side is too large to be held.
     Large,
@@ -187,6 +216,7 @@ impl Files<'_> {
                 bytes,
             })
         };
+        let sizes = [old.len() as u64, new.len() as u64];
         let (old, new) = (side(change.old, old), side(change.new, new));
         let mut section = Vec::new();
         let compared = match self.options.capture_patch {
@@ -194,7 +224,8 @@ impl Files<'_> {
                 .map_err(DiffError::Sink)?,
             false => patch::count(old.map(|s| s.bytes), new.map(|s| s.bytes), &limits),
         };
-        Ok(FileDiff::Compared { section, compared })
+        let looked = Looked { compared, sizes };
+        Ok(FileDiff::Compared { section, looked })
     }
 }
 
@@ -238,13 +269,22 @@ fn write_large(store: &Store, out: &mut dyn Write, change: &Change) -> Result<()
 }
 
 /// Counts the lines of a change with a side that is too large to be held.
-fn sketch(store: &Store, change: &Change) -> Result<LineSketch, StoreError> {
-    let mut sketch = LineSketch::default();
-    let sides = [change.old, change.new];
+fn look_at_large(store: &Store, change: &Change) -> Result<Looked, StoreError> {
     let mut sizes = [0; 2];
-    for (size, entry) in sizes.iter_mut().zip(sides) {
+    for (size, entry) in sizes.iter_mut().zip([change.old, change.new]) {
         *size = entry.map_or(Ok(0), |entry| store.blob_size(&blob_id(entry)))?;
     }
+    let counts = sketch(store, change, sizes)?.counts();
+    let compared = Compared {
+        counts,
+        approximation: (!counts.is_binary).then_some(Approximation::TooLarge),
+    };
+    Ok(Looked { compared, sizes })
+}
+
+fn sketch(store: &Store, change: &Change, sizes: [u64; 2]) -> Result<LineSketch, StoreError> {
+    let mut sketch = LineSketch::default();
+    let sides = [change.old, change.new];
     if sizes
         .iter()
         .any(|size| *size > patch::MAX_TEXT_BYTES as u64)
@@ -266,7 +306,7 @@ fn sketch(store: &Store, change: &Change) -> Result<LineSketch, StoreError> {
     Ok(sketch)
 }
 
-fn blob_id(entry: Entry) -> ObjectId {
+pub(super) fn blob_id(entry: Entry) -> ObjectId {
     sha1(&entry.id).expect("trees of git's hold ids of git's")
 }
 

@@ -23,6 +23,7 @@ mod operation;
 pub(crate) mod pack;
 mod quoted;
 pub(crate) mod refs;
+mod renames;
 pub(crate) mod repository;
 pub(crate) mod rollback;
 mod rules;

@@ -23,7 +23,7 @@ use crate::backend::{
 };
 use crate::coverage::OmissionReason;
 use crate::diff::beside::{self, Compared};
-use crate::diff::{self, Diff, DiffOptions};
+use crate::diff::{self, Diff, DiffOptions, Renames, renames};
 use crate::error::PathError;
 use crate::git::ObjectId;
 use crate::git::rollback::FoundRepository;
@@ -401,10 +401,13 @@ impl Backend for HashBackend {
             let (from, to) = (&before.record.snapshot, &after.record.snapshot);
             let changes = diff::evident(changes, &from.omissions, &to.omissions);
             let (from, to) = (&from.reference, &to.reference);
-            let diff = Diff::of_changes(BackendKind::Hash, from, to, &changes)
+            let mut diff = Diff::of_changes(BackendKind::Hash, from, to, &changes)
                 .left_out(&left_out)
                 .beside(beside)
                 .with_nested(&before.record, &after.record);
+            if options.renames == Renames::Similar {
+                diff.set_renamed(&changes, &renames::exact(&changes), Renames::Similar);
+            }
             interrupt::check()?;
             Ok(diff)
         })

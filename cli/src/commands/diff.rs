@@ -1,15 +1,20 @@
 //! `diff`: two snapshots compared, or one with the workspace as it is.
 
-use std::io::{self, BufReader};
+use std::collections::HashSet;
 
 use stillframe::backends::{
     ApproximatedFile, Approximation, ModeChange, NestedChange, NestedState, OperationChange,
 };
-use stillframe::{Diff, DiffOutcome, DiffRequest, ErrorKind, RelPath, WorkspaceOptions};
+use stillframe::{
+    BackendKind, ChangedFile, Diff, DiffOutcome, DiffRequest, ErrorKind, FileStatus, RelPath,
+    WorkspaceOptions,
+};
 
-use super::{Tools, diffstat};
+use super::Tools;
+use super::diffstat::{self, Changed, Row};
 use crate::failure::Failure;
 use crate::output::{self, Answer, Reply};
+use crate::paint::{Colour, Paint};
 use crate::request::DiffView;
 
 /// Compares.
@@ -24,46 +29,45 @@ pub(super) async fn diff(
     if tools.json {
         return Ok(Reply::new(true, &outcome.diff, String::new));
     }
-    shown(outcome, view)
+    shown(outcome, view, tools.console.paint()).map(Reply::paged)
 }
 
-fn shown(outcome: DiffOutcome, view: DiffView) -> Result<Reply, Failure> {
+fn shown(outcome: DiffOutcome, view: DiffView, paint: Paint) -> Result<Reply, Failure> {
     let diff = &outcome.diff;
-    let lacks_patch = !diff.has_patch && diff.files_changed > 0;
-    let text = match (view, outcome.patch) {
-        (DiffView::Patch, _) if lacks_patch => {
+    let text = match view {
+        DiffView::Patch if !diff.has_patch && diff.files_changed > 0 => {
             return Err(Failure::new(ErrorKind::Unsupported, no_patch(diff)));
         }
-        (DiffView::Patch, None) => String::new(),
-        (DiffView::Patch, Some(patch)) => {
-            let reply = Reply {
-                answer: Answer::Bytes(Box::new(patch)),
-                ..Reply::default()
-            };
-            return Ok(reply.notes(untold(diff)));
+        DiffView::Patch => {
+            let answer = outcome.patch.map_or(Answer::Nothing, Answer::Patch);
+            return Ok(Reply::of(answer).notes(untold(diff)));
         }
-        (DiffView::Stat, Some(patch)) if !lacks_patch => {
-            let files = diffstat::of_patch(BufReader::new(patch)).map_err(unreadable)?;
-            format!(
-                "{}{}{}\n",
-                diffstat::drawn(&files),
-                beside(diff),
-                totals(diff)
-            )
+        DiffView::NameOnly => names(&diff.changed_paths),
+        DiffView::NameStatus => name_statuses(diff),
+        DiffView::Stat if compares_lines(diff) => stat(diff, paint),
+        DiffView::Summary | DiffView::Stat => summary(diff, paint),
+    };
+    let reply = Reply::of(Answer::Text(text)).notes(unsearched(diff));
+    Ok(match view {
+        DiffView::Stat if !compares_lines(diff) && diff.files_changed > 0 => {
+            reply.note(no_patch(diff))
         }
-        (DiffView::NameOnly, _) => names(&diff.changed_paths),
-        (DiffView::NameStatus, _) => statuses(diff, '\t'),
-        (DiffView::Summary | DiffView::Stat, _) => summary(diff),
-    };
-    let reply = Reply {
-        answer: Answer::Text(text),
-        ..Reply::default()
-    };
-    Ok(match (view, lacks_patch) {
-        (DiffView::Stat, true) => reply.note(no_patch(diff)),
-        (DiffView::NameOnly | DiffView::NameStatus, _) => reply.notes(untold(diff)),
+        DiffView::NameOnly | DiffView::NameStatus => reply.notes(untold(diff)),
         _ => reply,
     })
+}
+
+fn compares_lines(diff: &Diff) -> bool {
+    diff.backend != BackendKind::Hash
+}
+
+/// That not every rename was looked for.
+fn unsearched(diff: &Diff) -> Vec<String> {
+    let note = "so much came and went that of what was renamed and edited at once only files that kept their names were found";
+    match diff.renames_incomplete {
+        true => vec![note.to_owned()],
+        false => Vec::new(),
+    }
 }
 
 fn no_patch(diff: &Diff) -> String {
@@ -73,21 +77,18 @@ fn no_patch(diff: &Diff) -> String {
     )
 }
 
-fn unreadable(error: io::Error) -> Failure {
-    let kind = ErrorKind::of_storage(&error);
-    Failure::new(kind, format!("the patch cannot be read: {error}"))
-}
-
 /// `2 files changed, 10 insertions(+), 1 deletion(-), permissions of 1 path changed`.
 pub(super) fn totals(diff: &Diff) -> String {
-    let mut parts = vec![match diff.files_changed {
+    totals_of(diff, diff.files_changed, [diff.insertions, diff.deletions])
+}
+
+/// The totals of a diff in which so many files and lines are told.
+fn totals_of(diff: &Diff, files: u64, [insertions, deletions]: [u64; 2]) -> String {
+    let mut parts = vec![match files {
         0 => "no file changed".to_owned(),
         files => format!("{} changed", output::count(files, "file")),
     }];
-    for (number, noun, sign) in [
-        (diff.insertions, "insertion", '+'),
-        (diff.deletions, "deletion", '-'),
-    ] {
+    for (number, noun, sign) in [(insertions, "insertion", '+'), (deletions, "deletion", '-')] {
         if number > 0 {
             parts.push(format!("{}({sign})", output::count(number, noun)));
         }
@@ -216,8 +217,159 @@ fn untold(diff: &Diff) -> Vec<String> {
         .collect()
 }
 
-fn summary(diff: &Diff) -> String {
-    format!("{}{}{}\n", statuses(diff, ' '), beside(diff), totals(diff))
+/// A file as people see it: what was renamed is one file.
+struct Seen<'a> {
+    file: &'a ChangedFile,
+    /// In percent; `None`: it was not renamed.
+    similarity: Option<u8>,
+}
+
+/// Every changed file, sorted by path.
+fn seen(diff: &Diff) -> Vec<Seen<'_>> {
+    let renamed = || diff.renamed.iter().filter(|pair| pair.changed.is_some());
+    let paired: HashSet<&RelPath> = renamed().flat_map(|pair| [&pair.from, &pair.to]).collect();
+    let alone = diff
+        .files
+        .iter()
+        .filter(|file| !paired.contains(&file.path));
+    let alone = alone.map(|file| Seen {
+        file,
+        similarity: None,
+    });
+    let renamed = renamed().filter_map(|pair| {
+        let file = pair.changed.as_ref()?;
+        let similarity = Some(pair.similarity);
+        Some(Seen { file, similarity })
+    });
+    let mut all: Vec<Seen<'_>> = alone.chain(renamed).collect();
+    all.sort_by_key(|seen| &seen.file.path);
+    all
+}
+
+impl Seen<'_> {
+    /// Where it is, and where it was if that is another place.
+    fn name(&self) -> String {
+        match (&self.file.from, self.similarity) {
+            (Some(from), Some(_)) => moved(from, &self.file.path),
+            _ => self.file.path.to_string(),
+        }
+    }
+
+    fn letter(&self) -> char {
+        match (self.similarity, self.file.status) {
+            (Some(_), _) => 'R',
+            (None, FileStatus::Added) => 'A',
+            (None, FileStatus::Modified) => 'M',
+            (None, FileStatus::Deleted) => 'D',
+        }
+    }
+
+    /// `A new.txt`, `R src/{old.c => new.c} (87%)`.
+    fn line(&self, paint: Paint) -> String {
+        let similarity = match self.similarity {
+            None | Some(100) => String::new(),
+            Some(percent) => format!(" ({percent}%)"),
+        };
+        let line = format!("{} {}{similarity}", self.letter(), self.name());
+        match self.letter() {
+            'A' => paint.text(Colour::Green, &line),
+            'D' => paint.text(Colour::Red, &line),
+            _ => line,
+        }
+    }
+
+    /// As `git diff --name-status` has it.
+    fn name_status(&self) -> String {
+        let path = &self.file.path;
+        match (&self.file.from, self.similarity) {
+            (Some(from), Some(percent)) => format!("R{percent:03}\t{from}\t{path}\n"),
+            _ => format!("{}\t{path}\n", self.letter()),
+        }
+    }
+
+    /// As `git diff --summary` has it; `None`: the mode is the same.
+    fn mode_change(&self) -> Option<String> {
+        let (old, new) = self.file.old_mode.zip(self.file.new_mode)?;
+        let (old, new) = (old.git_mode(), new.git_mode());
+        let path = &self.file.path;
+        (old != new).then(|| format!("mode change {old:06o} => {new:06o} {path}\n"))
+    }
+
+    fn row(&self) -> Row {
+        let file = self.file;
+        Row {
+            name: self.name(),
+            changed: match file.binary {
+                true => Changed::Binary {
+                    old: file.old_bytes.unwrap_or(0),
+                    new: file.new_bytes.unwrap_or(0),
+                },
+                false => Changed::Lines {
+                    insertions: file.insertions,
+                    deletions: file.deletions,
+                },
+            },
+        }
+    }
+}
+
+/// Two paths, with the directories that both have told once, as git does: `src/{old => new}/main.rs`.
+fn moved(from: &RelPath, to: &RelPath) -> String {
+    let (a, b) = (from.to_string(), to.to_string());
+    if [(&a, from), (&b, to)]
+        .iter()
+        .any(|(text, path)| text.as_bytes() != path.as_bytes())
+    {
+        return format!("{a} => {b}");
+    }
+    let is_slash = |byte: &u8| *byte == b'/';
+    let shared = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
+    let before = a.as_bytes()[..shared].iter().rposition(is_slash);
+    let before = before.map_or(0, |at| at + 1);
+    // The slash before what differs may be the one behind it, of a path that is a level shorter.
+    let floor = before.saturating_sub(1);
+    let ends = a[floor..].bytes().rev().zip(b[floor..].bytes().rev());
+    let shared = ends.take_while(|(a, b)| a == b).count();
+    let after = a.as_bytes()[a.len() - shared..].iter().position(is_slash);
+    let after = after.map_or(0, |at| shared - at);
+    if before + after == 0 {
+        return format!("{a} => {b}");
+    }
+    let middle = |text: &str| -> String {
+        let middle = text.get(before..text.len() - after);
+        middle.unwrap_or_default().to_owned()
+    };
+    let (old, new) = (middle(&a), middle(&b));
+    format!(
+        "{}{{{old} => {new}}}{}",
+        &a[..before],
+        &a[a.len() - after..]
+    )
+}
+
+fn summary(diff: &Diff, paint: Paint) -> String {
+    let seen = seen(diff);
+    let lines: String = seen.iter().map(|seen| seen.line(paint) + "\n").collect();
+    lines + &behind(diff, &seen)
+}
+
+/// Lines and bytes for each file, as `git diff --stat` has it.
+fn stat(diff: &Diff, paint: Paint) -> String {
+    let seen = seen(diff);
+    let unseen = diff.approximated.iter().filter(|file| file.left_out);
+    let unseen: HashSet<&RelPath> = unseen.map(|file| &file.path).collect();
+    let told = seen.iter().filter(|seen| !unseen.contains(&seen.file.path));
+    let rows: Vec<Row> = told.map(Seen::row).collect();
+    diffstat::drawn(&rows, paint) + &behind(diff, &seen)
+}
+
+/// What comes behind the files, for people.
+fn behind(diff: &Diff, seen: &[Seen<'_>]) -> String {
+    let modes: String = seen.iter().filter_map(Seen::mode_change).collect();
+    let sum = |of: fn(&ChangedFile) -> u64| seen.iter().map(|seen| of(seen.file)).sum();
+    let lines = [sum(|file| file.insertions), sum(|file| file.deletions)];
+    let totals = totals_of(diff, seen.len() as u64, lines);
+    format!("{modes}{}{totals}\n", beside(diff))
 }
 
 /// What git does not record, one line for each path.
@@ -318,20 +470,9 @@ fn names(paths: &[RelPath]) -> String {
     paths.iter().map(|path| format!("{path}\n")).collect()
 }
 
-/// Every changed path after `A`, `M` or `D`, sorted by path.
-fn statuses(diff: &Diff, separator: char) -> String {
-    let mut all: Vec<(&RelPath, char)> = [
-        (&diff.added, 'A'),
-        (&diff.modified, 'M'),
-        (&diff.deleted, 'D'),
-    ]
-    .into_iter()
-    .flat_map(|(paths, status)| paths.iter().map(move |path| (path, status)))
-    .collect();
-    all.sort();
-    all.iter()
-        .map(|(path, status)| format!("{status}{separator}{path}\n"))
-        .collect()
+/// Every changed path after `A`, `M`, `D` or `R`, sorted by path.
+fn name_statuses(diff: &Diff) -> String {
+    seen(diff).iter().map(Seen::name_status).collect()
 }
 
 #[cfg(test)]
@@ -343,7 +484,21 @@ mod tests {
     fn diff(added: &[&str], modified: &[&str], deleted: &[&str]) -> Diff {
         let mut changed = [added, modified, deleted].concat();
         changed.sort_unstable();
+        let file = |(at, path): (usize, &&str)| {
+            let status = match (added.contains(path), deleted.contains(path)) {
+                (true, _) => "added",
+                (_, true) => "deleted",
+                _ => "modified",
+            };
+            let [insertions, deletions] = if at == 0 { [10, 1] } else { [0, 0] };
+            json!({
+                "path": path, "status": status, "insertions": insertions, "deletions": deletions,
+                "binary": false, "old_mode": "100644", "new_mode": "100644", "from": null,
+            })
+        };
+        let files: Vec<_> = changed.iter().enumerate().map(file).collect();
         serde_json::from_value(json!({
+            "files": files,
             "backend": "git", "from_ref": "a", "to_ref": "b", "files_changed": changed.len(),
             "insertions": 10, "deletions": 1, "changed_paths": changed, "added": added,
             "modified": modified, "deleted": deleted, "has_patch": false, "patch": null,
@@ -352,15 +507,19 @@ mod tests {
         .expect("it is a diff")
     }
 
+    fn plain(diff: &Diff) -> String {
+        summary(diff, Paint::default())
+    }
+
     #[test]
     fn a_summary_lists_all_paths_in_one_order_with_their_status() {
         assert_eq!(
-            summary(&diff(&["b", "d"], &["a"], &["c"])),
+            plain(&diff(&["b", "d"], &["a"], &["c"])),
             "M a\nA b\nD c\nA d\n4 files changed, 10 insertions(+), 1 deletion(-)\n"
         );
         let mut none = diff(&[], &[], &[]);
         (none.insertions, none.deletions) = (0, 0);
-        assert_eq!(summary(&none), "no file changed\n");
+        assert_eq!(plain(&none), "no file changed\n");
     }
 
     #[test]
@@ -376,17 +535,13 @@ mod tests {
         beside.directories_deleted = vec![path("old")];
         beside.newly_ignored = vec![path("secret")];
         assert_eq!(
-            summary(&beside),
+            plain(&beside),
             "chmod key (0644 to 0600)\nmkdir new/\nmkdir new too/\nrmdir old/\n\
              hidden secret (by an ignore rule that came since)\n\
              no file changed, permissions of 1 path changed, 2 empty directories made, \
              1 empty directory removed\n"
         );
-        assert_eq!(
-            statuses(&beside, '\t'),
-            "",
-            "a script gets git's form alone"
-        );
+        assert_eq!(name_statuses(&beside), "", "a script gets git's form alone");
         assert_eq!(
             untold(&beside),
             [
@@ -416,7 +571,7 @@ mod tests {
             serde_json::from_value(json!({"from": null, "to": "merge", "files": ["MERGE_HEAD"]}))
                 .expect("it is a change");
         assert_eq!(
-            summary(&moved),
+            plain(&moved),
             "nested a (from 1 (main) to 2 (detached), its index changed)\n\
              nested b (is new, \\u{1b} without a commit)\n\
              nested c (is gone, was unread: HEAD is a FIFO)\n\
@@ -447,7 +602,7 @@ mod tests {
         ]))
         .expect("they are files");
         assert_eq!(
-            summary(&approximate),
+            plain(&approximate),
             "M a\nM b\n\
              approximated a (at most +7 -1: there was no time to compare it to the end)\n\
              approximated b (at least +3 -0: it is too large to be compared line by line)\n\
@@ -467,6 +622,43 @@ mod tests {
     }
 
     #[test]
+    fn what_was_renamed_is_one_file_with_what_both_paths_have_told_once() {
+        for (from, to, expected) in [
+            ("a", "b", "a => b"),
+            ("a", "d/a", "a => d/a"),
+            ("d/a", "a", "d/a => a"),
+            ("d/a", "d/b", "d/{a => b}"),
+            ("d/x/a", "d/y/a", "d/{x => y}/a"),
+            ("x/d/a", "y/d/a", "{x => y}/d/a"),
+            ("d/a", "d/e/a", "d/{ => e}/a"),
+            ("d/e/a", "d/a", "d/{e => }/a"),
+            ("ä/x", "ö/x", "{ä => ö}/x"),
+            ("d/é", "d/è", "d/{é => è}"),
+            ("d/a\n", "d/b", "d/a\\n => d/b"),
+        ] {
+            let path = |text: &str| RelPath::new(text).expect("it is valid");
+            assert_eq!(moved(&path(from), &path(to)), expected);
+        }
+        let mut moved = diff(&["new", "other"], &[], &["old"]);
+        moved.renamed = serde_json::from_value(json!([{
+            "from": "old", "to": "new", "similarity": 87, "changed": {
+                "path": "new", "status": "modified", "insertions": 2, "deletions": 3, "binary": false,
+                "old_mode": "100644", "new_mode": "100755", "from": "old",
+            },
+        }]))
+        .expect("they are renamed");
+        assert_eq!(
+            plain(&moved),
+            "R old => new (87%)\nA other\nmode change 100644 => 100755 new\n\
+             2 files changed, 2 insertions(+), 3 deletions(-)\n"
+        );
+        assert_eq!(name_statuses(&moved), "R087\told\tnew\nA\tother\n");
+        assert_eq!(names(&moved.changed_paths), "new\nold\nother\n");
+        moved.renamed[0].changed = None;
+        assert_eq!(name_statuses(&moved), "A\tnew\nD\told\nA\tother\n");
+    }
+
+    #[test]
     fn names_are_escaped_for_people() {
         let hostile = diff(&["\u{1b}]8;;x\u{7}", "\u{202e}rtl"], &[], &[]);
         assert_eq!(
@@ -474,7 +666,7 @@ mod tests {
             "\\u{1b}]8;;x\\u{7}\n\\u{202e}rtl\n"
         );
         assert_eq!(
-            statuses(&hostile, '\t'),
+            name_statuses(&hostile),
             "A\t\\u{1b}]8;;x\\u{7}\nA\t\\u{202e}rtl\n"
         );
     }

@@ -48,11 +48,11 @@ pub(super) async fn show(
             )),
         },
     };
-    match shown {
+    let reply = match shown {
         Shown::Run(record) => {
             let run = tools.engine.export_run(record.id.as_str()).await?;
             let pinned = tools.engine.pinned_snapshots().await?;
-            Ok(Reply::new(tools.json, &run, || description(&run, &pinned)))
+            Reply::new(tools.json, &run, || description(&run, &pinned))
         }
         Shown::Snapshot(snapshot) => {
             let displaced = tools.engine.displaced(&snapshot).await?;
@@ -62,11 +62,21 @@ pub(super) async fn show(
                 pinned: pinned.contains(&snapshot.id),
                 displaced: &displaced,
             };
-            Ok(Reply::new(tools.json, &document, || {
+            Reply::new(tools.json, &document, || {
                 snapshot::description(&snapshot, document.pinned) + &beside(&displaced)
-            }))
+            })
         }
+    };
+    paged(tools, reply)
+}
+
+/// Lets a person read the reply page by page. What is typed meanwhile is the pager's, so an interrupt does not
+/// end this program and leave the pager alone with the shell at one terminal.
+fn paged(tools: &Tools, reply: Reply) -> Result<Reply, Failure> {
+    if tools.console.is_at_terminal() {
+        Signals::listen()?;
     }
+    Ok(reply.paged())
 }
 
 /// Says what a run does as it does it, until it ends, or until a signal comes.
