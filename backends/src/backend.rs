@@ -71,6 +71,8 @@ pub trait Backend: Send + Sync {
 
     /// Compares two snapshots of this backend. The worktree is not looked at.
     ///
+    /// With [`DiffOptions::paths`] the answer is about these alone.
+    ///
     /// With [`DiffOptions::capture_patch`] the whole patch is written to `patch`, whatever its
     /// size; up to the limit it is embedded in the answer too.
     fn diff(
@@ -1276,6 +1278,12 @@ pub enum DiffError {
     /// An option cannot be right.
     #[error("{0}")]
     InvalidOptions(String),
+    /// Neither side has this path, or left it out.
+    #[error("neither side has {path}; nothing was compared")]
+    UnknownPath {
+        /// What was asked for.
+        path: RelPath,
+    },
     /// The patch could not be written to where the caller wanted it.
     #[error("cannot write the patch")]
     Sink(#[source] std::io::Error),
@@ -1303,6 +1311,7 @@ impl DiffError {
             Self::DifferentBackends
             | Self::DifferentWorkspaces { .. }
             | Self::InvalidOptions(_) => ErrorKind::InvalidOptions,
+            Self::UnknownPath { .. } => ErrorKind::NotFound,
             Self::Sink(source) => ErrorKind::of_storage(source),
             Self::Interrupted(source) => source.kind(),
             Self::Store(source) => source.kind(),

@@ -4,6 +4,7 @@ pub(crate) mod beside;
 mod file;
 pub(crate) mod fingerprint;
 pub(crate) mod renames;
+pub(crate) mod scope;
 pub(crate) mod sketch;
 
 use std::fmt;
@@ -54,6 +55,10 @@ pub struct DiffOptions {
     /// How renames are looked for, which are beside the lists of paths and in no patch. Default:
     /// [`Renames::Exact`].
     pub renames: Renames,
+    /// Compare these files and directories alone, the latter with all below; no patterns. What git's operations
+    /// and refs came to is then left out. One that neither side knows anything of is
+    /// [`DiffError::UnknownPath`]. Default: everything.
+    pub paths: Vec<RelPath>,
     /// Stops the comparison with an error, which is looked at once per file. Default: never.
     pub interrupt: Interrupt,
 }
@@ -67,6 +72,7 @@ impl Default for DiffOptions {
             max_file_time: Some(Duration::from_secs(5)),
             max_time: None,
             renames: Renames::default(),
+            paths: Vec::new(),
             interrupt: Interrupt::never(),
         }
     }
@@ -108,6 +114,12 @@ impl DiffOptions {
     /// Sets [`DiffOptions::renames`].
     pub fn renames(mut self, renames: Renames) -> Self {
         self.renames = renames;
+        self
+    }
+
+    /// Sets [`DiffOptions::paths`].
+    pub fn paths(mut self, paths: Vec<RelPath>) -> Self {
+        self.paths = paths;
         self
     }
 

@@ -625,20 +625,35 @@ Examples:
   stillframe diff snap_3f2a91                 what changed since then
   stillframe diff snap_3f2a91 snap_77c0de     what changed between the two
   stillframe diff \"label:before lunch\"        what changed since the newest with this label
+  stillframe diff snap_3f2a91 -- src          what changed below src since then
+  stillframe diff snap_3f2a91 now src         the same
   stillframe diff snap_3f2a91 --patch | git apply -R --binary
 
 Exit codes: 0 done, whether something changed or not, 1 it could not be done, 2 the command line is
 wrong.";
 
+const DIFF_USAGE: &str = "\
+stillframe diff [OPTIONS] <FROM> [TO] [PATH]...
+       stillframe diff [OPTIONS] <FROM> -- <PATH>...";
+
 /// What `diff` takes.
 #[derive(Debug, ArgsOf)]
-#[command(group(ArgGroup::new("view").multiple(false)))]
+#[command(group(ArgGroup::new("view").multiple(false)), override_usage = DIFF_USAGE)]
 pub(crate) struct DiffArgs {
     /// The earlier side: a snapshot's id, the beginning of one, "latest", "latest~N", "label:TEXT", or "now".
     pub(crate) from: String,
 
     /// The later side. Default: now, the workspace as it is.
     pub(crate) to: Option<String>,
+
+    /// Compare these files and directories alone; no patterns. They are relative to the workspace, and come after
+    /// both sides, or after "--".
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub(crate) paths: Vec<OsString>,
+
+    /// As PATH, where TO is left out.
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath, last = true, hide = true)]
+    pub(crate) paths_since: Vec<OsString>,
 
     /// The whole change as a patch that git applies.
     #[arg(long, group = "view")]

@@ -366,11 +366,16 @@ impl Request {
         let below = below.unwrap_or(RelPath::root());
         match &mut self {
             Self::List(SnapshotQuery { workspace, .. })
-            | Self::Diff(workspace, ..)
             | Self::Verify(workspace)
             | Self::Show(_, Some(workspace))
             | Self::ListFiles(_, Some(workspace)) => {
                 workspace.path = above;
+            }
+            Self::Diff(workspace, request, _) => {
+                workspace.path = above;
+                for path in &mut request.options.paths {
+                    *path = joined(&below, path);
+                }
             }
             Self::PlanRestore(workspace, request) => {
                 workspace.path = above;
@@ -688,7 +693,11 @@ fn diff(args: DiffArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fa
         options = options.max_patch_bytes(bytes);
     }
     let to = args.to.as_deref().map_or(DiffEnd::Now, DiffEnd::from);
-    let mut request = DiffRequest::between(args.from.as_str(), to).options(options);
+    let mut paths = rel_paths(&args.paths)?;
+    paths.extend(rel_paths(&args.paths_since)?);
+    let mut request = DiffRequest::between(args.from.as_str(), to)
+        .options(options)
+        .paths(paths);
     request.max_untracked_file_bytes = args.max_untracked_file_bytes;
     let ignore = IgnoreOptions {
         paths: args.ignore_path,
@@ -1053,6 +1062,39 @@ mod tests {
             };
             assert_eq!(request.options.capture_patch, expected, "{args:?}");
         }
+    }
+
+    #[test]
+    fn paths_of_a_diff_come_after_both_sides_or_after_the_dashes() {
+        for (args, to, expected) in [
+            (
+                &["diff", "3f2a", "now", "a", "./b//c"][..],
+                DiffEnd::Now,
+                &["a", "b/c"][..],
+            ),
+            (&["diff", "3f2a", "--", "a", "b"], DiffEnd::Now, &["a", "b"]),
+            (
+                &["diff", "3f2a", "77", "--", "-x"],
+                DiffEnd::from("77"),
+                &["-x"],
+            ),
+            (
+                &["diff", "3f2a", "77", "a", "--", "b"],
+                DiffEnd::from("77"),
+                &["a", "b"],
+            ),
+            (&["diff", "3f2a", "77"], DiffEnd::from("77"), &[]),
+        ] {
+            let Request::Diff(_, request, _) = lower(args) else {
+                panic!("it is a diff");
+            };
+            let paths = request.options.paths.iter().map(RelPath::to_string);
+            assert_eq!(paths.collect::<Vec<_>>(), expected, "{args:?}");
+            assert_eq!(request.to, to, "{args:?}");
+        }
+        let refused = lower_in(&surroundings(), &["diff", "3f2a", "--", "/etc"]);
+        let refused = refused.expect_err("it is no path of the workspace");
+        assert_eq!(refused.kind(), ErrorKind::InvalidOptions);
     }
 
     #[test]

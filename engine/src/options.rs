@@ -583,6 +583,12 @@ impl DiffRequest {
         self
     }
 
+    /// Compares these files and directories alone: [`DiffOptions::paths`].
+    pub fn paths(mut self, paths: Vec<RelPath>) -> Self {
+        self.options.paths = paths;
+        self
+    }
+
     /// Sets [`DiffRequest::options`].
     pub fn options(mut self, options: DiffOptions) -> Self {
         self.options = options;

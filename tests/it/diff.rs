@@ -764,3 +764,78 @@ fn what_to_leave_out_can_be_said_of_now_alone() {
     let defect = ws.try_json(["diff", first.id(), "--ignore-glob", "/absolute"]);
     defect.refused("InvalidOptions");
 }
+
+// `diff A B PATH…`: what is not among the paths is in no list, no sum and no patch
+#[test]
+fn a_diff_of_some_paths_has_these_and_nothing_else() {
+    for ws in [TestWorkspace::repository(), TestWorkspace::plain()] {
+        ws.write("src/a", "1\n");
+        ws.write("src/deep/b", "1\n");
+        ws.write("srcs", "1\n");
+        ws.write("other/*", "1\n");
+        ws.write("other/x", "1\n");
+        let from = ws.snapshot();
+        ws.write("src/a", "2\n");
+        ws.remove("src/deep/b");
+        ws.write("src/moved", "1\n");
+        ws.write("srcs", "2\n");
+        ws.write("other/*", "2\n");
+        ws.chmod("other/x", 0o600);
+        ws.mkdir("src/empty");
+        ws.mkdir("empty");
+        let to = ws.snapshot();
+        let diff = |paths: &[&str]| ws.json([&["diff", from.id(), to.id()][..], paths].concat());
+        let below = diff(&["src"]);
+        let changed = ["src/a", "src/deep/b", "src/moved"];
+        assert_eq!(names(&below, "changed_paths"), changed);
+        assert_eq!(names(&below, "deleted"), ["src/deep/b"]);
+        assert_eq!(below["files_changed"], 3);
+        assert_eq!(below["files"].as_array().unwrap().len(), 3);
+        let lines = if below["backend"] == "git" { 2 } else { 0 };
+        assert_eq!(below["insertions"], lines);
+        assert_eq!(names(&below, "directories_added"), ["src/empty"]);
+        assert!(below["permissions_changed"].is_null(), "{below}");
+        assert_eq!(below["renamed"][0]["to"], "src/moved");
+
+        let two = diff(&["src/a", "--", "other/*"]);
+        assert_eq!(
+            names(&two, "changed_paths"),
+            ["other/*", "src/a"],
+            "literal"
+        );
+        let since = ws.json(["diff", from.id(), "--", "other"]);
+        assert_eq!(names(&since, "changed_paths"), ["other/*"]);
+        assert_eq!(since["permissions_changed"].as_array().unwrap().len(), 1);
+        assert_eq!(names(&diff(&["."]), "changed_paths").len(), 5);
+
+        let missing = ["diff", from.id(), to.id(), "src/a", "src/typo"];
+        let message = ws.try_json(missing).refused("NotFound");
+        assert!(message.contains("src/typo"), "{message}");
+        let output = ws.stillframe(["diff", from.id(), "srcs"]).exits(1);
+        assert!(output.stderr_text().contains("after \"--\""), "{output}");
+        let gone = diff(&["src/deep"]);
+        assert_eq!(names(&gone, "deleted"), ["src/deep/b"], "one side has it");
+    }
+}
+
+#[test]
+fn a_patch_of_some_paths_applies_and_leaves_the_others() {
+    let ws = TestWorkspace::repository();
+    ws.write("src/a", "1\n");
+    ws.write("b", "1\n");
+    let from = ws.snapshot();
+    let before = ws.copy();
+    ws.write("src/a", "2\n");
+    let wanted = ws.copy();
+    ws.write("b", "2\n");
+    let patch = ws
+        .stillframe(["diff", from.id(), "now", "src", "--patch"])
+        .ok();
+    oracle::applies(&patch.stdout, before.path(), wanted.path());
+    // From a directory below the workspace a path means what it means there.
+    let below = ws
+        .call(["--json", "diff", from.id(), "--", "a"])
+        .cwd(ws.path("src"));
+    let diff = below.run().ok().json();
+    assert_eq!(names(&diff, "changed_paths"), ["src/a"]);
+}

@@ -14,6 +14,7 @@ use crate::backend::{
 use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
 use crate::coverage::OmissionReason;
 use crate::diff::beside;
+use crate::diff::scope::Scope;
 use crate::diff::{self, Diff, DiffOptions, Renames};
 use crate::error::ErrorKind;
 use crate::git::ObjectId;
@@ -654,9 +655,12 @@ impl Backend for GitBackend {
                 StoredSide::of(&store, &before)?,
                 StoredSide::of(&store, &after)?,
             );
+            let scope = Scope::of(&options.paths);
+            scope.check(&earlier, &later, &options.paths)?;
             let (beside, left_out) = beside::between(&earlier, &later, &changes)?;
             let (from, to) = (&before.snapshot, &after.snapshot);
-            let changes = diff::evident(changes, &from.omissions, &to.omissions);
+            let mut changes = diff::evident(changes, &from.omissions, &to.omissions);
+            changes.retain(|change| scope.has(&change.path));
             let mut diff =
                 Diff::of_changes(BackendKind::Git, &from.reference, &to.reference, &changes)
                     .left_out(&left_out)
@@ -665,6 +669,7 @@ impl Backend for GitBackend {
                     .with_operation(before.git.as_ref(), after.git.as_ref());
             diff.skip_worktree = skip_worktree::changes(&store, &before, &after)?;
             diff.refs = kept_refs::changes(&store, before.git.as_ref(), after.git.as_ref())?;
+            scope.limit(&mut diff);
             line_diffs::compare(&store, &changes, options, patch, &mut diff)?;
             if options.renames == Renames::Similar {
                 renames::find(&store, &changes, options, &mut diff)?;

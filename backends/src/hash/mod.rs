@@ -23,6 +23,7 @@ use crate::backend::{
 };
 use crate::coverage::OmissionReason;
 use crate::diff::beside::{self, Compared};
+use crate::diff::scope::Scope;
 use crate::diff::{self, Diff, DiffOptions, Renames, renames};
 use crate::error::PathError;
 use crate::git::ObjectId;
@@ -397,14 +398,18 @@ impl Backend for HashBackend {
                 StoredSide::of(workspace, &to.id)?,
             );
             let changes = before.manifest.changes_to(&after.manifest)?;
+            let scope = Scope::of(&options.paths);
+            scope.check(&before, &after, &options.paths)?;
             let (beside, left_out) = beside::between(&before, &after, &changes)?;
             let (from, to) = (&before.record.snapshot, &after.record.snapshot);
-            let changes = diff::evident(changes, &from.omissions, &to.omissions);
+            let mut changes = diff::evident(changes, &from.omissions, &to.omissions);
+            changes.retain(|change| scope.has(&change.path));
             let (from, to) = (&from.reference, &to.reference);
             let mut diff = Diff::of_changes(BackendKind::Hash, from, to, &changes)
                 .left_out(&left_out)
                 .beside(beside)
                 .with_nested(&before.record, &after.record);
+            scope.limit(&mut diff);
             if options.renames == Renames::Similar {
                 diff.set_renamed(&changes, &renames::exact(&changes), Renames::Similar);
             }

@@ -6,8 +6,8 @@ use stillframe::backends::{
     ApproximatedFile, Approximation, ModeChange, NestedChange, NestedState, OperationChange,
 };
 use stillframe::{
-    BackendKind, ChangedFile, Diff, DiffOutcome, DiffRequest, ErrorKind, FileStatus, RelPath,
-    WorkspaceOptions,
+    BackendKind, ChangedFile, Diff, DiffEnd, DiffOutcome, DiffRequest, Error, ErrorKind,
+    FileStatus, RelPath, WorkspaceOptions,
 };
 
 use super::Tools;
@@ -25,7 +25,12 @@ pub(super) async fn diff(
     view: DiffView,
 ) -> Result<Reply, Failure> {
     let session = tools.engine.workspace_session(&workspace.path).await?;
-    let outcome = session.diff(&workspace, request).await?;
+    let to = request.to.clone();
+    let outcome = session.diff(&workspace, request).await;
+    let outcome = outcome.map_err(|error| match is_a_path(&error, &to, &workspace) {
+        true => Failure::from(error).adding("a path comes after both sides, or after \"--\""),
+        false => error.into(),
+    })?;
     if tools.json {
         return Ok(Reply::new(true, &outcome.diff, String::new));
     }
@@ -55,6 +60,18 @@ fn shown(outcome: DiffOutcome, view: DiffView, paint: Paint) -> Result<Reply, Fa
         DiffView::NameOnly | DiffView::NameStatus => reply.notes(untold(diff)),
         _ => reply,
     })
+}
+
+/// Whether what was not found is a file that was named where a snapshot is.
+fn is_a_path(error: &Error, to: &DiffEnd, workspace: &WorkspaceOptions) -> bool {
+    let DiffEnd::Snapshot(text) = to else {
+        return false;
+    };
+    let is_there = || workspace.path.join(text).symlink_metadata().is_ok();
+    matches!(
+        error.kind(),
+        ErrorKind::NotFound | ErrorKind::InvalidOptions
+    ) && is_there()
 }
 
 fn compares_lines(diff: &Diff) -> bool {
