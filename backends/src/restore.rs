@@ -280,7 +280,8 @@ pub struct Skipped {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SkipReason {
-    /// Undo: somebody changed it after the operation that is taken back.
+    /// Undo: somebody changed it after the operation that is taken back. Both captures saw it, or its
+    /// size or kind tells.
     EditedSince,
     /// It changed between the guard and its turn.
     ChangedMeanwhile,
@@ -292,7 +293,8 @@ pub enum SkipReason {
     /// The system refused this path; it is as it was.
     Refused,
     /// The target did not capture it, so it does not know that it was not there; or what is there
-    /// now could not be captured, so it would be lost.
+    /// now could not be captured, so it would be lost. Of an undo also: what the operation left there
+    /// was not captured, so nobody knows whether it was changed since.
     #[serde(untagged)]
     Omitted(OmissionReason),
 }

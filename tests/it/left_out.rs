@@ -246,6 +246,32 @@ fn an_undo_leaves_what_somebody_changed_since() {
     );
 }
 
+// "edited since" of files that nobody edited
+#[test]
+fn an_undo_says_edited_since_only_of_what_was() {
+    for (ws, options) in workspaces() {
+        let options = [&options[..], &["--max-untracked-file-bytes", "10"]].concat();
+        let script = "echo longer than before > db; echo made by the run > made";
+        let run = ws.run(&options, script).ok().json();
+        let id = run["run_id"].as_str().unwrap();
+        let reasons = || {
+            let undone = ws.json(["undo", id]);
+            assert_eq!(json::names(&undone["restored"]), NOTHING, "{undone}");
+            ["db", "made"].map(|path| json::reason_of(&undone["skipped"], path))
+        };
+        // Now the limit is the usual one, and both are seen.
+        let too_large = || Some("too_large".to_owned());
+        assert_eq!(reasons(), [too_large(), too_large()]);
+        ws.write("db", "edited\n");
+        let edited = || Some("edited_since".to_owned());
+        assert_eq!(reasons(), [edited(), too_large()]);
+        ws.write("made", "edited\n");
+        assert_eq!(reasons(), [edited(), edited()]);
+        let (db, made) = (ws.text("db"), ws.text("made"));
+        assert_eq!((db.as_str(), made.as_str()), ("edited\n", "edited\n"));
+    }
+}
+
 #[test]
 fn what_somebody_wrote_into_since_it_was_displaced_is_not_taken_for_it() {
     let (ws, _) = &workspaces()[0];

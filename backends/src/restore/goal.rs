@@ -55,6 +55,16 @@ fn is_there(workspace: &Workspace, path: &RelPath) -> Result<bool, RestoreError>
     Ok(!root.lstat(path).is_err_and(root::is_gone_or_replaced))
 }
 
+/// The files that `after` left out and `now` has captured, where the size tells that they are others.
+fn resized(now: &impl Captured, after: &Record) -> BTreeSet<RelPath> {
+    let is_other = |omission: &&Omission| {
+        let seen = omission.bytes.and_then(|_| now.seen(&omission.path));
+        seen.is_some_and(|seen| Some(seen.stat.size) != omission.bytes)
+    };
+    let omissions = after.snapshot.omissions().iter();
+    omissions.filter(is_other).map(|o| o.path.clone()).collect()
+}
+
 /// What a restore aims at, with everything that was recorded of it.
 pub(super) struct Goal {
     /// What is gone back to.
@@ -271,6 +281,10 @@ impl Goal {
                 Remembered::of(workspace.store_path()).spared(workspace, &self.record.snapshot)?
             }
         };
+        let resized = match &self.after {
+            Some(after) => resized(now, after),
+            None => BTreeSet::new(),
+        };
         let absent_directories =
             absent_directories(workspace, view, &self.record).map_err(StoreError::from)?;
         let plan = plan::plan(&Question {
@@ -290,6 +304,7 @@ impl Goal {
                 after: View::of(after),
                 changes: &operation,
                 merges: &merges.by_path,
+                resized: &resized,
             }),
         })
         .map_err(Unplanned::Impossible)?;

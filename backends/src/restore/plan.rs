@@ -13,6 +13,7 @@ use crate::restore::merge::Merge;
 use crate::snapshot::SnapshotId;
 use crate::tree::{Change, Entry, Modes};
 
+mod judgement;
 mod planner;
 
 use planner::Planner;
@@ -114,6 +115,12 @@ impl<'a> View<'a> {
         !is_directory || (omission.bytes.is_some() && !is_hidden(omission))
     }
 
+    /// The omission for which nobody knows what was at `path`.
+    fn unseen_at(&self, path: &RelPath) -> Option<&'a Omission> {
+        let omission = self.omission_covering(path)?;
+        (omission.path == *path || !omission.is_file_out_of_reach()).then_some(omission)
+    }
+
     /// As [`Self::omitted_at`], of `path` or the nearest directory above it.
     fn omission_covering(&self, path: &RelPath) -> Option<&'a Omission> {
         let omission = self.coverage.covers(path)?;
@@ -163,6 +170,8 @@ pub(crate) struct Operation<'a> {
     /// What comes of files that the operation changed and that were edited since, as far as they can be
     /// merged.
     pub(crate) merges: &'a BTreeMap<RelPath, Merge>,
+    /// The files that `after` left out and that are captured by now, with another size.
+    pub(crate) resized: &'a BTreeSet<RelPath>,
 }
 
 /// Why a snapshot must not be put back. Nothing was planned.

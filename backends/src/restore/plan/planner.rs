@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::judgement::{self, Judgement};
 use super::{
     Node, Operation, Question, View, ancestors, below, change_at, changes_below, insert_ancestors,
     range_below,
@@ -149,13 +150,16 @@ impl<'a, 'q> Planner<'a, 'q> {
                 continue;
             }
             if let Some(undo) = self.question.undo {
-                match self.was_edited_since(change, undo) {
+                match self.judge(change, undo) {
                     Judgement::AsAfter => {}
-                    Judgement::Untouched => {
-                        self.keep(change, SkipReason::EditedSince);
+                    Judgement::Untouched(reason) => {
+                        if self.came_unseen(&change.path, undo) {
+                            self.skip(&change.path, reason);
+                        }
+                        self.keep(change, reason);
                         continue;
                     }
-                    Judgement::Edited(reason) => {
+                    Judgement::Differs(reason) => {
                         if !self.merge(change, undo) {
                             self.skip(&change.path, reason);
                         }
@@ -209,41 +213,26 @@ impl<'a, 'q> Planner<'a, 'q> {
             || (change.new.is_none() && !range_below(&self.scope, &change.path).is_empty())
     }
 
-    fn was_edited_since(&self, change: &Change, undo: Operation<'_>) -> Judgement {
-        let path = &change.path;
-        let Some(operation) = change_at(undo.changes, path) else {
-            return Judgement::Untouched;
-        };
-        if seeded_bug!("later-edit-overwritten") {
-            return Judgement::AsAfter;
+    fn judge(&self, change: &Change, undo: Operation<'_>) -> Judgement {
+        match Judgement::of(change, self.question.current, undo) {
+            Judgement::Differs(_) if seeded_bug!("later-edit-overwritten") => Judgement::AsAfter,
+            judgement => judgement,
         }
-        let current = self.question.current;
-        if operation.old != change.old {
-            return match (&change.old, current.omitted_at(path)) {
-                (None, Some(o)) => Judgement::Edited(SkipReason::Omitted(o.reason)),
-                _ => Judgement::Edited(SkipReason::EditedSince),
-            };
-        }
-        if let Some(entry) = change.old {
-            let bits = |view: View<'_>| view.modes.of(path, entry.kind);
-            return if bits(current) == bits(undo.after) {
-                Judgement::AsAfter
-            } else {
-                Judgement::Edited(SkipReason::EditedSince)
-            };
-        }
-        // Neither captured anything here. That is the same only if both know as much about it.
-        let known = |view: View<'_>| view.omission_covering(path).map(|o| (o.reason, o.bytes));
-        match (known(current), known(undo.after)) {
-            (now, then) if now == then => Judgement::AsAfter,
-            (Some((now, _)), Some((then, _))) if now == then => {
-                Judgement::Edited(SkipReason::EditedSince)
-            }
-            (Some((OmissionReason::Special, _)) | None, _) => {
-                Judgement::Edited(SkipReason::EditedSince)
-            }
-            (Some((now, _)), _) => Judgement::Edited(SkipReason::Omitted(now)),
-        }
+    }
+
+    /// Whether the operation left something at `path` that the goal does not have, and that was not captured
+    /// then for what it was, and not by a rule.
+    fn came_unseen(&self, path: &RelPath, undo: Operation<'_>) -> bool {
+        let is_hidden =
+            |reason| matches!(reason, OmissionReason::Ignored | OmissionReason::Excluded);
+        let unseen = undo.after.unseen_at(path);
+        unseen.is_some_and(|o| !is_hidden(o.reason))
+            && self.question.goal.coverage.covers(path).is_none()
+    }
+
+    /// Why what is at `path` by now stays there, if an undo has to leave it.
+    fn reason_to_keep(&self, path: &RelPath, undo: Operation<'_>) -> SkipReason {
+        judgement::reason_to_keep(path, true, self.question.current, undo)
     }
 
     /// Remembers that what the current state has at the path stays there.
@@ -352,9 +341,11 @@ impl<'a, 'q> Planner<'a, 'q> {
             let at = current.empty_directories.binary_search(path).is_ok();
             let is_newer = |p: &RelPath| !Self::after_has_directory(undo, p);
             let all_below = below(current.empty_directories, path, |p| p);
-            if (at && is_newer(path)) || all_below.iter().any(is_newer) {
-                self.close(path, SkipReason::EditedSince);
-                return Err(SkipReason::EditedSince);
+            let newer = at.then_some(path).into_iter().chain(all_below);
+            if let Some(newer) = newer.into_iter().find(|p| is_newer(p)) {
+                let reason = self.reason_to_keep(newer, undo);
+                self.close(path, reason);
+                return Err(reason);
             }
         }
         let is_kept_below = !range_below(&self.kept, path).is_empty();
@@ -422,10 +413,10 @@ impl<'a, 'q> Planner<'a, 'q> {
         if !omission.is_file_out_of_reach() {
             return Err(SkipReason::Omitted(omission.reason));
         }
-        let was_there =
-            |undo: Operation<'_>| undo.after.coverage.at(&omission.path) == Some(omission);
-        if !self.question.undo.is_none_or(was_there) {
-            return Err(SkipReason::EditedSince);
+        if let Some(undo) = self.question.undo
+            && undo.after.coverage.at(&omission.path) != Some(omission)
+        {
+            return Err(self.reason_to_keep(&omission.path, undo));
         }
         displaced.push(omission.clone());
         Ok(())
@@ -479,12 +470,17 @@ impl<'a, 'q> Planner<'a, 'q> {
             if is_there || !self.in_scope(path) || is_kept_as_it_was {
                 continue;
             }
-            let was_file = |undo: Operation<'_>| {
+            let was_file = |undo: &Operation<'_>| {
                 change_at(undo.changes, path).is_some_and(|c| c.old.is_some())
             };
-            if undo.is_some_and(was_file) && !self.removals.contains_key(path) {
+            if let Some(undo) = undo.filter(was_file)
+                && !self.removals.contains_key(path)
+            {
                 let kept = self.kept.get(path).copied();
-                self.skip(path, kept.unwrap_or(SkipReason::EditedSince));
+                self.skip(
+                    path,
+                    kept.unwrap_or_else(|| self.reason_to_keep(path, undo)),
+                );
                 continue;
             }
             if let Err(reason) = self.room_for_directory(path) {
@@ -590,7 +586,7 @@ impl<'a, 'q> Planner<'a, 'q> {
                     continue;
                 }
                 if then != Some(from) || is_content_edited {
-                    self.skip(path, SkipReason::EditedSince);
+                    self.skip(path, self.reason_to_keep(path, undo));
                     continue;
                 }
             }
@@ -681,14 +677,4 @@ impl<'a, 'q> Planner<'a, 'q> {
 fn is_repository(omission: &Omission) -> bool {
     omission.reason == OmissionReason::GitDir
         || (omission.reason == OmissionReason::Excluded && omission.path.name() == b".git")
-}
-
-/// What became of a path after the operation that an undo takes back.
-enum Judgement {
-    /// It is as the operation left it.
-    AsAfter,
-    /// The operation did not change it.
-    Untouched,
-    /// Somebody changed it since.
-    Edited(SkipReason),
 }

@@ -200,6 +200,15 @@ fn changes(from: &World, to: &World) -> Vec<Change> {
 }
 
 fn plan_between(current: &World, goal: &World, after: Option<&World>) -> RestorePlan {
+    plan_of(current, goal, after, &BTreeSet::new())
+}
+
+fn plan_of(
+    current: &World,
+    goal: &World,
+    after: Option<&World>,
+    resized: &BTreeSet<RelPath>,
+) -> RestorePlan {
     let changes = changes(current, goal);
     let goal_directories = directories_in_question(&changes, current.view())
         .into_iter()
@@ -231,6 +240,7 @@ fn plan_between(current: &World, goal: &World, after: Option<&World>) -> Restore
                 merges: &MERGES,
                 after: after.view(),
                 changes,
+                resized,
             }),
     })
     .unwrap()
@@ -520,4 +530,91 @@ fn what_the_goal_read_from_disk_is_made_though_a_sparse_checkout_leaves_it_out_t
         None,
     );
     assert_eq!(writes, [("d".to_owned(), 2, None)]);
+}
+
+/// What a capture has of `d/file`: the content of a file, an omission with its path, or nothing.
+#[derive(Clone, Copy, Debug)]
+enum Seen {
+    File(u8),
+    Left(&'static str, OmissionReason, Option<u64>),
+    Nothing,
+}
+
+fn world(seen: Seen) -> World {
+    let mut world = match seen {
+        Seen::File(n) => checkout(&[("d/file", n)], &[]),
+        _ => checkout(&[], &[]),
+    };
+    if let Seen::Left(path, reason, bytes) = seen {
+        let path = rel(path);
+        world.coverage = Coverage::new(vec![Omission {
+            path,
+            reason,
+            bytes,
+        }]);
+    }
+    world
+}
+
+// "edited since" of a file that the snapshot after the operation had not captured
+#[test]
+fn what_an_undo_leaves_was_edited_since_only_where_both_captures_or_the_size_tell() {
+    use OmissionReason::{Ignored, Special, TooLarge, Unreadable};
+    use Seen::{File, Left, Nothing};
+    let large = |bytes| Left("d/file", TooLarge, Some(bytes));
+    let locked = |bytes| Left("d/file", Unreadable, bytes);
+    let fifo = Left("d/file", Special, None);
+    let ignored = Left("d/file", Ignored, Some(20));
+    let (closed, hidden) = (Left("d", Unreadable, None), Left("d", Ignored, None));
+    let edited = SkipReason::EditedSince;
+    let [too_large, unreadable, by_rule] = [TooLarge, Unreadable, Ignored].map(SkipReason::Omitted);
+    let before = File(1);
+    for (after, now, is_resized, expected) in [
+        (large(20), File(2), false, too_large),
+        (large(20), File(2), true, edited),
+        (large(20), Nothing, false, edited),
+        (large(20), large(30), false, edited),
+        (large(20), locked(Some(20)), false, unreadable),
+        (large(20), locked(Some(30)), false, edited),
+        (large(20), fifo, false, edited),
+        (closed, File(2), false, unreadable),
+        (closed, Nothing, false, unreadable),
+        (fifo, File(2), false, edited),
+        (ignored, hidden, false, by_rule),
+        (hidden, fifo, false, SkipReason::Omitted(Special)),
+        (File(2), large(20), false, too_large),
+        (File(2), closed, false, unreadable),
+        (File(2), hidden, false, by_rule),
+        (File(2), fifo, false, edited),
+        (File(2), Nothing, false, edited),
+        (File(2), File(3), false, edited),
+        (Nothing, File(2), false, edited),
+        (Nothing, large(20), false, edited),
+        (Nothing, closed, false, unreadable),
+    ] {
+        let resized: BTreeSet<RelPath> = is_resized.then(|| rel("d/file")).into_iter().collect();
+        let plan = plan_of(&world(now), &world(before), Some(&world(after)), &resized);
+        let story = format!("{after:?}, then {now:?}: {plan:?}");
+        assert!(plan.is_empty(), "{story}");
+        let file = plan.skipped.iter().find(|s| s.path == rel("d/file"));
+        assert_eq!(file.map(|s| s.reason), Some(expected), "{story}");
+    }
+    // Made by the operation, and not seen then: it is named as it would be if it were not seen now either.
+    for (after, is_resized, named) in [
+        (large(20), false, Some(too_large)),
+        (large(20), true, Some(edited)),
+        (closed, false, Some(unreadable)),
+        (Nothing, false, None),
+    ] {
+        let resized: BTreeSet<RelPath> = is_resized.then(|| rel("d/file")).into_iter().collect();
+        let plan = plan_of(
+            &world(File(2)),
+            &world(Nothing),
+            Some(&world(after)),
+            &resized,
+        );
+        assert!(plan.is_empty(), "{after:?}: {plan:?}");
+        let reasons: Vec<SkipReason> = plan.skipped.iter().map(|s| s.reason).collect();
+        assert_eq!(reasons, Vec::from_iter(named), "{after:?}: {plan:?}");
+    }
 }

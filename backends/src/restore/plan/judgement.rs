@@ -1,0 +1,85 @@
+//! What became of a path after the operation that an undo takes back.
+
+use super::{Operation, View, change_at};
+use crate::coverage::{Omission, OmissionReason};
+use crate::path::RelPath;
+use crate::restore::SkipReason;
+use crate::tree::Change;
+
+/// What became of a path after the operation that an undo takes back. What is not taken back has the reason
+/// for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Judgement {
+    /// It is as the operation left it.
+    AsAfter,
+    /// The operation did not change it, as far as anybody saw.
+    Untouched(SkipReason),
+    /// It is not known to be as the operation left it.
+    Differs(SkipReason),
+}
+
+impl Judgement {
+    /// Judges where the current state and the goal differ.
+    pub(super) fn of(change: &Change, current: View<'_>, undo: Operation<'_>) -> Self {
+        let path = &change.path;
+        let reason = || reason_to_keep(path, change.old.is_some(), current, undo);
+        let Some(operation) = change_at(undo.changes, path) else {
+            return Self::Untouched(reason());
+        };
+        // Where neither captured anything it is the same only if both know as much about it.
+        let known = |view: View<'_>| view.omission_covering(path).map(|o| (o.reason, o.bytes));
+        let is_as_after = operation.old == change.old
+            && match change.old {
+                Some(entry) => {
+                    let bits = |view: View<'_>| view.modes.of(path, entry.kind);
+                    bits(current) == bits(undo.after)
+                }
+                None => known(current) == known(undo.after),
+            };
+        match is_as_after {
+            true => Self::AsAfter,
+            false => Self::Differs(reason()),
+        }
+    }
+}
+
+/// Why a path stays as it is, of which nobody knows that it is as the operation left it. `is_there`: whether
+/// something was captured there now.
+///
+/// Somebody edited it if both captures saw it, or if kind or size tell. Otherwise the reason is why it was
+/// not seen: who did not see a file cannot say that it is another one.
+pub(super) fn reason_to_keep(
+    path: &RelPath,
+    is_there: bool,
+    current: View<'_>,
+    undo: Operation<'_>,
+) -> SkipReason {
+    let is_edited = match (current.unseen_at(path), undo.after.unseen_at(path)) {
+        (None, None) => true,
+        (Some(now), Some(then)) => are_two_things(now, then),
+        (Some(now), None) => {
+            let was_there = change_at(undo.changes, path).is_some_and(|c| c.old.is_some());
+            now.path == *path && (is_special(now) || !was_there)
+        }
+        (None, Some(then)) => {
+            let is_other = is_special(then) || undo.resized.contains(path);
+            then.path == *path && (is_other || !is_there)
+        }
+    };
+    let unseen = current.unseen_at(path).or(undo.after.unseen_at(path));
+    match unseen.filter(|_| !is_edited) {
+        Some(omission) => SkipReason::Omitted(omission.reason),
+        None => SkipReason::EditedSince,
+    }
+}
+
+/// Whether two omissions are seen not to be of one thing.
+fn are_two_things(now: &Omission, then: &Omission) -> bool {
+    let is_known = |o: &Omission| !o.hides_a_directory();
+    let is_other_kind = is_special(now) != is_special(then) && is_known(now) && is_known(then);
+    now.path == then.path && (now.bytes != then.bytes || is_other_kind)
+}
+
+fn is_special(omission: &Omission) -> bool {
+    omission.reason == OmissionReason::Special
+}
