@@ -52,6 +52,11 @@ impl OmissionReason {
             Self::Purged => "purged",
         }
     }
+
+    /// Whether it is what a rule says, git's or the host's.
+    pub(crate) fn is_a_rule(self) -> bool {
+        matches!(self, Self::Ignored | Self::Excluded)
+    }
 }
 
 impl fmt::Display for OmissionReason {
@@ -83,13 +88,14 @@ impl Omission {
         }
     }
 
+    /// Whether a rule left it out, git's or the host's.
+    pub(crate) fn is_left_out_by_rule(&self) -> bool {
+        self.reason.is_a_rule()
+    }
+
     /// Whether a rule left out what may be a directory, so that nobody looked at what is below.
     pub(crate) fn hides_a_directory(&self) -> bool {
-        let is_by_rule = matches!(
-            self.reason,
-            OmissionReason::Ignored | OmissionReason::Excluded
-        );
-        is_by_rule && self.bytes.is_none()
+        self.is_left_out_by_rule() && self.bytes.is_none()
     }
 }
 

@@ -129,6 +129,10 @@ pub struct RestorePlan {
     pub conflicts: Vec<Conflict>,
     /// Paths that differ from the goal and are left as they are, sorted by path.
     pub skipped: Vec<Skipped>,
+    /// What came since the goal and was captured, and stays, because the rules of one side ignore it.
+    /// Sorted; not in `skipped`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leftover_ignored: Vec<RelPath>,
     /// What changes in the user's repository, once the files are restored.
     #[serde(default, skip_serializing_if = "RepositoryChanges::is_empty")]
     pub repository: RepositoryChanges,
@@ -335,6 +339,7 @@ impl RestorePlan {
             merged: Vec::new(),
             conflicts: Vec::new(),
             skipped: Vec::new(),
+            leftover_ignored: Vec::new(),
             repository: RepositoryChanges::default(),
         }
     }
@@ -383,7 +388,7 @@ impl RestorePlan {
 /// plans can be written the same way.
 fn digest(plan: &RestorePlan) -> blake3::Hash {
     let mut encoder = Encoder(blake3::Hasher::new());
-    encoder.bytes(b"stillframe restore plan 3");
+    encoder.bytes(b"stillframe restore plan 4");
     encoder.bytes(plan.target.as_str().as_bytes());
     encoder.list(&plan.writes, |e, write| {
         e.path(&write.path);
@@ -428,6 +433,7 @@ fn digest(plan: &RestorePlan) -> blake3::Hash {
         e.path(&skipped.path);
         e.bytes(skipped.reason.as_str().as_bytes());
     });
+    encoder.list(&plan.leftover_ignored, Encoder::path);
     encoder.repository(&plan.repository);
     encoder.0.finalize()
 }

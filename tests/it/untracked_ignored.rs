@@ -252,6 +252,43 @@ fn what_a_run_hid_in_a_directory_of_before_is_listed() {
     assert_eq!(json::names_in(&rollback["skipped"]), [""; 0], "{run}");
 }
 
+// They were skipped, with the reason ignored
+#[test]
+fn what_a_run_made_while_it_had_removed_the_rule_is_listed_as_ignored() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "*.log\nbuild/\n");
+    ws.commit("rules");
+    let script = "echo > a.log; mkdir build; echo > build/out; rm .gitignore";
+    let run = ws.run::<&str>([], script).ok().json();
+    let undone = ws.undo();
+    let before = run["workspace"]["before_snapshot"]["id"].as_str().unwrap();
+    ws.remove(".gitignore");
+    let planned = ws.json(["restore", before, "--plan"]);
+    let restored = ws.json(["restore", before]);
+    let script = format!("echo > a.log; {script}; exit 1");
+    ws.remove("a.log");
+    ws.remove("build");
+    let run = ws.run(["--rollback-on-failure"], &script).exits(1).json();
+    let rollback = &run["workspace"]["rollback"];
+    for outcome in [&undone, &planned, &restored, rollback] {
+        let left = json::names(&outcome["leftover_ignored"]);
+        assert_eq!(left, ["a.log", "build"], "{outcome}");
+        assert_eq!(json::names_in(&outcome["skipped"]), [""; 0], "{outcome}");
+    }
+    assert!(ws.exists("a.log") && ws.exists("build/out"));
+    let session = run["session_id"].as_str().unwrap();
+    let events = ws.events(["--session", session]);
+    let mut of_type = events
+        .iter()
+        .filter(|e| e["type"] == "workspace_rolled_back");
+    let data = &of_type.next().unwrap()["data"];
+    let left = json::names(&data["leftover_ignored"]);
+    assert_eq!(
+        (left, &data["skipped"]),
+        (vec!["a.log".into(), "build".into()], &0.into())
+    );
+}
+
 #[test]
 fn an_ignored_file_in_the_place_of_a_captured_one_is_kept_and_named() {
     let ws = TestWorkspace::repository();

@@ -511,6 +511,27 @@ impl Restorable for GitBackend {
         Ok(ignored)
     }
 
+    fn ignored_directories(
+        &self,
+        workspace: &Workspace,
+        side: Side<'_, GitCapture>,
+        directories: &[RelPath],
+    ) -> Result<Vec<RelPath>, StoreError> {
+        let store = existing_store(workspace)?;
+        let (record, cache) = match side {
+            Side::Stored(record) => (record, None),
+            Side::Now(capture) => (&capture.0.record, Some(&capture.0.cache)),
+        };
+        let rules = TreeRules::of(&store, record, cache.map(|cache| &**cache))?;
+        let mut ignored = Vec::new();
+        for directory in directories {
+            if rules.omits_at(directory, true)?.is_some() {
+                ignored.push(directory.clone());
+            }
+        }
+        Ok(ignored)
+    }
+
     fn missing(
         &self,
         workspace: &Workspace,

@@ -264,6 +264,17 @@ impl Restorable for HashBackend {
             .collect())
     }
 
+    fn ignored_directories(
+        &self,
+        _workspace: &Workspace,
+        side: Side<'_, HashCapture>,
+        directories: &[RelPath],
+    ) -> Result<Vec<RelPath>, StoreError> {
+        let rules = rules_of(side.record())?;
+        let is_ignored = |path: &&RelPath| rules.excludes_in_tree(path, true).is_some();
+        Ok(directories.iter().filter(is_ignored).cloned().collect())
+    }
+
     fn missing(
         &self,
         workspace: &Workspace,

@@ -198,6 +198,7 @@ impl Goal {
             .map(|s| &s.path);
         hidden
             .chain(kept)
+            .chain(&plan.leftover_ignored)
             .filter(|path| known.covers(path).is_none())
             .filter_map(|path| {
                 Some(Spared {
@@ -287,6 +288,7 @@ impl Goal {
         };
         let absent_directories =
             absent_directories(workspace, view, &self.record).map_err(StoreError::from)?;
+        let ignored = self.ignored(backend, workspace, now, &changes, &made)?;
         let plan = plan::plan(&Question {
             target: &self.record.snapshot.id,
             current: view,
@@ -294,7 +296,8 @@ impl Goal {
             changes: &changes,
             goal_directories: &goal_directories,
             same: &same,
-            ignored: &self.ignored(backend, workspace, now, &changes, &made)?,
+            ignored: &ignored,
+            ignored_directories: &self.ignored_directories(backend, workspace, now, &ignored)?,
             absent_directories: &absent_directories,
             made: &made,
             spared: &spared,
@@ -407,19 +410,42 @@ impl Goal {
         Ok(ignored)
     }
 
+    /// The directories above `ignored` paths that today's rules or the goal's name, and that came since the goal.
+    fn ignored_directories<B: Restorable>(
+        &self,
+        backend: &B,
+        workspace: &Workspace,
+        now: &B::Capture,
+        ignored: &BTreeMap<RelPath, OmissionReason>,
+    ) -> Result<BTreeSet<RelPath>, StoreError> {
+        let above = |path: &RelPath| std::iter::successors(path.parent(), RelPath::parent);
+        let all: BTreeSet<RelPath> = ignored.keys().flat_map(above).collect();
+        let all: Vec<RelPath> = all.into_iter().filter(|path| !path.is_root()).collect();
+        let then = Side::Stored(&self.record);
+        let there = nodes(backend, workspace, then, &all)?;
+        let new = all.into_iter().zip(there);
+        let new: Vec<RelPath> = new
+            .filter(|(path, there)| there.is_none() && self.came_since(path))
+            .map(|(path, _)| path)
+            .collect();
+        let mut named = BTreeSet::from_iter(backend.ignored_directories(workspace, then, &new)?);
+        named.extend(backend.ignored_directories(workspace, Side::Now(now), &new)?);
+        Ok(named)
+    }
+
     /// What is ignored and came since the goal was captured. A directory counts as one, and what is
     /// in a repository that was kept whole counts as that.
     ///
     /// A rule may have hidden new paths in a directory that was there before from the guard. They
-    /// show in `left`, what still differs afterwards, if the restore took that rule away.
+    /// show in `left`, what still differs afterwards, if the restore took that rule away. The other way
+    /// round, the guard may have captured what a rule hides that the restore brings back: the plan has that.
     pub(super) fn leftover_ignored(
         &self,
         guard: &Record,
+        plan: &RestorePlan,
         skipped: &[Skipped],
         left: Option<&RestorePlan>,
     ) -> Vec<RelPath> {
-        let is_hidden =
-            |reason| matches!(reason, OmissionReason::Ignored | OmissionReason::Excluded);
         let in_repository = |path: &RelPath| {
             let mut repositories = skipped
                 .iter()
@@ -427,38 +453,41 @@ impl Goal {
             repositories.any(|s| path.starts_with(&s.path))
         };
         let known = &self.record.snapshot.omissions;
-        let goal = View::of(&self.record);
-        let omissions = &guard.snapshot.omissions;
-        let mut leftover: BTreeSet<RelPath> = omissions
-            .omissions()
-            .iter()
-            .filter(|o| {
-                is_hidden(o.reason)
-                    && self.is_asked_for(&o.path)
-                    && !in_repository(&o.path)
-                    && known.covers(&o.path).is_none()
-                    && known.below(&o.path).next().is_none()
-                    && !goal.has_empty_at_or_below(&o.path)
-            })
-            .map(|o| o.path.clone())
-            .collect();
+        let hidden = guard.snapshot.omissions().iter();
+        let hidden = hidden.filter(|o| o.is_left_out_by_rule()).map(|o| &o.path);
+        let hidden = hidden.filter(|path| self.is_asked_for(path) && self.came_since(path));
         let came_to_light = left.into_iter().flat_map(|left| {
-            let removals = left.removals.iter().map(|r| &r.path);
             let spared = left.skipped.iter();
             let spared = spared
-                .filter(|s| matches!(s.reason, SkipReason::Omitted(reason) if is_hidden(reason)))
+                .filter(|s| matches!(s.reason, SkipReason::Omitted(reason) if reason.is_a_rule()))
                 .map(|s| &s.path);
-            removals.chain(spared)
+            let removals = left.removals.iter().map(|r| &r.path);
+            removals.chain(spared).chain(&left.leftover_ignored)
         });
-        for path in came_to_light {
-            let was_hidden = omissions.covers(path).is_some_and(|o| is_hidden(o.reason));
+        let was_hidden = |path: &&RelPath| {
+            let then = guard.snapshot.omissions.covers(path);
+            then.is_some_and(Omission::is_left_out_by_rule) && known.covers(path).is_none()
+        };
+        let found = hidden.chain(&plan.leftover_ignored);
+        let found = found.chain(came_to_light.filter(was_hidden));
+        let mut leftover = BTreeSet::new();
+        // A directory is sorted before what is in it.
+        for path in found.cloned().collect::<BTreeSet<_>>() {
             let is_listed = std::iter::successors(Some(path.clone()), RelPath::parent)
                 .any(|p| leftover.contains(&p));
-            if was_hidden && !is_listed && !in_repository(path) && known.covers(path).is_none() {
-                leftover.insert(path.clone());
+            if !is_listed && !in_repository(&path) {
+                leftover.insert(path);
             }
         }
         leftover.into_iter().collect()
+    }
+
+    /// Whether the goal knows that nothing was left out at `path` or below it, and has no empty directory there.
+    fn came_since(&self, path: &RelPath) -> bool {
+        let goal = View::of(&self.record);
+        goal.coverage.covers(path).is_none()
+            && goal.coverage.below(path).next().is_none()
+            && !goal.has_empty_at_or_below(path)
     }
 }
 

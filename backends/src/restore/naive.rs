@@ -651,6 +651,17 @@ impl Restorable for Naive {
             .collect())
     }
 
+    fn ignored_directories(
+        &self,
+        _: &Workspace,
+        side: Side<'_, NaiveCapture>,
+        directories: &[RelPath],
+    ) -> Result<Vec<RelPath>, StoreError> {
+        let rules = self.rules_of(side);
+        let ignored = directories.iter().filter(|p| is_ignored(&rules, p));
+        Ok(ignored.cloned().collect())
+    }
+
     fn unsound(
         &self,
         workspace: &Workspace,

@@ -144,6 +144,8 @@ pub(crate) struct Question<'a> {
     pub(crate) same: &'a [(RelPath, Node)],
     /// Of the paths that only `current` has, those that the ignore rules of either side name.
     pub(crate) ignored: &'a BTreeMap<RelPath, OmissionReason>,
+    /// Of the directories above those, the ones that the rules name and the goal knows not to have been there.
+    pub(crate) ignored_directories: &'a BTreeSet<RelPath>,
     /// Of the empty directories of `goal`, those that a rule hides in `current` and that are known not to
     /// be there.
     pub(crate) absent_directories: &'a BTreeSet<RelPath>,

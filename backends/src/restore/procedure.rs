@@ -159,7 +159,7 @@ fn restore_in_place<B: Restorable>(
     if plan.is_empty() {
         return Ok(RestoreOutcome {
             restored: Vec::new(),
-            leftover_ignored: goal.leftover_ignored(guard.record(), &plan.skipped, None),
+            leftover_ignored: goal.leftover_ignored(guard.record(), &plan, &plan.skipped, None),
             guard: guard.record().snapshot.clone(),
             // Nothing was done, so nothing has to be looked at again.
             result: guard.record().snapshot.clone(),
@@ -198,7 +198,7 @@ fn restore_in_place<B: Restorable>(
     durations.verify = stopwatch.lap();
     Ok(RestoreOutcome {
         restored: restored(&plan, guard.record(), &skipped),
-        leftover_ignored: goal.leftover_ignored(guard.record(), &skipped, Some(&left)),
+        leftover_ignored: goal.leftover_ignored(guard.record(), &plan, &skipped, Some(&left)),
         plan,
         guard: guard.record().snapshot.clone(),
         result: result.record().snapshot.clone(),

@@ -79,6 +79,14 @@ pub(crate) trait Restorable {
         paths: &[RelPath],
     ) -> Result<BTreeMap<RelPath, OmissionReason>, StoreError>;
 
+    /// Those of `directories` that the same rules name, or a directory above them.
+    fn ignored_directories(
+        &self,
+        workspace: &Workspace,
+        side: Side<'_, Self::Capture>,
+        directories: &[RelPath],
+    ) -> Result<Vec<RelPath>, StoreError>;
+
     /// Those of `ids` (sorted, unique) that the store does not have. Content is not read.
     fn missing(
         &self,

@@ -103,7 +103,7 @@ struct PlanDocument<'a> {
     guard_snapshot: Option<SnapshotId>,
     safety_tag: Option<String>,
     restored: [RelPath; 0],
-    leftover_ignored: [RelPath; 0],
+    leftover_ignored: &'a [RelPath],
     skipped: &'a [Skipped],
     error: Option<String>,
     target: &'a SnapshotId,
@@ -146,7 +146,7 @@ impl<'a> PlanDocument<'a> {
             guard_snapshot: None,
             safety_tag: None,
             restored: [],
-            leftover_ignored: [],
+            leftover_ignored: &plan.leftover_ignored,
             skipped: &plan.skipped,
             error: None,
             target: &plan.target,
@@ -215,7 +215,9 @@ fn preview(plan: &RestorePlan) -> String {
             .iter()
             .map(|skipped| left(skipped, &plan.conflicts)),
     );
-    lines.push(match (plan.is_empty(), plan.skipped.is_empty()) {
+    lines.extend(plan.leftover_ignored.iter().map(leftover));
+    let is_all = plan.skipped.is_empty() && plan.leftover_ignored.is_empty();
+    lines.push(match (plan.is_empty(), is_all) {
         (true, true) => format!("nothing to do: all is as {} has it", plan.target),
         (true, false) => format!("nothing else differs from {}", plan.target),
         (false, _) => format!("plan {}", plan.id),
@@ -281,12 +283,7 @@ pub(super) fn report(
         .collect();
     let skipped = document.skipped.iter();
     lines.extend(skipped.map(|skipped| left(skipped, conflicts)));
-    lines.extend(
-        document
-            .leftover_ignored
-            .iter()
-            .map(|path| format!("kept     {path} (ignored; it came after the snapshot)")),
-    );
+    lines.extend(document.leftover_ignored.iter().map(leftover));
     lines.push(upshot(document));
     if let Some(tag) = &document.safety_tag {
         lines.push(format!(
@@ -400,6 +397,11 @@ pub(super) fn head_story(head: &Value) -> Option<String> {
     Some(output::printable(&format!(
         "HEAD names {to} again; it was {from}"
     )))
+}
+
+/// One line about an ignored path that came since.
+fn leftover(path: &RelPath) -> String {
+    format!("kept     {path} (ignored; it came after the snapshot)")
 }
 
 /// One line about ignored paths that came since.
@@ -633,13 +635,15 @@ mod tests {
             "remove_directories": ["d"],
             "modes": [{"path": "m", "from": 0o600, "to": 0o644}],
             "skipped": [{"path": "k", "reason": "edited_since"}],
+            "leftover_ignored": ["l"],
         }));
         assert_eq!(
             preview(&plan),
             "create   new\nreplace  old\nremove   gone\n\
              displace log (a file in the way: too_large, 100.0 MiB)\n\
              displace pipe (a FIFO, socket or device in the way)\ncreate   empty/\nremove   d/\n\
-             chmod    m (0600 to 0644)\nkept     k (edited since)\nplan plan_1\n"
+             chmod    m (0600 to 0644)\nkept     k (edited since)\n\
+             kept     l (ignored; it came after the snapshot)\nplan plan_1\n"
         );
         let document = serde_json::to_value(PlanDocument::of(&plan, None)).expect("plain data");
         assert_eq!(document["plan_id"], "plan_1");
@@ -654,6 +658,7 @@ mod tests {
         );
         assert_eq!(document["removals"], json!(["gone"]));
         assert_eq!(document["displaced"], json!(["log", "pipe"]));
+        assert_eq!(document["leftover_ignored"], json!(["l"]));
         assert_eq!(
             document["make_directories"][0],
             json!({"path": "empty", "mode": 0o755})

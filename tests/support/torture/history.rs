@@ -807,8 +807,9 @@ fn inexact(
     what: &str,
 ) -> Option<String> {
     let is_skipped = |path: &RelPath| {
-        let mut skipped = outcome.skipped.iter();
-        skipped.any(|s| path.starts_with(&s.path) || s.path.starts_with(path))
+        let skipped = outcome.skipped.iter().map(|s| &s.path);
+        let mut left = skipped.chain(&outcome.leftover_ignored);
+        left.any(|left| path.starts_with(left) || left.starts_with(path))
     };
     let seen = [&outcome.guard, &outcome.result];
     let is_left = |path: &RelPath| {

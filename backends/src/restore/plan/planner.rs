@@ -32,6 +32,7 @@ pub(super) struct Planner<'a, 'q> {
     merged: Vec<RelPath>,
     conflicts: Vec<Conflict>,
     skipped: BTreeMap<RelPath, SkipReason>,
+    leftover: BTreeSet<RelPath>,
 }
 
 impl<'a, 'q> Planner<'a, 'q> {
@@ -52,6 +53,7 @@ impl<'a, 'q> Planner<'a, 'q> {
             merged: Vec::new(),
             conflicts: Vec::new(),
             skipped: BTreeMap::new(),
+            leftover: BTreeSet::new(),
         }
     }
 
@@ -153,9 +155,7 @@ impl<'a, 'q> Planner<'a, 'q> {
                 match self.judge(change, undo) {
                     Judgement::AsAfter => {}
                     Judgement::Untouched(reason) => {
-                        if self.came_unseen(&change.path, undo) {
-                            self.skip(&change.path, reason);
-                        }
+                        self.name_if_it_came_unseen(&change.path, reason, undo);
                         self.keep(change, reason);
                         continue;
                     }
@@ -220,14 +220,25 @@ impl<'a, 'q> Planner<'a, 'q> {
         }
     }
 
-    /// Whether the operation left something at `path` that the goal does not have, and that was not captured
-    /// then for what it was, and not by a rule.
-    fn came_unseen(&self, path: &RelPath, undo: Operation<'_>) -> bool {
-        let is_hidden =
-            |reason| matches!(reason, OmissionReason::Ignored | OmissionReason::Excluded);
-        let unseen = undo.after.unseen_at(path);
-        unseen.is_some_and(|o| !is_hidden(o.reason))
-            && self.question.goal.coverage.covers(path).is_none()
+    /// Names what the operation left at `path`, and nobody captured then, unless the goal may have had it.
+    fn name_if_it_came_unseen(&mut self, path: &RelPath, reason: SkipReason, undo: Operation<'_>) {
+        let Some(then) = undo.after.unseen_at(path) else {
+            return;
+        };
+        if self.question.goal.coverage.covers(path).is_some() {
+            return;
+        }
+        match then.is_left_out_by_rule() {
+            true => self.leave_over(path),
+            false => self.skip(path, reason),
+        }
+    }
+
+    /// Lists a path that rules name, or the whole directory that they name and that it lies in.
+    fn leave_over(&mut self, path: &RelPath) {
+        let named = self.question.ignored_directories;
+        let whole = ancestors(path).filter(|above| named.contains(above)).last();
+        self.leftover.insert(whole.unwrap_or_else(|| path.clone()));
     }
 
     /// Why what is at `path` by now stays there, if an undo has to leave it.
@@ -261,25 +272,34 @@ impl<'a, 'q> Planner<'a, 'q> {
                 }
                 continue;
             };
-            let protection = if self.is_made_in_sparse(change) {
-                None
-            } else if let Some(omission) = goal.coverage.covers(path) {
-                Some(omission.reason)
-            } else if self.is_spared(path) {
-                Some(OmissionReason::Ignored)
-            } else {
-                let is_overlooked = seeded_bug!("ignored-file-deleted");
-                ignored.get(path).copied().filter(|_| !is_overlooked)
-            };
-            if let Some(reason) = protection {
-                self.skip(path, SkipReason::Omitted(reason));
-                self.keep(change, SkipReason::Omitted(reason));
-            } else if self.is_closed(path) {
-                self.keep(change, SkipReason::NestedRepository);
-            } else {
-                self.removals.insert(path.clone(), entry);
+            match self.protection(change) {
+                Some(reason) => {
+                    match goal.coverage.covers(path).is_none() && ignored.contains_key(path) {
+                        true => self.leave_over(path),
+                        false => self.skip(path, SkipReason::Omitted(reason)),
+                    }
+                    self.keep(change, SkipReason::Omitted(reason));
+                }
+                None if self.is_closed(path) => self.keep(change, SkipReason::NestedRepository),
+                None => _ = self.removals.insert(path.clone(), entry),
             }
         }
+    }
+
+    /// Why what only the current state has must not be removed.
+    fn protection(&self, change: &Change) -> Option<OmissionReason> {
+        let path = &change.path;
+        if self.is_made_in_sparse(change) {
+            return None;
+        }
+        if let Some(omission) = self.question.goal.coverage.covers(path) {
+            return Some(omission.reason);
+        }
+        let is_overlooked = seeded_bug!("ignored-file-deleted");
+        let by_rule = self.question.ignored.get(path).copied();
+        by_rule
+            .filter(|_| !is_overlooked)
+            .or_else(|| self.is_spared(path).then_some(OmissionReason::Ignored))
     }
 
     fn decide_writes(&mut self, wanted: &[&Change]) {
@@ -665,6 +685,7 @@ impl<'a, 'q> Planner<'a, 'q> {
                 .into_iter()
                 .map(|(path, reason)| Skipped { path, reason })
                 .collect(),
+            leftover_ignored: self.leftover.into_iter().collect(),
             repository: RepositoryChanges::default(),
         };
         plan.id = PlanId::of_digest(&digest(&plan));

@@ -194,8 +194,49 @@ fn what_the_rules_of_the_target_ignore_is_not_removed() {
     let outcome = stage.restore(&snapshot);
 
     assert!(stage.has("users.db"));
+    assert_eq!(outcome.leftover_ignored, [rel("users.db")]);
+    assert_eq!(outcome.skipped, []);
+    let again = stage.restore(&snapshot);
+    assert_eq!(
+        again.leftover_ignored,
+        [rel("users.db")],
+        "as often as one asks"
+    );
+}
+
+// Reported as skipped, because the guard had captured them
+#[test]
+fn what_came_while_its_rule_was_gone_is_listed_as_what_came_while_it_was_there() {
+    let mut stage = Stage::new();
+    stage.write(".gitignore", "*.log\nbuild\nold\n");
+    stage.write("old/a", "there before\n");
+    stage.write("dir/b", "captured\n");
+    let snapshot = stage.snapshot();
+    stage.write(".gitignore", "# nothing\n");
+    for path in ["x.log", "dir/y.log", "build/a", "build/deep/b", "old/new"] {
+        stage.write(path, "made while no rule hid it\n");
+    }
+
+    let outcome = stage.restore(&snapshot);
+
+    let leftover = ["build", "dir/y.log", "x.log"].map(rel);
+    assert_eq!(
+        outcome.leftover_ignored, leftover,
+        "a directory counts as one"
+    );
+    assert_eq!(outcome.plan.leftover_ignored, leftover);
+    // The directory was there, and what was in it nobody knows.
     let reason = omitted(OmissionReason::Ignored);
-    assert_eq!(outcome.skipped, [skipped("users.db", reason)]);
+    assert_eq!(
+        outcome.skipped,
+        [skipped("old/a", reason), skipped("old/new", reason)]
+    );
+    let again = stage.restore(&snapshot);
+    assert_eq!(
+        (again.leftover_ignored, again.skipped),
+        (leftover.to_vec(), vec![])
+    );
+    assert!(stage.has("build/deep/b") && stage.has("x.log"));
 }
 
 #[test]
@@ -323,8 +364,8 @@ fn what_was_edited_since_a_restore_made_it_is_protected_by_the_rules_again() {
     let back = stage.restore(&outcome.guard);
 
     assert_eq!(stage.read("x.log"), "edited since\n");
-    let reason = omitted(OmissionReason::Ignored);
-    assert_eq!(back.skipped, [skipped("x.log", reason)]);
+    assert_eq!(back.leftover_ignored, [rel("x.log")]);
+    assert_eq!(back.skipped, []);
 }
 
 #[test]
