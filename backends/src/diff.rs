@@ -260,6 +260,9 @@ pub struct Diff {
     /// their names: more than a million pairs, or more than 64 MiB to read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub renames_incomplete: bool,
+    /// Why there is no patch, where one was asked for and something changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_patch: Option<String>,
     /// Files and directories of both sides whose permission bits differ, sorted by path. A change
     /// of the executable bit alone is not among them: it is in `modified`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -418,6 +421,7 @@ impl Diff {
             patch_truncated: false,
             renamed: Vec::new(),
             renames_incomplete: false,
+            no_patch: None,
             permissions_changed: Vec::new(),
             directories_added: Vec::new(),
             directories_deleted: Vec::new(),
@@ -511,6 +515,13 @@ impl Diff {
                 .approximation
                 .map(|reason| ApproximatedFile::new(path.clone(), reason, insertions, deletions)),
         );
+    }
+
+    /// Says why there is no patch, if that is so though one was asked for and something changed.
+    pub(crate) fn explain_no_patch(&mut self, options: &DiffOptions, why: &str) {
+        if options.capture_patch && !self.has_patch && self.files_changed > 0 {
+            self.no_patch = Some(why.to_owned());
+        }
     }
 
     /// Whether the two sides are known to be alike: no list has a path, and nothing became of git's

@@ -167,6 +167,6 @@ pub struct DiffOutcome {
     /// The comparison.
     pub diff: Diff,
     /// The whole patch, whatever its size, in a file without a name, at its start; `None` if no
-    /// patch was asked for.
+    /// patch was asked for, or none can be made of what changed ([`Diff::no_patch`] says why).
     pub patch: Option<File>,
 }

@@ -435,7 +435,8 @@ pub(crate) fn compare(
         Ok(file)
     });
     let file = spooled.map_err(PathError::at("write a temporary file in", directory))?;
-    Ok((diff, Some(file)))
+    let lacks_patch = !diff.has_patch && diff.files_changed > 0;
+    Ok((diff, (!lacks_patch).then_some(file)))
 }
 
 /// Finds the snapshot that `text` [names](SnapshotName); in this workspace, if one is given.

@@ -212,6 +212,34 @@ fn a_diff_of_hashes_has_paths_and_no_lines() {
     assert_eq!(diff["has_patch"], false);
 }
 
+// An empty patch would say that nothing changed
+#[test]
+fn whoever_asks_for_the_patch_of_hashes_is_told_that_there_is_none() {
+    let ws = TestWorkspace::plain();
+    ws.write("edited", "1\n");
+    let from = ws.snapshot();
+    ws.write("edited", "2\n");
+    let arguments = ["diff", from.id(), "--patch"];
+    let refused = ws.stillframe(arguments).exits(1);
+    assert_eq!(refused.stdout_text(), "");
+    let message = refused.stderr_text();
+    let why = "the hash backend does not compare lines";
+    assert!(message.contains(why), "{message}");
+    let diff = ws.json(arguments);
+    assert_eq!(
+        (&diff["no_patch"], &diff["has_patch"]),
+        (&why.into(), &false.into())
+    );
+    ws.write("edited", "1\n");
+    let same = ws.stillframe(arguments).ok();
+    assert_eq!(
+        same.stdout_text(),
+        "",
+        "nothing changed, and that is the patch"
+    );
+    assert_eq!(ws.json(arguments)["no_patch"], serde_json::Value::Null);
+}
+
 #[test]
 fn changes_inside_a_left_out_directory_are_no_changes() {
     let ws = TestWorkspace::plain();

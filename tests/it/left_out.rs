@@ -371,6 +371,24 @@ fn a_directory_that_nobody_may_enter_hides_changed_files_and_no_deleted_ones() {
     }
 }
 
+// "the git backend does not compare lines"
+#[test]
+fn where_there_is_no_patch_the_reason_is_the_true_one() {
+    let (ws, _) = &workspaces()[0];
+    let before = ws.snapshot();
+    ws.sparse_file("db", 104_857_601);
+    let refused = ws.stillframe(["diff", before.id(), "--patch"]).exits(1);
+    let why = "nothing that changed is in both snapshots";
+    assert!(
+        refused.stderr_text().contains(why),
+        "{}",
+        refused.stderr_text()
+    );
+    let diff = ws.json(["diff", before.id(), "--patch"]);
+    assert_eq!(diff["no_patch"], why);
+    assert_eq!(json::names(&diff["changed_paths"]), ["db"]);
+}
+
 #[test]
 fn what_a_patch_says_beside_it_can_be_applied() {
     let (ws, _) = &workspaces()[0];

@@ -52,6 +52,7 @@ pub(super) fn compare(
         diff.has_patch = sink.written > 0;
         diff.patch_truncated = sink.written > options.max_patch_bytes;
         diff.patch = sink.kept.filter(|kept| !kept.is_empty()).map(PatchText);
+        diff.explain_no_patch(options, "nothing that changed is in both snapshots");
     }
     Ok(())
 }

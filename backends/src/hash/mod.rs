@@ -424,6 +424,7 @@ impl Backend for HashBackend {
             if options.renames == Renames::Similar {
                 diff.set_renamed(&changes, &renames::exact(&changes), Renames::Similar);
             }
+            diff.explain_no_patch(options, "the hash backend does not compare lines");
             interrupt::check()?;
             Ok(diff)
         })

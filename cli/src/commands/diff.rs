@@ -88,10 +88,9 @@ fn unsearched(diff: &Diff) -> Vec<String> {
 }
 
 fn no_patch(diff: &Diff) -> String {
-    format!(
-        "the {} backend does not compare lines, so there is no patch; --name-status lists what changed",
-        diff.backend
-    )
+    let made_none = format!("the {} backend made none", diff.backend);
+    let why = diff.no_patch.as_ref().unwrap_or(&made_none);
+    format!("there is no patch: {why}; --name-status lists what changed")
 }
 
 /// `2 files changed, 10 insertions(+), 1 deletion(-), permissions of 1 path changed`.

@@ -3,8 +3,9 @@
 use std::io::Read as _;
 
 use stillframe::{
-    DiffOptions, DiffRequest, Engine, ErrorKind, EventType, Label, RelPath, RestoreRequest,
-    RestoreStatus, RunOptions, SessionManager, Snapshot, UndoTarget, WorkspaceOptions,
+    BackendKind, DiffOptions, DiffRequest, Engine, EngineOptions, ErrorKind, EventType, Label,
+    RelPath, RestoreRequest, RestoreStatus, RunOptions, SessionManager, Snapshot, UndoTarget,
+    WorkspaceOptions,
 };
 
 use crate::support::{Host, all, ruins, writes};
@@ -262,6 +263,36 @@ async fn two_snapshots_are_compared_either_way_and_one_with_the_present() {
     assert_eq!(count(&engine, &host).await, 2, "the present was not kept");
     assert!(engine.verify(&host.workspace()).await.unwrap().is_sound());
     assert_eq!(count(&engine, &host).await, 2, "nor was it adopted");
+}
+
+// An empty file, which is the patch of no change
+#[tokio::test]
+async fn a_patch_that_no_backend_can_make_is_none_and_says_why() {
+    let host = Host::new();
+    let options = EngineOptions::default().state_dir(host.state());
+    let engine = Engine::start(options).await.unwrap();
+    let session = engine.session("of hashes").await.unwrap();
+    let workspace = WorkspaceOptions::at(host.path());
+    host.write("a", "1\n");
+    let taken = session.snapshot(&workspace, Label::MANUAL).await.unwrap();
+    assert_eq!(taken.backend, BackendKind::Hash);
+    let since = || DiffRequest::since(&taken).options(DiffOptions::with_patch());
+    let same = session.diff(&workspace, since()).await.unwrap();
+    let mut patch = String::new();
+    same.patch.unwrap().read_to_string(&mut patch).unwrap();
+    assert_eq!((patch.as_str(), same.diff.no_patch), ("", None));
+
+    host.write("a", "2\n");
+    let changed = session.diff(&workspace, since()).await.unwrap();
+    assert!(changed.patch.is_none());
+    let why = changed.diff.no_patch.unwrap();
+    assert!(why.contains("does not compare lines"), "{why}");
+    assert_eq!(changed.diff.modified, [path("a")]);
+    let unasked = session
+        .diff(&workspace, DiffRequest::since(&taken))
+        .await
+        .unwrap();
+    assert_eq!(unasked.diff.no_patch, None);
 }
 
 #[tokio::test]
