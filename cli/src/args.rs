@@ -52,6 +52,10 @@ pub(crate) struct Args {
     )]
     pub(crate) color: ColorChoice,
 
+    /// Forget nothing at the end of the command, however old it is.
+    #[arg(long, global = true, help_heading = "Everywhere")]
+    pub(crate) no_retention: bool,
+
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -768,6 +772,7 @@ Examples:
   stillframe gc --older-than 30d
   stillframe gc --max-bytes 2G
   stillframe gc --forget-damaged
+  stillframe gc --retention --dry-run
 
 Exit codes: 0 done, 1 it could not be done (a limit that even the newest snapshot exceeds is not
 met), 2 the command line is wrong.";
@@ -791,6 +796,14 @@ pub(crate) struct GcArgs {
     /// too.
     #[arg(long)]
     pub(crate) forget_damaged: bool,
+
+    /// Forget what is let go of by itself in time, as [retention] in config.toml says.
+    #[arg(long)]
+    pub(crate) retention: bool,
+
+    /// Say what would be forgotten, and forget nothing.
+    #[arg(long, conflicts_with_all = ["max_bytes", "forget_damaged"])]
+    pub(crate) dry_run: bool,
 }
 
 const PURGE_HELP: &str = "\

@@ -8,11 +8,14 @@ mod document;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 use stillframe::backends::printable;
-use stillframe::{DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, IgnoreOptions};
+use stillframe::{
+    DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, IgnoreOptions, RetentionOptions,
+};
 
 use self::document::{Document, Given, Sections};
 use crate::failure::Failure;
@@ -43,6 +46,8 @@ pub(crate) struct Settings {
     pub(crate) max_patch_bytes: Option<u64>,
     pub(crate) max_store_bytes: Option<u64>,
     pub(crate) retain_content_bytes: Option<u64>,
+    /// Which snapshots are kept without being asked; `None`: all of them.
+    pub(crate) retention: Option<RetentionOptions>,
 }
 
 /// A value that holds, and who set it.
@@ -133,6 +138,7 @@ impl Config {
             max_patch_bytes: size(|s| Some(s.limits.max_patch_bytes.as_ref()?.value.0)),
             max_store_bytes: size(|s| Some(s.limits.max_store_bytes.as_ref()?.value.0)),
             retain_content_bytes: size(|s| Some(s.limits.retain_content_bytes.as_ref()?.value.0)),
+            retention: retention(&layers),
         }
     }
 
@@ -207,8 +213,27 @@ fn is_absent(error: &io::Error) -> bool {
     )
 }
 
+fn retention(layers: &[&Sections]) -> Option<RetentionOptions> {
+    let enabled = layers.iter().find_map(|s| s.retention.enabled.as_ref());
+    if enabled.is_some_and(|enabled| !enabled.value) {
+        return None;
+    }
+    let mut options = RetentionOptions::default();
+    if let Some(age) = layers.iter().find_map(|s| s.retention.older_than.as_ref()) {
+        options = options.older_than(age.value.duration);
+    }
+    if let Some(steps) = layers
+        .iter()
+        .find_map(|s| s.retention.step_snapshots.as_ref())
+    {
+        options = options.step_snapshots(steps.value);
+    }
+    Some(options)
+}
+
 /// Every key that the file may have, with the default.
 fn keys() -> Vec<Key> {
+    let retention = RetentionOptions::default();
     let key = |name, default, of| Key {
         name,
         default,
@@ -244,6 +269,19 @@ fn keys() -> Vec<Key> {
             json!(DEFAULT_RETAIN_CONTENT_BYTES),
             |s| given(&s.limits.retain_content_bytes),
         ),
+        key("retention.enabled", json!(true), |s| {
+            given(&s.retention.enabled)
+        }),
+        key(
+            "retention.older_than",
+            json!(in_days(retention.older_than)),
+            |s| given(&s.retention.older_than),
+        ),
+        key(
+            "retention.step_snapshots",
+            json!(retention.step_snapshots),
+            |s| given(&s.retention.step_snapshots),
+        ),
     ]
 }
 
@@ -251,6 +289,11 @@ fn keys() -> Vec<Key> {
 fn given<T: Serialize>(given: &Option<Given<T>>) -> Option<(Value, usize)> {
     let given = given.as_ref()?;
     Some((json!(given.value), given.at))
+}
+
+/// As a user would write it.
+fn in_days(duration: Duration) -> String {
+    format!("{}d", duration.as_secs() / (24 * 60 * 60))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use clap::error::ErrorKind as UsageErrorKind;
 use stillframe::backends::{StateDir, WorkspaceError};
-use stillframe::{Engine, EngineOptions, ErrorKind};
+use stillframe::{Engine, EngineOptions, ErrorKind, RetentionOptions};
 
 use crate::args::{Args, Command};
 use crate::commands::Tools;
@@ -78,14 +78,17 @@ fn answer(args: Args, console: Console) -> Result<Reply, Failure> {
         refuse_state_inside(&state_dir, workspace)?;
     }
     let quota = max_store_bytes(std::env::var_os(MAX_STORE_BYTES), settings.max_store_bytes)?;
-    let options = EngineOptions::default().max_store_bytes(quota);
+    let options = EngineOptions::default()
+        .state_dir(state_dir.clone())
+        .max_store_bytes(quota);
+    let retention = settings.retention.filter(|_| !args.no_retention);
     carry_out(
         options,
         args.json,
         console,
         is_workspace_named,
         request,
-        &state_dir,
+        retention,
     )
     .map_err(|failure| failure.with_place(|| StatePlace::look(&state_dir)))
 }
@@ -97,10 +100,10 @@ fn carry_out(
     console: Console,
     is_workspace_named: bool,
     request: Request,
-    state_dir: &Path,
+    retention: Option<RetentionOptions>,
 ) -> Result<Reply, Failure> {
     let progress = ProgressLine::on_terminal();
-    let options = options.state_dir(state_dir.to_owned());
+    let state_dir = options.state_dir.clone().expect("it was chosen");
     let options = match progress.clone() {
         Some(line) => options.progress(move |progress| line.report(progress)),
         None => options,
@@ -120,7 +123,7 @@ fn carry_out(
             Err(e) => {
                 return match request {
                     Request::Verify(workspace) if e.kind() == ErrorKind::Corrupt => {
-                        commands::verify_without_log(json, state_dir, &workspace, e.into())
+                        commands::verify_without_log(json, &state_dir, &workspace, e.into())
                     }
                     _ => Err(e.into()),
                 };
@@ -134,11 +137,12 @@ fn carry_out(
         }
         let tools = Tools {
             engine: engine.clone(),
-            state_dir: state_dir.to_owned(),
+            state_dir: state_dir.clone(),
             json,
             is_workspace_named,
             console,
             progress: progress.clone(),
+            retention,
         };
         let reply = Box::pin(commands::carry_out(&tools, request)).await;
         if let Some(progress) = progress {

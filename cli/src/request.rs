@@ -10,8 +10,8 @@ use stillframe::backends::{printable, printable_bytes};
 use stillframe::{
     CommandAdapter, CommandInput, CommandOutput, CopyRequest, DiffEnd, DiffOptions, DiffRequest,
     EventQuery, GcOptions, IgnoreOptions, Label, PlanId, PurgeTarget, RelPath, Renames,
-    RestoreRequest, RetainContent, RunId, RunOptions, RunQuery, SessionId, SnapshotName,
-    SnapshotQuery, UndoTarget, WorkspaceOptions,
+    RestoreRequest, RetainContent, RetentionOptions, RunId, RunOptions, RunQuery, SessionId,
+    SnapshotName, SnapshotQuery, UndoTarget, WorkspaceOptions,
 };
 
 use crate::args::{
@@ -307,7 +307,10 @@ impl Request {
                 ArtifactCommand::Rm { key } => Self::RemoveArtifact(key),
             },
             Command::Verify => Self::Verify(chooser.plain()?),
-            Command::Gc(args) => Self::Gc(chooser.plain()?, gc(&args)),
+            Command::Gc(args) => {
+                let (workspace, settings) = chooser.configured()?;
+                Self::Gc(workspace, gc(&args, settings.retention))
+            }
             Command::Purge(args) => {
                 let (workspace, target) = (chooser.plain()?, purge_target(&args.target)?);
                 match args.plan {
@@ -773,12 +776,15 @@ fn purge_target(text: &OsStr) -> Result<PurgeTarget, Failure> {
     }
 }
 
-fn gc(args: &GcArgs) -> GcOptions {
+/// `retention`: that of the workspace, which is asked for by name though it is switched off.
+fn gc(args: &GcArgs, retention: Option<RetentionOptions>) -> GcOptions {
     let mut options = GcOptions::default();
     options.keep = args.keep;
     options.older_than = args.older_than;
     options.max_bytes = args.max_bytes;
     options.forget_damaged = args.forget_damaged;
+    options.retention = args.retention.then(|| retention.unwrap_or_default());
+    options.dry_run = args.dry_run;
     options
 }
 

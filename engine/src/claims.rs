@@ -8,6 +8,7 @@ use crate::engine::Core;
 use crate::error::Error;
 use crate::event::EventQuery;
 use crate::id::RunId;
+use crate::restore::OperationKind;
 use crate::state::{Change, PinRow, StateError, StateStore};
 use crate::tool;
 use crate::workspaces::{self, Opened};
@@ -23,10 +24,12 @@ pub(crate) enum Claim {
     Restore,
     /// A run that has not ended names it, in whichever process.
     Run(RunId),
+    /// It takes this one to undo what came last: a run, or an operation of this kind.
+    Undo(Option<RunId>, OperationKind),
 }
 
 /// The snapshots that no clean-up takes. Those of one workspace, and of runs also of others.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Claims(HashMap<SnapshotId, Claim>);
 
 impl Claims {
@@ -51,6 +54,21 @@ impl Claims {
             claims.extend(ids.map(|id| (id, Claim::Run(run.id.clone()))));
         }
         Ok(Self(claims))
+    }
+
+    /// Adds what it takes to undo what came last. A clean-up that somebody asks for, by age or number, may take
+    /// that; what takes one without such a word of the user's may not.
+    pub(crate) fn add_latest(
+        &mut self,
+        store: &dyn StateStore,
+        workspace_id: &str,
+    ) -> Result<(), StateError> {
+        if let Some(latest) = store.latest_operation(workspace_id)? {
+            let claim = Claim::Undo(latest.run_id, latest.kind);
+            self.add(latest.before, claim.clone());
+            self.add(latest.after, claim);
+        }
+        Ok(())
     }
 
     /// Why this snapshot stays; `None`: it need not.
@@ -79,6 +97,12 @@ impl Claim {
             Self::Restore => "is needed by a restore that has begun".to_owned(),
             Self::Run(run_id) => {
                 format!("is needed by run {run_id}, which has not ended")
+            }
+            Self::Undo(Some(run_id), _) => {
+                format!("is needed to undo run {run_id}, which came last")
+            }
+            Self::Undo(None, kind) => {
+                format!("is needed to undo the {}, which came last", kind.as_str())
             }
         }
     }

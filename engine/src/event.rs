@@ -150,6 +150,8 @@ event_types! {
     /// A clean-up let go of something. Data: `snapshots` (ids), `artifacts` (keys), `safety_refs_removed`
     /// (names), `moved_tags`.
     WORKSPACE_CLEANED_UP = "workspace_cleaned_up";
+    /// What the retention would forget was told for the first time. Data: `snapshots` (how many), `begins_at`.
+    WORKSPACE_RETENTION_ANNOUNCED = "workspace_retention_announced";
     /// The engine failed beside the work of a run. Data: `kind`, `message`.
     ERROR_OCCURRED = "error_occurred";
 }

@@ -31,6 +31,9 @@ use crate::workspaces::{self, Opened};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct GcOutcome {
+    /// Nothing was done: this is what would have been.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
     /// The snapshots that were forgotten, oldest first.
     pub forgotten: Vec<SnapshotId>,
     /// What is in the store as a snapshot and cannot be read, or lacks something. While there is any,
@@ -67,6 +70,7 @@ pub(crate) async fn collect(
     opened: Opened,
     options: GcOptions,
 ) -> Result<GcOutcome, Error> {
+    options.check()?;
     let parts = core.parts.clone();
     let patience = parts.options.lock_patience;
     let workspace = opened.workspace.clone();
@@ -132,9 +136,10 @@ fn remove_named(
 ) -> Result<RemovalOutcome, Error> {
     recovery::adopt(parts, locked, recovery::Untold::Tell)?;
     let mut upkeep = Upkeep::read(parts, locked)?;
+    upkeep.measure(locked)?;
     let (ids, not_undoable) = parts
         .reader
-        .read_blocking_with(|store| removable(store, locked, names, &upkeep.claims))?;
+        .read_blocking_with(|store| removable(store, locked, names, upkeep.claims.clone()))?;
     upkeep.forget(locked, ids.clone())?;
     upkeep.collect(locked)?;
     upkeep.outcome.kept = upkeep.snapshots.len() as u64;
@@ -152,25 +157,15 @@ fn removable(
     store: &dyn StateStore,
     workspace: &Workspace,
     names: &[String],
-    claims: &Claims,
+    mut claims: Claims,
 ) -> Result<(Vec<SnapshotId>, Vec<RunId>), Error> {
-    let latest = store.latest_operation(workspace.id())?;
+    claims.add_latest(store, workspace.id())?;
     let (mut ids, mut runs) = (Vec::new(), Vec::new());
     for name in names {
         let row = workspaces::find_snapshot(store, name, Some(workspace))?;
         let id = row.snapshot.id;
-        let of_undo = latest
-            .as_ref()
-            .filter(|operation| [&operation.before, &operation.after].contains(&&id));
-        let needed = claims.of(&id).map(|claim| claim.reason(&id));
-        let needed = needed.or_else(|| {
-            let what = match &of_undo?.run_id {
-                Some(run_id) => format!("run {run_id}"),
-                None => format!("the {}", of_undo?.kind.as_str()),
-            };
-            Some(format!("is needed to undo {what}, which came last"))
-        });
-        if let Some(needed) = needed {
+        if let Some(claim) = claims.of(&id) {
+            let needed = claim.reason(&id);
             return Err(Error::new(
                 ErrorKind::Conflict,
                 format!("snapshot {id} {needed}; nothing was removed"),
@@ -197,19 +192,16 @@ fn clean_up(
 ) -> Result<GcOutcome, Error> {
     recovery::adopt(parts, locked, recovery::Untold::Tell)?;
     let mut upkeep = Upkeep::read(parts, locked)?;
+    upkeep.measure(locked)?;
+    if options.dry_run {
+        return upkeep.foretold(locked, options);
+    }
     upkeep.move_tags(locked)?;
     drop_strays(parts, locked)?;
     if options.forget_damaged {
         upkeep.forget_damaged(locked)?;
     }
-    let unreadable = upkeep.unreadable(locked)?;
-    let readable = |row: &&SnapshotRow| !unreadable.contains(&row.snapshot.id);
-    let candidates: Vec<&SnapshotRow> = upkeep.snapshots.iter().filter(readable).collect();
-    let now = parts.now();
-    if options.older_than.is_some() {
-        refuse_contradicting_dates(&candidates, now)?;
-    }
-    let due = expired(&candidates, &upkeep.claims, options, now);
+    let due = upkeep.due(locked, options)?;
     upkeep.forget(locked, due)?;
     upkeep.collect(locked)?;
     if let Some(quota) = options.max_bytes {
@@ -270,7 +262,10 @@ const MAX_CONTRADICTION: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Fails where the dates of snapshots, newest first, say that the clock has jumped: one that is dated long before
 /// another that is older, or long after `now`. Their order is that of publication, which no clock can move. Pure.
-fn refuse_contradicting_dates(snapshots: &[&SnapshotRow], now: Timestamp) -> Result<(), Error> {
+pub(crate) fn refuse_contradicting_dates(
+    snapshots: &[&SnapshotRow],
+    now: Timestamp,
+) -> Result<(), Error> {
     let is_after = |one: Timestamp, other: Timestamp| {
         Duration::try_from(one.duration_since(other)).is_ok_and(|by| by > MAX_CONTRADICTION)
     };
@@ -326,22 +321,22 @@ fn expired(
 }
 
 /// A clean-up under way.
-struct Upkeep<'a> {
-    parts: &'a Parts,
+pub(crate) struct Upkeep<'a> {
+    pub(crate) parts: &'a Parts,
     /// Newest first.
-    snapshots: Vec<SnapshotRow>,
-    claims: Claims,
+    pub(crate) snapshots: Vec<SnapshotRow>,
+    pub(crate) claims: Claims,
     /// The artifacts of the runs of this workspace.
     artifacts: Vec<ArtifactRecord>,
     /// What was occupied before anything was done.
     began_with_bytes: u64,
     /// How many of the refs in the outcome, moved and removed, the log has been told of.
     told_refs: (usize, usize),
-    outcome: GcOutcome,
+    pub(crate) outcome: GcOutcome,
 }
 
 impl<'a> Upkeep<'a> {
-    fn read(parts: &'a Parts, locked: &LockedWorkspace) -> Result<Self, Error> {
+    pub(crate) fn read(parts: &'a Parts, locked: &LockedWorkspace) -> Result<Self, Error> {
         let workspace_id = locked.id().to_owned();
         let (snapshots, claims, runs, artifacts) = parts.reader.read_blocking(|store| {
             let filter = crate::state::RunFilter {
@@ -360,7 +355,7 @@ impl<'a> Upkeep<'a> {
             .into_iter()
             .filter(|a| a.run_id.as_ref().is_some_and(|id| runs.contains(id)))
             .collect();
-        let mut upkeep = Self {
+        Ok(Self {
             parts,
             snapshots,
             claims,
@@ -368,13 +363,56 @@ impl<'a> Upkeep<'a> {
             began_with_bytes: 0,
             told_refs: (0, 0),
             outcome: GcOutcome::default(),
-        };
-        upkeep.began_with_bytes = upkeep.used_bytes(locked)?;
-        Ok(upkeep)
+        })
+    }
+
+    /// Adds up what is occupied, before anything is done.
+    pub(crate) fn measure(&mut self, locked: &LockedWorkspace) -> Result<(), Error> {
+        self.began_with_bytes = self.used_bytes(locked)?;
+        Ok(())
+    }
+
+    /// What is to be forgotten, oldest first.
+    fn due(&self, locked: &LockedWorkspace, options: &GcOptions) -> Result<Vec<SnapshotId>, Error> {
+        let unreadable = self.unreadable(locked)?;
+        let readable = |row: &&SnapshotRow| !unreadable.contains(&row.snapshot.id);
+        let candidates: Vec<&SnapshotRow> = self.snapshots.iter().filter(readable).collect();
+        let now = self.parts.now();
+        if options.older_than.is_some() {
+            refuse_contradicting_dates(&candidates, now)?;
+        }
+        let mut due: HashSet<SnapshotId> = expired(&candidates, &self.claims, options, now)
+            .into_iter()
+            .collect();
+        if let Some(retention) = &options.retention {
+            due.extend(self.past_retention(locked, retention, now)?);
+        }
+        let oldest_first = self.snapshots.iter().rev().map(|row| &row.snapshot.id);
+        Ok(oldest_first
+            .filter(|id| due.contains(*id))
+            .cloned()
+            .collect())
+    }
+
+    /// What would be forgotten. Nothing is.
+    fn foretold(
+        mut self,
+        locked: &LockedWorkspace,
+        options: &GcOptions,
+    ) -> Result<GcOutcome, Error> {
+        let due = self.due(locked, options)?;
+        self.outcome.dry_run = true;
+        self.outcome.kept = (self.snapshots.len() - due.len()) as u64;
+        self.outcome.forgotten = due;
+        self.outcome.used_bytes = self.began_with_bytes;
+        Ok(self.outcome)
     }
 
     /// The snapshots that cannot be read.
-    fn unreadable(&self, locked: &LockedWorkspace) -> Result<HashSet<SnapshotId>, Error> {
+    pub(crate) fn unreadable(
+        &self,
+        locked: &LockedWorkspace,
+    ) -> Result<HashSet<SnapshotId>, Error> {
         let mut ids = HashSet::new();
         for backend in workspaces::backends(self.parts) {
             ids.extend(
@@ -522,7 +560,11 @@ impl<'a> Upkeep<'a> {
 
     /// Forgets snapshots, in the log first: a row without content would be a promise, and what the store still
     /// has when this ends half way is removed by whoever looks next.
-    fn forget(&mut self, locked: &mut LockedWorkspace, ids: Vec<SnapshotId>) -> Result<(), Error> {
+    pub(crate) fn forget(
+        &mut self,
+        locked: &mut LockedWorkspace,
+        ids: Vec<SnapshotId>,
+    ) -> Result<(), Error> {
         let ids = self.release(locked, ids)?;
         let mut by_kind = BTreeMap::<&'static str, (BackendKind, Vec<SnapshotId>)>::new();
         for row in self.snapshots.iter().rev() {
@@ -576,7 +618,7 @@ impl<'a> Upkeep<'a> {
     }
 
     /// Frees the space of what nobody needs any more.
-    fn collect(&mut self, locked: &mut LockedWorkspace) -> Result<(), Error> {
+    pub(crate) fn collect(&mut self, locked: &mut LockedWorkspace) -> Result<(), Error> {
         self.outcome.unreadable.clear();
         for backend in workspaces::backends(self.parts) {
             let unreadable = backend.unreadable(locked)?;

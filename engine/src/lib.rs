@@ -74,6 +74,7 @@ mod recovery;
 mod reserve;
 mod restore;
 mod resume;
+mod retention;
 mod run;
 mod run_lock;
 mod safety;
@@ -140,6 +141,7 @@ pub use recovery::{LeftWorkspace, RecoveryReport};
 pub use restore::{
     LeftRef, OperationKind, RestoreDocument, RestoreStatus, UndoOutcome, UndoPlan, Undone,
 };
+pub use retention::{RetentionOptions, RetentionOutcome};
 pub use run::RunStatus;
 pub use safety::SafetyRefs;
 pub use session::SessionStatus;

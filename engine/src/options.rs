@@ -18,6 +18,7 @@ use crate::adapter::BoxAdapter;
 use crate::error::Error;
 use crate::id::RunId;
 use crate::record::RunRecord;
+use crate::retention::RetentionOptions;
 use crate::run::RunStatus;
 
 /// The largest patch that is embedded when nothing else is said, in bytes: a megabyte shows any
@@ -737,9 +738,35 @@ pub struct GcOptions {
     /// Forget every snapshot in which a proof finds something missing or wrong, the newest too, and what
     /// cannot be read as one. It reads everything. Default: false.
     pub forget_damaged: bool,
+    /// Forget what the default retention lets go of, at once. Default: none.
+    pub retention: Option<RetentionOptions>,
+    /// Forget nothing, and say what would be forgotten. What a quota would take, and what is damaged, is known only
+    /// when it is done, so that these two are refused with it. Default: false.
+    pub dry_run: bool,
 }
 
 impl GcOptions {
+    /// Sets [`GcOptions::retention`].
+    pub fn retention(mut self, retention: RetentionOptions) -> Self {
+        self.retention = Some(retention);
+        self
+    }
+
+    /// Sets [`GcOptions::dry_run`].
+    pub fn dry_run(mut self, dry_run: bool) -> Self {
+        self.dry_run = dry_run;
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.dry_run && (self.max_bytes.is_some() || self.forget_damaged) {
+            true => Err(Error::invalid_options(
+                "what a quota would take, and what is damaged, is not known beforehand; nothing was done",
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// Sets [`GcOptions::forget_damaged`].
     pub fn forget_damaged(mut self, forget: bool) -> Self {
         self.forget_damaged = forget;

@@ -43,7 +43,7 @@ fn kind(path: &Path) -> Option<String> {
     let kind = match name {
         "stillframe.db" => "database",
         "reserve" | "opening.lock" | "lock" | "vouched-packs" | "vouched-content"
-        | "above-limit" => return None,
+        | "above-limit" | "retention" => return None,
         _ if name.ends_with("-wal") || name.ends_with("-shm") => return None,
         _ if extension == Some("lock") || extension == Some("run") => return None,
         _ if name.ends_with(".stat-cache") => "stat cache",

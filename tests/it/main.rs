@@ -48,6 +48,7 @@ mod real_repositories;
 mod renames;
 mod restore;
 mod retain;
+mod retention;
 mod rollback;
 mod run;
 mod safety_refs;

@@ -14,6 +14,7 @@ mod files;
 mod purge;
 mod questions;
 mod restore;
+mod retention;
 mod run;
 mod runs;
 mod snapshot;
@@ -25,7 +26,7 @@ mod why;
 use std::future::Future;
 use std::path::PathBuf;
 
-use stillframe::{CancellationToken, Engine, ErrorKind, WorkspaceOptions};
+use stillframe::{CancellationToken, Engine, ErrorKind, RetentionOptions, WorkspaceOptions};
 
 pub(crate) use completions::completions;
 pub(crate) use config::config;
@@ -51,11 +52,26 @@ pub(crate) struct Tools {
     pub(crate) console: Console,
     /// The line that says how far a capture has come, if there is one.
     pub(crate) progress: Option<ProgressLine>,
+    /// Which snapshots are kept without being asked; `None`: all of them.
+    pub(crate) retention: Option<RetentionOptions>,
 }
 
-/// Does what was asked for.
+/// Does what was asked for, and lets go of what need not be kept any more.
 pub(crate) async fn carry_out(tools: &Tools, request: Request) -> Result<Reply, Failure> {
-    match above::settle(tools, request).await {
+    let request = above::settle(tools, request).await;
+    let grown = retention::adds_to(&request);
+    let reply = answer(tools, request).await?;
+    let told = match (grown, &tools.retention) {
+        (Some(workspace), Some(options)) => {
+            retention::apply(tools, &workspace, options.clone()).await
+        }
+        _ => None,
+    };
+    Ok(reply.notes(told.into_iter().collect()))
+}
+
+async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
+    match request {
         Request::Run(request) => run::run(tools, *request).await,
         Request::Snapshot(workspace, label) => {
             while_wanted(workspace, |workspace| {

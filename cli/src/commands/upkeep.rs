@@ -192,8 +192,20 @@ fn findings(outcome: &VerifyOutcome) -> String {
 
 fn balance(outcome: &GcOutcome) -> String {
     let mut text = String::new();
+    let forgot = match outcome.dry_run {
+        true => "would forget",
+        false => "forgot",
+    };
     for id in &outcome.forgotten {
-        text.push_str(&format!("forgot {id}\n"));
+        text.push_str(&format!("{forgot} {id}\n"));
+    }
+    if outcome.dry_run {
+        text.push_str(&format!(
+            "nothing was done; {} would be kept, {} used now\n",
+            output::count(outcome.kept, "snapshot"),
+            output::size(outcome.used_bytes)
+        ));
+        return text;
     }
     let refs = &outcome.safety_refs;
     for line in restore::moved_tags(&refs.moved) {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use crate::args;
+use crate::step_file::Lasting;
 use crate::toml_text;
 
 /// All of it.
@@ -44,6 +45,7 @@ impl<T> From<Spanned<T>> for Given<T> {
 pub(super) struct Sections {
     pub(super) ignore: Ignore,
     pub(super) limits: Limits,
+    pub(super) retention: Retention,
 }
 
 /// What to leave out, beyond what is left out anyway.
@@ -64,6 +66,15 @@ pub(super) struct Limits {
     pub(super) max_patch_bytes: Option<Given<Size>>,
     pub(super) max_store_bytes: Option<Given<Size>>,
     pub(super) retain_content_bytes: Option<Given<Size>>,
+}
+
+/// Which snapshots are kept.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Retention {
+    pub(super) enabled: Option<Given<bool>>,
+    pub(super) older_than: Option<Given<Lasting>>,
+    pub(super) step_snapshots: Option<Given<u64>>,
 }
 
 /// A number of bytes, as a number or as it is typed: `65536`, `"64K"`, `"2G"`.
@@ -107,6 +118,7 @@ impl<'de> Deserialize<'de> for Size {
 struct Written {
     ignore: Ignore,
     limits: Limits,
+    retention: Retention,
     workspace: BTreeMap<Spanned<String>, Sections>,
 }
 
@@ -119,6 +131,7 @@ impl Document {
             general: Sections {
                 ignore: written.ignore,
                 limits: written.limits,
+                retention: written.retention,
             },
             workspaces: BTreeMap::new(),
         };

@@ -8,12 +8,18 @@ paths = [\"cache\"]
 max_untracked_file_bytes = \"1M\"
 retain_content_bytes = 7
 
+[retention]
+older_than = \"30d\"
+
 [workspace.\"/not/there\".ignore]
 paths = [\"own\"]
 globs = [\"*.log\"]
 
 [workspace.\"/not/there\".limits]
 retain_content_bytes = 0
+
+[workspace.\"/not/there\".retention]
+enabled = false
 ";
 
 fn parsed(text: &str) -> Result<Config, String> {
@@ -27,6 +33,9 @@ fn what_is_set_for_a_workspace_counts_before_what_is_set_for_all() {
     assert_eq!(all.ignore.paths, ["cache"]);
     assert_eq!(all.max_untracked_file_bytes, Some(1 << 20));
     assert_eq!(all.retain_content_bytes, Some(7));
+    let month = Duration::from_secs(30 * 24 * 60 * 60);
+    let kept = all.retention.expect("it is on");
+    assert_eq!((kept.older_than, kept.step_snapshots), (month, 50));
     assert_eq!(
         config.settings(None),
         config.settings(Some(Path::new("/not")))
@@ -37,9 +46,17 @@ fn what_is_set_for_a_workspace_counts_before_what_is_set_for_all() {
     assert_eq!(own.ignore.globs, ["*.log"]);
     assert_eq!(own.max_untracked_file_bytes, Some(1 << 20));
     assert_eq!(own.retain_content_bytes, Some(0));
+    assert_eq!(own.retention, None);
 
     let nothing = parsed("").expect("it is right").settings(None);
-    assert_eq!(nothing, Settings::default());
+    let retention = Some(RetentionOptions::default());
+    assert_eq!(
+        nothing,
+        Settings {
+            retention,
+            ..Settings::default()
+        }
+    );
 }
 
 #[test]
@@ -56,7 +73,7 @@ fn each_value_says_who_set_it() {
     assert_eq!(
         of("ignore.paths"),
         [
-            one("[\"own\"]", Source::Workspace, Some(9)),
+            one("[\"own\"]", Source::Workspace, Some(12)),
             one("[\"cache\"]", Source::File, Some(2)),
         ]
         .concat()
@@ -67,13 +84,25 @@ fn each_value_says_who_set_it() {
     );
     assert_eq!(
         of("limits.retain_content_bytes"),
-        one("0", Source::Workspace, Some(13))
+        one("0", Source::Workspace, Some(16))
     );
     assert_eq!(
         of("limits.max_store_bytes"),
         one("2048", Source::Environment, None)
     );
     assert_eq!(of("limits.max_files"), one("0", Source::Default, None));
+    assert_eq!(
+        of("retention.enabled"),
+        one("false", Source::Workspace, Some(19))
+    );
+    assert_eq!(
+        of("retention.older_than"),
+        one("\"30d\"", Source::File, Some(9))
+    );
+    assert_eq!(
+        of("retention.step_snapshots"),
+        one("50", Source::Default, None)
+    );
 }
 
 #[test]
@@ -95,6 +124,12 @@ fn what_is_wrong_is_named_with_its_line_and_key() {
             ["line 2", "max_patch_bytes"],
         ),
         ("[limits]\nmax_files = \"3\"\n", ["line 2", "max_files"]),
+        ("[retention]\nolder_than = 90\n", ["line 2", "older_than"]),
+        (
+            "[retention]\nolder_than = \"90\"\n",
+            ["line 2", "older_than"],
+        ),
+        ("[retention]\nenabled = \"no\"\n", ["line 2", "enabled"]),
         ("[ignore]\nglobs = [1]\n", ["line 2", "globs"]),
         ("[workspace.src.limits]\nmax_files = 3\n", ["line 1", "src"]),
         (

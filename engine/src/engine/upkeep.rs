@@ -15,6 +15,7 @@ use crate::gc::{GcOutcome, RemovalOutcome};
 use crate::id::SessionId;
 use crate::options::{GcOptions, WorkspaceOptions};
 use crate::purge::{PurgeOutcome, PurgePlan};
+use crate::retention::{self, RetentionOptions, RetentionOutcome};
 use crate::verify::VerifyOutcome;
 use crate::wish::Wish;
 use crate::workspaces::Opened;
@@ -142,6 +143,27 @@ impl Engine {
     pub async fn pinned_snapshots(&self) -> Result<Vec<SnapshotId>, Error> {
         let rows = self.read(|store| store.pins()).await?;
         Ok(rows.into_iter().map(|row| row.snapshot_id).collect())
+    }
+
+    /// Forgets what need not be kept, as [`RetentionOptions`] have it, without being asked by anybody.
+    ///
+    /// To be called as often as something was done in the workspace: it looks at most once a day, by a file in the store. The first
+    /// time that something is due it only tells, by an event and by what it answers with, and begins seven days later. It waits for
+    /// nobody, and frees what nothing needs any more for two seconds at most; [`Engine::gc`] frees the rest.
+    ///
+    /// # Errors
+    ///
+    /// `Conflict`: the dates of the snapshots contradict their order, so that ages say nothing. Nothing was forgotten.
+    pub async fn apply_retention(
+        &self,
+        workspace: &WorkspaceOptions,
+        options: RetentionOptions,
+    ) -> Result<RetentionOutcome, Error> {
+        let opened = self.core.open_known(workspace).await?;
+        let core = self.core.clone();
+        self.core
+            .operation(async move { retention::apply(&core, opened, options).await })
+            .await
     }
 
     /// Says what [`Engine::purge`] would remove. Reads alone: every tree, and every artifact.
