@@ -70,9 +70,14 @@ impl Reserve {
         is_lent
     }
 
+    /// Whether this engine lent it to somebody.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.is_lent.load(Ordering::Relaxed)
+    }
+
     /// Makes it again if it was lent, of what is left of it: what the work needed to keep is gone. Best effort. Blocks.
     pub(crate) fn put_back(&self) {
-        if !self.is_lent.load(Ordering::Relaxed) || self.bytes() > 0 {
+        if !self.is_lent() || self.bytes() > 0 {
             return;
         }
         let mut bytes = free(&self.state_dir).map_or(BYTES, |free| free.min(BYTES));
@@ -104,7 +109,7 @@ impl Reserve {
 
     /// Refuses to begin work whose end could not be written down. `what`: the work, as in "step "build"". Blocks.
     pub(crate) fn check(&self, what: &str) -> Result<(), Error> {
-        let is_lent = self.is_lent.load(Ordering::Relaxed);
+        let is_lent = self.is_lent();
         if is_enough(self.bytes() == BYTES, is_lent, free(&self.state_dir)) {
             return Ok(());
         }
@@ -120,7 +125,7 @@ impl Reserve {
 
     /// Refuses to begin work that could use up what was lent. Blocks.
     pub(crate) fn check_if_lent(&self, what: &str) -> Result<(), Error> {
-        match self.is_lent.load(Ordering::Relaxed) {
+        match self.is_lent() {
             true => self.check(what),
             false => Ok(()),
         }

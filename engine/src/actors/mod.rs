@@ -69,9 +69,12 @@ impl Parts {
     /// way. Safe to repeat. Blocks.
     pub(crate) fn retire(&self) {
         self.lock.retire();
-        // First: what the database shares with others takes room too.
-        self.reader.close();
-        self.reserve.put_back();
+        // Otherwise it stays open for streams, which read what is there to its end.
+        if self.reserve.is_lent() {
+            // First: what the database shares with others takes room too.
+            self.reader.close();
+            self.reserve.put_back();
+        }
     }
 
     /// Fails once the tree has stopped.
