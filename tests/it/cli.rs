@@ -133,6 +133,7 @@ fn a_failure_with_json_is_a_document_on_stdout_and_one_line_on_stderr() {
                 "run",
                 "--strategy",
                 "hash",
+                "--no-retain-content",
                 "--rollback-on-failure",
                 "--",
                 "true",

@@ -271,7 +271,7 @@ async fn a_patch_that_no_backend_can_make_is_none_and_says_why() {
     let host = Host::new();
     let options = EngineOptions::default().state_dir(host.state());
     let engine = Engine::start(options).await.unwrap();
-    let session = engine.session("of hashes").await.unwrap();
+    let session = engine.session("of-hashes").await.unwrap();
     let workspace = WorkspaceOptions::at(host.path());
     host.write("a", "1\n");
     let taken = session.snapshot(&workspace, Label::MANUAL).await.unwrap();
