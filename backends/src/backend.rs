@@ -25,7 +25,7 @@ use crate::restore::{
 use crate::retain::RetainContent;
 use crate::room::{self, Exceeded, Room};
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
-use crate::tree::ContentId;
+use crate::tree::{ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
 use crate::worktree::displaced::Displaced;
@@ -197,6 +197,22 @@ pub trait Backend: Send + Sync {
             "the backend {} does not list files",
             self.kind()
         )))
+    }
+
+    /// Writes what `snapshot` has at `path` to `out`: the bytes of a file, or the text of a link, and answers
+    /// with what it is. They are checked against the id; what was written before an error is not to be used.
+    ///
+    /// Default: [`StoreError::Unsupported`].
+    fn read_file(
+        &self,
+        workspace: &Workspace,
+        snapshot: &Snapshot,
+        path: &RelPath,
+        out: &mut dyn Write,
+    ) -> Result<Entry, ReadError> {
+        let _ = (workspace, snapshot, path, out);
+        let refused = format!("the backend {} does not hand out files", self.kind());
+        Err(StoreError::Unsupported(refused).into())
     }
 
     /// What the restore with this guard moved out of the way although no snapshot holds it, sorted by path,
@@ -1314,6 +1330,63 @@ impl DiffError {
             Self::UnknownPath { .. } => ErrorKind::NotFound,
             Self::Sink(source) => ErrorKind::of_storage(source),
             Self::Interrupted(source) => source.kind(),
+            Self::Store(source) => source.kind(),
+        }
+    }
+}
+
+/// Why what a snapshot has at a path could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The snapshot knows that nothing was there.
+    #[error("snapshot {snapshot} has no {path}")]
+    UnknownPath {
+        /// Where it was looked for.
+        snapshot: SnapshotId,
+        /// What was asked for.
+        path: RelPath,
+    },
+    /// The snapshot left the path out, or a directory above it, or its content was purged.
+    #[error("snapshot {snapshot} does not have {path}: it left {} out ({})", omission.path, omission.reason)]
+    OmittedPath {
+        /// Where it was looked for.
+        snapshot: SnapshotId,
+        /// What was asked for.
+        path: RelPath,
+        /// What was left out, and why.
+        omission: Omission,
+    },
+    /// It is a directory, which has no bytes.
+    #[error("{path} is a directory in snapshot {snapshot}")]
+    Directory {
+        /// Where it was looked for.
+        snapshot: SnapshotId,
+        /// What was asked for.
+        path: RelPath,
+    },
+    /// The snapshot has digests alone.
+    #[error("snapshot {snapshot} was taken without content")]
+    NoContent {
+        /// Where it was looked for.
+        snapshot: SnapshotId,
+    },
+    /// It could not be written to where the caller wanted it.
+    #[error("cannot write the content")]
+    Sink(#[source] std::io::Error),
+    /// The store could not answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl ReadError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::UnknownPath { .. } | Self::OmittedPath { .. } => ErrorKind::NotFound,
+            Self::Directory { .. } => ErrorKind::InvalidOptions,
+            Self::NoContent { .. } => ErrorKind::Unsupported,
+            Self::Sink(source) => ErrorKind::of_storage(source),
             Self::Store(source) => source.kind(),
         }
     }

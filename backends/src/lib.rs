@@ -110,9 +110,9 @@ pub use detect::{Detection, Strategy, UnknownStrategy, backend_of, detect};
 
 pub use backend::{
     Backend, BorrowMode, CaptureRules, DiffError, EarlierTag, Holdings, IgnoreOptions, Interrupt,
-    Interrupted, KeptRef, MovedTag, MovedTags, Owner, Problem, Progress, Recovery, ReleasedRefs,
-    RepositoryProblem, RepositoryRestore, RestoreDurations, RestoreError, RestoreOptions,
-    RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Verification, Why,
+    Interrupted, KeptRef, MovedTag, MovedTags, Owner, Problem, Progress, ReadError, Recovery,
+    ReleasedRefs, RepositoryProblem, RepositoryRestore, RestoreDurations, RestoreError,
+    RestoreOptions, RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Verification, Why,
 };
 
 pub use snapshot::{BackendKind, InvalidSnapshotId, Label, Snapshot, SnapshotId, SnapshotMetadata};

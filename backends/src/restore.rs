@@ -22,12 +22,14 @@ mod merge;
 pub(crate) mod naive;
 mod plan;
 mod procedure;
+mod read;
 mod restorable;
 
 pub(crate) use copy::copy;
 pub use copy::{CopyOptions, CopyOutcome};
 pub(crate) use plan::{Node, View};
 pub(crate) use procedure::{check_place, plan_only, recover, restore};
+pub(crate) use read::read_file;
 pub(crate) use restorable::{
     Captured, ContentError, Contents, Overlaid, Publish, Restorable, Side,
 };

@@ -207,11 +207,19 @@ Examples:
   stillframe show run_5d41402a --json
   stillframe show latest~1
   stillframe show latest --files
+  stillframe show latest:src/main.c > main.c.before
 
-Exit codes: 0 done, 1 there is no such id or it is ambiguous, 2 the command line is wrong.")]
+With a path behind a colon the bytes of that file, or the text of that link, go to stdout as they
+are. With --json the document is {\"snapshot\", \"path\", \"mode\", \"bytes\", \"content\"}; content
+that is not UTF-8 is {\"base64\": \"…\"}.
+
+Exit codes: 0 done, 1 there is no such id or path or the id is ambiguous, 2 the command line is
+wrong.")]
     Show {
-        /// The id, or the beginning of it; of a snapshot also "latest", "latest~N" or "label:TEXT".
-        id: String,
+        /// The id, or the beginning of it; of a snapshot also "latest", "latest~N" or "label:TEXT", and with
+        /// ":PATH" one file of it, relative to the workspace.
+        #[arg(value_name = "ID[:PATH]")]
+        id: OsString,
 
         /// Say what the run does as it does it, until it ends.
         #[arg(long, conflicts_with = "files")]

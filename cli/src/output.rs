@@ -47,6 +47,8 @@ pub(crate) enum Answer {
     Bytes(Box<dyn Read>),
     /// A patch: as it is, but for colours where they are wanted, and at a terminal harmless.
     Patch(File),
+    /// What a file holds: as it is, and at a terminal harmless.
+    File(File),
 }
 
 impl Reply {
@@ -180,7 +182,18 @@ impl Console {
             Answer::Text(text) => told(copy_to(&mut text.as_bytes(), out)),
             Answer::Bytes(bytes) => told(copy_to(bytes, out)),
             Answer::Patch(patch) => told(self.write_patch(patch, out)),
+            Answer::File(file) => told(self.write_file(file, out)),
         }
+    }
+
+    fn write_file(self, file: &mut File, out: &mut dyn Write) -> Result<(), Copying> {
+        file.rewind().map_err(Copying::Read)?;
+        if !self.is_at_terminal {
+            return copy_to(file, out);
+        }
+        let mut out = BufWriter::new(out);
+        patch_view::copy_harmless(&mut BufReader::new(file), &mut out)?;
+        out.flush().map_err(Copying::Write)
     }
 
     fn write_patch(self, patch: &mut File, out: &mut dyn Write) -> Result<(), Copying> {

@@ -1,4 +1,4 @@
-//! A patch as a person sees it. Pure but for reader and writer.
+//! A patch, or what a file holds, as a person sees it. Pure but for reader and writer.
 //!
 //! The format of a patch is git's (`Documentation/diff-generate-patch`): sections that begin with `diff --git`,
 //! hunks whose headers say how many lines belong to each side.
@@ -29,6 +29,14 @@ pub(crate) fn copy_patch(
             Some(colour) => paint.write(colour, &shown, out)?,
             None => out.write_all(&shown)?,
         }
+        out.write_all(end)
+    })
+}
+
+/// Copies what a file holds so that a terminal executes nothing of it.
+pub(crate) fn copy_harmless(text: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), Copying> {
+    each_line(text, |text, end| {
+        out.write_all(harmless(text).as_bytes())?;
         out.write_all(end)
     })
 }

@@ -1,6 +1,7 @@
 //! What the arguments mean: every choice made, every default filled in. Pure.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -79,6 +80,8 @@ pub(crate) enum Request {
     Runs(RunQuery),
     /// Show a run or a snapshot; one that is named by the workspace that it is of comes with that.
     Show(String, Option<WorkspaceOptions>),
+    /// Write one file of a snapshot; as [`Request::Show`].
+    ShowFile(String, Option<WorkspaceOptions>, RelPath),
     /// List what a snapshot has; as [`Request::Show`].
     ListFiles(String, Option<WorkspaceOptions>),
     /// Say what a run does as it does it.
@@ -273,19 +276,14 @@ impl Request {
                 id, follow: true, ..
             } if json => {
                 return Err(Failure::invalid(format!(
-                    "what is followed is no one document; \"stillframe events --follow\" prints the events of {id} as JSON"
+                    "what is followed is no one document; \"stillframe events --follow\" prints the events of {} as JSON",
+                    printable(Path::new(&id))
                 )));
             }
             Command::Show {
                 id, follow: true, ..
-            } => Self::Follow(id),
-            Command::Show { id, files, .. } => {
-                let workspace = chooser.of_name(&id)?;
-                match files {
-                    true => Self::ListFiles(id, workspace),
-                    false => Self::Show(id, workspace),
-                }
-            }
+            } => Self::Follow(id.to_string_lossy().into_owned()),
+            Command::Show { id, files, .. } => show(&id, files, &chooser)?,
             Command::Why { path, snapshot } => {
                 Self::Why(chooser.configured()?.0, rel_path(&path)?, snapshot)
             }
@@ -358,6 +356,7 @@ impl Request {
                 | Self::PlanPurge(..)
                 | Self::Runs(_)
                 | Self::Show(_, Some(_))
+                | Self::ShowFile(_, Some(_), _)
                 | Self::ListFiles(_, Some(_))
         )
     }
@@ -371,6 +370,7 @@ impl Request {
             Self::List(SnapshotQuery { workspace, .. })
             | Self::Verify(workspace)
             | Self::Show(_, Some(workspace))
+            | Self::ShowFile(_, Some(workspace), _)
             | Self::ListFiles(_, Some(workspace)) => {
                 workspace.path = above;
             }
@@ -430,10 +430,12 @@ impl Request {
             | Self::Purge(workspace, _)
             | Self::Gc(workspace, _)
             | Self::Show(_, Some(workspace))
+            | Self::ShowFile(_, Some(workspace), _)
             | Self::ListFiles(_, Some(workspace)) => Some(&workspace.path),
             Self::Undo(request) => request.candidates.first().map(PathBuf::as_path),
             Self::Runs(query) => query.workspace.as_deref(),
             Self::Show(_, None)
+            | Self::ShowFile(_, None, _)
             | Self::ListFiles(_, None)
             | Self::Follow(_)
             | Self::Cancel(_)
@@ -788,6 +790,38 @@ fn gc(args: &GcArgs, retention: Option<RetentionOptions>) -> GcOptions {
     options
 }
 
+/// A run, a snapshot, what a snapshot has, or one file of it.
+fn show(text: &OsStr, lists: bool, chooser: &Chooser<'_>) -> Result<Request, Failure> {
+    let (name, path) = name_and_path(text);
+    let workspace = chooser.of_name(&name)?;
+    Ok(match (path, lists) {
+        (Some(_), true) => {
+            return Err(Failure::invalid(format!(
+                "--files lists what a snapshot has, and {} is one file of one",
+                printable(Path::new(text))
+            )));
+        }
+        (Some(path), false) => Request::ShowFile(name, workspace, rel_path(path)?),
+        (None, true) => Request::ListFiles(name, workspace),
+        (None, false) => Request::Show(name, workspace),
+    })
+}
+
+/// What is before the first colon, and behind it. The one of "label:" divides nothing.
+fn name_and_path(text: &OsStr) -> (String, Option<&OsStr>) {
+    const LABEL: &[u8] = b"label:";
+    let bytes = text.as_bytes();
+    let start = if bytes.starts_with(LABEL) {
+        LABEL.len()
+    } else {
+        0
+    };
+    let colon = bytes[start..].iter().position(|byte| *byte == b':');
+    let end = colon.map_or(bytes.len(), |at| start + at);
+    let name = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    (name, colon.map(|_| OsStr::from_bytes(&bytes[end + 1..])))
+}
+
 /// A path that a person typed. The empty one is refused: it is a variable that a script forgot to
 /// set, and not a wish for everything.
 fn rel_path(text: &OsStr) -> Result<RelPath, Failure> {
@@ -1071,6 +1105,29 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_a_snapshot_is_named_behind_the_first_colon() {
+        for (text, name, path) in [
+            ("snap_3f2a", "snap_3f2a", None),
+            ("snap_3f2a:a/b", "snap_3f2a", Some("a/b")),
+            ("latest~2:a:b", "latest~2", Some("a:b")),
+            ("label:two words", "label:two words", None),
+            ("label:two words:a", "label:two words", Some("a")),
+            ("3f:", "3f", Some("")),
+        ] {
+            let found = name_and_path(OsStr::new(text));
+            assert_eq!(found, (name.to_owned(), path.map(OsStr::new)), "{text}");
+        }
+        for args in [
+            &["show", "3f:"][..],
+            &["show", "3f:/etc"],
+            &["show", "3f:a", "--files"],
+        ] {
+            let refused = lower_in(&surroundings(), args).expect_err("it is refused");
+            assert_eq!(refused.kind(), ErrorKind::InvalidOptions, "{args:?}");
+        }
+    }
+
+    #[test]
     fn paths_of_a_diff_come_after_both_sides_or_after_the_dashes() {
         for (args, to, expected) in [
             (
@@ -1203,7 +1260,7 @@ mod tests {
         assert_eq!(target("*.pem"), PurgeTarget::Glob("*.pem".to_owned()));
         assert_eq!(target(&id), id.parse().expect("an id"));
         assert!(matches!(target(&id), PurgeTarget::Content(_)));
-        let odd = <OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"odd*\xff");
+        let odd = OsStr::from_bytes(b"odd*\xff");
         assert_eq!(
             purge_target(odd).expect("a path"),
             PurgeTarget::Path(RelPath::new(*b"odd*\xff").expect("a path"))

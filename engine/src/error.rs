@@ -5,7 +5,8 @@ use std::path::Path;
 
 use serde::Serialize;
 use stillframe_backends::{
-    DiffError, ErrorKind, LockError, RestoreError, SnapshotError, StoreError, WorkspaceError,
+    DiffError, ErrorKind, LockError, ReadError, RestoreError, SnapshotError, StoreError,
+    WorkspaceError,
 };
 
 use crate::id::RunId;
@@ -183,6 +184,7 @@ from_leaf!(
     SnapshotError,
     StoreError,
     DiffError,
+    ReadError,
     LockError,
     WorkspaceError
 );

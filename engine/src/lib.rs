@@ -127,7 +127,7 @@ pub use failure::Failure;
 pub use gc::{GcOutcome, RemovalOutcome};
 pub use guardian::be_guardian;
 pub use outcome::{
-    DiffOutcome, RunDocument, RunOutcome, RunResult, TakenSnapshot, WorkspaceDocument,
+    DiffOutcome, RunDocument, RunOutcome, RunResult, StoredFile, TakenSnapshot, WorkspaceDocument,
     WorkspaceOutcome,
 };
 pub use phase::{Phase, StepContext, StepError};

@@ -3,7 +3,7 @@
 use std::fs::File;
 
 use serde::{Deserialize, Serialize};
-use stillframe_backends::{BackendKind, Diff, Snapshot};
+use stillframe_backends::{BackendKind, Diff, EntryKind, Snapshot};
 
 use crate::adapter::AdapterOutput;
 use crate::failure::Failure;
@@ -158,6 +158,18 @@ impl Serialize for RunOutcome {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.document().serialize(serializer)
     }
+}
+
+/// What a snapshot has at a path.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct StoredFile {
+    /// What it is.
+    pub kind: EntryKind,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// The bytes of the file, or the text of the link, in a file without a name, at its start.
+    pub content: File,
 }
 
 /// Two snapshots compared, with the whole patch.

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
-use std::io::{self, BufWriter, Seek as _, Write as _};
+use std::io::{self, BufWriter, Seek as _, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -422,11 +422,23 @@ pub(crate) fn compare(
         let diff = backend.diff(workspace, from, to, options, &mut io::sink())?;
         return Ok((diff, None));
     }
+    let (diff, patch) = spooled(parts, |out| {
+        Ok(backend.diff(workspace, from, to, options, out)?)
+    })?;
+    let lacks_patch = !diff.has_patch && diff.files_changed > 0;
+    Ok((diff, (!lacks_patch).then_some(patch)))
+}
+
+/// What `write` answers with, and what it wrote: in a file without a name, at its start.
+pub(crate) fn spooled<T>(
+    parts: &Parts,
+    write: impl FnOnce(&mut dyn Write) -> Result<T, Error>,
+) -> Result<(T, File), Error> {
     let directory = parts.state_dir.path();
     let spool = tempfile::tempfile_in(directory)
         .map_err(PathError::at("make a temporary file in", directory))?;
     let mut writer = BufWriter::new(spool);
-    let diff = backend.diff(workspace, from, to, options, &mut writer)?;
+    let answer = write(&mut writer)?;
     let spooled = writer.flush().and_then(|()| {
         let mut file = writer
             .into_inner()
@@ -435,8 +447,7 @@ pub(crate) fn compare(
         Ok(file)
     });
     let file = spooled.map_err(PathError::at("write a temporary file in", directory))?;
-    let lacks_patch = !diff.has_patch && diff.files_changed > 0;
-    Ok((diff, (!lacks_patch).then_some(file)))
+    Ok((answer, file))
 }
 
 /// Finds the snapshot that `text` [names](SnapshotName); in this workspace, if one is given.

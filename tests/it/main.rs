@@ -53,6 +53,7 @@ mod rollback;
 mod run;
 mod safety_refs;
 mod shapes;
+mod show_file;
 mod skip_unchanged;
 mod snapshot_names;
 mod steps;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::backend::{
-    Backend, CaptureRules, DiffError, EarlierTag, Holdings, Interrupt, MovedTags, Recovery,
-    ReleasedRefs, RepositoryProblem, RestoreError, RestoreOptions, RestoreOutcome, SnapshotError,
-    SnapshotOptions, StoreError, Unreadable, Verification, Why,
+    Backend, CaptureRules, DiffError, EarlierTag, Holdings, Interrupt, MovedTags, ReadError,
+    Recovery, ReleasedRefs, RepositoryProblem, RestoreError, RestoreOptions, RestoreOutcome,
+    SnapshotError, SnapshotOptions, StoreError, Unreadable, Verification, Why,
 };
 use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
 use crate::coverage::OmissionReason;
@@ -859,6 +859,16 @@ impl Backend for GitBackend {
             (path, entry, size)
         };
         Ok(listed::list(&record, entries.into_iter().map(with_size)))
+    }
+
+    fn read_file(
+        &self,
+        workspace: &Workspace,
+        snapshot: &Snapshot,
+        path: &RelPath,
+        out: &mut dyn Write,
+    ) -> Result<Entry, ReadError> {
+        restore::read_file(self, workspace, snapshot, path, out)
     }
 
     fn displaced(

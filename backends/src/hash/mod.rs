@@ -17,7 +17,7 @@ use jiff::Timestamp;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::manifest::Manifest as FuzzedManifest;
 use crate::backend::{
-    Backend, CaptureRules, DiffError, Holdings, Interrupt, Recovery, RepositoryProblem,
+    Backend, CaptureRules, DiffError, Holdings, Interrupt, ReadError, Recovery, RepositoryProblem,
     RestoreError, RestoreOptions, RestoreOutcome, SnapshotError, SnapshotOptions, StoreError,
     Unreadable, Verification, Why,
 };
@@ -528,6 +528,16 @@ impl Backend for HashBackend {
         };
         let files = manifest.items().iter().filter_map(with_size);
         Ok(listed::list(&record, files))
+    }
+
+    fn read_file(
+        &self,
+        workspace: &Workspace,
+        snapshot: &Snapshot,
+        path: &RelPath,
+        out: &mut dyn Write,
+    ) -> Result<Entry, ReadError> {
+        restore::read_file(self, workspace, snapshot, path, out)
     }
 
     fn displaced(

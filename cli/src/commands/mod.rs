@@ -7,6 +7,7 @@ mod above;
 mod artifact;
 mod completions;
 mod config;
+mod content;
 mod diff;
 mod diffstat;
 mod events;
@@ -120,6 +121,7 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
         Request::Answer { question, answer } => questions::answer(tools, &question, &answer).await,
         Request::Runs(query) => runs::runs(tools, query).await,
         Request::Show(id, workspace) => runs::show(tools, &id, workspace).await,
+        Request::ShowFile(id, workspace, path) => content::show(tools, &id, workspace, &path).await,
         Request::ListFiles(id, workspace) => files::list(tools, &id, workspace).await,
         Request::Follow(id) => runs::follow(tools, &id).await,
         Request::Why(workspace, path, snapshot) => {

@@ -72,7 +72,7 @@ pub(super) async fn show(
 
 /// Lets a person read the reply page by page. What is typed meanwhile is the pager's, so an interrupt does not
 /// end this program and leave the pager alone with the shell at one terminal.
-fn paged(tools: &Tools, reply: Reply) -> Result<Reply, Failure> {
+pub(super) fn paged(tools: &Tools, reply: Reply) -> Result<Reply, Failure> {
     if tools.console.is_at_terminal() {
         Signals::listen()?;
     }

@@ -1,19 +1,22 @@
 //! The upkeep of what an engine keeps: proving it, cleaning up, and taking secrets out.
 
+use std::io::Write;
 use std::time::Duration;
 
 use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::{
-    Displaced, ErrorKind, Label, ListedFile, PurgeTarget, RelPath, Snapshot, SnapshotId, Why,
-    Workspace,
+    Backend, Displaced, ErrorKind, Label, ListedFile, PathError, PurgeTarget, RelPath, Snapshot,
+    SnapshotId, Why, Workspace,
 };
 
 use super::Engine;
 use super::shared::Core;
+use crate::actors::Parts;
 use crate::error::Error;
 use crate::gc::{GcOutcome, RemovalOutcome};
 use crate::id::SessionId;
 use crate::options::{GcOptions, WorkspaceOptions};
+use crate::outcome::StoredFile;
 use crate::purge::{PurgeOutcome, PurgePlan};
 use crate::retention::{self, RetentionOptions, RetentionOutcome};
 use crate::verify::VerifyOutcome;
@@ -225,19 +228,57 @@ impl Engine {
     /// Everything that a snapshot has, sorted by path, wherever its workspace lies by now. No content is read, nor
     /// has any to be kept.
     pub async fn files(&self, snapshot: &Snapshot) -> Result<Vec<ListedFile>, Error> {
+        self.where_kept(snapshot, |_, backend, workspace, snapshot| {
+            Ok(backend.files(workspace, snapshot)?)
+        })
+        .await
+    }
+
+    /// What a snapshot has at a path, a file or a link, wherever its workspace lies by now. `NotFound` names both
+    /// if it has none there; a directory is `InvalidOptions`, and a snapshot without content `Unsupported`.
+    pub async fn read_file(
+        &self,
+        snapshot: &Snapshot,
+        path: &RelPath,
+    ) -> Result<StoredFile, Error> {
+        let path = path.clone();
+        self.where_kept(snapshot, move |parts, backend, workspace, snapshot| {
+            let read =
+                |out: &mut dyn Write| Ok(backend.read_file(workspace, snapshot, &path, out)?);
+            let (entry, content) = workspaces::spooled(parts, read)?;
+            let metadata = content
+                .metadata()
+                .map_err(PathError::at("look at", &path.as_path()))?;
+            Ok(StoredFile {
+                kind: entry.kind,
+                bytes: metadata.len(),
+                content,
+            })
+        })
+        .await
+    }
+
+    /// Does `work` with what is kept of the workspace of `snapshot`.
+    async fn where_kept<T: Send + 'static>(
+        &self,
+        snapshot: &Snapshot,
+        work: impl FnOnce(&Parts, &dyn Backend, &Workspace, &Snapshot) -> Result<T, Error>
+        + Send
+        + 'static,
+    ) -> Result<T, Error> {
         let unknown = || Error::not_found(format!("snapshot {} is not kept any more", snapshot.id));
         let id = snapshot.id.clone();
         let row = self.read(move |store| store.snapshot(&id)).await?;
         let row = row.ok_or_else(unknown)?;
         let parts = self.core.parts.clone();
-        let listed = self.core.parts.blocking.run(move || {
+        let done = self.core.parts.blocking.run(move || {
             let Some(workspace) = Workspace::kept(&row.workspace_id, &parts.state_dir) else {
                 return Ok(None);
             };
             let backend = workspaces::backend_of(&parts, row.snapshot.backend)?;
-            Ok::<_, Error>(Some(backend.files(&workspace, &row.snapshot)?))
+            work(&parts, &*backend, &workspace, &row.snapshot).map(Some)
         });
-        listed.await??.ok_or_else(unknown)
+        done.await??.ok_or_else(unknown)
     }
 
     /// What the restore with this guard moved out of its way although no snapshot holds it, such as a FIFO
