@@ -805,7 +805,7 @@ pub(crate) struct GcArgs {
     #[arg(long)]
     pub(crate) forget_damaged: bool,
 
-    /// Forget what is let go of by itself in time, as [retention] in config.toml says.
+    /// Forget what is let go of by itself in time, as the section "retention" of config.toml says.
     #[arg(long)]
     pub(crate) retention: bool,
 
