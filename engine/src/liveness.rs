@@ -80,7 +80,11 @@ impl EngineLock {
             let source = io::Error::from(io::ErrorKind::WouldBlock);
             return Err(PathError::at("lock", &staged)(source));
         }
-        fs::rename(&staged, &path).map_err(PathError::at("rename into", &path))?;
+        if let Err(e) = fs::rename(&staged, &path) {
+            // This engine may try again.
+            let _ = fs::remove_file(&staged);
+            return Err(PathError::at("rename into", &path)(e));
+        }
         Ok(Self {
             file,
             path,

@@ -328,7 +328,15 @@ impl Core {
             |_| Ok(()),
         );
         match adopted.await {
-            Err(e) if e.kind() == ErrorKind::Busy => Ok(()),
+            // Who reads is told what the log has. Whoever works there next adopts it, or says what is wrong.
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    ErrorKind::Busy | ErrorKind::Corrupt | ErrorKind::NoSpace
+                ) =>
+            {
+                Ok(())
+            }
             adopted => adopted,
         }
     }
