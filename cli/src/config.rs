@@ -14,7 +14,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use stillframe::backends::printable;
 use stillframe::{
-    DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, IgnoreOptions, RetentionOptions,
+    DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, ErrorKind, IgnoreOptions,
+    RetentionOptions,
 };
 
 use self::document::{Document, Given, Sections};
@@ -107,7 +108,14 @@ impl Config {
             Ok(text) => Self::parse(text).map_err(wrong),
             Err(e) if is_absent(&e) => Ok(Self::default()),
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => Err(wrong(format!("it {e}"))),
-            Err(e) => Err(wrong(format!("it cannot be read: {e}"))),
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                Err(wrong(format!("it cannot be read: {e}")))
+            }
+            // Nothing in it is wrong: the disk, or what this process may have open.
+            Err(e) => Err(Failure::new(
+                ErrorKind::of_storage(&e),
+                format!("{} cannot be read: {e}", printable(path)),
+            )),
         }
     }
 

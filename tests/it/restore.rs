@@ -163,7 +163,6 @@ fn an_id_that_names_nothing_is_refused_before_anything_is_touched() {
         "../x",
         "-",
         "snap_",
-        "latest",
         "",
         "ffff\n",
         "refs/snapshots/manual",
