@@ -1,5 +1,5 @@
-//! The harnesses of `torture`, for a short and fixed time; `STILLFRAME_TORTURE=long` makes it as long
-//! as a change needs to land.
+//! The harnesses of `torture`, for a short and fixed time; with `STILLFRAME_TORTURE=long`, which
+//! `ci/long` sets, with the counts of docs/reliability.md.
 
 use std::path::Path;
 use std::time::Duration;
@@ -211,7 +211,7 @@ fn whoever_meddles_with_a_restore_loses_nothing_and_leads_it_nowhere() {
     }
 }
 
-// It takes a build of its own, so only what a change has to pass to land has it
+// It takes a build of its own, so only the long form has it
 #[test]
 fn every_seeded_bug_is_found_and_without_one_nothing_is() {
     if length(true, false) {
