@@ -20,7 +20,7 @@ use crate::listed::ListedFile;
 use crate::path::{InvalidPath, RelPath};
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget};
 use crate::restore::{
-    CopyOptions, CopyOutcome, PlanId, RefChange, RestoreGoal, RestorePlan, Skipped,
+    CopyOptions, CopyOutcome, LostAttributes, PlanId, RefChange, RestoreGoal, RestorePlan, Skipped,
 };
 use crate::retain::RetainContent;
 use crate::room::{self, Exceeded, Room};
@@ -737,6 +737,8 @@ pub struct RestoreOutcome {
     pub refs_left: Vec<RefChange>,
     /// What of the repository could not be put back although the files were.
     pub repository_error: Option<RepositoryProblem>,
+    /// Files that were replaced and did not get all extended attributes of what was there, sorted by path.
+    pub attributes_lost: Vec<LostAttributes>,
     /// How long its parts took.
     pub durations: RestoreDurations,
 }
@@ -791,6 +793,7 @@ impl RestoreOutcome {
             moved_tags: Vec::new(),
             refs_left: Vec::new(),
             repository_error: None,
+            attributes_lost: Vec::new(),
             durations: RestoreDurations::default(),
         }
     }
@@ -931,6 +934,13 @@ pub struct Why {
     pub reason: String,
     /// The rule that decided, such as `.gitignore:3: *.log`, if one did.
     pub rule: Option<String>,
+    /// Other captured names of the same file. Each comes back as a file of its own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hard_links: Vec<RelPath>,
+    /// The extended attributes that the file has now, its access list included. No snapshot has them; a
+    /// restore keeps them where it replaces the file, and not where it makes it again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<String>,
 }
 
 impl Why {
@@ -941,6 +951,8 @@ impl Why {
             captured,
             reason: reason.into(),
             rule: None,
+            hard_links: Vec::new(),
+            attributes: Vec::new(),
         }
     }
 }

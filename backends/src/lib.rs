@@ -69,6 +69,7 @@ mod file_system;
 #[doc(hidden)]
 pub mod fuzzing;
 mod git;
+mod hard_links;
 mod hash;
 #[cfg(test)]
 #[path = "../../tests/support/holder.rs"]
@@ -129,8 +130,9 @@ pub use diff::{
 };
 
 pub use restore::{
-    Conflict, ConflictRegion, CopyOptions, CopyOutcome, IndexChange, ModeChange, PlanId, RefChange,
-    Removal, RepositoryChanges, RestoreGoal, RestorePlan, SkipReason, Skipped, Write,
+    Conflict, ConflictRegion, CopyOptions, CopyOutcome, IndexChange, LostAttributes, ModeChange,
+    PlanId, RefChange, Removal, RepositoryChanges, RestoreGoal, RestorePlan, SkipReason, Skipped,
+    Write,
 };
 
 pub use retain::RetainContent;

@@ -281,6 +281,19 @@ pub struct Skipped {
     pub reason: SkipReason,
 }
 
+/// A file that was replaced, and of whose extended attributes its successor did not get all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LostAttributes {
+    /// The file.
+    pub path: RelPath,
+    /// The names of those that it did not get; none if they could not even be read. What was replaced has
+    /// them in the trash of the guard.
+    pub names: Vec<String>,
+    /// What the system said.
+    pub reason: String,
+}
+
 /// Why a restore leaves a path as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::coverage::{Coverage, Omission};
 use crate::nested::NestedRepository;
+use crate::path::RelPath;
 use crate::search::Search;
 
 /// Names one snapshot for ever: `snap_` and 32 lower-case hexadecimal digits.
@@ -216,6 +217,11 @@ pub struct Snapshot {
     /// there are any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nested_repositories: Vec<NestedRepository>,
+    /// The captured names of each file that had several in the workspace, sorted: the content of each is in the
+    /// snapshot, and that they are one file is not put back. At most 1000 names; a warning counts the files whose
+    /// names are not here. In JSON only where there are any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hard_links: Vec<Vec<RelPath>>,
 }
 
 impl Snapshot {
@@ -243,6 +249,7 @@ impl Snapshot {
             },
             omissions: Coverage::default(),
             nested_repositories: Vec::new(),
+            hard_links: Vec::new(),
         }
     }
 

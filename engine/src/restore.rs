@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stillframe_backends::{
-    Backend, Conflict, DiffOptions, Interrupt, Label, LockedWorkspace, MovedTag, Owner, PlanId,
-    Recovery, RefChange, RelPath, RepositoryRestore, RestoreDurations, RestoreError, RestoreGoal,
-    RestoreOptions, RestoreOutcome, RestorePlan, SkipReason, Skipped, Snapshot, SnapshotId,
-    SnapshotOptions, Workspace,
+    Backend, Conflict, DiffOptions, Interrupt, Label, LockedWorkspace, LostAttributes, MovedTag,
+    Owner, PlanId, Recovery, RefChange, RelPath, RepositoryRestore, RestoreDurations, RestoreError,
+    RestoreGoal, RestoreOptions, RestoreOutcome, RestorePlan, SkipReason, Skipped, Snapshot,
+    SnapshotId, SnapshotOptions, Workspace,
 };
 
 use crate::actors::Parts;
@@ -64,6 +64,10 @@ pub struct RestoreDocument {
     pub skipped: Vec<Skipped>,
     /// Why it was refused or failed, or what of the repository could not be put back.
     pub error: Option<Failure>,
+    /// Files that were replaced and did not get all extended attributes of what was there, which the trash of
+    /// the guard has. Left out if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attributes_lost: Vec<LostAttributes>,
     /// How long its parts took. Left out of the document of a rollback, whose event has them, and of
     /// one that was not done, or that recovery finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -661,6 +665,7 @@ pub(crate) fn restored_document(outcome: &RestoreOutcome) -> RestoreDocument {
             .repository_error
             .as_ref()
             .map(|problem| Failure::new(problem.kind.as_str(), &problem.message)),
+        attributes_lost: outcome.attributes_lost.clone(),
         durations: Some(outcome.durations),
     }
 }
@@ -691,6 +696,7 @@ pub(crate) fn nothing_restored() -> RestoreDocument {
         leftover_ignored: Vec::new(),
         skipped: Vec::new(),
         error: None,
+        attributes_lost: Vec::new(),
         durations: None,
     }
 }
@@ -708,6 +714,7 @@ pub(crate) fn not_restored(status: RestoreStatus, failure: Failure) -> RestoreDo
         leftover_ignored: Vec::new(),
         skipped: Vec::new(),
         error: Some(failure),
+        attributes_lost: Vec::new(),
         durations: None,
     }
 }

@@ -14,6 +14,7 @@ mod artifact_store;
 mod artifacts;
 mod at_rest;
 mod bad_input;
+mod beside_bytes;
 mod capture;
 mod cli;
 mod commits;

@@ -37,10 +37,12 @@ pub enum Capability {
     UserNamespaces,
     /// To give files extended attributes of the user's, in the temporary directory.
     ExtendedAttributes,
+    /// To make files with holes, in the temporary directory.
+    Holes,
 }
 
 impl Capability {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Root,
         Self::OtherUser,
         Self::Strace,
@@ -52,6 +54,7 @@ impl Capability {
         Self::BlockDevice,
         Self::UserNamespaces,
         Self::ExtendedAttributes,
+        Self::Holes,
     ];
 
     /// How the list spells it.
@@ -68,6 +71,7 @@ impl Capability {
             Self::BlockDevice => "block-device",
             Self::UserNamespaces => "user-namespaces",
             Self::ExtendedAttributes => "extended-attributes",
+            Self::Holes => "holes",
         }
     }
 }

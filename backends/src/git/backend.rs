@@ -35,6 +35,7 @@ use crate::git::tree_lookup::TreeLookup;
 use crate::git::tree_object::{self, ItemKind, TreeItem};
 use crate::git::tree_rules::{StoredSide, TreeRules};
 use crate::git::user_index::{self, IndexError};
+use crate::hard_links;
 use crate::interrupt;
 use crate::listed::{self, ListedFile};
 use crate::path::RelPath;
@@ -49,6 +50,7 @@ use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
+use crate::worktree::attributes;
 use crate::worktree::displaced::{Displaced, Held};
 use crate::worktree::journal::Seen;
 use crate::worktree::memory::Use;
@@ -747,12 +749,7 @@ impl Backend for GitBackend {
         let GitCapture(capture) =
             Self::capture_now(workspace, options, &[], Publish::No, Damage::Refused)?;
         let store = existing_store(workspace)?;
-        let mut why = Why {
-            path: path.clone(),
-            captured: false,
-            reason: String::new(),
-            rule: None,
-        };
+        let mut why = Why::new(path.clone(), false, "");
         let rules = TreeRules::of(&store, &capture.record, Some(&capture.cache))?;
         let entry = capture.cache.entry(path).filter(|e| e.is_captured());
         if let Some(omission) = capture.record.snapshot.omissions.covers(path) {
@@ -778,6 +775,10 @@ impl Backend for GitBackend {
         } else {
             why.reason = "absent".to_owned();
             why.rule = rules.omits(path)?.and_then(|(_, rule)| rule);
+        }
+        if why.captured {
+            why.hard_links = hard_links::others(&capture.record.snapshot, path);
+            why.attributes = attributes::names_at(workspace, path);
         }
         Ok(why)
     }
@@ -816,12 +817,10 @@ impl Backend for GitBackend {
             (None, None) if record.empty_directories.contains(path) => (true, "directory"),
             (None, None) => (false, "absent"),
         };
-        Ok(Why {
-            path: path.clone(),
-            captured,
-            reason: reason.to_owned(),
-            rule,
-        })
+        let mut why = Why::new(path.clone(), captured, reason);
+        why.rule = rule;
+        why.hard_links = hard_links::others(&record.snapshot, path);
+        Ok(why)
     }
 
     fn is_unchanged(

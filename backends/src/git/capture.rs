@@ -24,6 +24,7 @@ use crate::git::store::{Names, Parts, Reader, Store};
 use crate::git::submodules;
 use crate::git::trees::{self, Compare, Trees};
 use crate::git::{ObjectHasher, ObjectId, ObjectKind};
+use crate::hard_links;
 use crate::interrupt::{self, Bulk};
 use crate::parallel::{self, in_parts};
 use crate::path::RelPath;
@@ -314,6 +315,7 @@ pub(crate) fn capture(
         snapshot.omissions(),
         &options.interrupt,
     )?;
+    hard_links::note(&mut snapshot, std::mem::take(&mut walked.links));
     if let Some(git) = &git {
         snapshot.metadata.head_ref = git.head.commit().map(|id| id.to_string());
         snapshot.metadata.branch = git.head.branch().map(short_branch);
@@ -361,7 +363,7 @@ pub(crate) fn capture(
             actual: tally.files(),
         });
     }
-    snapshot.metadata.warnings = warnings;
+    snapshot.metadata.warnings.extend(warnings);
     snapshot.metadata.warnings.extend(operation.warning);
     snapshot.metadata.files = tally.files();
     snapshot.metadata.files_hashed = walked.files_hashed;

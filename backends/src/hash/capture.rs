@@ -9,6 +9,7 @@ use crate::backend::{SnapshotError, SnapshotOptions, StoreError};
 use crate::codec::TooLong;
 use crate::coverage::Coverage;
 use crate::git::nested;
+use crate::hard_links;
 use crate::hash::content::HashSink;
 use crate::hash::limit::Limit;
 use crate::hash::manifest::{Listing, Manifest};
@@ -292,13 +293,12 @@ impl Request<'_> {
             snapshot.omissions(),
             &options.interrupt,
         )?;
+        hard_links::note(&mut snapshot, found.walked.links.clone());
         let reason = self.instead_of_git;
         let tally = found.closing.tally();
         let metadata = &mut snapshot.metadata;
-        metadata.warnings = reason
-            .map(|reason| format!("captured with the hash backend: {reason}"))
-            .into_iter()
-            .collect();
+        let warning = reason.map(|reason| format!("captured with the hash backend: {reason}"));
+        metadata.warnings.extend(warning);
         metadata.has_content = Some(way.has_content());
         metadata.search = found.search;
         metadata.files = tally.files();

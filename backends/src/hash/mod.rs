@@ -28,6 +28,7 @@ use crate::diff::{self, Diff, DiffOptions, Renames, renames};
 use crate::error::PathError;
 use crate::git::ObjectId;
 use crate::git::rollback::FoundRepository;
+use crate::hard_links;
 use crate::hash::capture::{CACHE_FILE, CONTENT_CACHE_FILE, HashCapture, Request};
 use crate::hash::content::HashSink;
 use crate::hash::manifest::{Item, Manifest};
@@ -49,6 +50,7 @@ use crate::snapshot::{BackendKind, Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Entry, EntryKind};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
+use crate::worktree::attributes;
 use crate::worktree::displaced::{Displaced, Held};
 use crate::worktree::durable;
 use crate::worktree::read::{self, SinkError};
@@ -476,6 +478,8 @@ impl Backend for HashBackend {
         let mut why = why_in_record(&capture.record, capture.manifest(), path);
         if !why.captured {
             why.rule = rules.excludes_in_tree(path, true);
+        } else {
+            why.attributes = attributes::names_at(workspace, path);
         }
         Ok(why)
     }
@@ -664,12 +668,9 @@ fn why_in_record(record: &Record, manifest: &Manifest, path: &RelPath) -> Why {
     } else {
         (false, "absent")
     };
-    Why {
-        path: path.clone(),
-        captured,
-        reason: reason.to_owned(),
-        rule: None,
-    }
+    let mut why = Why::new(path.clone(), captured, reason);
+    why.hard_links = hard_links::others(&record.snapshot, path);
+    why
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use super::goal::{Goal, Planned, Unplanned};
 use super::plan;
 use super::{
-    Captured, Overlaid, PlanId, Publish, Restorable, RestoreGoal, RestorePlan, SkipReason, Skipped,
+    Captured, LostAttributes, Overlaid, PlanId, Publish, Restorable, RestoreGoal, RestorePlan,
+    SkipReason, Skipped,
 };
 use crate::backend::{
     Recovery, RepositoryRestore, RestoreDurations, RestoreError, RestoreOptions, RestoreOutcome,
@@ -169,6 +170,7 @@ fn restore_in_place<B: Restorable>(
             moved_tags: Vec::new(),
             refs_left: Vec::new(),
             repository_error: repository.and_then(|r| r.plan.notes()),
+            attributes_lost: Vec::new(),
             durations,
         });
     }
@@ -207,6 +209,7 @@ fn restore_in_place<B: Restorable>(
         moved_tags: Vec::new(),
         refs_left: Vec::new(),
         repository_error: carried.repository.error,
+        attributes_lost: carried.attributes_lost,
         durations,
     })
 }
@@ -478,6 +481,7 @@ struct Todo<'a, C> {
 /// What came of the part of a restore that changes something.
 struct Carried {
     skipped: Vec<Skipped>,
+    attributes_lost: Vec<LostAttributes>,
     repository: rollback::Outcome,
 }
 
@@ -533,6 +537,7 @@ fn carry_out<B: Restorable>(
     // It is a step or two to the point of no return.
     interrupt::to_the_end(|| {
         let mut skipped = staged.skipped().to_vec();
+        let attributes_lost = staged.attributes_lost().to_vec();
         if !root.is_in_place() {
             // Best effort beside the error: recovery removes what is left.
             let _ = staged.discard(store);
@@ -566,6 +571,7 @@ fn carry_out<B: Restorable>(
         drop(repository);
         Ok(Carried {
             skipped,
+            attributes_lost,
             repository: outcome,
         })
     })

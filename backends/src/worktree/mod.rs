@@ -4,6 +4,7 @@
 
 pub(crate) mod apply;
 pub(crate) mod area;
+pub(crate) mod attributes;
 pub(crate) mod displaced;
 pub(crate) mod durable;
 pub(crate) mod faults;

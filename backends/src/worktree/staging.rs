@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Mutex;
 
 use rustix::fs::{
     Access, AtFlags, FileType, StatVfsMountFlags, Statx, StatxAttributes, StatxFlags,
@@ -22,10 +23,10 @@ use crate::file_system::FileSystem;
 use crate::git::rollback::RepositoryPlan;
 use crate::path::RelPath;
 use crate::restore::{
-    Contents, ModeChange, RestorePlan, SkipReason, Skipped, Write as PlannedWrite,
+    Contents, LostAttributes, ModeChange, RestorePlan, SkipReason, Skipped, Write as PlannedWrite,
 };
 use crate::snapshot::SnapshotId;
-use crate::tree::{Modes, RECORDED_BITS};
+use crate::tree::{EntryKind, Modes, RECORDED_BITS};
 use crate::worktree::apply::Committed;
 use crate::worktree::area::{self, Area};
 use crate::worktree::displaced::{self, Held, Listed};
@@ -38,6 +39,7 @@ use crate::worktree::stat_cache::EntryStat;
 use files::{Job, Owner, Stager, Syncing, What};
 
 mod files;
+mod holes;
 
 /// Beyond this many files one `syncfs` is cheaper than an `fsync` of each.
 const MAX_SINGLE_SYNCS: usize = 64;
@@ -100,6 +102,7 @@ pub(crate) struct Staged {
     area: Area,
     steps: Vec<Step>,
     skipped: Vec<Skipped>,
+    lost: Vec<LostAttributes>,
 }
 
 /// Checks that the plan can be carried out as far as that can be known, and stages all new bytes.
@@ -128,6 +131,7 @@ pub(crate) fn stage(request: &Request<'_>) -> Result<Staged, StageError> {
             area,
             steps: draft.steps,
             skipped: draft.skipped,
+            lost: draft.lost,
         }),
         Err(error) => {
             // Best effort beside the first error: recovery removes what is left.
@@ -144,6 +148,11 @@ impl Staged {
     /// Paths that the plan names and that were found to be out of reach.
     pub(crate) fn skipped(&self) -> &[Skipped] {
         &self.skipped
+    }
+
+    /// Files that did not get all extended attributes of what they replace, sorted by path.
+    pub(crate) fn attributes_lost(&self) -> &[LostAttributes] {
+        &self.lost
     }
 
     /// What will be put where nothing is, as it will be there.
@@ -239,6 +248,7 @@ struct Draft<'a> {
     opened: RefCell<Option<(RelPath, Rc<OwnedFd>)>>,
     steps: Vec<Step>,
     skipped: Vec<Skipped>,
+    lost: Vec<LostAttributes>,
 }
 
 impl<'a> Draft<'a> {
@@ -265,6 +275,7 @@ impl<'a> Draft<'a> {
             opened: RefCell::default(),
             steps: Vec::new(),
             skipped: Vec::new(),
+            lost: Vec::new(),
         }
     }
 
@@ -667,6 +678,15 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
+    /// Whether what is there, if anything, is a regular file.
+    fn replaces_file(&self, write: &PlannedWrite) -> bool {
+        match (write.current, self.displaced.get(&write.path)) {
+            (Some(entry), _) => entry.kind != EntryKind::Symlink,
+            (None, Some(omission)) => omission.bytes.is_some(),
+            (None, None) => false,
+        }
+    }
+
     /// What the steps displace that no snapshot holds, by the names that it will have in the trash.
     fn listed(&self) -> Vec<Listed> {
         let steps = self.steps.iter().enumerate();
@@ -719,20 +739,29 @@ impl<'a> Draft<'a> {
             .unwrap_or(self.steps.len());
         let writes = self.writes.iter();
         let held = self.request.held;
-        let writes = writes.map(|(write, _, owner)| match held.place_of(&write.entry.id) {
-            Some(place) => (&write.path, What::Held(place), *owner),
-            None => (&write.path, What::Entry(write), *owner),
+        let writes = writes.map(|(write, expected, owner)| {
+            let what = match held.place_of(&write.entry.id) {
+                Some(place) => What::Held(place),
+                None => What::Entry(write),
+            };
+            (
+                &write.path,
+                what,
+                *owner,
+                expected.is_some() && self.replaces_file(write),
+            )
         });
         let copies = self.copies.iter();
-        let copies =
-            copies.map(|(change, seen, owner)| (&change.path, What::Copy(change, *seen), *owner));
+        let copies = copies
+            .map(|(change, seen, owner)| (&change.path, What::Copy(change, *seen), *owner, true));
         let jobs: Vec<Job<'_>> = writes
             .chain(copies)
             .enumerate()
-            .map(|(at, (path, what, owner))| Job {
+            .map(|(at, (path, what, owner, replaces))| Job {
                 number: first + at,
                 path,
                 owner,
+                replaces,
                 what,
             })
             .collect();
@@ -747,8 +776,12 @@ impl<'a> Draft<'a> {
             contents: self.request.contents,
             syncing,
             interrupt: self.request.interrupt,
+            lost: Mutex::default(),
         };
         let inodes = stager.stage(&jobs)?;
+        let mut lost = stager.lost.into_inner().expect("no panic while held");
+        lost.sort_by(|a, b| a.path.cmp(&b.path));
+        self.lost = lost;
         for (step, inode) in self.steps[first..].iter_mut().zip(inodes) {
             step.action = Action::Place { inode };
         }

@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use crate::backend::{Interrupt, Progress, SnapshotError};
 use crate::coverage::{Omission, OmissionReason};
 use crate::error::PathError;
+use crate::hard_links::Link;
 use crate::interrupt::{self, Bulk};
 use crate::parallel;
 use crate::path::RelPath;
@@ -194,6 +195,9 @@ pub(crate) struct Walked {
     pub(crate) not_left_out: Vec<(RelPath, Entry)>,
     /// The ids of files that were taken from git's index, so that their objects have to be borrowed.
     pub(crate) adopted: Vec<[u8; 20]>,
+    /// The captured names of files that have several, those outside of the workspace counted. A journal has
+    /// all of these looked at always.
+    pub(crate) links: Vec<Link>,
     /// Files and links read and hashed.
     pub(crate) files_hashed: u64,
     /// Bytes of content read.
@@ -330,6 +334,7 @@ fn walk<R: Rules>(
         left_index: std::mem::take(&mut found.left_index),
         not_left_out: std::mem::take(&mut found.not_left_out),
         adopted: std::mem::take(&mut found.adopted),
+        links: std::mem::take(&mut found.links),
         files_hashed: walker.files_hashed.into_inner(),
         bytes_read: walker.bytes_read.into_inner(),
         has_new_link: walker.has_new_link.into_inner(),
@@ -976,6 +981,7 @@ impl<R: Rules> Walker<'_, R> {
             && !purged.contains(&known.entry.id)
             && self.accepts(visit, known.entry, stat, found)?
         {
+            found.note_links(|| visit.path(), stat);
             let flags = known.entry.flags.without(Flags::FROM_INDEX);
             let flags = flags.set(Flags::RACY, is_racy(&now, looked_ns));
             if known.entry.stat == now && known.entry.flags == flags {
@@ -1015,6 +1021,7 @@ impl<R: Rules> Walker<'_, R> {
                     visit.omit(OmissionReason::Purged, bytes, found, directory);
                     return Ok(true);
                 }
+                found.note_links(|| visit.path(), &stat);
                 self.keep(visit, id, &stat, looked_ns, found, directory);
                 return Ok(true);
             }

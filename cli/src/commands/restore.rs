@@ -3,8 +3,8 @@
 use serde::Serialize;
 use serde_json::Value;
 use stillframe::backends::{
-    Conflict, ModeChange, MovedTag, Omission, OmissionReason, RefChange, RepositoryChanges,
-    SkipReason,
+    Conflict, LostAttributes, ModeChange, MovedTag, Omission, OmissionReason, RefChange,
+    RepositoryChanges, SkipReason,
 };
 use stillframe::{
     CopyRequest, LeftRef, PlanId, RelPath, RestoreDocument, RestorePlan, RestoreRequest,
@@ -284,6 +284,7 @@ pub(super) fn report(
     let skipped = document.skipped.iter();
     lines.extend(skipped.map(|skipped| left(skipped, conflicts)));
     lines.extend(document.leftover_ignored.iter().map(leftover));
+    lines.extend(document.attributes_lost.iter().map(lost));
     lines.push(upshot(document));
     if let Some(tag) = &document.safety_tag {
         lines.push(format!(
@@ -315,6 +316,7 @@ pub(super) fn rollback_story(document: &RestoreDocument) -> Vec<String> {
         ));
     }
     lines.extend(left_alone(&document.leftover_ignored));
+    lines.extend(document.attributes_lost.iter().take(MAX_NAMED).map(lost));
     lines.extend(refs_left(&document.refs_left));
     if let Some(tag) = &document.safety_tag {
         lines.push(format!(
@@ -397,6 +399,19 @@ pub(super) fn head_story(head: &Value) -> Option<String> {
     Some(output::printable(&format!(
         "HEAD names {to} again; it was {from}"
     )))
+}
+
+/// One line about attributes that a file did not get.
+fn lost(lost: &LostAttributes) -> String {
+    let names = match lost.names.is_empty() {
+        true => "extended attributes".to_owned(),
+        false => output::printable(&lost.names.join(", ")),
+    };
+    format!(
+        "lost     {names} of {}, which the trash of the guard has: {}",
+        lost.path,
+        output::printable(&lost.reason)
+    )
 }
 
 /// One line about an ignored path that came since.

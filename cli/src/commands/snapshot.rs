@@ -230,6 +230,9 @@ pub(super) fn description(snapshot: &Snapshot, is_pinned: bool) -> String {
             nested.path
         ));
     }
+    for names in &snapshot.hard_links {
+        text.push_str(&format!("one file: {}\n", output::some_of(names)));
+    }
     text
 }
 

@@ -28,9 +28,22 @@ fn sentence(why: &Why) -> String {
         .as_deref()
         .map(|rule| format!(", by {}", output::printable(rule)))
         .unwrap_or_default();
-    format!(
+    let mut text = format!(
         "{}: {verdict} ({}{rule})\n",
         why.path,
         output::printable(&why.reason)
-    )
+    );
+    if !why.hard_links.is_empty() {
+        let others = output::some_of(&why.hard_links);
+        text.push_str(&format!(
+            "it is one file with {others}, and comes back as one of its own\n"
+        ));
+    }
+    if !why.attributes.is_empty() {
+        let names = output::printable(&why.attributes.join(", "));
+        text.push_str(&format!(
+            "no snapshot has its extended attributes ({names}); a restore keeps them where it replaces the file\n"
+        ));
+    }
+    text
 }

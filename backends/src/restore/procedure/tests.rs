@@ -1752,6 +1752,37 @@ fn a_directory_that_goes_in_the_middle_does_not_stop_the_others() {
 }
 
 #[test]
+fn attributes_that_cannot_be_given_are_named_and_stop_nothing() {
+    use rustix::fs::XattrFlags;
+    let mut lost = BTreeSet::new();
+    for call in 0.. {
+        let mut stage = Stage::new();
+        stage.write("a", "captured\n");
+        let snapshot = stage.snapshot();
+        stage.write("a", "edited\n");
+        for name in ["user.one", "user.two"] {
+            let set = rustix::fs::setxattr(stage.path("a"), name, b"value", XattrFlags::empty());
+            if set.is_err() {
+                return;
+            }
+        }
+        let fault = Fault::FailAt(call, rustix::io::Errno::NOSPC.raw_os_error());
+        let (result, calls) = faults::with(fault, || stage.try_restore(&snapshot));
+        if calls <= call {
+            break;
+        }
+        let Ok(outcome) = result else { continue };
+        for attributes in &outcome.attributes_lost {
+            assert_eq!(attributes.path, rel("a"));
+            assert!(attributes.reason.contains("No space"), "{attributes:?}");
+            assert_eq!(stage.read("a"), "captured\n");
+            lost.extend(attributes.names.clone());
+        }
+    }
+    assert_eq!(lost, ["user.one", "user.two"].map(str::to_owned).into());
+}
+
+#[test]
 fn one_path_that_the_system_refuses_does_not_stop_the_others() {
     let mut stage = Stage::new();
     for path in ["a", "b", "c"] {

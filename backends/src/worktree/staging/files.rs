@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -13,14 +13,13 @@ use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Ui
 use rustix::io::Errno;
 
 use super::StageError;
+use super::holes::Filled;
 use crate::backend::{Interrupt, StoreError};
 use crate::error::PathError;
-use crate::interrupt;
 use crate::path::RelPath;
-use crate::restore::{ContentError, Contents, ModeChange, Write as PlannedWrite};
-use crate::room::Taken;
+use crate::restore::{ContentError, Contents, LostAttributes, ModeChange, Write as PlannedWrite};
 use crate::tree::{EntryKind, RECORDED_BITS};
-use crate::worktree::durable::WRITTEN_AT_ONCE;
+use crate::worktree::attributes::Attributes;
 use crate::worktree::faults::{self, Effect, Seam};
 use crate::worktree::journal::Seen;
 use crate::worktree::root::{self, Root};
@@ -47,6 +46,8 @@ pub(super) struct Job<'a> {
     /// Whom it is given to: the owner of what it replaces, or of the directory it goes to. `None`:
     /// it stays ours.
     pub(super) owner: Option<Owner>,
+    /// Whether something is there that it takes the place of.
+    pub(super) replaces: bool,
     pub(super) what: What<'a>,
 }
 
@@ -80,6 +81,8 @@ pub(super) struct Stager<'a> {
     pub(super) contents: &'a dyn Contents,
     pub(super) syncing: Syncing,
     pub(super) interrupt: &'a Interrupt,
+    /// Files that did not get all attributes of what they replace.
+    pub(super) lost: Mutex<Vec<LostAttributes>>,
 }
 
 impl Stager<'_> {
@@ -222,7 +225,9 @@ impl StagedFile<'_> {
             .contents
             .write(&write.entry.id, &mut file)
             .map_err(|e| self.content_error(e))?;
-        self.finish(&file.done(), mode)
+        let file = self.filled(file)?;
+        let source = self.job.replaces.then(|| self.open_source().ok()).flatten();
+        self.finish(&file, source.as_ref(), mode)
     }
 
     /// Stages a second name of what lies at `place`, whatever it is, with all that it has.
@@ -240,7 +245,7 @@ impl StagedFile<'_> {
         let mut source = self.open_source()?;
         let mut file = Filled::new(self.create(change.to)?);
         io::copy(&mut source, &mut file).map_err(|e| self.content_error(ContentError::Sink(e)))?;
-        let file = file.done();
+        let file = self.filled(file)?;
         // If it was not as the guard saw it, its step will find that out too and leave it alone.
         let nanos = |ns: i64| Timespec {
             tv_sec: ns.div_euclid(1_000_000_000),
@@ -254,7 +259,7 @@ impl StagedFile<'_> {
             last_modification: nanos(seen.stat.mtime_ns),
         };
         rustix::fs::futimens(&file, &times).map_err(self.at("stage"))?;
-        self.finish(&file, change.to)
+        self.finish(&file, Some(&source), change.to)
     }
 
     /// Opens the file that is there, to copy it.
@@ -281,12 +286,21 @@ impl StagedFile<'_> {
         Ok(File::from(fd))
     }
 
-    fn finish(&self, file: &File, mode: u32) -> Result<u64, StageError> {
+    fn filled(&self, file: Filled) -> Result<File, StageError> {
+        let done = file.done();
+        done.map_err(|e| self.content_error(ContentError::Sink(e)))
+    }
+
+    /// Gives a file what it is to have beside its content. `source` is what it takes the place of, if that may
+    /// be read.
+    fn finish(&self, file: &File, source: Option<&File>, mode: u32) -> Result<u64, StageError> {
         let stat = rustix::fs::fstat(file).map_err(self.at("look at what was staged for"))?;
         let is_given = self.give_to_owner(&stat)?;
-        // After the owner: a change of owner may take bits away.
+        let has_more = source.is_some_and(|source| self.give_attributes(file, source));
+        // After the owner: a change of owner may take bits away. An access list brings its own, of which the
+        // change of mode sets those of the owner, of the mask and of others.
         let wanted = mode & RECORDED_BITS;
-        if is_given || stat.st_mode & 0o7777 != wanted {
+        if is_given || has_more || stat.st_mode & 0o7777 != wanted {
             rustix::fs::fchmod(file, Mode::from_raw_mode(wanted))
                 .map_err(self.at("set the mode of what was staged for"))?;
         }
@@ -296,6 +310,35 @@ impl StagedFile<'_> {
                 .map_err(self.at("sync what was staged for"))?;
         }
         Ok(stat.st_ino)
+    }
+
+    /// Gives `file` the attributes of `source`, whose place it takes; answers whether there were any. That some
+    /// are lost is told, and stops nothing: what was replaced has them, in the trash.
+    fn give_attributes(&self, file: &File, source: &File) -> bool {
+        let (not_given, is_any) = match Attributes::of(source) {
+            Ok(attributes) if attributes.is_empty() => return false,
+            Ok(attributes) => {
+                // The kernel asks for the right to write, whoever has the file open (xattr(7)). If it does not
+                // give that, the attributes are refused, and named.
+                let _ = rustix::fs::fchmod(file, Mode::RUSR | Mode::WUSR);
+                (attributes.give_to(file, Path::new(&self.name)), true)
+            }
+            Err(errno) => (vec![(String::new(), errno.into())], false),
+        };
+        if let Some((_, error)) = not_given.first() {
+            let lost = LostAttributes {
+                path: self.job.path.clone(),
+                reason: error.to_string(),
+                names: not_given
+                    .into_iter()
+                    .map(|(name, _)| name)
+                    .filter(|name| !name.is_empty())
+                    .collect(),
+            };
+            let mut all = self.stager.lost.lock().expect("no panic while held");
+            all.push(lost);
+        }
+        is_any
     }
 
     /// Gives what was staged to the owner of its place; answers whether it tried to.
@@ -339,43 +382,5 @@ impl StagedFile<'_> {
                 source => StageError::Store(source),
             },
         }
-    }
-}
-
-/// A file that is filled as long as that is wanted and there is room for it.
-struct Filled {
-    file: File,
-    bytes: u64,
-    taken: Taken,
-}
-
-impl Filled {
-    fn new(file: File) -> Self {
-        Self {
-            file,
-            bytes: 0,
-            taken: Taken::nothing(),
-        }
-    }
-
-    /// It has all that it is to have.
-    fn done(self) -> File {
-        self.taken.keep();
-        self.file
-    }
-}
-
-impl Write for Filled {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        interrupt::check()?;
-        let piece = &bytes[..bytes.len().min(WRITTEN_AT_ONCE)];
-        self.taken.up_to(self.bytes + piece.len() as u64)?;
-        let count = self.file.write(piece)?;
-        self.bytes += count as u64;
-        Ok(count)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
     }
 }

@@ -1,8 +1,12 @@
 //! What one thread of a walk found.
 
+use rustix::fs::FileType;
+
 use crate::coverage::{Omission, OmissionReason};
+use crate::hard_links::Link;
 use crate::path::RelPath;
 use crate::tree::{ContentId, Entry};
+use crate::worktree::root::Stat;
 use crate::worktree::stat_cache::{Directories, Flags, StatCache};
 
 use super::building::{Building, Known};
@@ -22,6 +26,8 @@ pub(super) struct Found {
     pub(super) left_index: Vec<(RelPath, ContentId)>,
     pub(super) not_left_out: Vec<(RelPath, Entry)>,
     pub(super) adopted: Vec<[u8; 20]>,
+    /// Captured names of files that have several.
+    pub(super) links: Vec<Link>,
     /// Whether any content was read.
     pub(super) has_read: bool,
     /// How many names were looked at.
@@ -42,6 +48,7 @@ impl Found {
         self.left_index.extend(other.left_index);
         self.not_left_out.extend(other.not_left_out);
         self.adopted.extend(other.adopted);
+        self.links.extend(other.links);
         self.has_read |= other.has_read;
         self.looked_at += other.looked_at;
     }
@@ -50,6 +57,17 @@ impl Found {
     pub(super) fn adopt(&mut self, id: ContentId) {
         if let ContentId::Sha1(id) = id {
             self.adopted.push(id);
+        }
+    }
+
+    /// Notes that `path` was captured, if it may not be the only name of the file.
+    pub(super) fn note_links(&mut self, path: impl FnOnce() -> RelPath, stat: &Stat) {
+        if stat.links > 1 && stat.file_type() == FileType::RegularFile {
+            self.links.push(Link {
+                path: path(),
+                device: stat.device,
+                inode: stat.inode,
+            });
         }
     }
 
