@@ -459,7 +459,9 @@ pub struct SnapshotOptions {
     /// Default: false.
     pub watch: bool,
     /// Git backend: keep what the refs of the repository name, so that a comparison of two such snapshots tells
-    /// what became of branches, tags and stashes ([`Diff::refs`](crate::Diff::refs)). Default: false.
+    /// what became of branches, tags and stashes ([`Diff::refs`](crate::Diff::refs)); and the commits that only
+    /// HEAD reaches, so that a restore of the repository can give them back
+    /// ([`SnapshotMetadata::history`](crate::SnapshotMetadata)). Default: false.
     pub keep_refs: bool,
     /// Of a guard: the refs that its restore makes in the user's repository.
     pub(crate) safety_refs: BTreeMap<String, ObjectId>,

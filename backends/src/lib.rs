@@ -116,7 +116,9 @@ pub use backend::{
     RestoreOptions, RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Verification, Why,
 };
 
-pub use snapshot::{BackendKind, InvalidSnapshotId, Label, Snapshot, SnapshotId, SnapshotMetadata};
+pub use snapshot::{
+    BackendKind, InvalidSnapshotId, KeptHistory, Label, Snapshot, SnapshotId, SnapshotMetadata,
+};
 
 pub use search::{Search, WalkReason};
 

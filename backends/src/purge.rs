@@ -206,6 +206,10 @@ pub struct Proof {
     pub displaced: u64,
     /// Files that could not be looked into, so that nothing is proven of them.
     pub unproven: Vec<crate::backend::Problem>,
+    /// The safety refs in the user's repository by which git still has it, full names, sorted. They keep
+    /// commits of runs that were rolled back; a purge does not touch the repository.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub safety_refs: Vec<String>,
 }
 
 impl Proof {
@@ -216,6 +220,7 @@ impl Proof {
         self.files += other.files;
         self.displaced += other.displaced;
         self.unproven.extend(other.unproven);
+        self.safety_refs.extend(other.safety_refs);
         self
     }
 }

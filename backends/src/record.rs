@@ -120,6 +120,9 @@ pub(crate) struct GitState {
     /// `None`: that was not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) refs: Option<ObjectId>,
+    /// The blob in the store with the list of commits that are kept ([`history`](crate::git)); `None`: none are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) history: Option<ObjectId>,
     /// The blob in the store with the bytes of the user's index; `None`: there was no index.
     pub(crate) index: Option<ObjectId>,
     /// When that was last written, in nanoseconds since the Unix epoch; `None`: that is not known.

@@ -177,10 +177,24 @@ pub struct SnapshotMetadata {
     /// and snapshots of earlier versions. In JSON only where it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub has_content: Option<bool>,
+    /// Of a repository whose branch has commits that no other ref reaches, how many of them the snapshot keeps. In
+    /// JSON only where there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<KeptHistory>,
     /// What a person should know of this capture beside its omissions, a clause each: that the hash
     /// backend stands in for git's, or which files with ignore rules were not read. A few at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// What a snapshot keeps of the commits that only HEAD's branch reaches.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptHistory {
+    /// How many commits it keeps, the newest ones, each with the trees and the content that it brought.
+    pub commits: u64,
+    /// The first that it does not keep, nor those before it, because they are too many or too large, or cannot
+    /// be read; `None`: it keeps all.
+    pub not_kept_from: Option<String>,
 }
 
 /// The immutable record of a workspace at one time.

@@ -32,6 +32,7 @@ mod events;
 mod examples;
 mod git_state;
 mod hash;
+mod history;
 mod hostile;
 mod left_out;
 mod library;

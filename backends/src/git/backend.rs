@@ -22,6 +22,7 @@ use crate::git::capture::{self, Keep, KeptFor, Published, Source, sha1};
 use crate::git::commit;
 use crate::git::compare::WithNew;
 use crate::git::heal;
+use crate::git::history;
 use crate::git::index;
 use crate::git::kept_refs;
 use crate::git::line_diffs;
@@ -30,7 +31,7 @@ use crate::git::repository::{self, OperationContents, Probe, RepositoryError, Us
 use crate::git::rollback::{FoundRepository, PATIENCE, chain, staging_digest};
 use crate::git::safety_refs;
 use crate::git::skip_worktree;
-use crate::git::store::{Proven, Store};
+use crate::git::store::{Proven, Store, purged_objects};
 use crate::git::tree_lookup::TreeLookup;
 use crate::git::tree_object::{self, ItemKind, TreeItem};
 use crate::git::tree_rules::{StoredSide, TreeRules};
@@ -1002,7 +1003,14 @@ impl Backend for GitBackend {
         };
         store.remove_temporaries()?;
         store.drop_purged(&purged)?;
-        Ok(displaced.and(store.prove_purged(&purged)?))
+        let mut proof = displaced.and(store.prove_purged(&purged)?);
+        // One that cannot be read has no refs that anybody could go by.
+        if let Ok(repository) = repository_of(workspace) {
+            let ids = purged_objects(&purged);
+            let found = history::own_refs_with(&repository, &ids);
+            proof.safety_refs = found.unwrap_or_default();
+        }
+        Ok(proof)
     }
 
     fn prepare_commit(

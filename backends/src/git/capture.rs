@@ -13,6 +13,7 @@ use crate::backend::{Interrupt, SnapshotError, SnapshotOptions, StoreError};
 use crate::coverage::{Coverage, Omission, OmissionReason};
 use crate::error::PathError;
 use crate::git::compare::WithNew;
+use crate::git::history::{self, Keeper};
 use crate::git::index;
 use crate::git::kept_refs;
 use crate::git::nested;
@@ -251,6 +252,7 @@ pub(crate) fn capture(
 
     let mut operation = KeptOperation::default();
     let mut refs = None;
+    let mut history = history::Kept::default();
     let (git, head_tree) = match repository {
         Some(repository) => {
             let head = repository.head()?;
@@ -258,8 +260,19 @@ pub(crate) fn capture(
             let head_tree = repository.head_tree(&head).unwrap_or_default();
             let is_damaged = matches!(source, Source::WithoutIndex(_));
             operation = operation::keep(repository, is_damaged, store, &pack, purged)?;
-            if options.keep_refs {
-                refs = kept_refs::keep(repository, store, &pack)?;
+            // Refs that cannot be read are no reason to capture nothing: then they are not kept.
+            if options.keep_refs
+                && let Ok(named) = repository.refs_below("refs")
+            {
+                refs = kept_refs::keep(&named, store, &pack)?;
+                let keeper = Keeper {
+                    repository,
+                    store,
+                    pack: &pack,
+                    purged,
+                    borrow: options.borrow,
+                };
+                history = keeper.keep(&head, &named)?;
             }
             let branches = branches.iter().chain(&operation.branches);
             let git = GitState {
@@ -267,6 +280,7 @@ pub(crate) fn capture(
                 branches: tips_of(repository, branches, &head),
                 head,
                 refs,
+                history: history.list,
                 index,
                 index_modified_ns,
                 safety_refs: options.safety_refs.clone(),
@@ -297,6 +311,7 @@ pub(crate) fn capture(
     staged.retain(|id| !purged.contains(&(*id).into()));
     staged.extend(operation.blobs());
     staged.extend(refs);
+    staged.extend(history.ids);
     let mut snapshot = Snapshot::new(
         options.id.clone(),
         BackendKind::Git,
@@ -321,6 +336,7 @@ pub(crate) fn capture(
         snapshot.metadata.branch = git.head.branch().map(short_branch);
     }
     snapshot.metadata.search = scope.search;
+    snapshot.metadata.history = history.summary;
     let mut walked = walked.into_inner();
     let closing = base.into_inner().close(
         scope,

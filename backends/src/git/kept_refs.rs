@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::backend::StoreError;
 use crate::git::pack::PackWriter;
-use crate::git::repository::UserRepository;
 use crate::git::store::Store;
 use crate::git::{ObjectId, ObjectKind};
 use crate::record::{GitState, Head};
@@ -16,16 +15,12 @@ const OWN: &str = "refs/stillframe/";
 /// Puts the names of the refs and what they name into the pack unless the store has them; answers with
 /// the blob.
 ///
-/// Refs that cannot be read are no reason to capture nothing: then they are not kept.
 pub(super) fn keep(
-    repository: &UserRepository,
+    refs: &BTreeMap<String, ObjectId>,
     store: &Store,
     pack: &PackWriter,
 ) -> Result<Option<ObjectId>, StoreError> {
-    let Ok(refs) = repository.refs_below("refs") else {
-        return Ok(None);
-    };
-    let text = written(&refs);
+    let text = written(refs);
     let Ok(id) = ObjectId::of(ObjectKind::Blob, text.as_bytes()) else {
         return Ok(None);
     };

@@ -10,6 +10,7 @@ mod deflate;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod heal;
+mod history;
 mod index;
 mod inflate;
 mod kept_refs;

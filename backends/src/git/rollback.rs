@@ -39,10 +39,12 @@ use self::moves::{BranchMove, HeadMove, HeadMoved, Moves, described};
 use self::operation::{Decision, OperationMove, decide};
 use self::refs::{PACKED_REFS, Refs, split};
 use self::safety::free_names;
-use self::staged::{Objects, give_objects_back};
+pub(super) use self::staged::Objects;
+use self::staged::give_objects_back;
 use crate::backend::{RepositoryProblem, RestoreError, StoreError};
 use crate::error::{ErrorKind, PathError, printable};
 use crate::git::ObjectId;
+use crate::git::history::{self, Lacking, List};
 use crate::git::repository::is_operation_path;
 use crate::patience::Patience;
 use crate::record::{GitState, Head, KnownDirectory, OperationFiles, Record};
@@ -125,6 +127,8 @@ pub(crate) struct Prepared {
     pub(crate) staged: Option<Vec<u8>>,
     /// The files of git's operations that the plan takes to be there.
     seen: Option<OperationFiles>,
+    /// The commits that the repository is given back as far as it has lost them.
+    history: Option<List>,
     _lock: Option<LockFile>,
 }
 
@@ -215,10 +219,11 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
     };
     let lock = lock_repository(request.state, &found.common_dir, request.patience)?;
     let patience = Patience::of(request.patience);
+    let history = kept_history(request);
     let (mut plan, moved) = loop {
         let mut plan = RepositoryPlan::at(found, request.now)?;
         let moved = if found.head == after.head {
-            plan.move_back(request, found, after)
+            plan.move_back(request, found, after, &history)
         } else {
             Some(HeadMoved::of_head(&after.head, &found.head))
         };
@@ -255,9 +260,10 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
         }
     }
     Ok(Prepared {
-        plan,
         staged,
         seen: found.operation.clone().ok(),
+        history: plan.takes_history(request, found).then_some(history),
+        plan,
         _lock: Some(lock),
     })
 }
@@ -346,13 +352,15 @@ impl Prepared {
         nothing
     }
 
-    /// Gives the repository the content that the index to come stages, as far as it lost that and the snapshot
-    /// kept it: `kept` answers with it. Notes what it still lacks. `scratch` is a private directory.
-    pub(crate) fn with_staged_objects(
+    /// Gives the repository the commits that HEAD and branches go back to, and the content that the index to come
+    /// stages, as far as it lost that and the snapshot kept it: `kept` answers with it. Notes what it still
+    /// lacks. `scratch` is a private directory.
+    pub(crate) fn with_objects(
         mut self,
         scratch: &Path,
         kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
     ) -> Result<Self, PathError> {
+        self.give_history_back(kept);
         let Some(index) = self.index() else {
             return Ok(self);
         };
@@ -367,6 +375,41 @@ impl Prepared {
             );
         }
         Ok(self)
+    }
+
+    /// Gives the repository what it has lost of the commits that were kept. Where one of them is not to be had, HEAD
+    /// and branches stay where they are.
+    fn give_history_back(&mut self, kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>) {
+        let Some(history) = self.history.take() else {
+            return;
+        };
+        let stay = "HEAD and branch were left where they are";
+        let given = history::give_back(&self.plan.common_dir(), &history, kept);
+        let problem = match given {
+            Ok(Lacking { commits, content }) => match (commits.first(), content.first()) {
+                (None, None) => return,
+                (None, Some(first)) => {
+                    let message = format!(
+                        "the repository has lost content of commits, {} objects such as {first}, which \
+                         was purged from the snapshot or is damaged there",
+                        content.len()
+                    );
+                    self.plan.note(ErrorKind::Corrupt, message);
+                    return;
+                }
+                (Some(first), _) => RepositoryProblem::new(
+                    ErrorKind::Corrupt,
+                    format!("commit {first} is in no snapshot in order any more: {stay}"),
+                ),
+            },
+            Err(error) => error.problem(stay),
+        };
+        if self.plan.moves_refs() {
+            self.plan.notes.push(problem);
+            self.plan.tags.clear();
+            self.plan.branches.clear();
+            self.plan.head = None;
+        }
     }
 
     /// The bytes that the index gets, if it gets some.
@@ -400,6 +443,7 @@ impl Prepared {
             },
             staged: None,
             seen: None,
+            history: None,
             _lock: None,
         }
     }
@@ -437,6 +481,18 @@ impl RepositoryPlan {
             && self.files.is_empty()
     }
 
+    /// Whether HEAD or a branch is to go somewhere.
+    fn moves_refs(&self) -> bool {
+        !self.branches.is_empty() || self.head.is_some()
+    }
+
+    /// Whether the repository is to have all commits that were kept: HEAD or a branch goes to them, or would if
+    /// what comes before them were there.
+    fn takes_history(&self, request: &Request<'_>, found: &FoundRepository) -> bool {
+        let tip = request.before.head.commit();
+        self.moves_refs() || tip.is_some_and(|tip| !Objects::open(&found.common_dir).has(tip))
+    }
+
     /// Whether it takes bytes that are staged.
     fn takes_bytes(&self) -> bool {
         let index = self.index.as_ref().map(|index| index.to);
@@ -464,6 +520,7 @@ impl RepositoryPlan {
         request: &Request<'_>,
         found: &FoundRepository,
         after: &GitState,
+        history: &List,
     ) -> Option<HeadMoved> {
         let planned = Refs::open(&found.common_dir).and_then(|refs| {
             let now = |name: &str| refs.resolve(name);
@@ -485,20 +542,30 @@ impl RepositoryPlan {
             }
         };
         let objects = Objects::open(&found.common_dir);
-        let lost = moves.destinations().find(|commit| !objects.has(*commit));
-        if let Some(commit) = lost {
+        let is_lost = |commit: &ObjectId| !objects.has(*commit) && !history.has(commit);
+        let gap = || history.bases.iter().find(|base| !objects.has(**base));
+        let lost = moves.destinations().find(is_lost);
+        let lost = lost.map(|commit| format!("commit {commit}"));
+        let lost = lost.or_else(|| {
+            let base = moves
+                .destinations()
+                .find(|id| !objects.has(*id))
+                .and_then(|_| gap())?;
+            let what = "which comes before those that the snapshot kept and that are given back";
+            Some(format!("commit {base}, {what},"))
+        });
+        if let Some(lost) = lost {
             self.note(
                 ErrorKind::Corrupt,
                 format!(
-                    "commit {commit} is not in the repository any more: HEAD and branch were left \
-                     at {}",
+                    "{lost} is not in the repository any more: HEAD and branch were left at {}",
                     described(&after.head)
                 ),
             );
             return None;
         }
         let head = request.before.head.commit();
-        if let Some(commit) = head.filter(|commit| !objects.has(*commit)) {
+        if let Some(commit) = head.filter(is_lost) {
             self.note(
                 ErrorKind::Corrupt,
                 format!("commit {commit}, which HEAD named, is not in the repository any more"),
@@ -639,6 +706,14 @@ impl RepositoryPlan {
         self.files = operation;
         Ok(())
     }
+}
+
+/// The list of the commits that the snapshot which is gone back to kept. One that cannot be read has none:
+/// `verify` names it.
+fn kept_history(request: &Request<'_>) -> List {
+    let list = request.before.history.as_ref();
+    let read = list.map(|list| List::read(list, request.index_bytes));
+    read.and_then(Result::ok).unwrap_or_default()
 }
 
 /// Whether the index stages something else than `after` saw. One that cannot be read does.

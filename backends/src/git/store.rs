@@ -62,6 +62,7 @@ use complete::Standing;
 use vouched::Vouched;
 
 pub(crate) use complete::Names;
+pub(in crate::git) use purge::objects_of as purged_objects;
 pub(crate) use reader::Reader;
 pub(crate) use verify::Proven;
 
@@ -272,6 +273,11 @@ impl Store {
         durable::sync_above(git_dir)?;
         durable::replace(&git_dir.join("HEAD"), HEAD.as_bytes())?;
         Ok(Self::open(git_dir)?.expect("it was just made"))
+    }
+
+    /// Where it lies.
+    pub(crate) fn git_dir(&self) -> &Path {
+        &self.git_dir
     }
 
     /// Begins the pack of a snapshot.

@@ -151,7 +151,7 @@ fn restore_in_place<B: Restorable>(
     let repository = repository
         .map(|prepared| {
             let kept = |blob: &ObjectId| backend.index_bytes(workspace, blob);
-            prepared.with_staged_objects(workspace.store_path(), &kept)
+            prepared.with_objects(workspace.store_path(), &kept)
         })
         .transpose()
         .map_err(RestoreError::Prepare)?;

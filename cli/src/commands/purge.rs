@@ -99,6 +99,12 @@ fn proof(outcome: &PurgeOutcome) -> String {
             output::printable(&problem.detail)
         ));
     }
+    for name in &proof.safety_refs {
+        let name = output::printable(name);
+        text.push_str(&format!(
+            "still in the repository, by {name}; \"git update-ref -d {name}\" removes that\n"
+        ));
+    }
     text.push_str(&format!(
         "removed; looked at {} in {}, {} of the store, {} that restores displaced, {}, and wrote the \
          database anew\n",

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use stillframe::backends::KeptHistory;
 use stillframe::{
     Label, Omission, OmissionReason, RetainContent, Search, Snapshot, SnapshotId, SnapshotQuery,
     WorkspaceOptions,
@@ -198,6 +199,12 @@ pub(super) fn description(snapshot: &Snapshot, is_pinned: bool) -> String {
         let text = if dirty { "yes" } else { "no, it is as HEAD" };
         rows.push(("dirty", text.to_owned()));
     }
+    rows.extend(
+        metadata
+            .history
+            .as_ref()
+            .map(|kept| ("history", history(kept))),
+    );
     rows.push(("captured", cost(snapshot)));
     if metadata.has_content == Some(false) {
         rows.push((
@@ -234,6 +241,17 @@ pub(super) fn description(snapshot: &Snapshot, is_pinned: bool) -> String {
         text.push_str(&format!("one file: {}\n", output::some_of(names)));
     }
     text
+}
+
+/// What a snapshot keeps of the commits that only HEAD's branch reaches.
+fn history(kept: &KeptHistory) -> String {
+    let commits = output::count(kept.commits, "commit");
+    let rest = kept.not_kept_from.as_ref();
+    let rest = rest.map(|id| format!(", and not {} or what is before it", output::printable(id)));
+    format!(
+        "{commits} that no other ref reaches{}",
+        rest.unwrap_or_default()
+    )
 }
 
 /// Where a capture looked for changes, if a watch was asked for.

@@ -109,10 +109,10 @@ fn write_blob(common_dir: &Path, id: &ObjectId, content: &[u8]) -> Result<(), Pu
 }
 
 /// The objects of a repository, without the repository: no configuration is read.
-pub(super) struct Objects(Option<git2::Odb<'static>>);
+pub(in crate::git) struct Objects(Option<git2::Odb<'static>>);
 
 impl Objects {
-    pub(super) fn open(common_dir: &Path) -> Self {
+    pub(in crate::git) fn open(common_dir: &Path) -> Self {
         let objects = common_dir.join("objects");
         // libgit2 would wait for ever on a FIFO of that name.
         let is_safe = std::fs::symlink_metadata(objects.join("info/alternates"))
@@ -126,7 +126,7 @@ impl Objects {
     }
 
     /// Whether the object is there. Where that cannot be told, it is taken to be.
-    pub(super) fn has(&self, id: ObjectId) -> bool {
+    pub(in crate::git) fn has(&self, id: ObjectId) -> bool {
         self.0.as_ref().is_none_or(|odb| odb.exists(id.to_git2()))
     }
 }

@@ -10,6 +10,7 @@ use crate::backend::{Problem, StoreError};
 use crate::error::{PathError, printable};
 use crate::git::backend::tree_of;
 use crate::git::capture::sha1;
+use crate::git::history::List;
 use crate::git::index;
 use crate::git::pack::{CHECKSUM_BYTES, Pack, PackWriter, StoredAs};
 use crate::git::rules::IGNORE_FILE;
@@ -48,6 +49,9 @@ impl Store {
                     search.note(wanted, path, (*id).into());
                 }
             }
+            for (path, id) in self.in_history(record)? {
+                search.note(wanted, &path, id.into());
+            }
             Ok(())
         })?;
         let ids = search.contents();
@@ -67,6 +71,13 @@ impl Store {
                 let id = ContentId::from(*id);
                 if ids.contains(&id) && present.get(path) != Some(&id) {
                     places.add(id, path, wanted.names(path));
+                    count += 1;
+                }
+            }
+            for (path, id) in self.in_history(record)? {
+                let id = ContentId::from(id);
+                if ids.contains(&id) {
+                    places.add(id, &path, wanted.names(&path));
                     count += 1;
                 }
             }
@@ -141,6 +152,25 @@ impl Store {
         let indexed = Arc::new(indexed);
         *last = Some((blob, Arc::clone(&indexed)));
         Ok(indexed)
+    }
+
+    /// The files of the commits that were kept with a snapshot, relative to the workspace, as far as each commit
+    /// brought them. What cannot be read has none: `verify` names it.
+    fn in_history(&self, record: &Record) -> Result<Vec<(RelPath, ObjectId)>, StoreError> {
+        let git = record.git.as_ref();
+        let Some((git, list)) = git.and_then(|git| Some((git, git.history?))) else {
+            return Ok(Vec::new());
+        };
+        let read = |id: &ObjectId| Ok(self.read(id, u64::MAX)?.1);
+        let files = List::read(&list, &read).and_then(|list| list.files(&read));
+        match files {
+            Ok(files) => Ok(files
+                .into_iter()
+                .filter_map(|(path, id)| Some((index::within(&path, &git.scope)?, id)))
+                .collect()),
+            Err(StoreError::Corrupt { .. }) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
     }
 
     /// The length of a blob and its blake3; `None`: it is not to be had.
@@ -363,7 +393,7 @@ fn new_content(change: &Change) -> Option<(&RelPath, ContentId)> {
 }
 
 /// The purged ids that an object of git's can have, sorted.
-pub(super) fn objects_of(purged: &Purged) -> Vec<ObjectId> {
+pub(in crate::git) fn objects_of(purged: &Purged) -> Vec<ObjectId> {
     let mut ids: Vec<ObjectId> = purged.ids().filter_map(sha1).collect();
     ids.sort_unstable();
     ids

@@ -1,0 +1,434 @@
+//! Keeping the commits of HEAD's branch that no other ref reaches, and giving them back.
+//!
+//! A run can amend the tip of the branch away, expire the reflogs and have git forget what was there: then the
+//! snapshot before it is all that still has it. It keeps the commits, with the trees and the content that each
+//! of them brought, beside the blobs that only the index names: as blobs, so that nothing in the store is taken
+//! for history that has to be whole.
+
+mod brought;
+mod given_back;
+mod list;
+mod unreached;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use self::brought::Brought;
+use self::list::{Bundle, KeptCommit};
+use self::unreached::{Commit, unreached};
+use crate::backend::{BorrowMode, SnapshotError, StoreError};
+use crate::git::pack::PackWriter;
+use crate::git::repository::UserRepository;
+use crate::git::store::Store;
+use crate::git::{ObjectId, ObjectKind};
+use crate::interrupt;
+use crate::purge::Purged;
+use crate::record::Head;
+use crate::restore::ContentError;
+use crate::snapshot::KeptHistory;
+use crate::worktree::durable;
+
+pub(super) use self::given_back::{Lacking, give_back};
+pub(super) use self::list::List;
+
+/// More commits than this are not kept with one snapshot. A run loses the newest ones, as a rule the tip; and
+/// in a repository without a remote all of its history is the branch's own.
+const MAX_COMMITS: usize = 64;
+
+/// More bytes than this are not kept for all commits of a snapshot, content that other places have included.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// More files than this are not kept for all commits of a snapshot: each is a line of the list and a name in a
+/// tree of the store, which every capture of a run goes through.
+const MAX_FILES: usize = 20_000;
+
+/// What was found last, in the store's directory: the tip, a digest of the other refs, and the list, or `-`.
+const FOUND_LAST: &str = "history";
+const MAX_FOUND_LAST_BYTES: u64 = 1000;
+
+/// Ours; they go with their guards.
+const OWN: &str = "refs/stillframe/";
+
+/// It reaches the commit that it was made at, and goes with the next `git stash pop`.
+const STASH: &str = "refs/stash";
+
+/// What a snapshot keeps of history.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// The blob with the list; `None`: nothing is kept, nor left out.
+    pub(super) list: Option<ObjectId>,
+    /// Every blob that is kept, the list included.
+    pub(super) ids: Vec<ObjectId>,
+    /// For whoever looks at the snapshot.
+    pub(super) summary: Option<KeptHistory>,
+}
+
+impl Kept {
+    fn by(id: ObjectId, list: &List) -> Self {
+        Self {
+            list: Some(id),
+            ids: list.ids().chain([id]).collect(),
+            summary: Some(KeptHistory {
+                commits: list.commits.len() as u64,
+                not_kept_from: list.rest.map(|id| id.to_string()),
+            }),
+        }
+    }
+}
+
+/// Whose history is kept, and where.
+pub(super) struct Keeper<'a> {
+    pub(super) repository: &'a UserRepository,
+    pub(super) store: &'a Store,
+    pub(super) pack: &'a PackWriter,
+    pub(super) purged: &'a Purged,
+    pub(super) borrow: BorrowMode,
+}
+
+impl Keeper<'_> {
+    /// Keeps the commits of `head` that none of `refs` reaches but HEAD's own branch. What the repository
+    /// cannot give is not kept, which is no reason to capture nothing.
+    ///
+    /// History is looked at again only once HEAD or another ref names something else.
+    pub(super) fn keep(
+        &self,
+        head: &Head,
+        refs: &BTreeMap<String, ObjectId>,
+    ) -> Result<Kept, SnapshotError> {
+        let Some(tip) = head.commit() else {
+            return Ok(Kept::default());
+        };
+        let is_other =
+            |name: &str| Some(name) != head.branch() && name != STASH && !name.starts_with(OWN);
+        let others = refs.iter().filter(|(name, _)| is_other(name));
+        let others: Vec<ObjectId> = others.map(|(_, id)| *id).collect();
+        if others.contains(&tip) {
+            return Ok(Kept::default());
+        }
+        let last = self.found_last();
+        let digest = digest_of(&others);
+        if let Some(last) = &last
+            && (last.tip, &*last.digest) == (tip, &*digest)
+            && let Some(kept) = self.still_kept(last)?
+        {
+            return Ok(kept);
+        }
+        let known = last.and_then(|last| self.list(&last.list?));
+        let list = self.look(tip, &others, known.unwrap_or_default())?;
+        let id = match list == List::default() {
+            true => None,
+            false => Some(self.add(list.written().as_bytes())?),
+        };
+        self.note_found(tip, &digest, id);
+        Ok(id.map(|id| Kept::by(id, &list)).unwrap_or_default())
+    }
+
+    /// Finds the commits, and brings in what they need. Of those that are `known` it is known already.
+    fn look(&self, tip: ObjectId, others: &[ObjectId], known: List) -> Result<List, SnapshotError> {
+        let known = known.commits.into_iter().map(|kept| (kept.id, kept));
+        let mut known: HashMap<ObjectId, KeptCommit> = known.collect();
+        let (commits, rest) = unreached(self.repository, tip, others, MAX_COMMITS);
+        let (mut list, mut bundles) = (List::default(), Vec::new());
+        list.rest = rest;
+        let (mut room, mut files) = (MAX_BYTES, MAX_FILES);
+        for commit in &commits {
+            interrupt::check()?;
+            let kept = match known.remove(&commit.id) {
+                Some(kept) if self.has_all(&kept)? => Some(kept),
+                _ => self.draft(commit, &mut bundles),
+            };
+            let fits = |kept: &KeptCommit| kept.bytes <= room && kept.blobs.len() <= files;
+            let Some(kept) = kept.filter(fits) else {
+                list.rest = Some(commit.id);
+                break;
+            };
+            room -= kept.bytes;
+            files -= kept.blobs.len();
+            list.commits.push(kept);
+        }
+        self.bring_in(&mut list, &bundles)?;
+        list.bases = self.bases(&list, &commits);
+        Ok(list)
+    }
+
+    /// Reads a commit with what it brought, and adds its bundle to `bundles`; `None` if that is too much, or
+    /// cannot be read.
+    fn draft(&self, commit: &Commit, bundles: &mut Vec<(ObjectId, Vec<u8>)>) -> Option<KeptCommit> {
+        let brought = Brought::by(self.repository, commit, MAX_BYTES).ok()??;
+        let sizes = self.repository.object_sizes(&brought.blobs).ok()?;
+        let bundle = Bundle {
+            commit: Commit::bytes(self.repository, commit.id).ok()??,
+            trees: brought.trees,
+        };
+        let bundle = bundle.written();
+        let id = ObjectId::of(ObjectKind::Blob, &bundle).ok()?;
+        let bytes = sizes.iter().flatten().sum::<u64>() + bundle.len() as u64;
+        let is_purged = |id: &ObjectId| self.purged.contains(&(*id).into());
+        let (purged, blobs) = brought.blobs.into_iter().partition(is_purged);
+        bundles.push((id, bundle));
+        Some(KeptCommit {
+            id: commit.id,
+            bundle: id,
+            bytes,
+            blobs,
+            purged,
+        })
+    }
+
+    /// Brings in the content of commits, and adds the bundles of those that are kept. What the repository has
+    /// not, as a partial clone, is not kept.
+    fn bring_in(
+        &self,
+        list: &mut List,
+        bundles: &[(ObjectId, Vec<u8>)],
+    ) -> Result<(), SnapshotError> {
+        let blobs = list.commits.iter().flat_map(|kept| kept.blobs.clone());
+        let directories = self.repository.object_dirs().unwrap_or_default();
+        let borrowed = self
+            .store
+            .borrow(&directories, blobs.collect(), self.borrow)?;
+        for kept in &mut list.commits {
+            kept.blobs
+                .retain(|id| borrowed.missing.binary_search(id).is_err());
+        }
+        let is_kept: HashSet<ObjectId> = list.commits.iter().map(|kept| kept.bundle).collect();
+        for (_, bundle) in bundles.iter().filter(|(id, _)| is_kept.contains(id)) {
+            self.add(bundle)?;
+        }
+        Ok(())
+    }
+
+    /// The parents of the kept ones among `commits` that are not kept, as far as they are there: a shallow clone
+    /// has not all of them.
+    fn bases(&self, list: &List, commits: &[Commit]) -> Vec<ObjectId> {
+        let kept: HashSet<ObjectId> = list.commits.iter().map(|kept| kept.id).collect();
+        let own = commits.iter().filter(|commit| kept.contains(&commit.id));
+        let mut bases: Vec<ObjectId> = own.flat_map(|commit| commit.parents.clone()).collect();
+        bases.sort_unstable();
+        bases.dedup();
+        let is_there = |id: &ObjectId| matches!(Commit::read(self.repository, *id), Ok(Some(_)));
+        bases.retain(|id| !kept.contains(id) && is_there(id));
+        bases
+    }
+
+    /// Adds a blob to the pack unless the store has it.
+    fn add(&self, bytes: &[u8]) -> Result<ObjectId, StoreError> {
+        let id = ObjectId::of(ObjectKind::Blob, bytes)
+            .map_err(|error| StoreError::corrupt("what is kept of commits", error.to_string()))?;
+        if !self.store.contains(&id)? {
+            self.pack.add(ObjectKind::Blob, id, bytes)?;
+        }
+        Ok(id)
+    }
+
+    /// Whether the store has all of a commit, and nothing of it was purged.
+    fn has_all(&self, kept: &KeptCommit) -> Result<bool, StoreError> {
+        self.are_kept([&[kept.bundle], &kept.blobs[..]].concat())
+    }
+
+    fn are_kept(&self, ids: Vec<ObjectId>) -> Result<bool, StoreError> {
+        let is_purged = ids.iter().any(|id| self.purged.contains(&(*id).into()));
+        Ok(!is_purged && self.store.missing(ids)?.is_empty())
+    }
+
+    /// What was found last, if the store still has all of it.
+    fn still_kept(&self, last: &FoundLast) -> Result<Option<Kept>, StoreError> {
+        let Some(id) = last.list else {
+            return Ok(Some(Kept::default()));
+        };
+        let Some(list) = self.list(&id) else {
+            return Ok(None);
+        };
+        let kept = Kept::by(id, &list);
+        Ok(self.are_kept(kept.ids.clone())?.then_some(kept))
+    }
+
+    fn list(&self, id: &ObjectId) -> Option<List> {
+        let mut bytes = Vec::new();
+        match self.store.blob_to(id, &mut bytes) {
+            Ok(_) => List::parse(&bytes),
+            Err(ContentError::Store(_) | ContentError::Sink(_)) => None,
+        }
+    }
+
+    fn found_last(&self) -> Option<FoundLast> {
+        let path = self.store.git_dir().join(FOUND_LAST);
+        let bytes = durable::read(&path, MAX_FOUND_LAST_BYTES).ok()??;
+        FoundLast::parse(std::str::from_utf8(&bytes).ok()?)
+    }
+
+    /// Best effort: what is not noted is found again.
+    fn note_found(&self, tip: ObjectId, digest: &str, list: Option<ObjectId>) {
+        let list = list.map_or_else(|| "-".to_owned(), |id| id.to_string());
+        let line = format!("{tip} {digest} {list}");
+        let sum = blake3::hash(line.as_bytes()).to_hex();
+        let path = self.store.git_dir().join(FOUND_LAST);
+        let _ = durable::replace_unsynced(&path, format!("{line}\n{sum}\n").as_bytes());
+    }
+}
+
+struct FoundLast {
+    tip: ObjectId,
+    digest: String,
+    list: Option<ObjectId>,
+}
+
+impl FoundLast {
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let (line, sum) = (lines.next()?, lines.next()?);
+        if blake3::hash(line.as_bytes()).to_hex().as_str() != sum {
+            return None;
+        }
+        let mut words = line.split(' ');
+        Some(Self {
+            tip: words.next()?.parse().ok()?,
+            digest: words.next()?.to_owned(),
+            list: words.next()?.parse().ok(),
+        })
+    }
+}
+
+fn digest_of(others: &[ObjectId]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for id in others {
+        hasher.update(&id.0);
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+/// The refs of ours in a repository by which some of `ids`, which are sorted, can still be had: they are in what
+/// a commit brought that nothing else names. What cannot be read is not known to have any.
+pub(super) fn own_refs_with(
+    repository: &UserRepository,
+    ids: &[ObjectId],
+) -> Result<Vec<String>, SnapshotError> {
+    let refs = repository.refs_below("refs").unwrap_or_default();
+    let (own, others): (Vec<_>, Vec<_>) = refs
+        .into_iter()
+        .partition(|(name, _)| name.starts_with(OWN));
+    let others: Vec<ObjectId> = others.into_iter().map(|(_, id)| id).collect();
+    let mut found = Vec::new();
+    for (name, tip) in own {
+        let (commits, _) = unreached(repository, tip, &others, MAX_COMMITS);
+        for commit in commits {
+            interrupt::check()?;
+            let brought = Brought::by(repository, &commit, MAX_BYTES);
+            let brought = brought.ok().flatten().unwrap_or_default();
+            if brought.blobs.iter().any(|id| ids.binary_search(id).is_ok()) {
+                found.push(name);
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::git::repository::{Probe, probe};
+    use crate::git::test_repository::TestRepository;
+
+    fn kept_by(store: &Store, git: &TestRepository) -> Kept {
+        let Probe::Found(repository) = probe(&git.path).unwrap() else {
+            panic!("it is a repository");
+        };
+        let pack = store.writer().unwrap();
+        let keeper = Keeper {
+            repository: &repository,
+            store,
+            pack: &pack,
+            purged: &Purged::default(),
+            borrow: BorrowMode::default(),
+        };
+        let head = repository.head().unwrap();
+        let refs = repository.refs_below("refs").unwrap();
+        let kept = keeper.keep(&head, &refs).unwrap();
+        pack.finish().unwrap();
+        kept
+    }
+
+    #[test]
+    fn history_is_looked_at_again_only_once_something_names_another_commit() {
+        let git = TestRepository::with_commit();
+        git.write("d/file", "two\n");
+        git.commit("two");
+        let store = Store::create(&git.beside("store")).unwrap();
+        let first = kept_by(&store, &git);
+        assert_eq!(first.summary.as_ref().unwrap().commits, 2);
+        assert!(store.missing(first.ids.clone()).unwrap().is_empty());
+        // Nothing of it could be read now.
+        let objects = git.path.join(".git/objects");
+        std::fs::rename(&objects, git.beside("away")).unwrap();
+        std::fs::create_dir_all(objects.join("pack")).unwrap();
+        let again = kept_by(&store, &git);
+        assert_eq!((again.list, again.ids), (first.list, first.ids.clone()));
+        std::fs::remove_dir_all(&objects).unwrap();
+        std::fs::rename(git.beside("away"), &objects).unwrap();
+        git.git(&["branch", "other"]);
+        assert_eq!(kept_by(&store, &git).list, None, "another branch has it");
+        git.git(&["branch", "-q", "-D", "other"]);
+        git.commit("three");
+        let third = kept_by(&store, &git);
+        assert_eq!(third.summary.unwrap().commits, 3);
+        assert!(
+            third.ids.contains(&first.ids[0]),
+            "a commit that is known is not kept anew"
+        );
+    }
+
+    #[test]
+    fn what_the_store_lacks_is_named_and_all_else_is_given_back() {
+        let git = TestRepository::with_commit();
+        git.write("d/file", "two\n");
+        git.commit("two");
+        let store = Store::create(&git.beside("store")).unwrap();
+        let kept = kept_by(&store, &git).list.unwrap();
+        let read = |id: &ObjectId| Ok(store.read(id, u64::MAX)?.1);
+        let list = List::read(&kept, &read).unwrap();
+        let newest = &list.commits[0];
+        let tip = newest.id.to_string();
+        let given_without = |lost: Option<ObjectId>| {
+            let other = TestRepository::new();
+            let read = |id: &ObjectId| match Some(*id) == lost {
+                true => Err(StoreError::corrupt(id.to_string(), "it is damaged")),
+                false => read(id),
+            };
+            let lacking = give_back(&other.path.join(".git"), &list, &read).unwrap();
+            (other, lacking)
+        };
+        let (whole, lacking) = given_without(None);
+        assert_eq!(lacking, Lacking::default());
+        whole.git(&["update-ref", "refs/heads/main", &tip]);
+        whole.git(&["fsck", "--full", "--strict"]);
+        assert_eq!(
+            whole.git(&["log", "--format=%H %T", "main"]),
+            git.git(&["log", "--format=%H %T", "main"])
+        );
+        let (without, lacking) = given_without(Some(newest.bundle));
+        assert_eq!(lacking.commits, [newest.id]);
+        assert_eq!(lacking.content, []);
+        without.git(&["cat-file", "-e", &format!("{}", newest.blobs[0])]);
+        without.git(&["cat-file", "-e", &list.commits[1].id.to_string()]);
+        let (without, lacking) = given_without(Some(newest.blobs[0]));
+        assert_eq!(lacking.content, [newest.blobs[0]]);
+        assert_eq!(lacking.commits, []);
+        without.git(&["cat-file", "-e", &tip]);
+    }
+
+    #[test]
+    fn more_than_the_limit_together_is_not_kept_however_often_it_is_looked_at() {
+        let git = TestRepository::with_commit();
+        let size = usize::try_from(MAX_BYTES).unwrap() / 5 * 2;
+        let store = Store::create(&git.beside("store")).unwrap();
+        let mut summaries = Vec::new();
+        for n in 0..3 {
+            git.write("large", vec![n; size]);
+            git.commit("large");
+            let summary = kept_by(&store, &git).summary.unwrap();
+            summaries.push((summary.commits, summary.not_kept_from));
+        }
+        let first = git.git(&["rev-parse", "HEAD~2"]);
+        assert_eq!(summaries, [(2, None), (3, None), (2, Some(first))]);
+    }
+}

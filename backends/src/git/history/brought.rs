@@ -1,0 +1,95 @@
+//! What a commit has that its parents have not.
+
+use std::collections::{HashMap, HashSet};
+
+use super::unreached::Commit;
+use crate::git::repository::{RepositoryError, UserRepository};
+use crate::git::tree_object::{self, ItemKind};
+use crate::git::{ObjectId, ObjectKind};
+
+/// More trees than this are not read for one commit.
+const MAX_TREES: usize = 5000;
+
+/// The trees and the content of a commit that none of its parents has in the same place.
+#[derive(Debug, Default)]
+pub(super) struct Brought {
+    /// That of the commit first.
+    pub(super) trees: Vec<(ObjectId, Vec<u8>)>,
+    /// Sorted and unique.
+    pub(super) blobs: Vec<ObjectId>,
+}
+
+impl Brought {
+    /// Finds it. `None`: the trees are too many, have more than `max_bytes` together, or are not all there or in
+    /// order.
+    pub(super) fn by(
+        repository: &UserRepository,
+        commit: &Commit,
+        max_bytes: u64,
+    ) -> Result<Option<Self>, RepositoryError> {
+        let read = |tree| tree_bytes(repository, tree, max_bytes);
+        let mut brought = Self::default();
+        let mut parents = Vec::new();
+        for parent in &commit.parents {
+            // A shallow clone has not all of them.
+            parents.extend(Commit::read(repository, *parent)?.map(|parent| parent.tree));
+        }
+        let (mut blobs, mut seen, mut total) = (HashSet::new(), HashSet::new(), 0);
+        let mut pending = vec![(commit.tree, parents)];
+        while let Some((tree, before)) = pending.pop() {
+            // What the same place of a parent has, or another place of this commit, is there.
+            if before.contains(&tree) || !seen.insert(tree) {
+                continue;
+            }
+            let Some(bytes) = read(tree)? else {
+                return Ok(None);
+            };
+            total += bytes.len() as u64;
+            let Ok(items) = tree_object::parse(&tree, &bytes) else {
+                return Ok(None);
+            };
+            if total > max_bytes || seen.len() > MAX_TREES {
+                return Ok(None);
+            }
+            let mut known: HashMap<Vec<u8>, Vec<(ItemKind, ObjectId)>> = HashMap::new();
+            for tree in &before {
+                let bytes = read(*tree)?.unwrap_or_default();
+                for item in tree_object::raw_items(*tree, &bytes).map_while(Result::ok) {
+                    let items = known.entry(item.name.to_vec()).or_default();
+                    items.push((item.kind, item.id));
+                }
+            }
+            for item in items {
+                let same = known.get(&item.name).map_or(&[][..], Vec::as_slice);
+                match item.kind {
+                    _ if same.contains(&(item.kind, item.id)) => {}
+                    ItemKind::Directory => {
+                        let trees = same.iter().filter(|(kind, _)| *kind == item.kind);
+                        pending.push((item.id, trees.map(|(_, id)| *id).collect()));
+                    }
+                    ItemKind::Submodule => {}
+                    ItemKind::Entry(_) => _ = blobs.insert(item.id),
+                }
+            }
+            brought.trees.push((tree, bytes));
+        }
+        brought.blobs = blobs.into_iter().collect();
+        brought.blobs.sort_unstable();
+        Ok(Some(brought))
+    }
+}
+
+fn tree_bytes(
+    repository: &UserRepository,
+    id: ObjectId,
+    max_bytes: u64,
+) -> Result<Option<Vec<u8>>, RepositoryError> {
+    // git need not have it anywhere.
+    if id == tree_object::empty_tree_id() {
+        return Ok(Some(Vec::new()));
+    }
+    Ok(match repository.read_object(id, max_bytes)? {
+        Some((ObjectKind::Tree, bytes)) => Some(bytes),
+        _ => None,
+    })
+}

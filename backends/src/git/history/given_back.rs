@@ -1,0 +1,85 @@
+//! Giving a repository back what it has lost of the commits that a snapshot kept.
+
+use std::path::Path;
+
+use super::list::{Bundle, List, ReadBlob};
+use crate::git::loose_writer::LooseWriter;
+use crate::git::rollback::{Objects, PutError};
+use crate::git::{ObjectId, ObjectKind};
+
+/// What a repository lacks still.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(in crate::git) struct Lacking {
+    /// Commits, with their trees.
+    pub(in crate::git) commits: Vec<ObjectId>,
+    /// Content that the commits brought.
+    pub(in crate::git) content: Vec<ObjectId>,
+}
+
+/// Gives a repository the commits of a list that it has lost, with all that they brought; answers with what the
+/// store has not either.
+///
+/// An object more changes nothing that anybody sees. A commit comes after all that it names, so that one which
+/// is there needs nothing more after a crash.
+pub(in crate::git) fn give_back(
+    common_dir: &Path,
+    list: &List,
+    blob: ReadBlob<'_>,
+) -> Result<Lacking, PutError> {
+    let mut giver = Giver {
+        common_dir,
+        objects: Objects::open(common_dir),
+        writer: None,
+    };
+    let mut lacking = Lacking::default();
+    for commit in list.commits.iter().rev() {
+        let purged = commit.purged.iter().copied();
+        lacking
+            .content
+            .extend(purged.filter(|id| !giver.objects.has(*id)));
+        for id in &commit.blobs {
+            if giver.objects.has(*id) {
+                continue;
+            }
+            match blob(id) {
+                Ok(content) => giver.give(ObjectKind::Blob, id, &content)?,
+                // It was purged since, or is damaged here as well.
+                Err(_) => lacking.content.push(*id),
+            }
+        }
+        match Bundle::read(commit, blob) {
+            Ok(bundle) => {
+                for (id, tree) in bundle.trees.iter().rev() {
+                    giver.give(ObjectKind::Tree, id, tree)?;
+                }
+                giver.give(ObjectKind::Commit, &commit.id, &bundle.commit)?;
+            }
+            Err(_) if giver.objects.has(commit.id) => {}
+            Err(_) => lacking.commits.push(commit.id),
+        }
+    }
+    giver.writer.map_or(Ok(()), LooseWriter::sync)?;
+    Ok(lacking)
+}
+
+struct Giver<'a> {
+    common_dir: &'a Path,
+    objects: Objects,
+    /// Opened for the first object that is not there: where none is lost nothing is to be written.
+    writer: Option<LooseWriter>,
+}
+
+impl Giver<'_> {
+    /// Writes an object unless it is there.
+    fn give(&mut self, kind: ObjectKind, id: &ObjectId, content: &[u8]) -> Result<(), PutError> {
+        if self.objects.has(*id) {
+            return Ok(());
+        }
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            None => self.writer.insert(LooseWriter::open(self.common_dir)?),
+        };
+        let size = content.len() as u64;
+        writer.write(kind, id, size, &mut |out| out.write_all(content))
+    }
+}

@@ -1,0 +1,255 @@
+//! What is written down of the commits that are kept: the list of them, and each with its trees in a bundle.
+
+use std::collections::HashMap;
+
+use crate::backend::StoreError;
+use crate::git::tree_object::{self, ItemKind};
+use crate::git::{ObjectId, ObjectKind};
+use crate::path::RelPath;
+
+/// Reads a blob of the store.
+pub(in crate::git) type ReadBlob<'a> = &'a dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>;
+
+/// A commit that is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::git) struct KeptCommit {
+    pub(in crate::git) id: ObjectId,
+    /// The blob with its bytes and those of the trees that it brought.
+    pub(super) bundle: ObjectId,
+    /// How much it and all that it brought has.
+    pub(super) bytes: u64,
+    /// The content that it brought, sorted.
+    pub(super) blobs: Vec<ObjectId>,
+    /// The content that it brought and that was purged, sorted.
+    pub(super) purged: Vec<ObjectId>,
+}
+
+/// The commits that are kept, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::git) struct List {
+    pub(in crate::git) commits: Vec<KeptCommit>,
+    /// What comes before them and is not kept, as far as the repository had it: without these, history has a gap.
+    pub(in crate::git) bases: Vec<ObjectId>,
+    /// The first that there was no room for, or that cannot be read.
+    pub(super) rest: Option<ObjectId>,
+}
+
+impl List {
+    /// A line for each commit and for each blob after it.
+    pub(super) fn written(&self) -> String {
+        let mut text = String::new();
+        for commit in &self.commits {
+            let KeptCommit {
+                id, bundle, bytes, ..
+            } = commit;
+            text.push_str(&format!("commit {id} {bundle} {bytes}\n"));
+            for blob in &commit.blobs {
+                text.push_str(&format!("blob {blob}\n"));
+            }
+            for blob in &commit.purged {
+                text.push_str(&format!("purged {blob}\n"));
+            }
+        }
+        let bases = self.bases.iter().map(|id| format!("base {id}\n"));
+        let rest = self.rest.iter().map(|id| format!("rest {id}\n"));
+        text.extend(bases.chain(rest));
+        text
+    }
+
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut list = Self::default();
+        for line in std::str::from_utf8(bytes).ok()?.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            match words[..] {
+                ["commit", id, bundle, bytes] => list.commits.push(KeptCommit {
+                    id: id.parse().ok()?,
+                    bundle: bundle.parse().ok()?,
+                    bytes: bytes.parse().ok()?,
+                    blobs: Vec::new(),
+                    purged: Vec::new(),
+                }),
+                ["purged", id] => list.commits.last_mut()?.purged.push(id.parse().ok()?),
+                ["blob", id] => list.commits.last_mut()?.blobs.push(id.parse().ok()?),
+                ["base", id] => list.bases.push(id.parse().ok()?),
+                ["rest", id] => list.rest = Some(id.parse().ok()?),
+                _ => return None,
+            }
+        }
+        Some(list)
+    }
+
+    /// Reads the list of a snapshot.
+    pub(in crate::git) fn read(id: &ObjectId, blob: ReadBlob<'_>) -> Result<Self, StoreError> {
+        Self::parse(&blob(id)?)
+            .ok_or_else(|| StoreError::corrupt(format!("blob {id}"), "it is no list of commits"))
+    }
+
+    /// Whether it has the commit.
+    pub(in crate::git) fn has(&self, commit: &ObjectId) -> bool {
+        self.commits.iter().any(|kept| kept.id == *commit)
+    }
+
+    /// Every blob that it keeps.
+    pub(super) fn ids(&self) -> impl Iterator<Item = ObjectId> {
+        let of = |commit: &KeptCommit| [&[commit.bundle], &commit.blobs[..]].concat();
+        self.commits.iter().flat_map(of)
+    }
+
+    /// The files that its commits brought, by their paths in the repository.
+    pub(in crate::git) fn files(
+        &self,
+        blob: ReadBlob<'_>,
+    ) -> Result<Vec<(RelPath, ObjectId)>, StoreError> {
+        let mut files = Vec::new();
+        for commit in &self.commits {
+            let bundle = Bundle::read(commit, blob)?;
+            let trees: HashMap<ObjectId, &[u8]> = bundle
+                .trees
+                .iter()
+                .map(|(id, bytes)| (*id, bytes.as_slice()))
+                .collect();
+            // The tree of the commit itself comes first, if it brought any.
+            let top = bundle.trees.first().map(|(id, _)| (*id, RelPath::root()));
+            let mut pending = Vec::from_iter(top);
+            while let Some((tree, path)) = pending.pop() {
+                let Some(bytes) = trees.get(&tree) else {
+                    continue;
+                };
+                for item in tree_object::parse(&tree, bytes)? {
+                    let path = path.join(&item.name);
+                    match item.kind {
+                        ItemKind::Directory => pending.push((item.id, path)),
+                        ItemKind::Entry(_) if commit.blobs.binary_search(&item.id).is_ok() => {
+                            files.push((path, item.id));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// The bytes of a commit and of the trees that it brought.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Bundle {
+    pub(super) commit: Vec<u8>,
+    /// That of the commit first, if it brought any.
+    pub(super) trees: Vec<(ObjectId, Vec<u8>)>,
+}
+
+impl Bundle {
+    /// Reads that of a commit.
+    pub(super) fn read(kept: &KeptCommit, blob: ReadBlob<'_>) -> Result<Self, StoreError> {
+        let bytes = blob(&kept.bundle)?;
+        let bundle = Self::parse(&bytes).filter(|bundle| {
+            ObjectId::of(ObjectKind::Commit, &bundle.commit).is_ok_and(|id| id == kept.id)
+        });
+        bundle.ok_or_else(|| {
+            let detail = format!("it is no bundle of commit {}", kept.id);
+            StoreError::corrupt(format!("blob {}", kept.bundle), detail)
+        })
+    }
+
+    /// One object after the other, each with its kind and length in a line before it.
+    pub(super) fn written(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut add = |kind: ObjectKind, content: &[u8]| {
+            bytes.extend(format!("{} {}\n", kind.as_str(), content.len()).as_bytes());
+            bytes.extend(content);
+        };
+        add(ObjectKind::Commit, &self.commit);
+        for (_, tree) in &self.trees {
+            add(ObjectKind::Tree, tree);
+        }
+        bytes
+    }
+
+    fn parse(mut bytes: &[u8]) -> Option<Self> {
+        let mut next = |wanted: ObjectKind| {
+            let end = bytes.iter().position(|byte| *byte == b'\n')?;
+            let (kind, length) = std::str::from_utf8(&bytes[..end]).ok()?.split_once(' ')?;
+            let (content, rest) = bytes[end + 1..].split_at_checked(length.parse().ok()?)?;
+            bytes = rest;
+            (kind == wanted.as_str()).then(|| (content.to_vec(), rest.is_empty()))
+        };
+        let (commit, mut is_end) = next(ObjectKind::Commit)?;
+        let mut trees = Vec::new();
+        while !is_end {
+            let tree;
+            (tree, is_end) = next(ObjectKind::Tree)?;
+            trees.push((ObjectId::of(ObjectKind::Tree, &tree).ok()?, tree));
+        }
+        Some(Self { commit, trees })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(digit: &str) -> ObjectId {
+        digit.repeat(40).parse().unwrap()
+    }
+
+    #[test]
+    fn a_list_is_read_as_it_was_written_and_damage_is_none() {
+        let commit = |digit: &str, blobs: &[&str]| KeptCommit {
+            id: id(digit),
+            bundle: id("b"),
+            bytes: 70,
+            blobs: blobs.iter().map(|digit| id(digit)).collect(),
+            purged: vec![id("8")],
+        };
+        let list = List {
+            commits: vec![commit("1", &["2", "3"]), commit("4", &[])],
+            bases: vec![id("6"), id("7")],
+            rest: Some(id("5")),
+        };
+        assert_eq!(List::parse(list.written().as_bytes()), Some(list.clone()));
+        assert_eq!(list.ids().count(), 4);
+        assert_eq!(List::parse(b""), Some(List::default()));
+        for damaged in [
+            "blob 12\n",
+            "purged 12\n",
+            "commit 1 2 3\n",
+            "else\n",
+            "\u{0}",
+        ] {
+            assert_eq!(List::parse(damaged.as_bytes()), None, "{damaged}");
+        }
+    }
+
+    #[test]
+    fn a_bundle_is_read_as_it_was_written_and_damage_is_none() {
+        let tree = |bytes: &[u8]| {
+            let id = ObjectId::of(ObjectKind::Tree, bytes).unwrap();
+            (id, bytes.to_vec())
+        };
+        let commit = b"tree 1\n\nmessage\n".to_vec();
+        for trees in [vec![], vec![tree(b""), tree(b"100644 a\0")]] {
+            let bundle = Bundle {
+                commit: commit.clone(),
+                trees,
+            };
+            let bytes = bundle.written();
+            let mut kept = KeptCommit {
+                id: ObjectId::of(ObjectKind::Commit, &commit).unwrap(),
+                bundle: id("b"),
+                bytes: 0,
+                blobs: Vec::new(),
+                purged: Vec::new(),
+            };
+            assert_eq!(Bundle::read(&kept, &|_| Ok(bytes.clone())).unwrap(), bundle);
+            let cut = &bytes[..bytes.len() - 1];
+            for damaged in [cut, b"tree 1\nx", b""] {
+                let read = Bundle::read(&kept, &|_| Ok(damaged.to_vec()));
+                assert!(matches!(read, Err(StoreError::Corrupt { .. })));
+            }
+            kept.id = id("1");
+            let other = Bundle::read(&kept, &|_| Ok(bytes.clone()));
+            assert!(other.is_err(), "that of another commit");
+        }
+    }
+}

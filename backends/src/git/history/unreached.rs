@@ -1,0 +1,297 @@
+//! Which commits only one ref reaches.
+
+use std::collections::{BinaryHeap, HashMap, HashSet};
+
+use crate::git::repository::{RepositoryError, UserRepository};
+use crate::git::{ObjectId, ObjectKind};
+
+/// A message of this length is no message.
+const MAX_COMMIT_BYTES: u64 = 16 << 20;
+
+/// So many commits are looked at to find what other refs reach, which may have gone on for long since the
+/// branch left them. Beyond them a commit counts as one that no other ref reaches: to keep too much is safe.
+const MAX_LOOKED_AT: usize = 2000;
+
+/// Clocks go wrong: so many that seem to be older than all that were found are looked at all the same. git does
+/// so too (`SLOP` in its revision.c).
+const MAX_OLDER: usize = 16;
+
+/// So many other refs are followed, in the order of their names: branches come first, then those of remotes.
+/// Beyond them one counts where it names a commit of the branch itself. A tag that is an object of its own is not
+/// followed.
+const MAX_FOLLOWED: usize = 200;
+
+/// A commit, as far as history is concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Commit {
+    pub(super) id: ObjectId,
+    pub(super) tree: ObjectId,
+    pub(super) parents: Vec<ObjectId>,
+    /// When it was made, in seconds since the Unix epoch.
+    time: i64,
+}
+
+impl Commit {
+    /// Reads a commit; `None` if it is not here, or something else.
+    pub(super) fn read(
+        repository: &UserRepository,
+        id: ObjectId,
+    ) -> Result<Option<Self>, RepositoryError> {
+        Ok(Self::bytes(repository, id)?.and_then(|bytes| Self::parse(id, &bytes)))
+    }
+
+    /// The bytes of a commit.
+    pub(super) fn bytes(
+        repository: &UserRepository,
+        id: ObjectId,
+    ) -> Result<Option<Vec<u8>>, RepositoryError> {
+        Ok(match repository.read_object(id, MAX_COMMIT_BYTES)? {
+            Some((ObjectKind::Commit, bytes)) => Some(bytes),
+            _ => None,
+        })
+    }
+
+    fn parse(id: ObjectId, bytes: &[u8]) -> Option<Self> {
+        let (mut tree, mut parents, mut time) = (None, Vec::new(), 0);
+        for line in bytes.split(|byte| *byte == b'\n') {
+            let line = std::str::from_utf8(line).unwrap_or_default();
+            match line.split_once(' ') {
+                Some(("tree", id)) if tree.is_none() => tree = Some(id.parse().ok()?),
+                Some(("parent", id)) => parents.push(id.parse().ok()?),
+                Some(("committer", rest)) => {
+                    let stamp = rest.rsplit(' ').nth(1);
+                    time = stamp.and_then(|stamp| stamp.parse().ok()).unwrap_or(0);
+                    break;
+                }
+                // The message begins.
+                None if line.is_empty() => break,
+                _ => {}
+            }
+        }
+        Some(Self {
+            id,
+            tree: tree?,
+            parents,
+            time,
+        })
+    }
+}
+
+/// The commits from `tip` on that none of `others` reaches, as far as it was looked, newest first and at most
+/// `limit`; with the first that there was no more room for, or with `tip` if that cannot be read.
+///
+/// Another commit that cannot be read ends its line of history.
+pub(super) fn unreached(
+    repository: &UserRepository,
+    tip: ObjectId,
+    others: &[ObjectId],
+    limit: usize,
+) -> (Vec<Commit>, Option<ObjectId>) {
+    let known: HashSet<ObjectId> = others.iter().copied().collect();
+    let mut walk = Walk {
+        repository,
+        known,
+        queue: BinaryHeap::new(),
+        commits: HashMap::new(),
+        reached: HashSet::new(),
+        mine: 0,
+    };
+    walk.push(tip, false);
+    for id in others.iter().take(MAX_FOLLOWED) {
+        walk.push(*id, true);
+    }
+    let (mut own, mut oldest) = (Vec::new(), i64::MAX);
+    let (mut looked_at, mut older) = (0, 0);
+    while let Some(&(time, id)) = walk.queue.peek() {
+        // What another ref reaches from a commit as old as those that were found may be one of them.
+        let is_found = walk.mine == 0 || own.len() > limit;
+        older = if is_found && time < oldest {
+            older + 1
+        } else {
+            0
+        };
+        if is_found && (older > MAX_OLDER || looked_at > MAX_LOOKED_AT) {
+            break;
+        }
+        walk.pop();
+        looked_at += 1;
+        let is_reached = walk.reached.contains(&id);
+        let parents = walk.commits[&id].parents.clone();
+        if !is_reached {
+            own.push(id);
+            oldest = oldest.min(time);
+        }
+        // Whoever is reached reaches what comes before it.
+        for parent in parents {
+            if !is_reached || looked_at <= MAX_LOOKED_AT {
+                walk.push(parent, is_reached);
+            }
+        }
+    }
+    // One may be seen to be reached after its turn.
+    own.retain(|id| !walk.reached.contains(id));
+    let is_read = walk.commits.contains_key(&tip);
+    let rest = match own.get(limit) {
+        Some(id) => Some(*id),
+        None => walk.newest_own().or((!is_read).then_some(tip)),
+    };
+    own.truncate(limit);
+    let commits = own.iter().filter_map(|id| walk.commits.remove(id));
+    (commits.collect(), rest)
+}
+
+struct Walk<'a> {
+    repository: &'a UserRepository,
+    /// What other refs name.
+    known: HashSet<ObjectId>,
+    /// Those still to be looked at, the newest first.
+    queue: BinaryHeap<(i64, ObjectId)>,
+    commits: HashMap<ObjectId, Commit>,
+    reached: HashSet<ObjectId>,
+    /// How many of the queue no other ref is known to reach.
+    mine: usize,
+}
+
+impl Walk<'_> {
+    fn push(&mut self, id: ObjectId, is_reached: bool) {
+        let is_reached = is_reached || self.known.contains(&id);
+        if self.commits.contains_key(&id) {
+            self.spread(id, is_reached);
+            return;
+        }
+        // A damaged commit, or one that a shallow clone lacks, has nothing before it.
+        let Ok(Some(commit)) = Commit::read(self.repository, id) else {
+            return;
+        };
+        self.queue.push((commit.time, id));
+        self.commits.insert(id, commit);
+        match is_reached {
+            true => _ = self.reached.insert(id),
+            false => self.mine += 1,
+        }
+    }
+
+    /// Notes that a known commit is reached, and with it what was found before it.
+    fn spread(&mut self, id: ObjectId, is_reached: bool) {
+        let mut found = Vec::from_iter(is_reached.then_some(id));
+        while let Some(id) = found.pop() {
+            let Some(commit) = self.commits.get(&id) else {
+                continue;
+            };
+            if self.reached.insert(id) {
+                if self.queue.iter().any(|(_, queued)| *queued == id) {
+                    self.mine -= 1;
+                }
+                found.extend(&commit.parents);
+            }
+        }
+    }
+
+    /// The newest of the queue that no other ref is known to reach.
+    fn newest_own(&self) -> Option<ObjectId> {
+        let own = self.queue.iter();
+        let own = own.filter(|(_, id)| !self.reached.contains(id));
+        own.max().map(|(_, id)| *id)
+    }
+
+    fn pop(&mut self) {
+        let popped = self.queue.pop();
+        if popped.is_some_and(|(_, id)| !self.reached.contains(&id)) {
+            self.mine -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::git::repository::{Probe, probe};
+    use crate::git::test_repository::TestRepository;
+
+    /// The commits of `main` that no other ref reaches, by us and by git.
+    fn both(git: &TestRepository) -> (BTreeSet<String>, BTreeSet<String>) {
+        let Probe::Found(repository) = probe(&git.path).unwrap() else {
+            panic!("it is a repository");
+        };
+        let mut refs = repository.refs_below("refs").unwrap();
+        let tip = refs.remove("refs/heads/main").unwrap();
+        let others: Vec<ObjectId> = refs.into_values().collect();
+        let (commits, rest) = unreached(&repository, tip, &others, 1000);
+        assert_eq!(rest, None);
+        let ours = commits.iter().map(|commit| commit.id.to_string()).collect();
+        let list = [
+            "rev-list",
+            "main",
+            "--not",
+            "--exclude=main",
+            "--branches",
+            "--remotes",
+            "--tags",
+        ];
+        let theirs = git.git(&list).lines().map(str::to_owned).collect();
+        (ours, theirs)
+    }
+
+    // With one time for all commits, and with times that run backwards
+    #[test]
+    fn they_are_those_that_git_lists() {
+        for times in ["same", "forwards", "backwards"] {
+            let git = TestRepository::new();
+            let mut seconds = 1_700_000_000;
+            let mut commit = |message: &str| {
+                seconds += match times {
+                    "same" => 0,
+                    "forwards" => 60,
+                    _ => -60,
+                };
+                let date = format!("{seconds} +0000");
+                git.git(&["-c", "alias.at=!f() { GIT_COMMITTER_DATE=\"$1\" git commit -q --allow-empty -m \"$2\"; }; f", "at", &date, message]);
+            };
+            let same = |story: &str| {
+                let (ours, theirs) = both(&git);
+                assert_eq!(ours, theirs, "{story}, times {times}");
+            };
+            for n in 0..5 {
+                commit(&format!("commit {n}"));
+            }
+            same("nothing else reaches any");
+            git.git(&["update-ref", "refs/remotes/origin/main", "HEAD~2"]);
+            same("some were pushed");
+            git.git(&["checkout", "-q", "-b", "side", "HEAD~3"]);
+            for n in 0..4 {
+                commit(&format!("side {n}"));
+            }
+            git.git(&["checkout", "-q", "main"]);
+            same("another branch left before the push");
+            git.git(&["update-ref", "refs/remotes/origin/main", "side"]);
+            same("and the remote's is there too");
+            git.git(&["merge", "-q", "--no-ff", "-m", "merged", "side~2"]);
+            commit("after the merge");
+            same("after a merge of a part");
+            git.git(&["tag", "v1", "HEAD~1"]);
+            same("all but the tip");
+        }
+    }
+
+    #[test]
+    fn of_too_many_the_first_that_is_left_out_is_named() {
+        let git = TestRepository::new();
+        for n in 0..5 {
+            git.commit(&format!("commit {n}"));
+        }
+        let Probe::Found(repository) = probe(&git.path).unwrap() else {
+            panic!("it is a repository");
+        };
+        let tip = git.git(&["rev-parse", "HEAD"]).parse().unwrap();
+        let (commits, rest) = unreached(&repository, tip, &[], 3);
+        let newest = git.git(&["rev-list", "-3", "HEAD"]);
+        let ours: Vec<String> = commits.iter().map(|commit| commit.id.to_string()).collect();
+        assert_eq!(ours, newest.lines().collect::<Vec<_>>());
+        assert_eq!(rest.unwrap().to_string(), git.git(&["rev-parse", "HEAD~3"]));
+        let nobody = ObjectId([7; 20]);
+        let (commits, rest) = unreached(&repository, nobody, &[nobody], 3);
+        assert_eq!((commits, rest), (vec![], Some(nobody)));
+    }
+}

@@ -1,0 +1,270 @@
+//! The commits that only HEAD's branch reaches: kept with the snapshot before a run, and given back.
+
+use stillframe_tests::{Snap, TestWorkspace, json};
+
+/// What has git forget everything that nothing names.
+const FORGET: &str = "git reflog expire --expire=now --all && git gc -q --prune=now";
+
+fn has(ws: &TestWorkspace, id: &str) -> bool {
+    ws.git_call(["cat-file", "-e", id]).run().code == 0
+}
+
+/// Fails unless the repository is whole.
+fn whole(ws: &TestWorkspace) {
+    let said = ws.git(["fsck", "--full", "--strict", "--no-dangling"]);
+    assert_eq!(said, "");
+}
+
+/// A repository in which a run can commit.
+fn repository() -> TestWorkspace {
+    let ws = TestWorkspace::repository();
+    ws.git(["config", "user.name", "Author"]);
+    ws.git(["config", "user.email", "author@example.org"]);
+    ws
+}
+
+/// A repository with some commits, of which `refs/remotes/origin/main` has the first.
+fn ahead() -> (TestWorkspace, String) {
+    let ws = repository();
+    ws.write("d/kept", "pushed\n");
+    ws.commit("pushed");
+    ws.git(["update-ref", "refs/remotes/origin/main", "HEAD"]);
+    ws.write("d/deep/file", "one\n");
+    ws.commit("one");
+    ws.write("d/deep/file", "two\n");
+    ws.write("top", "content of the tip\n");
+    ws.symlink("link", "top");
+    ws.commit("two");
+    let tip = ws.git(["rev-parse", "HEAD"]);
+    (ws, tip)
+}
+
+fn history(ws: &TestWorkspace, snapshot: &serde_json::Value) -> serde_json::Value {
+    let id = snapshot["id"].as_str().unwrap();
+    ws.show(id)["metadata"]["history"].clone()
+}
+
+// "commit … is not in the repository any more"
+#[test]
+fn a_tip_that_a_run_amended_away_and_pruned_comes_back() {
+    let (ws, tip) = ahead();
+    let log = ws.git(["log", "--format=%H %T %s %an %cd", "--stat"]);
+    let amend = format!("echo three > top && git commit -qa --amend -m three && {FORGET}");
+    let run = ws.run(["--rollback-on-failure"], &format!("{amend}; exit 1"));
+    let run = run.exits(1).json();
+    let rollback = &run["workspace"]["rollback"];
+    assert_eq!(rollback["error"], serde_json::Value::Null, "{run}");
+    assert_eq!(ws.git(["rev-parse", "main"]), tip);
+    assert_eq!(ws.git(["log", "--format=%H %T %s %an %cd", "--stat"]), log);
+    assert_eq!(ws.git(["show", "HEAD:top"]), "content of the tip");
+    assert_eq!(ws.git(["status", "--porcelain"]), "");
+    whole(&ws);
+
+    // By hand: without the snapshot it would be gone for good.
+    let run = ws.run::<&str>([], &amend).ok().json();
+    assert!(!has(&ws, &tip), "git has forgotten it");
+    let before = &run["workspace"]["before_snapshot"];
+    assert_eq!(history(&ws, before)["commits"], 2);
+    ws.undo();
+    assert_eq!(ws.git(["rev-parse", "HEAD"]), tip);
+    assert_eq!(ws.git(["log", "--format=%H %T %s %an %cd", "--stat"]), log);
+    assert_eq!(ws.git(["status", "--porcelain"]), "");
+    whole(&ws);
+}
+
+#[test]
+fn a_branch_that_a_run_reset_and_pruned_comes_back_with_all_of_its_commits() {
+    let (ws, tip) = ahead();
+    let shape = ws.git(["log", "--format=%H %T", "main"]);
+    let reset = format!("git reset -q --hard origin/main && {FORGET}");
+    ws.run::<&str>([], &reset).ok();
+    let one = shape.lines().nth(1).unwrap().split(' ').next().unwrap();
+    assert!(!has(&ws, &tip) && !has(&ws, one));
+    ws.undo();
+    assert_eq!(ws.git(["log", "--format=%H %T", "main"]), shape);
+    assert_eq!(ws.text("d/deep/file"), "two\n");
+    assert_eq!(ws.git(["status", "--porcelain"]), "");
+    whole(&ws);
+
+    // So it does where the branch itself was deleted.
+    let leave = format!(
+        "git checkout -q --orphan other && git commit -qm x && git branch -qD main && {FORGET}"
+    );
+    ws.run::<&str>([], &leave).ok();
+    assert!(!has(&ws, &tip));
+    ws.undo();
+    assert_eq!(ws.git(["symbolic-ref", "HEAD"]), "refs/heads/main");
+    assert_eq!(ws.git(["log", "--format=%H %T", "main"]), shape);
+    whole(&ws);
+}
+
+#[test]
+fn what_another_ref_reaches_is_not_kept_and_what_is_kept_is_said() {
+    let (ws, tip) = ahead();
+    let before = |run: serde_json::Value| run["workspace"]["before_snapshot"].clone();
+    let first = before(ws.run::<&str>([], "true").ok().json());
+    assert_eq!(
+        history(&ws, &first),
+        serde_json::json!({"commits": 2, "not_kept_from": null})
+    );
+    let told = ws
+        .stillframe(["show", first["id"].as_str().unwrap()])
+        .ok()
+        .stdout_text();
+    assert!(
+        told.contains("2 commits that no other ref reaches"),
+        "{told}"
+    );
+    // Somebody pushed, and went on there.
+    ws.git(["update-ref", "refs/remotes/origin/main", &tip]);
+    let pushed = before(ws.run::<&str>([], "true").ok().json());
+    assert_eq!(history(&ws, &pushed), serde_json::Value::Null);
+    ws.git(["checkout", "-q", "-b", "theirs"]);
+    ws.write("theirs", "x\n");
+    ws.commit("theirs");
+    ws.git(["update-ref", "refs/remotes/origin/main", "HEAD"]);
+    ws.git(["checkout", "-q", "main"]);
+    ws.git(["branch", "-qD", "theirs"]);
+    ws.write("mine", "x\n");
+    ws.commit("mine");
+    let own = before(ws.run::<&str>([], "true").ok().json());
+    assert_eq!(
+        history(&ws, &own)["commits"],
+        1,
+        "the others are in the remote's branch"
+    );
+    ws.json(["verify"]);
+}
+
+#[test]
+fn of_a_long_history_the_newest_commits_are_kept_and_the_first_that_is_not_is_named() {
+    let ws = repository();
+    for n in 0..70 {
+        ws.write("f", format!("{n}\n"));
+        ws.commit(&format!("commit {n}"));
+    }
+    let run = ws.run::<&str>([], &format!("git reset -q --hard HEAD~60 && {FORGET}"));
+    let run = run.ok().json();
+    let kept = history(&ws, &run["workspace"]["before_snapshot"]);
+    assert_eq!(kept["commits"], 64);
+    ws.undo();
+    let skipped = ws.git(["rev-list", "--skip=64", "-1", "HEAD"]);
+    assert_eq!(kept["not_kept_from"].as_str(), Some(skipped.as_str()));
+    assert_eq!(ws.git(["log", "-1", "--format=%s"]), "commit 69");
+    whole(&ws);
+}
+
+// History with a gap would make a broken repository of one that is whole
+#[test]
+fn a_branch_whose_older_commits_are_gone_stays_and_what_was_kept_is_given_back() {
+    let ws = repository();
+    for n in 0..67 {
+        ws.write("f", format!("{n}\n"));
+        ws.commit(&format!("commit {n}"));
+    }
+    let tip = ws.git(["rev-parse", "HEAD"]);
+    let base = ws.git(["rev-parse", "HEAD~64"]);
+    let leave = format!(
+        "git checkout -q --orphan other && git commit -qm x && git branch -qD main && {FORGET}"
+    );
+    ws.run::<&str>([], &leave).ok();
+    assert!(!has(&ws, &tip) && !has(&ws, &base));
+    let undone = ws.undo();
+    let error = undone["error"]["message"].as_str().unwrap();
+    assert!(error.contains(&base), "{undone}");
+    assert_eq!(ws.git(["symbolic-ref", "HEAD"]), "refs/heads/other");
+    assert_eq!(
+        ws.git(["for-each-ref", "--format=%(refname)"]),
+        "refs/heads/other"
+    );
+    assert_eq!(ws.text("f"), "66\n");
+    assert_eq!(ws.git(["show", &format!("{tip}:f")]), "66");
+    assert!(has(&ws, &format!("{tip}~63")) && !has(&ws, &base));
+}
+
+// It is gone with the next `git stash pop`
+#[test]
+fn a_commit_that_only_the_stash_reaches_besides_is_kept() {
+    let (ws, tip) = ahead();
+    ws.write("top", "stashed\n");
+    ws.git(["stash", "-q"]);
+    let amend = format!("git stash drop -q && git commit -q --amend -m three && {FORGET}");
+    let run = ws.run::<&str>([], &amend).ok().json();
+    assert_eq!(
+        history(&ws, &run["workspace"]["before_snapshot"])["commits"],
+        2
+    );
+    assert!(!has(&ws, &tip));
+    ws.undo();
+    assert_eq!(ws.git(["rev-parse", "HEAD"]), tip);
+    whole(&ws);
+}
+
+// It was in no snapshot before
+#[test]
+fn a_purge_finds_what_only_a_kept_commit_has() {
+    let (mut ws, _) = ahead();
+    ws.write("secret", "correct horse battery staple\n");
+    ws.commit("by mistake");
+    let id = ws.git(["rev-parse", "HEAD:secret"]);
+    let other = ws.git(["rev-parse", "HEAD~1:top"]);
+    ws.git(["rm", "-q", "secret"]);
+    ws.commit("taken back");
+    let run = ws.run::<&str>([], "true").ok().json();
+    let before = Snap::of(&run["workspace"]["before_snapshot"]);
+    let purged = ws.json(["purge", &id]);
+    // A tree still names what was purged.
+    ws.damages_the_store();
+    let text = purged.to_string();
+    assert!(
+        text.contains("secret") && text.contains(before.id()),
+        "{purged}"
+    );
+    let stores = ws.stores();
+    assert!(!stores.is_empty());
+    for store in stores {
+        let store = store.join("git");
+        let kept_is_there = |id: &str, code: i32| {
+            let arguments = ["--git-dir", store.to_str().unwrap(), "cat-file", "-e", id];
+            assert_eq!(ws.git_call(arguments).run().code, code, "{id}");
+        };
+        kept_is_there(&id, 1);
+        kept_is_there(&other, 0);
+    }
+    assert_eq!(
+        purged["proof"]["safety_refs"],
+        serde_json::Value::Null,
+        "{purged}"
+    );
+    // What the commits have beside it still comes back.
+    let reset = format!("git reset -q --hard origin/main && {FORGET}");
+    let run = ws.run(["--rollback-on-failure"], &format!("{reset}; exit 1"));
+    let run = run.exits(1).json();
+    let tip = ws.git(["log", "-1", "--format=%s"]);
+    assert_eq!(tip, "taken back", "{run}");
+    let error = run["workspace"]["rollback"]["error"]["message"].as_str();
+    assert!(error.is_some_and(|error| error.contains(&id)), "{run}");
+    assert_eq!(
+        json::names_in(&run["workspace"]["rollback"]["skipped"]),
+        [""; 0]
+    );
+}
+
+// It said that all was gone, and git still had it
+#[test]
+fn a_purge_names_the_safety_refs_that_still_have_the_content() {
+    let (mut ws, _) = ahead();
+    let script =
+        "echo correct horse battery staple > secret && git add secret && git commit -qm x; exit 1";
+    let run = ws.run(["--rollback-on-failure"], script).exits(1).json();
+    let safety = run["workspace"]["rollback"]["safety_tag"].as_str().unwrap();
+    let id = ws.git(["rev-parse", &format!("{safety}:secret")]);
+    let purged = ws.json(["purge", "secret"]);
+    ws.damages_the_store();
+    assert_eq!(
+        json::names(&purged["proof"]["safety_refs"]),
+        [safety],
+        "{purged}"
+    );
+    assert!(has(&ws, &id), "the repository is not touched");
+}
