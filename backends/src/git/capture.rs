@@ -517,6 +517,7 @@ pub(crate) fn publish(
     // It is there, so a wish to stop comes too late.
     interrupt::to_the_end(|| {
         store.vouch();
+        store.merge_small_packs();
         captured.closing.into_inner().keep(workspace, staged);
     });
     Ok(Published {

@@ -4,13 +4,13 @@
 //! the files ourselves: a ref of libgit2's that is killed half-way leaves a lock behind that somebody
 //! has to remove. git reads them, and what git packs by hand is read here.
 
+mod last;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::SystemTime;
 
 use super::ObjectId;
 use super::pack::TEMPORARY_PREFIX;
@@ -79,13 +79,20 @@ const NO_ID: &str = "it does not hold an object id";
 /// What a git that was run by hand keeps refs in.
 const PACKED: &str = "packed-refs";
 
+/// What a directory is known by. One that is made again under its name may have the inode of the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Birth {
+    inode: u64,
+    /// In nanoseconds since the Unix epoch.
+    born_ns: u128,
+}
+
 /// The refs below one repository.
 #[derive(Debug)]
 pub(crate) struct Refs {
     git_dir: PathBuf,
-    /// Directories whose own names were synced, with all above them, as which they were: their inode
-    /// and when that was made.
-    durable: Mutex<HashMap<String, (u64, SystemTime)>>,
+    /// Directories whose own names were synced, with all above them, as which they were.
+    durable: Mutex<HashMap<String, Birth>>,
 }
 
 impl Refs {
@@ -143,17 +150,22 @@ impl Refs {
 
     /// The one that was published last.
     pub(crate) fn latest(&self) -> Result<Option<SnapshotRef>, StoreError> {
+        if let Some(last) = self.last() {
+            return Ok(Some(last.found));
+        }
         match self.latest_name(&Namespace::ALL.map(|n| n.directory().to_owned()))? {
             Some((_, name)) => self.get(&name),
             None => Ok(None),
         }
     }
 
-    /// How many there are, and what the one that was published last names, if that can be read. No other is opened.
+    /// How many there are, and what the one that was published last names, if that can be read. No other is opened, and
+    /// none is listed where the [last](Refs::last) is known.
     pub(crate) fn holdings(&self) -> Result<(u64, Option<ObjectId>), StoreError> {
-        let mut names = self.names_below(&Namespace::ALL.map(|n| n.directory().to_owned()))?;
-        names.sort_unstable();
-        names.dedup();
+        if let Some(last) = self.last() {
+            return Ok((last.count, Some(last.found.commit)));
+        }
+        let names = self.names()?;
         let newest = match names.last() {
             Some((_, name)) => match self.get(name) {
                 Err(StoreError::Corrupt { .. }) => None,
@@ -162,6 +174,19 @@ impl Refs {
             None => None,
         };
         Ok((names.len() as u64, newest.map(|found| found.commit)))
+    }
+
+    /// How many there are.
+    fn count(&self) -> Result<u64, StoreError> {
+        Ok(self.names()?.len() as u64)
+    }
+
+    /// Number and name of every one, in the order in which they were published.
+    fn names(&self) -> Result<Vec<(u64, String)>, StoreError> {
+        let mut names = self.names_below(&Namespace::ALL.map(|n| n.directory().to_owned()))?;
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
     }
 
     /// The names of those that a session published, the last one first. None of them is read: one that
@@ -211,7 +236,7 @@ impl Refs {
     }
 
     /// Makes a ref that was not there before, with the next number, durably. `staged` is what it
-    /// consists of.
+    /// consists of, and `last` the number before it, if that is known.
     ///
     /// On `Err` there is no such ref.
     pub(crate) fn create(
@@ -220,6 +245,7 @@ impl Refs {
         owner: &Owner,
         commit: ObjectId,
         mut staged: StagedFile,
+        mut last: Option<u64>,
     ) -> Result<SnapshotRef, StoreError> {
         let session = component(&owner.session_id);
         let run = owner.run_id.as_deref().map_or(NO_RUN.to_owned(), |run_id| {
@@ -231,9 +257,14 @@ impl Refs {
         });
         let directory = format!("{}/{session}/{run}", namespace.directory());
         for _ in 0..MAX_TRIES {
-            let everywhere = Namespace::ALL.map(|n| n.directory().to_owned());
-            let latest = self.latest_name(&everywhere)?;
-            let seq = latest.map_or(0, |(seq, _)| seq) + 1;
+            let last = match last.take() {
+                Some(last) => last,
+                None => {
+                    let everywhere = Namespace::ALL.map(|n| n.directory().to_owned());
+                    self.latest_name(&everywhere)?.map_or(0, |(seq, _)| seq)
+                }
+            };
+            let seq = last + 1;
             make_private(&self.git_dir.join(&directory))?;
             let name = format!("{directory}/{seq}");
             let path = self.git_dir.join(&name);
@@ -263,6 +294,8 @@ impl Refs {
 
     /// Removes refs, durably. One that is not there is fine.
     pub(crate) fn remove(&self, names: &[String]) -> Result<(), StoreError> {
+        // It counts no more by itself, but for a snapshot that nothing leads to by its id.
+        let _ = self.forget_last();
         self.remove_packed(names)?;
         let mut directories: Vec<PathBuf> = Vec::new();
         for name in names.iter().filter(|name| *name != PACKED) {
@@ -426,18 +459,17 @@ impl Refs {
         Ok(durable::sync_directory(&self.git_dir)?)
     }
 
+    /// As what a directory was synced by this process, with all above it.
+    fn synced_as(&self, directory: &str) -> Option<Birth> {
+        self.durable.lock().ok()?.get(directory).copied()
+    }
+
     /// Syncs the directory of the ref at `path`, and those above it whose names are not known to be
     /// durable.
     fn make_durable(&self, directory: &str, path: &Path) -> Result<(), PathError> {
-        // One that is made again under its name may have the inode of the one before.
-        let birth = fs::symlink_metadata(parent(path))
-            .and_then(|found| Ok((found.ino(), found.created()?)))
-            .ok();
+        let birth = Birth::of(parent(path));
         let is_known = birth.is_some()
-            && self
-                .durable
-                .lock()
-                .is_ok_and(|known| known.get(directory).copied() == birth);
+            && (self.synced_as(directory) == birth || self.noted_as_synced(directory) == birth);
         let sync = || {
             let up = Path::new(directory).ancestors();
             up.filter(|d| !d.as_os_str().is_empty())
@@ -489,6 +521,12 @@ fn remove_file(path: &Path) -> Result<(), PathError> {
 
 fn parent(path: &Path) -> &Path {
     path.parent().expect("it lies in the repository")
+}
+
+/// Whether a snapshot with a ref of this name is a session's.
+pub(crate) fn is_of_session(name: &str, session_id: &str) -> bool {
+    // Below its namespace.
+    name.split('/').nth(2) == Some(&*component(session_id))
 }
 
 /// Whether a ref of this name is that of a snapshot.
@@ -559,7 +597,7 @@ mod tests {
     ) -> Result<SnapshotRef, StoreError> {
         let staged = refs.stage(&commit)?;
         staged.sync()?;
-        refs.create(namespace, owner, commit, staged)
+        refs.create(namespace, owner, commit, staged, None)
     }
 
     fn owner(session_id: &str, run_id: Option<&str>) -> Owner {

@@ -21,6 +21,7 @@ mod blobs;
 mod borrow;
 mod collect;
 mod complete;
+mod merge;
 mod purge;
 mod reader;
 #[cfg(test)]
@@ -56,7 +57,7 @@ use crate::restore::ContentError;
 use crate::snapshot::{Label, Snapshot, SnapshotId};
 use crate::tree::{Change, Entry, EntryKind};
 use crate::workspace::{Identity, make_private};
-use crate::worktree::durable;
+use crate::worktree::durable::{self, StagedFile};
 
 use complete::Standing;
 use vouched::Vouched;
@@ -524,7 +525,7 @@ impl Store {
         if seeded_bug!("ref-before-pack") {
             let early = self.refs.stage(&commit)?;
             self.refs
-                .create(Namespace::Snapshots, owner, commit, early)?;
+                .create(Namespace::Snapshots, owner, commit, early, None)?;
         }
         let staged_ref = self.refs.stage(&commit)?;
         let finished = pack.finish_with(&[&staged_ref])?;
@@ -544,17 +545,27 @@ impl Store {
             // Whatever was made of an earlier failure: no wish to stop is passed over.
             .and_then(|()| Ok(interrupt::check()?))
             .and_then(|()| {
-                let create = || self.refs.create(namespace, owner, commit, staged_ref);
-                interrupt::to_the_end(create)
+                interrupt::to_the_end(|| {
+                    let before = self.refs.last();
+                    let shortcut = self.stage_shortcut(&record.snapshot.id)?;
+                    let last = before.as_ref().map(|last| last.found.seq);
+                    let made = self
+                        .refs
+                        .create(namespace, owner, commit, staged_ref, last)?;
+                    Ok::<_, StoreError>((made, before, shortcut))
+                })
             });
-        let made = made.inspect_err(|_| {
+        let (made, before, shortcut) = made.inspect_err(|_| {
             // Its record has an id that no other has, so nobody else needs this pack.
             if let Some(finished) = finished {
                 let _ = self.remove_packs(&[finished.path]);
                 let _ = self.refresh();
             }
         })?;
-        interrupt::to_the_end(|| self.remember(&record.snapshot.id, &made));
+        interrupt::to_the_end(|| {
+            self.remember(&record.snapshot.id, &made, shortcut);
+            self.refs.note_last(&made, before.as_ref());
+        });
         self.came_in().clear();
         self.note_standing(made, stored, staged);
         let mut snapshot = record.snapshot;
@@ -627,6 +638,13 @@ impl Store {
     /// what is wrong with later ones.
     pub(crate) fn latest_in_session(&self, session_id: &str) -> Result<LatestRecord, StoreError> {
         let mut latest = LatestRecord::default();
+        let last = self.refs.last().map(|last| last.found);
+        if let Some(last) = last.filter(|last| refs::is_of_session(&last.name, session_id))
+            && let Ok(record) = self.record_at(&last)
+        {
+            latest.record = Some(record);
+            return Ok(latest);
+        }
         for name in self.refs.of_session(session_id)? {
             let found = self.refs.get(&name).and_then(|found| {
                 let record = found.map(|found| self.record_at(&found));
@@ -806,11 +824,24 @@ impl Store {
         self.git_dir.join("by-id").join(id.as_str())
     }
 
+    /// The file that is to lead from the id of a snapshot to its ref, before there is one: whoever relies on what
+    /// was published last knows by it that something may follow. Best effort.
+    fn stage_shortcut(&self, id: &SnapshotId) -> Result<Option<StagedFile>, StoreError> {
+        let staged = make_private(&self.git_dir.join("by-id"))
+            .and_then(|()| durable::stage_for(&self.by_id(id)));
+        if staged.is_err() {
+            self.refs.forget_last()?;
+        }
+        Ok(staged.ok())
+    }
+
     /// Notes where a snapshot is. Best effort: without it, it is searched for.
-    fn remember(&self, id: &SnapshotId, found: &SnapshotRef) {
-        let path = self.by_id(id);
-        let _ = make_private(&self.git_dir.join("by-id"))
-            .and_then(|()| durable::replace_unsynced(&path, found.name.as_bytes()));
+    fn remember(&self, id: &SnapshotId, found: &SnapshotRef, shortcut: Option<StagedFile>) {
+        if let Some(shortcut) = shortcut {
+            let _ = shortcut
+                .write_at(found.name.as_bytes(), 0)
+                .and_then(|()| shortcut.rename(&self.by_id(id)));
+        }
     }
 
     fn remembered(&self, id: &SnapshotId) -> Result<Option<SnapshotRef>, StoreError> {
@@ -1226,6 +1257,37 @@ mod tests {
             (alone, among_many) => panic!("{id}: {:?}, {among_many:?}", alone.as_ref().err()),
         }
         alone
+    }
+
+    #[test]
+    fn the_last_ref_is_known_to_the_next_process_until_anybody_else_publishes() {
+        let test = TestStore::new();
+        let publish = |text: &str| test.publish(&owner("s", "r"), &[("f", text)]);
+        assert_eq!(test.store.refs.last(), None);
+        publish("1");
+        let second = publish("2");
+        let known = || {
+            test.reopened()
+                .refs
+                .last()
+                .map(|last| (last.found.seq, last.count))
+        };
+        assert_eq!(known(), Some((2, 2)));
+        let latest = test.reopened().latest_in_session("s").unwrap().record;
+        assert_eq!(latest, Some(second));
+        // A version that writes no note leaves a shortcut, at another time.
+        let shortcuts = fs::File::open(test.store.git_dir.join("by-id")).unwrap();
+        shortcuts.set_modified(std::time::UNIX_EPOCH).unwrap();
+        assert_eq!(known(), None);
+        publish("3");
+        assert_eq!(known(), Some((3, 3)));
+        // Whoever lost the note numbers on all the same.
+        test.store.refs.forget_last().unwrap();
+        assert_eq!(known(), None);
+        let last = publish("4");
+        assert_eq!(known(), Some((4, 4)));
+        test.store.forget(&[last.snapshot.id]).unwrap();
+        assert_eq!(known(), None, "it is gone");
     }
 
     #[test]

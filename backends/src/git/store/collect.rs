@@ -161,7 +161,8 @@ impl Store {
     fn rewrite(&self, uses: &[Use]) -> Result<Vec<PathBuf>, StoreError> {
         let mut own = Vec::new();
         for one in uses.iter().filter(|u| !u.needed.is_empty()) {
-            own.extend(OwnPack::of(one)?);
+            let is_needed = |id: &ObjectId| one.needed.binary_search(id).is_ok();
+            own.extend(OwnPack::of(&one.pack, is_needed)?);
         }
         let is_crowded = own.len() > MAX_OWN_PACKS;
         own.retain(|p| {
@@ -170,9 +171,15 @@ impl Store {
         if own.is_empty() {
             return Ok(Vec::new());
         }
+        self.copy_together(&own)
+    }
+
+    /// Writes what is kept of some packs into a new one, durably; answers with those that nothing is kept of
+    /// any more that the new one does not have.
+    pub(super) fn copy_together(&self, packs: &[OwnPack<'_>]) -> Result<Vec<PathBuf>, StoreError> {
         let writer = self.writer()?;
         let mut replaced = Vec::new();
-        for old in own {
+        for old in packs {
             let copied = old.entries.iter().try_for_each(|entry| {
                 let place = (entry.offset, entry.length);
                 writer.add_entry_of(old.pack, entry.id, place, entry.crc32)
@@ -190,11 +197,17 @@ impl Store {
         Ok(replaced)
     }
 
-    /// Removes packs with everything that git puts beside them.
+    /// Removes packs with everything that git puts beside them, durably.
     pub(super) fn remove_packs(&self, packs: &[PathBuf]) -> Result<(), StoreError> {
         if packs.is_empty() {
             return Ok(());
         }
+        self.unlink_packs(packs)?;
+        Ok(durable::sync_directory(&self.pack_dir())?)
+    }
+
+    /// As [`Store::remove_packs`]; a power cut may bring them back.
+    pub(super) fn unlink_packs(&self, packs: &[PathBuf]) -> Result<(), PathError> {
         let directory = self.pack_dir();
         // Made by a git that was run by hand, it would name packs that are gone.
         durable::remove_file(&directory.join("multi-pack-index"))?;
@@ -204,7 +217,7 @@ impl Store {
                 durable::remove_file(&pack.with_extension(extension))?;
             }
         }
-        Ok(durable::sync_directory(&directory)?)
+        Ok(())
     }
 
     /// `needed` is sorted.
@@ -272,7 +285,7 @@ struct Use {
 }
 
 /// A pack that can be rewritten at no loss.
-struct OwnPack<'a> {
+pub(super) struct OwnPack<'a> {
     pack: &'a Pack,
     /// What is kept, in the order of the file.
     entries: Vec<Kept>,
@@ -290,10 +303,13 @@ struct Kept {
 }
 
 impl<'a> OwnPack<'a> {
-    /// `None` if it came from the user's repository. As long as it has a second name there, it costs
-    /// nothing, and a copy of a part would. Later its deltas show it: they would grow.
-    fn of(one: &'a Use) -> Result<Option<Self>, StoreError> {
-        let pack = &*one.pack;
+    /// A pack, and those of its objects that are kept. `None` if it came from the user's repository. As long
+    /// as it has a second name there, it costs nothing, and a copy of a part would. Later its deltas show it:
+    /// they would grow.
+    pub(super) fn of(
+        pack: &'a Pack,
+        is_kept: impl Fn(&ObjectId) -> bool,
+    ) -> Result<Option<Self>, StoreError> {
         let meta =
             fs::symlink_metadata(pack.path()).map_err(PathError::at("look at", pack.path()))?;
         if meta.nlink() > 1 {
@@ -310,7 +326,7 @@ impl<'a> OwnPack<'a> {
         let entries: Vec<_> = all
             .iter()
             .zip(ends)
-            .filter(|((id, _, _), _)| one.needed.binary_search(id).is_ok())
+            .filter(|((id, _, _), _)| is_kept(id))
             .map(|(&(id, offset, crc32), end)| Kept {
                 id,
                 offset,

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use super::{PackSet, Store};
@@ -134,6 +134,17 @@ impl Store {
     pub(super) fn forget_vouched(&self) -> Result<(), PathError> {
         *self.vouched.lock().expect("no panic while it is held") = Vouched::default();
         durable::remove_file(&self.git_dir.join(FILE))
+    }
+
+    /// Forgets what was noted of packs that are about to be removed, each needed by nobody.
+    pub(super) fn no_longer_vouch_for(&self, packs: &[PathBuf]) {
+        let mut held = self.vouched.lock().expect("no panic while it is held");
+        if let Some(listed) = &mut held.listed {
+            for pack in packs {
+                listed.remove(&name_of(pack));
+            }
+            held.is_stale = true;
+        }
     }
 
     fn note_packs(&self) -> Result<(), StoreError> {

@@ -1,0 +1,208 @@
+//! What is known of the ref that was made last, so that who makes the next one, or asks how many there are, need not
+//! look at all of them.
+//!
+//! A file beside the refs has it. It is a shortcut that may be missing, and it counts only as long as nobody has
+//! published since, which the directory of the other shortcuts tells: something is made there before every ref. A
+//! power cut may take what that directory had and leave the file, so neither outlives the machine's last start.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use super::{Birth, Refs, SnapshotRef, parent, seq_of};
+use crate::error::PathError;
+use crate::worktree::durable;
+
+const FILE: &str = "last-ref";
+/// The longest names of so many refs, and some numbers.
+const MAX_BYTES: u64 = 32 << 10;
+/// So many directories are known to be synced: those of what is done by hand, and of the last runs.
+const MAX_SYNCED: usize = 8;
+/// The shortcuts from the id of a snapshot to its ref.
+const BY_ID: &str = "by-id";
+
+/// What the file says.
+#[derive(Debug, PartialEq, Eq)]
+struct LastRef {
+    /// Which start of the machine it was written after.
+    boot: String,
+    name: String,
+    /// How many refs of snapshots there were, with this one.
+    count: u64,
+    /// When the directory of shortcuts was last changed.
+    changed: (i64, i64),
+    /// Directories of refs that were synced with all above them, as which they were; the last one first.
+    synced: Vec<(String, Birth)>,
+}
+
+/// The ref that was published last, and how many there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Newest {
+    pub(crate) found: SnapshotRef,
+    pub(crate) count: u64,
+}
+
+impl Refs {
+    /// What was published last, if that is known without a look at all of them.
+    pub(crate) fn last(&self) -> Option<Newest> {
+        let last = self.noted()?;
+        let is_last = Some(&last.boot) == boot().as_ref() && Some(last.changed) == self.changed();
+        let found = is_last.then(|| self.get(&last.name).ok()).flatten()??;
+        let count = last.count;
+        Some(Newest { found, count })
+    }
+
+    /// As what this directory of refs, by its name, was synced with all above it, as far as the file knows.
+    pub(super) fn noted_as_synced(&self, directory: &str) -> Option<Birth> {
+        let synced = self.noted()?.synced.into_iter();
+        let mut its = synced.filter(|(name, _)| name == directory);
+        its.next().map(|(_, birth)| birth)
+    }
+
+    /// Notes which ref was made last, after its shortcut was, where `before` is what was known when it was made. Best
+    /// effort.
+    pub(crate) fn note_last(&self, made: &SnapshotRef, before: Option<&Newest>) {
+        // Whoever took the number that followed came right after.
+        let follows = before.filter(|before| before.found.seq + 1 == made.seq);
+        let count = match follows {
+            Some(before) => before.count + 1,
+            None => self.count().unwrap_or(0),
+        };
+        // One that is there counts as one.
+        if count == 0 {
+            let _ = self.forget_last();
+            return;
+        }
+        let directory = parent(Path::new(&made.name)).to_string_lossy().into_owned();
+        let earlier = self.noted().map_or_else(Vec::new, |noted| noted.synced);
+        let others = earlier.into_iter().filter(|(name, _)| *name != directory);
+        let its = self.synced_as(&directory);
+        let its = its.map(|birth| (directory.clone(), birth)).into_iter();
+        let synced: Vec<_> = its.chain(others).take(MAX_SYNCED).collect();
+        let note = boot().zip(self.changed()).map(|(boot, changed)| LastRef {
+            boot,
+            name: made.name.clone(),
+            count,
+            changed,
+            synced,
+        });
+        let noted = note.map(|note| durable::replace_unsynced(&self.last_path(), &note.to_bytes()));
+        if !matches!(noted, Some(Ok(()))) {
+            let _ = self.forget_last();
+        }
+    }
+
+    /// Has whoever comes next look at all of them.
+    pub(crate) fn forget_last(&self) -> Result<(), PathError> {
+        durable::remove_file(&self.last_path())
+    }
+
+    fn noted(&self) -> Option<LastRef> {
+        let bytes = durable::read(&self.last_path(), MAX_BYTES).ok()??;
+        LastRef::of_bytes(&bytes)
+    }
+
+    fn last_path(&self) -> PathBuf {
+        self.git_dir.join(FILE)
+    }
+
+    fn changed(&self) -> Option<(i64, i64)> {
+        let found = fs::symlink_metadata(self.git_dir.join(BY_ID)).ok()?;
+        Some((found.mtime(), found.mtime_nsec()))
+    }
+}
+
+impl LastRef {
+    /// A line for each part, and one for the sum of them.
+    fn to_bytes(&self) -> Vec<u8> {
+        let (seconds, nanoseconds) = self.changed;
+        let mut text = format!(
+            "{}\n{}\n{}\n{seconds} {nanoseconds}\n",
+            self.boot, self.name, self.count
+        );
+        for (name, birth) in &self.synced {
+            text.push_str(&format!("{} {} {name}\n", birth.inode, birth.born_ns));
+        }
+        let sum = blake3::hash(text.as_bytes()).to_hex();
+        format!("{text}{sum}\n").into_bytes()
+    }
+
+    /// `None` if that is not what somebody wrote.
+    fn of_bytes(bytes: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
+        let (own, sum) = text.split_at(text.rfind('\n')? + 1);
+        let mut lines = own.lines();
+        let mut next = || lines.next();
+        let (boot, name, count, changed) = (next()?, next()?, next()?, next()?);
+        if blake3::hash(own.as_bytes()).to_hex().as_str() != sum {
+            return None;
+        }
+        let (seconds, nanoseconds) = changed.split_once(' ')?;
+        let synced = lines.map(|line| {
+            let (inode, rest) = line.split_once(' ')?;
+            let (born_ns, name) = rest.split_once(' ')?;
+            let birth = Birth {
+                inode: inode.parse().ok()?,
+                born_ns: born_ns.parse().ok()?,
+            };
+            Some((name.to_owned(), birth))
+        });
+        let synced = synced.collect::<Option<_>>()?;
+        let changed = (seconds.parse().ok()?, nanoseconds.parse().ok()?);
+        let count = count.parse().ok()?;
+        seq_of(name).map(|_| Self {
+            boot: boot.to_owned(),
+            name: name.to_owned(),
+            count,
+            changed,
+            synced,
+        })
+    }
+}
+
+impl Birth {
+    /// That of the directory at `path`; `None`: there is none, or its file system does not tell.
+    pub(super) fn of(path: &Path) -> Option<Self> {
+        let found = fs::symlink_metadata(path).ok()?;
+        let born: io::Result<_> = found.created();
+        let born = born.ok()?.duration_since(UNIX_EPOCH).ok()?;
+        Some(Self {
+            inode: found.ino(),
+            born_ns: born.as_nanos(),
+        })
+    }
+}
+
+/// Which start of the machine this is.
+fn boot() -> Option<String> {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_bit_that_flips_makes_it_say_nothing() {
+        let note = LastRef {
+            boot: "a-boot".to_owned(),
+            name: "refs/snapshots/s/manual/7".to_owned(),
+            count: 5,
+            changed: (1_700_000_000, 5),
+            synced: [("a", 3), ("b", 4)]
+                .map(|(name, inode)| (name.to_owned(), Birth { inode, born_ns: 5 }))
+                .into(),
+        };
+        let bytes = note.to_bytes();
+        assert_eq!(LastRef::of_bytes(&bytes), Some(note));
+        for at in 0..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1;
+            assert_eq!(LastRef::of_bytes(&flipped), None, "byte {at}");
+            assert_eq!(LastRef::of_bytes(&bytes[..at]), None, "{at} bytes");
+        }
+    }
+}
