@@ -113,6 +113,33 @@ impl FileStore {
         Ok(store)
     }
 
+    /// Opens a store that is there, to read in it: it may be another user's, or on a file system that is mounted
+    /// for reading alone. Nothing is made or changed; whatever would change it fails.
+    pub fn open_to_read(root: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let path = root.as_ref();
+        let there = |directory: Option<Directory>, path: &Path| {
+            directory
+                .ok_or(rustix::io::Errno::NOENT)
+                .map_err(PathError::at("open the directory", path))
+        };
+        let root = there(Directory::open_to_read(path)?, path)?;
+        if !check_format(&root)? {
+            return Err(OpenError::Refused {
+                path: path.to_owned(),
+                reason: "it is no store of artifacts".to_owned(),
+            });
+        }
+        let subdirectory =
+            |name: &str| there(root.subdirectory(name)?, &root.disk_path().join(name));
+        Ok(Self {
+            keys: subdirectory(KEYS)?,
+            blobs: subdirectory(BLOBS)?,
+            staging: subdirectory(STAGING)?,
+            root,
+            lock_patience: Duration::ZERO,
+        })
+    }
+
     /// Waits at most that long for another process that is changing the store; default 30 s.
     pub fn lock_patience(mut self, patience: Duration) -> Self {
         self.lock_patience = patience;

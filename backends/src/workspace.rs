@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{CWD, FlockOperation, Gid, Mode, OFlags, ResolveFlags, Uid};
+use rustix::fs::{Access, CWD, FlockOperation, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,7 @@ use crate::worktree::memory::Memory;
 #[derive(Clone, Debug)]
 pub struct StateDir {
     path: PathBuf,
+    is_writable: bool,
 }
 
 /// A directory that is captured and restored. Its scope is everything below it.
@@ -214,7 +215,39 @@ impl StateDir {
                 .map_err(PathError::at("make private", &path))
                 .map_err(WorkspaceError::State)?;
         }
-        Ok(Self { path })
+        Ok(Self {
+            path,
+            is_writable: true,
+        })
+    }
+
+    /// Opens a state directory that is there, to read in it. Nothing is made or changed, so it may be another
+    /// user's, or on a file system that is mounted for reading alone.
+    pub fn open_to_read(path: impl AsRef<Path>) -> Result<Self, WorkspaceError> {
+        let path = path.as_ref();
+        let path = fs::canonicalize(path)
+            .map_err(PathError::at("resolve", path))
+            .map_err(WorkspaceError::State)?;
+        Ok(Self {
+            path,
+            is_writable: false,
+        })
+    }
+
+    /// Whether there is a directory at `path` in which this user cannot, or should not, write: it belongs to
+    /// another user, or the file system or its permissions do not allow it.
+    pub fn is_there_to_read(path: impl AsRef<Path>) -> bool {
+        let path = path.as_ref();
+        let me = rustix::process::geteuid().as_raw();
+        fs::metadata(path).is_ok_and(|found| {
+            let is_refused = || rustix::fs::access(path, Access::WRITE_OK).is_err();
+            found.is_dir() && (found.uid() != me || is_refused())
+        })
+    }
+
+    /// Whether it was opened to be written to.
+    pub fn is_writable(&self) -> bool {
+        self.is_writable
     }
 
     /// The directory to use when nothing else is said: `$STILLFRAME_HOME`, else

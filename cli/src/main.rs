@@ -19,6 +19,7 @@ mod step_file;
 mod toml_text;
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -26,6 +27,7 @@ use clap::Parser as _;
 use clap::error::ErrorKind as UsageErrorKind;
 use stillframe::backends::{StateDir, WorkspaceError};
 use stillframe::{Engine, EngineOptions, ErrorKind, RetentionOptions};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::args::{Args, Command};
 use crate::commands::Tools;
@@ -104,13 +106,12 @@ fn carry_out(
 ) -> Result<Reply, Failure> {
     let progress = ProgressLine::on_terminal();
     let state_dir = options.state_dir.clone().expect("it was chosen");
+    let options = options.allow_reading_alone(request.needs_no_writing());
     let options = match progress.clone() {
         Some(line) => options.progress(move |progress| line.report(progress)),
         None => options,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
+    let runtime = runtime(&request)
         .map_err(|e| Failure::new(ErrorKind::Storage, format!("cannot start threads: {e}")))?;
     runtime.block_on(async {
         if let Err(e) = signals::outlive_file_size_limit() {
@@ -154,6 +155,16 @@ fn carry_out(
         }
         reply
     })
+}
+
+/// What the futures of a request run on. Where one waits for the other one thread does for all of them, and it is
+/// there.
+fn runtime(request: &Request) -> io::Result<Runtime> {
+    let mut threads = match request.is_one_question() {
+        true => Builder::new_current_thread(),
+        false => Builder::new_multi_thread(),
+    };
+    threads.enable_all().build()
 }
 
 /// What a quota that was not understood would hold is nothing.

@@ -361,6 +361,25 @@ impl Request {
         )
     }
 
+    /// Whether it is one question that is answered, or one capture that is taken, and nothing goes on meanwhile.
+    pub(crate) fn is_one_question(&self) -> bool {
+        self.needs_no_writing() || matches!(self, Self::Snapshot(..))
+    }
+
+    /// Whether it tells what is there, so that it has an answer also where nothing can be written.
+    pub(crate) fn needs_no_writing(&self) -> bool {
+        self.reads()
+            || matches!(
+                self,
+                Self::Show(..)
+                    | Self::ListFiles(..)
+                    | Self::Events(_)
+                    | Self::Artifacts
+                    | Self::GetArtifact(_)
+                    | Self::Questions(_)
+            )
+    }
+
     /// This, about the workspace at `above`, if it [reads](Self::reads). A path that was named from the directory
     /// below stays the same file.
     pub(crate) fn about(mut self, above: PathBuf) -> Self {

@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::actors::state_writer::LogOnDemand;
 use crate::actors::supervisor::{SupervisorActor, SupervisorArguments};
 use crate::actors::{Artifacts, LiveRuns, Parts, StateReader, stopped};
 use crate::adapter::{Adapter, BoxAdapter};
@@ -77,7 +78,7 @@ impl Engine {
         let (started, parts) = oneshot::channel();
         let make_parts = {
             let (options, blocking) = (Arc::new(options.clone()), blocking.clone());
-            let (state_dir, lock) = (opened.state_dir, Arc::new(opened.lock));
+            let (state_dir, lock) = (opened.state_dir, opened.lock);
             let reserve = opened.reserve;
             let (reader, artifacts) = (opened.reader, opened.artifacts);
             move |writer| Parts {
@@ -97,7 +98,7 @@ impl Engine {
             }
         };
         let arguments = SupervisorArguments {
-            store: Box::new(opened.writer),
+            log: opened.log,
             doorbell,
             parts: Box::new(make_parts),
             started,
@@ -353,10 +354,10 @@ async fn after_the_tree(
 struct OpenedState {
     state_dir: StateDir,
     reserve: Reserve,
-    writer: SqliteStore,
+    log: LogOnDemand,
     reader: StateReader,
     artifacts: Artifacts,
-    lock: EngineLock,
+    lock: Arc<EngineLock>,
 }
 
 fn open_state(options: &EngineOptions, id: &EngineId) -> Result<OpenedState, Error> {
@@ -365,11 +366,14 @@ fn open_state(options: &EngineOptions, id: &EngineId) -> Result<OpenedState, Err
         .clone()
         .or_else(|| StateDir::default_path(|name| std::env::var_os(name)))
         .ok_or_else(|| Error::invalid_options("there is no home directory; set STILLFRAME_HOME"))?;
-    let state_dir = StateDir::open(path)?;
+    let state_dir = match options.allow_reading_alone && StateDir::is_there_to_read(&path) {
+        true => StateDir::open_to_read(path)?,
+        false => StateDir::open(path)?,
+    };
     let reserve = Reserve::of(state_dir.path());
     match open_files(&state_dir, &reserve, options, id) {
         // Who is to make room has to be able to start.
-        Err(e) if e.kind() == ErrorKind::NoSpace && reserve.lend() => {
+        Err(e) if e.kind() == ErrorKind::NoSpace && state_dir.is_writable() && reserve.lend() => {
             open_files(&state_dir, &reserve, options, id)
         }
         opened => opened,
@@ -382,17 +386,33 @@ fn open_files(
     options: &EngineOptions,
     id: &EngineId,
 ) -> Result<OpenedState, Error> {
-    let writer = SqliteStore::open(state_dir.path())?;
-    let reader = SqliteStore::open_reader(state_dir.path())?;
+    let lock = Arc::new(EngineLock::new(state_dir, id));
+    let mut made = None;
+    let reader = match state_dir.is_writable() {
+        false => SqliteStore::open_copy(state_dir.path())?,
+        true => match SqliteStore::open_as_it_is(state_dir.path())? {
+            Some(reader) => reader,
+            None => {
+                made = Some(SqliteStore::open(state_dir.path())?);
+                SqliteStore::open_reader(state_dir.path())?
+            }
+        },
+    };
     let artifacts = match &options.artifact_store {
         Some(store) => Artifacts::Host(Arc::clone(store)),
-        None => Artifacts::in_files(state_dir.path().join("artifacts")),
+        None => Artifacts::in_files(state_dir),
     };
-    let lock = EngineLock::acquire(state_dir.path(), id)?;
+    let (directory, kept) = (state_dir.path().to_owned(), reserve.clone());
+    let log = LogOnDemand::new(&lock, move || {
+        let made = made.take();
+        let store = made.map_or_else(|| SqliteStore::open(&directory), Ok)?;
+        kept.keep();
+        Ok(Box::new(store))
+    });
     Ok(OpenedState {
         state_dir: state_dir.clone(),
         reserve: reserve.clone(),
-        writer,
+        log,
         reader: StateReader::new(Box::new(reader)),
         artifacts,
         lock,

@@ -12,19 +12,30 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::FlockOperation;
-use stillframe_backends::{PathError, open_regular};
+use stillframe_backends::{PathError, StateDir, open_regular};
 
 use crate::id::EngineId;
 
 /// The sign of life of this engine, and a note of the workspaces that it has worked on.
 ///
-/// While it lives, the kernel holds a lock on `engines/<id>.lock` in the state directory.
+/// Once it is shown, the kernel holds a lock on `engines/<id>.lock` in the state directory. An engine
+/// that only reads shows none: nobody has to look after what it leaves.
 #[derive(Debug)]
 pub(crate) struct EngineLock {
+    state_dir: StateDir,
+    id: EngineId,
+    shown: Mutex<Option<Shown>>,
+    leaves_work: AtomicBool,
+}
+
+/// The file that says so.
+#[derive(Debug)]
+struct Shown {
     file: File,
     path: PathBuf,
-    noted: Mutex<HashSet<PathBuf>>,
-    leaves_work: AtomicBool,
+    noted: HashSet<PathBuf>,
+    /// Whether a power cut may take some of it.
+    is_loose: bool,
 }
 
 /// An engine that died, with what it left. Nobody else can claim it while this value lives.
@@ -63,8 +74,75 @@ fn try_lock(file: &File) -> io::Result<bool> {
 }
 
 impl EngineLock {
-    /// Makes the sign of life of the engine `id`.
-    pub(crate) fn acquire(state_dir: &Path, id: &EngineId) -> Result<Self, PathError> {
+    /// The sign of life of the engine `id`, not shown yet.
+    pub(crate) fn new(state_dir: &StateDir, id: &EngineId) -> Self {
+        Self {
+            state_dir: state_dir.clone(),
+            id: id.clone(),
+            shown: Mutex::default(),
+            leaves_work: AtomicBool::new(false),
+        }
+    }
+
+    /// Shows it, if it is not shown yet: before anything is written that tells of this engine. Fails where
+    /// nothing is to be written.
+    pub(crate) fn show(&self) -> Result<(), PathError> {
+        self.with_shown(|_| Ok(()))
+    }
+
+    fn with_shown<T>(
+        &self,
+        then: impl FnOnce(&mut Shown) -> Result<T, PathError>,
+    ) -> Result<T, PathError> {
+        let state_dir = self.state_dir.path();
+        if !self.state_dir.is_writable() {
+            let source = io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
+            return Err(PathError::at("write in", state_dir)(source));
+        }
+        let mut shown = self.shown.lock().unwrap_or_else(|e| e.into_inner());
+        match &mut *shown {
+            Some(shown) => then(shown),
+            none => then(none.insert(Shown::make(state_dir, &self.id)?)),
+        }
+    }
+
+    /// Notes, once, that this engine works on the workspace at `disk_path`. A power cut may take the note
+    /// until [`EngineLock::make_notes_durable`].
+    pub(crate) fn note_workspace(&self, disk_path: &Path) -> Result<(), PathError> {
+        self.with_shown(|shown| shown.note(disk_path))
+    }
+
+    /// Makes what was noted survive a power cut.
+    pub(crate) fn make_notes_durable(&self) -> Result<(), PathError> {
+        self.with_shown(Shown::sync)
+    }
+
+    /// Something that a store has may lack its row: the next engine has to look.
+    pub(crate) fn leave_work(&self) {
+        self.leaves_work.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the sign of life: from here on this engine counts as dead. What it leaves for the next
+    /// one to look at stays on record. Safe to repeat.
+    ///
+    /// What captures that were stopped had written is gone by then: the process may end right after.
+    pub(crate) fn retire(&self) {
+        stillframe_backends::wait_for_removals();
+        let shown = self.shown.lock().unwrap_or_else(|e| e.into_inner());
+        let Some(shown) = &*shown else {
+            return;
+        };
+        // Best effort, both: a file that stays is looked at by the next engine, which finds
+        // nothing, and the lock ends with the process at the latest.
+        if !self.leaves_work.load(Ordering::Relaxed) {
+            let _ = fs::remove_file(&shown.path);
+        }
+        let _ = rustix::fs::flock(shown.file.as_fd(), FlockOperation::Unlock);
+    }
+}
+
+impl Shown {
+    fn make(state_dir: &Path, id: &EngineId) -> Result<Self, PathError> {
         let directory = directory(state_dir);
         fs::DirBuilder::new()
             .recursive(true)
@@ -88,15 +166,13 @@ impl EngineLock {
         Ok(Self {
             file,
             path,
-            noted: Mutex::default(),
-            leaves_work: AtomicBool::new(false),
+            noted: HashSet::new(),
+            is_loose: false,
         })
     }
 
-    /// Notes, once and durably, that this engine works on the workspace at `disk_path`.
-    pub(crate) fn note_workspace(&self, disk_path: &Path) -> Result<(), PathError> {
-        let mut noted = self.noted.lock().unwrap_or_else(|e| e.into_inner());
-        if noted.contains(disk_path) {
+    fn note(&mut self, disk_path: &Path) -> Result<(), PathError> {
+        if self.noted.contains(disk_path) {
             return Ok(());
         }
         let mut line = disk_path.as_os_str().as_bytes().to_vec();
@@ -104,29 +180,19 @@ impl EngineLock {
         line.push(0);
         (&self.file)
             .write_all(&line)
-            .and_then(|()| self.file.sync_all())
             .map_err(PathError::at("write", &self.path))?;
-        noted.insert(disk_path.to_owned());
+        self.is_loose = true;
+        self.noted.insert(disk_path.to_owned());
         Ok(())
     }
 
-    /// Something that a store has may lack its row: the next engine has to look.
-    pub(crate) fn leave_work(&self) {
-        self.leaves_work.store(true, Ordering::Relaxed);
-    }
-
-    /// Ends the sign of life: from here on this engine counts as dead. What it leaves for the next
-    /// one to look at stays on record. Safe to repeat.
-    ///
-    /// What captures that were stopped had written is gone by then: the process may end right after.
-    pub(crate) fn retire(&self) {
-        stillframe_backends::wait_for_removals();
-        // Best effort, both: a file that stays is looked at by the next engine, which finds
-        // nothing, and the lock ends with the process at the latest.
-        if !self.leaves_work.load(Ordering::Relaxed) {
-            let _ = fs::remove_file(&self.path);
+    fn sync(&mut self) -> Result<(), PathError> {
+        if self.is_loose {
+            let sync = self.file.sync_all();
+            sync.map_err(PathError::at("sync", &self.path))?;
         }
-        let _ = rustix::fs::flock(self.file.as_fd(), FlockOperation::Unlock);
+        self.is_loose = false;
+        Ok(())
     }
 }
 
@@ -221,12 +287,34 @@ pub(crate) fn is_alive(state_dir: &Path, id: &EngineId) -> Result<bool, PathErro
 mod tests {
     use super::*;
 
+    fn new(state_dir: &Path, id: &EngineId) -> EngineLock {
+        EngineLock::new(&StateDir::open(state_dir).unwrap(), id)
+    }
+
+    fn shown(state_dir: &Path, id: &EngineId) -> EngineLock {
+        let lock = new(state_dir, id);
+        lock.show().unwrap();
+        lock
+    }
+
+    #[test]
+    fn an_engine_that_wrote_nothing_leaves_no_sign() {
+        let state = tempfile::tempdir().unwrap();
+        let id = EngineId::random();
+        let lock = new(state.path(), &id);
+        lock.retire();
+        assert_eq!(fs::read_dir(state.path()).unwrap().count(), 0);
+        lock.show().unwrap();
+        lock.show().unwrap();
+        assert!(is_alive(state.path(), &id).unwrap());
+    }
+
     #[test]
     fn an_engine_is_alive_exactly_as_long_as_it_holds_its_lock() {
         let state = tempfile::tempdir().unwrap();
         let id = EngineId::random();
         assert!(!is_alive(state.path(), &id).unwrap(), "it was never there");
-        let lock = EngineLock::acquire(state.path(), &id).unwrap();
+        let lock = shown(state.path(), &id);
         assert!(is_alive(state.path(), &id).unwrap());
         assert!(dead_engines(state.path()).unwrap().is_empty());
         drop(lock);
@@ -236,7 +324,7 @@ mod tests {
     #[test]
     fn what_a_dead_engine_worked_on_is_known_to_exactly_one_heir() {
         let state = tempfile::tempdir().unwrap();
-        let lock = EngineLock::acquire(state.path(), &EngineId::random()).unwrap();
+        let lock = shown(state.path(), &EngineId::random());
         let odd = PathBuf::from(OsString::from_vec(b"/a\n\xff b".to_vec()));
         lock.note_workspace(&odd).unwrap();
         lock.note_workspace(Path::new("/c")).unwrap();
@@ -259,7 +347,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let id = EngineId::random();
         for noted in [&[][..], &["/a", "/b"]] {
-            let lock = EngineLock::acquire(state.path(), &id).unwrap();
+            let lock = shown(state.path(), &id);
             for path in noted {
                 lock.note_workspace(Path::new(path)).unwrap();
             }
@@ -285,12 +373,12 @@ mod tests {
     #[test]
     fn an_engine_that_retires_leaves_nothing_unless_it_has_to() {
         let state = tempfile::tempdir().unwrap();
-        let lock = EngineLock::acquire(state.path(), &EngineId::random()).unwrap();
+        let lock = shown(state.path(), &EngineId::random());
         lock.retire();
         drop(lock);
         assert!(dead_engines(state.path()).unwrap().is_empty());
 
-        let lock = EngineLock::acquire(state.path(), &EngineId::random()).unwrap();
+        let lock = shown(state.path(), &EngineId::random());
         lock.leave_work();
         lock.retire();
         assert_eq!(dead_engines(state.path()).unwrap().len(), 1);

@@ -64,6 +64,11 @@ pub struct EngineOptions {
     /// Artifacts and the log are not in a store. Nothing is forgotten because of it:
     /// [`Engine::gc`](crate::Engine::gc) makes room.
     pub max_store_bytes: u64,
+    /// Whether a state directory that cannot be written, or is another user's, is opened to read in it; default: it is
+    /// refused. Nothing in it is made or changed: the log is read from a copy in the temporary directory, as it was when
+    /// the engine was started, what dead engines left is not looked after, and whatever would write is `Storage`, also
+    /// what takes a capture, as a comparison with the present does.
+    pub allow_reading_alone: bool,
     /// How often the lease of a run that is under way is renewed. Default: 30 s.
     pub heartbeat: Duration,
     /// How long after its last renewal a run may be taken over by another engine, though the process
@@ -103,6 +108,7 @@ impl Default for EngineOptions {
             shutdown_grace: Duration::from_secs(10),
             borrow: BorrowMode::HardLink,
             max_store_bytes: 0,
+            allow_reading_alone: false,
             heartbeat: Duration::from_secs(30),
             lease_expiry: Duration::from_secs(120),
             hot_wait: Duration::from_secs(600),
@@ -123,6 +129,7 @@ impl fmt::Debug for EngineOptions {
             .field("shutdown_grace", &self.shutdown_grace)
             .field("borrow", &self.borrow)
             .field("max_store_bytes", &self.max_store_bytes)
+            .field("allow_reading_alone", &self.allow_reading_alone)
             .field("heartbeat", &self.heartbeat)
             .field("lease_expiry", &self.lease_expiry)
             .field("hot_wait", &self.hot_wait)
@@ -132,6 +139,12 @@ impl fmt::Debug for EngineOptions {
 }
 
 impl EngineOptions {
+    /// Sets [`EngineOptions::allow_reading_alone`].
+    pub fn allow_reading_alone(mut self, allow: bool) -> Self {
+        self.allow_reading_alone = allow;
+        self
+    }
+
     /// Sets [`EngineOptions::state_dir`].
     pub fn state_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.state_dir = Some(path.into());

@@ -65,6 +65,10 @@ pub struct LeftWorkspace {
 pub(crate) async fn recover(core: &Core) -> Result<RecoveryReport, Error> {
     let parts = core.parts.clone();
     let mut report = RecoveryReport::default();
+    if !parts.state_dir.is_writable() {
+        // It is for whoever may write.
+        return Ok(report);
+    }
     let before = parts.reader.read(|store| store.last_position()).await?;
     let directory = parts.state_dir.path().to_owned();
     let dead = parts
@@ -94,8 +98,6 @@ pub(crate) async fn recover(core: &Core) -> Result<RecoveryReport, Error> {
         }
     }
     settle_runs(core, &mut report).await?;
-    let reserve = parts.reserve.clone();
-    parts.blocking.run(move || reserve.keep()).await?;
     let later = parts
         .reader
         .read(move |store| store.events(&EventQuery::all(), before))

@@ -434,7 +434,11 @@ pub(crate) fn spooled<T>(
     parts: &Parts,
     write: impl FnOnce(&mut dyn Write) -> Result<T, Error>,
 ) -> Result<(T, File), Error> {
-    let directory = parts.state_dir.path();
+    let elsewhere = std::env::temp_dir();
+    let directory = match parts.state_dir.is_writable() {
+        true => parts.state_dir.path(),
+        false => &elsewhere,
+    };
     let spool = tempfile::tempfile_in(directory)
         .map_err(PathError::at("make a temporary file in", directory))?;
     let mut writer = BufWriter::new(spool);

@@ -27,10 +27,12 @@ fn open_at(directory: &OwnedFd, name: &str, flags: OFlags) -> rustix::io::Result
     rustix::io::retry_on_intr(|| rustix::fs::openat(directory, name, flags, FILE_MODE))
 }
 
-/// A directory of the store, held open. It belongs to the user of this process.
+/// A directory of the store, held open. It belongs to the user of this process, unless it is only read in.
 #[derive(Debug)]
 pub(crate) struct Directory {
     fd: OwnedFd,
+    /// The user that everything below it has to belong to.
+    owner: u32,
     disk_path: PathBuf,
 }
 
@@ -51,12 +53,21 @@ impl Directory {
         Self::from_kernel(
             rustix::fs::open(path, DIRECTORY_FLAGS, Mode::empty()),
             path.to_owned(),
+            Some(rustix::process::geteuid().as_raw()),
         )
     }
 
+    /// As [`Directory::open`], whoever it belongs to: to read in it.
+    pub(crate) fn open_to_read(path: &Path) -> Result<Option<Self>, PathError> {
+        let opened = rustix::fs::open(path, DIRECTORY_FLAGS, Mode::empty());
+        Self::from_kernel(opened, path.to_owned(), None)
+    }
+
+    /// `expected`: whom it has to belong to, if that matters.
     fn from_kernel(
         opened: rustix::io::Result<OwnedFd>,
         disk_path: PathBuf,
+        expected: Option<u32>,
     ) -> Result<Option<Self>, PathError> {
         let fd = match opened {
             Ok(fd) => fd,
@@ -66,13 +77,20 @@ impl Directory {
         let owner = rustix::fs::fstat(&fd)
             .map_err(PathError::at("look at", &disk_path))?
             .st_uid;
-        let me = rustix::process::geteuid().as_raw();
-        if owner != me {
-            let reason = format!("it belongs to user {owner}, this is user {me}");
+        if let Some(expected) = expected.filter(|expected| owner != *expected) {
+            let me = rustix::process::geteuid().as_raw();
+            let reason = match expected == me {
+                true => format!("it belongs to user {owner}, this is user {me}"),
+                false => format!("it belongs to user {owner}, and the store to user {expected}"),
+            };
             let source = io::Error::new(io::ErrorKind::PermissionDenied, reason);
             return Err(PathError::at("trust", disk_path)(source));
         }
-        Ok(Some(Self { fd, disk_path }))
+        Ok(Some(Self {
+            fd,
+            owner,
+            disk_path,
+        }))
     }
 
     /// Where it was when it was opened.
@@ -87,7 +105,8 @@ impl Directory {
 
     /// The directory `name` in this one; `None` if there is nothing.
     pub(crate) fn subdirectory(&self, name: &str) -> Result<Option<Self>, PathError> {
-        Self::from_kernel(open_at(&self.fd, name, DIRECTORY_FLAGS), self.path_of(name))
+        let opened = open_at(&self.fd, name, DIRECTORY_FLAGS);
+        Self::from_kernel(opened, self.path_of(name), Some(self.owner))
     }
 
     /// The directory `name` in this one, made if there was none, and there to stay.

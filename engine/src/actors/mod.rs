@@ -161,15 +161,17 @@ pub(crate) enum Artifacts {
     /// In the engine's own. It is opened by whoever needs it first, so that one that cannot be is in nobody else's way.
     Files {
         root: PathBuf,
+        is_writable: bool,
         opened: Arc<OnceLock<Arc<FileStore>>>,
     },
 }
 
 impl Artifacts {
-    /// The engine's own store, in the directory `root`.
-    pub(crate) fn in_files(root: PathBuf) -> Self {
+    /// The engine's own store.
+    pub(crate) fn in_files(state_dir: &StateDir) -> Self {
         Self::Files {
-            root,
+            root: state_dir.path().join("artifacts"),
+            is_writable: state_dir.is_writable(),
             opened: Arc::default(),
         }
     }
@@ -178,7 +180,11 @@ impl Artifacts {
     pub(crate) fn store(&self) -> Result<Arc<dyn ArtifactStore>, Error> {
         Ok(match self {
             Self::Host(store) => Arc::clone(store),
-            Self::Files { root, opened } => open_once(root, opened)?,
+            Self::Files {
+                root,
+                is_writable,
+                opened,
+            } => open_once(root, *is_writable, opened)?,
         })
     }
 
@@ -186,7 +192,11 @@ impl Artifacts {
     pub(crate) fn files(&self) -> Result<Option<Arc<FileStore>>, Error> {
         Ok(match self {
             Self::Host(_) => None,
-            Self::Files { root, opened } => Some(open_once(root, opened)?),
+            Self::Files {
+                root,
+                is_writable,
+                opened,
+            } => Some(open_once(root, *is_writable, opened)?),
         })
     }
 
@@ -200,12 +210,19 @@ impl Artifacts {
 }
 
 /// Opens the store in `root`, unless that is done.
-fn open_once(root: &Path, opened: &OnceLock<Arc<FileStore>>) -> Result<Arc<FileStore>, Error> {
+fn open_once(
+    root: &Path,
+    is_writable: bool,
+    opened: &OnceLock<Arc<FileStore>>,
+) -> Result<Arc<FileStore>, Error> {
     if let Some(files) = opened.get() {
         return Ok(Arc::clone(files));
     }
     // Whoever opens it at the same time opens the same, and the first one's is kept.
-    let files = Arc::new(FileStore::open(root)?);
+    let files = Arc::new(match is_writable {
+        true => FileStore::open(root)?,
+        false => FileStore::open_to_read(root)?,
+    });
     Ok(Arc::clone(opened.get_or_init(|| files)))
 }
 

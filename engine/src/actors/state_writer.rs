@@ -1,6 +1,6 @@
 //! The actor through which everything durable is written.
 
-use std::sync::mpsc;
+use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use crate::doorbell::Doorbell;
 use crate::error::Error;
 use crate::event::Event;
+use crate::liveness::EngineLock;
 use crate::state::{Change, StateError, StateStore};
 
 /// How long between two looks for events of other processes, which ring no bell here.
@@ -34,7 +35,7 @@ pub(crate) enum StateWriterMessage {
 
 /// What the state writer starts with.
 pub(crate) struct StateWriterArguments {
-    pub(crate) store: Box<dyn StateStore>,
+    pub(crate) log: LogOnDemand,
     /// Rung after every commit with events.
     pub(crate) doorbell: Doorbell,
 }
@@ -42,6 +43,70 @@ pub(crate) struct StateWriterArguments {
 pub(crate) struct StateWriterState {
     queue: Option<mpsc::Sender<Job>>,
     done: Option<oneshot::Receiver<()>>,
+}
+
+/// The log to be written to, opened by the first that has something to write.
+pub(crate) struct LogOnDemand {
+    open: Box<dyn FnMut() -> Result<Box<dyn StateStore>, StateError> + Send>,
+    opened: Option<Box<dyn StateStore>>,
+    /// It ends with the engine, and not with the thread that still closes the log.
+    lock: Weak<EngineLock>,
+    /// Whether it got anything that no other file has.
+    has_more_than_captures: bool,
+}
+
+impl LogOnDemand {
+    /// What `open` opens; where that fails the next one tries again. `lock`: the sign of life of whoever writes.
+    pub(crate) fn new(
+        lock: &Arc<EngineLock>,
+        open: impl FnMut() -> Result<Box<dyn StateStore>, StateError> + Send + 'static,
+    ) -> Self {
+        Self {
+            open: Box::new(open),
+            opened: None,
+            lock: Arc::downgrade(lock),
+            has_more_than_captures: false,
+        }
+    }
+
+    fn store(&mut self) -> Result<&mut dyn StateStore, StateError> {
+        let store = match self.opened.take() {
+            Some(store) => store,
+            None => (self.open)()?,
+        };
+        Ok(self.opened.insert(store).as_mut())
+    }
+
+    fn commit(&mut self, changes: &[Change]) -> Result<Vec<Event>, StateError> {
+        let lock = self.lock.upgrade().ok_or_else(|| StateError::Conflict {
+            what: "the engine".to_owned(),
+            expected: "at work".to_owned(),
+            found: "gone".to_owned(),
+        })?;
+        // Before anything tells of this engine, so that what it leaves is looked after.
+        lock.show()?;
+        if !changes.iter().all(Change::is_of_a_capture) {
+            // The next engine has to find out by this where something is half done. A capture that is cut
+            // off leaves nothing of the kind.
+            lock.make_notes_durable()?;
+            self.has_more_than_captures = true;
+        }
+        self.store()?.commit(changes)
+    }
+
+    fn is_changed_by_others(&mut self) -> Result<bool, StateError> {
+        self.store()?.is_changed_by_others()
+    }
+
+    /// Ends the writing: see [`StateStore::fold`].
+    fn close(&mut self) {
+        if let Some(store) = self.opened.as_mut().filter(|_| self.has_more_than_captures)
+            && let Err(error) = store.fold()
+        {
+            // It is as durable where it is.
+            tracing::debug!(%error, "the log is not folded into the database");
+        }
+    }
 }
 
 struct Job {
@@ -106,23 +171,23 @@ fn lost() -> Error {
 }
 
 /// Does job after job until the queue is closed, and looks between them for what others wrote.
-fn write(store: &mut dyn StateStore, jobs: &mpsc::Receiver<Job>, doorbell: &Doorbell) {
+fn write(log: &mut LogOnDemand, jobs: &mpsc::Receiver<Job>, doorbell: &Doorbell) {
     let mut looked = Instant::now();
     loop {
         let job = jobs.recv_timeout(LOOK_EVERY.saturating_sub(looked.elapsed()));
         if let Ok(job) = job {
-            let result = store.commit(&job.changes);
+            let result = log.commit(&job.changes);
             if let Ok(events) = &result {
                 doorbell.ring(events);
             }
             // The asker may have left; what is written is written.
             let _ = job.reply.send(result);
         } else if let Err(mpsc::RecvTimeoutError::Disconnected) = job {
-            return;
+            return log.close();
         }
         if looked.elapsed() >= LOOK_EVERY {
             // Who cannot be told of an error here finds it when reading.
-            if doorbell.is_heard() && store.is_changed_by_others().unwrap_or(true) {
+            if doorbell.is_heard() && log.is_changed_by_others().unwrap_or(true) {
                 doorbell.ring_all();
             }
             looked = Instant::now();
@@ -154,7 +219,7 @@ impl Actor for StateWriterActor {
     ) -> Result<Self::State, ActorProcessingErr> {
         let (queue, jobs) = mpsc::channel::<Job>();
         let (done, is_done) = oneshot::channel();
-        let StateWriterArguments { store, doorbell } = arguments;
+        let StateWriterArguments { log, doorbell } = arguments;
         thread::Builder::new()
             .name("stillframe-state".to_owned())
             .spawn(move || {
@@ -163,8 +228,8 @@ impl Actor for StateWriterActor {
                     _done: done,
                 };
                 // It is closed before the end is told.
-                let mut store = store;
-                write(store.as_mut(), &jobs, &doorbell);
+                let mut log = log;
+                write(&mut log, &jobs, &doorbell);
             })?;
         Ok(StateWriterState {
             queue: Some(queue),

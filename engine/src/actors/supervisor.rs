@@ -10,13 +10,12 @@ use tokio::sync::oneshot;
 
 use super::artifact_store::{ArtifactStoreActor, ArtifactStoreArguments, ArtifactStoreMessage};
 use super::session_manager::{OVER, SessionManagerActor, SessionMessage};
-use super::state_writer::{StateWriter, StateWriterActor, StateWriterArguments};
+use super::state_writer::{LogOnDemand, StateWriter, StateWriterActor, StateWriterArguments};
 use super::workspace::{WorkspaceActor, WorkspaceMessage};
 use super::{Parts, Reply};
 use crate::doorbell::Doorbell;
 use crate::error::Error;
 use crate::id::SessionId;
-use crate::state::StateStore;
 
 /// How often a child may be started again within [`RESTART_WINDOW`]. One that fails at once would
 /// otherwise keep a processor busy for ever; it is started when it is next asked for instead.
@@ -51,7 +50,7 @@ pub(crate) enum SupervisorMessage {
 
 /// What the supervisor starts with.
 pub(crate) struct SupervisorArguments {
-    pub(crate) store: Box<dyn StateStore>,
+    pub(crate) log: LogOnDemand,
     pub(crate) doorbell: Doorbell,
     /// Makes the parts once the state writer is there.
     pub(crate) parts: Box<dyn FnOnce(StateWriter) -> Parts + Send>,
@@ -214,7 +213,7 @@ impl Actor for SupervisorActor {
         arguments: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
         let writer_arguments = StateWriterArguments {
-            store: arguments.store,
+            log: arguments.log,
             doorbell: arguments.doorbell.clone(),
         };
         let writer = spawn(StateWriterActor, writer_arguments, &myself).await?;

@@ -24,7 +24,6 @@ use crate::event::EventQuery;
 use crate::id::SessionId;
 use crate::options::WorkspaceOptions;
 use crate::recovery::RecoveryReport;
-use crate::state::SessionRow;
 use crate::stream::EventStream;
 use crate::workspaces::Opened;
 use crate::{holdings, session, workspaces};
@@ -231,9 +230,13 @@ impl Core {
         answer.await.unwrap_or_else(|_| Err(artifact_store_lost()))
     }
 
-    /// The session of this id, made and started if it is new.
-    pub(crate) async fn ensure_session(&self, id: &SessionId) -> Result<SessionRow, Error> {
+    /// Has the session of this id made and started if it is new.
+    pub(crate) async fn ensure_session(&self, id: &SessionId) -> Result<(), Error> {
         self.parts.check_available()?;
+        if !self.parts.state_dir.is_writable() {
+            // Who only reads needs none, and everything else is refused.
+            return Ok(());
+        }
         for _ in 0..MAX_ASKS {
             let asked = id.clone();
             let found = self
@@ -241,8 +244,8 @@ impl Core {
                 .reader
                 .read(move |store| store.session(&asked))
                 .await?;
-            if let Some(row) = found {
-                return Ok(row);
+            if found.is_some() {
+                return Ok(());
             }
             let changes = session::creation(id, self.parts.now());
             match self.parts.writer.commit(changes).await {
@@ -308,7 +311,7 @@ impl Core {
     /// Lets the log know again of the snapshots of a workspace that it has lost, so that they can be named.
     /// Whoever is at work in the workspace does that itself.
     pub(crate) async fn relearn(&self, workspace: &Workspace) -> Result<(), Error> {
-        if !workspace.store_path().exists() {
+        if !self.parts.state_dir.is_writable() || !workspace.store_path().exists() {
             return Ok(());
         }
         let (parts, asked) = (self.parts.clone(), workspace.clone());

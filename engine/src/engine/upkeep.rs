@@ -34,7 +34,12 @@ impl Engine {
         self.core
             .operation(async move {
                 let wish = Wish::of(&core, &opened.options);
-                match adopt(&core, &opened, core.parts.options.lock_patience).await {
+                let is_writable = core.parts.state_dir.is_writable();
+                let adopted = match is_writable {
+                    true => adopt(&core, &opened, core.parts.options.lock_patience).await,
+                    false => Ok(()),
+                };
+                match adopted {
                     // What keeps a snapshot from its row is told by the proof.
                     Err(e) if e.kind() == ErrorKind::Corrupt => {}
                     adopted => adopted?,
@@ -43,7 +48,7 @@ impl Engine {
                 let (parts, workspace) = (core.parts.clone(), opened.workspace.clone());
                 let prove = move || interrupt.during(|| verify::logged(&parts, &workspace));
                 let mut found = core.parts.blocking.run(prove.clone()).await?;
-                if !found.as_ref().is_ok_and(verify::StoreVerdicts::is_sound) {
+                if is_writable && !found.as_ref().is_ok_and(verify::StoreVerdicts::is_sound) {
                     // A clean-up that went on meanwhile looks like damage. Nobody is at work beside this.
                     let lock = opened.workspace.clone();
                     let patience = core.parts.options.lock_patience;

@@ -39,6 +39,10 @@ pub(crate) trait StateStore: Send {
     /// Whether anybody else has committed since this was asked last, with another connection.
     fn is_changed_by_others(&mut self) -> Result<bool, StateError>;
 
+    /// Brings everything that is durable to one place, and makes that the next commit has to wait for one sync
+    /// alone. Nothing depends on it, and nobody is waited for.
+    fn fold(&mut self) -> Result<(), StateError>;
+
     /// A session; `None`: unknown.
     fn session(&self, id: &SessionId) -> Result<Option<SessionRow>, StateError>;
 
@@ -302,6 +306,17 @@ pub(crate) enum Change {
     Compact,
     /// Marks the artifact of this key as deleted; `NotFound` if there is none.
     DeleteArtifact { key: String, at: Timestamp },
+}
+
+impl Change {
+    /// Whether it tells of a capture, and the store of the workspace could tell it again.
+    pub(crate) fn is_of_a_capture(&self) -> bool {
+        match self {
+            Self::AddSnapshot(_) => true,
+            Self::Append(event) => event.event_type == EventType::WORKSPACE_SNAPSHOT_TAKEN,
+            _ => false,
+        }
+    }
 }
 
 /// A session as it is kept.

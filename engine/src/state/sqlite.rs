@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod changes;
+mod copied;
 mod effects;
 mod events;
 mod leases;
@@ -18,6 +19,7 @@ mod values;
 
 use rusqlite::{Connection, Row, TransactionBehavior, params};
 use stillframe_backends::{Label, SnapshotId};
+use tempfile::TempDir;
 
 use crate::effect::{CommitRecord, EffectRow};
 use crate::event::{Event, EventQuery, EventType};
@@ -68,18 +70,22 @@ pub(crate) struct SqliteStore {
     connection: Connection,
     /// What SQLite said when it was last asked whether others had committed.
     seen_version: Option<i64>,
+    /// Where the database lies if it is a copy, which is removed once the connection is closed.
+    copy: Option<TempDir>,
 }
 
 impl StateStore for SqliteStore {
     fn commit(&mut self, changes: &[Change]) -> Result<Vec<Event>, StateError> {
-        let transaction = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut events = Vec::new();
-        for change in changes {
-            apply(&transaction, change, &mut events)?;
-        }
-        transaction.commit()?;
+        let events = match changes.iter().all(Change::is_of_a_capture) {
+            // SQLite waits for the directory as well, with every first commit of a connection. Who sees such a
+            // row before it is durable sees what the store has already.
+            true => {
+                let events = self.synced_by_us(|store| store.apply_all(changes))?;
+                self.sync_log()?;
+                events
+            }
+            false => self.apply_all(changes)?,
+        };
         if changes.iter().any(|change| matches!(change, Change::Scrub)) {
             self.scrub()?;
         }
@@ -96,6 +102,27 @@ impl StateStore for SqliteStore {
         // What this connection itself commits does not change it.
         let version = pragma(&self.connection, "data_version")?;
         Ok(self.seen_version.replace(version) != Some(version))
+    }
+
+    fn fold(&mut self) -> Result<(), StateError> {
+        let pragma = "PRAGMA wal_checkpoint(PASSIVE)";
+        let (pages, folded): (i64, i64) = self
+            .connection
+            .query_row(pragma, (), |row| Ok((row.get(1)?, row.get(2)?)))?;
+        if pages == 0 || pages != folded {
+            return Ok(());
+        }
+        // Whoever commits next begins the log anew, and its header is synced before anything follows it. So
+        // something is written, which changes nothing.
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for change in ["+ 1", "- 1"] {
+            let sql =
+                format!("UPDATE sqlite_sequence SET seq = seq {change} WHERE name = 'events'");
+            transaction.execute(&sql, ())?;
+        }
+        Ok(transaction.commit()?)
     }
 
     fn session(&self, id: &SessionId) -> Result<Option<SessionRow>, StateError> {
@@ -509,6 +536,31 @@ impl StateStore for SqliteStore {
 }
 
 impl SqliteStore {
+    /// Applies changes as one transaction.
+    fn apply_all(&mut self, changes: &[Change]) -> Result<Vec<Event>, StateError> {
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut events = Vec::new();
+        for change in changes {
+            apply(&transaction, change, &mut events)?;
+        }
+        transaction.commit()?;
+        Ok(events)
+    }
+
+    /// Does something whose commit SQLite does not sync. What is folded into the database is synced all the same.
+    fn synced_by_us<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, StateError>,
+    ) -> Result<T, StateError> {
+        self.connection
+            .execute_batch("PRAGMA synchronous = NORMAL")?;
+        let done = work(self);
+        self.connection.execute_batch("PRAGMA synchronous = FULL")?;
+        done
+    }
+
     /// Writes the database anew, without the pages and the parts of pages that nothing is in any more,
     /// and empties the log.
     fn scrub(&self) -> Result<(), StateError> {

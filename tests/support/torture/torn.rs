@@ -58,6 +58,9 @@ struct Moment {
 
 impl Moment {
     fn of(stage: Stage, tracer: &Tracer) -> Result<Option<Self>, Refusal> {
+        // The first time it syncs what later ones, which find all put back in place, need not, or the other way round.
+        stage.begin(tracer)?;
+        tracer.run(&stage.call(), None)?;
         stage.begin(tracer)?;
         let mut syncs = Vec::new();
         tracer.watch(&stage.call(), &mut |seen| {

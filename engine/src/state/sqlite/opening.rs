@@ -1,10 +1,10 @@
 //! Opening the database: how a connection is set up, what is refused, and what brings an older one up to date.
 
 use std::fs;
-use std::io;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use rusqlite::{Connection, TransactionBehavior};
 use stillframe_backends::{PathError, open_regular};
@@ -12,7 +12,7 @@ use stillframe_backends::{PathError, open_regular};
 use super::{DATABASE, SqliteStore};
 use crate::state::{StateError, row_sum};
 
-/// Held while a database is made or brought up to date.
+/// Held while a database is made or brought up to date. Its text tells the log whose name is durable.
 const OPENING_LOCK: &str = "opening.lock";
 
 /// Older ones may damage a database whose log is reset while another process reads it
@@ -33,6 +33,9 @@ pub(in crate::state) const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0007.sql"),
 ];
 
+/// Two numbers.
+const MAX_NOTE_BYTES: u64 = 128;
+
 /// How long a statement waits for another process before it is busy.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(5_000);
 
@@ -42,13 +45,8 @@ impl SqliteStore {
     /// A database of a newer version is left as it is. One of an older version is copied to
     /// `stillframe.db.v<version>.bak` before anything of it is changed.
     pub(crate) fn open(state_dir: &Path) -> Result<Self, StateError> {
-        Self::open_with(state_dir, MIGRATIONS).map_err(|error| match error {
-            // SQLite does not say which.
-            StateError::Sqlite(source) if is_damage(&source) => StateError::Corrupt {
-                detail: format!("{}: {source}", state_dir.join(DATABASE).display()),
-            },
-            error => error,
-        })
+        Self::open_with(state_dir, MIGRATIONS)
+            .map_err(|error| naming(&state_dir.join(DATABASE), error))
     }
 
     /// As [`SqliteStore::open`], where these are all the versions that there are.
@@ -56,12 +54,7 @@ impl SqliteStore {
         state_dir: &Path,
         migrations: &[&str],
     ) -> Result<Self, StateError> {
-        if rusqlite::version_number() < OLDEST_SQLITE {
-            return Err(StateError::Unsupported(format!(
-                "SQLite {} is older than 3.51.3",
-                rusqlite::version()
-            )));
-        }
+        refuse_old_sqlite()?;
         refuse_network_file_system(state_dir)?;
         let path = state_dir.join(DATABASE);
         // SQLite would make it readable by everybody that the umask lets in; its companions take
@@ -91,7 +84,17 @@ impl SqliteStore {
             )));
         }
         migrate(&mut connection, &path, migrations)?;
+        note_log(opening, &path).map_err(PathError::at("write", &lock_path))?;
         Ok(Self::new(connection))
+    }
+
+    /// Makes what was committed survive a power cut, where SQLite did not.
+    pub(super) fn sync_log(&self) -> Result<(), StateError> {
+        let path = log_path(Path::new(self.connection.path().unwrap_or_default()));
+        fs::File::open(&path)
+            .and_then(|log| log.sync_data())
+            .map_err(PathError::at("sync", &path))?;
+        Ok(())
     }
 
     /// Opens a database that [`SqliteStore::open`] has opened before, for reading alone.
@@ -101,13 +104,71 @@ impl SqliteStore {
         Ok(Self::new(connection))
     }
 
+    /// As [`SqliteStore::open_reader`], of a database that may not have been opened before; `None`: it has
+    /// to be made, or brought up to date, by [`SqliteStore::open`]. Nothing is made or changed but what
+    /// SQLite itself puts beside a database, and nothing is synced.
+    pub(crate) fn open_as_it_is(state_dir: &Path) -> Result<Option<Self>, StateError> {
+        refuse_old_sqlite()?;
+        refuse_network_file_system(state_dir)?;
+        let path = state_dir.join(DATABASE);
+        let is_ready = fs::symlink_metadata(&path)
+            .is_ok_and(|meta| meta.is_file() && meta.len() > 0 && meta.mode() & 0o077 == 0);
+        let lock_path = state_dir.join(OPENING_LOCK);
+        let noted = open_regular(fs::OpenOptions::new().read(true), &lock_path)
+            .and_then(|mut file| note_in(&mut file));
+        let has_durable_log = log_of(&path).is_some_and(|log| noted.is_ok_and(|n| n == log));
+        if !is_ready || !has_durable_log {
+            return Ok(None);
+        }
+        let opened = Self::open_reader(state_dir).and_then(|mut reader| {
+            let newest = MIGRATIONS.len() as i64;
+            let connection = &mut reader.connection;
+            let found = refuse_other_databases(connection, &path, newest)?;
+            Ok((found == newest && is_written_ahead(connection)?).then_some(reader))
+        });
+        opened.map_err(|error| naming(&path, error))
+    }
+
     fn new(connection: Connection) -> Self {
-        let seen_version = None;
         Self {
             connection,
-            seen_version,
+            seen_version: None,
+            copy: None,
         }
     }
+}
+
+/// Where SQLite puts the log of a database.
+fn log_path(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
+/// What tells the log of the database from any other; `None`: there is none, or nobody can tell.
+fn log_of(database: &Path) -> Option<String> {
+    let found = fs::symlink_metadata(log_path(database)).ok()?;
+    let born = found.created().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(format!("{} {}\n", found.ino(), born.as_nanos()))
+}
+
+/// What the text of the lock file says.
+fn note_in(lock: &mut fs::File) -> io::Result<String> {
+    let mut noted = String::new();
+    lock.take(MAX_NOTE_BYTES).read_to_string(&mut noted)?;
+    Ok(noted)
+}
+
+/// Makes the name of the log durable, unless the lock file says that it is, and writes that down there. `lock` is held.
+fn note_log(mut lock: fs::File, database: &Path) -> io::Result<()> {
+    let log = log_of(database);
+    if log.is_some() && note_in(&mut lock).ok() == log {
+        return Ok(());
+    }
+    let directory = database.parent().expect("it lies in the state directory");
+    fs::File::open(directory)?.sync_all()?;
+    lock.set_len(0)?;
+    lock.write_all_at(log.unwrap_or_default().as_bytes(), 0)
 }
 
 /// Opens a file of ours, or makes it.
@@ -115,6 +176,32 @@ fn open_or_make(path: &Path) -> io::Result<fs::File> {
     let mut options = fs::OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     open_regular(options.mode(0o600), path)
+}
+
+fn refuse_old_sqlite() -> Result<(), StateError> {
+    if rusqlite::version_number() < OLDEST_SQLITE {
+        return Err(StateError::Unsupported(format!(
+            "SQLite {} is older than 3.51.3",
+            rusqlite::version()
+        )));
+    }
+    Ok(())
+}
+
+/// Says which database is damaged, which SQLite does not.
+fn naming(path: &Path, error: StateError) -> StateError {
+    match error {
+        StateError::Sqlite(source) if is_damage(&source) => StateError::Corrupt {
+            detail: format!("{}: {source}", path.display()),
+        },
+        error => error,
+    }
+}
+
+/// Whether it has a write-ahead log.
+fn is_written_ahead(connection: &Connection) -> Result<bool, StateError> {
+    let mode: String = connection.query_row("PRAGMA journal_mode", (), |row| row.get(0))?;
+    Ok(mode.eq_ignore_ascii_case("wal"))
 }
 
 fn is_damage(error: &rusqlite::Error) -> bool {
@@ -141,8 +228,13 @@ fn lock_within(file: &fs::File, patience: Duration) -> rustix::io::Result<()> {
     }
 }
 
+/// So many pages of the log are folded into the database by whoever commits then. Whoever opens a
+/// database that nobody else has open reads all of its log, at five microseconds a page.
+const MAX_LOG_PAGES: u32 = 250;
+
 pub(super) fn connect(path: &Path) -> Result<Connection, StateError> {
     use rusqlite::OpenFlags;
+    use rusqlite::config::DbConfig;
     let connection = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_WRITE
@@ -151,11 +243,14 @@ pub(super) fn connect(path: &Path) -> Result<Connection, StateError> {
     )?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     row_sum::register(&connection)?;
-    connection.execute_batch(
+    // What is in the log is as durable as what is in the database, and to fold it in takes syncs.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    connection.execute_batch(&format!(
         "PRAGMA synchronous = FULL;
          PRAGMA foreign_keys = ON;
-         PRAGMA trusted_schema = OFF;",
-    )?;
+         PRAGMA trusted_schema = OFF;
+         PRAGMA wal_autocheckpoint = {MAX_LOG_PAGES};",
+    ))?;
     Ok(connection)
 }
 
@@ -188,12 +283,13 @@ fn network_file_system(magic: u64) -> Option<&'static str> {
     known.map(|(_, name)| *name)
 }
 
-/// Fails on what is not ours, or newer than we are; an empty file is neither. Changes nothing.
+/// Fails on what is not ours, or newer than we are; an empty file is neither. Answers with the version.
+/// Changes nothing.
 fn refuse_other_databases(
     connection: &mut Connection,
     path: &Path,
     supported: i64,
-) -> Result<(), StateError> {
+) -> Result<i64, StateError> {
     // In one transaction, because another process may be making the database at this moment.
     let transaction = connection.transaction()?;
     let found = pragma(&transaction, "user_version")?;
@@ -202,7 +298,7 @@ fn refuse_other_databases(
         transaction.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
     drop(transaction);
     if tables == 0 && found == 0 && owner == 0 {
-        return Ok(());
+        return Ok(found);
     }
     if owner != APPLICATION_ID {
         return Err(StateError::Corrupt {
@@ -221,7 +317,7 @@ fn refuse_other_databases(
             supported,
         });
     }
-    Ok(())
+    Ok(found)
 }
 
 /// Takes the database to the newest version, in one transaction.

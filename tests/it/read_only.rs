@@ -1,0 +1,124 @@
+//! A state directory that cannot be written: what is there is told, and nothing is changed.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::Path;
+
+use stillframe_tests::capability::{self, Capability, Mounts};
+use stillframe_tests::{Output, Snap, TestWorkspace, view};
+use walkdir::WalkDir;
+
+/// A workspace with something of everything that can be asked for, and the questions. What the last snapshot has is
+/// in no file but the log of the database.
+fn lived_in() -> (TestWorkspace, Vec<Vec<String>>) {
+    let mut ws = TestWorkspace::repository();
+    // It is looked at where nobody can write, and where it is another user's.
+    ws.damages_the_store();
+    let first = ws.snapshot();
+    let run = ws.run(
+        ["--session", "s", "--max-patch-bytes", "10"],
+        "seq 99 > made",
+    );
+    let run = run.ok().json();
+    let key = run["workspace"]["diff"]["patch_ref"].as_str().unwrap();
+    ws.write("README", "edited\n");
+    let last = ws.snapshot();
+    let questions: [&[&str]; 10] = [
+        &["list"],
+        &["runs"],
+        &["events"],
+        &["show", last.id()],
+        &["show", run["run_id"].as_str().unwrap()],
+        &["diff", first.id(), last.id(), "--patch"],
+        &["why", "README", "--snapshot", last.id()],
+        &["verify"],
+        &["artifact", "list"],
+        &["artifact", "get", key],
+    ];
+    let owned = |args: &[&str]| args.iter().map(|arg| (*arg).to_owned()).collect();
+    (ws, questions.into_iter().map(owned).collect())
+}
+
+/// Every file below a directory with its bytes and what `lstat` says that a write changes.
+fn files(directory: &Path) -> Vec<String> {
+    let mut files = Vec::new();
+    for entry in WalkDir::new(directory).sort_by_file_name() {
+        let entry = entry.unwrap();
+        let meta = entry.metadata().unwrap();
+        let bytes = match meta.is_file() {
+            true => fs::read(entry.path()).unwrap(),
+            false => Vec::new(),
+        };
+        let sum = blake3::hash(&bytes);
+        files.push(format!("{:?} {:?} {sum}", entry.path(), meta.modified()));
+    }
+    files
+}
+
+// It used to be refused: the log was opened to be written
+#[test]
+fn what_is_on_a_disk_that_is_mounted_to_read_is_told() {
+    let Some(mounts) = Mounts::new() else {
+        return;
+    };
+    let (ws, questions) = lived_in();
+    let whole: Vec<Output> = questions.iter().map(|args| ws.try_json(args)).collect();
+    let state = ws.state().display().to_string();
+    mounts.shell(&format!(
+        "mount --bind '{state}' '{state}' && mount -o remount,bind,ro '{state}'"
+    ));
+    let snapshot = Snap::of(&ws.json(["list"])[0]);
+    let before = files(&ws.state());
+    let call = |args: &[String]| {
+        let call = ws.call(["--json"]).args(args);
+        mounts.inside(call, ws.root()).run()
+    };
+    for (args, whole) in questions.iter().zip(whole) {
+        let told = call(args);
+        assert_eq!(told.code, 0, "{args:?}: {told}");
+        assert_eq!(told.stdout_text(), whole.ok().stdout_text(), "{args:?}");
+    }
+    let tree = view::worktree(ws.root());
+    // What takes a capture, or changes anything, is refused as a whole.
+    for args in [
+        &["snapshot"][..],
+        &["diff", snapshot.id()],
+        &["restore", snapshot.id()],
+        &["run", "--", "true"],
+        &["gc"],
+    ] {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let refused = call(&args);
+        assert_ne!(refused.code, 0, "{args:?}: {refused}");
+        let message = refused.json().to_string();
+        assert!(message.contains("cannot be written"), "{args:?}: {message}");
+    }
+    view::same(&tree, &view::worktree(ws.root()), "nothing was touched");
+    assert_eq!(files(&ws.state()), before);
+}
+
+#[test]
+fn what_another_user_has_is_read_and_left_alone() {
+    if !rustix::process::geteuid().is_root() {
+        return capability::skipped(
+            Capability::Root,
+            "only root may read what is another user's",
+        );
+    }
+    let (ws, questions) = lived_in();
+    let whole: Vec<Output> = questions.iter().map(|args| ws.try_json(args)).collect();
+    for entry in WalkDir::new(ws.state()) {
+        let entry = entry.unwrap();
+        if !entry.file_type().is_symlink() {
+            chown(entry.path(), Some(65534), Some(65534)).unwrap();
+        }
+    }
+    let before = files(&ws.state());
+    for (args, whole) in questions.iter().zip(whole) {
+        let told = ws.try_json(args);
+        assert_eq!(told.code, 0, "{args:?}: {told}");
+        assert_eq!(told.stdout_text(), whole.ok().stdout_text(), "{args:?}");
+    }
+    ws.try_json(["snapshot"]).exits(1);
+    assert_eq!(files(&ws.state()), before);
+}
