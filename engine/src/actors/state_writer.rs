@@ -100,7 +100,11 @@ impl LogOnDemand {
 
     /// Ends the writing: see [`StateStore::fold`].
     fn close(&mut self) {
-        if let Some(store) = self.opened.as_mut().filter(|_| self.has_more_than_captures)
+        let more = self.has_more_than_captures;
+        // Who commits once folds a long log and does not begin it anew, and who opens it next does not know that it is
+        // folded. So without this it would grow for ever.
+        let is_due = |store: &&mut Box<dyn StateStore>| more || store.has_long_log();
+        if let Some(store) = self.opened.as_mut().filter(is_due)
             && let Err(error) = store.fold()
         {
             // It is as durable where it is.
@@ -266,5 +270,52 @@ impl Actor for StateWriterActor {
             let _ = done.await;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use stillframe_backends::StateDir;
+
+    use super::*;
+    use crate::event::EventType;
+    use crate::id::EngineId;
+    use crate::session;
+    use crate::state::NewEvent;
+    use crate::state::sqlite::SqliteStore;
+
+    // The log of a workspace in which every snapshot was a process of its own grew for ever
+    #[test]
+    fn a_log_that_one_process_after_the_other_adds_a_capture_to_stays_short() {
+        let state = tempfile::tempdir().unwrap();
+        let directory = state.path().to_owned();
+        let at = Timestamp::UNIX_EPOCH;
+        let id = "s".parse().unwrap();
+        let mut first = SqliteStore::open(&directory).unwrap();
+        first.commit(&session::creation(&id, at)).unwrap();
+        drop(first);
+        let mut longest = 0;
+        for nth in 0..200 {
+            let lock = Arc::new(EngineLock::new(
+                &StateDir::open(&directory).unwrap(),
+                &EngineId::random(),
+            ));
+            let path = directory.clone();
+            let mut log = LogOnDemand::new(&lock, move || Ok(Box::new(SqliteStore::open(&path)?)));
+            let data = serde_json::json!({ "files": "x".repeat(4000), "nth": nth });
+            let kind = EventType::WORKSPACE_SNAPSHOT_TAKEN;
+            let event = NewEvent::new(kind, &id, None, at, data);
+            log.commit(&[Change::Append(event)]).unwrap();
+            log.close();
+            lock.retire();
+            let wal = std::fs::metadata(directory.join("stillframe.db-wal"));
+            longest = longest.max(wal.unwrap().len());
+        }
+        assert!(
+            longest > 1_000_000,
+            "it was long enough to be folded: {longest}"
+        );
+        assert!(longest < 2 << 20, "it has {longest} bytes");
     }
 }

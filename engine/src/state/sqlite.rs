@@ -104,6 +104,10 @@ impl StateStore for SqliteStore {
         Ok(self.seen_version.replace(version) != Some(version))
     }
 
+    fn has_long_log(&self) -> bool {
+        self.has_outgrown_log()
+    }
+
     fn fold(&mut self) -> Result<(), StateError> {
         let pragma = "PRAGMA wal_checkpoint(PASSIVE)";
         let (pages, folded): (i64, i64) = self

@@ -97,6 +97,12 @@ impl SqliteStore {
         Ok(())
     }
 
+    /// Whether the file of the log has outgrown what it is cut to when a log begins anew.
+    pub(super) fn has_outgrown_log(&self) -> bool {
+        let path = log_path(Path::new(self.connection.path().unwrap_or_default()));
+        fs::symlink_metadata(path).is_ok_and(|found| found.len() > MAX_LOG_BYTES)
+    }
+
     /// Opens a database that [`SqliteStore::open`] has opened before, for reading alone.
     pub(crate) fn open_reader(state_dir: &Path) -> Result<Self, StateError> {
         let connection = connect(&state_dir.join(DATABASE))?;
@@ -232,6 +238,9 @@ fn lock_within(file: &fs::File, patience: Duration) -> rustix::io::Result<()> {
 /// database that nobody else has open reads all of its log, at five microseconds a page.
 const MAX_LOG_PAGES: u32 = 250;
 
+/// The file of a log of so many pages: its header, and one before each page.
+const MAX_LOG_BYTES: u64 = 32 + (24 + 4096) * MAX_LOG_PAGES as u64;
+
 pub(super) fn connect(path: &Path) -> Result<Connection, StateError> {
     use rusqlite::OpenFlags;
     use rusqlite::config::DbConfig;
@@ -249,7 +258,8 @@ pub(super) fn connect(path: &Path) -> Result<Connection, StateError> {
         "PRAGMA synchronous = FULL;
          PRAGMA foreign_keys = ON;
          PRAGMA trusted_schema = OFF;
-         PRAGMA wal_autocheckpoint = {MAX_LOG_PAGES};",
+         PRAGMA wal_autocheckpoint = {MAX_LOG_PAGES};
+         PRAGMA journal_size_limit = {MAX_LOG_BYTES};",
     ))?;
     Ok(connection)
 }
