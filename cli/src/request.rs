@@ -372,6 +372,7 @@ impl Request {
             || matches!(
                 self,
                 Self::Show(..)
+                    | Self::ShowFile(..)
                     | Self::ListFiles(..)
                     | Self::Events(_)
                     | Self::Artifacts

@@ -84,6 +84,11 @@ impl EngineLock {
         }
     }
 
+    /// Whether this engine may write at all.
+    pub(crate) fn may_write(&self) -> bool {
+        self.state_dir.is_writable()
+    }
+
     /// Shows it, if it is not shown yet: before anything is written that tells of this engine. Fails where
     /// nothing is to be written.
     pub(crate) fn show(&self) -> Result<(), PathError> {

@@ -23,8 +23,10 @@ fn lived_in() -> (TestWorkspace, Vec<Vec<String>>) {
     let key = run["workspace"]["diff"]["patch_ref"].as_str().unwrap();
     ws.write("README", "edited\n");
     let last = ws.snapshot();
-    let questions: [&[&str]; 10] = [
+    let file = format!("{}:README", last.id());
+    let questions: [&[&str]; 11] = [
         &["list"],
+        &["show", &file],
         &["runs"],
         &["events"],
         &["show", last.id()],

@@ -95,7 +95,12 @@ impl LogOnDemand {
     }
 
     fn is_changed_by_others(&mut self) -> Result<bool, StateError> {
-        self.store()?.is_changed_by_others()
+        // What is read where nothing can be written is a copy.
+        let may_write = self.lock.upgrade().is_some_and(|lock| lock.may_write());
+        match may_write {
+            true => self.store()?.is_changed_by_others(),
+            false => Ok(false),
+        }
     }
 
     /// Ends the writing: see [`StateStore::fold`].

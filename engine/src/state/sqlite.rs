@@ -19,7 +19,6 @@ mod values;
 
 use rusqlite::{Connection, Row, TransactionBehavior, params};
 use stillframe_backends::{Label, SnapshotId};
-use tempfile::TempDir;
 
 use crate::effect::{CommitRecord, EffectRow};
 use crate::event::{Event, EventQuery, EventType};
@@ -70,8 +69,6 @@ pub(crate) struct SqliteStore {
     connection: Connection,
     /// What SQLite said when it was last asked whether others had committed.
     seen_version: Option<i64>,
-    /// Where the database lies if it is a copy, which is removed once the connection is closed.
-    copy: Option<TempDir>,
 }
 
 impl StateStore for SqliteStore {

@@ -7,10 +7,10 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::StatVfsMountFlags;
 use stillframe_backends::{PathError, open_regular};
 use tempfile::TempDir;
 
+use super::opening::naming;
 use super::{DATABASE, SqliteStore};
 use crate::state::StateError;
 
@@ -21,13 +21,20 @@ const MAX_TRIES: u32 = 50;
 const TICK: Duration = Duration::from_millis(20);
 
 impl SqliteStore {
-    /// Opens a copy of the database in `state_dir`, for reading alone; it goes with the value. One of an earlier
-    /// version is brought up to date there. Nothing in `state_dir` is made or changed.
+    /// Opens a copy of the database in `state_dir`, for reading alone. One of an earlier version is brought up to date
+    /// there. Nothing in `state_dir` is made or changed.
     pub(crate) fn open_copy(state_dir: &Path) -> Result<Self, StateError> {
         let copy = copy(state_dir)?;
-        drop(Self::open(copy.path())?);
-        let mut store = Self::open_reader(copy.path())?;
-        store.copy = Some(copy);
+        Self::open_once(copy.path()).map_err(|error| naming(&state_dir.join(DATABASE), error))
+    }
+
+    /// Opens a database whose files nobody needs any more once they are open, so that no end of this process leaves them.
+    fn open_once(copy: &Path) -> Result<Self, StateError> {
+        drop(Self::open(copy)?);
+        let store = Self::open_reader(copy)?;
+        // The first read opens the log, and what its readers share.
+        let read = "SELECT count(*) FROM sqlite_schema";
+        store.connection.query_row(read, (), |_| Ok(()))?;
         Ok(store)
     }
 }
@@ -35,15 +42,10 @@ impl SqliteStore {
 /// The database and its log, as they were at one moment.
 fn copy(state_dir: &Path) -> Result<TempDir, StateError> {
     let names = [DATABASE.to_owned(), format!("{DATABASE}-wal")];
-    // Who may not write may still look on while others do.
-    let may_change = rustix::fs::statvfs(state_dir)
-        .is_ok_and(|found| !found.f_flag.contains(StatVfsMountFlags::RDONLY));
     for _ in 0..MAX_TRIES {
         let before = names.each_ref().map(|name| stamp(&state_dir.join(name)));
-        if may_change {
-            // What is written from here on gives the file another time.
-            std::thread::sleep(TICK);
-        }
+        // What others write from here on, who may write there, gives the file another time.
+        std::thread::sleep(TICK);
         let place = std::env::temp_dir();
         let directory = tempfile::Builder::new()
             .prefix("stillframe-")

@@ -57,21 +57,13 @@ impl SqliteStore {
         refuse_old_sqlite()?;
         refuse_network_file_system(state_dir)?;
         let path = state_dir.join(DATABASE);
-        // SQLite would make it readable by everybody that the umask lets in; its companions take
-        // over the permissions of the database.
-        let file = open_or_make(&path).map_err(PathError::at("open", &path))?;
-        let meta = file.metadata().map_err(PathError::at("look at", &path))?;
-        if meta.permissions().mode() & 0o077 != 0 {
-            file.set_permissions(fs::Permissions::from_mode(0o600))
-                .map_err(PathError::at("make private", &path))?;
-        }
-        drop(file);
         // Two processes that make one database new at once would find it locked, and SQLite does not
         // wait for that: the switch to a write-ahead log knows no busy handler.
         // The lock lies in a file of its own, because closing the database's would drop SQLite's.
         let lock_path = state_dir.join(OPENING_LOCK);
         let opening = open_or_make(&lock_path).map_err(PathError::at("open", &lock_path))?;
         lock_within(&opening, BUSY_TIMEOUT).map_err(PathError::at("lock", &lock_path))?;
+        make_private_database(&path)?;
         let mut connection = connect(&path)?;
         refuse_other_databases(&mut connection, &path, migrations.len() as i64)?;
         // Only after the check: it changes the header of the file.
@@ -139,7 +131,6 @@ impl SqliteStore {
         Self {
             connection,
             seen_version: None,
-            copy: None,
         }
     }
 }
@@ -184,6 +175,27 @@ fn open_or_make(path: &Path) -> io::Result<fs::File> {
     open_regular(options.mode(0o600), path)
 }
 
+/// Has a database that nobody else may read at `path`: SQLite would make one that everybody may read whom the umask
+/// lets in, and its companions take over the permissions of the database. The lock of those who open is held.
+///
+/// One that is there is never opened here: whoever closes any descriptor of a file gives up all locks that
+/// the process has on it (fcntl(2)), and those are what SQLite's connections live by.
+fn make_private_database(path: &Path) -> Result<(), PathError> {
+    let meta = match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_file() => meta,
+        // Made by nobody else meanwhile, or no file, which is refused.
+        _ => {
+            let made = open_or_make(path).map_err(PathError::at("open", path))?;
+            made.metadata().map_err(PathError::at("look at", path))?
+        }
+    };
+    if meta.permissions().mode() & 0o077 != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+            .map_err(PathError::at("make private", path))?;
+    }
+    Ok(())
+}
+
 fn refuse_old_sqlite() -> Result<(), StateError> {
     if rusqlite::version_number() < OLDEST_SQLITE {
         return Err(StateError::Unsupported(format!(
@@ -194,9 +206,16 @@ fn refuse_old_sqlite() -> Result<(), StateError> {
     Ok(())
 }
 
-/// Says which database is damaged, which SQLite does not.
-fn naming(path: &Path, error: StateError) -> StateError {
+/// Says which database is damaged, which SQLite does not, or newer.
+pub(super) fn naming(path: &Path, error: StateError) -> StateError {
     match error {
+        StateError::VersionTooNew {
+            found, supported, ..
+        } => StateError::VersionTooNew {
+            path: path.to_owned(),
+            found,
+            supported,
+        },
         StateError::Sqlite(source) if is_damage(&source) => StateError::Corrupt {
             detail: format!("{}: {source}", path.display()),
         },
@@ -544,6 +563,28 @@ mod tests {
             refused,
             StateError::VersionTooNew { found, .. } if found == version + 1
         ));
+    }
+
+    // The reader's locks went with the descriptor of whoever opened the database to write, and any other process
+    // could take the log away from under both
+    #[test]
+    fn who_opens_a_database_leaves_the_locks_of_others_in_this_process_alone() {
+        let state = tempfile::tempdir().unwrap();
+        let first = SqliteStore::open(state.path()).unwrap();
+        let path = state.path().join(DATABASE);
+        let inode = format!(":{} ", fs::metadata(&path).unwrap().ino());
+        let is_locked = || {
+            let locks = fs::read_to_string("/proc/locks").unwrap();
+            let mut its = locks.lines().filter(|line| line.contains("POSIX"));
+            its.any(|line| line.contains(&inode))
+        };
+        assert!(is_locked(), "a connection holds one");
+        let second = SqliteStore::open(state.path()).unwrap();
+        assert!(is_locked(), "with another connection");
+        drop(second);
+        assert!(is_locked(), "after it");
+        drop(first);
+        assert!(!is_locked());
     }
 
     #[test]
