@@ -298,6 +298,37 @@ fn a_quota_is_kept_and_below_the_newest_it_is_an_error() {
     assert_eq!(ws.read("data").len(), 300_000, "the newest is kept");
 }
 
+// A pack that captures had merged was left until half of it was forgotten
+#[test]
+fn a_quota_forgets_no_more_than_it_has_to_though_many_snapshots_lie_in_one_pack() {
+    const EACH: u64 = 200_000;
+    let ws = TestWorkspace::repository();
+    for seed in 0..52 {
+        ws.write("data", crate::disk::noise(EACH as usize, seed));
+        ws.snapshot();
+    }
+    let packs = ws.stores()[0].join("git/objects/pack");
+    let packs = std::fs::read_dir(packs).unwrap().count();
+    assert!(packs < 52, "they were merged: {packs}");
+    let count = || ws.json(["list"]).as_array().unwrap().len();
+    let used = ws.json(["gc", "--keep", "1000"])["used_bytes"]
+        .as_u64()
+        .unwrap();
+    let quota = (used - EACH / 2).to_string();
+    ws.stillframe(["gc", "--max-bytes", &quota]).ok();
+    assert!((46..52).contains(&count()), "{}", count());
+
+    let ids: Vec<String> = (30..42)
+        .map(|at| ws.json(["list"])[at]["id"].as_str().unwrap().to_owned())
+        .collect();
+    let args = ["snapshot", "rm"].map(str::to_owned).into_iter().chain(ids);
+    let before = size_of(&ws.state().join("workspaces"));
+    let of_one = before / count() as u64;
+    ws.stillframe(args.collect::<Vec<_>>()).ok();
+    let after = size_of(&ws.state().join("workspaces"));
+    assert!(before - after > 10 * of_one, "{before} to {after}");
+}
+
 trait Refused {
     fn refused_limit(self) -> String;
 }

@@ -2,7 +2,8 @@
 //! look at all of them.
 //!
 //! A file beside the refs has it. It is a shortcut that may be missing, and it counts only as long as nobody has
-//! published since, which the directory of the other shortcuts tells: something is made there before every ref. A
+//! published since, which the directory of the other shortcuts tells: something is made there for every ref, and
+//! before it. (Versions that know nothing of the file make it after.) A
 //! power cut may take what that directory had and leave the file, so neither outlives the machine's last start.
 
 use std::fs;
@@ -31,7 +32,7 @@ struct LastRef {
     name: String,
     /// How many refs of snapshots there were, with this one.
     count: u64,
-    /// When the directory of shortcuts was last changed.
+    /// When the directory of shortcuts was last changed: its ctime, which nobody sets back.
     changed: (i64, i64),
     /// Directories of refs that were synced with all above them, as which they were; the last one first.
     synced: Vec<(String, Birth)>,
@@ -110,7 +111,7 @@ impl Refs {
 
     fn changed(&self) -> Option<(i64, i64)> {
         let found = fs::symlink_metadata(self.git_dir.join(BY_ID)).ok()?;
-        Some((found.mtime(), found.mtime_nsec()))
+        Some((found.ctime(), found.ctime_nsec()))
     }
 }
 

@@ -18,12 +18,14 @@ use crate::worktree::durable;
 
 /// With more packs of our own than this they are merged: every lookup goes through all of them.
 const MAX_OWN_PACKS: usize = 50;
+/// So much that nobody needs is left where it is, in a pack of any size.
+const MAX_WASTED_BYTES: u64 = 64 << 10;
 /// Merging is for the many small ones; a pack with more than this that is needed stays as it is.
 const MAX_MERGED_BYTES: u64 = 32 << 20;
 
 impl Store {
     /// Removes the packs and loose objects in which no ref needs anything, and rewrites our own packs
-    /// of which less than half is needed, if there is room for that; merges them when they are many. Answers by how many
+    /// that [waste](OwnPack::is_wasteful) much, if there is room for that; merges them when they are many. Answers by how many
     /// bytes [`Store::bytes`] fell.
     ///
     /// The caller holds the lock of the workspace. What is needed stays readable throughout, also if
@@ -165,9 +167,7 @@ impl Store {
             own.extend(OwnPack::of(&one.pack, is_needed)?);
         }
         let is_crowded = own.len() > MAX_OWN_PACKS;
-        own.retain(|p| {
-            p.needed_bytes < p.bytes / 2 || (is_crowded && p.needed_bytes <= MAX_MERGED_BYTES)
-        });
+        own.retain(|p| p.is_wasteful() || (is_crowded && p.needed_bytes <= MAX_MERGED_BYTES));
         if own.is_empty() {
             return Ok(Vec::new());
         }
@@ -303,6 +303,15 @@ struct Kept {
 }
 
 impl<'a> OwnPack<'a> {
+    /// Whether a new pack of what is kept is worth its writing. In one of those that captures have merged much
+    /// may be kept beside what one forgotten snapshot had, so a sixteenth is worth it there; the copy is a small one.
+    fn is_wasteful(&self) -> bool {
+        let wasted = self.bytes - self.needed_bytes;
+        let is_small = self.needed_bytes <= MAX_MERGED_BYTES;
+        self.needed_bytes < self.bytes / 2
+            || (is_small && wasted > MAX_WASTED_BYTES.max(self.bytes / 16))
+    }
+
     /// A pack, and those of its objects that are kept. `None` if it came from the user's repository. As long
     /// as it has a second name there, it costs nothing, and a copy of a part would. Later its deltas show it:
     /// they would grow.
