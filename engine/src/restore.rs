@@ -81,14 +81,19 @@ pub struct LeftRef {
     /// What became of it.
     #[serde(flatten)]
     pub change: RefChange,
-    /// The command that takes that back, for a POSIX shell in the repository.
+    /// The command that takes that back, for a POSIX shell in the repository. Empty for a branch where the
+    /// rollback did not put the repository back: what the error says comes first, and what the branch was at may be gone.
     pub undo: String,
 }
 
 impl LeftRef {
-    fn of(change: &RefChange) -> Self {
+    fn of(change: &RefChange, is_repository_back: bool) -> Self {
+        let is_known = is_repository_back || !change.name.starts_with("refs/heads/");
         Self {
-            undo: way_back_of(change),
+            undo: match is_known {
+                true => way_back_of(change),
+                false => String::new(),
+            },
             change: change.clone(),
         }
     }
@@ -657,7 +662,11 @@ pub(crate) fn restored_document(outcome: &RestoreOutcome) -> RestoreDocument {
         guard_snapshot: Some(outcome.guard.id.clone()),
         safety_tag: outcome.safety_tag.clone(),
         moved_tags: outcome.moved_tags.clone(),
-        refs_left: outcome.refs_left.iter().map(LeftRef::of).collect(),
+        refs_left: {
+            let is_back = outcome.repository_error.is_none();
+            let left = outcome.refs_left.iter();
+            left.map(|change| LeftRef::of(change, is_back)).collect()
+        },
         restored: outcome.restored.clone(),
         leftover_ignored: outcome.leftover_ignored.clone(),
         skipped: outcome.skipped.clone(),

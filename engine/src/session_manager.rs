@@ -185,13 +185,14 @@ impl SessionManager {
                     &wish,
                     move |locked| {
                         let (target, backend) = target(&parts, locked, &request.snapshot)?;
-                        let guard = opened.snapshot_options(
+                        let mut guard = opened.snapshot_options(
                             &parts,
                             Label::GUARD,
                             &session_id,
                             None,
                             interrupt,
                         );
+                        workspaces::see_as_much_as(&mut guard, &*backend, locked, &target)?;
                         let mut options = RestoreOptions::new(guard.clone());
                         let present = match request.repository {
                             true => {
@@ -583,16 +584,14 @@ async fn restore(
     workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
         let _lock = lock;
         let (target, backend) = target(&parts, locked, named.as_str())?;
-        let guard =
-            opened.snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt.clone());
-        let mut options = RestoreOptions::new(guard);
+        let mut guard = opened.snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt);
+        workspaces::see_as_much_as(&mut guard, &*backend, locked, &target)?;
+        let mut options = RestoreOptions::new(guard.clone());
         options.expected_plan = request.expected_plan;
         if request.repository {
             // What is there stands for what a run left: anything else would be a guess at what
             // the index and the branch may lose.
-            let present = opened
-                .snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt)
-                .since(target.id.clone());
+            let present = guard.since(target.id.clone());
             let present = backend.snapshot(locked, &present)?;
             let row = workspaces::row_of(locked, &present, Some(&session_id), None);
             workspaces::keep(&parts, vec![row])?;

@@ -37,7 +37,7 @@ impl Undo {
         parts: &Parts,
         locked: &LockedWorkspace,
         request: UndoRequest,
-        guard: SnapshotOptions,
+        mut guard: SnapshotOptions,
     ) -> Result<Self, Error> {
         let operation = operation(parts, locked, &request.target)?;
         let is_rolled_back = is_rolled_back(parts, &operation)?;
@@ -48,6 +48,9 @@ impl Undo {
         };
         let (before, after) = (known(&operation.before)?, known(&operation.after)?);
         let backend = workspaces::backend_of(parts, before.backend)?;
+        for side in [&before, &after] {
+            workspaces::see_as_much_as(&mut guard, &*backend, locked, side)?;
+        }
         let undone = Undone {
             operation: operation.kind,
             run_id: operation.run_id.clone(),

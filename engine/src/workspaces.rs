@@ -116,6 +116,26 @@ impl Opened {
     }
 }
 
+/// Lets what a restore looks at the workspace by see files as large as `snapshot` has: what was captured under a larger
+/// limit is there to be compared with, displaced, and kept by a guard.
+pub(crate) fn see_as_much_as(
+    options: &mut SnapshotOptions,
+    backend: &dyn Backend,
+    workspace: &Workspace,
+    snapshot: &Snapshot,
+) -> Result<(), Error> {
+    let rules = backend.rules_of(workspace, snapshot)?;
+    // Zero is no limit.
+    options.max_untracked_file_bytes = match rules.max_untracked_file_bytes {
+        Some(0) => 0,
+        Some(bytes) if options.max_untracked_file_bytes > 0 => {
+            options.max_untracked_file_bytes.max(bytes)
+        }
+        _ => options.max_untracked_file_bytes,
+    };
+    Ok(())
+}
+
 /// The longest that anybody waits for a lock. A patience without end has no deadline that a clock could
 /// show; a year is as good.
 pub(crate) const MAX_PATIENCE: Duration = Duration::from_secs(365 * 24 * 60 * 60);

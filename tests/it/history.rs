@@ -182,6 +182,24 @@ fn a_branch_whose_older_commits_are_gone_stays_and_what_was_kept_is_given_back()
     assert!(has(&ws, &format!("{tip}~63")) && !has(&ws, &base));
 }
 
+// The command was printed that would have made the broken repository
+#[test]
+fn no_command_is_told_that_would_lead_a_branch_into_history_with_a_gap() {
+    let ws = repository();
+    for n in 0..90 {
+        ws.git(["commit", "-q", "--allow-empty", "-m", &n.to_string()]);
+    }
+    let script = format!("git reset -q --hard HEAD~80 && {FORGET}; exit 1");
+    let call = ws.run_call(["--rollback-on-failure"], &script);
+    let run = call.run().exits(1);
+    let rollback = &run.json()["workspace"]["rollback"];
+    assert!(rollback["error"]["message"].is_string(), "{rollback}");
+    let left = &rollback["refs_left"][0];
+    assert_eq!(left["name"], "refs/heads/main", "{rollback}");
+    assert_eq!(left["undo"], "", "{rollback}");
+    whole(&ws);
+}
+
 // It is gone with the next `git stash pop`
 #[test]
 fn a_commit_that_only_the_stash_reaches_besides_is_kept() {

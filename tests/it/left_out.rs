@@ -409,3 +409,65 @@ fn what_a_patch_says_beside_it_can_be_applied() {
     ws.write("db", "precious\n");
     oracle::applies(&patch, before.path(), ws.root());
 }
+
+// The advice named the snapshot after the run, which does not have it
+#[test]
+fn what_a_person_is_told_to_restore_after_a_rollback_brings_back_what_the_run_left() {
+    each_way(|ws, options, way| {
+        let args = ["run", "--rollback-on-failure"].into_iter();
+        let args = args.chain(options.iter().copied());
+        let script = format!("{}; exit 3", way.script);
+        let call = ws.call(args.chain(["--", "sh", "-c", &script]));
+        let told = call.run().exits(3).stderr_text();
+        assert_eq!(ws.text("db"), "precious\n");
+        let advice = told
+            .split('"')
+            .find(|part| part.starts_with("stillframe restore "));
+        let words = advice
+            .unwrap_or_else(|| panic!("{told}"))
+            .split(' ')
+            .skip(1);
+        ws.call(words.collect::<Vec<_>>()).run().ok();
+        assert!(is_left(ws, way), "{told}");
+    });
+}
+
+// Restores and undos looked by their own limit at what was captured by a larger one
+#[test]
+fn a_file_that_was_captured_under_a_larger_limit_is_put_back_and_told_of_as_any_other() {
+    const LIMIT: &str = "--max-untracked-file-bytes=300M";
+    for retain in [&[][..], &["--retain-content"]] {
+        let ws = match retain {
+            [] => TestWorkspace::repository(),
+            _ => TestWorkspace::plain(),
+        };
+        let large = || {
+            let file = std::fs::File::create(ws.path("big")).unwrap();
+            file.set_len(104_857_601).unwrap();
+        };
+        large();
+        let options = [&[LIMIT][..], retain].concat();
+        for script in ["echo q >> big", "rm big"] {
+            ws.run(options.clone(), script).ok();
+            let undone = ws.undo();
+            assert_eq!(
+                json::names(&undone["restored"]),
+                ["big"],
+                "{script}: {undone}"
+            );
+            assert_eq!(
+                json::names(&undone["skipped"]),
+                NOTHING,
+                "{script}: {undone}"
+            );
+            assert_eq!(ws.path("big").metadata().unwrap().len(), 104_857_601);
+        }
+        let snapshot = ws.snapshot_with(&options);
+        std::fs::remove_file(ws.path("big")).unwrap();
+        let restored = ws.json(["restore", snapshot.id()]);
+        assert_eq!(json::names(&restored["restored"]), ["big"], "{restored}");
+        let undone = ws.undo();
+        assert_eq!(json::names(&undone["restored"]), ["big"], "{undone}");
+        assert!(!ws.path("big").exists());
+    }
+}

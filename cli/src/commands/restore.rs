@@ -332,8 +332,10 @@ pub(super) fn rollback_story(document: &RestoreDocument) -> Vec<String> {
 fn refs_left(left: &[LeftRef]) -> Vec<String> {
     let line = |left: &LeftRef| {
         let what = became_of(&left.change);
-        let undo = output::printable(&left.undo);
-        format!("left     {what}; \"{undo}\" takes that back")
+        match output::printable(&left.undo) {
+            undo if undo.is_empty() => format!("left     {what}"),
+            undo => format!("left     {what}; \"{undo}\" takes that back"),
+        }
     };
     let mut lines: Vec<String> = left.iter().take(MAX_NAMED).map(line).collect();
     if left.len() > MAX_NAMED {

@@ -413,7 +413,7 @@ fn story(ended: &Ended<'_>, elsewhere: &str) -> Vec<String> {
         Some(rollback) => {
             lines.extend(restore::rollback_story(rollback));
             lines.extend(what_next(document, workspace, rollback, elsewhere));
-            lines.extend(way_forward(workspace, rollback, elsewhere));
+            lines.extend(way_forward(rollback, elsewhere));
         }
         None => lines.extend(way_back(document, workspace, elsewhere)),
     }
@@ -535,18 +535,14 @@ fn what_next(
     }
 }
 
-/// Where the work is that a rollback took back.
-fn way_forward(
-    workspace: &WorkspaceDocument,
-    rollback: &RestoreDocument,
-    elsewhere: &str,
-) -> Option<String> {
-    let after = &workspace.after_snapshot.as_ref()?.id;
+/// Where the work is that a rollback took back. The guard has also what no snapshot captures and the rollback displaced.
+fn way_forward(rollback: &RestoreDocument, elsewhere: &str) -> Option<String> {
+    let guard = rollback.guard_snapshot.as_ref()?;
     let is_taken_back =
         rollback.status == RestoreStatus::Completed && !rollback.restored.is_empty();
     is_taken_back.then(|| {
         format!(
-            "what the run left is kept: \"stillframe restore {after}{elsewhere}\" brings it back"
+            "what the run left is kept: \"stillframe restore {guard}{elsewhere}\" brings it back"
         )
     })
 }
