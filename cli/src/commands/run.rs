@@ -792,7 +792,8 @@ mod tests {
         let mut rolled_back = workspace(&["a"]);
         rolled_back["rollback"] = rollback("completed");
         let lines = story(&ended(&document("failed", Some(2), rolled_back)), "");
-        let restore = format!("stillframe restore snap_{}", "b".repeat(32));
+        // By its guard, which has also what no snapshot captures.
+        let restore = format!("stillframe restore snap_{}", "c".repeat(32));
         assert!(
             lines.last().is_some_and(|line| line.contains(&restore)),
             "{lines:?}"
@@ -802,9 +803,9 @@ mod tests {
 
     #[test]
     fn a_rollback_that_was_not_done_says_which_command_goes_on() {
-        let (before, after) = (
+        let (before, guard) = (
             format!("snap_{}", "a".repeat(32)),
-            format!("snap_{}", "b".repeat(32)),
+            format!("snap_{}", "c".repeat(32)),
         );
         let error = |kind: &str| json!({"kind": kind, "message": "so it is"});
         for (status, error, skipped, expected) in [
@@ -842,7 +843,7 @@ mod tests {
                 "completed",
                 Value::Null,
                 json!([]),
-                format!("\"stillframe restore {after} -w\""),
+                format!("\"stillframe restore {guard} -w\""),
             ),
         ] {
             let mut ended_so = workspace(&["a"]);
