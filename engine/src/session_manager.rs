@@ -584,14 +584,21 @@ async fn restore(
     workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
         let _lock = lock;
         let (target, backend) = target(&parts, locked, named.as_str())?;
-        let mut guard = opened.snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt);
-        workspaces::see_as_much_as(&mut guard, &*backend, locked, &target)?;
-        let mut options = RestoreOptions::new(guard.clone());
+        // Each is a snapshot of its own, by its own id.
+        let as_large = || {
+            let interrupt = interrupt.clone();
+            let mut options =
+                opened.snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt);
+            workspaces::see_as_much_as(&mut options, &*backend, locked, &target)?;
+            Ok::<_, Error>(options)
+        };
+        let guard = as_large()?;
+        let mut options = RestoreOptions::new(guard);
         options.expected_plan = request.expected_plan;
         if request.repository {
             // What is there stands for what a run left: anything else would be a guess at what
             // the index and the branch may lose.
-            let present = guard.since(target.id.clone());
+            let present = as_large()?.since(target.id.clone());
             let present = backend.snapshot(locked, &present)?;
             let row = workspaces::row_of(locked, &present, Some(&session_id), None);
             workspaces::keep(&parts, vec![row])?;
