@@ -54,7 +54,7 @@ struct Ledger {
 }
 
 /// What is right without it, and is not synced: a cache, or a shortcut to what can be searched for.
-const UNSYNCED: [&str; 4] = ["by-id", "vouched", "stat-cache", "last-ref"];
+const UNSYNCED: [&str; 5] = ["by-id", "vouched", "stat-cache", "last-ref", "/git/history"];
 
 impl Ledger {
     fn new(workspace: &Path, state: &Path) -> Self {
