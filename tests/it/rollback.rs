@@ -928,3 +928,44 @@ fn a_rollback_that_has_no_place_to_stage_in_is_refused_before_the_command() {
         "without a rollback there is nothing to refuse"
     );
 }
+
+// "takes it back", and an undo that was refused
+#[test]
+fn where_nothing_can_be_put_back_in_place_only_a_copy_is_promised() {
+    let Some(mounts) = Mounts::new() else {
+        return;
+    };
+    let ws = TestWorkspace::plain();
+    mounts.tmpfs(ws.root(), "8m");
+    fs::write(mounts.path(&ws.path("kept")), "mine\n").unwrap();
+    let call = |args: &[&str]| mounts.inside(ws.call(args), ws.root()).run();
+    let run = call(&["run", "--", "rm", "kept"]).ok().stderr_text();
+    assert!(!run.contains("stillframe undo"), "{run}");
+    let command = run
+        .split('"')
+        .find(|part| part.starts_with("stillframe restore snap_"));
+    let command = command.unwrap_or_else(|| panic!("a command is named: {run}"));
+    let target = command.split(' ').nth(2).unwrap();
+
+    for args in [
+        &["restore", target, "--plan"][..],
+        &["undo", "--plan"],
+        &["undo"],
+        &["restore", target],
+    ] {
+        let args: Vec<&str> = ["--json"].iter().chain(args).copied().collect();
+        let message = call(&args).refused("Unsupported");
+        assert!(message.contains("file system of its own"), "{message}");
+        assert!(message.contains("restore SNAPSHOT --to DIR"), "{message}");
+    }
+    // Where nothing would be done, nothing is in the way of that.
+    let snapshot = call(&["snapshot"]).ok();
+    let said = snapshot.stderr_text();
+    assert!(said.contains("--to DIR"), "in time: {said}");
+    call(&["restore", "latest", "--plan"]).ok();
+
+    assert!(command.ends_with(" --to DIR"), "{command}");
+    let copy = ws.outside().join("copy");
+    call(&["restore", target, "--to", copy.to_str().unwrap()]).ok();
+    assert_eq!(fs::read_to_string(copy.join("kept")).unwrap(), "mine\n");
+}

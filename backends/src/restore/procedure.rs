@@ -55,7 +55,12 @@ pub(crate) fn plan_only<B: Restorable>(
         let planned = goal
             .plan(backend, workspace, &now)
             .map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
-        Ok(with_repository(planned.plan, repository.as_ref()))
+        let plan = with_repository(planned.plan, repository.as_ref());
+        // A directory that is gone is made again first.
+        if !plan.is_empty() && !workspace.is_gone() {
+            check_place(workspace)?;
+        }
+        Ok(plan)
     })
 }
 

@@ -300,7 +300,8 @@ impl Area {
     pub(crate) fn no_place(root: &Root) -> String {
         format!(
             "{} is on a file system of its own, and no directory outside of it that could be \
-             written to is; choose a state directory there with STILLFRAME_HOME",
+             written to is; choose a state directory there with STILLFRAME_HOME, or put a copy \
+             elsewhere: restore SNAPSHOT --to DIR",
             printable(&root.disk_path(&RelPath::root()))
         )
     }

@@ -7,8 +7,8 @@ use stillframe::backends::{
     RepositoryChanges, SkipReason,
 };
 use stillframe::{
-    CopyRequest, LeftRef, PlanId, RelPath, RestoreDocument, RestorePlan, RestoreRequest,
-    RestoreStatus, Skipped, SnapshotId, UndoPlan, Undone, WorkspaceOptions,
+    CopyRequest, ErrorKind, LeftRef, PlanId, RelPath, RestoreDocument, RestorePlan, RestoreRequest,
+    RestoreStatus, Skipped, Snapshot, SnapshotId, UndoPlan, Undone, WorkspaceOptions,
 };
 
 use super::Tools;
@@ -74,6 +74,19 @@ pub(super) async fn copy(
         format!("{} in {to}\n", output::count(copied.files, "file"))
     };
     Ok(Reply::new(tools.json, &copied, text).warnings(missing.collect()))
+}
+
+/// Whether it is known that nothing can be put back in place where this was captured.
+pub(super) async fn is_copied_only(tools: &Tools, snapshot: &Snapshot) -> bool {
+    let checked = tools.engine.check_restore_place(snapshot).await;
+    checked.is_err_and(|e| e.kind() == ErrorKind::Unsupported)
+}
+
+/// What gives back what such a snapshot has. `elsewhere` is added to the command line so that it is about this workspace.
+pub(super) fn copy_command(snapshot: &SnapshotId, elsewhere: &str) -> String {
+    format!(
+        "no directory outside of the workspace on its file system can be written to, so restores and undos are refused; \"stillframe restore {snapshot}{elsewhere} --to DIR\" makes a copy of what was there"
+    )
 }
 
 /// The answer of a restore or an undo that ended like this.

@@ -155,7 +155,15 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
         progress.clear();
     }
     let document = outcome.document();
+    let before = document
+        .workspace
+        .as_ref()
+        .and_then(|workspace| workspace.before_snapshot.as_ref());
     let ended = Ended {
+        is_copied_only: match before {
+            Some(before) => restore::is_copied_only(tools, before).await,
+            None => false,
+        },
         document: &document,
         run_error: outcome.run.error.as_ref(),
         engine_error: outcome.workspace.error.as_ref(),
@@ -291,6 +299,8 @@ struct Ended<'a> {
     /// What the engine could not do after the work.
     engine_error: Option<&'a FailureRecord>,
     told: Told,
+    /// Whether nothing can be put back in place in its workspace.
+    is_copied_only: bool,
 }
 
 /// A command that has the terminal to itself while it runs.
@@ -415,7 +425,7 @@ fn story(ended: &Ended<'_>, elsewhere: &str) -> Vec<String> {
             lines.extend(what_next(document, workspace, rollback, elsewhere));
             lines.extend(way_forward(rollback, elsewhere));
         }
-        None => lines.extend(way_back(document, workspace, elsewhere)),
+        None => lines.extend(way_back(ended, workspace, elsewhere)),
     }
     lines
 }
@@ -548,11 +558,7 @@ fn way_forward(rollback: &RestoreDocument, elsewhere: &str) -> Option<String> {
 }
 
 /// How to take back what a run changed, if it changed anything.
-fn way_back(
-    document: &RunDocument,
-    workspace: &WorkspaceDocument,
-    elsewhere: &str,
-) -> Option<String> {
+fn way_back(ended: &Ended<'_>, workspace: &WorkspaceDocument, elsewhere: &str) -> Option<String> {
     // What a rule hides is in no snapshot, so nothing takes it back.
     let snapshots = workspace
         .before_snapshot
@@ -567,14 +573,15 @@ fn way_back(
             || !diff.directories_deleted.is_empty()
             || diff.operation.is_some()
     })?;
-    let kept = snapshots.and_then(|(before, _)| before.metadata.has_content);
-    Some(match (diff.backend, kept) {
+    let (before, _) = snapshots?;
+    Some(match (diff.backend, before.metadata.has_content) {
         (BackendKind::Hash, Some(false)) => {
             "no content was kept, so it cannot be taken back; --retain-content keeps it".to_owned()
         }
+        _ if ended.is_copied_only => restore::copy_command(&before.id, elsewhere),
         _ => format!(
             "\"stillframe undo {}{elsewhere}\" takes it back",
-            document.run_id
+            ended.document.run_id
         ),
     })
 }
@@ -602,6 +609,7 @@ mod tests {
             run_error: document.error.as_ref(),
             engine_error: None,
             told: Told::default(),
+            is_copied_only: false,
         }
     }
 

@@ -9,8 +9,8 @@ use stillframe::{
     WorkspaceOptions,
 };
 
-use super::Tools;
 use super::diff::standing;
+use super::{Tools, restore};
 use crate::failure::Failure;
 use crate::output::{self, Reply};
 
@@ -26,11 +26,22 @@ pub(super) async fn snapshot(
     let session = tools.engine.workspace_session(&workspace.path).await?;
     let snapshot = session.snapshot(&workspace, label).await?;
     let text = || format!("{}\n", snapshot.id);
-    let without = without_content(&snapshot, workspace.retain_content, "it cannot be restored");
+    let limits = limits(tools, &snapshot, workspace.retain_content).await;
     Ok(Reply::new(tools.json, &snapshot, text)
         .note(cost(&snapshot))
-        .warnings(without.into_iter().collect())
+        .warnings(limits)
         .warnings(warnings([&snapshot])))
+}
+
+/// What a snapshot that was just taken cannot be used for.
+async fn limits(tools: &Tools, snapshot: &Snapshot, retain: RetainContent) -> Vec<String> {
+    let without = without_content(snapshot, retain, "it cannot be restored");
+    let has_content = snapshot.metadata.has_content != Some(false);
+    let copied = match has_content && restore::is_copied_only(tools, snapshot).await {
+        true => Some(restore::copy_command(&snapshot.id, "")),
+        false => None,
+    };
+    without.into_iter().chain(copied).collect()
 }
 
 /// Takes a snapshot, unless nothing differs from the newest.
@@ -50,10 +61,10 @@ pub(super) async fn snapshot_if_changed(
         false => cost(snapshot),
     };
     let text = || format!("{}\n", snapshot.id);
-    let without = without_content(snapshot, workspace.retain_content, "it cannot be restored");
+    let limits = limits(tools, snapshot, workspace.retain_content).await;
     Ok(Reply::new(tools.json, &taken, text)
         .note(note)
-        .warnings(without.into_iter().collect())
+        .warnings(limits)
         .warnings(warnings([snapshot])))
 }
 

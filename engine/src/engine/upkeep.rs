@@ -305,6 +305,25 @@ impl Engine {
             .await?
     }
 
+    /// Says whether restores of what `snapshot` is of can work at all, in place: `Unsupported`, with the reason,
+    /// where every one would be refused, so that there are only copies ([`SessionManager::copy`](crate::SessionManager::copy)).
+    /// Cheap; nothing is read of the snapshot.
+    pub async fn check_restore_place(&self, snapshot: &Snapshot) -> Result<(), Error> {
+        let opened = self
+            .core
+            .open(&WorkspaceOptions::at(&snapshot.path))
+            .await?;
+        let (parts, kind) = (self.core.parts.clone(), snapshot.backend);
+        self.core
+            .parts
+            .blocking
+            .run(move || {
+                let backend = workspaces::backend_of(&parts, kind)?;
+                Ok(backend.check_restore_place(&opened.workspace)?)
+            })
+            .await?
+    }
+
     /// Deletes an artifact; the key may be used again. `NotFound` if there is none.
     pub async fn remove_artifact(&self, key: &str) -> Result<(), Error> {
         self.artifact(key).await?;
