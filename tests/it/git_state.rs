@@ -713,3 +713,72 @@ fn what_a_run_leaves_out_of_the_work_tree_is_in_its_diff() {
         assert!(text.contains(said), "{script}: {text}");
     }
 }
+
+#[test]
+fn a_sparse_checkout_of_a_run_is_listed_and_its_settings_are_said_to_stay() {
+    let ws = TestWorkspace::repository();
+    for name in ["in/a", "out/b"] {
+        ws.write(name, "x\n");
+    }
+    ws.commit("with directories");
+    let settings = |run: &[&str], command: &str| {
+        let text = ws.call(run).run().stderr_text();
+        assert!(text.contains(command), "{run:?}: {text}");
+        assert!(text.contains("core.sparseCheckout"), "{run:?}: {text}");
+    };
+    let of = |script: &str| ["run", "--", "sh", "-c", script].map(str::to_owned);
+    let began = of("git sparse-checkout set in");
+    ws.call(&began).run().ok();
+    let listed = ws
+        .call(["diff", "latest~1", "latest"])
+        .run()
+        .ok()
+        .stdout_text();
+    let line = "absent out/b (git's index leaves it out of the work tree)";
+    assert!(listed.lines().any(|said| said == line), "{listed}");
+
+    settings(&["undo"], "\"git sparse-checkout disable\" ends it");
+    ws.git(["sparse-checkout", "disable"]);
+    assert_eq!(ws.git(["status", "--porcelain"]), "");
+    let failing = "git sparse-checkout set in; exit 1";
+    settings(
+        &["run", "--rollback-on-failure", "--", "sh", "-c", failing],
+        "\"git sparse-checkout disable\" ends it",
+    );
+
+    // Git leaves no file out that it takes for edited, as one that was just put back.
+    ws.git(["status", "--porcelain"]);
+    ws.git(["sparse-checkout", "set", "in"]);
+    ws.call(of("git sparse-checkout disable")).run().ok();
+    let listed = ws
+        .call(["diff", "latest~1", "latest"])
+        .run()
+        .ok()
+        .stdout_text();
+    let line = "present out/b (git's index has it in the work tree again)";
+    assert!(listed.lines().any(|said| said == line), "{listed}");
+    settings(&["undo"], "\"git sparse-checkout init\" begins it again");
+    ws.git(["sparse-checkout", "init"]);
+    assert!(!ws.exists("out/b"), "the patterns are the old ones");
+}
+
+#[test]
+fn of_a_large_sparse_checkout_a_diff_lists_the_first_files() {
+    let ws = TestWorkspace::repository();
+    for number in 0..103 {
+        ws.write(format!("out/{number:03}"), "x\n");
+    }
+    ws.commit("with a directory");
+    ws.call(["run", "--", "git", "sparse-checkout", "set", "in"])
+        .run()
+        .ok();
+    let listed = ws
+        .call(["diff", "latest~1", "latest"])
+        .run()
+        .ok()
+        .stdout_text();
+    let absent = listed.lines().filter(|line| line.starts_with("absent "));
+    assert_eq!(absent.count(), 100);
+    let more = "3 files more left out of the work tree or taken into it again; --json has them all";
+    assert!(listed.lines().any(|line| line == more), "{listed}");
+}

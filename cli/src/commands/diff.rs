@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use stillframe::backends::{
     ApproximatedFile, Approximation, ModeChange, NestedChange, NestedState, OperationChange,
+    SkipWorktreeChange,
 };
 use stillframe::{
     BackendKind, ChangedFile, Diff, DiffEnd, DiffOutcome, DiffRequest, Error, ErrorKind,
@@ -422,7 +423,42 @@ fn beside(diff: &Diff) -> String {
                 .iter()
                 .map(|change| format!("nested {} ({})\n", change.path, nested(change))),
         )
+        .chain(sparseness(&diff.skip_worktree))
         .collect()
+}
+
+/// The files that git's index leaves out of the work tree, or has there again, one line for each;
+/// of a large checkout the first ones, and how many more.
+fn sparseness(changes: &[SkipWorktreeChange]) -> impl Iterator<Item = String> {
+    const MAX_NAMED: usize = 100;
+    let named = changes.iter().take(MAX_NAMED).map(|change| {
+        let path = &change.path;
+        match change.to {
+            true => format!("absent {path} (git's index leaves it out of the work tree)\n"),
+            false => format!("present {path} (git's index has it in the work tree again)\n"),
+        }
+    });
+    let more = changes.len().saturating_sub(MAX_NAMED) as u64;
+    let more = (more > 0).then(|| {
+        let files = output::count(more, "file");
+        format!(
+            "{files} more left out of the work tree or taken into it again; --json has them all\n"
+        )
+    });
+    named.chain(more)
+}
+
+/// What a rollback or an undo leaves of the sparse checkout of a run that changed this: its settings,
+/// which no snapshot has. What became of the index is on record, and not which command did it.
+pub(super) fn sparse_settings(changes: &[SkipWorktreeChange]) -> Option<String> {
+    let then = match changes.iter().any(|change| change.to) {
+        _ if changes.is_empty() => return None,
+        true => "if the run began a sparse checkout, \"git sparse-checkout disable\" ends it",
+        false => "if the run ended a sparse checkout, \"git sparse-checkout init\" begins it again",
+    };
+    Some(format!(
+        "left     git's settings of sparse checkouts (core.sparseCheckout), which no snapshot has; {then}"
+    ))
 }
 
 /// What a file whose lines were not compared as git does adds to the totals.

@@ -422,6 +422,11 @@ fn story(ended: &Ended<'_>, elsewhere: &str) -> Vec<String> {
     match &workspace.rollback {
         Some(rollback) => {
             lines.extend(restore::rollback_story(rollback));
+            if rollback.status == RestoreStatus::Completed {
+                let diff = workspace.diff.as_ref();
+                let changes = diff.map_or(&[][..], |diff| &diff.skip_worktree);
+                lines.extend(super::diff::sparse_settings(changes));
+            }
             lines.extend(what_next(document, workspace, rollback, elsewhere));
             lines.extend(way_forward(rollback, elsewhere));
         }

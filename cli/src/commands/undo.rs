@@ -1,11 +1,12 @@
 //! `undo`: takes back what an operation changed.
 
+use stillframe::backends::DiffOptions;
 use stillframe::{
-    ErrorKind, EventQuery, EventType, RestoreDocument, SessionManager, UndoOutcome, UndoTarget,
-    Undone, WorkspaceOptions,
+    DiffRequest, ErrorKind, EventQuery, EventType, RestoreDocument, SessionManager, UndoOutcome,
+    UndoTarget, Undone, WorkspaceOptions,
 };
 
-use super::{Tools, restore};
+use super::{Tools, diff, restore};
 use crate::failure::Failure;
 use crate::output::Reply;
 use crate::request::UndoRequest;
@@ -37,6 +38,11 @@ pub(super) async fn undo(tools: &Tools, request: UndoRequest) -> Result<Reply, F
                 Ok(outcome) => {
                     let mut reply = told(tools.json, &outcome, is_of_some);
                     reply.notes.extend(head(tools, &session, &outcome).await);
+                    if !is_of_some {
+                        reply
+                            .notes
+                            .extend(sparse_settings(&session, &workspace, &outcome.undone).await);
+                    }
                     Ok(reply)
                 }
                 Err(e) => Err(e),
@@ -70,6 +76,20 @@ async fn head(tools: &Tools, session: &SessionManager, outcome: &UndoOutcome) ->
         .iter()
         .rfind(|event| event.data["guard"] == guard.as_str())?;
     restore::head_story(&own.data["head"])
+}
+
+/// What the run did to a sparse checkout and no undo takes back.
+async fn sparse_settings(
+    session: &SessionManager,
+    workspace: &WorkspaceOptions,
+    undone: &Undone,
+) -> Option<String> {
+    undone.run_id.as_ref()?;
+    let request = DiffRequest::between(undone.before.as_str(), undone.after.as_str());
+    // Nobody asked for lines.
+    let request = request.options(DiffOptions::default().max_compared_bytes(0));
+    let outcome = session.diff(workspace, request).await.ok()?;
+    diff::sparse_settings(&outcome.diff.skip_worktree)
 }
 
 /// Whether this refusal may only mean that another directory was meant.
