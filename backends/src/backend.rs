@@ -1513,7 +1513,7 @@ pub enum RestoreError {
     #[error("the restore could not be prepared; nothing was touched")]
     Prepare(#[source] PathError),
     /// The file system that has to take what is put back, which is the workspace's, has no room for it.
-    #[error("the restore has to write {needed_bytes} bytes to {file_system}; nothing was touched")]
+    #[error("{}; nothing was touched", no_room(*needed_bytes, file_system))]
     NoRoom {
         /// What all that is put back has, in bytes.
         needed_bytes: u64,
@@ -1531,6 +1531,17 @@ pub enum RestoreError {
     /// The store could not answer; nothing was touched.
     #[error(transparent)]
     Store(StoreError),
+}
+
+/// Small files and empty ones need room too, each for itself, so that their bytes alone explain nothing.
+fn no_room(needed_bytes: u64, file_system: &FileSystem) -> String {
+    match needed_bytes {
+        0 => format!("the restore needs room for new files on {file_system}"),
+        bytes if file_system.free_bytes.is_some_and(|free| free >= bytes) => format!(
+            "the restore has to write {bytes} bytes, and each file in blocks of its own, to {file_system}"
+        ),
+        bytes => format!("the restore has to write {bytes} bytes to {file_system}"),
+    }
 }
 
 impl From<StoreError> for RestoreError {

@@ -23,6 +23,10 @@ const NOT_WRITABLE: &str = "cannot be written";
 /// How a file system is named that is not the state directory's.
 const NAMED_PLACE: &str = "the file system at ";
 
+/// What a clean-up needs to begin, in bytes: the memory that the processes of the database share, its log, and
+/// the files of an engine.
+const ROOM_TO_CLEAN: u64 = 1 << 20;
+
 /// What a message says where a limit of the process is what stood in the way.
 const FILE_SIZE_LIMIT: &str = "(RLIMIT_FSIZE)";
 
@@ -54,6 +58,8 @@ pub(crate) struct StatePlace {
     mount_point: Option<PathBuf>,
     /// What that still has for this user, in bytes, where it says so.
     free_bytes: Option<u64>,
+    /// Whether a clean-up can work there: there is room, or what is kept for that.
+    has_room_to_clean: bool,
     /// How large the process may make a file, in bytes, if that is limited.
     max_file_bytes: Option<u64>,
 }
@@ -69,6 +75,11 @@ impl StatePlace {
         Self {
             path: state_dir.to_owned(),
             is_writable: access.is_ok(),
+            has_room_to_clean: state_dir.join("reserve").exists()
+                || file_system
+                    .as_ref()
+                    .and_then(|found| found.free_bytes)
+                    .is_none_or(|free| free >= ROOM_TO_CLEAN),
             free_bytes: file_system.as_ref().and_then(|found| found.free_bytes),
             mount_point: file_system.map(|found| found.mount_point),
             max_file_bytes: limit.current,
@@ -163,6 +174,11 @@ impl Failure {
                     output::size(limit)
                 ))
             }
+            (ErrorKind::NoSpace, _, Some(free)) if !place.has_room_to_clean => Some(format!(
+                "; the file system of the state directory {path} has {} free, and \"stillframe gc\" itself needs up \
+                 to a megabyte: remove something else there first, or set STILLFRAME_HOME to a directory with more",
+                output::size(free)
+            )),
             (ErrorKind::NoSpace, _, Some(free)) => Some(format!(
                 "; the file system of the state directory {path} has {} free",
                 output::size(free)
@@ -323,6 +339,7 @@ mod tests {
             move || StatePlace {
                 path: PathBuf::from("/s t/stillframe home"),
                 is_writable,
+                has_room_to_clean: true,
                 mount_point: None,
                 free_bytes: Some(2048),
                 max_file_bytes: None,
@@ -356,6 +373,7 @@ mod tests {
             move || StatePlace {
                 path: PathBuf::from("/state"),
                 is_writable: true,
+                has_room_to_clean: true,
                 mount_point: Some(PathBuf::from("/")),
                 free_bytes: Some(2048),
                 max_file_bytes,
@@ -383,6 +401,26 @@ mod tests {
         assert_eq!(
             failure.with_place(place(None)).line(),
             format!("{said}; free some space there")
+        );
+    }
+
+    #[test]
+    fn a_clean_up_is_no_advice_where_it_has_no_room_itself() {
+        let place = || StatePlace {
+            path: PathBuf::from("/state"),
+            is_writable: true,
+            has_room_to_clean: false,
+            mount_point: None,
+            free_bytes: Some(0),
+            max_file_bytes: None,
+        };
+        assert_eq!(
+            Failure::new(ErrorKind::NoSpace, "cannot write x")
+                .with_place(place)
+                .line(),
+            "cannot write x; the file system of the state directory /state has 0 bytes free, and \
+             \"stillframe gc\" itself needs up to a megabyte: remove something else there first, or set \
+             STILLFRAME_HOME to a directory with more"
         );
     }
 

@@ -823,6 +823,18 @@ fn a_store_of_artifacts_that_is_damaged_stops_what_needs_artifacts_and_nothing_e
             listed[0]["key"], key,
             "{damage}: what is in the log is told"
         );
+        // What is advised is what helps.
+        let verified = ws.stillframe(["verify"]).exits(1).stderr_text();
+        assert!(
+            !verified.contains("--forget-damaged"),
+            "{damage}: {verified}"
+        );
+        let is_another_format = damage != "no directory";
+        let named = match is_another_format {
+            true => "remove that file: it is made anew".to_owned(),
+            false => format!("put {} right", root.display()),
+        };
+        assert!(verified.contains(&named), "{damage}: {verified}");
         // These do.
         for args in [&["artifact", "get", key][..], &["artifact", "rm", key]] {
             let refused = ws.try_json(args.iter().copied());
@@ -844,10 +856,12 @@ fn a_store_of_artifacts_that_is_damaged_stops_what_needs_artifacts_and_nothing_e
                 fs::remove_file(&root).unwrap();
                 fs::rename(&away, &root).unwrap();
             }
-            _ => {
+            "a FIFO" => {
                 fs::remove_file(&format).unwrap();
                 fs::write(&format, whole).unwrap();
             }
+            // As advised.
+            _ => fs::remove_file(&format).unwrap(),
         }
         let again = ws.stillframe(["artifact", "get", key]).ok().stdout;
         assert_eq!(again, patch, "{damage}: it was left as it is");

@@ -179,6 +179,14 @@ fn a_full_disk_is_named_with_what_is_left_and_what_to_do() {
     small.fill();
     small.call(&["snapshot"]).refused("NoSpace");
     small.call(&["list"]).ok();
+    let reserve = small.state().join("reserve");
+    if reserve.exists() {
+        fs::remove_file(reserve).unwrap();
+    }
+    small.fill();
+    let message = small.call(&["gc"]).refused("NoSpace");
+    assert!(message.contains("remove something else there"), "{message}");
+    assert!(!message.contains("for example with"), "{message}");
 }
 
 // No command started, not even the one that makes room
@@ -376,10 +384,53 @@ fn a_full_workspace_is_found_before_anything_is_replaced() {
         "{message}"
     );
     assert!(!message.contains("state directory"), "{message}");
+    assert_eq!(message.matches("nothing was touched").count(), 1);
+    assert!(!message.contains(".stillframe-"), "{message}");
     fs::remove_file(dir.join("filler")).unwrap();
     small.call_in("inner", &["restore", snapshot.id()]).ok();
     assert_eq!(fs::read(dir.join("small")).unwrap(), b"one\n");
     assert_eq!(fs::read(dir.join("big")).unwrap().len(), 2 << 20);
+}
+
+// "has to write 0 bytes", and the name of a file that nobody had made
+#[test]
+fn a_full_workspace_is_told_in_words_of_the_workspace() {
+    let Some(small) = SmallWorkspace::new() else {
+        return;
+    };
+    let dir = small.dir();
+    for name in ["one", "two"] {
+        fs::write(dir.join(name), "").unwrap();
+    }
+    let script = "rm one two; cat /dev/zero > filler 2>/dev/null; exit 1";
+    let run = [
+        "run",
+        "--rollback-on-failure",
+        "--retain-content",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let call = small.ws.call(run);
+    let output = small.mounts.inside(call, &small.ws.path("inner")).run();
+    let lines = output.exits(1).stderr_text();
+    let refused = lines.lines().find(|line| line.contains("refused"));
+    let refused = refused.unwrap_or_else(|| panic!("{lines}"));
+    assert_eq!(
+        refused.matches("nothing was touched").count(),
+        1,
+        "{refused}"
+    );
+    let inner = small.ws.path("inner").display().to_string();
+    for said in [
+        "the restore needs room for new files on the file system at ",
+        &format!("cannot write to {inner}: No space left on device"),
+    ] {
+        assert!(refused.contains(said), "{said}: {refused}");
+    }
+    assert!(!refused.contains(".stillframe-"), "{refused}");
+    assert!(!refused.contains(" 0 bytes to"), "{refused}");
 }
 
 // No place outside of the workspace is on its file system

@@ -709,10 +709,20 @@ impl<'a> Draft<'a> {
                 StageError::NoRoom {
                     needed_bytes: self.needed_bytes(),
                     file_system,
-                    source,
+                    source: self.told_of_the_workspace(source, directory),
                 }
             }
             _ => StageError::Disk(source),
+        }
+    }
+
+    /// The refusal as one of the workspace, if it is of a name in the private directory, which nobody knows.
+    fn told_of_the_workspace(&self, source: PathError, directory: &Path) -> PathError {
+        match source.path.starts_with(directory) {
+            true => PathError::at("write to", self.request.root.disk_path(&RelPath::root()))(
+                source.source,
+            ),
+            false => source,
         }
     }
 

@@ -468,6 +468,9 @@ pub(super) fn upshot(document: &RestoreDocument) -> String {
             format!("nothing had to be restored{guard}")
         }
         RestoreStatus::Completed => format!("{restored} restored{guard}"),
+        RestoreStatus::Refused if error.contains("nothing was touched") => {
+            format!("refused{error}")
+        }
         RestoreStatus::Refused => format!("refused, and nothing was touched{error}"),
         _ => format!("not finished, recovery will finish it{error}{guard}"),
     }

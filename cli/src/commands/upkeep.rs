@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use stillframe::backends::Problem;
+use stillframe::backends::{Problem, printable};
 use stillframe::{
     ErrorKind, GcOptions, GcOutcome, SnapshotId, SnapshotVerdict, VerifyOutcome, WorkspaceOptions,
 };
@@ -18,7 +18,7 @@ pub(super) async fn verify(tools: &Tools, workspace: WorkspaceOptions) -> Result
         Err(e) if e.kind() == ErrorKind::Corrupt => {
             verify_without_log(tools.json, &tools.state_dir, &workspace, e.into())
         }
-        outcome => Ok(verified(tools.json, &outcome?)),
+        outcome => Ok(verified(tools.json, &outcome?, &tools.state_dir)),
     }
 }
 
@@ -36,31 +36,53 @@ pub(crate) fn verify_without_log(
         reason.kind().as_str(),
         reason.message(),
     ));
-    Ok(verified(json, &outcome))
+    Ok(verified(json, &outcome, state_dir))
 }
 
-fn verified(json: bool, outcome: &VerifyOutcome) -> Reply {
+fn verified(json: bool, outcome: &VerifyOutcome, state_dir: &Path) -> Reply {
     let reply = Reply::new(json, outcome, || findings(outcome));
-    match outcome.is_sound() {
-        true => reply,
-        false => reply
-            .exit_code(Failure::exit_code(false))
-            .note(way_out(outcome))
-            .failed(way_out(outcome)),
+    if outcome.is_sound() {
+        return reply;
     }
+    let way_out = way_out(outcome, state_dir);
+    reply
+        .exit_code(Failure::exit_code(false))
+        .note(way_out.clone())
+        .failed(way_out)
 }
 
 /// What can be done about what was found.
-fn way_out(outcome: &VerifyOutcome) -> &'static str {
+fn way_out(outcome: &VerifyOutcome, state_dir: &Path) -> String {
     let is_damaged = |s: &SnapshotVerdict| !s.problems.is_empty();
+    let is_of_artifacts = |problem: &Problem| problem.what == "artifacts";
+    let unusable = outcome.store.iter().find(|p| is_of_artifacts(p));
+    let is_more = outcome.store.iter().any(|p| !is_of_artifacts(p))
+        || outcome.snapshots.iter().any(is_damaged);
     if outcome.log.is_some() {
-        "the snapshots that are not listed can be restored once the database is moved away, with the files \
-         whose names begin with its own: a new one is made, and finds them; runs and events are lost"
-    } else if outcome.snapshots.iter().any(is_damaged) || !outcome.store.is_empty() {
-        "something that is kept is damaged; what is not listed can still be restored; \"stillframe gc \
-         --forget-damaged\" gives up what cannot"
-    } else {
-        "something that is kept is damaged; what is not listed can still be restored"
+        return "the snapshots that are not listed can be restored once the database is moved away, with the files \
+                whose names begin with its own: a new one is made, and finds them; runs and events are lost"
+            .to_owned();
+    }
+    let mut parts = vec![
+        "something that is kept is damaged; what is not listed can still be restored".to_owned(),
+    ];
+    if is_more {
+        parts.push("\"stillframe gc --forget-damaged\" gives up what cannot".to_owned());
+    }
+    parts.extend(unusable.map(|problem| artifacts_again(problem, state_dir)));
+    parts.join("; ")
+}
+
+/// How the store of artifacts comes back, which no clean-up repairs.
+fn artifacts_again(problem: &Problem, state_dir: &Path) -> String {
+    let place = state_dir.join("artifacts");
+    match problem.detail.contains("has an unknown format") {
+        true => format!(
+            "if no newer version of stillframe wrote {}, remove that file: it is made anew, and the artifacts \
+             are as they were",
+            printable(&place.join("format.json"))
+        ),
+        false => format!("put {} right to use artifacts again", printable(&place)),
     }
 }
 
