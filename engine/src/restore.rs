@@ -53,7 +53,8 @@ pub struct RestoreDocument {
     /// them. Left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moved_tags: Vec<MovedTag>,
-    /// Of a rollback: the refs that the run changed and that are left as they are, sorted by name. Left out if there are none.
+    /// Of a rollback, and of an undo with the repository: the refs that what is taken back changed, and that are left as
+    /// it left them, sorted by name. Left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refs_left: Vec<LeftRef>,
     /// Every path that was written or removed, sorted.
@@ -74,26 +75,44 @@ pub struct RestoreDocument {
     pub durations: Option<RestoreDurations>,
 }
 
-/// A ref that a run changed and its rollback left as it is.
+/// A ref that a run changed and its rollback or undo left as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LeftRef {
     /// What became of it.
     #[serde(flatten)]
     pub change: RefChange,
-    /// The command that takes that back, for a POSIX shell in the repository. Empty for a branch where the
-    /// rollback did not put the repository back: what the error says comes first, and what the branch was at may be gone.
-    pub undo: String,
+    /// The command that takes that back, for a POSIX shell in the repository. `None`, which is empty in JSON, for a
+    /// branch where the repository was not put back: what the error says comes first, and what the branch was at may be gone.
+    #[serde(with = "command")]
+    pub undo: Option<String>,
+}
+
+/// A command in a document, where an empty one stands for none.
+mod command {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    #[expect(clippy::ref_option, reason = "serde calls it with a reference")]
+    pub(super) fn serialize<S: Serializer>(
+        command: &Option<String>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.serialize_str(command.as_deref().unwrap_or_default())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<String>, D::Error> {
+        let text = String::deserialize(from)?;
+        Ok((!text.is_empty()).then_some(text))
+    }
 }
 
 impl LeftRef {
     fn of(change: &RefChange, is_repository_back: bool) -> Self {
         let is_known = is_repository_back || !change.name.starts_with("refs/heads/");
         Self {
-            undo: match is_known {
-                true => way_back_of(change),
-                false => String::new(),
-            },
+            undo: is_known.then(|| way_back_of(change)).flatten(),
             change: change.clone(),
         }
     }
@@ -108,9 +127,9 @@ fn way_back_of(
         after,
         ..
     }: &RefChange,
-) -> String {
+) -> Option<String> {
     let name = quoted(name);
-    match (before, after) {
+    Some(match (before, after) {
         (None, _) if name == "refs/stash" => "git stash clear".to_owned(),
         (Some(before), None) if name == "refs/stash" => format!("git stash store {before}"),
         (Some(_), Some(_)) if name == "refs/stash" => "git stash drop".to_owned(),
@@ -120,8 +139,8 @@ fn way_back_of(
             "0".repeat(before.len())
         ),
         (None, Some(after)) => format!("git update-ref -d {name} {after}"),
-        (None, None) => String::new(),
-    }
+        (None, None) => return None,
+    })
 }
 
 /// A word for a shell.
@@ -298,13 +317,9 @@ pub(crate) fn restore(
         let tags = safety::move_tags(parts, locked, backend).unwrap_or_default();
         outcome.moved_tags = tags.moved;
     }
-    if let (RestorePurpose::Rollback, RestoreGoal::Snapshot { snapshot, .. }) =
-        (restoring.purpose, goal)
-    {
-        // Beside the restore too. The run's own comparison names them all.
-        let left = refs_left(parts, locked, snapshot, &outcome.result);
-        outcome.refs_left = left.unwrap_or_default();
-    }
+    // Beside the restore too. The run's own comparison names them all.
+    let left = refs_left(parts, locked, options, restoring.purpose, &outcome.result);
+    outcome.refs_left = left.unwrap_or_default();
     let (session, run) = (&begun.session_id, begun.run_id.as_ref());
     let mut changes: Vec<Change> = [&outcome.guard, &outcome.result]
         .into_iter()
@@ -322,16 +337,42 @@ pub(crate) fn restore(
     Ok(outcome)
 }
 
-/// The refs that are not as they were before a run, after its rollback. HEAD and its branch are the rollback's.
+/// The refs that are not as they were before what a rollback or an undo with the repository took back. After an undo,
+/// those that still are as that left them: what others did since is theirs. HEAD and its branch are the restore's.
 fn refs_left(
     parts: &Parts,
     workspace: &Workspace,
-    before: &Snapshot,
+    options: &RestoreOptions,
+    purpose: RestorePurpose,
     result: &Snapshot,
 ) -> Result<Vec<RefChange>, Error> {
+    let changed = |before, to| refs_changed(parts, workspace, before, to);
+    match (purpose, &options.repository) {
+        (RestorePurpose::Rollback, RepositoryRestore::Rollback { before, .. }) => {
+            changed(before, result)
+        }
+        (RestorePurpose::Undo, RepositoryRestore::Undo { before, after, .. }) => {
+            let mut left = changed(before, after)?;
+            if !left.is_empty() {
+                let now = changed(before, result)?;
+                left.retain(|change| now.contains(change));
+            }
+            Ok(left)
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// The refs but for HEAD that differ between two snapshots which kept them. No file is read for it.
+fn refs_changed(
+    parts: &Parts,
+    workspace: &Workspace,
+    before: &Snapshot,
+    to: &Snapshot,
+) -> Result<Vec<RefChange>, Error> {
     let mut options = DiffOptions::default();
-    options.capture_patch = false;
-    let (diff, _) = workspaces::compare(parts, workspace, before, result, &options)?;
+    options.max_compared_bytes = 0;
+    let (diff, _) = workspaces::compare(parts, workspace, before, to, &options)?;
     let others = diff.refs.into_iter().filter(|change| change.name != "HEAD");
     Ok(others.collect())
 }

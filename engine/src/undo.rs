@@ -180,16 +180,19 @@ pub(crate) async fn undo(
         let Undo {
             undone,
             goal,
-            options,
+            mut options,
             backend,
             ..
         } = undo;
+        let repository = matches!(options.repository, RepositoryRestore::Undo { .. });
+        // To be compared with those that the operation left.
+        options.guard.keep_refs = repository;
         let restoring = Restoring {
             session_id,
             hold: None,
             to: undone.before.clone(),
             purpose: RestorePurpose::Undo,
-            repository: matches!(options.repository, RepositoryRestore::Undo { .. }),
+            repository,
         };
         let outcome = restore::restore(&parts, locked, &*backend, &goal, &options, &restoring)?;
         Ok(restore::undone_document(undone, outcome))

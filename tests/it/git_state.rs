@@ -646,6 +646,53 @@ fn a_rollback_names_the_refs_that_it_leaves_with_what_takes_each_back() {
     assert!(text.lines().any(|said| said.ends_with(line)), "{text}");
 }
 
+// An undo said nothing of them
+#[test]
+fn an_undo_names_the_refs_that_it_leaves_as_a_rollback_does() {
+    let (ws, script) = with_refs();
+    let before = refs(&ws);
+    let ran = ws.run::<&str>([], &script).ok().json();
+    // What somebody moved since is theirs, and what they put back is not left.
+    ws.git(["update-ref", "refs/remotes/origin/main", "HEAD"]);
+    ws.git(["tag", "-d", "odd;name"]);
+    ws.git(["tag", "mine"]);
+    let others = [
+        "refs/remotes/origin/main",
+        "refs/tags/odd;name",
+        "refs/tags/mine",
+    ];
+    let id = ran["run_id"].as_str().unwrap();
+    let undone = ws.json(["undo", id]);
+    let left = undone["refs_left"].as_array().expect("they are named");
+    let name = |change: &Value| change["name"].as_str().unwrap().to_owned();
+    let mut expected = changes(&before, &refs(&ws));
+    expected.retain(|change| !others.contains(&name(change).as_str()));
+    assert!(expected.len() >= 5, "{expected:?}");
+    let named: Vec<Value> = left
+        .iter()
+        .cloned()
+        .map(|mut change| {
+            change.as_object_mut().unwrap().remove("undo").unwrap();
+            change
+        })
+        .collect();
+    assert_eq!(named, expected, "{undone}");
+    // A person is told as well, also where no file is left to take back.
+    let told = ws.stillframe(["undo", id]).ok().stdout_text();
+    let line = "left     tag goes deleted; \"git update-ref refs/tags/goes ";
+    assert!(told.contains(line), "{told}");
+    for change in left {
+        let undo = change["undo"].as_str().unwrap();
+        let call = Call::new("sh", ws.root()).args(["-c", undo]);
+        call.env("PATH", std::env::var_os("PATH").unwrap())
+            .run()
+            .ok();
+    }
+    let mut now = refs(&ws);
+    now.retain(|name, _| !others.contains(&name.as_str()));
+    assert_eq!(now, before);
+}
+
 /// Each file of the index with whether git leaves it out of the work tree, as git says.
 fn left_out(ws: &TestWorkspace) -> BTreeMap<String, bool> {
     let listed = ws.git(["ls-files", "-t"]);

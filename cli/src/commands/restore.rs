@@ -298,6 +298,7 @@ pub(super) fn report(
     lines.extend(skipped.map(|skipped| left(skipped, conflicts)));
     lines.extend(document.leftover_ignored.iter().map(leftover));
     lines.extend(document.attributes_lost.iter().map(lost));
+    lines.extend(refs_left(&document.refs_left));
     lines.push(upshot(document));
     if let Some(tag) = &document.safety_tag {
         lines.push(format!(
@@ -345,9 +346,9 @@ pub(super) fn rollback_story(document: &RestoreDocument) -> Vec<String> {
 fn refs_left(left: &[LeftRef]) -> Vec<String> {
     let line = |left: &LeftRef| {
         let what = became_of(&left.change);
-        match output::printable(&left.undo) {
-            undo if undo.is_empty() => format!("left     {what}"),
-            undo => format!("left     {what}; \"{undo}\" takes that back"),
+        match left.undo.as_deref().map(output::printable) {
+            None => format!("left     {what}"),
+            Some(undo) => format!("left     {what}; \"{undo}\" takes that back"),
         }
     };
     let mut lines: Vec<String> = left.iter().take(MAX_NAMED).map(line).collect();
