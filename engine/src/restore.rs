@@ -330,6 +330,7 @@ pub(crate) fn restore(
         after: &outcome.result.id,
         paths: Some(document.restored.clone()),
         head: [head(&outcome.guard), head(&outcome.result)],
+        is_idle: outcome.plan.is_empty() && document.restored.is_empty(),
         is_recovered: false,
     };
     changes.extend(record(parts, &begun, &document, done));
@@ -476,6 +477,8 @@ struct Done<'a> {
     paths: Option<Vec<RelPath>>,
     /// What HEAD named before it, and after.
     head: [(Option<&'a str>, Option<&'a str>); 2],
+    /// Whether there was nothing to do, or nothing that could be done.
+    is_idle: bool,
     /// Whether recovery carried it on to its end, or found it there.
     is_recovered: bool,
 }
@@ -554,7 +557,13 @@ fn record(
         _ => Change::EndRestore(begun.guard.clone()),
     };
     let mut changes = vec![Change::Append(event), kept];
-    if let (Some(kind), Some(guard)) = (begun.purpose.operation(), &document.guard_snapshot) {
+    // An undo that took nothing back is not what came last: what it was to take back still is.
+    let took_nothing = done.is_idle && begun.purpose == RestorePurpose::Undo;
+    if let (Some(kind), Some(guard), false) = (
+        begun.purpose.operation(),
+        &document.guard_snapshot,
+        took_nothing,
+    ) {
         changes.push(Change::AddOperation(Box::new(OperationRow {
             id: OperationId::random(),
             workspace_id: begun.workspace_id.clone(),
@@ -636,6 +645,7 @@ pub(crate) fn recovered(
             true => [head(guard), head(&target)],
             false => [head(guard); 2],
         },
+        is_idle: false,
         is_recovered: true,
     };
     let mut changes = vec![workspaces::row_of(locked, &result, Some(session), run)];

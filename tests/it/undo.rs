@@ -288,6 +288,32 @@ fn a_file_of_the_run_that_was_edited_since_is_kept() {
     assert_eq!(json::names_in(&outcome["skipped"]), ["README", "new"]);
 }
 
+// "the last undo", which had taken nothing back
+#[test]
+fn an_undo_that_took_nothing_back_is_not_what_came_last() {
+    for (ws, options) in [
+        (TestWorkspace::repository(), &[][..]),
+        (TestWorkspace::plain(), &["--retain-content"]),
+    ] {
+        let run = ws.run(options, "echo made > new").ok().json();
+        let made = ws.text("new");
+        ws.write("new", "written anew by a person\n");
+        for _ in 0..2 {
+            let undone = ws.undo();
+            assert_eq!(undone["undone"]["run_id"], run["run_id"], "{undone}");
+            assert_eq!(json::names(&undone["restored"]), NOTHING, "{undone}");
+            assert_eq!(json::names_in(&undone["skipped"]), ["new"], "{undone}");
+        }
+        // Once the edit is taken away there is what it left.
+        ws.write("new", made);
+        let undone = ws.undo();
+        assert_eq!(json::names(&undone["restored"]), ["new"], "{undone}");
+        let redone = ws.undo();
+        assert_eq!(redone["undone"]["operation"], "undo", "{redone}");
+        assert_eq!(ws.text("new"), "made\n");
+    }
+}
+
 #[test]
 fn a_named_run_is_taken_back_though_others_came_since() {
     let ws = TestWorkspace::repository();
