@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use clap_complete::Shell;
@@ -285,7 +285,9 @@ impl Request {
             } => Self::Follow(id.to_string_lossy().into_owned()),
             Command::Show { id, files, .. } => show(&id, files, &chooser)?,
             Command::Why { path, snapshot } => {
-                Self::Why(chooser.configured()?.0, rel_path(&path)?, snapshot)
+                let (place, mut paths) = chooser.choose_for(&[path])?;
+                let path = paths.pop().unwrap_or(RelPath::root());
+                Self::Why(chooser.configured_at(place).0, path, snapshot)
             }
             Command::Events {
                 session,
@@ -481,7 +483,11 @@ impl Chooser<'_> {
         if let Some(named) = &self.named {
             return Ok(PathBuf::from(named));
         }
-        let current = self.current()?;
+        self.unnamed(self.current()?)
+    }
+
+    /// The directory, which nobody named, unless it has to be.
+    fn unnamed(&self, current: &Path) -> Result<PathBuf, Failure> {
         let what = if current.parent().is_none() {
             "the root directory"
         } else if self.surroundings.home.as_deref() == Some(current) {
@@ -493,6 +499,53 @@ impl Chooser<'_> {
             "{what} is a workspace only if it is named, and nothing was done; if you mean it, add --workspace {}, and if snapshots are kept below it, name another place for them with STILLFRAME_HOME",
             quoted(current.as_os_str())
         )))
+    }
+
+    /// What paths that were typed mean, and the directory that they are below.
+    ///
+    /// From a directory within a workspace a path may lead up and down again, as for git. Then that is the
+    /// nearest directory above the current one that has all of them.
+    fn choose_for(&self, typed: &[OsString]) -> Result<(PathBuf, Vec<RelPath>), Failure> {
+        if self.named.is_some() || !typed.iter().any(leads_out) {
+            return Ok((self.choose()?, rel_paths(typed)?));
+        }
+        let here = self.current()?;
+        let places: Vec<PathBuf> = typed
+            .iter()
+            .map(|path| place(here, path))
+            .collect::<Result<_, _>>()?;
+        let has_all = |above: &&Path| places.iter().all(|place| place.starts_with(above));
+        let above = here.ancestors().find(has_all).unwrap_or(Path::new("/"));
+        let paths = places.iter().map(|place| {
+            let path = place.strip_prefix(above).unwrap_or(place);
+            match path.as_os_str().is_empty() {
+                true => Ok(RelPath::root()),
+                false => rel_path(path.as_os_str()),
+            }
+        });
+        let paths = paths.collect::<Result<_, _>>()?;
+        let place = self.unnamed(above).map_err(|_| {
+            let outside = typed.iter().find(|path| leads_out(path));
+            Failure::invalid(format!(
+                "{} is not below a workspace that the current directory is in; name one with --workspace DIR",
+                quoted(outside.unwrap_or(&OsString::new()))
+            ))
+        })?;
+        Ok((place, paths))
+    }
+
+    /// As [`choose_for`](Self::choose_for), for what writes, which does so in the current directory alone.
+    fn choose_for_writing(&self, typed: &[OsString]) -> Result<(PathBuf, Vec<RelPath>), Failure> {
+        let (place, paths) = self.choose_for(typed)?;
+        if self.named.is_none() && place != self.current()? {
+            let outside = typed.iter().find(|path| leads_out(path));
+            return Err(Failure::invalid(format!(
+                "{} is not below the current directory, and nothing above that is written to unless it is named; nothing was touched, add --workspace {} and name paths from there",
+                quoted(outside.unwrap_or(&OsString::new())),
+                quoted(place.as_os_str())
+            )));
+        }
+        Ok((place, paths))
     }
 
     fn plain(&self) -> Result<WorkspaceOptions, Failure> {
@@ -509,13 +562,17 @@ impl Chooser<'_> {
 
     /// With what is set for it of what is captured.
     fn configured(&self) -> Result<(WorkspaceOptions, Settings), Failure> {
-        let options = self.plain()?;
+        Ok(self.configured_at(self.choose()?))
+    }
+
+    fn configured_at(&self, place: PathBuf) -> (WorkspaceOptions, Settings) {
+        let options = WorkspaceOptions::at(place);
         let settings = self.surroundings.config.settings(Some(&options.path));
         let mut options = options.ignore(settings.ignore.clone());
         if let Some(bytes) = settings.max_untracked_file_bytes {
             options = options.max_untracked_file_bytes(bytes);
         }
-        Ok((options, settings))
+        (options, settings)
     }
 
     fn capturing(&self, args: CaptureArgs) -> Result<WorkspaceOptions, Failure> {
@@ -553,12 +610,12 @@ impl Chooser<'_> {
         }
     }
 
-    fn candidates(&self) -> Result<Vec<PathBuf>, Failure> {
-        let first = self.choose()?;
-        Ok(match self.named {
+    /// Where an operation is looked for, from this directory on.
+    fn candidates(&self, first: PathBuf) -> Vec<PathBuf> {
+        match self.named {
             Some(_) => vec![first],
             None => first.ancestors().map(Path::to_owned).collect(),
-        })
+        }
     }
 
     fn current(&self) -> Result<&Path, Failure> {
@@ -718,8 +775,8 @@ fn diff(args: DiffArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fa
         options = options.max_patch_bytes(bytes);
     }
     let to = args.to.as_deref().map_or(DiffEnd::Now, DiffEnd::from);
-    let mut paths = rel_paths(&args.paths)?;
-    paths.extend(rel_paths(&args.paths_since)?);
+    let typed = [args.paths, args.paths_since].concat();
+    let (place, paths) = chooser.choose_for(&typed)?;
     let mut request = DiffRequest::between(args.from.as_str(), to)
         .options(options)
         .paths(paths);
@@ -739,7 +796,7 @@ fn diff(args: DiffArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fa
         ));
     }
     Ok(Request::Diff(
-        chooser.plain()?.ignore(ignore).include(include),
+        WorkspaceOptions::at(place).ignore(ignore).include(include),
         request,
         view,
     ))
@@ -747,13 +804,39 @@ fn diff(args: DiffArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fa
 
 fn undo(args: UndoArgs, chooser: &Chooser<'_>) -> Result<UndoRequest, Failure> {
     let target = args.run.map_or(UndoTarget::Latest, UndoTarget::Run);
-    let mut undo = stillframe::UndoRequest::of(target).paths(rel_paths(&args.paths)?);
+    let (place, paths) = chooser.choose_for(&args.paths)?;
+    let mut undo = stillframe::UndoRequest::of(target).paths(paths);
     undo.expected_plan = args.apply.map(plan_id);
     Ok(UndoRequest {
-        candidates: chooser.candidates()?,
+        candidates: chooser.candidates(place),
         undo,
         is_plan: args.plan,
     })
+}
+
+/// Whether a path leads out of the directory that it is named from, or does not begin there.
+fn leads_out(typed: &OsString) -> bool {
+    let path = Path::new(typed);
+    path.is_absolute()
+        || path.components().find(|c| *c != Component::CurDir) == Some(Component::ParentDir)
+}
+
+/// Where a path is that was named from `here`, which has no links in it. So what is above that is known; a ".."
+/// further on may lead anywhere, and stays.
+fn place(here: &Path, typed: &OsStr) -> Result<PathBuf, Failure> {
+    if typed.is_empty() {
+        return rel_path(typed).map(|_| here.to_owned());
+    }
+    let mut at = here;
+    let mut rest = Path::new(typed).components();
+    loop {
+        let behind = rest.as_path();
+        match rest.next() {
+            Some(Component::CurDir) => {}
+            Some(Component::ParentDir) => at = at.parent().unwrap_or(at),
+            _ => return Ok(at.join(behind)),
+        }
+    }
 }
 
 fn plan_id(text: String) -> PlanId {
@@ -765,7 +848,11 @@ fn rel_paths(typed: &[OsString]) -> Result<Vec<RelPath>, Failure> {
 }
 
 fn restore(args: RestoreArgs, chooser: &Chooser<'_>) -> Result<Request, Failure> {
-    let mut paths = rel_paths(&args.paths)?;
+    let (place, mut paths) = match args.plan || args.to.is_some() {
+        true => chooser.choose_for(&args.paths)?,
+        false => chooser.choose_for_writing(&args.paths)?,
+    };
+    let workspace = WorkspaceOptions::at(place);
     if paths.iter().any(RelPath::is_root) {
         // "." beside others asks for everything.
         paths.clear();
@@ -777,13 +864,12 @@ fn restore(args: RestoreArgs, chooser: &Chooser<'_>) -> Result<Request, Failure>
             false => chooser.current()?.join(to),
         };
         let request = CopyRequest::new(args.snapshot, to).paths(paths);
-        return Ok(Request::Copy(chooser.plain()?, request));
+        return Ok(Request::Copy(workspace, request));
     }
     let mut request = RestoreRequest::to(args.snapshot)
         .paths(paths)
         .repository(args.repository);
     request.expected_plan = args.apply.map(plan_id);
-    let workspace = chooser.plain()?;
     Ok(match args.plan {
         true => Request::PlanRestore(workspace, request),
         false => Request::Restore(workspace, request),

@@ -713,3 +713,68 @@ fn a_command_starts_with_the_signals_ignored_that_the_program_was_started_with()
     let refused = call.through("/bin/sh", ignoring).run().exits(127);
     assert_eq!(refused.json()["error"]["kind"], "NotFound", "{refused}");
 }
+
+// "is not a path below the workspace", though it was
+#[test]
+fn a_path_may_lead_up_from_a_directory_of_the_workspace() {
+    let ws = TestWorkspace::repository();
+    ws.write("a", "1\n");
+    ws.write("sub/b", "1\n");
+    ws.commit("two files");
+    let before = ws.snapshot();
+    ws.write("a", "2\n");
+    ws.write("sub/b", "2\n");
+    let in_sub = |args: &[&str]| {
+        let call = ws.call(["--json"]).args(args).cwd(ws.path("sub"));
+        call.run()
+    };
+    let absolute = ws.path("a").display().to_string();
+    for path in ["../a", "./../a", "../sub/../a", &absolute] {
+        if path == "../sub/../a" {
+            // Where that leads depends on what "sub" is.
+            in_sub(&["diff", "latest", "--", path]).refused("InvalidOptions");
+            continue;
+        }
+        let diff = in_sub(&["diff", "latest", "--", path]).ok().json();
+        assert_eq!(diff["changed_paths"], serde_json::json!(["a"]), "{path}");
+        let why = in_sub(&["why", path]).ok().json();
+        assert_eq!(why["path"], "a", "{path}: {why}");
+        let plan = in_sub(&["restore", before.id(), "--plan", path])
+            .ok()
+            .json();
+        assert_eq!(plan["writes"][0]["path"], "a", "{path}: {plan}");
+    }
+    let both = in_sub(&["diff", "latest", "--", "../a", "b"]).ok().json();
+    assert_eq!(both["changed_paths"], serde_json::json!(["a", "sub/b"]));
+    let copied = ws.outside().join("copy");
+    let copied = copied.to_str().unwrap();
+    in_sub(&["restore", before.id(), "--to", copied, "../a"]).ok();
+    assert_eq!(
+        std::fs::read_to_string(ws.outside().join("copy/a")).unwrap(),
+        "1\n"
+    );
+    let people = ws.call(["diff", "latest", "--", "../a"]);
+    let people = people.cwd(ws.path("sub")).run().ok();
+    assert!(
+        people.stderr_text().contains("above this directory"),
+        "{people}"
+    );
+
+    // What writes does so where one stands, and says what to add.
+    ws.untouched(|| {
+        let said = in_sub(&["restore", before.id(), "../a"]).refused("InvalidOptions");
+        let root = ws.root().display().to_string();
+        assert!(said.contains(&format!("--workspace {root}")), "{said}");
+        in_sub(&["diff", "latest", "--", "../../a"]).exits(1);
+        let nowhere = in_sub(&["diff", "latest", "--", "/a"]).refused("InvalidOptions");
+        assert!(nowhere.contains("/a is not below a workspace"), "{nowhere}");
+        in_sub(&["diff", "latest", "--", ""]).refused("InvalidOptions");
+    });
+    let run = ws.run::<&str>([], "echo 3 > a; echo 3 > sub/b").ok().json();
+    let run = run["run_id"].as_str().unwrap();
+    in_sub(&["undo", run, "--", "../a"]).ok();
+    assert_eq!(
+        (ws.text("a"), ws.text("sub/b")),
+        ("2\n".to_owned(), "3\n".to_owned())
+    );
+}

@@ -22,6 +22,12 @@ pub(super) async fn settle(tools: &Tools, request: Request) -> Request {
     };
     // What is wrong with it is told by what it is needed for.
     if has_snapshots(&tools.engine, &here).await.unwrap_or(true) {
+        if is_above_the_current(&here) {
+            tools.console.note(&format!(
+                "this is about {} above this directory",
+                printable(&here)
+            ));
+        }
         return request;
     }
     let Some(above) = nearest_above(&tools.engine, &here).await else {
@@ -40,6 +46,12 @@ pub(super) async fn settle(tools: &Tools, request: Request) -> Request {
         quoted(above.as_os_str())
     ));
     request
+}
+
+/// Whether a path that was named leads to a directory above the one that somebody is in.
+fn is_above_the_current(workspace: &Path) -> bool {
+    let current = std::env::current_dir().ok();
+    current.is_some_and(|current| current != workspace && current.starts_with(workspace))
 }
 
 /// The nearest directory above of which there are snapshots.
