@@ -261,7 +261,7 @@ Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
         #[arg(long, value_name = "ID")]
         session: Option<SessionId>,
         /// Only those with a larger sequence number; it counts from 1 in each session.
-        #[arg(long, value_name = "N", requires = "session")]
+        #[arg(long, value_name = "N", value_parser = number, requires = "session")]
         after: Option<u64>,
         /// Go on with what happens next, until interrupted.
         #[arg(long)]
@@ -327,6 +327,11 @@ The file is $XDG_CONFIG_HOME/stillframe/config.toml, else ~/.config/stillframe/c
   max_untracked_file_bytes = \"500M\"     # and max_files, max_new_bytes, max_patch_bytes
   retain_content_bytes = \"4G\"
   max_store_bytes = \"20G\"
+
+  [retention]                           # what is forgotten by itself
+  enabled = true
+  older_than = \"90d\"
+  step_snapshots = 50                   # of each run
 
   [workspace.\"/home/me/data\".limits]    # the same sections, for one workspace
   retain_content_bytes = 0
@@ -462,7 +467,7 @@ pub(crate) struct CaptureArgs {
     pub(crate) max_untracked_file_bytes: Option<u64>,
 
     /// Refuse to begin if more files than this would be captured; 0: no limit. Default: 0.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) max_files: Option<u64>,
 
     /// Refuse to begin if more bytes than this would be stored anew; 0: no limit. Default: 0.
@@ -564,7 +569,7 @@ pub(crate) struct ListArgs {
     pub(crate) label: Option<String>,
 
     /// At most this many, the newest.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) limit: Option<u64>,
 
     /// Only those that were taken at or after this time, such as 2026-01-31T12:00:00Z, or so long ago at most,
@@ -789,7 +794,7 @@ met), 2 the command line is wrong.";
 #[derive(Debug, ArgsOf)]
 pub(crate) struct GcArgs {
     /// Keep this many snapshots, the newest, whatever their labels.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) keep: Option<u64>,
 
     /// Forget snapshots that are older than this, such as 30d or 12h.
@@ -880,6 +885,16 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .checked_mul(millis)
         .map(Duration::from_millis)
         .ok_or_else(|| "that is too long".to_owned())
+}
+
+/// A whole number.
+fn number(text: &str) -> Result<u64, String> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse() {
+        Ok(number) if is_number => Ok(number),
+        _ if is_number => Err(format!("that is too much, the most is {}", u64::MAX)),
+        _ => Err("give a whole number, such as 0, 3 or 100".to_owned()),
+    }
 }
 
 /// A duration in which something can be done.
@@ -1041,6 +1056,27 @@ mod tests {
             "-2h",
         ] {
             assert!(moment(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_whole_number_is_told_what_is_one() {
+        assert_eq!(number("0"), Ok(0));
+        assert_eq!(number("18446744073709551615"), Ok(u64::MAX));
+        for text in ["", "x", "-1", "+3", "1.5", "3x", " 3"] {
+            let said = number(text).expect_err(text);
+            assert_eq!(said, "give a whole number, such as 0, 3 or 100", "{text:?}");
+        }
+        let said = number("18446744073709551616").expect_err("it is too much");
+        assert_eq!(said, "that is too much, the most is 18446744073709551615");
+        for args in [
+            &["gc", "--keep", "x"][..],
+            &["list", "--limit", "x"],
+            &["snapshot", "--max-files", "x"],
+            &["events", "--session", "s", "--after", "x"],
+        ] {
+            let said = parse(args).expect_err("it is none").to_string();
+            assert!(said.contains("give a whole number"), "{args:?}: {said}");
         }
     }
 

@@ -97,6 +97,20 @@ pub(crate) fn path(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBu
     Some(directory.join("stillframe/config.toml"))
 }
 
+/// The largest that a store may be, by the environment or else as it is set. What a quota that was not understood
+/// would hold is nothing.
+pub(crate) fn max_store_bytes(value: Option<OsString>, set: Option<u64>) -> Result<u64, Failure> {
+    let Some(value) = value.filter(|value| !value.is_empty()) else {
+        return Ok(set.unwrap_or(0));
+    };
+    let text = value.to_string_lossy();
+    crate::args::bytes(&text).map_err(|e| {
+        Failure::invalid(format!(
+            "{MAX_STORE_BYTES} is {text:?}, which is no size: {e}"
+        ))
+    })
+}
+
 impl Config {
     /// Reads the file; one that is not there says nothing.
     pub(crate) fn load(path: Option<&Path>) -> Result<Self, Failure> {

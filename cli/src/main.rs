@@ -79,7 +79,8 @@ fn answer(args: Args, console: Console) -> Result<Reply, Failure> {
     if let Some(workspace) = request.workspace() {
         refuse_state_inside(&state_dir, workspace)?;
     }
-    let quota = max_store_bytes(std::env::var_os(MAX_STORE_BYTES), settings.max_store_bytes)?;
+    let quota =
+        config::max_store_bytes(std::env::var_os(MAX_STORE_BYTES), settings.max_store_bytes)?;
     let options = EngineOptions::default()
         .state_dir(state_dir.clone())
         .max_store_bytes(quota);
@@ -165,19 +166,6 @@ fn runtime(request: &Request) -> io::Result<Runtime> {
         false => Builder::new_multi_thread(),
     };
     threads.enable_all().build()
-}
-
-/// What a quota that was not understood would hold is nothing.
-fn max_store_bytes(value: Option<OsString>, set: Option<u64>) -> Result<u64, Failure> {
-    let Some(value) = value.filter(|value| !value.is_empty()) else {
-        return Ok(set.unwrap_or(0));
-    };
-    let text = value.to_string_lossy();
-    args::bytes(&text).map_err(|e| {
-        Failure::invalid(format!(
-            "{MAX_STORE_BYTES} is {text:?}, which is no size: {e}"
-        ))
-    })
 }
 
 fn state_dir() -> Result<PathBuf, Failure> {

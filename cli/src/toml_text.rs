@@ -29,11 +29,46 @@ pub(crate) fn read(path: &Path, max_bytes: u64) -> io::Result<String> {
 
 /// What is wrong in `text`, and in which line, in one line.
 pub(crate) fn located(text: &str, error: &toml::de::Error) -> String {
-    let message = output::shortened(&error.message().lines().collect::<Vec<_>>().join("; "));
+    let message = error.message().lines().collect::<Vec<_>>().join("; ");
+    let message = output::shortened(&plain(&message));
     match error.span() {
         Some(span) => at_line(text, line_of(text, span.start), &message),
         None => message,
     }
+}
+
+/// The words of the parser, which are of types, as words of what may be written.
+fn plain(message: &str) -> String {
+    let kinds = ["invalid type: ", "invalid value: "];
+    let of_value = kinds.iter().find_map(|kind| message.strip_prefix(kind));
+    let Some((found, wanted)) = of_value.and_then(|rest| rest.rsplit_once(", expected ")) else {
+        return message.to_owned();
+    };
+    let wanted = match wanted {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, such as 0, 3 or 100",
+        "a boolean" => "true or false",
+        "a string" => "text in quotes",
+        "a sequence" => "a list, such as [\"a\", \"b\"]",
+        "a map" => "a section with keys of its own",
+        of_type if of_type.starts_with("struct ") => "a section with keys of its own",
+        other => other,
+    };
+    let found = found
+        .trim_end_matches(" as i128")
+        .trim_end_matches(" as u128");
+    let number = ["integer `", "floating point `"]
+        .iter()
+        .find_map(|kind| found.strip_prefix(kind));
+    let found = match (number, found.strip_prefix("string ")) {
+        (Some(number), _) => format!("the number {}", number.trim_end_matches('`')),
+        (_, Some(text)) => format!("the text {text}"),
+        _ => match found {
+            "sequence" => "a list".to_owned(),
+            "map" => "a section".to_owned(),
+            other => other.strip_prefix("boolean ").unwrap_or(other).to_owned(),
+        },
+    };
+    format!("this is {found}, and has to be {wanted}")
 }
 
 /// What is wrong in this line of `text`.
@@ -47,4 +82,46 @@ pub(crate) fn at_line(text: &str, number: usize, message: &str) -> String {
 pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     let before = text.as_bytes().iter().take(offset);
     before.filter(|byte| **byte == b'\n').count() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_value_has_to_be_is_said_in_words_of_the_file() {
+        for (said, expected) in [
+            (
+                "invalid type: string \"3\", expected u64",
+                "this is the text \"3\", and has to be a whole number, such as 0, 3 or 100",
+            ),
+            (
+                "invalid value: integer `-3`, expected u64",
+                "this is the number -3, and has to be a whole number, such as 0, 3 or 100",
+            ),
+            (
+                "invalid type: integer `99999999999999999999` as i128, expected u64",
+                "this is the number 99999999999999999999, and has to be a whole number, such as 0, 3 or 100",
+            ),
+            (
+                "invalid type: floating point `1.5`, expected a number of bytes, such as 65536 or \"64K\"",
+                "this is the number 1.5, and has to be a number of bytes, such as 65536 or \"64K\"",
+            ),
+            (
+                "invalid type: boolean `true`, expected a string",
+                "this is `true`, and has to be text in quotes",
+            ),
+            (
+                "invalid type: string \"x\", expected a sequence",
+                "this is the text \"x\", and has to be a list, such as [\"a\", \"b\"]",
+            ),
+            (
+                "invalid type: integer `3`, expected struct Ignore",
+                "this is the number 3, and has to be a section with keys of its own",
+            ),
+            ("duplicate key", "duplicate key"),
+        ] {
+            assert_eq!(plain(said), expected);
+        }
+    }
 }

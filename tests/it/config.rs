@@ -164,3 +164,34 @@ fn a_file_in_a_workspace_is_never_configuration() {
     assert_eq!(ws.json(["config", "check"])["sound"], true);
     assert_eq!(ws.snapshot().count("files"), 1);
 }
+
+#[test]
+fn what_is_wrong_is_said_in_words_of_the_file_and_a_check_finds_all_of_it() {
+    let mut ws = TestWorkspace::plain();
+    for (text, expected) in [
+        ("[limits]\nmax_files = \"3\"\n", "a whole number"),
+        ("[limits]\nmax_files = -3\n", "a whole number"),
+        ("[retention]\nenabled = \"no\"\n", "true or false"),
+        ("[ignore]\nglobs = \"x\"\n", "a list"),
+        ("ignore = 3\n", "a section"),
+    ] {
+        set(&ws, text);
+        let told = ws.stillframe(["config", "check"]).exits(2).stderr_text();
+        assert!(told.contains(&format!("has to be {expected}")), "{told}");
+        for of_the_parser in ["u64", "struct", "sequence", "invalid type"] {
+            assert!(!told.contains(of_the_parser), "{of_the_parser}: {told}");
+        }
+    }
+    let told = ws.stillframe(["gc", "--keep", "x"]).exits(2).stderr_text();
+    assert!(told.contains("give a whole number"), "{told}");
+    let help = ws.stillframe(["config", "--help"]).ok().stdout_text();
+    for key in ["[retention]", "enabled", "older_than", "step_snapshots"] {
+        assert!(help.contains(key), "{key}: {help}");
+    }
+    set(&ws, "");
+    ws.stillframe(["config", "check"]).ok();
+    ws.set_env("STILLFRAME_MAX_STORE_BYTES", "lots");
+    let said = ws.try_json(["config", "check"]).refused("InvalidOptions");
+    assert!(said.contains("STILLFRAME_MAX_STORE_BYTES"), "{said}");
+    ws.stillframe(["list"]).exits(1);
+}

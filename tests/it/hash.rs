@@ -512,7 +512,7 @@ fn verify_tells_what_was_taken_without_content_and_calls_it_no_damage() {
     let text = told.stdout_text();
     assert!(text.contains("1 snapshot can be restored"), "{text}");
     assert!(
-        text.contains("1 snapshot can be compared but not restored"),
+        text.contains("1 snapshot can be compared but not restored: their content was not kept, by an option or a limit"),
         "{text}"
     );
 
@@ -531,4 +531,32 @@ fn verify_tells_what_was_taken_without_content_and_calls_it_no_damage() {
     let text = told.stdout_text();
     assert!(text.contains("0 snapshots can be restored"), "{text}");
     assert!(!text.contains("can be compared"), "{text}");
+}
+
+#[test]
+fn what_a_plain_directory_has_no_word_for_is_said_in_words_that_fit() {
+    let ws = TestWorkspace::plain();
+    ws.write("a", "1\n");
+    ws.write("node_modules/x", "1\n");
+    ws.write("deps/x", "1\n");
+    let before = ws.snapshot();
+    ws.write("a", "2\n");
+    let stat = ws.stillframe(["diff", before.id(), "--stat"]).ok();
+    assert!(stat.stdout_text().contains("M a"), "{stat}");
+    let note = "the hash backend counts no lines, so this is the list of what changed";
+    assert!(stat.stderr_text().contains(note), "{stat}");
+    assert!(!stat.stderr_text().contains("patch"), "{stat}");
+
+    let run = ["run", "--", "rm", "-r", "node_modules"];
+    let told = ws.stillframe(run).ok().stderr_text();
+    let line = "gone, and in no snapshot, since a rule leaves it out: node_modules; --include PATH captures such a path";
+    assert!(told.lines().any(|said| said.ends_with(line)), "{told}");
+    let told = ws.stillframe(["run", "--", "true"]).ok().stderr_text();
+    assert!(!told.contains("a rule leaves it out"), "{told}");
+    // As it says.
+    let run = ["run", "--include", "deps", "--", "rm", "-r", "deps"];
+    let told = ws.stillframe(run).ok().stderr_text();
+    assert!(!told.contains("a rule leaves it out"), "{told}");
+    ws.stillframe(["undo"]).ok();
+    assert_eq!(ws.text("deps/x"), "1\n");
 }

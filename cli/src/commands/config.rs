@@ -30,7 +30,8 @@ pub(crate) fn config(json: bool, request: ConfigRequest) -> Result<Reply, Failur
             Ok(shown(json, path.as_deref(), &held))
         }
         ConfigRequest::Check => {
-            Config::load(path.as_deref())?;
+            let set = Config::load(path.as_deref())?.settings(None);
+            config::max_store_bytes(variable(config::MAX_STORE_BYTES), set.max_store_bytes)?;
             let exists = path.as_deref().is_some_and(Path::exists);
             let shown = path.as_deref().map(printable);
             let document = json!({"path": shown, "exists": exists, "sound": true});

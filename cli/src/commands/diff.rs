@@ -55,9 +55,10 @@ fn shown(outcome: DiffOutcome, view: DiffView, paint: Paint) -> Result<Reply, Fa
     };
     let reply = Reply::of(Answer::Text(text)).notes(unsearched(diff));
     Ok(match view {
-        DiffView::Stat if !compares_lines(diff) && diff.files_changed > 0 => {
-            reply.note(no_patch(diff))
-        }
+        DiffView::Stat if !compares_lines(diff) && diff.files_changed > 0 => reply.note(format!(
+            "the {} backend counts no lines, so this is the list of what changed",
+            diff.backend
+        )),
         DiffView::NameOnly | DiffView::NameStatus => reply.notes(untold(diff)),
         _ => reply,
     })

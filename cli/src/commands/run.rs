@@ -1,15 +1,17 @@
 //! `run`: a command between two snapshots.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use stillframe::backends::OmissionReason;
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, BackendKind, BoxAdapter, CancellationToken,
     CommandAdapter, EndSignal, Error, ErrorKind, Failure as FailureRecord, QuestionId,
-    QuestionStatus, RestoreDocument, RestoreStatus, RetainContent, RunContext, RunDocument, RunId,
-    RunOptions, RunStatus, Search, SessionId, Snapshot, WorkspaceDocument,
+    QuestionStatus, RelPath, RestoreDocument, RestoreStatus, RetainContent, RunContext,
+    RunDocument, RunId, RunOptions, RunStatus, Search, SessionId, Snapshot, WorkspaceDocument,
 };
 
 use super::{Tools, restore, snapshot};
@@ -410,6 +412,7 @@ fn story(ended: &Ended<'_>, elsewhere: &str) -> Vec<String> {
         let told = branch.filter(|_| before.metadata.branch == after.metadata.branch);
         let refs = workspace.diff.as_ref().map_or(&[][..], |diff| &diff.refs);
         lines.extend(restore::refs_story(refs, told));
+        lines.extend(gone_by_rule(before, after));
         lines.push(format!("before {}, after {}", before.id, after.id));
         // That the first one looked everywhere goes without saying.
         if let Search::Walked {
@@ -433,6 +436,25 @@ fn story(ended: &Ended<'_>, elsewhere: &str) -> Vec<String> {
         None => lines.extend(way_back(ended, workspace, elsewhere)),
     }
     lines
+}
+
+/// What the run removed of a plain directory that rules leave out, so that no snapshot has it and no diff.
+///
+/// In a git work tree that is what git ignores, which builds make and remove by the thousand.
+fn gone_by_rule(before: &Snapshot, after: &Snapshot) -> Option<String> {
+    let left = after.omissions.omissions();
+    let left: HashSet<&RelPath> = left.iter().map(|omission| &omission.path).collect();
+    let gone = before.omissions.omissions().iter().filter(|omission| {
+        omission.reason == OmissionReason::Excluded && !left.contains(&omission.path)
+    });
+    let gone: Vec<&RelPath> = gone.map(|omission| &omission.path).collect();
+    let is_told = before.backend == BackendKind::Hash && !gone.is_empty();
+    is_told.then(|| {
+        format!(
+            "gone, and in no snapshot, since a rule leaves it out: {}; --include PATH captures such a path",
+            output::some_of(&gone)
+        )
+    })
 }
 
 /// Where HEAD went, which no file says.

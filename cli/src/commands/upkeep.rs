@@ -205,7 +205,7 @@ fn findings(outcome: &VerifyOutcome) -> String {
     ));
     if compared > 0 {
         text.push_str(&format!(
-            "{} can be compared but not restored: taken without \"--retain-content\"\n",
+            "{} can be compared but not restored: their content was not kept, by an option or a limit\n",
             output::count(compared as u64, "snapshot")
         ));
     }
