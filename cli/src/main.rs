@@ -61,7 +61,7 @@ fn main() -> ExitCode {
 
 /// Finds out what is meant, and does it.
 fn answer(args: Args, console: Console) -> Result<Reply, Failure> {
-    let is_workspace_named = args.workspace.is_some();
+    let named_workspace = args.workspace.clone().map(PathBuf::from);
     // What is wrong in the file is no reason not to say where it is.
     let config = match args.command {
         Command::Config { .. } | Command::Completions { .. } => Config::default(),
@@ -89,7 +89,7 @@ fn answer(args: Args, console: Console) -> Result<Reply, Failure> {
         options,
         args.json,
         console,
-        is_workspace_named,
+        named_workspace,
         request,
         retention,
     )
@@ -101,7 +101,7 @@ fn carry_out(
     options: EngineOptions,
     json: bool,
     console: Console,
-    is_workspace_named: bool,
+    named_workspace: Option<PathBuf>,
     request: Request,
     retention: Option<RetentionOptions>,
 ) -> Result<Reply, Failure> {
@@ -141,7 +141,7 @@ fn carry_out(
             engine: engine.clone(),
             state_dir: state_dir.clone(),
             json,
-            is_workspace_named,
+            named_workspace,
             console,
             progress: progress.clone(),
             retention,

@@ -40,7 +40,7 @@ use crate::state::sqlite::SqliteStore;
 use crate::watched::WatchedWorkspaces;
 use crate::{answering, recovery};
 
-pub(crate) use records::find_run;
+pub(crate) use records::{find_run, find_run_in};
 pub(crate) use shared::{Core, Shared};
 
 /// How long to wait, at a shutdown, for what was cancelled.

@@ -9,7 +9,7 @@ use stillframe_backends::{
 };
 
 use crate::actors::Parts;
-use crate::engine::{Core, find_run};
+use crate::engine::{Core, find_run, find_run_in};
 use crate::error::Error;
 use crate::id::SessionId;
 use crate::options::{UndoRequest, UndoTarget};
@@ -286,7 +286,11 @@ fn operation(
             })
         }
         UndoTarget::Run(text) => {
-            let run = find_run(store, text)?;
+            // What begins so elsewhere is not meant; were nothing here, it is named.
+            let run = match find_run_in(store, text, locked.id()) {
+                Err(e) if e.kind() == ErrorKind::NotFound => find_run(store, text)?,
+                found => found?,
+            };
             let is_here = run
                 .workspace
                 .as_ref()

@@ -22,6 +22,7 @@ use crate::actors::workspace::{Job, WorkspaceMessage};
 use crate::actors::{Parts, Ticket, stopped};
 use crate::blocking::StepLost;
 use crate::engine::Core;
+use crate::engine::find_run;
 use crate::error::Error;
 use crate::event::{EventQuery, EventType};
 use crate::id::{RunId, SessionId};
@@ -498,9 +499,8 @@ fn find_by_id(
         None => text,
     };
     let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-    let unknown = || Error::not_found(format!("there is no snapshot {text:?}"));
     if digits.len() > 32 || !digits.bytes().all(is_hex) {
-        return Err(unknown());
+        return Err(no_snapshot(store, text));
     }
     let prefix = format!("{SNAPSHOT_PREFIX}{digits}");
     let scope = workspace.map(Workspace::id);
@@ -528,10 +528,34 @@ fn find_by_id(
                     printable(&row.snapshot.path),
                     printable(workspace.disk_path())
                 ))),
-                _ => Err(forgotten(store, &prefix, workspace)?.unwrap_or_else(unknown)),
+                _ => Err(forgotten(store, &prefix, workspace)?
+                    .unwrap_or_else(|| no_snapshot(store, text))),
             }
         }
     }
+}
+
+/// Why there is no such snapshot: nobody knows it, or it is a run, which has some.
+fn no_snapshot(store: &dyn StateStore, text: &str) -> Error {
+    let unknown = || Error::not_found(format!("there is no snapshot {text:?}"));
+    // What stands in the way of looking is told by who asks for runs.
+    let Ok(run) = find_run(store, text) else {
+        return unknown();
+    };
+    let is_kept = |id: &SnapshotId| matches!(store.snapshot(id), Ok(Some(_)));
+    let ends = run.workspace.iter().flat_map(|workspace| {
+        let ends = [("before", &workspace.before), ("after", &workspace.after)];
+        ends.into_iter().filter(|(_, id)| is_kept(id))
+    });
+    let ends: Vec<String> = ends.map(|(end, id)| format!("{id} ({end})")).collect();
+    Error::not_found(match ends.is_empty() {
+        true => format!("{} is a run, and no snapshot of it is kept", run.id),
+        false => format!(
+            "{} is a run; its snapshots are {}",
+            run.id,
+            ends.join(" and ")
+        ),
+    })
 }
 
 /// The snapshots of a workspace that clean-ups have taken off the log, as far as what they told can be read.

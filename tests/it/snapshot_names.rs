@@ -146,3 +146,85 @@ fn below_a_workspace_they_are_of_that_one() {
         assert!(shown.stderr_text().contains("above it"), "{shown}");
     }
 }
+
+/// A plain directory beside the test's workspace, with the same state directory.
+fn beside(ws: &TestWorkspace) -> String {
+    let other = ws.base().join("beside");
+    std::fs::create_dir_all(&other).unwrap();
+    other.to_str().unwrap().to_owned()
+}
+
+// A beginning was "of several ids", though the others were of another workspace
+#[test]
+fn a_beginning_is_of_the_workspace_that_one_is_in_before_it_is_of_another() {
+    let ws = TestWorkspace::plain();
+    let other = beside(&ws);
+    ws.write("a", "1\n");
+    let own = ws.snapshot();
+    let digit = &own.id()["snap_".len()..][..1];
+    let same = (0..500).find_map(|number: u32| {
+        std::fs::write(format!("{other}/a"), number.to_string()).unwrap();
+        let taken = ws.json(["snapshot", "--workspace", &other]);
+        let id = taken["id"].as_str().unwrap().to_owned();
+        id["snap_".len()..].starts_with(digit).then_some(id)
+    });
+    let same = same.expect("one of sixteen begins so");
+    let beginning = format!("snap_{digit}");
+    assert_eq!(ws.json(["show", &beginning])["id"], own.id());
+    let file = ws.stillframe(["show", &format!("{beginning}:a")]).ok();
+    assert_eq!(file.stdout_text(), "1\n");
+    ws.write("below/b", "1\n");
+    let call = ws.call(["--json", "show", &beginning]);
+    let below = call.cwd(ws.path("below")).run().ok().json();
+    assert_eq!(below["id"], own.id(), "the nearest above counts");
+    // All of an id is that snapshot's wherever one is.
+    assert_eq!(ws.json(["show", &same])["id"], same);
+
+    let run = |workspace: &str, id: &str| {
+        let args = ["run", "--workspace", workspace, "--run-id", id];
+        let script = ["--", "sh", "-c", "echo 2 > a"];
+        ws.json(args.iter().chain(&script)).clone()
+    };
+    let root = ws.root().display().to_string();
+    run(&root, "fix_1");
+    run(&other, "fix_2");
+    assert_eq!(ws.json(["show", "fix"])["run_id"], "fix_1");
+    let undone = ws.json(["undo", "fix"]);
+    assert_eq!(undone["undone"]["run_id"], "fix_1", "{undone}");
+    assert_eq!(ws.text("a"), "1\n");
+    // Several that are here are several.
+    run(&root, "fix_3");
+    let said = ws.try_json(["show", "fix"]).refused("InvalidOptions");
+    assert!(said.contains("give more of it"), "{said}");
+    ws.try_json(["undo", "fix"]).refused("InvalidOptions");
+}
+
+// "there is no snapshot", and not a word of what it is
+#[test]
+fn the_id_of_a_run_in_the_place_of_a_snapshot_is_answered_with_its_snapshots() {
+    let ws = TestWorkspace::repository();
+    let run = ws.run::<&str>([], "echo 2 > README").ok().json();
+    let id = run["run_id"].as_str().unwrap();
+    let end = |key: &str| run["workspace"][key]["id"].as_str().unwrap().to_owned();
+    let (before, after) = (end("before_snapshot"), end("after_snapshot"));
+    let expected =
+        format!("{id} is a run; its snapshots are {before} (before) and {after} (after)");
+    let file = format!("{id}:README");
+    for args in [
+        &["diff", id][..],
+        &["diff", "latest", id],
+        &["restore", id],
+        &["show", &file],
+        &["why", "--snapshot", id, "README"],
+        &["diff", &id[..12]],
+    ] {
+        let said = ws.try_json(args.iter().copied()).refused("NotFound");
+        assert!(said.contains(&expected), "{args:?}: {said}");
+    }
+    ws.json(["gc", "--keep", "1"]);
+    let said = ws.try_json(["diff", id]).refused("NotFound");
+    assert!(
+        said.contains(&format!("its snapshots are {after} (after)")),
+        "{said}"
+    );
+}

@@ -14,7 +14,7 @@ use crate::request::{Request, quoted};
 /// A directory below a workspace is no workspace of its own by being stood in. Yet a command that writes does what
 /// it was told where it was told.
 pub(super) async fn settle(tools: &Tools, request: Request) -> Request {
-    if tools.is_workspace_named || !request.may_be_meant_for_above() {
+    if tools.named_workspace.is_some() || !request.may_be_meant_for_above() {
         return request;
     }
     let Some(here) = request.workspace().map(Path::to_owned) else {
@@ -46,6 +46,20 @@ pub(super) async fn settle(tools: &Tools, request: Request) -> Request {
         quoted(above.as_os_str())
     ));
     request
+}
+
+/// The workspace that somebody is in: the one that was named, else the current directory or the nearest above of
+/// which there are snapshots.
+pub(super) async fn own(tools: &Tools) -> Option<WorkspaceOptions> {
+    if let Some(named) = &tools.named_workspace {
+        return Some(WorkspaceOptions::at(named));
+    }
+    let here = std::env::current_dir().ok()?;
+    let own = match has_snapshots(&tools.engine, &here).await {
+        Some(true) => here,
+        _ => nearest_above(&tools.engine, &here).await?,
+    };
+    Some(WorkspaceOptions::at(own))
 }
 
 /// Whether a path that was named leads to a directory above the one that somebody is in.

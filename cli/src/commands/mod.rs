@@ -47,8 +47,8 @@ pub(crate) struct Tools {
     pub(crate) state_dir: PathBuf,
     /// Whether a document is wanted.
     pub(crate) json: bool,
-    /// Whether the workspace was named, and is not the current directory for want of another.
-    pub(crate) is_workspace_named: bool,
+    /// The workspace that was named; `None`: it is the current directory for want of another.
+    pub(crate) named_workspace: Option<PathBuf>,
     /// For what has to be said before the end.
     pub(crate) console: Console,
     /// The line that says how far a capture has come, if there is one.

@@ -9,7 +9,7 @@ use stillframe::{
     RunQuery, RunRecord, Snapshot, SnapshotId, WorkspaceOptions,
 };
 
-use super::{Tools, questions, snapshot};
+use super::{Tools, above, questions, snapshot};
 use crate::failure::Failure;
 use crate::output::{self, Reply};
 use crate::signals::{self, Signals};
@@ -39,7 +39,7 @@ pub(super) async fn show(
 ) -> Result<Reply, Failure> {
     let run = tools.engine.find_run(id).await;
     let shown = match workspace {
-        None => one_of(id, run, tools.engine.find_snapshot(id).await)?,
+        None => shown_by_id(tools, id, run).await?,
         // No beginning of a run's id is meant by such a name, but a host may have called a run just so.
         Some(workspace) => match run.ok().filter(|run| run.id.as_str() == id) {
             Some(run) => Shown::Run(Box::new(run)),
@@ -70,6 +70,43 @@ pub(super) async fn show(
     paged(tools, reply)
 }
 
+/// What has this id, or alone an id that begins so: of all workspaces, or else of this one.
+async fn shown_by_id(
+    tools: &Tools,
+    id: &str,
+    run: Result<RunRecord, Error>,
+) -> Result<Shown, Failure> {
+    let snapshot = tools.engine.find_snapshot(id).await;
+    let is_several = |kind: Option<ErrorKind>| kind == Some(ErrorKind::InvalidOptions);
+    let is_open = is_several(run.as_ref().err().map(Error::kind))
+        || is_several(snapshot.as_ref().err().map(Error::kind))
+        || (run.is_ok() && snapshot.is_ok());
+    let is_exact = run.as_ref().is_ok_and(|run| run.id.as_str() == id);
+    if is_open
+        && !is_exact
+        && let Some(own) = above::own(tools).await
+    {
+        let of_own = tools.engine.find_run_of(&own, id).await;
+        return match (of_own, tools.engine.find_snapshot_of(&own, id).await) {
+            (Ok(run), Err(_)) => Ok(Shown::Run(Box::new(run))),
+            (Err(_), Ok(snapshot)) => Ok(Shown::Snapshot(Box::new(snapshot))),
+            _ => one_of(id, run, snapshot),
+        };
+    }
+    one_of(id, run, snapshot)
+}
+
+/// The run of this id, or the only one whose id begins so: of any workspace, or else of this one.
+pub(super) async fn by_id(tools: &Tools, id: &str) -> Result<RunRecord, Error> {
+    match tools.engine.find_run(id).await {
+        Err(e) if e.kind() == ErrorKind::InvalidOptions => match above::own(tools).await {
+            Some(own) => tools.engine.find_run_of(&own, id).await.map_err(|_| e),
+            None => Err(e),
+        },
+        found => found,
+    }
+}
+
 /// Lets a person read the reply page by page. What is typed meanwhile is the pager's, so an interrupt does not
 /// end this program and leave the pager alone with the shell at one terminal.
 pub(super) fn paged(tools: &Tools, reply: Reply) -> Result<Reply, Failure> {
@@ -81,7 +118,7 @@ pub(super) fn paged(tools: &Tools, reply: Reply) -> Result<Reply, Failure> {
 
 /// Says what a run does as it does it, until it ends, or until a signal comes.
 pub(super) async fn follow(tools: &Tools, id: &str) -> Result<Reply, Failure> {
-    let record = tools.engine.find_run(id).await?;
+    let record = by_id(tools, id).await?;
     let mut signals = Signals::listen()?;
     let query = EventQuery::session(record.session_id).run(record.id.clone());
     let mut events = tools.engine.watch(query)?;

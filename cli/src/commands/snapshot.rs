@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use stillframe::backends::KeptHistory;
 use stillframe::{
-    Label, Omission, OmissionReason, RetainContent, Search, Snapshot, SnapshotId, SnapshotQuery,
-    WorkspaceOptions,
+    Error, ErrorKind, Label, Omission, OmissionReason, RetainContent, Search, Snapshot, SnapshotId,
+    SnapshotQuery, WorkspaceOptions,
 };
 
 use super::diff::standing;
-use super::{Tools, restore};
+use super::{Tools, above, restore};
 use crate::failure::Failure;
 use crate::output::{self, Reply};
 
@@ -118,8 +118,23 @@ pub(super) async fn by_name(
 ) -> Result<Snapshot, Failure> {
     Ok(match workspace {
         Some(workspace) => tools.engine.find_snapshot_of(workspace, name).await?,
-        None => tools.engine.find_snapshot(name).await?,
+        None => by_id(tools, name).await?,
     })
+}
+
+/// The snapshot of this id, or the only one whose id begins so: of any workspace, or else of this one.
+async fn by_id(tools: &Tools, id: &str) -> Result<Snapshot, Error> {
+    let found = tools.engine.find_snapshot(id).await;
+    match found {
+        Err(e) if e.kind() == ErrorKind::InvalidOptions => match above::own(tools).await {
+            Some(own) => {
+                let of_own = tools.engine.find_snapshot_of(&own, id).await;
+                of_own.map_err(|_| e)
+            }
+            None => Err(e),
+        },
+        found => found,
+    }
 }
 
 /// That a snapshot has digests alone, which nobody asked for, and what follows from that.

@@ -15,7 +15,7 @@ use stillframe::{
     RunContext, RunOptions, RunRecord, WorkspaceOptions,
 };
 
-use super::{Tools, run};
+use super::{Tools, run, runs};
 use crate::failure::Failure;
 use crate::output::{self, Reply};
 use crate::request::{self, ResumeRequest, StepsRequest};
@@ -62,7 +62,7 @@ pub(super) async fn run(tools: &Tools, request: StepsRequest) -> Result<Reply, F
 
 /// Goes on with a run that was interrupted.
 pub(super) async fn resume(tools: &Tools, request: ResumeRequest) -> Result<Reply, Failure> {
-    let record = tools.engine.find_run(&request.run).await?;
+    let record = runs::by_id(tools, &request.run).await?;
     let end_signal = EndSignal::default();
     let told = run::Told::default();
     let id = Arc::new(OnceLock::from(record.id.clone()));
@@ -158,7 +158,7 @@ fn has_steps(record: &RunRecord) -> Failure {
 
 /// Asks a run to stop, and waits a while for it.
 pub(super) async fn cancel(tools: &Tools, id: &str) -> Result<Reply, Failure> {
-    let id = tools.engine.find_run(id).await?.id;
+    let id = runs::by_id(tools, id).await?.id;
     tools.engine.cancel_run(&id).await?;
     let began = Instant::now();
     let record = loop {

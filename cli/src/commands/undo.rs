@@ -6,7 +6,7 @@ use stillframe::{
     UndoTarget, Undone, WorkspaceOptions,
 };
 
-use super::{Tools, diff, restore};
+use super::{Tools, diff, restore, runs};
 use crate::failure::Failure;
 use crate::output::Reply;
 use crate::request::UndoRequest;
@@ -103,7 +103,7 @@ fn is_elsewhere(kind: ErrorKind, target: &UndoTarget) -> bool {
 
 /// Why a run cannot be taken back where no workspace is known.
 async fn somewhere_else(tools: &Tools, id: &str) -> Failure {
-    match tools.engine.find_run(id).await {
+    match runs::by_id(tools, id).await {
         Err(e) => e.into(),
         Ok(run) => match run.workspace_path {
             Some(path) => Failure::invalid(format!(

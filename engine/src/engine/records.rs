@@ -219,6 +219,19 @@ impl Engine {
         self.found(id, find_run).await.map(RunRecord::from)
     }
 
+    /// As [`Engine::find_run`], of the runs in this workspace alone.
+    pub async fn find_run_of(
+        &self,
+        workspace: &WorkspaceOptions,
+        id: &str,
+    ) -> Result<RunRecord, Error> {
+        let opened = self.core.open_known(workspace).await?;
+        let id = id.to_owned();
+        let reader = &self.core.parts.reader;
+        let find = move |store: &dyn StateStore| find_run_in(store, &id, opened.workspace.id());
+        reader.read_with(find).await.map(RunRecord::from)
+    }
+
     /// What `find` makes of an id, or the beginning of one.
     async fn found<T: Send + 'static>(
         &self,
@@ -333,9 +346,30 @@ impl Engine {
 
 /// Finds the one run whose id is `text` or begins so.
 pub(crate) fn find_run(store: &dyn StateStore, text: &str) -> Result<RunRow, Error> {
+    find_run_among(store, text, None)
+}
+
+/// As [`find_run`], of the runs in this workspace alone.
+pub(crate) fn find_run_in(
+    store: &dyn StateStore,
+    text: &str,
+    workspace_id: &str,
+) -> Result<RunRow, Error> {
+    find_run_among(store, text, Some(workspace_id))
+}
+
+fn find_run_among(
+    store: &dyn StateStore,
+    text: &str,
+    workspace_id: Option<&str>,
+) -> Result<RunRow, Error> {
     let unknown = || Error::not_found(format!("there is no run {text:?}"));
+    let is_among = |row: &RunRow| {
+        let own = row.workspace.as_ref().map(|own| own.workspace_id.as_str());
+        workspace_id.is_none() || workspace_id == own
+    };
     if let Ok(id) = text.parse()
-        && let Some(row) = store.run(&id)?
+        && let Some(row) = store.run(&id)?.filter(is_among)
     {
         return Ok(row);
     }
@@ -343,17 +377,17 @@ pub(crate) fn find_run(store: &dyn StateStore, text: &str) -> Result<RunRow, Err
     let is_of_prefix = "run_".starts_with(text);
     let own = text.strip_prefix("run_").unwrap_or(text);
     if is_of_prefix || own.len() < workspaces::MIN_BEGINNING {
-        let matching = store.count_runs_that_begin(&beginnings)?;
+        let matching = store.count_runs_that_begin(&beginnings, workspace_id)?;
         return Err(workspaces::too_short(text, "run", matching));
     }
-    let found = store.runs_that_begin(&beginnings)?;
+    let found = store.runs_that_begin(&beginnings, workspace_id)?;
     match found.as_slice() {
         [] => Err(unknown()),
         [id] => store.run(id)?.ok_or_else(unknown),
         several => Err(workspaces::ambiguous(
             text,
             several.iter().map(RunId::as_str),
-            store.count_runs_that_begin(&beginnings)?,
+            store.count_runs_that_begin(&beginnings, workspace_id)?,
         )),
     }
 }

@@ -542,7 +542,7 @@ pub(crate) fn the_beginning_of_an_id_is_literal(state: &impl TestState) {
     store.commit(&runs).unwrap();
     let begin = |prefixes: &[&str]| -> Vec<String> {
         let prefixes: Vec<String> = prefixes.iter().map(ToString::to_string).collect();
-        let found = store.runs_that_begin(&prefixes).unwrap();
+        let found = store.runs_that_begin(&prefixes, None).unwrap();
         found.iter().map(ToString::to_string).collect()
     };
     assert_eq!(begin(&["run_a1"]), ["run_a1"]);

@@ -58,11 +58,20 @@ pub(crate) trait StateStore: Send {
     /// Runs that match, newest first.
     fn runs(&self, filter: &RunFilter) -> Result<Vec<RunRow>, StateError>;
 
-    /// The ids of at most three runs whose id begins with one of the texts.
-    fn runs_that_begin(&self, prefixes: &[String]) -> Result<Vec<RunId>, StateError>;
+    /// The ids of at least two, if there are, and of few runs whose id begins with one of the texts; in this
+    /// workspace, if one is given.
+    fn runs_that_begin(
+        &self,
+        prefixes: &[String],
+        workspace_id: Option<&str>,
+    ) -> Result<Vec<RunId>, StateError>;
 
-    /// How many runs have an id that begins with one of the texts.
-    fn count_runs_that_begin(&self, prefixes: &[String; 2]) -> Result<u64, StateError>;
+    /// How many runs have an id that begins with one of the texts; in this workspace, if one is given.
+    fn count_runs_that_begin(
+        &self,
+        prefixes: &[String; 2],
+        workspace_id: Option<&str>,
+    ) -> Result<u64, StateError>;
 
     /// The runs that have not ended, oldest first: under way, or to be resumed.
     fn runs_not_ended(&self) -> Result<Vec<RunRow>, StateError>;

@@ -180,16 +180,21 @@ impl StateStore for SqliteStore {
         )
     }
 
-    fn runs_that_begin(&self, prefixes: &[String]) -> Result<Vec<RunId>, StateError> {
+    fn runs_that_begin(
+        &self,
+        prefixes: &[String],
+        workspace_id: Option<&str>,
+    ) -> Result<Vec<RunId>, StateError> {
         let mut found = Vec::new();
         for prefix in prefixes {
             found.extend(self.all(
                 concat!(
                     "SELECT id, ",
                     damaged!(runs),
-                    " FROM runs WHERE substr(id, 1, length(?1)) = ?1 LIMIT 3"
+                    " FROM runs WHERE substr(id, 1, length(?1)) = ?1",
+                    " AND (?2 IS NULL OR workspace_id = ?2) LIMIT 3"
                 ),
-                params![prefix],
+                params![prefix, workspace_id],
                 |row| id(row.get(0)?),
             )?);
         }
@@ -198,11 +203,16 @@ impl StateStore for SqliteStore {
         Ok(found)
     }
 
-    fn count_runs_that_begin(&self, prefixes: &[String; 2]) -> Result<u64, StateError> {
+    fn count_runs_that_begin(
+        &self,
+        prefixes: &[String; 2],
+        workspace_id: Option<&str>,
+    ) -> Result<u64, StateError> {
         self.count(
             "SELECT count(*) FROM runs
-             WHERE substr(id, 1, length(?1)) = ?1 OR substr(id, 1, length(?2)) = ?2",
-            params![prefixes[0], prefixes[1]],
+             WHERE (substr(id, 1, length(?1)) = ?1 OR substr(id, 1, length(?2)) = ?2)
+               AND (?3 IS NULL OR workspace_id = ?3)",
+            params![prefixes[0], prefixes[1], workspace_id],
         )
     }
 
