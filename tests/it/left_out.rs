@@ -246,6 +246,28 @@ fn an_undo_leaves_what_somebody_changed_since() {
     );
 }
 
+// "nothing was restored", and the file was back
+#[test]
+fn a_guard_of_a_low_limit_gives_back_what_it_displaced_under_a_higher_one() {
+    for (ws, options) in workspaces() {
+        let options = [&options[..], &["--max-untracked-file-bytes", "1K"]].concat();
+        let options = [&options[..], &["--rollback-on-failure"]].concat();
+        let script = "head -c 5000 /dev/zero > db; exit 1";
+        let run = ws.run(&options, script).exits(1).json();
+        assert_eq!(ws.text("db"), "precious\n");
+        let guard = run["workspace"]["rollback"]["guard_snapshot"].as_str();
+        let back = ws.restore_id(guard.unwrap());
+        assert_eq!(ws.stat("db").len(), 5000);
+        assert_eq!(json::names(&back["restored"]), ["db"], "{back}");
+        assert_eq!(json::names_in(&back["skipped"]), NOTHING, "{back}");
+        let again = ws.json(["restore", guard.unwrap(), "--plan"]);
+        assert_eq!(json::names_in(&again["skipped"]), NOTHING, "{again}");
+        let undone = ws.undo();
+        assert_eq!(json::names(&undone["restored"]), ["db"], "{undone}");
+        assert_eq!(ws.text("db"), "precious\n");
+    }
+}
+
 // "edited since" of files that nobody edited
 #[test]
 fn an_undo_says_edited_since_only_of_what_was() {

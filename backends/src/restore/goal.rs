@@ -249,7 +249,11 @@ impl Goal {
             }
         };
         let missing = self.missing(workspace).map_err(StoreError::from)?;
-        let coverage = missing.without(&self.record.snapshot.omissions);
+        // What is where it was, and is captured by now, is no omission any more.
+        let known = self.held.missing(|omission, _| {
+            !missing.has(&omission.path) && view.coverage.covers(&omission.path).is_some()
+        });
+        let coverage = known.without(&self.record.snapshot.omissions);
         let goal = View {
             coverage: &coverage,
             ..View::of(&self.record)
