@@ -829,3 +829,23 @@ fn of_a_large_sparse_checkout_a_diff_lists_the_first_files() {
     let more = "3 files more left out of the work tree or taken into it again; --json has them all";
     assert!(listed.lines().any(|line| line == more), "{listed}");
 }
+
+// "the repository is gone", of one that was cloned anew
+#[test]
+fn another_repository_in_the_place_of_the_one_that_was_captured_is_told_as_that() {
+    let ws = TestWorkspace::repository();
+    let script = format!("{GIT}echo x > x; git add x; git commit -q -m x");
+    let run = ws.run::<&str>([], &script).ok().json();
+    let away = ws.outside().join("away");
+    std::fs::rename(ws.path(".git"), &away).unwrap();
+    ws.git(["clone", "-q", "--bare", away.to_str().unwrap(), ".git"]);
+    ws.git(["config", "core.bare", "false"]);
+    let head = ws.git(["rev-parse", "HEAD"]);
+    let undone = ws.json(["undo", run["run_id"].as_str().unwrap()]);
+    assert_eq!(undone["error"]["kind"], "Unsupported", "{undone}");
+    let message = undone["error"]["message"].as_str().unwrap();
+    assert!(message.contains("another repository"), "{message}");
+    assert!(!message.contains("gone"), "{message}");
+    assert_eq!(ws.git(["rev-parse", "HEAD"]), head, "it is left alone");
+    assert!(!ws.exists("x"), "the files are taken back");
+}

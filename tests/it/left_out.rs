@@ -268,6 +268,21 @@ fn a_guard_of_a_low_limit_gives_back_what_it_displaced_under_a_higher_one() {
     }
 }
 
+// Nothing at all
+#[test]
+fn an_undo_names_what_the_run_changed_and_no_snapshot_had() {
+    for (ws, options) in workspaces() {
+        let options = [&options[..], &["--max-untracked-file-bytes", "1K"]].concat();
+        ws.sparse_file("big", 3000);
+        ws.sparse_file("same", 3000);
+        let run = ws.run(&options, "truncate -s 4000 big").ok().json();
+        let undone = ws.json(["undo", run["run_id"].as_str().unwrap()]);
+        assert_eq!(json::names_in(&undone["skipped"]), ["big"], "{undone}");
+        let reason = json::reason_of(&undone["skipped"], "big");
+        assert_eq!(reason.as_deref(), Some("too_large"), "{undone}");
+    }
+}
+
 // "edited since" of files that nobody edited
 #[test]
 fn an_undo_says_edited_since_only_of_what_was() {

@@ -12,11 +12,11 @@ use super::{
     SkipReason, Skipped,
 };
 use crate::backend::{
-    Recovery, RepositoryRestore, RestoreDurations, RestoreError, RestoreOptions, RestoreOutcome,
-    SnapshotError, SnapshotOptions, StoreError,
+    Recovery, RepositoryProblem, RepositoryRestore, RestoreDurations, RestoreError, RestoreOptions,
+    RestoreOutcome, SnapshotError, SnapshotOptions, StoreError,
 };
 use crate::coverage::OmissionReason;
-use crate::error::PathError;
+use crate::error::{ErrorKind, PathError};
 use crate::git::ObjectId;
 use crate::git::rollback;
 use crate::interrupt;
@@ -663,10 +663,16 @@ fn prepare_repository<B: Restorable>(
     let Some(state_before) = &before.git else {
         return Ok(None);
     };
-    // Whatever else lies there by now is not the repository that is to be put back.
-    let found = backend
-        .repository(workspace)
-        .map(|found| found.filter(|found| found.known_as.is_same(&state_before.common_dir)));
+    let found = backend.repository(workspace).and_then(|found| match found {
+        Some(other) if !other.known_as.is_same(&state_before.common_dir) => {
+            Err(RepositoryProblem::new(
+                ErrorKind::Unsupported,
+                "another repository is there than the one that was captured: its index, HEAD and branch \
+                 were left as they are",
+            ))
+        }
+        found => Ok(found),
+    });
     rollback::prepare(&rollback::Request {
         state: workspace.state(),
         scratch: workspace.store_path(),

@@ -641,19 +641,24 @@ impl<'a, 'q> Planner<'a, 'q> {
         }
     }
 
-    /// Names what the goal left out and is gone since, or another thing: nobody can put it back.
+    /// Names what the goal left out and is gone since, or another thing: nobody can put it back. Of an undo also what
+    /// is captured by now, under a larger limit: that is as little what it was.
     ///
     /// That an ignored file is another one by now is what ignored files are for, and is not named.
     fn name_lost_omissions(&mut self) {
         let question = self.question;
         for omission in question.goal.coverage.omissions() {
-            let is_lost = self.in_scope(&omission.path)
-                && question.current.has_lost(omission, question.changes)
-                && question
-                    .undo
-                    .is_none_or(|undo| undo.after.has_lost(omission, undo.changes));
-            if is_lost {
-                self.skip(&omission.path, SkipReason::Omitted(omission.reason));
+            let path = &omission.path;
+            let is_lost_now = question.current.has_lost(omission, question.changes);
+            let is_captured = || change_at(question.changes, path).is_some_and(|c| c.old.is_some());
+            let is_lost = match question.undo {
+                None => is_lost_now,
+                Some(undo) => {
+                    undo.after.has_lost(omission, undo.changes) && (is_lost_now || is_captured())
+                }
+            };
+            if is_lost && self.in_scope(path) {
+                self.skip(path, SkipReason::Omitted(omission.reason));
             }
         }
     }
