@@ -283,6 +283,26 @@ fn an_undo_names_what_the_run_changed_and_no_snapshot_had() {
     }
 }
 
+// "too large", of what a person made so
+#[test]
+fn an_undo_says_edited_since_of_what_somebody_made_unfit_for_a_capture() {
+    for (ws, options) in workspaces() {
+        let run = ws.run(&options, "for f in db pipe large; do echo run > $f; done");
+        let run = run.ok().json();
+        ws.remove("pipe");
+        ws.mkfifo("pipe");
+        for path in ["db", "large"] {
+            ws.sparse_file(path, 104_857_601);
+        }
+        let undone = ws.json(["undo", run["run_id"].as_str().unwrap()]);
+        assert_eq!(json::names(&undone["restored"]), NOTHING, "{undone}");
+        for path in ["db", "pipe", "large"] {
+            let reason = json::reason_of(&undone["skipped"], path);
+            assert_eq!(reason.as_deref(), Some("edited_since"), "{path}: {undone}");
+        }
+    }
+}
+
 // "edited since" of files that nobody edited
 #[test]
 fn an_undo_says_edited_since_only_of_what_was() {
@@ -291,19 +311,22 @@ fn an_undo_says_edited_since_only_of_what_was() {
         let script = "echo longer than before > db; echo made by the run > made";
         let run = ws.run(&options, script).ok().json();
         let id = run["run_id"].as_str().unwrap();
-        let reasons = || {
+        let reasons = |restored: &[&str]| {
             let undone = ws.json(["undo", id]);
-            assert_eq!(json::names(&undone["restored"]), NOTHING, "{undone}");
+            assert_eq!(json::names(&undone["restored"]), restored, "{undone}");
             ["db", "made"].map(|path| json::reason_of(&undone["skipped"], path))
         };
-        // Now the limit is the usual one, and both are seen.
+        // Now the limit is the usual one, and both are seen: as large as the run left them.
         let too_large = || Some("too_large".to_owned());
-        assert_eq!(reasons(), [too_large(), too_large()]);
+        assert_eq!(reasons(&["db"]), [None, too_large()]);
+        assert_eq!(ws.text("db"), "precious\n");
+        ws.undo();
+        assert_eq!(ws.text("db"), "longer than before\n", "the guard had it");
         ws.write("db", "edited\n");
         let edited = || Some("edited_since".to_owned());
-        assert_eq!(reasons(), [edited(), too_large()]);
+        assert_eq!(reasons(&[]), [edited(), too_large()]);
         ws.write("made", "edited\n");
-        assert_eq!(reasons(), [edited(), edited()]);
+        assert_eq!(reasons(&[]), [edited(), edited()]);
         let (db, made) = (ws.text("db"), ws.text("made"));
         assert_eq!((db.as_str(), made.as_str()), ("edited\n", "edited\n"));
     }

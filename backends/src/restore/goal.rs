@@ -1,12 +1,15 @@
 //! What a restore aims at, and asking the backend for everything that a plan decides by.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
 
 use rustix::io::Errno;
 
 use super::merge::{self, Merges};
-use super::plan::{self, Node, Operation, PlanError, Question, View};
-use super::{Captured, Restorable, RestoreGoal, RestorePlan, Side, SkipReason, Skipped};
+use super::plan::{self, Node, Operation, PlanError, Question, Size, View};
+use super::{
+    Captured, ContentError, Restorable, RestoreGoal, RestorePlan, Side, SkipReason, Skipped,
+};
 use crate::backend::{RestoreError, SnapshotError, StoreError};
 use crate::coverage::{Omission, OmissionReason};
 use crate::error::{PathError, printable};
@@ -14,7 +17,7 @@ use crate::path::RelPath;
 use crate::purge::Purged;
 use crate::record::Record;
 use crate::snapshot::{Snapshot, SnapshotId};
-use crate::tree::{Change, ContentId, Modes};
+use crate::tree::{Change, ContentId, EntryKind, Modes};
 use crate::workspace::Workspace;
 use crate::worktree::displaced::Held;
 use crate::worktree::remembered::{Made, Remembered, Spared};
@@ -55,14 +58,72 @@ fn is_there(workspace: &Workspace, path: &RelPath) -> Result<bool, RestoreError>
     Ok(!root.lstat(path).is_err_and(root::is_gone_or_replaced))
 }
 
-/// The files that `after` left out and `now` has captured, where the size tells that they are others.
-fn resized(now: &impl Captured, after: &Record) -> BTreeSet<RelPath> {
-    let is_other = |omission: &&Omission| {
-        let seen = omission.bytes.and_then(|_| now.seen(&omission.path));
-        seen.is_some_and(|seen| Some(seen.stat.size) != omission.bytes)
-    };
-    let omissions = after.snapshot.omissions().iter();
-    omissions.filter(is_other).map(|o| o.path.clone()).collect()
+/// What the size tells of the files that only one of `now` and `after` has captured. `operation`: the changes from `after`
+/// to the goal.
+fn sizes<B: Restorable>(
+    backend: &B,
+    workspace: &Workspace,
+    now: &B::Capture,
+    after: &Record,
+    operation: &[Change],
+) -> BTreeMap<RelPath, Size> {
+    let mut sizes = BTreeMap::new();
+    for Omission { path, bytes, .. } in after.snapshot.omissions() {
+        if let (Some(then), Some(seen)) = (*bytes, now.seen(path)) {
+            sizes.insert(path.clone(), Size::of(then, seen.stat.size));
+        }
+    }
+    for Omission {
+        path,
+        bytes,
+        reason,
+        ..
+    } in now.record().snapshot.omissions()
+    {
+        let then = plan::change_at(operation, path).and_then(|change| change.old);
+        if let (OmissionReason::TooLarge, Some(bytes), Some(then)) = (*reason, *bytes, then) {
+            let size = match then.kind {
+                EntryKind::Symlink => Some(Size::Another),
+                _ => compared_size(backend, workspace, &then.id, bytes),
+            };
+            sizes.extend(size.map(|size| (path.clone(), size)));
+        }
+    }
+    sizes
+}
+
+/// Compares the size of content in the store, which is read no further than it takes. `None` if it cannot be read,
+/// which whoever needs it will say.
+fn compared_size<B: Restorable>(
+    backend: &B,
+    workspace: &Workspace,
+    id: &ContentId,
+    bytes: u64,
+) -> Option<Size> {
+    let contents = backend.contents(workspace, &[*id]).ok()?;
+    let mut left = Left { bytes };
+    match contents.write(id, &mut left) {
+        Ok(()) => Some(Size::of(left.bytes, 0)),
+        Err(ContentError::Sink(_)) => Some(Size::Another),
+        Err(ContentError::Store(_)) => None,
+    }
+}
+
+/// A sink that takes so many bytes and no more.
+struct Left {
+    bytes: u64,
+}
+
+impl Write for Left {
+    fn write(&mut self, content: &[u8]) -> io::Result<usize> {
+        let left = self.bytes.checked_sub(content.len() as u64);
+        self.bytes = left.ok_or(io::ErrorKind::FileTooLarge)?;
+        Ok(content.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// What a restore aims at, with everything that was recorded of it.
@@ -286,9 +347,9 @@ impl Goal {
                 Remembered::of(workspace.store_path()).spared(workspace, &self.record.snapshot)?
             }
         };
-        let resized = match &self.after {
-            Some(after) => resized(now, after),
-            None => BTreeSet::new(),
+        let sizes = match &self.after {
+            Some(after) => sizes(backend, workspace, now, after, &operation),
+            None => BTreeMap::new(),
         };
         let absent_directories =
             absent_directories(workspace, view, &self.record).map_err(StoreError::from)?;
@@ -311,7 +372,7 @@ impl Goal {
                 after: View::of(after),
                 changes: &operation,
                 merges: &merges.by_path,
-                resized: &resized,
+                sizes: &sizes,
             }),
         })
         .map_err(Unplanned::Impossible)?;

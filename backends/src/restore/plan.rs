@@ -172,8 +172,26 @@ pub(crate) struct Operation<'a> {
     /// What comes of files that the operation changed and that were edited since, as far as they can be
     /// merged.
     pub(crate) merges: &'a BTreeMap<RelPath, Merge>,
-    /// The files that `after` left out and that are captured by now, with another size.
-    pub(crate) resized: &'a BTreeSet<RelPath>,
+    /// What the size tells of files that only one of `after` and the current state has captured, as far as it is known.
+    pub(crate) sizes: &'a BTreeMap<RelPath, Size>,
+}
+
+/// What the size tells of a file that two captures met, and not both took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// It may be the same.
+    Same,
+    /// It is another by now.
+    Another,
+}
+
+impl Size {
+    pub(crate) fn of(then: u64, now: u64) -> Self {
+        match then == now {
+            true => Self::Same,
+            false => Self::Another,
+        }
+    }
 }
 
 /// Why a snapshot must not be put back. Nothing was planned.

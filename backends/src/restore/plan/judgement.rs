@@ -1,10 +1,10 @@
 //! What became of a path after the operation that an undo takes back.
 
-use super::{Operation, View, change_at};
+use super::{Operation, Size, View, change_at};
 use crate::coverage::{Omission, OmissionReason};
 use crate::path::RelPath;
 use crate::restore::SkipReason;
-use crate::tree::Change;
+use crate::tree::{Change, EntryKind};
 
 /// What became of a path after the operation that an undo takes back. What is not taken back has the reason
 /// for that.
@@ -36,11 +36,26 @@ impl Judgement {
                 }
                 None => known(current) == known(undo.after),
             };
-        match is_as_after {
+        match is_as_after || is_what_was_too_large(change, undo) {
             true => Self::AsAfter,
             false => Self::Differs(reason()),
         }
     }
+}
+
+/// Whether what the operation left in the place of something that is put back was too large to be captured then, is
+/// captured by now, and has that size. As far as anybody can tell it is that, as with what is too large now too; and the
+/// guard has all of it.
+fn is_what_was_too_large(change: &Change, undo: Operation<'_>) -> bool {
+    let path = &change.path;
+    let is_file = change
+        .old
+        .is_some_and(|entry| entry.kind != EntryKind::Symlink);
+    let then = undo.after.coverage.at(path);
+    is_file
+        && change.new.is_some()
+        && then.is_some_and(|omission| omission.reason == OmissionReason::TooLarge)
+        && undo.sizes.get(path) == Some(&Size::Same)
 }
 
 /// Why a path stays as it is, of which nobody knows that it is as the operation left it. `is_there`: whether
@@ -54,15 +69,16 @@ pub(super) fn reason_to_keep(
     current: View<'_>,
     undo: Operation<'_>,
 ) -> SkipReason {
+    let is_resized = undo.sizes.get(path) == Some(&Size::Another);
     let is_edited = match (current.unseen_at(path), undo.after.unseen_at(path)) {
         (None, None) => true,
         (Some(now), Some(then)) => are_two_things(now, then),
         (Some(now), None) => {
             let was_there = change_at(undo.changes, path).is_some_and(|c| c.old.is_some());
-            now.path == *path && (is_special(now) || !was_there)
+            now.path == *path && (is_special(now) || is_resized || !was_there)
         }
         (None, Some(then)) => {
-            let is_other = is_special(then) || undo.resized.contains(path);
+            let is_other = is_special(then) || is_resized;
             then.path == *path && (is_other || !is_there)
         }
     };

@@ -637,7 +637,16 @@ impl<'a, 'q> Planner<'a, 'q> {
             {
                 continue;
             }
-            self.skip(path, SkipReason::Omitted(omission.reason));
+            // Somebody may have made it so since, as far as kind and size tell.
+            let made_so = question.undo.filter(|_| {
+                let reason = omission.reason;
+                matches!(reason, OmissionReason::Special | OmissionReason::TooLarge)
+            });
+            let reason = match made_so {
+                Some(undo) => self.reason_to_keep(path, undo),
+                None => SkipReason::Omitted(omission.reason),
+            };
+            self.skip(path, reason);
         }
     }
 

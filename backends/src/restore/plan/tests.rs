@@ -200,14 +200,14 @@ fn changes(from: &World, to: &World) -> Vec<Change> {
 }
 
 fn plan_between(current: &World, goal: &World, after: Option<&World>) -> RestorePlan {
-    plan_of(current, goal, after, &BTreeSet::new())
+    plan_of(current, goal, after, &BTreeMap::new())
 }
 
 fn plan_of(
     current: &World,
     goal: &World,
     after: Option<&World>,
-    resized: &BTreeSet<RelPath>,
+    sizes: &BTreeMap<RelPath, Size>,
 ) -> RestorePlan {
     let changes = changes(current, goal);
     let goal_directories = directories_in_question(&changes, current.view())
@@ -241,7 +241,7 @@ fn plan_of(
                 merges: &MERGES,
                 after: after.view(),
                 changes,
-                resized,
+                sizes,
             }),
     })
     .unwrap()
@@ -585,6 +585,7 @@ fn what_an_undo_leaves_was_edited_since_only_where_both_captures_or_the_size_tel
         (ignored, hidden, false, by_rule),
         (hidden, fifo, false, SkipReason::Omitted(Special)),
         (File(2), large(20), false, too_large),
+        (File(2), large(20), true, edited),
         (File(2), closed, false, unreadable),
         (File(2), hidden, false, by_rule),
         (File(2), fifo, false, edited),
@@ -594,8 +595,9 @@ fn what_an_undo_leaves_was_edited_since_only_where_both_captures_or_the_size_tel
         (Nothing, large(20), false, edited),
         (Nothing, closed, false, unreadable),
     ] {
-        let resized: BTreeSet<RelPath> = is_resized.then(|| rel("d/file")).into_iter().collect();
-        let plan = plan_of(&world(now), &world(before), Some(&world(after)), &resized);
+        let sizes = is_resized.then(|| (rel("d/file"), Size::Another));
+        let sizes = sizes.into_iter().collect();
+        let plan = plan_of(&world(now), &world(before), Some(&world(after)), &sizes);
         let story = format!("{after:?}, then {now:?}: {plan:?}");
         assert!(plan.is_empty(), "{story}");
         let file = plan.skipped.iter().find(|s| s.path == rel("d/file"));
@@ -608,15 +610,40 @@ fn what_an_undo_leaves_was_edited_since_only_where_both_captures_or_the_size_tel
         (closed, false, Some(unreadable)),
         (Nothing, false, None),
     ] {
-        let resized: BTreeSet<RelPath> = is_resized.then(|| rel("d/file")).into_iter().collect();
+        let sizes = is_resized.then(|| (rel("d/file"), Size::Another));
+        let sizes = sizes.into_iter().collect();
         let plan = plan_of(
             &world(File(2)),
             &world(Nothing),
             Some(&world(after)),
-            &resized,
+            &sizes,
         );
         assert!(plan.is_empty(), "{after:?}: {plan:?}");
         let reasons: Vec<SkipReason> = plan.skipped.iter().map(|s| s.reason).collect();
         assert_eq!(reasons, Vec::from_iter(named), "{after:?}: {plan:?}");
+    }
+}
+
+// "too large" of what the guard has
+#[test]
+fn what_was_too_large_and_is_captured_by_now_goes_for_what_is_put_back() {
+    use Seen::{File, Left, Nothing};
+    let after = world(Left("d/file", OmissionReason::TooLarge, Some(20)));
+    for (before, size, writes) in [
+        (File(1), Some(Size::Same), 1),
+        (File(1), Some(Size::Another), 0),
+        (File(1), None, 0),
+        // Nobody captured it for what it was, so it is not removed.
+        (Nothing, Some(Size::Same), 0),
+    ] {
+        let sizes = size.map(|size| (rel("d/file"), size)).into_iter().collect();
+        let plan = plan_of(&world(File(2)), &world(before), Some(&after), &sizes);
+        let story = format!("{before:?} {size:?}: {plan:?}");
+        assert_eq!(
+            (plan.writes.len(), plan.removals.len()),
+            (writes, 0),
+            "{story}"
+        );
+        assert_eq!(plan.skipped.is_empty(), writes == 1, "{story}");
     }
 }
