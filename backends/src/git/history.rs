@@ -25,7 +25,7 @@ use crate::purge::Purged;
 use crate::record::Head;
 use crate::restore::ContentError;
 use crate::snapshot::KeptHistory;
-use crate::worktree::durable;
+use crate::worktree::note;
 
 pub(super) use self::given_back::{Lacking, give_back};
 pub(super) use self::list::List;
@@ -252,17 +252,14 @@ impl Keeper<'_> {
 
     fn found_last(&self) -> Option<FoundLast> {
         let path = self.store.git_dir().join(FOUND_LAST);
-        let bytes = durable::read(&path, MAX_FOUND_LAST_BYTES).ok()??;
-        FoundLast::parse(std::str::from_utf8(&bytes).ok()?)
+        FoundLast::parse(&note::read(&path, MAX_FOUND_LAST_BYTES)?)
     }
 
     /// Best effort: what is not noted is found again.
     fn note_found(&self, tip: ObjectId, digest: &str, list: Option<ObjectId>) {
         let list = list.map_or_else(|| "-".to_owned(), |id| id.to_string());
-        let line = format!("{tip} {digest} {list}");
-        let sum = blake3::hash(line.as_bytes()).to_hex();
         let path = self.store.git_dir().join(FOUND_LAST);
-        let _ = durable::replace_unsynced(&path, format!("{line}\n{sum}\n").as_bytes());
+        let _ = note::write(&path, &format!("{tip} {digest} {list}\n"));
     }
 }
 
@@ -273,13 +270,8 @@ struct FoundLast {
 }
 
 impl FoundLast {
-    fn parse(text: &str) -> Option<Self> {
-        let mut lines = text.lines();
-        let (line, sum) = (lines.next()?, lines.next()?);
-        if blake3::hash(line.as_bytes()).to_hex().as_str() != sum {
-            return None;
-        }
-        let mut words = line.split(' ');
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split_whitespace();
         Some(Self {
             tip: words.next()?.parse().ok()?,
             digest: words.next()?.to_owned(),

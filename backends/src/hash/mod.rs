@@ -2,6 +2,7 @@
 
 mod capture;
 mod content;
+mod last;
 mod limit;
 mod manifest;
 mod rules;
@@ -392,7 +393,14 @@ impl Backend for HashBackend {
     }
 
     fn holdings(&self, workspace: &Workspace) -> Result<Holdings, StoreError> {
-        Ok(Holdings::Ids(HashStore::of(workspace).ids()?))
+        let store = HashStore::of(workspace);
+        Ok(match store.last() {
+            Some(last) => Holdings::Newest {
+                count: last.count,
+                reference: Some(last.reference),
+            },
+            None => Holdings::Ids(store.ids()?),
+        })
     }
 
     fn diff(
@@ -799,6 +807,69 @@ mod tests {
             seen.insert(expected);
         }
         assert_eq!(seen.len(), 6, "some captures found nothing new");
+    }
+
+    #[test]
+    fn how_many_there_are_is_known_without_a_list_until_somebody_else_was_there() {
+        let mut stage = Stage::new();
+        let backend = HashBackend::default();
+        let newest = |count, snapshot: &Snapshot| Holdings::Newest {
+            count,
+            reference: Some(snapshot.reference.clone()),
+        };
+        let nothing = backend.holdings(&stage.workspace).unwrap();
+        assert_eq!(nothing, Holdings::Ids(Vec::new()));
+        let mut last = None;
+        for count in 1..=3 {
+            fs::write(stage.tree().join("file"), count.to_string()).unwrap();
+            let snapshot = stage.snapshot(false);
+            let found = backend.holdings(&stage.workspace).unwrap();
+            assert_eq!(found, newest(count, &snapshot));
+            last = Some(snapshot);
+        }
+        let last = last.unwrap();
+        let records = stage.workspace.store_path().join("hash/snapshots");
+        let record = records.join(format!("{}.json", last.id));
+        let aside = stage.home.path().join("aside");
+        let listed = || match backend.holdings(&stage.workspace).unwrap() {
+            Holdings::Ids(ids) => ids.len(),
+            noted => panic!("{noted:?}"),
+        };
+        // The clock of file times may tick slowly.
+        let times = || {
+            (
+                records.metadata().unwrap().ctime(),
+                records.metadata().unwrap().ctime_nsec(),
+            )
+        };
+        let before = times();
+        fs::rename(&record, &aside).unwrap();
+        while times() == before {
+            fs::rename(&aside, &record).unwrap();
+            fs::rename(&record, &aside).unwrap();
+        }
+        assert_eq!(listed(), 2, "one is gone");
+        fs::rename(&aside, &record).unwrap();
+        assert_eq!(listed(), 3, "and there again");
+
+        let snapshot = stage.snapshot(false);
+        let found = backend.holdings(&stage.workspace).unwrap();
+        assert_eq!(found, newest(4, &snapshot), "they were counted");
+        backend.forget(&mut stage.workspace, &[last.id]).unwrap();
+        let found = backend.holdings(&stage.workspace).unwrap();
+        assert_eq!(found.count(), 3);
+
+        let snapshot = stage.snapshot(false);
+        let note = stage.workspace.store_path().join("hash/last-record");
+        let mut bytes = fs::read(&note).unwrap();
+        assert_eq!(
+            backend.holdings(&stage.workspace).unwrap(),
+            newest(4, &snapshot)
+        );
+        bytes[0] ^= 1;
+        fs::write(&note, bytes).unwrap();
+        let found = backend.holdings(&stage.workspace).unwrap();
+        assert!(matches!(found, Holdings::Ids(ids) if ids.len() == 4));
     }
 
     #[test]

@@ -133,8 +133,16 @@ impl HashStore {
         self.directory.join("above-limit")
     }
 
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(super) fn records_directory(&self) -> PathBuf {
+        self.directory.join("snapshots")
+    }
+
     fn record_path(&self, id: &SnapshotId) -> PathBuf {
-        self.directory.join("snapshots").join(format!("{id}.json"))
+        self.records_directory().join(format!("{id}.json"))
     }
 
     fn manifest_path(&self, reference: &str) -> PathBuf {
@@ -162,6 +170,8 @@ impl HashStore {
         )?;
         let text = sealed(serde_json::to_vec(record).expect("a record is plain data"));
         let path = self.record_path(&record.snapshot.id);
+        let before = self.last();
+        self.forget_last()?;
         // Whatever was made of an earlier failure: no wish to stop is passed over.
         let replaced = interrupt::check().map_err(StoreError::from).and_then(|()| {
             let replace = || durable::replace(&path, &text);
@@ -175,6 +185,7 @@ impl HashStore {
                 let _ = durable::remove_file(&self.manifest_path(&record.snapshot.reference));
             }
         })?;
+        self.note_last(&record.snapshot.reference, before.as_ref());
         Ok(proof)
     }
 
@@ -289,7 +300,7 @@ impl HashStore {
 
     /// The ids of all snapshots, in no order. No record is read.
     pub(crate) fn ids(&self) -> Result<Vec<SnapshotId>, StoreError> {
-        let directory = self.directory.join("snapshots");
+        let directory = self.records_directory();
         let entries = match fs::read_dir(&directory) {
             Ok(entries) => entries,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -445,7 +456,7 @@ impl HashStore {
         for id in ids {
             durable::remove_file(&self.record_path(id))?;
         }
-        let directory = self.directory.join("snapshots");
+        let directory = self.records_directory();
         if directory.exists() {
             durable::sync_directory(&directory)?;
         }
@@ -495,7 +506,7 @@ impl HashStore {
 
     /// Removes records that a killed capture left before they had their names.
     fn remove_half_made(&self) -> Result<u64, StoreError> {
-        let directory = self.directory.join("snapshots");
+        let directory = self.records_directory();
         let entries = match fs::read_dir(&directory) {
             Ok(entries) => entries,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),

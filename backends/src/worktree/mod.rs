@@ -11,6 +11,7 @@ pub(crate) mod faults;
 pub(crate) mod file_system;
 pub(crate) mod journal;
 pub(crate) mod memory;
+pub(crate) mod note;
 pub(crate) mod read;
 pub(crate) mod remembered;
 pub(crate) mod root;

@@ -54,7 +54,14 @@ struct Ledger {
 }
 
 /// What is right without it, and is not synced: a cache, or a shortcut to what can be searched for.
-const UNSYNCED: [&str; 5] = ["by-id", "vouched", "stat-cache", "last-ref", "/git/history"];
+const UNSYNCED: [&str; 6] = [
+    "by-id",
+    "vouched",
+    "stat-cache",
+    "last-ref",
+    "last-record",
+    "/git/history",
+];
 
 impl Ledger {
     fn new(workspace: &Path, state: &Path) -> Self {

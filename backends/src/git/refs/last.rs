@@ -14,7 +14,7 @@ use std::time::UNIX_EPOCH;
 
 use super::{Birth, Refs, SnapshotRef, parent, seq_of};
 use crate::error::PathError;
-use crate::worktree::durable;
+use crate::worktree::{durable, note};
 
 const FILE: &str = "last-ref";
 /// The longest names of so many refs, and some numbers.
@@ -49,7 +49,8 @@ impl Refs {
     /// What was published last, if that is known without a look at all of them.
     pub(crate) fn last(&self) -> Option<Newest> {
         let last = self.noted()?;
-        let is_last = Some(&last.boot) == boot().as_ref() && Some(last.changed) == self.changed();
+        let is_last =
+            Some(&last.boot) == note::boot().as_ref() && Some(last.changed) == self.changed();
         let found = is_last.then(|| self.get(&last.name).ok()).flatten()??;
         let count = last.count;
         Some(Newest { found, count })
@@ -82,14 +83,16 @@ impl Refs {
         let its = self.synced_as(&directory);
         let its = its.map(|birth| (directory.clone(), birth)).into_iter();
         let synced: Vec<_> = its.chain(others).take(MAX_SYNCED).collect();
-        let note = boot().zip(self.changed()).map(|(boot, changed)| LastRef {
-            boot,
-            name: made.name.clone(),
-            count,
-            changed,
-            synced,
-        });
-        let noted = note.map(|note| durable::replace_unsynced(&self.last_path(), &note.to_bytes()));
+        let note = note::boot()
+            .zip(self.changed())
+            .map(|(boot, changed)| LastRef {
+                boot,
+                name: made.name.clone(),
+                count,
+                changed,
+                synced,
+            });
+        let noted = note.map(|last| note::write(&self.last_path(), &last.to_text()));
         if !matches!(noted, Some(Ok(()))) {
             let _ = self.forget_last();
         }
@@ -101,8 +104,7 @@ impl Refs {
     }
 
     fn noted(&self) -> Option<LastRef> {
-        let bytes = durable::read(&self.last_path(), MAX_BYTES).ok()??;
-        LastRef::of_bytes(&bytes)
+        LastRef::parse(&note::read(&self.last_path(), MAX_BYTES)?)
     }
 
     fn last_path(&self) -> PathBuf {
@@ -116,8 +118,8 @@ impl Refs {
 }
 
 impl LastRef {
-    /// A line for each part, and one for the sum of them.
-    fn to_bytes(&self) -> Vec<u8> {
+    /// A line for each part.
+    fn to_text(&self) -> String {
         let (seconds, nanoseconds) = self.changed;
         let mut text = format!(
             "{}\n{}\n{}\n{seconds} {nanoseconds}\n",
@@ -126,20 +128,14 @@ impl LastRef {
         for (name, birth) in &self.synced {
             text.push_str(&format!("{} {} {name}\n", birth.inode, birth.born_ns));
         }
-        let sum = blake3::hash(text.as_bytes()).to_hex();
-        format!("{text}{sum}\n").into_bytes()
+        text
     }
 
     /// `None` if that is not what somebody wrote.
-    fn of_bytes(bytes: &[u8]) -> Option<Self> {
-        let text = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
-        let (own, sum) = text.split_at(text.rfind('\n')? + 1);
-        let mut lines = own.lines();
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
         let mut next = || lines.next();
         let (boot, name, count, changed) = (next()?, next()?, next()?, next()?);
-        if blake3::hash(own.as_bytes()).to_hex().as_str() != sum {
-            return None;
-        }
         let (seconds, nanoseconds) = changed.split_once(' ')?;
         let synced = lines.map(|line| {
             let (inode, rest) = line.split_once(' ')?;
@@ -176,18 +172,12 @@ impl Birth {
     }
 }
 
-/// Which start of the machine this is.
-fn boot() -> Option<String> {
-    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(id.trim().to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn any_bit_that_flips_makes_it_say_nothing() {
+    fn what_is_noted_is_read_again() {
         let note = LastRef {
             boot: "a-boot".to_owned(),
             name: "refs/snapshots/s/manual/7".to_owned(),
@@ -197,13 +187,6 @@ mod tests {
                 .map(|(name, inode)| (name.to_owned(), Birth { inode, born_ns: 5 }))
                 .into(),
         };
-        let bytes = note.to_bytes();
-        assert_eq!(LastRef::of_bytes(&bytes), Some(note));
-        for at in 0..bytes.len() {
-            let mut flipped = bytes.clone();
-            flipped[at] ^= 1;
-            assert_eq!(LastRef::of_bytes(&flipped), None, "byte {at}");
-            assert_eq!(LastRef::of_bytes(&bytes[..at]), None, "{at} bytes");
-        }
+        assert_eq!(LastRef::parse(&note.to_text()), Some(note));
     }
 }

@@ -27,6 +27,7 @@ use crate::tree::{ContentId, Entry};
 use crate::workspace::Identity;
 use crate::worktree::durable::{self, StagedFile};
 use crate::worktree::faults;
+use crate::worktree::note;
 
 /// Where the cache was written, so that it is believed only there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,11 +147,8 @@ const MAX_BYTES: u64 = 4 << 30;
 impl Origin {
     /// `None` if the kernel does not say which boot this is.
     fn of(workspace: Identity) -> Option<Self> {
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-        Some(Self {
-            workspace,
-            boot: boot.trim().to_owned(),
-        })
+        let boot = note::boot()?;
+        Some(Self { workspace, boot })
     }
 }
 
