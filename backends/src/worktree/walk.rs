@@ -17,6 +17,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, RawDir, SeekFrom};
 use rustix::io::Errno;
@@ -53,9 +54,12 @@ use reader::{Reader, Visit};
 /// path as long as all names above it.
 const MAX_DEPTH: u64 = 4096;
 
-/// How many threads walk, whatever the number of cores: with a cold cache they wait for the disk,
-/// and with a warm one idle threads cost nothing.
-const MIN_THREADS: usize = 16;
+/// How many threads walk where the disk has to be waited for, whatever the number of cores.
+const MIN_WAITING_THREADS: usize = 16;
+
+/// A directory that takes longer has waited for the disk, or is so large that further threads cost nothing beside it.
+/// To read one of thirty files from a warm cache takes a twentieth.
+const SLOW: Duration = Duration::from_millis(1);
 
 /// For fewer directories no further threads are started.
 const MIN_SHARED_JOBS: usize = 3;
@@ -261,10 +265,12 @@ fn walk<R: Rules>(
         queue: Mutex::new(Queue {
             jobs: first_jobs(rules, options)?,
             active: 0,
+            waiting: 0,
             failure: None,
         }),
         wake: Condvar::new(),
         is_stopping: AtomicBool::new(false),
+        is_slow: AtomicBool::new(false),
         is_sharing: AtomicBool::new(false),
         entries: AtomicU64::new(0),
         files: AtomicU64::new(0),
@@ -489,6 +495,8 @@ struct Walker<'a, R: Rules> {
     wake: Condvar,
     /// Set once the walk has failed, so that nobody reads on for nothing.
     is_stopping: AtomicBool,
+    /// Whether a directory took so long that the disk may have to be waited for.
+    is_slow: AtomicBool,
     /// Whether a directory is being looked at on every core.
     is_sharing: AtomicBool,
     entries: AtomicU64,
@@ -504,7 +512,10 @@ struct Walker<'a, R: Rules> {
 /// and the queue stays as short as the tree is deep.
 struct Queue<S> {
     jobs: Vec<Job<S>>,
+    /// How many threads have a job.
     active: usize,
+    /// How many wait for one.
+    waiting: usize,
     failure: Option<SnapshotError>,
 }
 
@@ -542,12 +553,6 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 impl<R: Rules> Walker<'_, R> {
     /// Reads all directories, with the help of other threads as soon as there is enough to do.
     fn run(&self) -> Found {
-        let cores = parallel::cores();
-        let threads = match self.options.only {
-            // What has just been written waits for no disk.
-            Some(_) => cores,
-            None => cores.max(MIN_THREADS),
-        };
         let seam = Seam::of_this_thread();
         let work = || {
             seam.enter();
@@ -561,9 +566,10 @@ impl<R: Rules> Walker<'_, R> {
             let mut helpers = Vec::new();
             let mut found = Found::default();
             while let Some(job) = self.next() {
-                if helpers.is_empty() && lock(&self.queue).jobs.len() >= MIN_SHARED_JOBS {
+                let more = helpers.len() + 1..self.threads();
+                if !more.is_empty() && lock(&self.queue).jobs.len() >= MIN_SHARED_JOBS {
                     // A machine that gives fewer threads gets its walk all the same.
-                    helpers.extend((1..threads).map_while(|_| {
+                    helpers.extend(more.map_while(|_| {
                         let helper = std::thread::Builder::new();
                         helper.spawn_scoped(scope, work).ok()
                     }));
@@ -580,10 +586,25 @@ impl<R: Rules> Walker<'_, R> {
         })
     }
 
+    /// How many threads are to walk, as far as is known by now.
+    fn threads(&self) -> usize {
+        let cores = parallel::cores();
+        // What has just been written waits for no disk.
+        let may_wait = self.options.only.is_none();
+        match may_wait && self.is_slow.load(Ordering::Relaxed) {
+            true => cores.max(MIN_WAITING_THREADS),
+            false => cores,
+        }
+    }
+
     /// Does a job, and leaves those that it brings up to whoever is free.
     fn take(&self, job: &Job<R::Scope>, found: &mut Found) {
         let _at_work = AtWork { walker: self };
+        let started = Instant::now();
         let result = self.visit(job, found);
+        if started.elapsed() > SLOW {
+            self.is_slow.store(true, Ordering::Relaxed);
+        }
         let mut queue = lock(&self.queue);
         match result {
             Ok(jobs) => queue.jobs.extend(jobs),
@@ -608,10 +629,12 @@ impl<R: Rules> Walker<'_, R> {
             if queue.active == 0 {
                 return None;
             }
+            queue.waiting += 1;
             queue = self
                 .wake
                 .wait(queue)
                 .unwrap_or_else(PoisonError::into_inner);
+            queue.waiting -= 1;
         }
     }
 
@@ -1158,8 +1181,14 @@ impl<R: Rules> Drop for AtWork<'_, '_, R> {
         let mut queue = lock(&self.walker.queue);
         queue.active -= 1;
         let is_over = queue.active == 0 || self.walker.is_stopping.load(Ordering::Relaxed);
-        if is_over || queue.jobs.len() > 1 {
+        if is_over {
             self.walker.wake.notify_all();
+            return;
+        }
+        // The next one is for this thread.
+        let wanted = queue.jobs.len().saturating_sub(1).min(queue.waiting);
+        for _ in 0..wanted {
+            self.walker.wake.notify_one();
         }
     }
 }

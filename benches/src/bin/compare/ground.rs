@@ -16,7 +16,7 @@ use stillframe_benches::{
 
 use crate::options::Options;
 
-/// How many threads a walk of Stillframe's has at least.
+/// How many threads a walk of Stillframe's has at least that waits for the disk.
 const WALK_THREADS: usize = 16;
 
 /// The most files of a repository that is not like source trees.
