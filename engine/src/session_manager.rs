@@ -126,6 +126,7 @@ impl SessionManager {
     ) -> Result<TakenSnapshot, Error> {
         check_label(&label)?;
         self.check_open().await?;
+        self.core.parts.writer.get_ready();
         let mut opened = self.core.open(workspace).await?;
         let (core, session_id) = (self.core.clone(), self.id.clone());
         self.core
