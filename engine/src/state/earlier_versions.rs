@@ -14,9 +14,12 @@ use stillframe_backends::{StateDir, Workspace};
 use super::StateStore as _;
 use super::sqlite::{DATABASE, MIGRATIONS, SqliteStore};
 use crate::adapter::{Adapter, AdapterError, AdapterOutput, RunContext};
+use crate::effect::EffectStatus;
 use crate::engine::Engine;
 use crate::event::{EventQuery, EventType};
 use crate::options::{EngineOptions, RunOptions};
+use crate::question::QuestionStatus;
+use crate::record::RunExport;
 use crate::run::RunStatus;
 use crate::step::StepStatus;
 
@@ -26,8 +29,8 @@ const FIXTURES: &[&str] = &[
     include_str!("fixtures/0002.sql"),
     "",
     include_str!("fixtures/0004.sql"),
-    "",
-    "",
+    include_str!("fixtures/0005.sql"),
+    include_str!("fixtures/0006.sql"),
 ];
 
 // Who adds a version adds what the one before it had.
@@ -182,6 +185,40 @@ fn events_of_every_earlier_version_are_found_by_their_time() {
     }
 }
 
+/// What version 5 brought is in the export of its run.
+fn asked_committed_and_divided(kept: &RunExport) {
+    let asked = kept.questions.iter().map(|q| (q.text.as_str(), q.status));
+    let expected = [
+        ("Which \"one\"? ü", QuestionStatus::Answered),
+        ("And then?", QuestionStatus::Open),
+    ];
+    assert!(asked.eq(expected), "{:?}", kept.questions);
+    assert_eq!(kept.questions[0].answer.as_deref(), Some("right"));
+    assert_eq!(kept.questions[0].choices, ["left", "right"]);
+    let effects = kept.effects.iter().map(|effect| effect.status);
+    assert!(effects.eq([EffectStatus::Done, EffectStatus::Failed]));
+    assert_eq!(kept.effects[0].intent.paths[1].as_bytes(), b"a\xffb");
+    assert_eq!(
+        kept.effects[1].error.as_ref().unwrap().message,
+        "HEAD is elsewhere"
+    );
+    let message = &kept.commits[0].message;
+    assert_eq!(message, &kept.effects[0].intent.message);
+    assert_eq!(kept.commits[0].insertions, 3);
+    let steps = kept.phases.iter().flat_map(|phase| &phase.steps);
+    let parts = steps.flat_map(|step| &step.tasks);
+    let parts: Vec<_> = parts
+        .map(|part| (part.name.as_str(), part.status))
+        .collect();
+    assert_eq!(
+        parts,
+        [
+            ("parse", StepStatus::Completed),
+            ("load", StepStatus::Interrupted)
+        ]
+    );
+}
+
 #[test]
 fn an_engine_goes_on_with_the_sessions_of_every_earlier_version() {
     for version in earlier_versions() {
@@ -226,7 +263,7 @@ fn an_engine_goes_on_with_the_sessions_of_every_earlier_version() {
             if version >= 4 {
                 let kept = engine.export_run("run_interrupted").await.unwrap();
                 assert_eq!(kept.run.status, RunStatus::Interrupted);
-                let steps = |export: &crate::record::RunExport| -> Vec<StepStatus> {
+                let steps = |export: &RunExport| -> Vec<StepStatus> {
                     let phases = export.phases.iter();
                     phases
                         .flat_map(|p| p.steps.iter().map(|s| s.status))
@@ -239,6 +276,18 @@ fn an_engine_goes_on_with_the_sessions_of_every_earlier_version() {
                 assert_eq!(cut_off.run.status, RunStatus::Interrupted);
                 assert_eq!(steps(&cut_off), expected);
                 assert_eq!(cut_off.lease.as_ref().unwrap().epoch, 2);
+            }
+            if version >= 5 {
+                asked_committed_and_divided(&engine.export_run("run_interrupted").await.unwrap());
+            }
+            if version >= 6 {
+                let third = engine
+                    .find_snapshot("snap_00000000000000000000000000000033")
+                    .await;
+                let left_out = third.unwrap().omissions;
+                let left_out = left_out.omissions();
+                assert_eq!(left_out.len(), 36);
+                assert_eq!(left_out[35].path.as_bytes(), b"file-45.o");
             }
 
             let session = engine.session("ticket").await.unwrap();
