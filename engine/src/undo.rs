@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stillframe_backends::{
     Backend, ErrorKind, Label, LockedWorkspace, RelPath, RepositoryRestore, RestoreGoal,
-    RestoreOptions, SnapshotOptions,
+    RestoreOptions, SnapshotOptions, printable,
 };
 
 use crate::actors::Parts;
@@ -271,6 +271,14 @@ fn changes_unknown(run: &RunRow) -> Error {
     ))
 }
 
+fn not_here(run: &RunRow) -> Error {
+    let place = match &run.workspace {
+        Some(workspace) => format!("in {}, not in this workspace", printable(&workspace.path)),
+        None => "in no workspace".to_owned(),
+    };
+    Error::invalid_options(format!("run {} was {place}; nothing was touched", run.id))
+}
+
 /// The operation that an undo is to take back.
 fn operation(
     parts: &Parts,
@@ -286,7 +294,7 @@ fn operation(
             })
         }
         UndoTarget::Run(text) => {
-            // What begins so elsewhere is not meant; were nothing here, it is named.
+            // What begins so elsewhere is not meant; were nothing here, or were it all of an id, it is named.
             let run = match find_run_in(store, text, locked.id()) {
                 Err(e) if e.kind() == ErrorKind::NotFound => find_run(store, text)?,
                 found => found?,
@@ -296,10 +304,7 @@ fn operation(
                 .as_ref()
                 .is_some_and(|w| w.workspace_id == locked.id());
             if !is_here {
-                return Err(Error::invalid_options(format!(
-                    "run {} was not in this workspace; nothing was touched",
-                    run.id
-                )));
+                return Err(not_here(&run));
             }
             store
                 .operation_of_run(&run.id)?

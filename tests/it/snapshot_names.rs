@@ -199,6 +199,55 @@ fn a_beginning_is_of_the_workspace_that_one_is_in_before_it_is_of_another() {
     ws.try_json(["undo", "fix"]).refused("InvalidOptions");
 }
 
+// "fix_1" of here was taken back, for all of an id that is a run's elsewhere
+#[test]
+fn all_of_an_id_is_that_run_wherever_it_was_and_the_beginning_of_no_other() {
+    let ws = TestWorkspace::plain();
+    let other = beside(&ws);
+    let root = ws.root().display().to_string();
+    ws.write("a", "1\n");
+    std::fs::write(format!("{other}/a"), "1\n").unwrap();
+    for (workspace, id) in [(&other, "fix"), (&root, "fix_1")] {
+        let args = ["run", "--workspace", workspace, "--run-id", id];
+        let script = ["--", "sh", "-c", "echo 2 > a"];
+        ws.json(args.iter().chain(&script));
+    }
+    for args in [&["undo", "fix"][..], &["undo", "fix", "--plan"]] {
+        let said = ws.try_json(args.iter().copied()).refused("InvalidOptions");
+        let place = format!("run fix was in {other}, not in this workspace");
+        assert!(said.contains(&place), "{args:?}: {said}");
+    }
+    assert_eq!(ws.text("a"), "2\n", "nothing was taken back");
+    assert_eq!(ws.json(["show", "fix"])["run_id"], "fix");
+    assert_eq!(ws.json(["undo", "fix_"])["undone"]["run_id"], "fix_1");
+}
+
+// The snapshot was shown, though two runs begin so as well
+#[test]
+fn what_is_the_beginning_of_several_runs_and_of_a_snapshot_is_refused() {
+    let ws = TestWorkspace::plain();
+    ws.write("a", "1\n");
+    let own = ws.snapshot();
+    let digit = own.id()["snap_".len()..][..1].to_owned();
+    let run = |number: u32| {
+        let id = format!("{digit}_{number}");
+        ws.json(["run", "--run-id", &id, "--", "true"])
+    };
+    run(1);
+    let show = || ws.try_json(["show", &digit]).refused("InvalidOptions");
+    let said = show();
+    assert!(said.contains("give more of it"), "{said}");
+    run(2);
+    let said = show();
+    assert!(
+        said.contains("begin so") || said.contains("give more of it"),
+        "{said}"
+    );
+    assert_eq!(ws.json(["show", own.id()])["id"], own.id());
+    let first = format!("{digit}_1");
+    assert_eq!(ws.json(["show", &first])["run_id"], first);
+}
+
 // "there is no snapshot", and not a word of what it is
 #[test]
 fn the_id_of_a_run_in_the_place_of_a_snapshot_is_answered_with_its_snapshots() {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use stillframe::backends::{Displaced, RefChange};
 use stillframe::{
     Error, ErrorKind, Event, EventQuery, EventType, PhaseRecord, QuestionRecord, RunExport,
-    RunQuery, RunRecord, Snapshot, SnapshotId, WorkspaceOptions,
+    RunQuery, RunRecord, Snapshot, SnapshotId, SnapshotQuery, WorkspaceOptions,
 };
 
 use super::{Tools, above, questions, snapshot};
@@ -81,19 +81,39 @@ async fn shown_by_id(
     let is_open = is_several(run.as_ref().err().map(Error::kind))
         || is_several(snapshot.as_ref().err().map(Error::kind))
         || (run.is_ok() && snapshot.is_ok());
-    let is_exact = run.as_ref().is_ok_and(|run| run.id.as_str() == id);
+    let is_exact = run.as_ref().is_ok_and(|run| run.id.as_str() == id)
+        || snapshot.as_ref().is_ok_and(|found| found.id.as_str() == id);
     if is_open
         && !is_exact
         && let Some(own) = above::own(tools).await
     {
         let of_own = tools.engine.find_run_of(&own, id).await;
-        return match (of_own, tools.engine.find_snapshot_of(&own, id).await) {
-            (Ok(run), Err(_)) => Ok(Shown::Run(Box::new(run))),
-            (Err(_), Ok(snapshot)) => Ok(Shown::Snapshot(Box::new(snapshot))),
-            _ => one_of(id, run, snapshot),
-        };
+        let its = tools.engine.find_snapshot_of(&own, id).await;
+        let is_run = !of_own.as_ref().is_err_and(is_unknown);
+        match (
+            is_run,
+            its.is_ok() || begins_a_snapshot(tools, &own, id).await?,
+        ) {
+            (false, false) => {}
+            (true, false) => return Ok(Shown::Run(Box::new(of_own?))),
+            (_, true) => return one_of(id, of_own, its),
+        }
     }
     one_of(id, run, snapshot)
+}
+
+/// Whether the id of a snapshot of this workspace begins so, were it of several.
+async fn begins_a_snapshot(tools: &Tools, own: &WorkspaceOptions, id: &str) -> Result<bool, Error> {
+    let digits = id.strip_prefix("snap_").unwrap_or(id);
+    let all = tools.engine.snapshots(SnapshotQuery::of(own)).await?;
+    Ok(all
+        .iter()
+        .map(|found| found.id.as_str())
+        .any(|found| found.starts_with(id) || found["snap_".len()..].starts_with(digits)))
+}
+
+fn is_unknown(error: &Error) -> bool {
+    error.kind() == ErrorKind::NotFound
 }
 
 /// The run of this id, or the only one whose id begins so: of any workspace, or else of this one.
@@ -331,15 +351,17 @@ fn one_of(
     snapshot: Result<Snapshot, Error>,
 ) -> Result<Shown, Failure> {
     match (run, snapshot) {
-        (Ok(run), Ok(snapshot)) if run.id.as_str() != id => Err(Failure::invalid(format!(
+        (Ok(run), _) if run.id.as_str() == id => Ok(Shown::Run(Box::new(run))),
+        (_, Ok(snapshot)) if snapshot.id.as_str() == id => Ok(Shown::Snapshot(Box::new(snapshot))),
+        (Ok(run), Ok(snapshot)) => Err(Failure::invalid(format!(
             "{id:?} is the beginning of several ids, such as {} and {}; give more of it",
             run.id, snapshot.id
         ))),
-        (Ok(run), _) => Ok(Shown::Run(Box::new(run))),
-        (Err(e), Ok(_)) if e.kind() != ErrorKind::NotFound => Err(e.into()),
+        (Ok(_), Err(e)) if !is_unknown(&e) => Err(e.into()),
+        (Ok(run), Err(_)) => Ok(Shown::Run(Box::new(run))),
+        (Err(e), Ok(_)) if !is_unknown(&e) => Err(e.into()),
         (_, Ok(snapshot)) => Ok(Shown::Snapshot(Box::new(snapshot))),
         (Err(run), Err(snapshot)) => {
-            let is_unknown = |error: &Error| error.kind() == ErrorKind::NotFound;
             Err(match (is_unknown(&run), is_unknown(&snapshot)) {
                 // Nobody means a run by that, and of a snapshot it is known since when there is none.
                 (true, true) if id.starts_with("snap_") => snapshot.into(),
@@ -506,6 +528,13 @@ mod tests {
         assert!(both.line().contains("run_1"), "{}", both.line());
         let ambiguous_run = one_of("x", Err(error()), Ok(snapshot())).expect_err("ambiguous");
         assert_eq!(ambiguous_run.kind(), ErrorKind::InvalidOptions);
+        let several = one_of("run", Ok(run()), Err(error())).expect_err("ambiguous");
+        assert_eq!(several.kind(), ErrorKind::InvalidOptions);
+        let all = snapshot().id;
+        assert!(matches!(
+            one_of(all.as_str(), Err(error()), Ok(snapshot())),
+            Ok(Shown::Snapshot(_))
+        ));
     }
 
     #[test]

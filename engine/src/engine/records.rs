@@ -364,14 +364,15 @@ fn find_run_among(
     workspace_id: Option<&str>,
 ) -> Result<RunRow, Error> {
     let unknown = || Error::not_found(format!("there is no run {text:?}"));
-    let is_among = |row: &RunRow| {
-        let own = row.workspace.as_ref().map(|own| own.workspace_id.as_str());
-        workspace_id.is_none() || workspace_id == own
-    };
     if let Ok(id) = text.parse()
-        && let Some(row) = store.run(&id)?.filter(is_among)
+        && let Some(row) = store.run(&id)?
     {
-        return Ok(row);
+        let own = row.workspace.as_ref().map(|own| own.workspace_id.as_str());
+        // All of an id is that run's wherever it is, and the beginning of no other.
+        return match workspace_id.is_none() || workspace_id == own {
+            true => Ok(row),
+            false => Err(unknown()),
+        };
     }
     let beginnings = [text.to_owned(), format!("run_{text}")];
     let is_of_prefix = "run_".starts_with(text);
