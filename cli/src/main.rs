@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use clap::error::ErrorKind as UsageErrorKind;
-use stillframe::backends::{StateDir, WorkspaceError};
+use stillframe::backends::{StateDir, WorkspaceError, printable};
 use stillframe::{Engine, EngineOptions, ErrorKind, RetentionOptions};
 use tokio::runtime::{Builder, Runtime};
 
@@ -77,7 +77,12 @@ fn answer(args: Args, console: Console) -> Result<Reply, Failure> {
     let settings = surroundings.config.settings(request.workspace());
     let state_dir = state_dir()?;
     if let Some(workspace) = request.workspace() {
-        refuse_state_inside(&state_dir, workspace)?;
+        let is_chosen =
+            named_workspace.is_none() && is_below(surroundings.current_dir.as_deref(), workspace);
+        refuse_state_inside(&state_dir, workspace).map_err(|failure| match is_chosen {
+            true => no_workspace_above(workspace),
+            false => failure,
+        })?;
     }
     let quota =
         config::max_store_bytes(std::env::var_os(MAX_STORE_BYTES), settings.max_store_bytes)?;
@@ -174,6 +179,19 @@ fn state_dir() -> Result<PathBuf, Failure> {
             "there is no place to keep anything: set STILLFRAME_HOME to a directory, or HOME",
         )
     })
+}
+
+/// Whether the current directory is below the one that what was typed is about.
+fn is_below(current: Option<&Path>, workspace: &Path) -> bool {
+    current.is_some_and(|current| current != workspace && current.starts_with(workspace))
+}
+
+/// Nobody named the directory, and it is nobody's workspace.
+fn no_workspace_above(directory: &Path) -> Failure {
+    Failure::invalid(format!(
+        "no workspace that the current directory is in has what was named: {} has both, and the state directory too; name a workspace with --workspace DIR",
+        printable(directory)
+    ))
 }
 
 /// Fails if the state directory lies inside the workspace. The engine refuses that too, but it

@@ -72,6 +72,8 @@ pub(crate) enum Request {
     PlanRestore(WorkspaceOptions, RestoreRequest),
     /// Restore.
     Restore(WorkspaceOptions, RestoreRequest),
+    /// Write above the current directory, which is refused.
+    WriteAbove(OutsidePath),
     /// Put what a snapshot has elsewhere.
     Copy(WorkspaceOptions, CopyRequest),
     /// Take back an operation.
@@ -376,6 +378,7 @@ impl Request {
                 Self::Show(..)
                     | Self::ShowFile(..)
                     | Self::ListFiles(..)
+                    | Self::WriteAbove(_)
                     | Self::Events(_)
                     | Self::Artifacts
                     | Self::GetArtifact(_)
@@ -459,6 +462,7 @@ impl Request {
             Self::Show(_, None)
             | Self::ShowFile(_, None, _)
             | Self::ListFiles(_, None)
+            | Self::WriteAbove(_)
             | Self::Follow(_)
             | Self::Cancel(_)
             | Self::Questions(_)
@@ -471,6 +475,31 @@ impl Request {
             | Self::Config(_)
             | Self::Completions(_) => None,
         }
+    }
+}
+
+/// A path to which nothing is written: no workspace was named, and it is not below the current directory.
+#[derive(Debug)]
+pub(crate) struct OutsidePath {
+    typed: OsString,
+    /// The nearest directory that has both.
+    pub(crate) above: PathBuf,
+}
+
+impl OutsidePath {
+    /// `workspace`: the one above that has both, if there is one.
+    pub(crate) fn refusal(&self, workspace: Option<&Path>) -> Failure {
+        let way = match workspace {
+            Some(workspace) => format!(
+                "add --workspace {} and name paths from there",
+                quoted(workspace.as_os_str())
+            ),
+            None => "name it with --workspace DIR, and paths from there".to_owned(),
+        };
+        Failure::invalid(format!(
+            "{} is not below the current directory, and nothing above that is written to unless its workspace is named; nothing was touched, {way}",
+            quoted(&self.typed)
+        ))
     }
 }
 
@@ -534,18 +563,16 @@ impl Chooser<'_> {
         Ok((place, paths))
     }
 
-    /// As [`choose_for`](Self::choose_for), for what writes, which does so in the current directory alone.
-    fn choose_for_writing(&self, typed: &[OsString]) -> Result<(PathBuf, Vec<RelPath>), Failure> {
-        let (place, paths) = self.choose_for(typed)?;
-        if self.named.is_none() && place != self.current()? {
-            let outside = typed.iter().find(|path| leads_out(path));
-            return Err(Failure::invalid(format!(
-                "{} is not below the current directory, and nothing above that is written to unless it is named; nothing was touched, add --workspace {} and name paths from there",
-                quoted(outside.unwrap_or(&OsString::new())),
-                quoted(place.as_os_str())
-            )));
+    /// The path among `typed` that takes what writes to `place` above the current directory, which it does not do by itself.
+    fn outside(&self, place: &Path, typed: &[OsString]) -> Result<Option<OutsidePath>, Failure> {
+        if self.named.is_some() || place == self.current()? {
+            return Ok(None);
         }
-        Ok((place, paths))
+        let outside = typed.iter().find(|path| leads_out(path));
+        Ok(outside.map(|path| OutsidePath {
+            typed: path.clone(),
+            above: place.to_owned(),
+        }))
     }
 
     fn plain(&self) -> Result<WorkspaceOptions, Failure> {
@@ -642,6 +669,11 @@ fn retained(args: &CaptureArgs, set: Option<u64>) -> RetainContent {
     }
 }
 
+/// What makes a command line be about this workspace, wherever one stands.
+pub(crate) fn elsewhere(workspace: &OsStr) -> String {
+    format!(" --workspace {}", quoted(workspace))
+}
+
 fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Failure> {
     let mut workspace = chooser
         .capturing(args.capture)?
@@ -663,11 +695,7 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fail
     if let Some(id) = id {
         options = options.run_id(id);
     }
-    let elsewhere = chooser
-        .named
-        .as_deref()
-        .map(|dir| format!(" --workspace {}", quoted(dir)))
-        .unwrap_or_default();
+    let elsewhere = chooser.named.as_deref().map(elsewhere).unwrap_or_default();
     if let Some(wait) = args.wait {
         options = options.hot_wait(wait);
     }
@@ -848,10 +876,11 @@ fn rel_paths(typed: &[OsString]) -> Result<Vec<RelPath>, Failure> {
 }
 
 fn restore(args: RestoreArgs, chooser: &Chooser<'_>) -> Result<Request, Failure> {
-    let (place, mut paths) = match args.plan || args.to.is_some() {
-        true => chooser.choose_for(&args.paths)?,
-        false => chooser.choose_for_writing(&args.paths)?,
-    };
+    let (place, mut paths) = chooser.choose_for(&args.paths)?;
+    let reads = args.plan || args.to.is_some();
+    if !reads && let Some(outside) = chooser.outside(&place, &args.paths)? {
+        return Ok(Request::WriteAbove(outside));
+    }
     let workspace = WorkspaceOptions::at(place);
     if paths.iter().any(RelPath::is_root) {
         // "." beside others asks for everything.
@@ -1316,11 +1345,38 @@ mod tests {
             panic!("it is a restore");
         };
         assert!(request.paths.is_empty());
-        for path in ["", "../x", "/etc/passwd", "a/../b"] {
+        for path in ["", "/etc/passwd", "a/../b"] {
             let failure =
                 lower_in(&surroundings(), &["restore", "3f2a", path]).expect_err("it is refused");
             assert_eq!(failure.kind(), ErrorKind::InvalidOptions, "{path:?}");
         }
+    }
+
+    #[test]
+    fn a_restore_of_a_path_above_is_refused_and_names_a_workspace_that_there_is() {
+        let Request::WriteAbove(outside) = lower(&["restore", "3f2a", "b", "../x"]) else {
+            panic!("it is above");
+        };
+        assert_eq!(outside.above, Path::new("/home/jo/src"));
+        let named = outside.refusal(Some(Path::new("/home/jo")));
+        assert_eq!(named.kind(), ErrorKind::InvalidOptions);
+        let way = "../x is not below the current directory";
+        assert!(named.line().contains(way), "{}", named.line());
+        assert!(
+            named.line().contains("--workspace /home/jo and"),
+            "{}",
+            named.line()
+        );
+        let unnamed = outside.refusal(None);
+        assert!(
+            unnamed.line().contains("--workspace DIR"),
+            "{}",
+            unnamed.line()
+        );
+        assert!(matches!(
+            lower(&["restore", "3f2a", "--plan", "../x"]),
+            Request::PlanRestore(..)
+        ));
     }
 
     #[test]

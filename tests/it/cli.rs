@@ -765,10 +765,28 @@ fn a_path_may_lead_up_from_a_directory_of_the_workspace() {
         let said = in_sub(&["restore", before.id(), "../a"]).refused("InvalidOptions");
         let root = ws.root().display().to_string();
         assert!(said.contains(&format!("--workspace {root}")), "{said}");
-        in_sub(&["diff", "latest", "--", "../../a"]).exits(1);
+        let said = in_sub(&["diff", "latest", "--", "../../a"]).refused("InvalidOptions");
+        assert!(
+            said.contains("name a workspace with --workspace DIR"),
+            "{said}"
+        );
+        assert!(!said.contains("lies inside the workspace"), "{said}");
         let nowhere = in_sub(&["diff", "latest", "--", "/a"]).refused("InvalidOptions");
         assert!(nowhere.contains("/a is not below a workspace"), "{nowhere}");
         in_sub(&["diff", "latest", "--", ""]).refused("InvalidOptions");
+    });
+    // The workspace is what has snapshots, and not the nearest directory that has both.
+    ws.write("sub/below/c", "1\n");
+    let in_below = |args: &[&str]| {
+        let call = ws.call(["--json"]).args(args);
+        call.cwd(ws.path("sub/below")).run()
+    };
+    ws.untouched(|| {
+        let said = in_below(&["restore", before.id(), "../b"]).refused("InvalidOptions");
+        let root = ws.root().display().to_string();
+        assert!(said.contains(&format!("--workspace {root} ")), "{said}");
+        let named = ["--workspace", &root, "--plan", "sub/b"];
+        in_below(&[&["restore", before.id()], &named[..]].concat()).ok();
     });
     let run = ws.run::<&str>([], "echo 3 > a; echo 3 > sub/b").ok().json();
     let run = run["run_id"].as_str().unwrap();

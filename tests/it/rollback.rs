@@ -963,6 +963,12 @@ fn where_nothing_can_be_put_back_in_place_only_a_copy_is_promised() {
     let said = snapshot.stderr_text();
     assert!(said.contains("--to DIR"), "in time: {said}");
     call(&["restore", "latest", "--plan"]).ok();
+    // A command for where one stands.
+    let root = ws.root().to_str().unwrap();
+    let away = mounts.inside(ws.call(["snapshot", "--workspace", root]), &ws.outside());
+    let said = away.run().ok().stderr_text();
+    let whole = format!(" --workspace {root} --to DIR\"");
+    assert!(said.contains(&whole), "{said}");
 
     assert!(command.ends_with(" --to DIR"), "{command}");
     let copy = ws.outside().join("copy");

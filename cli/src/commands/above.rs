@@ -6,7 +6,8 @@ use stillframe::backends::printable;
 use stillframe::{Engine, SnapshotQuery, WorkspaceOptions};
 
 use super::Tools;
-use crate::request::{Request, quoted};
+use crate::failure::Failure;
+use crate::request::{OutsidePath, Request, quoted};
 
 /// The request as it is meant where nothing was captured and something was in a directory above: what reads is about that
 /// one, and of what writes it is said how to have it so.
@@ -60,6 +61,15 @@ pub(super) async fn own(tools: &Tools) -> Option<WorkspaceOptions> {
         _ => nearest_above(&tools.engine, &here).await?,
     };
     Some(WorkspaceOptions::at(own))
+}
+
+/// Why nothing is written to such a path, and the workspace above to name, if there is one.
+pub(super) async fn refusal(tools: &Tools, outside: &OutsidePath) -> Failure {
+    let workspace = match has_snapshots(&tools.engine, &outside.above).await {
+        Some(true) => Some(outside.above.clone()),
+        _ => nearest_above(&tools.engine, &outside.above).await,
+    };
+    outside.refusal(workspace.as_deref())
 }
 
 /// Whether a path that was named leads to a directory above the one that somebody is in.

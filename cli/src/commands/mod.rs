@@ -107,6 +107,7 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
         Request::Restore(workspace, request) => {
             to_the_end(tools, restore::restore(tools, workspace, request)).await
         }
+        Request::WriteAbove(outside) => Err(above::refusal(tools, &outside).await),
         Request::Copy(workspace, request) => {
             while_wanted(workspace, |workspace| {
                 restore::copy(tools, workspace, request)

@@ -98,10 +98,7 @@ pub(super) async fn resume(tools: &Tools, request: ResumeRequest) -> Result<Repl
         .is_some_and(|(workspace, current)| is_same_place(&workspace.path, &current));
     let elsewhere = match &workspace {
         // There is no need to name the one that one is in.
-        Some(workspace) if !is_here => format!(
-            " --workspace {}",
-            request::quoted(workspace.path.as_os_str())
-        ),
+        Some(workspace) if !is_here => request::elsewhere(workspace.path.as_os_str()),
         _ => String::new(),
     };
     if let Some(workspace) = workspace {
