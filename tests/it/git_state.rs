@@ -809,6 +809,44 @@ fn a_sparse_checkout_of_a_run_is_listed_and_its_settings_are_said_to_stay() {
     assert!(!ws.exists("out/b"), "the patterns are the old ones");
 }
 
+// "git sparse-checkout disable", which ended the sparse checkout that was the user's own
+#[test]
+fn of_a_sparse_checkout_that_was_there_before_only_the_patterns_are_named() {
+    let ws = TestWorkspace::repository();
+    for name in ["in/a", "out/b", "more/c"] {
+        ws.write(name, "x\n");
+    }
+    ws.commit("with directories");
+    ws.git(["sparse-checkout", "set", "in", "more"]);
+    for script in [
+        "git sparse-checkout set out",
+        "git sparse-checkout set in",
+        "git sparse-checkout set in more out; git sparse-checkout set more",
+    ] {
+        ws.call(["run", "--", "sh", "-c", script]).run().ok();
+        let text = ws.call(["undo"]).run().ok().stderr_text();
+        assert!(text.contains("info/sparse-checkout"), "{script}: {text}");
+        assert!(!text.contains("\"git sparse-checkout"), "{script}: {text}");
+        ws.git(["status", "--porcelain"]);
+        ws.git(["sparse-checkout", "set", "in", "more"]);
+    }
+}
+
+// A single bit, and git's settings were said to stay
+#[test]
+fn a_bit_of_the_index_alone_tells_of_no_sparse_checkout() {
+    let ws = TestWorkspace::repository();
+    for bit in ["--skip-worktree", "--no-skip-worktree"] {
+        ws.call(["run", "--", "git", "update-index", bit, "README"])
+            .run()
+            .ok();
+        let text = ws.call(["undo"]).run().ok().stderr_text();
+        assert!(text.contains("took back run"), "{text}");
+        assert!(!text.contains("sparse"), "{bit}: {text}");
+        ws.git(["update-index", "--skip-worktree", "README"]);
+    }
+}
+
 #[test]
 fn of_a_large_sparse_checkout_a_diff_lists_the_first_files() {
     let ws = TestWorkspace::repository();

@@ -1,5 +1,6 @@
 //! The hash backend: directories without git.
 
+use stillframe_tests::capability::{self, Capability};
 use stillframe_tests::{TestWorkspace, json, view};
 
 const NOTHING: [&str; 0] = [];
@@ -549,14 +550,38 @@ fn what_a_plain_directory_has_no_word_for_is_said_in_words_that_fit() {
 
     let run = ["run", "--", "rm", "-r", "node_modules"];
     let told = ws.stillframe(run).ok().stderr_text();
-    let line = "gone, and in no snapshot, since a rule leaves it out: node_modules; --include PATH captures such a path";
+    let line = "no longer there, and in no snapshot, since a rule leaves it out: node_modules; --include PATH captures such a path";
     assert!(told.lines().any(|said| said.ends_with(line)), "{told}");
-    let told = ws.stillframe(["run", "--", "true"]).ok().stderr_text();
-    assert!(!told.contains("a rule leaves it out"), "{told}");
+    // Nothing is said of what no option captures.
+    ws.write("nested/.git/HEAD", "x\n");
+    for script in ["true", "rm -r nested/.git"] {
+        let told = ws.stillframe(["run", "--", "sh", "-c", script]).ok();
+        let told = told.stderr_text();
+        assert!(!told.contains("a rule leaves it out"), "{script}: {told}");
+    }
     // As it says.
     let run = ["run", "--include", "deps", "--", "rm", "-r", "deps"];
     let told = ws.stillframe(run).ok().stderr_text();
     assert!(!told.contains("a rule leaves it out"), "{told}");
     ws.stillframe(["undo"]).ok();
     assert_eq!(ws.text("deps/x"), "1\n");
+}
+
+// "gone", of what was there behind a door that the run had closed
+#[test]
+fn of_what_nobody_can_see_any_more_it_is_not_said_that_it_is_gone() {
+    let mut ws = TestWorkspace::plain();
+    ws.write("closed/deps/x", "1\n");
+    ws.write("deps/x", "1\n");
+    if !ws.drop_privileges() {
+        let why = "nobody cannot run the program";
+        return capability::skipped(Capability::OtherUser, why);
+    }
+    let script = "chmod 0 closed; rm -r deps";
+    let told = ws.stillframe(["run", "--", "sh", "-c", script]).ok();
+    let told = told.stderr_text();
+    assert!(told.contains("a rule leaves it out: deps; "), "{told}");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(ws.path("closed"), open).unwrap();
+    assert_eq!(ws.text("closed/deps/x"), "1\n");
 }

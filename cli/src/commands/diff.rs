@@ -8,7 +8,7 @@ use stillframe::backends::{
 };
 use stillframe::{
     BackendKind, ChangedFile, Diff, DiffEnd, DiffOutcome, DiffRequest, Error, ErrorKind,
-    FileStatus, RelPath, WorkspaceOptions,
+    FileStatus, Omission, OmissionReason, RelPath, Snapshot, WorkspaceOptions,
 };
 
 use super::Tools;
@@ -449,17 +449,40 @@ fn sparseness(changes: &[SkipWorktreeChange]) -> impl Iterator<Item = String> {
     named.chain(more)
 }
 
-/// What a rollback or an undo leaves of the sparse checkout of a run that changed this: its settings,
-/// which no snapshot has. What became of the index is on record, and not which command did it.
-pub(super) fn sparse_settings(changes: &[SkipWorktreeChange]) -> Option<String> {
-    let then = match changes.iter().any(|change| change.to) {
-        _ if changes.is_empty() => return None,
-        true => "if the run began a sparse checkout, \"git sparse-checkout disable\" ends it",
-        false => "if the run ended a sparse checkout, \"git sparse-checkout init\" begins it again",
+/// What a rollback or an undo leaves of the sparse checkout of a run that changed this between two snapshots: git's
+/// settings and patterns, which no snapshot has.
+///
+/// What became of the index is on record, and not which command did it. A file of which the snapshot has the bytes
+/// though git's index leaves it out tells of `update-index --skip-worktree`, and of no sparse checkout. A command is
+/// named only where the one side had no sparse checkout: it would end the user's own.
+pub(super) fn sparse_settings(
+    changes: &[SkipWorktreeChange],
+    before: &Snapshot,
+    after: &Snapshot,
+) -> Option<String> {
+    let is_sparse = |omission: &Omission| omission.reason == OmissionReason::Sparse;
+    let is_absent = |snapshot: &Snapshot, path: &RelPath| {
+        let omission = snapshot.omissions.covers(path);
+        omission.is_some_and(is_sparse)
     };
-    Some(format!(
-        "left     git's settings of sparse checkouts (core.sparseCheckout), which no snapshot has; {then}"
-    ))
+    let has_some = |snapshot: &Snapshot| snapshot.omissions().iter().any(is_sparse);
+    let left_out = changes.iter().any(|c| c.to && is_absent(after, &c.path));
+    let taken_in = changes.iter().any(|c| !c.to && is_absent(before, &c.path));
+    let settings =
+        "git's settings of sparse checkouts (core.sparseCheckout), which no snapshot has";
+    let what = match (left_out, taken_in) {
+        (false, false) => return None,
+        (true, false) if !has_some(before) => format!(
+            "{settings}; if the run began a sparse checkout, \"git sparse-checkout disable\" ends it"
+        ),
+        (false, true) if !has_some(after) => format!(
+            "{settings}; if the run ended a sparse checkout, \"git sparse-checkout init\" begins it again"
+        ),
+        _ => "git's patterns of sparse checkouts (info/sparse-checkout in the git directory) as the run left \
+              them, which no snapshot has"
+            .to_owned(),
+    };
+    Some(format!("left     {what}"))
 }
 
 /// What a file whose lines were not compared as git does adds to the totals.

@@ -1,6 +1,5 @@
 //! `run`: a command between two snapshots.
 
-use std::collections::HashSet;
 use std::future::Future;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -425,10 +424,14 @@ fn story(ended: &Ended<'_>, elsewhere: &str) -> Vec<String> {
     match &workspace.rollback {
         Some(rollback) => {
             lines.extend(restore::rollback_story(rollback));
-            if rollback.status == RestoreStatus::Completed {
-                let diff = workspace.diff.as_ref();
-                let changes = diff.map_or(&[][..], |diff| &diff.skip_worktree);
-                lines.extend(super::diff::sparse_settings(changes));
+            if let (RestoreStatus::Completed, Some(diff), Some(before), Some(after)) = (
+                rollback.status,
+                &workspace.diff,
+                &workspace.before_snapshot,
+                &workspace.after_snapshot,
+            ) {
+                let changes = &diff.skip_worktree;
+                lines.extend(super::diff::sparse_settings(changes, before, after));
             }
             lines.extend(what_next(document, workspace, rollback, elsewhere));
             lines.extend(way_forward(rollback, elsewhere));
@@ -438,20 +441,21 @@ fn story(ended: &Ended<'_>, elsewhere: &str) -> Vec<String> {
     lines
 }
 
-/// What the run removed of a plain directory that rules leave out, so that no snapshot has it and no diff.
+/// What is no longer there of a plain directory after the run, and in no snapshot and no diff, since rules leave it out.
 ///
-/// In a git work tree that is what git ignores, which builds make and remove by the thousand.
+/// In a git work tree that is what git ignores, which builds make and remove by the thousand. A repository is
+/// no path that could be captured, and of what an omission covers nobody knows whether it is there.
 fn gone_by_rule(before: &Snapshot, after: &Snapshot) -> Option<String> {
-    let left = after.omissions.omissions();
-    let left: HashSet<&RelPath> = left.iter().map(|omission| &omission.path).collect();
     let gone = before.omissions.omissions().iter().filter(|omission| {
-        omission.reason == OmissionReason::Excluded && !left.contains(&omission.path)
+        omission.reason == OmissionReason::Excluded
+            && omission.path.name() != b".git"
+            && after.omissions.covers(&omission.path).is_none()
     });
     let gone: Vec<&RelPath> = gone.map(|omission| &omission.path).collect();
     let is_told = before.backend == BackendKind::Hash && !gone.is_empty();
     is_told.then(|| {
         format!(
-            "gone, and in no snapshot, since a rule leaves it out: {}; --include PATH captures such a path",
+            "no longer there, and in no snapshot, since a rule leaves it out: {}; --include PATH captures such a path",
             output::some_of(&gone)
         )
     })

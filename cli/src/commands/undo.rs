@@ -2,8 +2,8 @@
 
 use stillframe::backends::DiffOptions;
 use stillframe::{
-    DiffRequest, ErrorKind, EventQuery, EventType, RestoreDocument, SessionManager, UndoOutcome,
-    UndoTarget, Undone, WorkspaceOptions,
+    DiffRequest, ErrorKind, EventQuery, EventType, RestoreDocument, SessionManager, SnapshotId,
+    UndoOutcome, UndoTarget, Undone, WorkspaceOptions,
 };
 
 use super::{Tools, diff, restore, runs};
@@ -39,9 +39,9 @@ pub(super) async fn undo(tools: &Tools, request: UndoRequest) -> Result<Reply, F
                     let mut reply = told(tools.json, &outcome, is_of_some);
                     reply.notes.extend(head(tools, &session, &outcome).await);
                     if !is_of_some {
-                        reply
-                            .notes
-                            .extend(sparse_settings(&session, &workspace, &outcome.undone).await);
+                        reply.notes.extend(
+                            sparse_settings(tools, &session, &workspace, &outcome.undone).await,
+                        );
                     }
                     Ok(reply)
                 }
@@ -80,6 +80,7 @@ async fn head(tools: &Tools, session: &SessionManager, outcome: &UndoOutcome) ->
 
 /// What the run did to a sparse checkout and no undo takes back.
 async fn sparse_settings(
+    tools: &Tools,
     session: &SessionManager,
     workspace: &WorkspaceOptions,
     undone: &Undone,
@@ -89,7 +90,16 @@ async fn sparse_settings(
     // Nobody asked for lines.
     let request = request.options(DiffOptions::default().max_compared_bytes(0));
     let outcome = session.diff(workspace, request).await.ok()?;
-    diff::sparse_settings(&outcome.diff.skip_worktree)
+    let changes = &outcome.diff.skip_worktree;
+    if changes.is_empty() {
+        return None;
+    }
+    let end = async |id: &SnapshotId| {
+        let found = tools.engine.find_snapshot_of(workspace, id.as_str());
+        found.await.ok()
+    };
+    let (before, after) = (end(&undone.before).await?, end(&undone.after).await?);
+    diff::sparse_settings(changes, &before, &after)
 }
 
 /// Whether this refusal may only mean that another directory was meant.
