@@ -126,8 +126,10 @@ impl SessionManager {
     ) -> Result<TakenSnapshot, Error> {
         check_label(&label)?;
         self.check_open().await?;
-        self.core.parts.writer.get_ready();
         let mut opened = self.core.open(workspace).await?;
+        if matches!(skipping, Skipping::Nothing) {
+            self.core.parts.writer.get_ready();
+        }
         let (core, session_id) = (self.core.clone(), self.id.clone());
         self.core
             .operation(async move {

@@ -868,8 +868,16 @@ mod tests {
         );
         bytes[0] ^= 1;
         fs::write(&note, bytes).unwrap();
-        let found = backend.holdings(&stage.workspace).unwrap();
-        assert!(matches!(found, Holdings::Ids(ids) if ids.len() == 4));
+        let listed = |count| {
+            let found = backend.holdings(&stage.workspace).unwrap();
+            assert!(matches!(found, Holdings::Ids(ids) if ids.len() == count));
+        };
+        listed(4);
+        // Whatever is in its place is in nobody's way.
+        fs::remove_file(&note).unwrap();
+        fs::create_dir(&note).unwrap();
+        stage.snapshot(false);
+        listed(5);
     }
 
     #[test]

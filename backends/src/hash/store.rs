@@ -171,9 +171,12 @@ impl HashStore {
         let text = sealed(serde_json::to_vec(record).expect("a record is plain data"));
         let path = self.record_path(&record.snapshot.id);
         let before = self.last();
-        self.forget_last()?;
         // Whatever was made of an earlier failure: no wish to stop is passed over.
         let replaced = interrupt::check().map_err(StoreError::from).and_then(|()| {
+            // What says nothing now says nothing after this.
+            if before.is_some() {
+                self.forget_last()?;
+            }
             let replace = || durable::replace(&path, &text);
             Ok(interrupt::to_the_end(replace)?)
         });
@@ -453,6 +456,10 @@ impl HashStore {
 
     /// Forgets snapshots; an id that is not there is no error, so that it is safe to repeat.
     pub(crate) fn forget(&self, ids: &[SnapshotId]) -> Result<(), StoreError> {
+        // Records may come and go within one tick of the clock that tells of it.
+        if self.last().is_some() {
+            self.forget_last()?;
+        }
         for id in ids {
             durable::remove_file(&self.record_path(id))?;
         }

@@ -57,8 +57,8 @@ const MAX_DEPTH: u64 = 4096;
 /// How many threads walk where the disk has to be waited for, whatever the number of cores.
 const MIN_WAITING_THREADS: usize = 16;
 
-/// A directory that takes longer has waited for the disk, or is so large that further threads cost nothing beside it.
-/// To read one of thirty files from a warm cache takes a twentieth.
+/// A directory that takes longer may have waited for the disk. If not, it was large, or the machine is busy, and what
+/// further threads cost is little beside it. To read one of thirty files from a warm cache takes a twentieth.
 const SLOW: Duration = Duration::from_millis(1);
 
 /// For fewer directories no further threads are started.
@@ -564,15 +564,19 @@ impl<R: Rules> Walker<'_, R> {
         };
         std::thread::scope(|scope| {
             let mut helpers = Vec::new();
+            let mut most = usize::MAX;
             let mut found = Found::default();
             while let Some(job) = self.next() {
-                let more = helpers.len() + 1..self.threads();
-                if !more.is_empty() && lock(&self.queue).jobs.len() >= MIN_SHARED_JOBS {
-                    // A machine that gives fewer threads gets its walk all the same.
-                    helpers.extend(more.map_while(|_| {
+                let wanted = self.threads().min(most);
+                if wanted > helpers.len() + 1 && lock(&self.queue).jobs.len() >= MIN_SHARED_JOBS {
+                    helpers.extend((helpers.len() + 1..wanted).map_while(|_| {
                         let helper = std::thread::Builder::new();
                         helper.spawn_scoped(scope, work).ok()
                     }));
+                    if helpers.len() + 1 < wanted {
+                        // A machine that gives fewer threads gets its walk all the same.
+                        most = helpers.len() + 1;
+                    }
                 }
                 self.take(&job, &mut found);
             }
@@ -1230,6 +1234,10 @@ mod tests {
 
     impl Stage<'_> {
         fn walk(&self) -> Walked {
+            self.walk_into(&Digests)
+        }
+
+        fn walk_into(&self, sink: &dyn ContentSink) -> Walked {
             let options = WalkOptions {
                 cache: &StatCache::default(),
                 seeds: &Seeds::default(),
@@ -1242,7 +1250,7 @@ mod tests {
                 progress: None,
                 purged: &Purged::default(),
             };
-            walk(&self.root, self, &Digests, &options).unwrap()
+            walk(&self.root, self, sink, &options).unwrap()
         }
     }
 
@@ -1298,8 +1306,42 @@ mod tests {
         }
     }
 
+    /// A disk that has to be waited for.
+    #[derive(Default)]
+    struct Slow {
+        threads: Mutex<HashSet<std::thread::ThreadId>>,
+    }
+
+    impl ContentSink for Slow {
+        fn file(&self, n: u64, content: &mut dyn Content) -> Result<Option<ContentId>, SinkError> {
+            lock(&self.threads).insert(std::thread::current().id());
+            std::thread::sleep(10 * SLOW);
+            Digests.file(n, content)
+        }
+
+        fn link(&self, text: &[u8]) -> Result<ContentId, SinkError> {
+            Digests.link(text)
+        }
+    }
+
     fn path(text: &str) -> RelPath {
         RelPath::new(text).unwrap()
+    }
+
+    #[test]
+    fn where_the_disk_is_waited_for_more_threads_than_cores_do_it() {
+        let stage = stage(|root| {
+            for nth in 0..100 {
+                fs::create_dir(root.join(nth.to_string())).unwrap();
+                fs::write(root.join(format!("{nth}/file")), "text").unwrap();
+            }
+        });
+        let slow = Slow::default();
+        let walked = stage.walk_into(&slow);
+        assert_eq!(walked.delta.directories.len(), 101);
+        let threads = lock(&slow.threads).len();
+        let few = parallel::cores().min(MIN_WAITING_THREADS / 2);
+        assert!(threads > few, "{threads} threads");
     }
 
     #[test]
