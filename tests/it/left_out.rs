@@ -309,7 +309,8 @@ fn an_undo_says_edited_since_only_of_what_was() {
     for (ws, options) in workspaces() {
         let options = [&options[..], &["--max-untracked-file-bytes", "10"]].concat();
         let script = "echo longer than before > db; echo made by the run > made";
-        let run = ws.run(&options, script).ok().json();
+        let script = format!("{script}; {PAST_DOUBT}");
+        let run = ws.run(&options, &script).ok().json();
         let id = run["run_id"].as_str().unwrap();
         let reasons = |restored: &[&str]| {
             let undone = ws.json(["undo", id]);
@@ -329,6 +330,36 @@ fn an_undo_says_edited_since_only_of_what_was() {
         assert_eq!(reasons(&[]), [edited(), edited()]);
         let (db, made) = (ws.text("db"), ws.text("made"));
         assert_eq!((db.as_str(), made.as_str()), ("edited\n", "edited\n"));
+    }
+}
+
+/// Ends when `db` and what was written before are older than any tick of the clock of file times: whether what
+/// was written in the tick of a capture was written before it cannot be told.
+const PAST_DOUBT: &str =
+    "until [ $(($(date +%s%N) - $(date -r db +%s%N))) -gt 50000000 ]; do :; done";
+
+// "restored db", over what a person had written
+#[test]
+fn an_undo_keeps_an_edit_that_left_the_size_of_what_the_run_made_too_large() {
+    for (ws, options) in workspaces() {
+        let options = [&options[..], &["--max-untracked-file-bytes", "1K"]].concat();
+        ws.write("bits", "precious\n");
+        ws.write("left", "precious\n");
+        let script = "head -c 5000 /dev/zero > db; cp db bits; cp db left";
+        let script = format!("{script}; {PAST_DOUBT}");
+        let run = ws.run(&options, &script).ok().json();
+        let edited = "e".repeat(5000);
+        ws.write("db", &edited);
+        ws.chmod("bits", 0o755);
+        let undone = ws.json(["undo", run["run_id"].as_str().unwrap()]);
+        assert_eq!(json::names(&undone["restored"]), ["left"], "{undone}");
+        for path in ["db", "bits"] {
+            let reason = json::reason_of(&undone["skipped"], path);
+            assert_eq!(reason.as_deref(), Some("edited_since"), "{path}: {undone}");
+        }
+        assert_eq!(ws.text("db"), edited);
+        assert_eq!((ws.mode("bits"), ws.stat("bits").len()), (0o755, 5000));
+        assert_eq!(ws.text("left"), "precious\n");
     }
 }
 

@@ -23,6 +23,7 @@ use crate::worktree::displaced::Held;
 use crate::worktree::remembered::{Made, Remembered, Spared};
 use crate::worktree::root::{self, Root};
 use crate::worktree::stat_cache::EntryStat;
+use crate::worktree::walk::Clock;
 
 /// The empty directories of `goal` that a rule hides in `current`, as far as they are not there.
 fn absent_directories(
@@ -58,6 +59,31 @@ fn is_there(workspace: &Workspace, path: &RelPath) -> Result<bool, RestoreError>
     Ok(!root.lstat(path).is_err_and(root::is_gone_or_replaced))
 }
 
+/// What size and times tell of the files that `now` has captured and `after` has not.
+fn left_out_then<C: Captured>(
+    workspace: &Workspace,
+    now: &C,
+    after: &Record,
+) -> Result<BTreeMap<RelPath, Size>, PathError> {
+    let omissions = after.snapshot.omissions().iter();
+    let both = omissions.filter_map(|o| Some((&o.path, o.bytes?, now.seen(&o.path)?.stat)));
+    let mut both = both.peekable();
+    if both.peek().is_none() {
+        return Ok(BTreeMap::new());
+    }
+    let clock = Clock::of(&Root::open(workspace)?);
+    let at = after.snapshot.captured_at;
+    let sizes = both.map(|(path, then, stat)| {
+        // Nobody knows what it held, so that it is the same only while nobody had it in hand.
+        let size = match clock.may_be_after(&stat, at) {
+            true => Size::Another,
+            false => Size::of(then, stat.size),
+        };
+        (path.clone(), size)
+    });
+    Ok(sizes.collect())
+}
+
 /// What the size tells of the files that only one of `now` and `after` has captured. `operation`: the changes from `after`
 /// to the goal.
 fn sizes<B: Restorable>(
@@ -66,13 +92,8 @@ fn sizes<B: Restorable>(
     now: &B::Capture,
     after: &Record,
     operation: &[Change],
-) -> BTreeMap<RelPath, Size> {
-    let mut sizes = BTreeMap::new();
-    for Omission { path, bytes, .. } in after.snapshot.omissions() {
-        if let (Some(then), Some(seen)) = (*bytes, now.seen(path)) {
-            sizes.insert(path.clone(), Size::of(then, seen.stat.size));
-        }
-    }
+) -> Result<BTreeMap<RelPath, Size>, PathError> {
+    let mut sizes = left_out_then(workspace, now, after)?;
     for Omission {
         path,
         bytes,
@@ -89,7 +110,7 @@ fn sizes<B: Restorable>(
             sizes.extend(size.map(|size| (path.clone(), size)));
         }
     }
-    sizes
+    Ok(sizes)
 }
 
 /// Compares the size of content in the store, which is read no further than it takes. `None` if it cannot be read,
@@ -296,19 +317,7 @@ impl Goal {
             None => Vec::new(),
         };
         let view = View::of(current);
-        let merges = match &self.after {
-            None => Merges::default(),
-            Some(after) => {
-                let candidates = merge::candidates(&merge::Versions {
-                    current: view,
-                    after: View::of(after),
-                    before: View::of(&self.record),
-                    changes: &changes,
-                    operation: &operation,
-                });
-                merge::merge_all(backend, workspace, candidates)?
-            }
-        };
+        let merges = self.merges(backend, workspace, view, &changes, &operation)?;
         let missing = self.missing(workspace).map_err(StoreError::from)?;
         // What is where it was, and is captured by now, is no omission any more.
         let known = self.held.missing(|omission, _| {
@@ -348,7 +357,9 @@ impl Goal {
             }
         };
         let sizes = match &self.after {
-            Some(after) => sizes(backend, workspace, now, after, &operation),
+            Some(after) => {
+                sizes(backend, workspace, now, after, &operation).map_err(StoreError::from)?
+            }
             None => BTreeMap::new(),
         };
         let absent_directories =
@@ -378,6 +389,28 @@ impl Goal {
         .map_err(Unplanned::Impossible)?;
         let made = merges.made;
         Ok(Planned { plan, made })
+    }
+
+    /// What comes of the files in which edits meet what an undo takes back.
+    fn merges<B: Restorable>(
+        &self,
+        backend: &B,
+        workspace: &Workspace,
+        current: View<'_>,
+        changes: &[Change],
+        operation: &[Change],
+    ) -> Result<Merges, StoreError> {
+        let Some(after) = &self.after else {
+            return Ok(Merges::default());
+        };
+        let candidates = merge::candidates(&merge::Versions {
+            current,
+            after: View::of(after),
+            before: View::of(&self.record),
+            changes,
+            operation,
+        });
+        merge::merge_all(backend, workspace, candidates)
     }
 
     /// What was displaced and is not where it was.

@@ -176,12 +176,12 @@ pub(crate) struct Operation<'a> {
     pub(crate) sizes: &'a BTreeMap<RelPath, Size>,
 }
 
-/// What the size tells of a file that two captures met, and not both took.
+/// What the size tells of a file that two captures met, and not both took; and its times, where the later one took it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
     /// It may be the same.
     Same,
-    /// It is another by now.
+    /// It is another by now, or may be.
     Another,
 }
 

@@ -44,8 +44,8 @@ impl Judgement {
 }
 
 /// Whether what the operation left in the place of something that is put back was too large to be captured then, is
-/// captured by now, and has that size. As far as anybody can tell it is that, as with what is too large now too; and the
-/// guard has all of it.
+/// captured by now, has that size, and was not changed since. As far as anybody can tell it is that; and the guard has
+/// all of it.
 fn is_what_was_too_large(change: &Change, undo: Operation<'_>) -> bool {
     let path = &change.path;
     let is_file = change
@@ -61,7 +61,7 @@ fn is_what_was_too_large(change: &Change, undo: Operation<'_>) -> bool {
 /// Why a path stays as it is, of which nobody knows that it is as the operation left it. `is_there`: whether
 /// something was captured there now.
 ///
-/// Somebody edited it if both captures saw it, or if kind or size tell. Otherwise the reason is why it was
+/// Somebody edited it if both captures saw it, or if kind, size or times tell. Otherwise the reason is why it was
 /// not seen: who did not see a file cannot say that it is another one.
 pub(super) fn reason_to_keep(
     path: &RelPath,

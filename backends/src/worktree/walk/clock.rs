@@ -2,10 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
+use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
+
 use crate::backend::Interrupt;
 use crate::worktree::file_system::{FileSystem, file_system};
 use crate::worktree::root::Root;
-use crate::worktree::stat_cache::EntryStat;
+use crate::worktree::stat_cache::{EntryStat, is_racy};
 
 /// The clock that file times are taken from: the kernel's coarse one, less what the file system
 /// rounds.
@@ -32,20 +35,29 @@ impl Clock {
                 FileSystem::Local | FileSystem::Overlay => 0,
                 FileSystem::Other => 2_000_000_000,
             },
-            started_ns: now_ns(rustix::time::ClockId::Realtime),
+            started_ns: now_ns(ClockId::Realtime),
             keeps_directory_times: matches!(kind, FileSystem::Local),
         }
     }
 
     /// Nanoseconds since the Unix epoch.
     pub(crate) fn now_ns(&self) -> i64 {
-        now_ns(rustix::time::ClockId::RealtimeCoarse).saturating_sub(self.granularity_ns)
+        now_ns(ClockId::RealtimeCoarse).saturating_sub(self.granularity_ns)
     }
 
     /// Whether the file may have been changed since this clock was made.
     pub(super) fn is_since(&self, stat: &EntryStat) -> bool {
         const MAX_LAG_NS: i64 = 100_000_000;
         stat.newest_ns() >= self.started_ns.saturating_sub(MAX_LAG_NS)
+    }
+
+    /// Whether the file may have been changed after `at`, by the precise clock: what is written gets a time that is
+    /// up to a tick before that.
+    pub(crate) fn may_be_after(&self, stat: &EntryStat, at: Timestamp) -> bool {
+        let at_ns = i64::try_from(at.as_nanosecond()).unwrap_or(i64::MIN);
+        let tick_ns = in_ns(clock_getres(ClockId::RealtimeCoarse));
+        let lag_ns = tick_ns.saturating_add(self.granularity_ns);
+        is_racy(stat, at_ns.saturating_sub(lag_ns))
     }
 
     /// Waits until the tick in which `stat`'s file was written is over, so that what a capture finds
@@ -71,9 +83,46 @@ impl Clock {
 }
 
 /// Nanoseconds since the Unix epoch, by `clock`.
-pub(crate) fn now_ns(clock: rustix::time::ClockId) -> i64 {
-    let now = rustix::time::clock_gettime(clock);
-    now.tv_sec
+pub(crate) fn now_ns(clock: ClockId) -> i64 {
+    in_ns(clock_gettime(clock))
+}
+
+fn in_ns(time: Timespec) -> i64 {
+    time.tv_sec
         .saturating_mul(1_000_000_000)
-        .saturating_add(now.tv_nsec)
+        .saturating_add(time.tv_nsec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_have_been_written_in_the_tick_of_a_time_may_be_after_it() {
+        let clock = Clock {
+            granularity_ns: 0,
+            started_ns: 0,
+            keeps_directory_times: true,
+        };
+        let at = Timestamp::from_second(1_000).unwrap();
+        let at_ns = 1_000_000_000_000;
+        let tick_ns = in_ns(clock_getres(ClockId::RealtimeCoarse));
+        let may_be = |mtime_ns, ctime_ns| {
+            let stat = EntryStat {
+                mtime_ns,
+                ctime_ns,
+                ..EntryStat::default()
+            };
+            clock.may_be_after(&stat, at)
+        };
+        let before = at_ns - tick_ns - 1;
+        assert!(!may_be(before, before));
+        // Either time tells.
+        for later in [at_ns - tick_ns, at_ns - 1, at_ns, at_ns + 1] {
+            assert!(may_be(before, later) && may_be(later, before), "{later}");
+        }
+        // Whole seconds alone are kept there.
+        assert!(may_be(at_ns - 1_000_000_000, at_ns - 1_000_000_000));
+        assert!(!may_be(at_ns - 2_000_000_000, at_ns - 2_000_000_000));
+    }
 }
