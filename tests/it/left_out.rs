@@ -252,19 +252,25 @@ fn a_guard_of_a_low_limit_gives_back_what_it_displaced_under_a_higher_one() {
     for (ws, options) in workspaces() {
         let options = [&options[..], &["--max-untracked-file-bytes", "1K"]].concat();
         let options = [&options[..], &["--rollback-on-failure"]].concat();
-        let script = "head -c 5000 /dev/zero > db; exit 1";
+        // One of them lies alone in its directory.
+        ws.write("d/db", "precious\n");
+        let script = "head -c 5000 /dev/zero > db; cp db d/db; exit 1";
         let run = ws.run(&options, script).exits(1).json();
-        assert_eq!(ws.text("db"), "precious\n");
+        let both = ["d/db", "db"];
+        assert_eq!(both.map(|path| ws.text(path)), ["precious\n"; 2]);
         let guard = run["workspace"]["rollback"]["guard_snapshot"].as_str();
         let back = ws.restore_id(guard.unwrap());
-        assert_eq!(ws.stat("db").len(), 5000);
-        assert_eq!(json::names(&back["restored"]), ["db"], "{back}");
+        assert_eq!(both.map(|path| ws.stat(path).len()), [5000; 2]);
+        assert_eq!(json::names(&back["restored"]), both, "{back}");
         assert_eq!(json::names_in(&back["skipped"]), NOTHING, "{back}");
         let again = ws.json(["restore", guard.unwrap(), "--plan"]);
         assert_eq!(json::names_in(&again["skipped"]), NOTHING, "{again}");
+        for what in ["writes", "make_directories"] {
+            assert_eq!(again[what], serde_json::json!([]), "{again}");
+        }
         let undone = ws.undo();
-        assert_eq!(json::names(&undone["restored"]), ["db"], "{undone}");
-        assert_eq!(ws.text("db"), "precious\n");
+        assert_eq!(json::names(&undone["restored"]), both, "{undone}");
+        assert_eq!(both.map(|path| ws.text(path)), ["precious\n"; 2]);
     }
 }
 

@@ -338,16 +338,9 @@ impl Goal {
             }
         };
         let same = self.same(backend, workspace, now, &changes)?;
-        let asked: Vec<RelPath> = plan::directories_in_question(&changes, view)
-            .into_iter()
-            .collect();
-        let there = nodes(backend, workspace, Side::Stored(&self.record), &asked)?;
-        let goal_directories: BTreeSet<RelPath> = asked
-            .into_iter()
-            .zip(there)
-            .filter(|(_, there)| *there == Some(Node::Directory))
-            .map(|(path, _)| path)
-            .collect();
+        let asked = plan::directories_in_question(&changes, view);
+        let goal_directories = self.directories_among(backend, workspace, asked)?;
+        let in_place = self.held.missing(|omission, _| missing.has(&omission.path));
         let made = self.made_among(now, &changes);
         let spared = match &self.after {
             // What an operation made, its undo takes back.
@@ -378,6 +371,7 @@ impl Goal {
             made: &made,
             spared: &spared,
             held: &missing.paths(),
+            in_place: &in_place.paths(),
             scope: &self.paths,
             undo: self.after.as_ref().map(|after| Operation {
                 after: View::of(after),
@@ -389,6 +383,20 @@ impl Goal {
         .map_err(Unplanned::Impossible)?;
         let made = merges.made;
         Ok(Planned { plan, made })
+    }
+
+    /// Those of `paths` at which the goal has a directory.
+    fn directories_among<B: Restorable>(
+        &self,
+        backend: &B,
+        workspace: &Workspace,
+        paths: BTreeSet<RelPath>,
+    ) -> Result<BTreeSet<RelPath>, StoreError> {
+        let paths = Vec::from_iter(paths);
+        let there = nodes(backend, workspace, Side::Stored(&self.record), &paths)?;
+        let there = paths.into_iter().zip(there);
+        let directories = there.filter(|(_, there)| *there == Some(Node::Directory));
+        Ok(directories.map(|(path, _)| path).collect())
     }
 
     /// What comes of the files in which edits meet what an undo takes back.

@@ -157,6 +157,8 @@ pub(crate) struct Question<'a> {
     /// Of the paths that the goal has, those that no snapshot holds: a restore displaced what was there.
     /// Nothing is known of them but where they lie now.
     pub(crate) held: &'a BTreeSet<RelPath>,
+    /// What a restore displaced and is where it was, captured or not. No change tells of it.
+    pub(crate) in_place: &'a BTreeSet<RelPath>,
     /// Literal paths to stay at and below; empty: everything.
     pub(crate) scope: &'a [RelPath],
     /// Take back an operation only, and keep what happened since.

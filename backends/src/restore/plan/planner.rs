@@ -477,6 +477,7 @@ impl<'a, 'q> Planner<'a, 'q> {
             goal,
             changes,
             undo,
+            in_place,
             ..
         } = *self.question;
         let mut made = Vec::new();
@@ -484,6 +485,7 @@ impl<'a, 'q> Planner<'a, 'q> {
             let is_there = current.has_empty_at_or_below(path)
                 || changes_below(changes, path).iter().any(|c| c.old.is_some())
                 || current.omits_below(path)
+                || in_place.iter().any(|held| held.starts_with(path))
                 // Whether a directory is there that only the index has paths in is in no snapshot.
                 || current.is_sparse_below(path);
             let is_kept_as_it_was = undo.is_some_and(|undo| Self::after_has_directory(undo, path));

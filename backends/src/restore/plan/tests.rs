@@ -234,6 +234,7 @@ fn plan_of(
         made: &BTreeSet::new(),
         spared: &[],
         held: &BTreeSet::new(),
+        in_place: &BTreeSet::new(),
         scope: &[],
         undo: after
             .zip(operation.as_ref())
@@ -437,6 +438,7 @@ fn a_goal_that_no_worktree_can_be_is_refused() {
             made: &BTreeSet::new(),
             spared: &[],
             held: &BTreeSet::new(),
+            in_place: &BTreeSet::new(),
             scope: &[],
             undo: None,
         })
