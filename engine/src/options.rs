@@ -687,7 +687,7 @@ impl CopyRequest {
 /// Which operation to take back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum UndoTarget {
-    /// The latest run, restore or undo of the workspace; so a second undo is a redo.
+    /// The latest run of the workspace, or restore or undo that changed something; so a second undo is a redo.
     #[default]
     Latest,
     /// The run with this id, or the only one whose id begins so.

@@ -557,12 +557,11 @@ fn record(
         _ => Change::EndRestore(begun.guard.clone()),
     };
     let mut changes = vec![Change::Append(event), kept];
-    // An undo that took nothing back is not what came last: what it was to take back still is.
-    let took_nothing = done.is_idle && begun.purpose == RestorePurpose::Undo;
+    // What changed nothing is not what came last: an undo would find nothing in it, and never come to what was before.
     if let (Some(kind), Some(guard), false) = (
         begun.purpose.operation(),
         &document.guard_snapshot,
-        took_nothing,
+        done.is_idle,
     ) {
         changes.push(Change::AddOperation(Box::new(OperationRow {
             id: OperationId::random(),

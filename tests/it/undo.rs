@@ -314,6 +314,28 @@ fn an_undo_that_took_nothing_back_is_not_what_came_last() {
     }
 }
 
+// "nothing left to take back of the last restore", every time
+#[test]
+fn a_restore_that_changed_nothing_is_not_what_came_last() {
+    for (ws, options) in [
+        (TestWorkspace::repository(), &[][..]),
+        (TestWorkspace::plain(), &["--retain-content"]),
+    ] {
+        let run = ws.run(options, "echo made > new").ok().json();
+        let here = run["workspace"]["after_snapshot"]["id"].as_str().unwrap();
+        let idle = ws.restore_id(here);
+        assert_eq!(json::names(&idle["restored"]), NOTHING, "{idle}");
+        let undone = ws.undo();
+        assert_eq!(undone["undone"]["run_id"], run["run_id"], "{undone}");
+        assert_eq!(json::names(&undone["restored"]), ["new"], "{undone}");
+        // One that changed something is.
+        ws.restore_id(here);
+        let undone = ws.undo();
+        assert_eq!(undone["undone"]["operation"], "restore", "{undone}");
+        assert!(!ws.exists("new"), "{undone}");
+    }
+}
+
 #[test]
 fn a_named_run_is_taken_back_though_others_came_since() {
     let ws = TestWorkspace::repository();
