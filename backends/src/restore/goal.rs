@@ -22,7 +22,7 @@ use crate::workspace::Workspace;
 use crate::worktree::displaced::Held;
 use crate::worktree::remembered::{Made, Remembered, Spared};
 use crate::worktree::root::{self, Root};
-use crate::worktree::stat_cache::EntryStat;
+use crate::worktree::stat_cache::{EntryStat, kind_of_mode};
 use crate::worktree::walk::Clock;
 
 /// The empty directories of `goal` that a rule hides in `current`, as far as they are not there.
@@ -355,6 +355,10 @@ impl Goal {
             }
             None => BTreeMap::new(),
         };
+        let regained = match &self.after {
+            Some(_) => self.regained(now),
+            None => BTreeSet::new(),
+        };
         let absent_directories =
             absent_directories(workspace, view, &self.record).map_err(StoreError::from)?;
         let ignored = self.ignored(backend, workspace, now, &changes, &made)?;
@@ -378,11 +382,24 @@ impl Goal {
                 changes: &operation,
                 merges: &merges.by_path,
                 sizes: &sizes,
+                regained: &regained,
             }),
         })
         .map_err(Unplanned::Impossible)?;
         let made = merges.made;
         Ok(Planned { plan, made })
+    }
+
+    /// The files that the goal left out and `now` has captured with the size that they had.
+    fn regained<C: Captured>(&self, now: &C) -> BTreeSet<RelPath> {
+        let left_out = self.record.snapshot.omissions().iter();
+        let has_its_size = |omission: &&Omission| {
+            let file = now.seen(&omission.path).map(|seen| seen.stat);
+            let file = file.filter(|stat| kind_of_mode(stat.mode) != Some(EntryKind::Symlink));
+            file.is_some_and(|stat| omission.bytes == Some(stat.size))
+        };
+        let regained = left_out.filter(has_its_size);
+        regained.map(|omission| omission.path.clone()).collect()
     }
 
     /// Those of `paths` at which the goal has a directory.

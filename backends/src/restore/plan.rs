@@ -176,6 +176,8 @@ pub(crate) struct Operation<'a> {
     pub(crate) merges: &'a BTreeMap<RelPath, Merge>,
     /// What the size tells of files that only one of `after` and the current state has captured, as far as it is known.
     pub(crate) sizes: &'a BTreeMap<RelPath, Size>,
+    /// Files that the goal left out, and that are captured by now with the size that they had.
+    pub(crate) regained: &'a BTreeSet<RelPath>,
 }
 
 /// What the size tells of a file that two captures met, and not both took; and its times, where the later one took it.

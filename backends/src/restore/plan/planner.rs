@@ -653,7 +653,7 @@ impl<'a, 'q> Planner<'a, 'q> {
     }
 
     /// Names what the goal left out and is gone since, or another thing: nobody can put it back. Of an undo also what
-    /// is captured by now, under a larger limit: that is as little what it was.
+    /// is captured by now, under a larger limit, unless that has the size that it had.
     ///
     /// That an ignored file is another one by now is what ignored files are for, and is not named.
     fn name_lost_omissions(&mut self) {
@@ -662,10 +662,11 @@ impl<'a, 'q> Planner<'a, 'q> {
             let path = &omission.path;
             let is_lost_now = question.current.has_lost(omission, question.changes);
             let is_captured = || change_at(question.changes, path).is_some_and(|c| c.old.is_some());
+            let is_another = |undo: Operation<'_>| is_captured() && !undo.regained.contains(path);
             let is_lost = match question.undo {
                 None => is_lost_now,
                 Some(undo) => {
-                    undo.after.has_lost(omission, undo.changes) && (is_lost_now || is_captured())
+                    undo.after.has_lost(omission, undo.changes) && (is_lost_now || is_another(undo))
                 }
             };
             if is_lost && self.in_scope(path) {

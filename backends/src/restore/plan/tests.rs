@@ -8,6 +8,7 @@ use crate::tree::{ContentId, EntryKind};
 
 /// Nothing was merged.
 static MERGES: BTreeMap<RelPath, Merge> = BTreeMap::new();
+static REGAINED: BTreeSet<RelPath> = BTreeSet::new();
 
 fn rel(path: &str) -> RelPath {
     RelPath::new(path.as_bytes()).unwrap()
@@ -243,6 +244,7 @@ fn plan_of(
                 after: after.view(),
                 changes,
                 sizes,
+                regained: &REGAINED,
             }),
     })
     .unwrap()
