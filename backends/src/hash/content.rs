@@ -113,6 +113,19 @@ impl ContentStore {
         Ok(false)
     }
 
+    /// How many bytes there are of the content of `id`, which is not read.
+    pub(crate) fn length(&self, id: &ContentId) -> Result<u64, StoreError> {
+        let path = self.path(&own(id)?);
+        let found = fs::symlink_metadata(&path).map_err(PathError::at("look at", &path))?;
+        match found.is_file() {
+            true => Ok(found.len()),
+            false => Err(StoreError::corrupt(
+                format!("content {id}"),
+                "it is no file",
+            )),
+        }
+    }
+
     /// Writes the content of `id` to `out`. Bytes that do not have the id's hash are an error,
     /// which comes after they were written: `out` is the caller's own, and unpublished.
     pub(crate) fn write_to(
@@ -120,10 +133,8 @@ impl ContentStore {
         id: &ContentId,
         out: &mut dyn Write,
     ) -> Result<u64, ContentError> {
-        let ContentId::Blake3(digest) = id else {
-            return Err(StoreError::corrupt(id.to_string(), "it is no id of this backend").into());
-        };
-        self.read(&self.path(digest), digest, out)
+        let digest = own(id)?;
+        self.read(&self.path(&digest), &digest, out)
     }
 
     /// As [`ContentStore::write_to`], from a file that need not have its name yet.
@@ -697,6 +708,11 @@ impl ContentSink for HashSink<'_> {
         let id = self.keep(text.len() as u64, &mut content)?;
         Ok(id.expect("a text has its own length"))
     }
+}
+
+/// The digest of an id that this backend gave.
+fn own(id: &ContentId) -> Result<[u8; 32], StoreError> {
+    digest(id).ok_or_else(|| StoreError::corrupt(id.to_string(), "it is no id of this backend"))
 }
 
 /// The raw digest of an id of this backend's.

@@ -173,6 +173,10 @@ impl Contents for HashContents {
         0
     }
 
+    fn length(&self, id: &ContentId) -> Result<u64, StoreError> {
+        self.0.content.length(id)
+    }
+
     fn write(&self, id: &ContentId, sink: &mut dyn Write) -> Result<(), ContentError> {
         self.0.content.write_to(id, sink).map(drop)
     }

@@ -1,15 +1,12 @@
 //! What a restore aims at, and asking the backend for everything that a plan decides by.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Write};
 
 use rustix::io::Errno;
 
 use super::merge::{self, Merges};
 use super::plan::{self, Node, Operation, PlanError, Question, Size, View};
-use super::{
-    Captured, ContentError, Restorable, RestoreGoal, RestorePlan, Side, SkipReason, Skipped,
-};
+use super::{Captured, Restorable, RestoreGoal, RestorePlan, Side, SkipReason, Skipped};
 use crate::backend::{RestoreError, SnapshotError, StoreError};
 use crate::coverage::{Omission, OmissionReason};
 use crate::error::{PathError, printable};
@@ -113,8 +110,8 @@ fn sizes<B: Restorable>(
     Ok(sizes)
 }
 
-/// Compares the size of content in the store, which is read no further than it takes. `None` if it cannot be read,
-/// which whoever needs it will say.
+/// Compares the size of content in the store, which is not read. `None` if the store does not tell it, which whoever
+/// needs the content will say.
 fn compared_size<B: Restorable>(
     backend: &B,
     workspace: &Workspace,
@@ -122,29 +119,7 @@ fn compared_size<B: Restorable>(
     bytes: u64,
 ) -> Option<Size> {
     let contents = backend.contents(workspace, &[*id]).ok()?;
-    let mut left = Left { bytes };
-    match contents.write(id, &mut left) {
-        Ok(()) => Some(Size::of(left.bytes, 0)),
-        Err(ContentError::Sink(_)) => Some(Size::Another),
-        Err(ContentError::Store(_)) => None,
-    }
-}
-
-/// A sink that takes so many bytes and no more.
-struct Left {
-    bytes: u64,
-}
-
-impl Write for Left {
-    fn write(&mut self, content: &[u8]) -> io::Result<usize> {
-        let left = self.bytes.checked_sub(content.len() as u64);
-        self.bytes = left.ok_or(io::ErrorKind::FileTooLarge)?;
-        Ok(content.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    Some(Size::of(contents.length(id).ok()?, bytes))
 }
 
 /// What a restore aims at, with everything that was recorded of it.

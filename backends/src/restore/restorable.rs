@@ -145,6 +145,9 @@ pub(crate) trait Contents: Sync {
     /// cost.
     fn place(&self, id: &ContentId) -> u64;
 
+    /// How many bytes the content with this id has. It is not read, so that nobody knows whether it is sound.
+    fn length(&self, id: &ContentId) -> Result<u64, StoreError>;
+
     /// Writes the content with this id to `sink`, as a stream, and checks it against the id:
     /// [`StoreError::Corrupt`] if it is not what the id says, whatever was written by then.
     fn write(&self, id: &ContentId, sink: &mut dyn Write) -> Result<(), ContentError>;
@@ -162,6 +165,13 @@ impl Contents for Overlaid<'_> {
         match self.held.contains_key(id) {
             true => 0,
             false => self.stored.place(id),
+        }
+    }
+
+    fn length(&self, id: &ContentId) -> Result<u64, StoreError> {
+        match self.held.get(id) {
+            Some(content) => Ok(content.len() as u64),
+            None => self.stored.length(id),
         }
     }
 

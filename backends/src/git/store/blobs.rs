@@ -79,6 +79,11 @@ impl Blobs {
     }
 }
 
+/// The id of a blob, of an id that this backend gave.
+fn own(id: &ContentId) -> Result<ObjectId, StoreError> {
+    sha1(id).ok_or_else(|| StoreError::corrupt(id.to_string(), "it is no id of this backend"))
+}
+
 impl Contents for Blobs {
     fn place(&self, id: &ContentId) -> u64 {
         let place = sha1(id).and_then(|id| self.places.get(&id).copied());
@@ -86,9 +91,12 @@ impl Contents for Blobs {
         place.map_or(u64::MAX, |at| u64::from(at.pack) << 48 | at.offset)
     }
 
+    fn length(&self, id: &ContentId) -> Result<u64, StoreError> {
+        self.store.blob_size(&own(id)?)
+    }
+
     fn write(&self, id: &ContentId, sink: &mut dyn Write) -> Result<(), ContentError> {
-        let object = sha1(id)
-            .ok_or_else(|| StoreError::corrupt(id.to_string(), "it is no id of this backend"))?;
+        let object = own(id)?;
         match self.packed(&object) {
             Some(bytes) => sink.write_all(&bytes).map_err(ContentError::Sink),
             // Another place may do better, and if none does it knows why.
