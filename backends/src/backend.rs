@@ -1031,6 +1031,9 @@ pub struct Problem {
     pub what: String,
     /// How it is wrong.
     pub detail: String,
+    /// Of what kind the error is that told so, where that says more than that it is damaged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<ErrorKind>,
 }
 
 impl Problem {
@@ -1039,7 +1042,14 @@ impl Problem {
         Self {
             what: what.into(),
             detail: detail.into(),
+            kind: None,
         }
+    }
+
+    /// With the kind of the error that told so.
+    pub fn of_kind(self, kind: ErrorKind) -> Self {
+        let kind = Some(kind);
+        Self { kind, ..self }
     }
 }
 

@@ -241,7 +241,7 @@ pub(crate) fn drop_strays(parts: &Parts, locked: &mut LockedWorkspace) -> Result
 
 /// What is wrong with a store of artifacts that cannot be opened, because of `error`.
 pub(crate) fn unusable_artifacts(error: &Error) -> Problem {
-    Problem::new("artifacts", error.chain())
+    Problem::new("artifacts", error.chain()).of_kind(error.kind())
 }
 
 /// Deletes an artifact: first what says that it is there, so that no row is without content.

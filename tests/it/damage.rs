@@ -844,6 +844,8 @@ fn a_store_of_artifacts_that_is_damaged_stops_what_needs_artifacts_and_nothing_e
         }
         let verified = verify(&ws);
         assert_eq!(verified["store"][0]["what"], "artifacts", "{verified}");
+        let is_unknown = verified["store"][0]["kind"] == "Unsupported";
+        assert_eq!(is_unknown, is_another_format, "{damage}: {verified}");
         assert_eq!(verified["artifacts"][0]["key"], key, "{verified}");
         // A run goes to its end, and says what could not be kept.
         let run = ws.run(["--max-patch-bytes", "64"], LARGE_PATCH).json();

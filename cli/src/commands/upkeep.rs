@@ -76,13 +76,14 @@ fn way_out(outcome: &VerifyOutcome, state_dir: &Path) -> String {
 /// How the store of artifacts comes back, which no clean-up repairs.
 fn artifacts_again(problem: &Problem, state_dir: &Path) -> String {
     let place = state_dir.join("artifacts");
-    match problem.detail.contains("has an unknown format") {
-        true => format!(
+    match problem.kind {
+        // It has a format that is not known.
+        Some(ErrorKind::Unsupported) => format!(
             "if no newer version of stillframe wrote {}, remove that file: it is made anew, and the artifacts \
              are as they were",
             printable(&place.join("format.json"))
         ),
-        false => format!("put {} right to use artifacts again", printable(&place)),
+        _ => format!("put {} right to use artifacts again", printable(&place)),
     }
 }
 
