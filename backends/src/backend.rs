@@ -1,6 +1,6 @@
 //! The port: what a backend does for a workspace, with its options, outcomes and errors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -253,6 +253,12 @@ pub trait Backend: Send + Sync {
     /// Forgets the snapshots with these ids. Content stays until [`Backend::collect`].
     fn forget(&self, workspace: &mut LockedWorkspace, ids: &[SnapshotId])
     -> Result<(), StoreError>;
+
+    /// Which of these ids, in hexadecimal, the user's repository has no object of. Default: all.
+    fn objects_gone(&self, workspace: &Workspace, ids: &[&str]) -> BTreeSet<String> {
+        let _ = workspace;
+        ids.iter().map(|&id| id.to_owned()).collect()
+    }
 
     /// The tags in the user's repository that have names as an earlier version gave them to what keeps the
     /// commits that restores left, sorted. Reads alone, and costs little where there are none. Default: none.
@@ -737,6 +743,8 @@ pub struct RestoreOutcome {
     pub moved_tags: Vec<MovedTag>,
     /// The refs that a rollback leaves though the run changed them, if the caller has looked for them.
     pub refs_left: Vec<RefChange>,
+    /// What these named before and the repository no longer has, if the caller has looked for it.
+    pub objects_gone: BTreeSet<String>,
     /// What of the repository could not be put back although the files were.
     pub repository_error: Option<RepositoryProblem>,
     /// Files that were replaced and did not get all extended attributes of what was there, sorted by path.
@@ -794,6 +802,7 @@ impl RestoreOutcome {
             safety_tag: None,
             moved_tags: Vec::new(),
             refs_left: Vec::new(),
+            objects_gone: BTreeSet::new(),
             repository_error: None,
             attributes_lost: Vec::new(),
             durations: RestoreDurations::default(),

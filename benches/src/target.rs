@@ -119,9 +119,9 @@ mod tests {
     #[test]
     fn a_verdict_is_given_at_the_size_that_the_target_is_for() {
         let target = Target::of(AFTER_WATCHED, "floor, 2 threads", 500_000).unwrap();
-        assert_eq!((target.most, target.files), (0.04, 500_000));
-        assert_eq!(target.verdict(0.04, 500_000), Verdict::Reached);
-        assert_eq!(target.verdict(0.041, 500_000), Verdict::NotReached);
+        assert_eq!((target.most, target.files), (0.065, 500_000));
+        assert_eq!(target.verdict(0.065, 500_000), Verdict::Reached);
+        assert_eq!(target.verdict(0.066, 500_000), Verdict::NotReached);
         assert_eq!(target.verdict(0.001, 2_000), Verdict::OtherSize);
         let other = Target::of(AFTER_WATCHED, "floor, 16 threads", 2_000).unwrap();
         assert_eq!(other.most, 0.28);

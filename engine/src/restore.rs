@@ -83,7 +83,9 @@ pub struct LeftRef {
     #[serde(flatten)]
     pub change: RefChange,
     /// The command that takes that back, for a POSIX shell in the repository. `None`, which is empty in JSON, for a
-    /// branch where the repository was not put back: what the error says comes first, and what the branch was at may be gone.
+    /// branch where the repository was not put back: what the error says comes first, and what the branch was at may be gone;
+    /// for what named an object that git has removed; and for stashes where there were some before and after, since only the
+    /// newest is known, and git counts the others from it.
     #[serde(with = "command")]
     pub undo: Option<String>,
 }
@@ -109,8 +111,8 @@ mod command {
 }
 
 impl LeftRef {
-    fn of(change: &RefChange, is_repository_back: bool) -> Self {
-        let is_known = is_repository_back || !change.name.starts_with("refs/heads/");
+    fn of(change: &RefChange, is_repository_back: bool, is_there: bool) -> Self {
+        let is_known = is_there && (is_repository_back || !change.name.starts_with("refs/heads/"));
         Self {
             undo: is_known.then(|| way_back_of(change)).flatten(),
             change: change.clone(),
@@ -118,8 +120,8 @@ impl LeftRef {
     }
 }
 
-/// What takes back what became of a ref, unless somebody has moved it since. Stashes have their own, since git
-/// counts them by the log of their ref.
+/// What takes back what became of a ref, unless somebody has moved it since. Stashes are the log of their ref: with the
+/// ref all go, which the run had made then, and one that is stored comes before those that there are.
 fn way_back_of(
     RefChange {
         name,
@@ -130,9 +132,8 @@ fn way_back_of(
 ) -> Option<String> {
     let name = quoted(name);
     Some(match (before, after) {
-        (None, _) if name == "refs/stash" => "git stash clear".to_owned(),
         (Some(before), None) if name == "refs/stash" => format!("git stash store {before}"),
-        (Some(_), Some(_)) if name == "refs/stash" => "git stash drop".to_owned(),
+        (Some(_), Some(_)) if name == "refs/stash" => return None,
         (Some(before), Some(after)) => format!("git update-ref {name} {before} {after}"),
         (Some(before), None) => format!(
             "git update-ref {name} {before} {}",
@@ -320,6 +321,9 @@ pub(crate) fn restore(
     // Beside the restore too. The run's own comparison names them all.
     let left = refs_left(parts, locked, options, restoring.purpose, &outcome.result);
     outcome.refs_left = left.unwrap_or_default();
+    let named = outcome.refs_left.iter();
+    let named: Vec<&str> = named.filter_map(|c| c.before.as_deref()).collect();
+    outcome.objects_gone = backend.objects_gone(locked, &named);
     let (session, run) = (&begun.session_id, begun.run_id.as_ref());
     let mut changes: Vec<Change> = [&outcome.guard, &outcome.result]
         .into_iter()
@@ -715,7 +719,12 @@ pub(crate) fn restored_document(outcome: &RestoreOutcome) -> RestoreDocument {
         refs_left: {
             let is_back = outcome.repository_error.is_none();
             let left = outcome.refs_left.iter();
-            left.map(|change| LeftRef::of(change, is_back)).collect()
+            let is_there = |change: &RefChange| {
+                let before = change.before.as_ref();
+                before.is_none_or(|id| !outcome.objects_gone.contains(id))
+            };
+            left.map(|change| LeftRef::of(change, is_back, is_there(change)))
+                .collect()
         },
         restored: outcome.restored.clone(),
         leftover_ignored: outcome.leftover_ignored.clone(),

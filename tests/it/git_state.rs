@@ -634,16 +634,77 @@ fn a_rollback_names_the_refs_that_it_leaves_with_what_takes_each_back() {
     }
     assert_eq!(refs(&ws), before);
     ws.git(["fsck", "--strict"]);
+}
 
-    // A stash is taken back by git's own command.
-    let script = format!("{GIT}echo y > README; git stash -q; exit 1");
-    let text = ws
-        .call(["run", "--rollback-on-failure", "--", "sh", "-c", &script])
-        .run()
-        .exits(1)
-        .stderr_text();
-    let line = "left     stash made; \"git stash clear\" takes that back";
-    assert!(text.lines().any(|said| said.ends_with(line)), "{text}");
+/// What an undo of a run with this script says of refs, with the commands.
+fn left_by_undo(ws: &TestWorkspace, script: &str) -> Vec<(String, String)> {
+    ws.run::<&str>([], &format!("{GIT}{script}")).ok();
+    let undone = ws.json(["undo"]);
+    let left = undone["refs_left"].as_array().into_iter().flatten();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    left.map(|left| (text(&left["name"]), text(&left["undo"])))
+        .collect()
+}
+
+// "git stash drop" and "git stash clear" were named, and took the user's own stashes
+#[test]
+fn no_command_that_is_named_after_an_undo_takes_a_stash_of_the_users() {
+    let ws = TestWorkspace::repository();
+    ws.commit("one");
+    let shell = |command: &str| {
+        let call = Call::new("sh", ws.root()).args(["-c", command]);
+        call.env("PATH", std::env::var_os("PATH").unwrap())
+            .run()
+            .ok();
+    };
+    let stash = |text: &str| {
+        ws.write("README", text);
+        ws.git(["stash", "-q"]);
+    };
+    let left = left_by_undo(&ws, "for i in 1 2; do echo $i > README; git stash -q; done");
+    assert_eq!(left.len(), 1, "{left:?}");
+    let made = left[0].1.clone();
+    shell(&made);
+    assert_eq!(ws.git(["stash", "list"]), "", "both were the run's");
+
+    let left = left_by_undo(&ws, "echo x > README; git stash -q");
+    stash("mine");
+    let refused = Call::new("sh", ws.root()).args(["-c", &left[0].1]).run();
+    assert_ne!(refused.code, 0, "somebody has stashed since");
+    ws.git(["stash", "drop", "-q", "stash@{1}"]);
+
+    stash("mine too");
+    let mine = ws.git(["stash", "list", "--format=%H"]);
+    for script in [
+        "git stash pop -q; git checkout -q .",
+        "echo x > README; git stash -q",
+    ] {
+        let left = left_by_undo(&ws, script);
+        assert_eq!(left, [("refs/stash".to_owned(), String::new())], "{script}");
+    }
+    ws.git(["stash", "clear"]);
+    ws.git(["stash", "store", mine.lines().next().unwrap()]);
+    let left = left_by_undo(&ws, "git stash clear");
+    shell(&left[0].1);
+    assert_eq!(
+        ws.git(["stash", "list", "--format=%H"]).lines().next(),
+        mine.lines().next()
+    );
+}
+
+#[test]
+fn what_git_has_removed_is_not_promised_back() {
+    let ws = TestWorkspace::repository();
+    ws.commit("one");
+    ws.git(["branch", "stays"]);
+    ws.git(["checkout", "-q", "-b", "goes"]);
+    ws.write("file", "of the branch\n");
+    ws.commit("two");
+    ws.git(["checkout", "-q", "stays"]);
+    let prune =
+        "git branch -q -D goes; git reflog expire --expire=now --all; git gc -q --prune=now";
+    let left = left_by_undo(&ws, prune);
+    assert_eq!(left, [("refs/heads/goes".to_owned(), String::new())]);
 }
 
 // An undo said nothing of them

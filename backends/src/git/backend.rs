@@ -1,6 +1,6 @@
 //! The port, as the git backend fills it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -75,6 +75,9 @@ impl Captured for GitCapture {
         entry.filter(|e| !e.flags.has(Flags::ABSENT)).map(Seen::of)
     }
 }
+
+/// What a ref names is a commit or the text of a tag; what is larger is there as well.
+const MAX_NAMED_BYTES: u64 = 1 << 20;
 
 /// The repository that `workspace` lies in, or why there is none to capture.
 fn repository_of(workspace: &Workspace) -> Result<UserRepository, SnapshotError> {
@@ -947,6 +950,18 @@ impl Backend for GitBackend {
         // First, because a cache must never vouch for an object that is gone.
         capture::forget_cache(workspace)?;
         store.collect()
+    }
+
+    fn objects_gone(&self, workspace: &Workspace, ids: &[&str]) -> BTreeSet<String> {
+        let repository = repository_of(workspace).ok();
+        let is_there = |id: &str| {
+            let asked = repository.as_ref().zip(id.parse().ok());
+            let found = asked.map(|(repository, id)| repository.read_object(id, MAX_NAMED_BYTES));
+            // What cannot be read, as the text of a tag, is there.
+            !matches!(found, None | Some(Ok(None)))
+        };
+        let gone = ids.iter().filter(|id| !is_there(id));
+        gone.map(|&id| id.to_owned()).collect()
     }
 
     fn safety_tags(&self, workspace: &Workspace) -> Result<Vec<String>, SnapshotError> {
