@@ -421,6 +421,17 @@ impl<F> Drop for Inner<F> {
     }
 }
 
+impl IgnoreOptions {
+    /// Whether every rule can be used.
+    ///
+    /// # Errors
+    ///
+    /// Which rule is wrong, and how.
+    pub fn check(&self) -> Result<(), String> {
+        HostRules::new(self).map(drop)
+    }
+}
+
 impl HostRules {
     /// Checks and compiles `options`. The message names the rule that is wrong, and how.
     pub(crate) fn new(options: &IgnoreOptions) -> Result<Self, String> {

@@ -433,6 +433,33 @@ fn a_full_workspace_is_told_in_words_of_the_workspace() {
     assert!(!refused.contains(" 0 bytes to"), "{refused}");
 }
 
+// The directory that it is made in stayed
+#[test]
+fn a_copy_that_a_full_disk_has_no_room_for_leaves_nothing() {
+    let Some(mounts) = Mounts::new() else {
+        return;
+    };
+    let ws = TestWorkspace::repository();
+    ws.write("file", "text\n");
+    let snapshot = ws.snapshot();
+    let full = ws.base().join("full");
+    fs::create_dir(&full).unwrap();
+    mounts.tmpfs(&full, "1m");
+    let inside = mounts.path(&full);
+    for size in [1 << 20, 1 << 10, 1] {
+        // Until not a byte more goes in.
+        let _ = fs::write(inside.join(size.to_string()), noise(size, 5));
+    }
+    let before = view::worktree(&inside);
+    let to = full.join("copy");
+    let call = ws
+        .call(["--json", "restore", snapshot.id(), "--to"])
+        .args([&to]);
+    let message = mounts.inside(call, ws.root()).run().refused("NoSpace");
+    assert!(message.contains("nothing was touched"), "{message}");
+    view::same(&before, &view::worktree(&inside), "nothing is left");
+}
+
 // No place outside of the workspace is on its file system
 #[test]
 fn a_workspace_that_is_a_mount_of_its_own_is_restored_or_refused_untouched() {

@@ -955,7 +955,8 @@ fn where_nothing_can_be_put_back_in_place_only_a_copy_is_promised() {
     ] {
         let args: Vec<&str> = ["--json"].iter().chain(args).copied().collect();
         let message = call(&args).refused("Unsupported");
-        assert!(message.contains("file system of its own"), "{message}");
+        assert!(message.contains("is a mount point"), "{message}");
+        assert!(!message.contains("STILLFRAME_HOME"), "{message}");
         assert!(message.contains("restore SNAPSHOT --to DIR"), "{message}");
     }
     // Where nothing would be done, nothing is in the way of that.

@@ -81,7 +81,11 @@ pub(crate) fn make_beside(parent: &Path) -> Result<PathBuf, PathError> {
         .and_then(|()| fs::DirBuilder::new().mode(0o700).create(&path))
         .map_err(PathError::at("make the directory", &path))?;
     let ignored = path.join(".gitignore");
-    fs::write(&ignored, b"*\n").map_err(PathError::at("write", &ignored))?;
+    if let Err(error) = fs::write(&ignored, b"*\n") {
+        // Best effort: the first error is the one to tell.
+        let _ = remove_area(&path);
+        return Err(PathError::at("write", &ignored)(error));
+    }
     Ok(path)
 }
 
@@ -298,12 +302,20 @@ impl Area {
 
     /// Why nothing can be restored where [`Area::place`] finds no place.
     pub(crate) fn no_place(root: &Root) -> String {
-        format!(
-            "{} is on a file system of its own, and no directory outside of it that could be \
-             written to is; choose a state directory there with STILLFRAME_HOME, or put a copy \
-             elsewhere: restore SNAPSHOT --to DIR",
-            printable(&root.disk_path(&RelPath::root()))
-        )
+        let workspace = root.disk_path(&RelPath::root());
+        let name = printable(&workspace);
+        let above = workspace.parent().and_then(Mount::at);
+        match above.is_some_and(|above| Mount::of(root.as_fd()).ok() != Some(above)) {
+            true => format!(
+                "{name} is a mount point, so that no directory outside of it is on its file system; \
+                 put a copy elsewhere: restore SNAPSHOT --to DIR"
+            ),
+            false => format!(
+                "{name} is on another file system than the state directory, and the directory above \
+                 it cannot be written to; choose a state directory on that file system with \
+                 STILLFRAME_HOME, or put a copy elsewhere: restore SNAPSHOT --to DIR"
+            ),
+        }
     }
 
     /// Makes the directory, and notes whose trash it will hold. A power cut may take the directory

@@ -545,6 +545,10 @@ fn what_next(
     let run = &document.run_id;
     let before = workspace.before_snapshot.as_ref().map(|before| &before.id);
     let after = workspace.after_snapshot.as_ref().map(|after| &after.id);
+    let with_repository = match workspace.backend {
+        Some(BackendKind::Git) => " --repository",
+        _ => "",
+    };
     let kind = rollback
         .error
         .as_ref()
@@ -560,7 +564,7 @@ fn what_next(
         )),
         // What the run left is in no snapshot, so no undo can tell it from later edits.
         (RestoreStatus::Refused, Some(before), None) => Some(format!(
-            "once that is put right, \"stillframe restore {before}{elsewhere}\" goes back to before the run"
+            "once that is put right, \"stillframe restore {before}{with_repository}{elsewhere}\" goes back to before the run"
         )),
         (RestoreStatus::Failed, ..) => Some(format!(
             "once that is put right, \"stillframe snapshot{elsewhere}\" finishes the rollback first"
@@ -603,6 +607,7 @@ fn way_back(ended: &Ended<'_>, workspace: &WorkspaceDocument, elsewhere: &str) -
             || !diff.directories_added.is_empty()
             || !diff.directories_deleted.is_empty()
             || diff.operation.is_some()
+            || !diff.skip_worktree.is_empty()
     })?;
     let (before, _) = snapshots?;
     Some(match (diff.backend, before.metadata.has_content) {
@@ -899,7 +904,7 @@ mod tests {
         uncaptured["rollback"] = rollback("refused");
         let document = document("failed", Some(2), uncaptured);
         let lines = story(&ended(&document), "");
-        let expected = format!("\"stillframe restore {before}\"");
+        let expected = format!("\"stillframe restore {before} --repository\"");
         assert!(
             lines.last().is_some_and(|l| l.contains(&expected)),
             "{lines:?}"

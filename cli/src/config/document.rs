@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
+use stillframe::IgnoreOptions;
 use toml::Spanned;
 
 use crate::args;
@@ -163,13 +164,23 @@ impl Document {
 impl Sections {
     /// What the types do not say.
     fn check(&self, text: &str) -> Result<(), String> {
-        match &self.limits.max_patch_bytes {
-            Some(Given { value: Size(0), at }) => Err(toml_text::at_line(
-                text,
-                toml_text::line_of(text, *at),
-                "max_patch_bytes must not be zero; --no-patch switches the patch off",
-            )),
-            _ => Ok(()),
+        let wrong =
+            |at: usize, what: &str| toml_text::at_line(text, toml_text::line_of(text, at), what);
+        if let Some(Given { value: Size(0), at }) = &self.limits.max_patch_bytes {
+            let what = "max_patch_bytes must not be zero; --no-patch switches the patch off";
+            return Err(wrong(*at, what));
         }
+        let Ignore { paths, globs } = &self.ignore;
+        if let Some(Given { value, at }) = paths {
+            let mut rules = IgnoreOptions::default();
+            rules.paths.clone_from(value);
+            rules.check().map_err(|what| wrong(*at, &what))?;
+        }
+        if let Some(Given { value, at }) = globs {
+            let mut rules = IgnoreOptions::default();
+            rules.globs.clone_from(value);
+            rules.check().map_err(|what| wrong(*at, &what))?;
+        }
+        Ok(())
     }
 }

@@ -131,6 +131,13 @@ fn what_is_wrong_is_named_with_its_line_and_key() {
         ),
         ("[retention]\nenabled = \"no\"\n", ["line 2", "enabled"]),
         ("[ignore]\nglobs = [1]\n", ["line 2", "globs"]),
+        // What a capture would refuse.
+        ("[ignore]\n\nglobs = [\"[\"]\n", ["line 3", "glob"]),
+        ("[ignore]\npaths = [\"../x\"]\n", ["line 2", "../x"]),
+        (
+            "[workspace.\"/a\".ignore]\npaths = [\"\"]\n",
+            ["line 2", "path"],
+        ),
         ("[workspace.src.limits]\nmax_files = 3\n", ["line 1", "src"]),
         (
             "[workspace.\"/a\"]\nmax_files = 3\n",
