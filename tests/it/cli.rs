@@ -760,6 +760,20 @@ fn a_path_may_lead_up_from_a_directory_of_the_workspace() {
         "{people}"
     );
 
+    // What is advised after a plan works as it is said.
+    let call = ws.call(["restore", before.id(), "--plan", "../a"]);
+    let said = call.cwd(ws.path("sub")).run().ok().stderr_text();
+    let advised = said
+        .split('"')
+        .nth(1)
+        .expect("options are named")
+        .to_owned();
+    let options: Vec<&str> = advised.split(' ').collect();
+    assert!(said.contains("name paths from there"), "{said}");
+    in_sub(&[&["restore", before.id()], &options[..], &["a"]].concat()).ok();
+    assert_eq!(ws.text("a"), "1\n");
+    ws.write("a", "2\n");
+
     // What writes does so where one stands, and says what to add.
     ws.untouched(|| {
         let said = in_sub(&["restore", before.id(), "../a"]).refused("InvalidOptions");

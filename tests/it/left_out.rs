@@ -46,6 +46,29 @@ fn workspaces() -> [(TestWorkspace, Vec<&'static str>); 2] {
     made
 }
 
+// "takes it back", and the undo took nothing back
+#[test]
+fn no_undo_is_promised_of_what_no_snapshot_has() {
+    for (ws, options) in workspaces() {
+        ws.stillframe(["snapshot"]).ok();
+        let run = |script: &str| {
+            let args = [&["run"], &options[..], &["--", "sh", "-c", script]].concat();
+            ws.call(args).run().ok().stderr_text()
+        };
+        for script in ["truncate -s 104857601 big", "echo small > big"] {
+            let said = run(script);
+            assert!(said.contains("cannot be taken back"), "{script}: {said}");
+            assert!(!said.contains("takes it back"), "{script}: {said}");
+        }
+        run("truncate -s 104857601 big");
+        let said = run("rm big");
+        assert!(said.contains("cannot be taken back"), "{said}");
+        assert!(!said.contains("takes it back"), "{said}");
+        let said = run("truncate -s 104857601 big; echo more >> other");
+        assert!(said.contains("takes it back"), "{said}");
+    }
+}
+
 /// The ways that mean something to whoever runs the program, and each in a workspace of each backend.
 fn each_way(story: impl Fn(&TestWorkspace, &[&str], &Way)) {
     for way in [LARGE, FIFO, LOCKED] {

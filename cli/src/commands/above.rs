@@ -72,6 +72,12 @@ pub(super) async fn refusal(tools: &Tools, outside: &OutsidePath) -> Failure {
     outside.refusal(workspace.as_deref())
 }
 
+/// What a command that writes has to be given to be about this workspace, if somebody stands below it and did not name it.
+pub(super) fn to_name(tools: &Tools, workspace: &Path) -> Option<String> {
+    let is_above = tools.named_workspace.is_none() && is_above_the_current(workspace);
+    is_above.then(|| format!("--workspace {}", quoted(workspace.as_os_str())))
+}
+
 /// Whether a path that was named leads to a directory above the one that somebody is in.
 fn is_above_the_current(workspace: &Path) -> bool {
     let current = std::env::current_dir().ok();

@@ -2,7 +2,7 @@
 
 use stillframe::{PurgeOutcome, PurgePlan, PurgeTarget, WorkspaceOptions};
 
-use super::Tools;
+use super::{Tools, above};
 use crate::failure::Failure;
 use crate::output::{self, Reply};
 
@@ -15,9 +15,15 @@ pub(super) async fn plan(
     target: PurgeTarget,
 ) -> Result<Reply, Failure> {
     let plan = tools.engine.plan_purge(&workspace, target).await?;
+    let how = match above::to_name(tools, &workspace.path) {
+        None => "the same command without --plan does it".to_owned(),
+        Some(named) => format!(
+            "the same command with \"{named}\" in place of --plan, and with paths from there, does it"
+        ),
+    };
     Ok(Reply::new(tools.json, &plan, || listing(&plan))
         .warnings(doubts(&plan))
-        .note("this is a plan, nothing was removed; the same command without --plan does it"))
+        .note(format!("this is a plan, nothing was removed; {how}")))
 }
 
 /// Removes it, and says what was looked at afterwards.

@@ -11,7 +11,7 @@ use stillframe::{
     RestoreStatus, Skipped, Snapshot, SnapshotId, UndoPlan, Undone, WorkspaceOptions,
 };
 
-use super::Tools;
+use super::{Tools, above};
 use crate::failure::Failure;
 use crate::output::{self, Reply};
 
@@ -26,21 +26,26 @@ pub(super) async fn plan(
 ) -> Result<Reply, Failure> {
     let session = tools.engine.workspace_session(&workspace.path).await?;
     let plan = session.plan_restore(&workspace, request).await?;
-    Ok(planned(tools.json, &plan, None))
+    let named = above::to_name(tools, &workspace.path);
+    Ok(planned(tools.json, &plan, None, named.as_deref()))
 }
 
 /// Says what an undo would do.
 pub(super) fn planned_undo(json: bool, planned_undo: &UndoPlan) -> Reply {
-    planned(json, &planned_undo.plan, Some(&planned_undo.undone))
+    planned(json, &planned_undo.plan, Some(&planned_undo.undone), None)
 }
 
-fn planned(json: bool, plan: &RestorePlan, undone: Option<&Undone>) -> Reply {
+/// `named`: what has to be added to be about this workspace, which paths are then named from.
+fn planned(json: bool, plan: &RestorePlan, undone: Option<&Undone>, named: Option<&str>) -> Reply {
     let reply = Reply::new(json, &PlanDocument::of(plan, undone), || preview(plan));
-    match plan.is_empty() {
-        true => reply,
-        false => reply.note(format!(
-            "nothing was touched; add \"--apply {}\" in place of --plan to do exactly this",
-            plan.id
+    let id = &plan.id;
+    match (plan.is_empty(), named) {
+        (true, _) => reply,
+        (false, None) => reply.note(format!(
+            "nothing was touched; add \"--apply {id}\" in place of --plan to do exactly this"
+        )),
+        (false, Some(named)) => reply.note(format!(
+            "nothing was touched; add \"--apply {id} {named}\" in place of --plan, and name paths from there, to do exactly this"
         )),
     }
 }

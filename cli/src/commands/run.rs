@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use stillframe::backends::OmissionReason;
 use stillframe::{
-    Adapter, AdapterError, AdapterOutput, BackendKind, BoxAdapter, CancellationToken,
-    CommandAdapter, EndSignal, Error, ErrorKind, Failure as FailureRecord, QuestionId,
-    QuestionStatus, RelPath, RestoreDocument, RestoreStatus, RetainContent, RunContext,
+    Adapter, AdapterError, AdapterOutput, ApproximatedFile, BackendKind, BoxAdapter,
+    CancellationToken, CommandAdapter, EndSignal, Error, ErrorKind, Failure as FailureRecord,
+    QuestionId, QuestionStatus, RelPath, RestoreDocument, RestoreStatus, RetainContent, RunContext,
     RunDocument, RunId, RunOptions, RunStatus, Search, SessionId, Snapshot, WorkspaceDocument,
 };
 
@@ -600,16 +600,24 @@ fn way_back(ended: &Ended<'_>, workspace: &WorkspaceDocument, elsewhere: &str) -
         .as_ref()
         .zip(workspace.after_snapshot.as_ref());
     let is_moved = snapshots.is_some_and(|(before, after)| moved(before, after).is_some());
-    let diff = workspace.diff.as_ref().filter(|diff| {
-        is_moved
-            || diff.files_changed > 0
-            || !diff.permissions_changed.is_empty()
-            || !diff.directories_added.is_empty()
-            || !diff.directories_deleted.is_empty()
-            || diff.operation.is_some()
-            || !diff.skip_worktree.is_empty()
-    })?;
+    let diff = workspace.diff.as_ref()?;
     let (before, _) = snapshots?;
+    let is_for_good = |file: &&ApproximatedFile| {
+        let was_captured = before.omissions.covers(&file.path).is_none();
+        file.left_out && (!was_captured || diff.added.contains(&file.path))
+    };
+    let for_good = diff.approximated.iter().filter(is_for_good).count() as u64;
+    let is_changed = is_moved
+        || diff.files_changed > for_good
+        || !diff.permissions_changed.is_empty()
+        || !diff.directories_added.is_empty()
+        || !diff.directories_deleted.is_empty()
+        || diff.operation.is_some()
+        || !diff.skip_worktree.is_empty();
+    if !is_changed {
+        let why = "what changed cannot be taken back: it was left out before the run, or is by now";
+        return (for_good > 0).then(|| why.to_owned());
+    }
     Some(match (diff.backend, before.metadata.has_content) {
         (BackendKind::Hash, Some(false)) => {
             "no content was kept, so it cannot be taken back; --retain-content keeps it".to_owned()
