@@ -408,6 +408,7 @@ fn is_cache(path: &Path) -> bool {
     path.extension().is_some_and(|e| e == "stat-cache")
         || path.ends_with("vouched-packs")
         || path.ends_with("last-ref")
+        || path.ends_with("last-record")
         || path.ends_with("vouched-content")
         || path.parent().is_some_and(|p| p.ends_with("by-id"))
 }
