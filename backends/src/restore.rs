@@ -304,8 +304,8 @@ pub enum SkipReason {
     EditedSince,
     /// It changed between the guard and its turn.
     ChangedMeanwhile,
-    /// A directory that holds something which no snapshot has stands where a file would go. What
-    /// else is in it stays for the same reason.
+    /// A directory that holds something which stays stands where a file would go: no snapshot has it, or it came
+    /// after what is undone. What else is in it stays for the same reason.
     DirectoryNotEmpty,
     /// A nested repository that came after the target was captured; it is kept whole.
     NestedRepository,

@@ -158,7 +158,21 @@ impl Failure {
         let path = printable(&place.path);
         let is_elsewhere =
             |full: &&FileSystem| place.mount_point.as_ref() != Some(&full.mount_point);
+        let limit = |free: Option<u64>| {
+            let limit = place
+                .max_file_bytes
+                .filter(|_| self.kind == ErrorKind::NoSpace)?;
+            free.is_none_or(|free| limit < free).then(|| {
+                format!(
+                    "; this process may make no file larger than {} {FILE_SIZE_LIMIT}",
+                    output::size(limit)
+                )
+            })
+        };
         if let Some(full) = self.full.as_ref().filter(is_elsewhere) {
+            if let Some(said) = limit(full.free_bytes) {
+                return Some(said);
+            }
             let free = full.free_bytes.map(output::size);
             let free = free.map_or_else(|| "no room".to_owned(), |free| format!("{free} free"));
             let mount_point = printable(&full.mount_point);
@@ -167,19 +181,16 @@ impl Failure {
         if !place.is_writable {
             return Some(format!("; the state directory {path} {NOT_WRITABLE}"));
         }
-        match (self.kind, place.max_file_bytes, place.free_bytes) {
-            (ErrorKind::NoSpace, Some(limit), free) if free.is_none_or(|free| limit < free) => {
-                Some(format!(
-                    "; this process may make no file larger than {} {FILE_SIZE_LIMIT}",
-                    output::size(limit)
-                ))
-            }
-            (ErrorKind::NoSpace, _, Some(free)) if !place.has_room_to_clean => Some(format!(
+        if let Some(said) = limit(place.free_bytes) {
+            return Some(said);
+        }
+        match (self.kind, place.free_bytes) {
+            (ErrorKind::NoSpace, Some(free)) if !place.has_room_to_clean => Some(format!(
                 "; the file system of the state directory {path} has {} free, and \"stillframe gc\" itself needs up \
                  to a megabyte: remove something else there first, or set STILLFRAME_HOME to a directory with more",
                 output::size(free)
             )),
-            (ErrorKind::NoSpace, _, Some(free)) => Some(format!(
+            (ErrorKind::NoSpace, Some(free)) => Some(format!(
                 "; the file system of the state directory {path} has {} free",
                 output::size(free)
             )),

@@ -672,7 +672,18 @@ fn a_limit_of_the_size_of_files_is_no_space_and_nothing_is_lost() {
     ws.write("README", "edited\n");
     call(&["restore", first.id(), "README"]).ok();
     assert_eq!(ws.text("README"), "hello\n");
-    ws.snapshot();
+    ws.write("big", noise(4 << 20, 7));
+    let large = ws.snapshot();
+    ws.remove("big");
+    let copy = ws.outside().join("copy");
+    let to = ["restore", large.id(), "--to", copy.to_str().unwrap()];
+    for args in [&["restore", large.id()][..], &to] {
+        let message = ws.untouched(|| call(args).refused("NoSpace"));
+        assert!(message.contains("RLIMIT_FSIZE"), "{message}");
+        assert!(!message.contains("has to write"), "{message}");
+    }
+    assert!(!copy.exists());
+    ws.json(["restore", large.id()]);
     ws.json(["verify"]);
 }
 

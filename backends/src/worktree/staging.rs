@@ -704,7 +704,10 @@ impl<'a> Draft<'a> {
 
     /// What it means that the disk refused something of the private directory, which is gone by now.
     fn refused(&self, source: PathError, directory: &Path) -> StageError {
+        let is_limit = Errno::from_io_error(&source.source) == Some(Errno::FBIG);
         match FileSystem::holding(directory) {
+            // What this process may write to a file, wherever that is.
+            _ if is_limit => StageError::Disk(self.told_of_the_workspace(source, directory)),
             Some(file_system) if source.storage_kind() == ErrorKind::NoSpace => {
                 StageError::NoRoom {
                     needed_bytes: self.needed_bytes(),

@@ -498,7 +498,7 @@ fn kept(skipped: &Skipped) -> String {
     let why = match skipped.reason {
         SkipReason::EditedSince => "edited since",
         SkipReason::ChangedMeanwhile => "changed meanwhile",
-        SkipReason::DirectoryNotEmpty => "it stays with something that is in no snapshot",
+        SkipReason::DirectoryNotEmpty => "it stays with something in it that stays",
         SkipReason::NestedRepository => "a nested repository",
         SkipReason::Refused => "the system refused it",
         SkipReason::Omitted(reason) => {
@@ -713,7 +713,7 @@ mod tests {
     #[test]
     fn what_is_only_kept_is_neither_restored_nor_as_the_snapshot_has_it() {
         let skipped = json!([{"path": "d", "reason": "directory_not_empty"}]);
-        let kept = "kept     d (it stays with something that is in no snapshot)\n";
+        let kept = "kept     d (it stays with something in it that stays)\n";
         assert_eq!(
             preview(&plan(json!({"skipped": skipped}))),
             format!("{kept}nothing else differs from {}\n", guard())
