@@ -144,7 +144,9 @@ impl Stage {
             .map(|entry| (entry.path().to_owned(), entry.metadata().unwrap().len()))
             .filter(|(path, _)| {
                 let name = path.file_name().unwrap().to_str().unwrap();
-                !["HEAD", "config", "vouched-packs", "vouched-content"].contains(&name)
+                let quicker = ["vouched-packs", "vouched-content", "last-record"];
+                !["HEAD", "config"].contains(&name)
+                    && !quicker.contains(&name)
                     && !name.ends_with("stat-cache")
             })
             .collect()

@@ -47,7 +47,7 @@ fn kind(path: &Path) -> Option<String> {
         _ if name.ends_with("-wal") || name.ends_with("-shm") => return None,
         _ if extension == Some("lock") || extension == Some("run") => return None,
         _ if name.ends_with(".stat-cache") => "stat cache",
-        "purged" | "workspace.json" | "format.json" | "spared.json" => name,
+        "purged" | "workspace.json" | "format.json" | "spared.json" | "last-record" => name,
         _ if is_below("/artifacts/keys/") => "record of an artifact",
         _ if is_below("/artifacts/blobs/") && extension.is_none() => "artifact",
         _ if is_below("/artifacts/") => return None,
