@@ -127,9 +127,6 @@ impl SessionManager {
         check_label(&label)?;
         self.check_open().await?;
         let mut opened = self.core.open(workspace).await?;
-        if matches!(skipping, Skipping::Nothing) {
-            self.core.parts.writer.get_ready();
-        }
         let (core, session_id) = (self.core.clone(), self.id.clone());
         self.core
             .operation(async move {

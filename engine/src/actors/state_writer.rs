@@ -29,8 +29,6 @@ pub(crate) enum StateWriterMessage {
         changes: Vec<Change>,
         reply: oneshot::Sender<Result<Vec<Event>, StateError>>,
     },
-    /// Somebody is going to.
-    GetReady,
     /// The thread has ended, which it never does by itself.
     ThreadEnded,
 }
@@ -68,14 +66,6 @@ impl LogOnDemand {
             opened: None,
             lock: Arc::downgrade(lock),
             has_more_than_captures: false,
-        }
-    }
-
-    /// Opens the log, if it can be written to. Who then writes hears why it cannot be opened.
-    fn get_ready(&mut self) {
-        let may_write = self.lock.upgrade().is_some_and(|lock| lock.may_write());
-        if may_write && let Err(error) = self.store() {
-            tracing::debug!(%error, "the log cannot be opened");
         }
     }
 
@@ -128,12 +118,9 @@ impl LogOnDemand {
     }
 }
 
-enum Job {
-    Commit {
-        changes: Vec<Change>,
-        reply: oneshot::Sender<Result<Vec<Event>, StateError>>,
-    },
-    GetReady,
+struct Job {
+    changes: Vec<Change>,
+    reply: oneshot::Sender<Result<Vec<Event>, StateError>>,
 }
 
 /// The handle of the state writer.
@@ -168,12 +155,6 @@ impl StateWriter {
         }
     }
 
-    /// Has the log opened meanwhile, for somebody who will write after other work.
-    pub(crate) fn get_ready(&self) {
-        // Whoever writes hears that the actor is gone.
-        let _ = self.actor.send_message(StateWriterMessage::GetReady);
-    }
-
     fn send(&self, changes: Vec<Change>) -> oneshot::Receiver<Result<Vec<Event>, StateError>> {
         let (reply, answer) = oneshot::channel();
         // A message that cannot be sent takes its reply along, which the receiver hears of.
@@ -202,18 +183,16 @@ fn lost() -> Error {
 fn write(log: &mut LogOnDemand, jobs: &mpsc::Receiver<Job>, doorbell: &Doorbell) {
     let mut looked = Instant::now();
     loop {
-        match jobs.recv_timeout(LOOK_EVERY.saturating_sub(looked.elapsed())) {
-            Ok(Job::Commit { changes, reply }) => {
-                let result = log.commit(&changes);
-                if let Ok(events) = &result {
-                    doorbell.ring(events);
-                }
-                // The asker may have left; what is written is written.
-                let _ = reply.send(result);
+        let job = jobs.recv_timeout(LOOK_EVERY.saturating_sub(looked.elapsed()));
+        if let Ok(job) = job {
+            let result = log.commit(&job.changes);
+            if let Ok(events) = &result {
+                doorbell.ring(events);
             }
-            Ok(Job::GetReady) => log.get_ready(),
-            Err(mpsc::RecvTimeoutError::Disconnected) => return log.close(),
-            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            // The asker may have left; what is written is written.
+            let _ = job.reply.send(result);
+        } else if let Err(mpsc::RecvTimeoutError::Disconnected) = job {
+            return log.close();
         }
         if looked.elapsed() >= LOOK_EVERY {
             // Who cannot be told of an error here finds it when reading.
@@ -273,18 +252,16 @@ impl Actor for StateWriterActor {
         message: Self::Msg,
         state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
-        let job = match message {
-            StateWriterMessage::Commit { changes, reply } => Job::Commit { changes, reply },
-            StateWriterMessage::GetReady => Job::GetReady,
-            StateWriterMessage::ThreadEnded => {
-                return Err("the thread of the state writer ended".into());
+        match message {
+            StateWriterMessage::Commit { changes, reply } => {
+                let queue = state.queue.as_ref().ok_or("the queue is closed")?;
+                queue
+                    .send(Job { changes, reply })
+                    .map_err(|_| "the thread of the state writer is gone")?;
+                Ok(())
             }
-        };
-        let queue = state.queue.as_ref().ok_or("the queue is closed")?;
-        queue
-            .send(job)
-            .map_err(|_| "the thread of the state writer is gone")?;
-        Ok(())
+            StateWriterMessage::ThreadEnded => Err("the thread of the state writer ended".into()),
+        }
     }
 
     async fn post_stop(
