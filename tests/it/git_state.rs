@@ -834,16 +834,15 @@ fn a_sparse_checkout_of_a_run_is_listed_and_its_settings_are_said_to_stay() {
         assert!(text.contains(command), "{run:?}: {text}");
         assert!(text.contains("core.sparseCheckout"), "{run:?}: {text}");
     };
+    let lists = |line: &str| {
+        let diff = ws.call(["diff", "latest~1", "latest"]).run().ok();
+        let listed = diff.stdout_text();
+        assert!(listed.lines().any(|said| said == line), "{listed}");
+    };
     let of = |script: &str| ["run", "--", "sh", "-c", script].map(str::to_owned);
     let began = of("git sparse-checkout set in");
     ws.call(&began).run().ok();
-    let listed = ws
-        .call(["diff", "latest~1", "latest"])
-        .run()
-        .ok()
-        .stdout_text();
-    let line = "absent out/b (git's index leaves it out of the work tree)";
-    assert!(listed.lines().any(|said| said == line), "{listed}");
+    lists("absent out/b (git's index leaves it out of the work tree)");
 
     settings(&["undo"], "\"git sparse-checkout disable\" ends it");
     ws.git(["sparse-checkout", "disable"]);
@@ -858,13 +857,7 @@ fn a_sparse_checkout_of_a_run_is_listed_and_its_settings_are_said_to_stay() {
     ws.git(["status", "--porcelain"]);
     ws.git(["sparse-checkout", "set", "in"]);
     ws.call(of("git sparse-checkout disable")).run().ok();
-    let listed = ws
-        .call(["diff", "latest~1", "latest"])
-        .run()
-        .ok()
-        .stdout_text();
-    let line = "present out/b (git's index has it in the work tree again)";
-    assert!(listed.lines().any(|said| said == line), "{listed}");
+    lists("present out/b (git's index has it in the work tree again)");
     settings(&["undo"], "\"git sparse-checkout init\" begins it again");
     ws.git(["sparse-checkout", "init"]);
     assert!(!ws.exists("out/b"), "the patterns are the old ones");
