@@ -132,9 +132,9 @@ pub use diff::{
 };
 
 pub use restore::{
-    Conflict, ConflictRegion, CopyOptions, CopyOutcome, IndexChange, LostAttributes, ModeChange,
-    PlanId, RefChange, Removal, RepositoryChanges, RestoreGoal, RestorePlan, SkipReason, Skipped,
-    Write,
+    Conflict, ConflictRegion, CopyOptions, CopyOutcome, DroppedStash, IndexChange, LostAttributes,
+    ModeChange, PlanId, RefChange, Removal, RepositoryChanges, RestoreGoal, RestorePlan,
+    SkipReason, Skipped, Write,
 };
 
 pub use retain::RetainContent;

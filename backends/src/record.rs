@@ -120,6 +120,10 @@ pub(crate) struct GitState {
     /// `None`: that was not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) refs: Option<ObjectId>,
+    /// The blob in the store with what the ids of refs do not tell ([`refs`](crate::git::kept_refs)): symbolic refs
+    /// and stashes; `None`: that was not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ref_details: Option<ObjectId>,
     /// The blob in the store with the list of commits that are kept ([`history`](crate::git)); `None`: none are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) history: Option<ObjectId>,

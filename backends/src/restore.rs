@@ -159,13 +159,41 @@ pub struct RepositoryChanges {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RefChange {
-    /// `HEAD`, or the full name of a branch.
+    /// `HEAD`, or the full name of a ref.
     pub name: String,
-    /// What it named before: the id of a commit in hexadecimal, or of HEAD the full name of a branch; `None`:
-    /// it did not exist.
+    /// What it named before: the id of an object in hexadecimal, or the full name of the ref that HEAD or another
+    /// symbolic ref led to; `None`: it did not exist.
     pub before: Option<String>,
     /// What it names after that; `None`: it does not exist.
     pub after: Option<String>,
+    /// Of `refs/stash`: the stashes that are listed no more, the oldest first, as far as that is known. They can be
+    /// all that became of it: then `before` and `after` are the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropped: Vec<DroppedStash>,
+}
+
+impl RefChange {
+    pub(crate) fn new(name: &str, before: Option<String>, after: Option<String>) -> Self {
+        Self {
+            name: name.to_owned(),
+            before,
+            after,
+            dropped: Vec::new(),
+        }
+    }
+}
+
+/// A stash that was taken off the list of stashes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct DroppedStash {
+    /// The commit that has it, in hexadecimal.
+    pub commit: String,
+    /// What `git stash list` said of it; may be empty.
+    pub message: String,
+    /// Whether git was asked for the commit and no longer has it, so that the stash cannot be had back.
+    #[serde(rename = "gone", default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_gone: bool,
 }
 
 /// An index that gets another content.

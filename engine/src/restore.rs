@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stillframe_backends::{
-    Backend, Conflict, DiffOptions, Interrupt, Label, LockedWorkspace, LostAttributes, MovedTag,
-    Owner, PlanId, Recovery, RefChange, RelPath, RepositoryRestore, RestoreDurations, RestoreError,
-    RestoreGoal, RestoreOptions, RestoreOutcome, RestorePlan, SkipReason, Skipped, Snapshot,
-    SnapshotId, SnapshotOptions, Workspace,
+    Backend, Conflict, DiffOptions, DroppedStash, Interrupt, Label, LockedWorkspace,
+    LostAttributes, MovedTag, Owner, PlanId, Recovery, RefChange, RelPath, RepositoryRestore,
+    RestoreDurations, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, RestorePlan,
+    SkipReason, Skipped, Snapshot, SnapshotId, SnapshotOptions, Workspace,
 };
 
 use crate::actors::Parts;
@@ -82,10 +82,11 @@ pub struct LeftRef {
     /// What became of it.
     #[serde(flatten)]
     pub change: RefChange,
-    /// The command that takes that back, for a POSIX shell in the repository. `None`, which is empty in JSON, for a
-    /// branch where the repository was not put back: what the error says comes first, and what the branch was at may be gone;
-    /// for what named an object that git has removed; and for stashes where there were some before and after, since only the
-    /// newest is known, and git counts the others from it.
+    /// The command that takes that back, for a POSIX shell in the repository; of what is listed, those before it come
+    /// first. Of stashes it stores those again that were dropped, but for those that git has removed. `None`, which is
+    /// empty in JSON, for a branch where the repository was not put back: what the error says comes first, and what the
+    /// branch was at may be gone; for what named an object that git has removed; and for stashes that came to those that
+    /// there were, which nobody but their owner tells apart.
     #[serde(with = "command")]
     pub undo: Option<String>,
 }
@@ -111,37 +112,101 @@ mod command {
 }
 
 impl LeftRef {
-    fn of(change: &RefChange, is_repository_back: bool, is_there: bool) -> Self {
+    /// `gone`: the ids of objects that git no longer has.
+    fn of(change: &RefChange, is_repository_back: bool, gone: &BTreeSet<String>) -> Self {
+        let mut change = change.clone();
+        for stash in &mut change.dropped {
+            stash.is_gone = gone.contains(&stash.commit);
+        }
+        let is_tip_gone = change.before.as_ref().is_some_and(|id| gone.contains(id));
+        let is_there = !is_tip_gone || !change.dropped.is_empty();
         let is_known = is_there && (is_repository_back || !change.name.starts_with("refs/heads/"));
         Self {
-            undo: is_known.then(|| way_back_of(change)).flatten(),
-            change: change.clone(),
+            undo: is_known.then(|| way_back_of(&change, "git")).flatten(),
+            change,
         }
     }
+
+    /// [`LeftRef::undo`] with other words for the shell in the place of `git`, such as `git -C DIR`.
+    pub fn undo_with(&self, git: &str) -> Option<String> {
+        self.undo
+            .as_ref()
+            .and_then(|_| way_back_of(&self.change, git))
+    }
+}
+
+/// Those that are left, in an order in which their commands can be run: what came below the name of a ref that went, as
+/// `d/x` of `d`, is in its way.
+fn in_order(mut left: Vec<LeftRef>) -> Vec<LeftRef> {
+    let went = left.iter().filter(|left| left.change.after.is_none());
+    let went: BTreeSet<String> = went.map(|left| left.change.name.clone()).collect();
+    let is_in_the_way = |change: &RefChange| {
+        let mut slashes = change.name.match_indices('/');
+        change.before.is_none() && slashes.any(|(at, _)| went.contains(&change.name[..at]))
+    };
+    left.sort_by_key(|left| !is_in_the_way(&left.change));
+    left
 }
 
 /// What takes back what became of a ref, unless somebody has moved it since. Stashes are the log of their ref: with the
 /// ref all go, which the run had made then, and one that is stored comes before those that there are.
-fn way_back_of(
-    RefChange {
-        name,
-        before,
-        after,
-        ..
-    }: &RefChange,
-) -> Option<String> {
-    let name = quoted(name);
-    Some(match (before, after) {
-        (Some(before), None) if name == "refs/stash" => format!("git stash store {before}"),
-        (Some(_), Some(_)) if name == "refs/stash" => return None,
-        (Some(before), Some(after)) => format!("git update-ref {name} {before} {after}"),
-        (Some(before), None) => format!(
-            "git update-ref {name} {before} {}",
+fn way_back_of(change: &RefChange, git: &str) -> Option<String> {
+    let RefChange { before, after, .. } = change;
+    let name = quoted(&change.name);
+    match (before, after) {
+        _ if !change.dropped.is_empty() => stored_again(&change.dropped, git),
+        (Some(before), None) if name == "refs/stash" => Some(format!("{git} stash store {before}")),
+        (Some(_), Some(_)) if name == "refs/stash" => None,
+        (Some(before), Some(after)) if !is_name(before) && !is_name(after) => {
+            Some(format!("{git} update-ref {name} {before} {after}"))
+        }
+        _ => {
+            let took = after.as_deref().map(|after| removal_of(&name, after, git));
+            let gave = before
+                .as_deref()
+                .map(|before| making_of(&name, before, git));
+            let is_led_elsewhere = [before, after]
+                .into_iter()
+                .flatten()
+                .all(|end| is_name(end));
+            let took = took.filter(|_| gave.is_none() || !is_led_elsewhere);
+            let commands: Vec<String> = took.into_iter().chain(gave).collect();
+            (!commands.is_empty()).then(|| commands.join(" && "))
+        }
+    }
+}
+
+/// Whether a ref that says this is symbolic.
+fn is_name(said: &str) -> bool {
+    said.starts_with("refs/")
+}
+
+fn removal_of(name: &str, after: &str, git: &str) -> String {
+    match is_name(after) {
+        true => format!("{git} symbolic-ref -d {name}"),
+        false => format!("{git} update-ref -d {name} {after}"),
+    }
+}
+
+fn making_of(name: &str, before: &str, git: &str) -> String {
+    match is_name(before) {
+        true => format!("{git} symbolic-ref {name} {}", quoted(before)),
+        false => format!(
+            "{git} update-ref {name} {before} {}",
             "0".repeat(before.len())
         ),
-        (None, Some(after)) => format!("git update-ref -d {name} {after}"),
-        (None, None) => return None,
-    })
+    }
+}
+
+/// What stores stashes again as they are listed, the oldest first, but for those that git has removed.
+fn stored_again(dropped: &[DroppedStash], git: &str) -> Option<String> {
+    let command = |stash: &DroppedStash| match &*stash.message {
+        "" => format!("{git} stash store {}", stash.commit),
+        message => format!("{git} stash store -m {} {}", quoted(message), stash.commit),
+    };
+    let there = dropped.iter().filter(|stash| !stash.is_gone);
+    let commands: Vec<String> = there.map(command).collect();
+    (!commands.is_empty()).then(|| commands.join(" && "))
 }
 
 /// A word for a shell.
@@ -321,9 +386,7 @@ pub(crate) fn restore(
     // Beside the restore too. The run's own comparison names them all.
     let left = refs_left(parts, locked, options, restoring.purpose, &outcome.result);
     outcome.refs_left = left.unwrap_or_default();
-    let named = outcome.refs_left.iter();
-    let named: Vec<&str> = named.filter_map(|c| c.before.as_deref()).collect();
-    outcome.objects_gone = backend.objects_gone(locked, &named);
+    outcome.objects_gone = backend.objects_gone(locked, &ids_before(&outcome.refs_left));
     let (session, run) = (&begun.session_id, begun.run_id.as_ref());
     let mut changes: Vec<Change> = [&outcome.guard, &outcome.result]
         .into_iter()
@@ -340,6 +403,14 @@ pub(crate) fn restore(
     changes.extend(record(parts, &begun, &document, done));
     workspaces::keep(parts, changes).map_err(|e| e.touched_if(true))?;
     Ok(outcome)
+}
+
+/// The objects that commands which take such changes back need.
+fn ids_before(changes: &[RefChange]) -> Vec<&str> {
+    let tips = changes.iter().filter_map(|change| change.before.as_deref());
+    let tips = tips.filter(|said| !is_name(said));
+    let dropped = changes.iter().flat_map(|change| &change.dropped);
+    tips.chain(dropped.map(|stash| &*stash.commit)).collect()
 }
 
 /// The refs that are not as they were before what a rollback or an undo with the repository took back. After an undo,
@@ -360,12 +431,25 @@ fn refs_left(
             let mut left = changed(before, after)?;
             if !left.is_empty() {
                 let now = changed(before, result)?;
-                left.retain(|change| now.contains(change));
+                left.retain_mut(|change| is_left(change, &now));
             }
             Ok(left)
         }
         _ => Ok(Vec::new()),
     }
+}
+
+/// Whether what became of a ref is still so `now`. A stash that was dropped and is not listed again is, whatever else was
+/// stashed since.
+fn is_left(change: &mut RefChange, now: &[RefChange]) -> bool {
+    let Some(now) = now.iter().find(|now| now.name == change.name) else {
+        return false;
+    };
+    if change.dropped.is_empty() {
+        return (&change.before, &change.after) == (&now.before, &now.after);
+    }
+    change.dropped.retain(|stash| now.dropped.contains(stash));
+    !change.dropped.is_empty()
 }
 
 /// The refs but for HEAD that differ between two snapshots which kept them. No file is read for it.
@@ -719,12 +803,8 @@ pub(crate) fn restored_document(outcome: &RestoreOutcome) -> RestoreDocument {
         refs_left: {
             let is_back = outcome.repository_error.is_none();
             let left = outcome.refs_left.iter();
-            let is_there = |change: &RefChange| {
-                let before = change.before.as_ref();
-                before.is_none_or(|id| !outcome.objects_gone.contains(id))
-            };
-            left.map(|change| LeftRef::of(change, is_back, is_there(change)))
-                .collect()
+            let gone = &outcome.objects_gone;
+            in_order(left.map(|c| LeftRef::of(c, is_back, gone)).collect())
         },
         restored: outcome.restored.clone(),
         leftover_ignored: outcome.leftover_ignored.clone(),

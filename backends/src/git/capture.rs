@@ -15,11 +15,11 @@ use crate::error::PathError;
 use crate::git::compare::WithNew;
 use crate::git::history::{self, Keeper};
 use crate::git::index;
-use crate::git::kept_refs;
+use crate::git::kept_refs::{self, RefDetails};
 use crate::git::nested;
 use crate::git::operation::{self, KeptOperation};
 use crate::git::pack::{PackWriter, Streamed};
-use crate::git::repository::{IndexFile, Unfolded, UserRepository};
+use crate::git::repository::{IndexFile, SharedRefs, Unfolded, UserRepository};
 use crate::git::rules::{ATTRIBUTES_FILE, GitRules, IGNORE_FILE};
 use crate::git::store::{Names, Parts, Reader, Store};
 use crate::git::submodules;
@@ -251,7 +251,7 @@ pub(crate) fn capture(
     let named = trees.beyond.take();
 
     let mut operation = KeptOperation::default();
-    let mut refs = None;
+    let (mut refs, mut ref_details) = (None, None);
     let mut history = history::Kept::default();
     let (git, head_tree) = match repository {
         Some(repository) => {
@@ -262,9 +262,17 @@ pub(crate) fn capture(
             operation = operation::keep(repository, is_damaged, store, &pack, purged)?;
             // Refs that cannot be read are no reason to capture nothing: then they are not kept.
             if options.keep_refs
-                && let Ok(named) = repository.refs_below("refs")
+                && let Ok(SharedRefs {
+                    ids: named,
+                    symbolic,
+                }) = repository.shared_refs("refs")
             {
                 refs = kept_refs::keep(&named, store, &pack)?;
+                // As little is a log of stashes that cannot be read.
+                if let Ok(stashes) = repository.stashes() {
+                    let details = RefDetails { symbolic, stashes };
+                    ref_details = kept_refs::keep_details(&details, store, &pack)?;
+                }
                 let keeper = Keeper {
                     repository,
                     store,
@@ -280,6 +288,7 @@ pub(crate) fn capture(
                 branches: tips_of(repository, branches, &head),
                 head,
                 refs,
+                ref_details,
                 history: history.list,
                 index,
                 index_modified_ns,
@@ -310,7 +319,7 @@ pub(crate) fn capture(
     let mut staged = staged(repository, store, &base.cache, &seen_staged, options)?;
     staged.retain(|id| !purged.contains(&(*id).into()));
     staged.extend(operation.blobs());
-    staged.extend(refs);
+    staged.extend(refs.into_iter().chain(ref_details));
     staged.extend(history.ids);
     let mut snapshot = Snapshot::new(
         options.id.clone(),

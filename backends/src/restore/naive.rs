@@ -789,6 +789,7 @@ impl Naive {
             index_modified_ns: modified
                 .map(|found| found.mtime() * 1_000_000_000 + found.mtime_nsec()),
             refs: None,
+            ref_details: None,
             history: None,
             safety_refs: BTreeMap::new(),
             in_progress: mark.map(|(_, operation)| (*operation).to_owned()),

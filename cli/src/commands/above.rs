@@ -78,6 +78,24 @@ pub(super) fn to_name(tools: &Tools, workspace: &Path) -> Option<String> {
     is_above.then(|| format!("--workspace {}", quoted(workspace.as_os_str())))
 }
 
+/// How git is called for the repository of a workspace, by whoever types a command where this one was typed.
+pub(super) fn git(workspace: &Path) -> String {
+    let current = std::env::current_dir().ok();
+    let here = current.as_deref().and_then(work_tree);
+    match here.is_some() && here == work_tree(workspace) {
+        true => "git".to_owned(),
+        false => format!("git -C {}", quoted(workspace.as_os_str())),
+    }
+}
+
+/// The nearest directory at or above this one that git takes for a work tree.
+fn work_tree(directory: &Path) -> Option<PathBuf> {
+    let directory = directory.canonicalize().ok()?;
+    let mut candidates = directory.ancestors();
+    let found = candidates.find(|candidate| candidate.join(".git").symlink_metadata().is_ok());
+    found.map(Path::to_owned)
+}
+
 /// Whether a path that was named leads to a directory above the one that somebody is in.
 fn is_above_the_current(workspace: &Path) -> bool {
     let current = std::env::current_dir().ok();

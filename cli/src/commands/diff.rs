@@ -11,8 +11,8 @@ use stillframe::{
     FileStatus, Omission, OmissionReason, RelPath, Snapshot, WorkspaceOptions,
 };
 
-use super::Tools;
 use super::diffstat::{self, Changed, Row};
+use super::{Tools, above};
 use crate::failure::Failure;
 use crate::output::{self, Answer, Reply};
 use crate::paint::{Colour, Paint};
@@ -470,13 +470,14 @@ pub(super) fn sparse_settings(
     let taken_in = changes.iter().any(|c| !c.to && is_absent(before, &c.path));
     let settings =
         "git's settings of sparse checkouts (core.sparseCheckout), which no snapshot has";
+    let git = above::git(&after.path);
     let what = match (left_out, taken_in) {
         (false, false) => return None,
         (true, false) if !has_some(before) => format!(
-            "{settings}; if the run began a sparse checkout, \"git sparse-checkout disable\" ends it"
+            "{settings}; if the run began a sparse checkout, \"{git} sparse-checkout disable\" ends it"
         ),
         (false, true) if !has_some(after) => format!(
-            "{settings}; if the run ended a sparse checkout, \"git sparse-checkout init\" begins it again"
+            "{settings}; if the run ended a sparse checkout, \"{git} sparse-checkout init\" begins it again"
         ),
         _ => "git's patterns of sparse checkouts (info/sparse-checkout in the git directory) as the run left \
               them, which no snapshot has"

@@ -34,7 +34,7 @@ pub(super) async fn purge(
 ) -> Result<Reply, Failure> {
     let outcome = tools.engine.purge(&workspace, target).await?;
     let reply = Reply::new(tools.json, &outcome, || {
-        listing(&outcome.purged) + &proof(&outcome)
+        listing(&outcome.purged) + &proof(&outcome, &above::git(&workspace.path))
     })
     .warnings(doubts(&outcome.purged));
     Ok(match outcome.is_proven() {
@@ -92,7 +92,8 @@ fn listing(plan: &PurgePlan) -> String {
     text
 }
 
-fn proof(outcome: &PurgeOutcome) -> String {
+/// `git` calls git for the repository of the workspace.
+fn proof(outcome: &PurgeOutcome, git: &str) -> String {
     let mut text = String::new();
     for backup in &outcome.backups_removed {
         text.push_str(&format!("removed {}\n", output::printable(backup)));
@@ -108,7 +109,7 @@ fn proof(outcome: &PurgeOutcome) -> String {
     for name in &proof.safety_refs {
         let name = output::printable(name);
         text.push_str(&format!(
-            "still in the repository, by {name}; \"git update-ref -d {name}\" removes that\n"
+            "still in the repository, by {name}; \"{git} update-ref -d {name}\" removes that\n"
         ));
     }
     text.push_str(&format!(

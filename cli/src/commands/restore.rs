@@ -58,7 +58,9 @@ pub(super) async fn restore(
 ) -> Result<Reply, Failure> {
     let session = tools.engine.workspace_session(&workspace.path).await?;
     let document = session.restore(&workspace, request).await?;
-    let reply = Reply::new(tools.json, &document, || report(&document, &[], &[]));
+    let reply = Reply::new(tools.json, &document, || {
+        report(&document, &[], &[], &above::git(&workspace.path))
+    });
     Ok(ended(reply, &document))
 }
 
@@ -285,11 +287,13 @@ fn in_the_way(omission: &Omission) -> String {
     }
 }
 
-/// What a restore or an undo did, for people. Of an undo, with the files in which it met edits.
+/// What a restore or an undo did, for people. Of an undo, with the files in which it met edits. `git` calls git for the
+/// repository of the workspace.
 pub(super) fn report(
     document: &RestoreDocument,
     merged: &[RelPath],
     conflicts: &[Conflict],
+    git: &str,
 ) -> String {
     let mut lines: Vec<String> = document
         .restored
@@ -303,7 +307,7 @@ pub(super) fn report(
     lines.extend(skipped.map(|skipped| left(skipped, conflicts)));
     lines.extend(document.leftover_ignored.iter().map(leftover));
     lines.extend(document.attributes_lost.iter().map(lost));
-    lines.extend(refs_left(&document.refs_left));
+    lines.extend(refs_left(&document.refs_left, git));
     lines.push(upshot(document));
     if let Some(tag) = &document.safety_tag {
         lines.push(format!(
@@ -315,8 +319,8 @@ pub(super) fn report(
     lines.join("\n") + "\n"
 }
 
-/// What a rollback did, for people: a few lines.
-pub(super) fn rollback_story(document: &RestoreDocument) -> Vec<String> {
+/// What a rollback did, for people: a few lines. `git` calls git for the repository of the workspace.
+pub(super) fn rollback_story(document: &RestoreDocument, git: &str) -> Vec<String> {
     let mut lines = vec![match document.status {
         RestoreStatus::Completed => format!("rolled back: {}", upshot(document)),
         _ => upshot(document),
@@ -336,7 +340,7 @@ pub(super) fn rollback_story(document: &RestoreDocument) -> Vec<String> {
     }
     lines.extend(left_alone(&document.leftover_ignored));
     lines.extend(document.attributes_lost.iter().take(MAX_NAMED).map(lost));
-    lines.extend(refs_left(&document.refs_left));
+    lines.extend(refs_left(&document.refs_left, git));
     if let Some(tag) = &document.safety_tag {
         lines.push(format!(
             "the old tip of the branch is kept by {}",
@@ -348,10 +352,10 @@ pub(super) fn rollback_story(document: &RestoreDocument) -> Vec<String> {
 }
 
 /// Which refs of the run are left, a line each, with the command that takes it back.
-fn refs_left(left: &[LeftRef]) -> Vec<String> {
+fn refs_left(left: &[LeftRef], git: &str) -> Vec<String> {
     let line = |left: &LeftRef| {
         let what = became_of(&left.change);
-        match left.undo.as_deref().map(output::printable) {
+        match left.undo_with(git).as_deref().map(output::printable) {
             None => format!("left     {what}"),
             Some(undo) => format!("left     {what}; \"{undo}\" takes that back"),
         }
@@ -366,6 +370,14 @@ fn refs_left(left: &[LeftRef]) -> Vec<String> {
 
 /// What became of a ref, in a few words.
 fn became_of(change: &RefChange) -> String {
+    let dropped = change.dropped.len();
+    if dropped > 0 && change.after.is_some() && change.after != change.before {
+        return format!("stash moved, {dropped} dropped");
+    }
+    if dropped > 0 {
+        let plural = if dropped == 1 { "" } else { "es" };
+        return format!("{dropped} stash{plural} dropped");
+    }
     let verb = match (&change.before, &change.after) {
         (None, _) => "made",
         (_, None) => "deleted",
@@ -556,7 +568,7 @@ mod tests {
         let conflict: Conflict = serde_json::from_value(conflict).unwrap();
         assert_eq!(conflict.regions[1].before, b"\xff");
         let merged = [RelPath::new("d").unwrap()];
-        let report = report(&document, &merged, &[conflict]);
+        let report = report(&document, &merged, &[conflict], "git");
         let lines: Vec<&str> = report.lines().take(4).collect();
         assert_eq!(
             lines,
@@ -577,7 +589,7 @@ mod tests {
             "leftover_ignored": ["out"],
         }));
         assert_eq!(
-            report(&document, &[], &[]),
+            report(&document, &[], &[], "git"),
             format!(
                 "restored a\n\
                  kept     b (edited since)\n\
@@ -606,8 +618,8 @@ mod tests {
             let document = document(json!({
                 "status": status, "error": error, "restored": [], "guard_snapshot": null,
             }));
-            assert_eq!(report(&document, &[], &[]), format!("{expected}\n"));
-            assert_eq!(rollback_story(&document), [expected]);
+            assert_eq!(report(&document, &[], &[], "git"), format!("{expected}\n"));
+            assert_eq!(rollback_story(&document, "git"), [expected]);
             assert_eq!(exit_code(&document), 1);
         }
     }
@@ -618,7 +630,10 @@ mod tests {
             "error": {"kind": "NotFound", "message": ".git is gone"}, "guard_snapshot": null,
         }));
         let line = "2 paths restored, but not everything of the repository: .git is gone";
-        assert_eq!(report(&document, &[], &[]).lines().last(), Some(line));
+        assert_eq!(
+            report(&document, &[], &[], "git").lines().last(),
+            Some(line)
+        );
         assert_eq!(exit_code(&document), 0);
     }
 
@@ -627,7 +642,7 @@ mod tests {
         let skipped: Vec<Value> = (10..30)
             .map(|n| json!({"path": format!("f{n}"), "reason": "changed_meanwhile"}))
             .collect();
-        let lines = rollback_story(&document(json!({"skipped": skipped})));
+        let lines = rollback_story(&document(json!({"skipped": skipped})), "git");
         assert_eq!(lines.len(), 12);
         assert_eq!(lines[11], "kept     10 paths more");
     }
@@ -638,7 +653,7 @@ mod tests {
             .map(|n| json!({"path": format!("f{n}.o"), "reason": "ignored"}))
             .collect();
         skipped.push(json!({"path": "g", "reason": "too_large"}));
-        let lines = rollback_story(&document(json!({"skipped": skipped})));
+        let lines = rollback_story(&document(json!({"skipped": skipped})), "git");
         assert_eq!(lines[1], "left     g (not captured: too_large)");
         assert_eq!(lines[2], "left     f10.o (not captured: ignored)");
         assert_eq!(lines.len(), 12);
@@ -646,7 +661,10 @@ mod tests {
 
     #[test]
     fn the_story_of_a_rollback_names_what_is_ignored_and_was_left() {
-        let lines = rollback_story(&document(json!({"leftover_ignored": ["a", "b", "c", "d"]})));
+        let lines = rollback_story(
+            &document(json!({"leftover_ignored": ["a", "b", "c", "d"]})),
+            "git",
+        );
         assert_eq!(
             lines[1],
             "kept     4 ignored paths that came since: a, b, c … and 1 more"
@@ -722,7 +740,8 @@ mod tests {
             report(
                 &document(json!({"restored": [], "skipped": skipped})),
                 &[],
-                &[]
+                &[],
+                "git"
             ),
             format!(
                 "{kept}nothing was restored, 1 path kept as is; what was there is kept as {}\n",

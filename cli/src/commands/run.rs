@@ -13,7 +13,7 @@ use stillframe::{
     RunDocument, RunId, RunOptions, RunStatus, Search, SessionId, Snapshot, WorkspaceDocument,
 };
 
-use super::{Tools, restore, snapshot};
+use super::{Tools, above, restore, snapshot};
 use crate::failure::Failure;
 use crate::output::{self, Console, Reply};
 use crate::progress::ProgressLine;
@@ -169,6 +169,7 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
         run_error: outcome.run.error.as_ref(),
         engine_error: outcome.workspace.error.as_ref(),
         told: carried.told,
+        git: before.map_or_else(|| "git".to_owned(), |before| above::git(&before.path)),
     };
     let mut reply = match tools.json {
         true => Reply::new(true, &document, String::new),
@@ -302,6 +303,8 @@ struct Ended<'a> {
     told: Told,
     /// Whether nothing can be put back in place in its workspace.
     is_copied_only: bool,
+    /// Calls git for the repository of its workspace.
+    git: String,
 }
 
 /// A command that has the terminal to itself while it runs.
@@ -423,7 +426,7 @@ fn story(ended: &Ended<'_>, elsewhere: &str) -> Vec<String> {
     }
     match &workspace.rollback {
         Some(rollback) => {
-            lines.extend(restore::rollback_story(rollback));
+            lines.extend(restore::rollback_story(rollback, &ended.git));
             if let (RestoreStatus::Completed, Some(diff), Some(before), Some(after)) = (
                 rollback.status,
                 &workspace.diff,
@@ -654,6 +657,7 @@ mod tests {
             engine_error: None,
             told: Told::default(),
             is_copied_only: false,
+            git: "git".to_owned(),
         }
     }
 

@@ -6,7 +6,7 @@ use stillframe::{
     UndoOutcome, UndoTarget, Undone, WorkspaceOptions,
 };
 
-use super::{Tools, diff, restore, runs};
+use super::{Tools, above, diff, restore, runs};
 use crate::failure::Failure;
 use crate::output::Reply;
 use crate::request::UndoRequest;
@@ -36,7 +36,8 @@ pub(super) async fn undo(tools: &Tools, request: UndoRequest) -> Result<Reply, F
             }
             false => match session.undo(&workspace, undo).await {
                 Ok(outcome) => {
-                    let mut reply = told(tools.json, &outcome, is_of_some);
+                    let git = above::git(candidate);
+                    let mut reply = told(tools.json, &outcome, is_of_some, &git);
                     reply.notes.extend(head(tools, &session, &outcome).await);
                     if !is_of_some {
                         reply.notes.extend(
@@ -125,8 +126,8 @@ async fn somewhere_else(tools: &Tools, id: &str) -> Failure {
     }
 }
 
-/// `is_of_some`: whether paths were named.
-fn told(json: bool, outcome: &UndoOutcome, is_of_some: bool) -> Reply {
+/// `is_of_some`: whether paths were named; `git` calls git for the repository of the workspace.
+fn told(json: bool, outcome: &UndoOutcome, is_of_some: bool, git: &str) -> Reply {
     let what = story(&outcome.undone, &outcome.restore, is_of_some);
     let UndoOutcome {
         restore: document,
@@ -135,7 +136,7 @@ fn told(json: bool, outcome: &UndoOutcome, is_of_some: bool) -> Reply {
         ..
     } = outcome;
     let reply = Reply::new(json, outcome, || {
-        restore::report(document, merged, conflicts)
+        restore::report(document, merged, conflicts, git)
     });
     restore::ended(reply.note(what), document)
 }

@@ -1,4 +1,4 @@
-//! All refs of the repository that lie below a name.
+//! All refs of the repository that lie below a name, and the stashes.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +13,29 @@ const MAX_REFS: usize = 1_000_000;
 /// git itself nests them as deep as somebody names them; a name has at most 4096 bytes.
 const MAX_DEPTH: usize = 256;
 
+/// More stashes than these are not told, the oldest are left out: a snapshot of every run keeps them.
+pub(crate) const MAX_STASHES: usize = 64;
+
+/// The log of thousands of stashes.
+const MAX_STASH_LOG_BYTES: u64 = 1 << 20;
+
+/// The refs that all worktrees share.
+#[derive(Debug, Default)]
+pub(crate) struct SharedRefs {
+    /// What each names, but for symbolic ones.
+    pub(crate) ids: BTreeMap<String, ObjectId>,
+    /// The ref that each symbolic one leads to, whether there is such a ref or not.
+    pub(crate) symbolic: BTreeMap<String, String>,
+}
+
+/// An entry of the list of stashes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stash {
+    pub(crate) commit: ObjectId,
+    /// Of one line.
+    pub(crate) message: String,
+}
+
 impl UserRepository {
     /// The refs below `directory` (such as `refs/tags`), loose or packed, with what each names. They are
     /// those that all worktrees share.
@@ -24,9 +47,17 @@ impl UserRepository {
         &self,
         directory: &str,
     ) -> Result<BTreeMap<String, ObjectId>, RepositoryError> {
+        Ok(self.shared_refs(directory)?.ids)
+    }
+
+    /// As [`UserRepository::refs_below`], with the symbolic ones.
+    pub(crate) fn shared_refs(&self, directory: &str) -> Result<SharedRefs, RepositoryError> {
         let common = self.common();
         let packed = common.read("packed-refs", MAX_PACKED_REFS_BYTES)?;
-        let mut refs = packed_below(packed.as_deref().unwrap_or_default(), directory);
+        let mut refs = SharedRefs {
+            ids: packed_below(packed.as_deref().unwrap_or_default(), directory),
+            symbolic: BTreeMap::new(),
+        };
         let mut pending = Vec::new();
         if let Some(found) = common.directory(directory)? {
             pending.push((directory.to_owned(), found, 0));
@@ -39,26 +70,62 @@ impl UserRepository {
                     Kind::Directory if depth < MAX_DEPTH => {
                         pending.extend(found.directory(&leaf)?.map(|d| (full, d, depth + 1)));
                     }
-                    Kind::File if is_ref_name(&full) => match read(&found, &leaf)? {
-                        Some(id) => drop(refs.insert(full, id)),
-                        // What was packed before counts no more: this is what came after it.
-                        None => drop(refs.remove(&full)),
-                    },
+                    Kind::File if is_ref_name(&full) => refs.add(full, read(&found, &leaf)?),
                     _ => {}
                 }
             }
         }
         Ok(refs)
     }
+
+    /// The stashes as `git stash list` has them, the newest first, at most [`MAX_STASHES`].
+    pub(crate) fn stashes(&self) -> Result<Vec<Stash>, RepositoryError> {
+        let name = "logs/refs/stash";
+        let log = self.common().read(name, MAX_STASH_LOG_BYTES)?;
+        let log = log.unwrap_or_default();
+        let lines = log.split(|b| *b == b'\n').filter(|line| !line.is_empty());
+        let stashes = lines.rev().take(MAX_STASHES).map(Stash::of_log);
+        let stashes: Option<Vec<Stash>> = stashes.collect();
+        stashes.ok_or_else(|| RepositoryError::Damaged {
+            path: self.common().disk_path(name),
+            reason: "it is no log of a ref".to_owned(),
+        })
+    }
 }
 
-/// What a loose ref names; `None`: another ref, or nothing.
-fn read(directory: &GitDir, leaf: &str) -> Result<Option<ObjectId>, RepositoryError> {
+impl SharedRefs {
+    /// What was packed counts no more: a loose ref is what came after it.
+    fn add(&mut self, name: String, text: Option<RefText>) {
+        self.ids.remove(&name);
+        match text {
+            Some(RefText::Id(id)) => drop(self.ids.insert(name, id)),
+            Some(RefText::Symbolic(target)) => {
+                let target = String::from_utf8(target).ok();
+                if let Some(target) = target.filter(|target| is_ref_name(target)) {
+                    self.symbolic.insert(name, target);
+                }
+            }
+            None => {}
+        }
+    }
+}
+
+impl Stash {
+    /// By a line of the log: two ids, who it was and when, a tab, the message.
+    fn of_log(line: &[u8]) -> Option<Self> {
+        let message = line.iter().position(|b| *b == b'\t');
+        let message = message.map_or(&[][..], |tab| &line[tab + 1..]);
+        Some(Self {
+            commit: hex_id(line.get(41..81)?)?,
+            message: String::from_utf8_lossy(message).into_owned(),
+        })
+    }
+}
+
+/// What a loose ref says; `None`: nothing.
+fn read(directory: &GitDir, leaf: &str) -> Result<Option<RefText>, RepositoryError> {
     let text = directory.read(leaf, MAX_LINE_BYTES)?;
-    Ok(match text.as_deref().and_then(RefText::parse) {
-        Some(RefText::Id(id)) => Some(id),
-        _ => None,
-    })
+    Ok(text.as_deref().and_then(RefText::parse))
 }
 
 /// The refs below `directory` that the text of `packed-refs` has. Pure.
@@ -76,6 +143,7 @@ fn packed_below(text: &[u8], directory: &str) -> BTreeMap<String, ObjectId> {
 
 #[cfg(test)]
 mod tests {
+    use super::MAX_STASHES;
     use crate::git::repository::testing::found;
     use crate::git::test_repository::TestRepository;
 
@@ -117,6 +185,48 @@ mod tests {
             [""; 0],
             "it is a name and no beginning of one"
         );
+    }
+
+    #[test]
+    fn stashes_are_those_that_git_lists_and_the_newest_of_many() {
+        let git = TestRepository::with_commit();
+        let stashes = || found(&git.path).stashes().unwrap();
+        assert_eq!(stashes(), []);
+        let commit = git.git(&["commit-tree", "-p", "HEAD", "-m", "x", "HEAD^{tree}"]);
+        for n in 0..MAX_STASHES + 2 {
+            let message = format!("said of {n}\tand more");
+            git.git(&[
+                "update-ref",
+                "--create-reflog",
+                "-m",
+                &message,
+                "refs/stash",
+                &commit,
+            ]);
+            git.git(&[
+                "update-ref",
+                "--create-reflog",
+                "-m",
+                &message,
+                "refs/stash",
+                "HEAD",
+            ]);
+        }
+        let listed = git.git(&[
+            "reflog",
+            "show",
+            "--format=%H %gs",
+            "--no-abbrev",
+            "refs/stash",
+        ]);
+        let listed: Vec<&str> = listed.lines().take(MAX_STASHES).collect();
+        let own: Vec<String> = stashes()
+            .iter()
+            .map(|stash| format!("{} {}", stash.commit, stash.message))
+            .collect();
+        assert_eq!(own, listed);
+        std::fs::write(git.path.join(".git/logs/refs/stash"), "nothing\n").unwrap();
+        assert!(found(&git.path).stashes().is_err());
     }
 
     #[test]

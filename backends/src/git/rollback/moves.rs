@@ -32,22 +32,14 @@ pub(super) struct HeadMove {
 impl BranchMove {
     pub(super) fn change(&self) -> RefChange {
         let id = |commit: Option<ObjectId>| commit.map(|commit| commit.to_string());
-        RefChange {
-            name: self.name.clone(),
-            before: id(self.from),
-            after: id(self.to),
-        }
+        RefChange::new(&self.name, id(self.from), id(self.to))
     }
 }
 
 impl HeadMove {
     pub(super) fn change(&self) -> RefChange {
         let named = |text: &str| Some(text.strip_prefix(TO_BRANCH).unwrap_or(text).to_owned());
-        RefChange {
-            name: "HEAD".to_owned(),
-            before: named(&self.from),
-            after: named(&self.to),
-        }
+        RefChange::new("HEAD", named(&self.from), named(&self.to))
     }
 }
 

@@ -1,0 +1,266 @@
+//! What a run did to refs and a rollback or an undo leaves: the commands that are named do what is said of them,
+//! typed where somebody stands.
+
+use std::path::Path;
+
+use serde_json::Value;
+use stillframe_tests::{Call, TestWorkspace};
+
+/// Who stashes in a run.
+const GIT: &str = "export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null \
+    GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org \
+    GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org; ";
+
+/// The commands that lines of a rollback or undo name, in their order.
+fn named(text: &str) -> Vec<String> {
+    let of = |line: &str| {
+        let (_, from) = line.split_once("left     ")?.1.split_once("; \"")?;
+        Some(from.strip_suffix("\" takes that back")?.to_owned())
+    };
+    text.lines().filter_map(of).collect()
+}
+
+/// Types a command in a shell in `directory`.
+#[track_caller]
+fn typed(directory: &Path, command: &str) {
+    let call = Call::new("sh", directory).args(["-c", command]);
+    let call = call.env("PATH", std::env::var_os("PATH").unwrap());
+    call.run().ok();
+}
+
+/// Every ref with what it names, and every stash with what is said of it.
+fn refs(ws: &TestWorkspace) -> [String; 2] {
+    let format = "--format=%(refname) %(objectname) %(symref)";
+    let refs = ws.git(["for-each-ref", format]);
+    let others = refs
+        .lines()
+        .filter(|line| !line.starts_with("refs/stillframe/"));
+    let others: Vec<&str> = others.collect();
+    [
+        others.join("\n"),
+        ws.git(["stash", "list", "--format=%H %gs"]),
+    ]
+}
+
+/// Stashes of a person, the oldest first.
+fn stash(ws: &TestWorkspace, messages: &[&str]) {
+    for (n, message) in messages.iter().enumerate() {
+        ws.write("README", format!("{n} {message}"));
+        match message.is_empty() {
+            true => ws.git(["stash", "push", "-q"]),
+            false => ws.git(["stash", "push", "-q", "-m", message]),
+        };
+    }
+}
+
+/// What an undo of a run with this script leaves.
+fn left_by_undo(ws: &TestWorkspace, script: &str) -> Vec<Value> {
+    ws.run::<&str>([], &format!("{GIT}{script}")).ok();
+    let undone = ws.json(["undo"]);
+    undone["refs_left"].as_array().cloned().unwrap_or_default()
+}
+
+// They were for the repository that somebody stood in, and did their work there
+#[test]
+fn a_command_that_is_named_elsewhere_is_for_the_workspace() {
+    let mut ws = TestWorkspace::repository();
+    ws.commit("one");
+    let root = ws.root().join("it's a dir");
+    std::fs::create_dir(&root).unwrap();
+    ws.git(["init", "-q", "it's a dir/inner"]);
+    let inner = root.join("inner");
+    let elsewhere = ws.outside();
+    std::fs::create_dir_all(&elsewhere).unwrap();
+    ws.git(["branch", "goes"]);
+    let before = refs(&ws);
+    let script = format!("{GIT}git tag made; git branch -q -D goes; exit 1");
+    let workspace = ws.root().to_owned();
+    for here in [&elsewhere, &inner] {
+        let call = ws.call(["--workspace"]).args([&workspace]).cwd(here);
+        let call = call.args(["run", "--rollback-on-failure", "--", "sh", "-c", &script]);
+        let told = call.run().exits(1).stderr_text();
+        let commands = named(&told);
+        assert_eq!(commands.len(), 2, "{told}");
+        for command in commands {
+            assert!(command.starts_with("git -C "), "{command}");
+            typed(here, &command);
+        }
+        assert_eq!(refs(&ws), before, "from {}", here.display());
+    }
+    // In the repository, wherever, no directory is named.
+    let call = ws.call(["--workspace"]).args([&workspace]).cwd(&root);
+    let call = call.args(["run", "--rollback-on-failure", "--", "sh", "-c", &script]);
+    let told = call.run().exits(1).stderr_text();
+    let commands = named(&told);
+    assert!(
+        commands.iter().all(|c| c.starts_with("git update-ref ")),
+        "{told}"
+    );
+    commands.iter().for_each(|command| typed(&root, command));
+    assert_eq!(refs(&ws), before);
+    // An undo says it likewise.
+    ws.run::<&str>([], &format!("{GIT}git tag made")).ok();
+    let call = ws.call(["--workspace"]).args([&workspace]).cwd(&elsewhere);
+    let told = call.args(["undo"]).run().ok().stdout_text();
+    named(&told)
+        .iter()
+        .for_each(|command| typed(&elsewhere, command));
+    assert_eq!(refs(&ws), before, "{told}");
+    ws.set_root(root.to_str().unwrap());
+    ws.run::<&str>([], &format!("{GIT}git tag made")).ok();
+    let call = ws.call(["--workspace"]).args([ws.root()]).cwd(&elsewhere);
+    let told = call.args(["undo"]).run().ok().stdout_text();
+    let commands = named(&told);
+    assert!(commands[0].starts_with("git -C '"), "{commands:?}");
+    typed(&elsewhere, &commands[0]);
+    assert_eq!(ws.git(["tag"]), "");
+}
+
+// Only the newest was named, and came back without what was said of it
+#[test]
+fn every_stash_that_a_run_drops_can_be_had_back() {
+    let ws = TestWorkspace::repository();
+    ws.commit("one");
+    stash(&ws, &["first", "", "it's the third"]);
+    let before = refs(&ws);
+    for (script, told) in [
+        ("git stash clear", "3 stashes dropped"),
+        (
+            "git stash drop -q; git stash drop -q; git stash drop -q",
+            "3 stashes dropped",
+        ),
+        (
+            "git stash drop -q; git stash drop -q",
+            "stash moved, 2 dropped",
+        ),
+    ] {
+        let output = ws
+            .call(["run", "--rollback-on-failure", "--", "sh", "-c"])
+            .args([format!("{GIT}{script}; exit 1")])
+            .run()
+            .exits(1)
+            .stderr_text();
+        assert!(output.contains(&format!("refs: {told}")), "{output}");
+        let commands = named(&output);
+        assert_eq!(commands.len(), 1, "{output}");
+        typed(ws.root(), &commands[0]);
+        assert_eq!(refs(&ws), before, "{script}: {output}");
+    }
+    // One from the middle: the ref itself names what it named.
+    let second = ws.git(["rev-parse", "stash@{1}"]);
+    let ran = ws
+        .run::<&str>([], &format!("{GIT}git stash drop -q 'stash@{{1}}'"))
+        .ok()
+        .json();
+    let told = &ran["workspace"]["diff"]["refs"];
+    assert_eq!(told[0]["name"], "refs/stash", "{ran}");
+    assert_eq!(told[0]["before"], told[0]["after"]);
+    assert_eq!(told[0]["dropped"][0]["commit"], second.as_str());
+    let shown = ws.stillframe(["show", ran["run_id"].as_str().unwrap()]);
+    let shown = shown.ok().stdout_text();
+    assert!(shown.contains("1 stash dropped"), "{shown}");
+    // What somebody stashes since is theirs, and in nobody's way.
+    stash(&ws, &["mine"]);
+    let undone = ws.json(["undo"]);
+    let left = &undone["refs_left"][0];
+    assert_eq!(left["dropped"].as_array().unwrap().len(), 1, "{undone}");
+    typed(ws.root(), left["undo"].as_str().unwrap());
+    let now = ws.git(["stash", "list", "--format=%gs"]);
+    let now: Vec<&str> = now.lines().collect();
+    let expected = [&before[1].lines().nth(1).unwrap()[41..], "On main: mine"];
+    assert_eq!(now[..2], expected);
+    assert_eq!(now.len(), 4);
+}
+
+#[test]
+fn a_stash_that_git_has_removed_is_told_and_not_promised() {
+    let ws = TestWorkspace::repository();
+    ws.commit("one");
+    stash(&ws, &["first", "second"]);
+    let kept = ws.git(["rev-parse", "stash@{1}"]);
+    ws.git(["branch", "kept", &kept]);
+    let left = left_by_undo(
+        &ws,
+        "git stash clear; git reflog expire --expire=now --all; git gc -q --prune=now",
+    );
+    let dropped = left[0]["dropped"].as_array().unwrap();
+    let gone: Vec<bool> = dropped.iter().map(|s| s["gone"] == true).collect();
+    assert_eq!(gone, [false, true], "the oldest first: {left:?}");
+    typed(ws.root(), left[0]["undo"].as_str().unwrap());
+    let now = ws.git(["stash", "list", "--format=%H %gs"]);
+    assert_eq!(now, format!("{kept} On main: first"));
+}
+
+// The command for `d` failed as long as there was `d/x`
+#[test]
+fn what_is_in_the_way_of_a_ref_goes_first() {
+    let ws = TestWorkspace::repository();
+    ws.commit("one");
+    for name in ["d", "e/x"] {
+        ws.git(["branch", name]);
+    }
+    let before = refs(&ws);
+    let left = left_by_undo(
+        &ws,
+        "git branch -q -D d e/x; git branch d/x; git branch d/y/z; git branch e; git tag d",
+    );
+    assert_eq!(left.len(), 6, "{left:?}");
+    for left in &left {
+        typed(ws.root(), left["undo"].as_str().unwrap());
+    }
+    assert_eq!(refs(&ws), before);
+}
+
+// A symbolic ref that came to lead elsewhere was named nowhere
+#[test]
+fn a_symbolic_ref_that_a_run_changes_is_named() {
+    let ws = TestWorkspace::repository();
+    ws.commit("one");
+    ws.git(["branch", "b"]);
+    ws.git(["branch", "plain"]);
+    let remote = "refs/remotes/origin/HEAD";
+    ws.git(["symbolic-ref", remote, "refs/remotes/origin/main"]);
+    ws.git(["symbolic-ref", "refs/heads/alias", "refs/heads/b"]);
+    ws.git(["symbolic-ref", "refs/heads/goes", "refs/heads/b"]);
+    let links = || {
+        let names = [
+            remote,
+            "refs/heads/alias",
+            "refs/heads/goes",
+            "refs/heads/made",
+            "refs/heads/plain",
+        ];
+        names.map(|name| std::fs::read(ws.path(".git").join(name)).ok())
+    };
+    let before = (links(), refs(&ws));
+    let script = format!(
+        "git symbolic-ref {remote} refs/heads/b; git symbolic-ref refs/heads/alias refs/heads/main; \
+         git symbolic-ref -d refs/heads/goes; git symbolic-ref refs/heads/made refs/heads/b; \
+         git symbolic-ref refs/heads/plain refs/heads/b"
+    );
+    let left = left_by_undo(&ws, &script);
+    let told: Vec<[&Value; 3]> = left
+        .iter()
+        .map(|left| [&left["name"], &left["before"], &left["after"]])
+        .collect();
+    assert_eq!(told.len(), 5, "{left:?}");
+    assert!(
+        told.contains(&[
+            &Value::from("refs/heads/alias"),
+            &Value::from("refs/heads/b"),
+            &Value::from("refs/heads/main")
+        ]),
+        "{told:?}"
+    );
+    let undo = |name: &str| left.iter().find(|l| l["name"] == name).unwrap()["undo"].clone();
+    assert_eq!(
+        undo("refs/heads/alias"),
+        "git symbolic-ref refs/heads/alias refs/heads/b"
+    );
+    for left in &left {
+        typed(ws.root(), left["undo"].as_str().unwrap());
+    }
+    assert_eq!((links(), refs(&ws)), before);
+    let quiet = left_by_undo(&ws, "git symbolic-ref refs/heads/alias refs/heads/b");
+    assert!(quiet.is_empty(), "{quiet:?}");
+}
