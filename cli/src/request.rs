@@ -17,7 +17,7 @@ use stillframe::{
 
 use crate::args::{
     ArtifactCommand, CaptureArgs, Command, ConfigCommand, DiffArgs, GcArgs, ListArgs, Moment,
-    RestoreArgs, RunArgs, RunsArgs, SnapshotArgs, SnapshotVerb, UndoArgs,
+    PurgeArgs, RestoreArgs, RunArgs, RunsArgs, SnapshotArgs, SnapshotVerb, UndoArgs,
 };
 use crate::config::{Config, Settings};
 use crate::failure::Failure;
@@ -313,13 +313,7 @@ impl Request {
                 let (workspace, settings) = chooser.configured()?;
                 Self::Gc(workspace, gc(&args, settings.retention))
             }
-            Command::Purge(args) => {
-                let (workspace, target) = (chooser.plain()?, purge_target(&args.target)?);
-                match args.plan {
-                    true => Self::PlanPurge(workspace, target),
-                    false => Self::Purge(workspace, target),
-                }
-            }
+            Command::Purge(args) => purge(args, &chooser)?,
             Command::Config { command } => Self::Config(match command {
                 ConfigCommand::Show => ConfigRequest::Show(chooser.choose().ok()),
                 ConfigCommand::Path => ConfigRequest::Path,
@@ -902,6 +896,28 @@ fn restore(args: RestoreArgs, chooser: &Chooser<'_>) -> Result<Request, Failure>
     Ok(match args.plan {
         true => Request::PlanRestore(workspace, request),
         false => Request::Restore(workspace, request),
+    })
+}
+
+/// A path may lead out of the current directory, as one that is restored may.
+fn purge(args: PurgeArgs, chooser: &Chooser<'_>) -> Result<Request, Failure> {
+    let typed = std::slice::from_ref(&args.target);
+    let (place, target) = match purge_target(&args.target) {
+        Err(_) if leads_out(&args.target) => {
+            let (place, mut paths) = chooser.choose_for(typed)?;
+            (place, PurgeTarget::Path(paths.remove(0)))
+        }
+        target => (chooser.choose()?, target?),
+    };
+    if !args.plan
+        && let Some(outside) = chooser.outside(&place, typed)?
+    {
+        return Ok(Request::WriteAbove(outside));
+    }
+    let workspace = WorkspaceOptions::at(place);
+    Ok(match args.plan {
+        true => Request::PlanPurge(workspace, target),
+        false => Request::Purge(workspace, target),
     })
 }
 

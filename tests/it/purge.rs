@@ -199,6 +199,28 @@ fn a_plan_says_what_goes_and_removes_nothing() {
     }
 }
 
+// A path with ".." was refused in a subdirectory
+#[test]
+fn a_plan_names_a_path_from_where_somebody_stands_and_a_purge_says_how() {
+    let (ws, ..) = repository();
+    let below = ws.path("a");
+    let call = |args: &[&str]| ws.call(["--json"]).args(args).cwd(&below).run();
+    let absolute = ws.path(".env");
+    for target in ["../.env", absolute.to_str().unwrap()] {
+        let plan = ws.untouched(|| call(&["purge", target, "--plan"]).ok().json());
+        assert_eq!(
+            json::names(&plan["contents"][0]["paths"]),
+            [".env"],
+            "{plan}"
+        );
+        let message = ws.untouched(|| call(&["purge", target]).refused("InvalidOptions"));
+        let way = format!("--workspace {}", ws.root().display());
+        assert!(message.contains(&way), "{message}");
+    }
+    let beyond = call(&["purge", "../../elsewhere", "--plan"]);
+    assert_ne!(beyond.code, 0, "no workspace has it: {beyond}");
+}
+
 #[test]
 fn a_purged_secret_is_in_no_byte_of_the_state_and_in_no_object() {
     for (ws, clean, leaked, run) in [repository(), directory()] {
