@@ -297,6 +297,15 @@ fn a_disk_that_fills_up_during_a_run_does_not_hide_its_result() {
     let run = output.json();
     assert_eq!(run["exit_code"], 7, "{run}");
     assert_eq!(run["workspace"]["error"]["kind"], "NoSpace", "{run}");
+    let message = run["workspace"]["error"]["message"].as_str().unwrap();
+    let disk = format!(
+        "no room on the file system at {}, which has ",
+        small.ws.state().display()
+    );
+    assert!(
+        message.contains(&disk),
+        "it is not said which is full: {message}"
+    );
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stillframe_backends::{Backend, Diff, ErrorKind, Interrupt, Label, Snapshot, SnapshotId};
+use stillframe_backends::{
+    Backend, Diff, ErrorKind, FileSystem, Interrupt, Label, Snapshot, SnapshotId,
+};
 
 use super::RunTask;
 use crate::artifact;
@@ -110,7 +112,7 @@ impl RunTask {
         let after = match after {
             Ok(after) => after,
             Err(e) => {
-                closing.error = Some(Failure::from(&e));
+                closing.error = Some(failure_of(&e));
                 return closing;
             }
         };
@@ -148,12 +150,12 @@ impl RunTask {
         let (mut diff, patch) = match compared {
             Ok(compared) => compared,
             Err(e) => {
-                closing.error = Some(Failure::from(&e));
+                closing.error = Some(failure_of(&e));
                 return closing;
             }
         };
         if let Err(e) = self.offload(&mut diff, patch).await {
-            closing.error = Some(Failure::from(&e));
+            closing.error = Some(failure_of(&e));
         }
         closing.diff = Some(diff);
         closing
@@ -248,10 +250,20 @@ impl RunTask {
                     true => RestoreStatus::Failed,
                     false => RestoreStatus::Refused,
                 },
-                Failure::from(&e),
+                failure_of(&e),
             ),
         })
     }
+}
+
+/// Why the engine could not do its part; where a disk is full, which one.
+fn failure_of(error: &Error) -> Failure {
+    let mut failure = Failure::from(error);
+    let full = error.path().filter(|_| error.kind() == ErrorKind::NoSpace);
+    if let Some(full) = full.and_then(FileSystem::holding) {
+        failure.message += &format!("; there is no room on {full}");
+    }
+    failure
 }
 
 /// Whether a run with this status is followed by a rollback where one was asked for.
