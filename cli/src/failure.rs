@@ -19,6 +19,8 @@ const EXIT_USAGE: u8 = 2;
 
 /// How a message ends that says what is wrong with the state directory.
 const NOT_WRITABLE: &str = "cannot be written";
+/// The same of one that cannot be read.
+const NOT_READABLE: &str = "cannot be read";
 
 /// How a file system is named that is not the state directory's.
 const NAMED_PLACE: &str = "the file system at ";
@@ -54,6 +56,8 @@ pub(crate) struct StatePlace {
     /// The state directory.
     path: PathBuf,
     is_writable: bool,
+    /// Whether it can be listed, and what is in it be opened.
+    is_readable: bool,
     /// Where its file system is mounted.
     mount_point: Option<PathBuf>,
     /// What that still has for this user, in bytes, where it says so.
@@ -69,12 +73,13 @@ impl StatePlace {
     pub(crate) fn look(state_dir: &Path) -> Self {
         let there = state_dir.ancestors().find(|path| path.exists());
         let there = there.unwrap_or(state_dir);
-        let access = rustix::fs::access(there, rustix::fs::Access::WRITE_OK);
+        let access = |how| rustix::fs::access(there, how).is_ok();
         let file_system = FileSystem::holding(there);
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
         Self {
             path: state_dir.to_owned(),
-            is_writable: access.is_ok(),
+            is_writable: access(rustix::fs::Access::WRITE_OK),
+            is_readable: access(rustix::fs::Access::READ_OK | rustix::fs::Access::EXEC_OK),
             has_room_to_clean: state_dir.join("reserve").exists()
                 || file_system
                     .as_ref()
@@ -178,6 +183,9 @@ impl Failure {
             let mount_point = printable(&full.mount_point);
             return Some(format!("; {NAMED_PLACE}{mount_point} has {free}"));
         }
+        if !place.is_readable {
+            return Some(format!("; the state directory {path} {NOT_READABLE}"));
+        }
         if !place.is_writable {
             return Some(format!("; the state directory {path} {NOT_WRITABLE}"));
         }
@@ -276,7 +284,9 @@ fn advice(kind: ErrorKind, message: &str) -> Option<&'static str> {
         return None;
     }
     match kind {
-        ErrorKind::Storage | ErrorKind::NoSpace if message.ends_with(NOT_WRITABLE) => {
+        ErrorKind::Storage | ErrorKind::NoSpace
+            if message.ends_with(NOT_WRITABLE) || message.ends_with(NOT_READABLE) =>
+        {
             Some("set STILLFRAME_HOME to a directory that can be")
         }
         // A file that somebody named.
@@ -350,6 +360,7 @@ mod tests {
             move || StatePlace {
                 path: PathBuf::from("/s t/stillframe home"),
                 is_writable,
+                is_readable: true,
                 has_room_to_clean: true,
                 mount_point: None,
                 free_bytes: Some(2048),
@@ -384,6 +395,7 @@ mod tests {
             move || StatePlace {
                 path: PathBuf::from("/state"),
                 is_writable: true,
+                is_readable: true,
                 has_room_to_clean: true,
                 mount_point: Some(PathBuf::from("/")),
                 free_bytes: Some(2048),
@@ -420,6 +432,7 @@ mod tests {
         let place = || StatePlace {
             path: PathBuf::from("/state"),
             is_writable: true,
+            is_readable: true,
             has_room_to_clean: false,
             mount_point: None,
             free_bytes: Some(0),

@@ -136,6 +136,7 @@ fn remove_named(
 ) -> Result<RemovalOutcome, Error> {
     recovery::adopt(parts, locked, recovery::Untold::Tell)?;
     let mut upkeep = Upkeep::read(parts, locked)?;
+    upkeep.is_by_name = true;
     upkeep.measure(locked)?;
     let (ids, not_undoable) = parts
         .reader
@@ -332,6 +333,8 @@ pub(crate) struct Upkeep<'a> {
     began_with_bytes: u64,
     /// How many of the refs in the outcome, moved and removed, the log has been told of.
     told_refs: (usize, usize),
+    /// Whether somebody named what goes.
+    is_by_name: bool,
     pub(crate) outcome: GcOutcome,
 }
 
@@ -362,6 +365,7 @@ impl<'a> Upkeep<'a> {
             artifacts,
             began_with_bytes: 0,
             told_refs: (0, 0),
+            is_by_name: false,
             outcome: GcOutcome::default(),
         })
     }
@@ -504,12 +508,15 @@ impl<'a> Upkeep<'a> {
         let mut changes = recovery::of_new_session(self.parts, &session_id)?;
         let refs = &self.outcome.safety_refs;
         let (moved, removed) = self.told_refs;
-        let data = json!({
+        let mut data = json!({
             "snapshots": snapshots,
             "artifacts": artifacts,
             "moved_tags": refs.moved[moved..],
             "safety_refs_removed": refs.removed[removed..],
         });
+        if self.is_by_name {
+            data["by_name"] = json!(true);
+        }
         self.told_refs = (refs.moved.len(), refs.removed.len());
         changes.push(Change::Append(NewEvent::new(
             EventType::WORKSPACE_CLEANED_UP,

@@ -575,12 +575,12 @@ pub(crate) fn forgotten_by_clean_ups(
 }
 
 /// The ids that begin so of the snapshots that clean-ups say they have forgotten, of one workspace or of any, each
-/// with the time at which they did.
+/// with the time at which they did, and whether somebody had named what was to go.
 fn told_by_clean_ups(
     store: &dyn StateStore,
     prefix: &str,
     workspace: Option<&Workspace>,
-) -> Result<BTreeMap<String, Timestamp>, StateError> {
+) -> Result<BTreeMap<String, (Timestamp, bool)>, StateError> {
     let query = EventQuery {
         session_id: workspace.map(|workspace| SessionId::of_workspace(workspace.id())),
         ..EventQuery::all().of_type(EventType::WORKSPACE_CLEANED_UP)
@@ -591,7 +591,8 @@ fn told_by_clean_ups(
         let ids = ids
             .filter_map(|id| id.as_str())
             .filter(|id| id.starts_with(prefix));
-        found.extend(ids.map(|id| (id.to_owned(), event.timestamp)));
+        let is_by_name = event.data["by_name"] == true;
+        found.extend(ids.map(|id| (id.to_owned(), (event.timestamp, is_by_name))));
     }
     Ok(found)
 }
@@ -605,9 +606,14 @@ fn forgotten(
 ) -> Result<Option<Error>, StateError> {
     let mut found = told_by_clean_ups(store, prefix, workspace)?;
     Ok(match (found.pop_first(), found.is_empty()) {
-        (Some((id, at)), true) => Some(Error::not_found(format!(
-            "snapshot {id} was forgotten at {at}, by a clean-up"
-        ))),
+        (Some((id, (at, is_by_name))), true) => {
+            let why = match is_by_name {
+                true => "because somebody removed it",
+                false => "by a clean-up",
+            };
+            let message = format!("snapshot {id} was forgotten at {at}, {why}");
+            Some(Error::not_found(message))
+        }
         _ => None,
     })
 }

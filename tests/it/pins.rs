@@ -122,6 +122,8 @@ fn a_snapshot_goes_by_name_with_its_space_and_only_if_all_can() {
     let (kind, message) = refusal(&ws, &["show", large.id()]);
     assert_eq!(kind, "NotFound");
     assert!(message.contains("forgotten at"), "{message}");
+    let is_by_hand = message.contains("because somebody removed it");
+    assert!(is_by_hand, "no clean-up did: {message}");
     ws.json(["verify"]);
 }
 

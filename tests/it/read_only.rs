@@ -99,6 +99,25 @@ fn what_is_on_a_disk_that_is_mounted_to_read_is_told() {
     assert_eq!(files(&ws.state()), before);
 }
 
+// It was said that it cannot be written, by what only reads
+#[test]
+fn a_state_directory_that_may_not_be_read_is_said_to_be_that() {
+    if !rustix::process::geteuid().is_root() {
+        return capability::skipped(Capability::Root, "only root may give a directory away");
+    }
+    let mut ws = TestWorkspace::repository();
+    ws.snapshot();
+    if !ws.drop_privileges() {
+        return capability::skipped(Capability::Root, "another user runs the program");
+    }
+    chown(ws.state(), Some(0), Some(0)).unwrap();
+    let told = ws.stillframe(["list"]).exits(1).stderr_text();
+    let state = ws.state().display().to_string();
+    let said = format!("the state directory {state} cannot be read");
+    assert!(told.contains(&said), "{told}");
+    assert!(!told.contains("cannot be written"), "{told}");
+}
+
 #[test]
 fn what_another_user_has_is_read_and_left_alone() {
     if !rustix::process::geteuid().is_root() {

@@ -975,4 +975,9 @@ fn where_nothing_can_be_put_back_in_place_only_a_copy_is_promised() {
     let copy = ws.outside().join("copy");
     call(&["restore", target, "--to", copy.to_str().unwrap()]).ok();
     assert_eq!(fs::read_to_string(copy.join("kept")).unwrap(), "mine\n");
+    let told = call(&["run", "--json", "--", "touch", "more"]).ok();
+    assert!(
+        told.stderr_text().contains("--to DIR"),
+        "to whoever reads JSON, too: {told}"
+    );
 }

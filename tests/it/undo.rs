@@ -477,7 +477,13 @@ fn an_undo_of_some_paths_leaves_the_rest_of_the_run() {
         let id = plan["plan_id"].as_str().unwrap();
         ws.write("d/b", "3\n");
         let refused = ws.untouched(|| ws.try_json(["undo", run_id, "--apply", id, "--", "d"]));
+        let told = refused.stderr_text();
         refused.refused("Conflict");
+        let advice = format!("\"stillframe undo {run_id} --plan\" makes a new plan and shows it");
+        assert!(
+            told.contains(&advice) && !told.contains("restore SNAPSHOT"),
+            "{told}"
+        );
         ws.write("d/b", "2\n");
 
         let outcome = ws.json(["undo", run_id, "--apply", id, "--", "d"]);

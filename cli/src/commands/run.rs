@@ -179,6 +179,11 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
     reply.notes = story(&ended, &carried.elsewhere);
     if let Some(workspace) = &document.workspace {
         reply.warnings = warnings(workspace, retains);
+        // A rollback that was refused has said why.
+        if ended.is_copied_only && workspace.rollback.is_none() {
+            let way_back = way_back(&ended, workspace, &carried.elsewhere);
+            reply.warnings.extend(way_back);
+        }
     }
     reply.failure = failure(&ended, &carried.elsewhere);
     Ok(reply.exit_code(exit_code(&ended, signal)))

@@ -2,14 +2,14 @@
 
 use stillframe::backends::DiffOptions;
 use stillframe::{
-    DiffRequest, ErrorKind, EventQuery, EventType, RestoreDocument, SessionManager, SnapshotId,
-    UndoOutcome, UndoTarget, Undone, WorkspaceOptions,
+    DiffRequest, Error, ErrorKind, EventQuery, EventType, RestoreDocument, SessionManager,
+    SnapshotId, UndoOutcome, UndoTarget, Undone, WorkspaceOptions,
 };
 
 use super::{Tools, above, diff, restore, runs};
 use crate::failure::Failure;
 use crate::output::Reply;
-use crate::request::UndoRequest;
+use crate::request::{UndoRequest, quoted};
 
 /// Takes back an operation of the first candidate that knows of one.
 ///
@@ -52,7 +52,7 @@ pub(super) async fn undo(tools: &Tools, request: UndoRequest) -> Result<Reply, F
         match done {
             Ok(reply) => return Ok(reply),
             Err(e) if e.touched() || !is_elsewhere(e.kind(), &request.undo.target) => {
-                return Err(e.into());
+                return Err(refused(e, &request.undo));
             }
             Err(e) => {
                 unknown.get_or_insert(e);
@@ -109,6 +109,21 @@ fn is_elsewhere(kind: ErrorKind, target: &UndoTarget) -> bool {
         UndoTarget::Latest => kind == ErrorKind::NotFound,
         // A run of another workspace is known, and not one of this workspace.
         UndoTarget::Run(_) => matches!(kind, ErrorKind::NotFound | ErrorKind::InvalidOptions),
+    }
+}
+
+/// Why nothing was taken back; where a plan is another by now, with the command that makes one.
+fn refused(error: Error, undo: &stillframe::UndoRequest) -> Failure {
+    let is_other_plan = error.kind() == ErrorKind::Conflict && undo.expected_plan.is_some();
+    let run = match &undo.target {
+        UndoTarget::Run(id) => format!(" {}", quoted(id.as_ref())),
+        UndoTarget::Latest => String::new(),
+    };
+    match is_other_plan {
+        true => Failure::from(error).adding(&format!(
+            "\"stillframe undo{run} --plan\" makes a new plan and shows it"
+        )),
+        false => error.into(),
     }
 }
 
