@@ -96,6 +96,7 @@ mod restore;
 mod retain;
 mod room;
 mod search;
+mod size;
 mod snapshot;
 #[cfg(test)]
 mod stopped;
@@ -119,6 +120,8 @@ pub use backend::{
 pub use snapshot::{
     BackendKind, InvalidSnapshotId, KeptHistory, Label, Snapshot, SnapshotId, SnapshotMetadata,
 };
+
+pub use size::printable_size;
 
 pub use search::{Search, WalkReason};
 

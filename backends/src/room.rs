@@ -9,6 +9,8 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::size::printable_size;
+
 /// What an operation may add, and what it has added. Zero: no limit.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
@@ -78,7 +80,10 @@ impl Room {
             added.map(drop).map_err(|now| now.saturating_add(bytes))
         };
         add(&self.new_bytes, new, self.max_new_bytes).map_err(|actual| Exceeded {
-            what: "what the capture would store anew, in bytes,".to_owned(),
+            what: format!(
+                "what the capture would store anew, in bytes ({}),",
+                of(actual, self.max_new_bytes)
+            ),
             limit: self.max_new_bytes,
             actual,
         })?;
@@ -87,8 +92,9 @@ impl Room {
             self.new_bytes.fetch_sub(new, Ordering::Relaxed);
             Exceeded {
                 what: format!(
-                    "what the store would occupy, which had {} bytes, in bytes,",
-                    self.began_with_bytes
+                    "what the store would occupy, which had {}, in bytes ({}),",
+                    printable_size(self.began_with_bytes),
+                    of(actual, self.max_store_bytes)
                 ),
                 limit: self.max_store_bytes,
                 actual,
@@ -100,6 +106,12 @@ impl Room {
         self.new_bytes.fetch_sub(new, Ordering::Relaxed);
         self.store_bytes.fetch_sub(new + linked, Ordering::Relaxed);
     }
+}
+
+/// So much where there may be so much, for people.
+fn of(actual: u64, limit: u64) -> String {
+    let (actual, limit) = (printable_size(actual), printable_size(limit));
+    format!("{actual} for {limit} at most")
 }
 
 thread_local! {
@@ -250,6 +262,8 @@ mod tests {
             taken.up_to(1).unwrap();
             let refused = taken.up_to(2).unwrap_err();
             assert_eq!((refused.limit, refused.actual), (100, 101));
+            let said = refused.to_string();
+            assert!(said.contains("(101 bytes for 100 bytes at most)"), "{said}");
             assert!(
                 refused.to_string().contains("which had 90 bytes"),
                 "{refused}"

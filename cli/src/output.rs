@@ -12,6 +12,8 @@ use std::time::Duration;
 use serde::Serialize;
 use stillframe::ErrorKind;
 use stillframe::backends::printable_bytes;
+/// A size for people: `512 bytes`, `1.5 MiB`.
+pub(crate) use stillframe::backends::printable_size as size;
 
 use crate::failure::Failure;
 use crate::pager::Pager;
@@ -326,21 +328,6 @@ pub(crate) fn some_of<T: Display>(named: &[T]) -> String {
     }
 }
 
-/// A size for people: `512 bytes`, `1.5 MiB`.
-pub(crate) fn size(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if bytes < 1024 {
-        return count(bytes, "byte");
-    }
-    let mut tenths = u128::from(bytes) * 10 / 1024;
-    let mut unit = 0;
-    while tenths >= 10 * 1024 {
-        tenths /= 1024;
-        unit += 1;
-    }
-    format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
-}
-
 /// A length of time for people.
 pub(crate) fn lasting(duration: Duration) -> String {
     let seconds = duration.as_secs();
@@ -386,22 +373,6 @@ mod tests {
                 panic!("it is text");
             };
             assert_eq!(text, expected);
-        }
-    }
-
-    #[test]
-    fn sizes_are_rounded_down_to_a_tenth() {
-        for (bytes, expected) in [
-            (0, "0 bytes"),
-            (1, "1 byte"),
-            (1023, "1023 bytes"),
-            (1024, "1.0 KiB"),
-            (1536, "1.5 KiB"),
-            (104_857_600, "100.0 MiB"),
-            (1024 * 1024 - 1, "1023.9 KiB"),
-            (u64::MAX, "15.9 EiB"),
-        ] {
-            assert_eq!(size(bytes), expected);
         }
     }
 
