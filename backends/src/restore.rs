@@ -16,6 +16,7 @@ use crate::snapshot::{Snapshot, SnapshotId};
 use crate::tree::Entry;
 
 mod copy;
+mod evidence;
 mod goal;
 mod merge;
 #[cfg(test)]

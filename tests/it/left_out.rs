@@ -595,3 +595,61 @@ fn a_file_that_was_captured_under_a_larger_limit_is_put_back_and_told_of_as_any_
         assert!(!ws.path("big").exists());
     }
 }
+
+// Every file that the rule had hidden
+#[test]
+fn of_what_a_rule_hid_before_a_run_that_took_it_away_only_what_the_run_changed_is_named() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "*.log\nbuild/\n");
+    let hidden = ["a.log", "d/b.log", "kept.log", "build/kept", "build/deep/b"];
+    for path in hidden.into_iter().chain(["build/moved/c", "build/names/d"]) {
+        ws.write(path, "before\n");
+    }
+    ws.settle();
+    // What size and content leave open, the times tell.
+    let script = ": > .gitignore; echo after1 > a.log; chmod 600 build/deep/b; \
+                      mv build/moved x; mv x build/moved; mv d/b.log y; mv y d/b.log; \
+                      echo > build/names/e; echo > new.log";
+    let changed = "a.log build/deep/b build/moved/c build/names/e d/b.log";
+    let changed: Vec<_> = changed.split(' ').collect();
+    let run = ws.run::<&str>([], script).ok().json();
+    let id = run["run_id"].as_str().unwrap();
+    let undone = ws.json(["undo", id]);
+    ws.remove("new.log");
+    ws.remove("build/names/e");
+    ws.settle();
+    let script = format!("{script}; exit 1");
+    let failed = ws.run(["--rollback-on-failure"], &script).exits(1).json();
+    for outcome in [&undone, &failed["workspace"]["rollback"]] {
+        assert_eq!(json::names_in(&outcome["skipped"]), changed, "{outcome}");
+        let leftover = json::names(&outcome["leftover_ignored"]);
+        assert_eq!(leftover, ["new.log"], "{outcome}");
+    }
+}
+
+// What nobody had changed, too
+#[test]
+fn of_what_was_too_large_for_a_snapshot_and_is_captured_by_now_only_what_changed_is_named() {
+    for (ws, options) in workspaces() {
+        ws.sparse_file("same", 3000);
+        ws.sparse_file("written", 3000);
+        ws.settle();
+        let low = [&options[..], &["--max-untracked-file-bytes", "1K"]].concat();
+        let snapshot = ws.snapshot_with(&low);
+        ws.write("written", [b'w'; 3000]);
+        ws.write("db", "edited\n");
+        ws.snapshot_with(&options);
+        let plan = ws.json(["restore", snapshot.id(), "--plan"]);
+        let outcome = ws.restore(&snapshot);
+        assert_eq!(json::names(&outcome["restored"]), ["db"], "{outcome}");
+        for outcome in [&plan, &outcome] {
+            assert_eq!(
+                json::names_in(&outcome["skipped"]),
+                ["written"],
+                "{outcome}"
+            );
+            let reason = json::reason_of(&outcome["skipped"], "written");
+            assert_eq!(reason.as_deref(), Some("too_large"), "{outcome}");
+        }
+    }
+}

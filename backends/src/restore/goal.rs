@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::io::Errno;
 
+use super::evidence;
 use super::merge::{self, Merges};
-use super::plan::{self, Node, Operation, PlanError, Question, Size, View};
+use super::plan::{self, Node, Operation, PlanError, Question, View};
 use super::{Captured, Restorable, RestoreGoal, RestorePlan, Side, SkipReason, Skipped};
 use crate::backend::{RestoreError, SnapshotError, StoreError};
 use crate::coverage::{Omission, OmissionReason};
@@ -20,7 +21,6 @@ use crate::worktree::displaced::Held;
 use crate::worktree::remembered::{Made, Remembered, Spared};
 use crate::worktree::root::{self, Root};
 use crate::worktree::stat_cache::{EntryStat, kind_of_mode};
-use crate::worktree::walk::Clock;
 
 /// The empty directories of `goal` that a rule hides in `current`, as far as they are not there.
 fn absent_directories(
@@ -54,72 +54,6 @@ fn is_there(workspace: &Workspace, path: &RelPath) -> Result<bool, RestoreError>
         Err(error) => return Err(RestoreError::Prepare(error)),
     };
     Ok(!root.lstat(path).is_err_and(root::is_gone_or_replaced))
-}
-
-/// What size and times tell of the files that `now` has captured and `after` has not.
-fn left_out_then<C: Captured>(
-    workspace: &Workspace,
-    now: &C,
-    after: &Record,
-) -> Result<BTreeMap<RelPath, Size>, PathError> {
-    let omissions = after.snapshot.omissions().iter();
-    let both = omissions.filter_map(|o| Some((&o.path, o.bytes?, now.seen(&o.path)?.stat)));
-    let mut both = both.peekable();
-    if both.peek().is_none() {
-        return Ok(BTreeMap::new());
-    }
-    let clock = Clock::of(&Root::open(workspace)?);
-    let at = after.snapshot.captured_at;
-    let sizes = both.map(|(path, then, stat)| {
-        // Nobody knows what it held, so that it is the same only while nobody had it in hand.
-        let size = match clock.may_be_after(&stat, at) {
-            true => Size::Another,
-            false => Size::of(then, stat.size),
-        };
-        (path.clone(), size)
-    });
-    Ok(sizes.collect())
-}
-
-/// What the size tells of the files that only one of `now` and `after` has captured. `operation`: the changes from `after`
-/// to the goal.
-fn sizes<B: Restorable>(
-    backend: &B,
-    workspace: &Workspace,
-    now: &B::Capture,
-    after: &Record,
-    operation: &[Change],
-) -> Result<BTreeMap<RelPath, Size>, PathError> {
-    let mut sizes = left_out_then(workspace, now, after)?;
-    for Omission {
-        path,
-        bytes,
-        reason,
-        ..
-    } in now.record().snapshot.omissions()
-    {
-        let then = plan::change_at(operation, path).and_then(|change| change.old);
-        if let (OmissionReason::TooLarge, Some(bytes), Some(then)) = (*reason, *bytes, then) {
-            let size = match then.kind {
-                EntryKind::Symlink => Some(Size::Another),
-                _ => compared_size(backend, workspace, &then.id, bytes),
-            };
-            sizes.extend(size.map(|size| (path.clone(), size)));
-        }
-    }
-    Ok(sizes)
-}
-
-/// Compares the size of content in the store, which is not read. `None` if the store does not tell it, which whoever
-/// needs the content will say.
-fn compared_size<B: Restorable>(
-    backend: &B,
-    workspace: &Workspace,
-    id: &ContentId,
-    bytes: u64,
-) -> Option<Size> {
-    let contents = backend.contents(workspace, &[*id]).ok()?;
-    Some(Size::of(contents.length(id).ok()?, bytes))
 }
 
 /// What a restore aims at, with everything that was recorded of it.
@@ -325,9 +259,8 @@ impl Goal {
             }
         };
         let sizes = match &self.after {
-            Some(after) => {
-                sizes(backend, workspace, now, after, &operation).map_err(StoreError::from)?
-            }
+            Some(after) => evidence::sizes(backend, workspace, now, after, &operation)
+                .map_err(StoreError::from)?,
             None => BTreeMap::new(),
         };
         let regained = match &self.after {
@@ -337,6 +270,8 @@ impl Goal {
         let absent_directories =
             absent_directories(workspace, view, &self.record).map_err(StoreError::from)?;
         let ignored = self.ignored(backend, workspace, now, &changes, &made)?;
+        let unchanged = evidence::unchanged(workspace, now, &self.record, &changes)
+            .map_err(StoreError::from)?;
         let plan = plan::plan(&Question {
             target: &self.record.snapshot.id,
             current: view,
@@ -348,6 +283,7 @@ impl Goal {
             ignored_directories: &self.ignored_directories(backend, workspace, now, &ignored)?,
             absent_directories: &absent_directories,
             made: &made,
+            unchanged: &unchanged,
             spared: &spared,
             held: &missing.paths(),
             in_place: &in_place.paths(),

@@ -151,6 +151,8 @@ pub(crate) struct Question<'a> {
     pub(crate) absent_directories: &'a BTreeSet<RelPath>,
     /// Paths of `changes` at which a restore put what is there, since the goal was captured.
     pub(crate) made: &'a BTreeSet<RelPath>,
+    /// Of the paths that the goal left out and `current` has captured, those at which nothing changed since.
+    pub(crate) unchanged: &'a BTreeSet<RelPath>,
     /// Paths that a rule protected from an earlier restore to the goal, which took the rule away.
     /// Sorted; a directory stands for everything in it.
     pub(crate) spared: &'a [RelPath],

@@ -258,6 +258,7 @@ impl<'a, 'q> Planner<'a, 'q> {
             current,
             goal,
             ignored,
+            unchanged,
             ..
         } = *self.question;
         for change in wanted {
@@ -274,9 +275,11 @@ impl<'a, 'q> Planner<'a, 'q> {
             };
             match self.protection(change) {
                 Some(reason) => {
-                    match goal.coverage.covers(path).is_none() && ignored.contains_key(path) {
-                        true => self.leave_over(path),
-                        false => self.skip(path, SkipReason::Omitted(reason)),
+                    let is_named_by_rule = ignored.contains_key(path);
+                    match goal.coverage.covers(path).is_none() {
+                        _ if unchanged.contains(path) => {}
+                        true if is_named_by_rule => self.leave_over(path),
+                        _ => self.skip(path, SkipReason::Omitted(reason)),
                     }
                     self.keep(change, SkipReason::Omitted(reason));
                 }

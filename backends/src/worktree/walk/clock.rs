@@ -60,6 +60,12 @@ impl Clock {
         is_racy(stat, at_ns.saturating_sub(lag_ns))
     }
 
+    /// Whether the times show that nothing was changed there after `at`, nor anything else renamed to there. Where
+    /// times are rounded, or come from another machine, a rename need not show.
+    pub(crate) fn shows_no_change_since(&self, stat: &EntryStat, at: Timestamp) -> bool {
+        self.granularity_ns == 0 && !self.may_be_after(stat, at)
+    }
+
     /// Waits until the tick in which `stat`'s file was written is over, so that what a capture finds
     /// out about it can be relied on by the next one. True if it was not over at `looked_ns`, when
     /// the file was looked at, and is by now.
