@@ -101,6 +101,42 @@ fn what_git_would_store_with_other_line_ends_is_stored_so_and_status_is_clean() 
     }
 }
 
+// It was left as HEAD had it, and stood as changed afterwards
+#[test]
+fn what_git_looks_into_since_it_has_the_second_of_the_index_is_stored_as_git_would() {
+    let (ws, file) = place("[[step]]\nname = 'edit'\ncommand = 'echo 2 > other'\ncommit = 'Work'");
+    ws.write("crlf.txt", "one\r\ntwo\r\n");
+    ws.write("other", "1\n");
+    // So far ahead that the index that comes is no later.
+    let ahead = std::time::SystemTime::now() + std::time::Duration::from_secs(3600);
+    let since = ahead.duration_since(std::time::UNIX_EPOCH).unwrap();
+    let at = |millis| {
+        let second = std::time::Duration::from_secs(since.as_secs());
+        std::time::UNIX_EPOCH + second + std::time::Duration::from_millis(millis)
+    };
+    let set = |path: &str, millis| {
+        let file = std::fs::File::open(ws.path(path)).unwrap();
+        file.set_modified(at(millis)).unwrap();
+    };
+    set("crlf.txt", 200);
+    ws.commit("as they are");
+    set(".git/index", 500);
+    ws.write(".gitattributes", "*.txt text\n");
+    ws.stillframe(["run", "--steps", &file, "--run-id", "r"])
+        .ok();
+    assert_eq!(ws.git(["status", "--porcelain"]), "");
+    let changed = ws.git(["diff", "--name-only", "HEAD^", "HEAD"]);
+    assert_eq!(changed.replace('\n', " "), ".gitattributes crlf.txt other");
+    let made = ws.git(["rev-parse", "HEAD^{tree}"]);
+    ws.git(["add", "--all"]);
+    assert_eq!(
+        ws.git(["write-tree"]),
+        made,
+        "git would have made the same tree of it"
+    );
+    assert_eq!(ws.read("crlf.txt"), b"one\r\ntwo\r\n");
+}
+
 /// Waits until no file that is there was written in the present second, which is what git goes by.
 fn next_second() {
     let second = || {

@@ -137,7 +137,7 @@ impl<'a, 'f> Walk<'a, 'f> {
             let Some(path) = within(full, self.sources.scope) else {
                 continue;
             };
-            if !self.is_wanted_whole(&path) || staged.clean(root, full, &path).is_some() {
+            if !self.is_wanted_whole(&path) || !staged.may_be_looked_into(root, full, &path) {
                 continue;
             }
             interrupt::check()?;

@@ -93,6 +93,23 @@ impl Staged {
         path: &RelPath,
         below: &RelPath,
     ) -> Option<(EntryKind, ObjectId)> {
+        self.clean_before(root, path, below, self.modified_ns)
+    }
+
+    /// Whether git may look into a file or link that is on disk. Not every git goes by fractions of a second: it
+    /// does so with what was written in the second of the index.
+    pub(super) fn may_be_looked_into(&self, root: &Root, path: &RelPath, below: &RelPath) -> bool {
+        let second = begin_of_second(self.modified_ns);
+        self.clean_before(root, path, below, second).is_none()
+    }
+
+    fn clean_before(
+        &self,
+        root: &Root,
+        path: &RelPath,
+        below: &RelPath,
+        index_ns: i64,
+    ) -> Option<(EntryKind, ObjectId)> {
         let entry = self.at(path).filter(|entry| !entry.is_intent_to_add)?;
         let kind = EntryKind::from_git_mode(entry.mode).filter(|_| entry.mode != MODE_SUBMODULE)?;
         let stat = seed_stat(entry);
@@ -103,7 +120,7 @@ impl Staged {
             flags: Flags::TRACKED.with(Flags::FROM_INDEX),
         };
         let now = EntryStat::of(&root.lstat(below).ok()?);
-        let is_clean = !is_doubtful(entry, &stat, self.modified_ns) && seen.is_clean(&now);
+        let is_clean = !is_doubtful(entry, &stat, index_ns) && seen.is_clean(&now);
         is_clean.then_some((kind, entry.id))
     }
 }
@@ -115,6 +132,11 @@ pub(super) fn unwritable_form(index: &UserIndex) -> Option<&'static str> {
     }
     let is_sparse = |entry: &IndexEntry| entry.mode == MODE_SPARSE_DIRECTORY;
     index.entries.iter().any(is_sparse).then_some("sparse")
+}
+
+fn begin_of_second(ns: i64) -> i64 {
+    const SECOND: i64 = 1_000_000_000;
+    ns.div_euclid(SECOND).saturating_mul(SECOND)
 }
 
 /// A digest of what entries stage, stat data left out.
