@@ -781,6 +781,33 @@ mod tests {
         assert_eq!(store.write_to(&id, &mut out).expect("it is whole"), 10);
     }
 
+    #[test]
+    fn the_length_of_content_is_known_without_a_look_into_it() {
+        let home = tempfile::tempdir().expect("a directory");
+        let store = ContentStore::at(home.path().join("content"));
+        store.create().expect("it is made");
+        let nothing = Purged::default();
+        let sink = HashSink::new(Some(&store), &nothing);
+        let ids = ["", "some bytes"].map(|text| sink.link(text.as_bytes()).expect("it is taken"));
+        sink.publish().expect("it is published").keep();
+        let lengths = || ids.map(|id| store.length(&id).expect("it is there"));
+        assert_eq!(lengths(), [0, 10]);
+        let [_, id] = ids;
+        let path = store.path(&digest(&id).expect("blake3"));
+        fs::write(&path, b"Some bytes").expect("damaged");
+        assert_eq!(lengths(), [0, 10], "whether it is sound is not looked at");
+
+        fs::remove_file(&path).expect("it was there");
+        let gone = store.length(&id).expect_err("nobody knows");
+        assert!(matches!(gone, StoreError::Io(_)), "{gone}");
+        fs::create_dir(&path).expect("a directory in its place");
+        let foreign = ContentId::Sha1([7; 20]);
+        for id in [id, foreign] {
+            let error = store.length(&id).expect_err("it is no content");
+            assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+        }
+    }
+
     // What another snapshot needed went with it
     #[test]
     fn what_is_taken_back_is_only_what_was_not_there_before() {

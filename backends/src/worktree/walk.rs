@@ -254,6 +254,17 @@ fn walk<R: Rules>(
     sink: &dyn ContentSink,
     options: &WalkOptions<'_>,
 ) -> Result<Walked, SnapshotError> {
+    walk_waiting(root, rules, sink, options, SLOW)
+}
+
+/// Walks the workspace with further threads once a directory took longer than `slow`.
+fn walk_waiting<R: Rules>(
+    root: &Root,
+    rules: &R,
+    sink: &dyn ContentSink,
+    options: &WalkOptions<'_>,
+    slow: Duration,
+) -> Result<Walked, SnapshotError> {
     let walker = Walker {
         root,
         rules,
@@ -270,6 +281,7 @@ fn walk<R: Rules>(
         }),
         wake: Condvar::new(),
         is_stopping: AtomicBool::new(false),
+        slow,
         is_slow: AtomicBool::new(false),
         is_sharing: AtomicBool::new(false),
         entries: AtomicU64::new(0),
@@ -496,6 +508,8 @@ struct Walker<'a, R: Rules> {
     /// Set once the walk has failed, so that nobody reads on for nothing.
     is_stopping: AtomicBool,
     /// Whether a directory took so long that the disk may have to be waited for.
+    /// A directory that takes longer may have waited for the disk.
+    slow: Duration,
     is_slow: AtomicBool,
     /// Whether a directory is being looked at on every core.
     is_sharing: AtomicBool,
@@ -606,7 +620,7 @@ impl<R: Rules> Walker<'_, R> {
         let _at_work = AtWork { walker: self };
         let started = Instant::now();
         let result = self.visit(job, found);
-        if started.elapsed() > SLOW {
+        if started.elapsed() > self.slow {
             self.is_slow.store(true, Ordering::Relaxed);
         }
         let mut queue = lock(&self.queue);
@@ -1238,6 +1252,10 @@ mod tests {
         }
 
         fn walk_into(&self, sink: &dyn ContentSink) -> Walked {
+            self.walk_waiting(sink, SLOW)
+        }
+
+        fn walk_waiting(&self, sink: &dyn ContentSink, slow: Duration) -> Walked {
             let options = WalkOptions {
                 cache: &StatCache::default(),
                 seeds: &Seeds::default(),
@@ -1250,7 +1268,7 @@ mod tests {
                 progress: None,
                 purged: &Purged::default(),
             };
-            walk(&self.root, self, sink, &options).unwrap()
+            walk_waiting(&self.root, self, sink, &options, slow).unwrap()
         }
     }
 
@@ -1328,14 +1346,30 @@ mod tests {
         RelPath::new(text).unwrap()
     }
 
+    fn of_a_hundred_directories(root: &Path) {
+        for nth in 0..100 {
+            fs::create_dir(root.join(nth.to_string())).unwrap();
+            fs::write(root.join(format!("{nth}/file")), "text").unwrap();
+        }
+    }
+
+    // Sixteen, whatever the disk
+    #[test]
+    fn where_no_disk_is_waited_for_there_is_a_thread_for_each_core() {
+        let stage = stage(of_a_hundred_directories);
+        // Each takes its time, so that whoever is started has a part in it; none longer than that.
+        let slow = Slow::default();
+        stage.walk_waiting(&slow, Duration::MAX);
+        let threads = lock(&slow.threads).len();
+        assert!(
+            (2..=parallel::cores()).contains(&threads),
+            "{threads} threads"
+        );
+    }
+
     #[test]
     fn where_the_disk_is_waited_for_more_threads_than_cores_do_it() {
-        let stage = stage(|root| {
-            for nth in 0..100 {
-                fs::create_dir(root.join(nth.to_string())).unwrap();
-                fs::write(root.join(format!("{nth}/file")), "text").unwrap();
-            }
-        });
+        let stage = stage(of_a_hundred_directories);
         let slow = Slow::default();
         let walked = stage.walk_into(&slow);
         assert_eq!(walked.delta.directories.len(), 101);
