@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use rustix::io::Errno;
 
 use crate::backend::{Backend, BorrowMode, SnapshotError, SnapshotOptions};
+use crate::caches::is_cache;
 use crate::detect::{Strategy, detect};
 use crate::error::ErrorKind;
 use crate::git::test_repository::TestRepository;
@@ -401,16 +402,6 @@ impl AtRisk {
             }
         }
     }
-}
-
-/// What may be lost, and is then made again.
-fn is_cache(path: &Path) -> bool {
-    path.extension().is_some_and(|e| e == "stat-cache")
-        || path.ends_with("vouched-packs")
-        || path.ends_with("last-ref")
-        || path.ends_with("last-record")
-        || path.ends_with("vouched-content")
-        || path.parent().is_some_and(|p| p.ends_with("by-id"))
 }
 
 /// The ref of a git snapshot, or the record of a hash snapshot.

@@ -56,6 +56,7 @@
 pub mod seeded;
 
 mod backend;
+mod caches;
 #[cfg(test)]
 mod capture_faults;
 mod codec;

@@ -11,6 +11,7 @@ use crate::backend::{
     Backend, BorrowMode, DiffError, Interrupt, RepositoryRestore, RestoreOptions, SnapshotError,
     SnapshotOptions,
 };
+use crate::caches;
 use crate::detect::{Strategy, detect};
 use crate::diff::DiffOptions;
 use crate::error::ErrorKind;
@@ -144,10 +145,9 @@ impl Stage {
             .map(|entry| (entry.path().to_owned(), entry.metadata().unwrap().len()))
             .filter(|(path, _)| {
                 let name = path.file_name().unwrap().to_str().unwrap();
-                let quicker = ["vouched-packs", "vouched-content", "last-record"];
-                !["HEAD", "config"].contains(&name)
-                    && !quicker.contains(&name)
-                    && !name.ends_with("stat-cache")
+                // Whoever lists the records may write the one of the last.
+                let is_quicker = caches::is_of_captures(path) || name == caches::LAST_RECORD;
+                !["HEAD", "config"].contains(&name) && !is_quicker
             })
             .collect()
     }

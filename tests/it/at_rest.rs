@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use stillframe_tests::{Running, TestWorkspace, copy_whole, view};
+use stillframe_tests::{Running, TestWorkspace, caches, copy_whole, view};
 use walkdir::WalkDir;
 
 /// A workspace with something in every kind of file that a state directory has.
@@ -40,14 +40,15 @@ fn kind(path: &Path) -> Option<String> {
     let name = path.file_name().unwrap().to_str().unwrap();
     let extension = path.extension().and_then(|e| e.to_str());
     let is_below = |part: &str| text.contains(part);
+    if let Some(kind) = caches::kind(path) {
+        return Some(kind.to_owned());
+    }
     let kind = match name {
         "stillframe.db" => "database",
-        "reserve" | "opening.lock" | "lock" | "vouched-packs" | "vouched-content"
-        | "above-limit" | "retention" => return None,
+        "reserve" | "opening.lock" | "lock" | "above-limit" | "retention" => return None,
         _ if name.ends_with("-wal") || name.ends_with("-shm") => return None,
         _ if extension == Some("lock") || extension == Some("run") => return None,
-        _ if name.ends_with(".stat-cache") => "stat cache",
-        "purged" | "workspace.json" | "format.json" | "spared.json" | "last-record" => name,
+        "purged" | "workspace.json" | "format.json" | "spared.json" => name,
         _ if is_below("/artifacts/keys/") => "record of an artifact",
         _ if is_below("/artifacts/blobs/") && extension.is_none() => "artifact",
         _ if is_below("/artifacts/") => return None,
@@ -56,7 +57,6 @@ fn kind(path: &Path) -> Option<String> {
         _ if is_below("/hash/snapshots/") => "record of a hash snapshot",
         _ if is_below("/hash/manifests/") => "manifest",
         _ if is_below("/hash/content/") => "retained content",
-        _ if is_below("/by-id/") => "shortcut",
         _ if is_below("/git/refs/") => "ref",
         _ if is_below("/objects/pack/") => return Some(extension.unwrap_or("pack").to_owned()),
         _ if is_below("/git/objects/") => "loose object",

@@ -24,6 +24,7 @@
 )]
 
 pub mod binary;
+pub mod caches;
 pub mod call;
 pub mod canary;
 pub mod capability;

@@ -10,6 +10,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 
 use crate::backend::{Interrupt, SnapshotError, SnapshotOptions, StoreError};
+use crate::caches::GIT_STAT_CACHE;
 use crate::coverage::{Coverage, Omission, OmissionReason};
 use crate::error::PathError;
 use crate::git::compare::WithNew;
@@ -43,9 +44,6 @@ use crate::worktree::stat_cache::{
     CachedEntry, Directories, EntryStat, Flags, IndexStamp, StatCache, is_racy,
 };
 use crate::worktree::walk::{self, Clock, WalkOptions, Walked};
-
-/// The name of the alternate index in the store.
-const CACHE_FILE: &str = "git.stat-cache";
 
 /// The names of the files that hold rules; those whose text the cache has come first.
 const RULE_FILES: &[&[u8]] = &[IGNORE_FILE, ATTRIBUTES_FILE];
@@ -145,7 +143,7 @@ pub(crate) fn capture(
     })?;
     let base = workspace
         .memory()
-        .base(workspace, root.identity(), CACHE_FILE, usage);
+        .base(workspace, root.identity(), GIT_STAT_CACHE, usage);
     let mut base = Bulk::new(base);
     interrupt::check()?;
     let pack = store.writer()?;
@@ -539,12 +537,12 @@ pub(crate) fn publish(
 
 /// Whether there is anything that a capture starts from.
 pub(crate) fn has_cache(workspace: &LockedWorkspace) -> bool {
-    workspace.store_path().join(CACHE_FILE).exists()
+    workspace.store_path().join(GIT_STAT_CACHE).exists()
 }
 
 /// Forgets what was captured, so that the next capture relies on nothing that the store lost.
 pub(crate) fn forget_cache(workspace: &LockedWorkspace) -> Result<(), PathError> {
-    durable::remove_file(&workspace.store_path().join(CACHE_FILE))
+    durable::remove_file(&workspace.store_path().join(GIT_STAT_CACHE))
 }
 
 /// Where these branches are; HEAD's own is told by HEAD. One whose ref is a trap, damaged or a name

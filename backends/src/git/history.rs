@@ -16,6 +16,7 @@ use self::brought::Brought;
 use self::list::{Bundle, KeptCommit};
 use self::unreached::{Commit, unreached};
 use crate::backend::{BorrowMode, SnapshotError, StoreError};
+use crate::caches;
 use crate::git::pack::PackWriter;
 use crate::git::repository::UserRepository;
 use crate::git::store::Store;
@@ -41,8 +42,7 @@ const MAX_BYTES: u64 = 64 << 20;
 /// tree of the store, which every capture of a run goes through.
 const MAX_FILES: usize = 20_000;
 
-/// What was found last, in the store's directory: the tip, a digest of the other refs, and the list, or `-`.
-const FOUND_LAST: &str = "history";
+/// What was found last is the tip, a digest of the other refs, and the list, or `-`.
 const MAX_FOUND_LAST_BYTES: u64 = 1000;
 
 /// Ours; they go with their guards.
@@ -251,14 +251,14 @@ impl Keeper<'_> {
     }
 
     fn found_last(&self) -> Option<FoundLast> {
-        let path = self.store.git_dir().join(FOUND_LAST);
+        let path = self.store.git_dir().join(caches::HISTORY);
         FoundLast::parse(&note::read(&path, MAX_FOUND_LAST_BYTES)?)
     }
 
     /// Best effort: what is not noted is found again.
     fn note_found(&self, tip: ObjectId, digest: &str, list: Option<ObjectId>) {
         let list = list.map_or_else(|| "-".to_owned(), |id| id.to_string());
-        let path = self.store.git_dir().join(FOUND_LAST);
+        let path = self.store.git_dir().join(caches::HISTORY);
         let _ = note::write(&path, &format!("{tip} {digest} {list}\n"));
     }
 }

@@ -47,6 +47,7 @@ use super::refs::{self, Namespace, Refs, SnapshotRef};
 use super::tree_object::{self, ItemKind, TreeItem, Trees};
 use super::{ObjectId, ObjectKind};
 use crate::backend::{Holdings, Owner, Problem, StoreError, Unreadable};
+use crate::caches::SHORTCUTS;
 use crate::error::{PathError, printable};
 use crate::interrupt;
 use crate::parallel;
@@ -263,7 +264,7 @@ impl Store {
         if let Some(store) = Self::open(git_dir)? {
             return Ok(store);
         }
-        for directory in ["objects/pack", "objects/info", "refs", "by-id"] {
+        for directory in ["objects/pack", "objects/info", "refs", SHORTCUTS] {
             make_private(&git_dir.join(directory))?;
         }
         durable::replace(&git_dir.join("config"), CONFIG.as_bytes())?;
@@ -729,7 +730,7 @@ impl Store {
 
     /// The names of refs that are remembered, with the snapshots that they are of.
     fn remembered_names(&self) -> Result<Vec<(SnapshotId, String)>, StoreError> {
-        let directory = self.git_dir.join("by-id");
+        let directory = self.git_dir.join(SHORTCUTS);
         let entries = match fs::read_dir(&directory) {
             Ok(entries) => entries,
             Err(e) if is_absent(Some(&e)) => return Ok(Vec::new()),
@@ -821,13 +822,13 @@ impl Store {
     }
 
     fn by_id(&self, id: &SnapshotId) -> PathBuf {
-        self.git_dir.join("by-id").join(id.as_str())
+        self.git_dir.join(SHORTCUTS).join(id.as_str())
     }
 
     /// The file that is to lead from the id of a snapshot to its ref, before there is one: whoever relies on what
     /// was published last knows by it that something may follow. Best effort.
     fn stage_shortcut(&self, id: &SnapshotId) -> Result<Option<StagedFile>, StoreError> {
-        let staged = make_private(&self.git_dir.join("by-id"))
+        let staged = make_private(&self.git_dir.join(SHORTCUTS))
             .and_then(|()| durable::stage_for(&self.by_id(id)));
         if staged.is_err() {
             self.refs.forget_last()?;
@@ -1276,7 +1277,7 @@ mod tests {
         let latest = test.reopened().latest_in_session("s").unwrap().record;
         assert_eq!(latest, Some(second));
         // A version that writes no note leaves a shortcut, at another time.
-        let shortcuts = fs::File::open(test.store.git_dir.join("by-id")).unwrap();
+        let shortcuts = fs::File::open(test.store.git_dir.join(SHORTCUTS)).unwrap();
         shortcuts.set_modified(std::time::UNIX_EPOCH).unwrap();
         assert_eq!(known(), None);
         publish("3");

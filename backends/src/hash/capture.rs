@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use crate::backend::{SnapshotError, SnapshotOptions, StoreError};
+use crate::caches::{CONTENT_STAT_CACHE, HASH_STAT_CACHE};
 use crate::codec::TooLong;
 use crate::coverage::Coverage;
 use crate::git::nested;
@@ -37,10 +38,6 @@ use crate::worktree::walk::{self, Seeds, WalkOptions, Walked};
 /// From so many files on the cache is written while the manifest is: for fewer a thread is not worth
 /// its while.
 pub(super) const MIN_FILES_TO_WRITE_ASIDE: u64 = 5_000;
-
-/// The names of the stat caches in the store.
-pub(super) const CACHE_FILE: &str = "hash.stat-cache";
-pub(super) const CONTENT_CACHE_FILE: &str = "hash-content.stat-cache";
 
 /// What a capture found.
 pub(crate) struct HashCapture {
@@ -99,8 +96,8 @@ impl Way {
     /// trust only a cache of their own kind.
     fn cache_file(self) -> &'static str {
         match self.has_content() {
-            true => CONTENT_CACHE_FILE,
-            false => CACHE_FILE,
+            true => CONTENT_STAT_CACHE,
+            false => HASH_STAT_CACHE,
         }
     }
 }
@@ -218,7 +215,7 @@ impl Request<'_> {
     /// that may be gone.
     fn check_cache(&self, store: &HashStore) -> Result<bool, StoreError> {
         let is_vouched_for = store.content.is_vouched_for()?;
-        let cache_path = self.workspace.store_path().join(CONTENT_CACHE_FILE);
+        let cache_path = self.workspace.store_path().join(CONTENT_STAT_CACHE);
         if !is_vouched_for && cache_path.exists() {
             durable::remove_file(&cache_path)?;
         }

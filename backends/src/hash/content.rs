@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use data_encoding::HEXLOWER;
 
 use crate::backend::{Problem, SnapshotError, StoreError};
+use crate::caches;
 use crate::error::{PathError, printable};
 use crate::git::{ObjectHasher, ObjectKind};
 use crate::hash::limit::{Limit, Room};
@@ -72,7 +73,7 @@ impl ContentStore {
     }
 
     fn vouched_path(&self) -> PathBuf {
-        self.directory.with_file_name("vouched-content")
+        self.directory.with_file_name(caches::VOUCHED_CONTENT)
     }
 
     fn path(&self, digest: &[u8; 32]) -> PathBuf {

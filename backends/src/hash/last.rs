@@ -9,10 +9,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use super::store::HashStore;
+use crate::caches::LAST_RECORD;
 use crate::error::PathError;
 use crate::worktree::{durable, note};
 
-const FILE: &str = "last-record";
 /// An id of a start, a digest and three numbers.
 const MAX_BYTES: u64 = 1000;
 
@@ -55,7 +55,7 @@ impl HashStore {
     }
 
     fn note_path(&self) -> PathBuf {
-        self.directory().join(FILE)
+        self.directory().join(LAST_RECORD)
     }
 
     /// What is another once a record came or went, or the machine was started again.

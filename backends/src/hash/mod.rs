@@ -22,6 +22,7 @@ use crate::backend::{
     RestoreError, RestoreOptions, RestoreOutcome, SnapshotError, SnapshotOptions, StoreError,
     Unreadable, Verification, Why,
 };
+use crate::caches::{CONTENT_STAT_CACHE, HASH_STAT_CACHE};
 use crate::coverage::OmissionReason;
 use crate::diff::beside::{self, Compared};
 use crate::diff::scope::Scope;
@@ -30,7 +31,7 @@ use crate::error::PathError;
 use crate::git::ObjectId;
 use crate::git::rollback::FoundRepository;
 use crate::hard_links;
-use crate::hash::capture::{CACHE_FILE, CONTENT_CACHE_FILE, HashCapture, Request};
+use crate::hash::capture::{HashCapture, Request};
 use crate::hash::content::HashSink;
 use crate::hash::manifest::{Item, Manifest};
 use crate::hash::rules::HashRules;
@@ -625,7 +626,7 @@ impl Backend for HashBackend {
         let dropped = before.saturating_sub(store.bytes()?);
         let freed = dropped + store.collect()?;
         // The cache may vouch for content that is gone.
-        let cache = workspace.store_path().join(CONTENT_CACHE_FILE);
+        let cache = workspace.store_path().join(CONTENT_STAT_CACHE);
         match std::fs::remove_file(&cache) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 Err(PathError::at("remove", cache)(e).into())
@@ -653,7 +654,7 @@ impl Backend for HashBackend {
     ) -> Result<Proof, PurgeError> {
         remains::wait_for(workspace.store_path()).map_err(StoreError::from)?;
         let purged = Purged::note(workspace, contents, at)?;
-        for cache in [CACHE_FILE, CONTENT_CACHE_FILE] {
+        for cache in [HASH_STAT_CACHE, CONTENT_STAT_CACHE] {
             durable::remove_file(&workspace.store_path().join(cache))?;
         }
         let displaced = area::drop_purged(workspace.store_path(), &purged)?;

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use crate::caches;
 use crate::torture::call_class::CallClass;
 use crate::torture::checker::{Finding, Kind};
 use crate::torture::scene::Scene;
@@ -52,16 +53,6 @@ struct Ledger {
     relied: usize,
     findings: Vec<Finding>,
 }
-
-/// What is right without it, and is not synced: a cache, or a shortcut to what can be searched for.
-const UNSYNCED: [&str; 6] = [
-    "by-id",
-    "vouched",
-    "stat-cache",
-    "last-ref",
-    "last-record",
-    "/git/history",
-];
 
 impl Ledger {
     fn new(workspace: &Path, state: &Path) -> Self {
@@ -112,7 +103,7 @@ impl Ledger {
         if is_file(&from) || is_file(to) {
             self.moves_a_file(&from, to);
         }
-        let is_kept = to.starts_with(&self.state) && !is_unsynced(to);
+        let is_kept = to.starts_with(&self.state) && caches::kind(to).is_none();
         if (is_kept || is_of_the_repository(to)) && self.bytes.contains(&from) {
             self.find(format!(
                 "{} is named before its bytes are synced",
@@ -228,11 +219,6 @@ impl Ledger {
             self.findings.push(finding);
         }
     }
-}
-
-fn is_unsynced(path: &Path) -> bool {
-    let path = path.to_string_lossy();
-    UNSYNCED.iter().any(|part| path.contains(part))
 }
 
 fn is_below(path: &Path, state: &Path, what: &str) -> bool {

@@ -13,16 +13,14 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use super::{Birth, Refs, SnapshotRef, parent, seq_of};
+use crate::caches::{LAST_REF, SHORTCUTS};
 use crate::error::PathError;
 use crate::worktree::{durable, note};
 
-const FILE: &str = "last-ref";
 /// The longest names of so many refs, and some numbers.
 const MAX_BYTES: u64 = 32 << 10;
 /// So many directories are known to be synced: those of what is done by hand, and of the last runs.
 const MAX_SYNCED: usize = 8;
-/// The shortcuts from the id of a snapshot to its ref.
-const BY_ID: &str = "by-id";
 
 /// What the file says.
 #[derive(Debug, PartialEq, Eq)]
@@ -108,11 +106,11 @@ impl Refs {
     }
 
     fn last_path(&self) -> PathBuf {
-        self.git_dir.join(FILE)
+        self.git_dir.join(LAST_REF)
     }
 
     fn changed(&self) -> Option<(i64, i64)> {
-        let found = fs::symlink_metadata(self.git_dir.join(BY_ID)).ok()?;
+        let found = fs::symlink_metadata(self.git_dir.join(SHORTCUTS)).ok()?;
         Some((found.ctime(), found.ctime_nsec()))
     }
 }

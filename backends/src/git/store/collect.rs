@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::{MAX_COMMIT_BYTES, PackSet, Place, Store, check_kind, missing, no_sink, parse_commit};
 use crate::backend::StoreError;
+use crate::caches::SHORTCUTS;
 use crate::error::{ErrorKind, PathError};
 use crate::git::pack::{CHECKSUM_BYTES, Pack, TEMPORARY_PREFIX};
 use crate::git::tree_object::{self, ItemKind, Trees};
@@ -246,7 +247,7 @@ impl Store {
     pub(crate) fn remove_temporaries(&self) -> Result<(), StoreError> {
         let objects = self.git_dir.join("objects");
         let shards = list(&objects)?.into_iter().filter(|p| p.is_dir());
-        let by_id = self.git_dir.join("by-id");
+        let by_id = self.git_dir.join(SHORTCUTS);
         let by_id = Some(by_id).filter(|directory| directory.is_dir());
         for directory in shards.chain([self.git_dir.clone()]).chain(by_id) {
             for path in list(&directory)? {

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 
 use super::{PackSet, Store};
 use crate::backend::StoreError;
+use crate::caches::VOUCHED_PACKS;
 use crate::error::PathError;
 use crate::git::pack::Pack;
 use crate::regular_file::open_regular;
@@ -23,8 +24,6 @@ use crate::worktree::durable;
 use crate::worktree::faults::{self, Effect};
 use crate::worktree::shards;
 
-/// The file that lists the packs.
-const FILE: &str = "vouched-packs";
 /// More than a hundred thousand packs.
 const MAX_FILE_BYTES: u64 = 32 << 20;
 /// A larger pack is not read for a new time alone. git gives a pack that the repository shares with the
@@ -67,7 +66,7 @@ impl Store {
     /// What lies in a pack that was damaged does not count as stored from here on; it is still read, as
     /// far as it can be.
     pub(crate) fn is_vouched_for(&self) -> Result<bool, StoreError> {
-        let path = self.git_dir.join(FILE);
+        let path = self.git_dir.join(VOUCHED_PACKS);
         let bytes = match durable::read(&path, MAX_FILE_BYTES) {
             Ok(bytes) => bytes,
             Err(StoreError::Corrupt { .. }) => None,
@@ -133,7 +132,7 @@ impl Store {
     /// Forgets what was noted, before packs are removed.
     pub(super) fn forget_vouched(&self) -> Result<(), PathError> {
         *self.vouched.lock().expect("no panic while it is held") = Vouched::default();
-        durable::remove_file(&self.git_dir.join(FILE))
+        durable::remove_file(&self.git_dir.join(VOUCHED_PACKS))
     }
 
     /// Forgets what was noted of packs that are about to be removed, each needed by nobody.
@@ -175,7 +174,7 @@ impl Store {
                 listed.insert(name, found);
             }
         }
-        let path = self.git_dir.join(FILE);
+        let path = self.git_dir.join(VOUCHED_PACKS);
         if *is_stale {
             let lines = listed.iter().map(|(name, listed)| listed.line(name));
             let text: String = std::iter::once(loose_line(loose)).chain(lines).collect();
@@ -400,7 +399,7 @@ mod tests {
     #[test]
     fn a_list_that_cannot_be_read_vouches_for_nothing() {
         let test = vouched();
-        let path = test.store.git_dir.join(FILE);
+        let path = test.store.git_dir.join(VOUCHED_PACKS);
         let whole = fs::read(&path).unwrap();
         assert!(parse(&whole).is_some_and(|(listed, _)| listed.len() == 1));
         let first_line = whole.iter().position(|b| *b == b'\n').unwrap() + 1;
