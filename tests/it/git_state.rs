@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use stillframe_tests::{Call, TestWorkspace, view};
+use stillframe_tests::{Call, TestWorkspace, json, view};
 
 /// The script that makes git usable inside of a run: without any configuration of this machine.
 const GIT: &str = "export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_EDITOR=true \
@@ -861,6 +861,87 @@ fn a_sparse_checkout_of_a_run_is_listed_and_its_settings_are_said_to_stay() {
     settings(&["undo"], "\"git sparse-checkout init\" begins it again");
     ws.git(["sparse-checkout", "init"]);
     assert!(!ws.exists("out/b"), "the patterns are the old ones");
+}
+
+/// A repository with `in/a`, and `out/b` and `out/deep/c` that a sparse checkout of the user's leaves out by `set`.
+fn sparse(set: &[&str]) -> TestWorkspace {
+    let ws = TestWorkspace::repository();
+    for name in ["in/a", "out/b", "out/deep/c"] {
+        ws.write(name, "x\n");
+    }
+    ws.commit("with directories");
+    ws.git([&["sparse-checkout", "set"], set, &["in"]].concat());
+    ws
+}
+
+// git did not look at the file any more
+#[test]
+fn what_was_edited_after_a_run_that_ended_a_sparse_checkout_is_seen_by_git_after_its_undo() {
+    let ws = sparse(&[]);
+    let disable = ["run", "--", "git", "sparse-checkout", "disable"];
+    ws.call(disable).run().ok();
+    ws.write("out/b", "edited\n");
+    let seen = |what: &str, c_is_left_out: bool| {
+        assert_eq!(ws.text("out/b"), "edited\n", "{what}");
+        assert_eq!(ws.git(["status", "--porcelain"]), " M out/b", "{what}");
+        let left_out = left_out(&ws);
+        let of = |name: &str| left_out[name];
+        assert_eq!(
+            (of("out/b"), of("out/deep/c")),
+            (false, c_is_left_out),
+            "{what}"
+        );
+    };
+    let planned = ws.json(["undo", "--plan"]);
+    let plan = planned["plan_id"].as_str().unwrap();
+    let undone = ws.json(["undo", "--apply", plan]);
+    assert_eq!(undone["error"], Value::Null, "{undone}");
+    seen("undo", true);
+    assert_eq!(ws.undo()["error"], Value::Null);
+    seen("redo", false);
+
+    // As well what the run itself wrote, if a rollback leaves it.
+    let ws = sparse(&[]);
+    let script = "git sparse-checkout disable; echo edited > out/b; exit 1";
+    let run = ws.run(["--rollback-on-failure"], script).exits(1).json();
+    let skipped = json::names_in(&run["workspace"]["rollback"]["skipped"]);
+    assert_eq!(skipped, ["out/b", "out/deep/c"], "{run}");
+    assert_eq!(ws.git(["status", "--porcelain"]), " M out/b", "{run}");
+    assert!(left_out(&ws)["out/deep/c"]);
+
+    // An index that is not written is put back as it was, and the file is named.
+    let ws = sparse(&["--sparse-index"]);
+    ws.call(disable).run().ok();
+    ws.write("out/b", "edited\n");
+    let error = &ws.undo()["error"];
+    let message = error["message"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{error}"));
+    assert!(message.contains("out/b"), "{message}");
+    assert_eq!(ws.text("out/b"), "edited\n");
+}
+
+// Empty ones of what the undo had put there
+#[test]
+fn the_undo_of_an_undo_of_a_sparse_checkout_leaves_no_directory() {
+    let ws = sparse(&[]);
+    ws.git(["sparse-checkout", "disable"]);
+    ws.mkdir("in/own");
+    let set = ["run", "--", "git", "sparse-checkout", "set", "in"];
+    ws.call(set).run().ok();
+    let after = view::worktree(ws.root());
+    assert!(!ws.exists("out"), "git removes what it leaves empty");
+    for _ in 0..2 {
+        let undone = ws.undo();
+        assert_eq!(
+            json::names(&undone["restored"]),
+            ["out/b", "out/deep/c"],
+            "{undone}"
+        );
+        assert!(ws.exists("in/own"), "{undone}");
+        ws.undo();
+        view::same(&after, &view::worktree(ws.root()), "as the run left it");
+    }
 }
 
 // "git sparse-checkout disable", which ended the sparse checkout that was the user's own

@@ -17,11 +17,12 @@ mod operation;
 pub(super) mod reflog;
 pub(super) mod refs;
 pub(super) mod safety;
+mod sight;
 mod staged;
 
 pub(crate) use staged::staging_digest;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -39,6 +40,7 @@ use self::moves::{BranchMove, HeadMove, HeadMoved, Moves, described};
 use self::operation::{Decision, OperationMove, decide};
 use self::refs::{PACKED_REFS, Refs, split};
 use self::safety::free_names;
+use self::sight::Sight;
 pub(super) use self::staged::Objects;
 use self::staged::give_objects_back;
 use crate::backend::{RepositoryProblem, RestoreError, StoreError};
@@ -46,6 +48,7 @@ use crate::error::{ErrorKind, PathError, printable};
 use crate::git::ObjectId;
 use crate::git::history::{self, Lacking, List};
 use crate::git::repository::is_operation_path;
+use crate::path::RelPath;
 use crate::patience::Patience;
 use crate::record::{GitState, Head, KnownDirectory, OperationFiles, Record};
 use crate::restore::RepositoryChanges;
@@ -125,11 +128,22 @@ pub(crate) struct Prepared {
     pub(crate) plan: RepositoryPlan,
     /// The bytes that the index gets, then those of the files of an operation.
     pub(crate) staged: Option<Vec<u8>>,
+    /// The bytes of the index that goes, if another comes.
+    replaced: Option<Vec<u8>>,
+    /// Where in the repository the workspace lies.
+    scope: RelPath,
     /// The files of git's operations that the plan takes to be there.
     seen: Option<OperationFiles>,
     /// The commits that the repository is given back as far as it has lost them.
     history: Option<List>,
     _lock: Option<LockFile>,
+}
+
+/// The bytes of an index that takes the place of another, and of that.
+#[derive(Debug, Default)]
+struct IndexBytes {
+    comes: Option<Vec<u8>>,
+    goes: Option<Vec<u8>>,
 }
 
 /// What became of the repository.
@@ -232,12 +246,12 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
             break (plan, moved);
         }
     };
-    let mut staged = None;
+    let mut index = IndexBytes::default();
     match moved {
         None => {
-            staged = plan.put_index_back(request, found, after, patience)?;
+            index = plan.put_index_back(request, found, after, patience)?;
             plan.notes.extend(notes);
-            plan.put_operation_back(request, found, operation, &mut staged, patience)?;
+            plan.put_operation_back(request, found, operation, &mut index.comes, patience)?;
         }
         Some(moved) if request.keeps_edits => plan.note(
             ErrorKind::HeadMoved,
@@ -260,7 +274,9 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
         }
     }
     Ok(Prepared {
-        staged,
+        staged: index.comes,
+        replaced: index.goes,
+        scope: request.before.scope.clone(),
         seen: found.operation.clone().ok(),
         history: plan.takes_history(request, found).then_some(history),
         plan,
@@ -412,6 +428,46 @@ impl Prepared {
         }
     }
 
+    /// Lets git go on to see `files` of the workspace, which stay on disk though they were not there by the index to
+    /// come. Names those that it cannot.
+    pub(crate) fn keep_in_sight(&mut self, files: &BTreeSet<RelPath>) {
+        let Some(to) = self.index().filter(|_| !files.is_empty()) else {
+            return;
+        };
+        let in_repository = |path: &RelPath| {
+            path.names()
+                .fold(self.scope.clone(), |at, name| at.join(name))
+        };
+        let in_repository = files.iter().map(in_repository).collect();
+        match sight::keep(self.replaced.as_deref(), to, &in_repository) {
+            Sight::AsIs => {}
+            Sight::Index(bytes) => self.replace_index(bytes),
+            Sight::Hides(hidden) => {
+                let [first, ..] = &hidden[..] else { return };
+                let message = format!(
+                    "git does not see what was edited of {} files, such as {first}: the index leaves them out of \
+                     the work tree; \"git update-index --no-skip-worktree\" takes them in",
+                    hidden.len()
+                );
+                self.plan.note(ErrorKind::Unsupported, message);
+            }
+        }
+    }
+
+    fn replace_index(&mut self, mut bytes: Vec<u8>) {
+        let Some(IndexMove {
+            to: IndexGoal::Write { bytes: length, .. },
+            ..
+        }) = &mut self.plan.index
+        else {
+            return;
+        };
+        let before = usize::try_from(*length).expect("they are in memory");
+        *length = bytes.len() as u64;
+        bytes.extend(self.staged.iter().flat_map(|staged| &staged[before..]));
+        self.staged = Some(bytes);
+    }
+
     /// The bytes that the index gets, if it gets some.
     fn index(&self) -> Option<&[u8]> {
         let Some(IndexGoal::Write { bytes, .. }) = self.plan.index.as_ref().map(|index| index.to)
@@ -442,6 +498,8 @@ impl Prepared {
                 ..RepositoryPlan::default()
             },
             staged: None,
+            replaced: None,
+            scope: RelPath::root(),
             seen: None,
             history: None,
             _lock: None,
@@ -613,7 +671,7 @@ impl RepositoryPlan {
         found: &FoundRepository,
         after: &GitState,
         patience: Patience,
-    ) -> Result<Option<Vec<u8>>, RestoreError> {
+    ) -> Result<IndexBytes, RestoreError> {
         let read = open_directory(&found.git_dir).and_then(|git_dir| {
             let bytes = read_file(git_dir.as_fd(), b"index", MAX_INDEX_BYTES, &found.git_dir)?;
             Ok((git_dir, bytes))
@@ -623,13 +681,13 @@ impl RepositoryPlan {
             Err(error) => {
                 self.notes
                     .push(error.problem("the index was left as it is"));
-                return Ok(None);
+                return Ok(IndexBytes::default());
             }
         };
         let kept = |blob: &Option<ObjectId>| blob.as_ref().map(request.index_bytes).transpose();
         let wanted = kept(&request.before.index)?;
         if wanted == now {
-            return Ok(None);
+            return Ok(IndexBytes::default());
         }
         let seen = |bytes: &Option<Vec<u8>>| {
             IndexSeen::of(request.scratch, bytes.as_deref()).map_err(RestoreError::Prepare)
@@ -637,7 +695,7 @@ impl RepositoryPlan {
         let Some(from) = seen(&now)? else {
             let what = "the index is half of a SHA-1 collision, and was left as it is";
             self.note(ErrorKind::Unsupported, what);
-            return Ok(None);
+            return Ok(IndexBytes::default());
         };
         if request.keeps_edits {
             let then = kept(&after.index)?;
@@ -645,18 +703,21 @@ impl RepositoryPlan {
             if !is_same.map_err(RestoreError::Prepare)? {
                 let what = "the index was changed since, and was kept";
                 self.note(ErrorKind::Conflict, what);
-                return Ok(None);
+                return Ok(IndexBytes::default());
             }
         }
         wait_for_lock(git_dir.as_fd(), "index", &found.git_dir, patience)?;
         let Some(bytes) = wanted else {
             let to = IndexGoal::Remove;
             self.index = Some(IndexMove { from, to });
-            return Ok(None);
+            return Ok(IndexBytes::default());
         };
         let to = IndexGoal::write(&bytes, request.before.index_modified_ns);
         self.index = Some(IndexMove { from, to });
-        Ok(Some(bytes))
+        Ok(IndexBytes {
+            comes: Some(bytes),
+            goes: now,
+        })
     }
 
     /// Plans what the files of git's operations become, and adds their bytes to those that are staged.

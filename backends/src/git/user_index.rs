@@ -213,6 +213,17 @@ impl IndexEntry<&[u8]> {
     }
 }
 
+impl UserIndex {
+    /// Why it cannot be written by us; `None` if it can.
+    pub(crate) fn unwritable_form(&self) -> Option<&'static str> {
+        if self.shared_id.is_some() {
+            return Some("split");
+        }
+        let is_sparse = |entry: &IndexEntry| entry.mode == MODE_SPARSE_DIRECTORY;
+        self.entries.iter().any(is_sparse).then_some("sparse")
+    }
+}
+
 impl IndexError {
     /// Whether the index may well be in order, in a format that this does not read.
     pub(crate) fn is_unsupported(&self) -> bool {

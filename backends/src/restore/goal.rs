@@ -270,6 +270,7 @@ impl Goal {
         let absent_directories =
             absent_directories(workspace, view, &self.record).map_err(StoreError::from)?;
         let ignored = self.ignored(backend, workspace, now, &changes, &made)?;
+        let sparse_directories = self.sparse_directories(backend, workspace, &made)?;
         let unchanged = evidence::unchanged(workspace, now, &self.record, &changes)
             .map_err(StoreError::from)?;
         let plan = plan::plan(&Question {
@@ -284,6 +285,7 @@ impl Goal {
             absent_directories: &absent_directories,
             made: &made,
             unchanged: &unchanged,
+            sparse_directories: &sparse_directories,
             spared: &spared,
             held: &missing.paths(),
             in_place: &in_place.paths(),
@@ -299,6 +301,54 @@ impl Goal {
         .map_err(Unplanned::Impossible)?;
         let made = merges.made;
         Ok(Planned { plan, made })
+    }
+
+    /// What a sparse checkout leaves out at the goal, and `now` has captured with another content.
+    pub(super) fn edited_in_sparse<B: Restorable>(
+        &self,
+        backend: &B,
+        workspace: &Workspace,
+        now: &B::Capture,
+    ) -> Result<BTreeSet<RelPath>, StoreError> {
+        let left_out = self.record.snapshot.omissions().iter();
+        let left_out = left_out.filter(|omission| omission.reason == OmissionReason::Sparse);
+        let there = left_out.filter(|omission| now.seen(&omission.path).is_some());
+        let there: Vec<RelPath> = there.map(|omission| omission.path.clone()).collect();
+        let then = nodes(backend, workspace, Side::Stored(&self.record), &there)?;
+        let is_edited = |(path, then): &(RelPath, Option<Node>)| {
+            let content = now.seen(path).and_then(|seen| seen.content);
+            !matches!(then, Some(Node::Entry(entry)) if content == Some(entry.id))
+        };
+        let edited = there.into_iter().zip(then).filter(is_edited);
+        Ok(edited.map(|(path, _)| path).collect())
+    }
+
+    /// The directories that the goal has by what a sparse checkout leaves out alone, of those in which a restore put
+    /// what is there of `made`.
+    fn sparse_directories<B: Restorable>(
+        &self,
+        backend: &B,
+        workspace: &Workspace,
+        made: &BTreeSet<RelPath>,
+    ) -> Result<BTreeSet<RelPath>, StoreError> {
+        let goal = View::of(&self.record);
+        let made = made.iter().filter(|path| goal.is_sparse(path));
+        let above = |path: &RelPath| std::iter::successors(path.parent(), RelPath::parent);
+        let mut directories: BTreeSet<RelPath> = made
+            .flat_map(above)
+            .filter(|path| !path.is_root())
+            .collect();
+        if directories.is_empty() {
+            return Ok(directories);
+        }
+        for (path, _) in backend.entries(workspace, &self.record)? {
+            if !goal.is_sparse(&path) {
+                for directory in above(&path) {
+                    directories.remove(&directory);
+                }
+            }
+        }
+        Ok(directories)
     }
 
     /// The files that the goal left out and `now` has captured with the size that they had.

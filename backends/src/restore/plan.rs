@@ -151,6 +151,9 @@ pub(crate) struct Question<'a> {
     pub(crate) absent_directories: &'a BTreeSet<RelPath>,
     /// Paths of `changes` at which a restore put what is there, since the goal was captured.
     pub(crate) made: &'a BTreeSet<RelPath>,
+    /// Directories in which a restore put something since the goal was captured, and that it has by what its sparse
+    /// checkout leaves out alone: on disk there was nothing in them.
+    pub(crate) sparse_directories: &'a BTreeSet<RelPath>,
     /// Of the paths that the goal left out and `current` has captured, those at which nothing changed since.
     pub(crate) unchanged: &'a BTreeSet<RelPath>,
     /// Paths that a rule protected from an earlier restore to the goal, which took the rule away.

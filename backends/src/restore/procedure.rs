@@ -51,10 +51,11 @@ pub(crate) fn plan_only<B: Restorable>(
         let now = backend
             .capture(workspace, &guard, &goal.keep(), Publish::No)
             .map_err(RestoreError::Guard)?;
-        let repository = repository.map(|prepared| prepared.guarded_by(now.record()));
+        let mut repository = repository.map(|prepared| prepared.guarded_by(now.record()));
         let planned = goal
             .plan(backend, workspace, &now)
             .map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
+        keep_in_sight(backend, workspace, repository.as_mut(), &goal, &now)?;
         let plan = with_repository(planned.plan, repository.as_ref());
         // A directory that is gone is made again first.
         if !plan.is_empty() && !workspace.is_gone() {
@@ -130,7 +131,7 @@ fn restore_in_place<B: Restorable>(
     let guard = backend
         .capture(workspace, &guard_options, &goal.keep(), publish)
         .map_err(RestoreError::Guard)?;
-    let repository = repository.map(|prepared| prepared.guarded_by(guard.record()));
+    let mut repository = repository.map(|prepared| prepared.guarded_by(guard.record()));
     let mut durations = RestoreDurations {
         guard: stopwatch.lap(),
         ..RestoreDurations::default()
@@ -148,6 +149,7 @@ fn restore_in_place<B: Restorable>(
     };
     let Planned { plan, made } =
         planned.map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
+    keep_in_sight(backend, workspace, repository.as_mut(), goal, &guard)?;
     let plan = with_repository(plan, repository.as_ref());
     refuse_another_plan(&plan, options.expected_plan.as_ref())?;
     in_room(&options.guard, workspace, || {
@@ -238,6 +240,20 @@ fn in_room<T, E: From<StoreError>>(
     work: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
     room::within(options.room_aside(workspace)?, work)
+}
+
+/// Has git go on to see what a sparse checkout leaves out at the goal, and is there with another content.
+fn keep_in_sight<B: Restorable>(
+    backend: &B,
+    workspace: &Workspace,
+    repository: Option<&mut rollback::Prepared>,
+    goal: &Goal,
+    now: &B::Capture,
+) -> Result<(), RestoreError> {
+    if let Some(repository) = repository {
+        repository.keep_in_sight(&goal.edited_in_sparse(backend, workspace, now)?);
+    }
+    Ok(())
 }
 
 /// The whole plan: of the files, and of what is `prepared` of the repository.

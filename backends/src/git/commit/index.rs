@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use rustix::io::Errno;
 
-use super::staged::{digest, unwritable_form};
+use super::staged::digest;
 use super::tree_changes::{Side, TreeChange};
 use crate::backend::StoreError;
 use crate::git::index::within;
@@ -51,7 +51,7 @@ impl Follow<'_> {
         };
         let is_there = index.is_some();
         let (version, entries) = match index {
-            Some(index) if unwritable_form(&index).is_some() => return Ok(None),
+            Some(index) if index.unwritable_form().is_some() => return Ok(None),
             Some(index) => (index.version, index.entries),
             None => (2, Vec::new()),
         };

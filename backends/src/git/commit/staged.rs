@@ -4,7 +4,7 @@ use crate::commit::CommitError;
 use crate::git::ObjectId;
 use crate::git::index::{is_doubtful, seed_stat};
 use crate::git::repository::UserRepository;
-use crate::git::user_index::{IndexEntry, MODE_SPARSE_DIRECTORY, MODE_SUBMODULE, UserIndex};
+use crate::git::user_index::{IndexEntry, MODE_SUBMODULE};
 use crate::path::RelPath;
 use crate::tree::EntryKind;
 use crate::worktree::root::Root;
@@ -30,7 +30,7 @@ impl Staged {
             });
         };
         let index = repository.parse_index(&bytes)?;
-        if let Some(form) = unwritable_form(&index) {
+        if let Some(form) = index.unwritable_form() {
             return Err(CommitError::Unsupported(format!(
                 "the index of {} is {form}, which is not written",
                 crate::error::printable(repository.work_tree())
@@ -123,15 +123,6 @@ impl Staged {
         let is_clean = !is_doubtful(entry, &stat, index_ns) && seen.is_clean(&now);
         is_clean.then_some((kind, entry.id))
     }
-}
-
-/// Why an index cannot be written by us; `None` if it can.
-pub(super) fn unwritable_form(index: &UserIndex) -> Option<&'static str> {
-    if index.shared_id.is_some() {
-        return Some("split");
-    }
-    let is_sparse = |entry: &IndexEntry| entry.mode == MODE_SPARSE_DIRECTORY;
-    index.entries.iter().any(is_sparse).then_some("sparse")
 }
 
 fn begin_of_second(ns: i64) -> i64 {

@@ -466,6 +466,19 @@ impl<'a, 'q> Planner<'a, 'q> {
                 .any(|c| c.new.is_some())
     }
 
+    /// Whether nothing is left in `directory` but what the goal's sparse checkout leaves out. git removes such
+    /// a directory.
+    fn is_emptied_in_sparse(&self, directory: &RelPath) -> bool {
+        let goal = self.question.goal;
+        let comes = |change: &Change| change.new.is_some() && !goal.is_sparse(&change.path);
+        self.question.sparse_directories.contains(directory)
+            && !range_below(&self.removals, directory).is_empty()
+            && !goal.has_empty_at_or_below(directory)
+            && !changes_below(self.question.changes, directory)
+                .iter()
+                .any(comes)
+    }
+
     /// Whether the operation that is taken back left `directory` there.
     fn after_has_directory(undo: Operation<'_>, directory: &RelPath) -> bool {
         undo.after.has_empty_at_or_below(directory)
@@ -556,7 +569,7 @@ impl<'a, 'q> Planner<'a, 'q> {
             insert_ancestors(&mut candidates, path);
         }
         candidates.retain(|path| {
-            !self.goal_has_directory(path)
+            (!self.goal_has_directory(path) || self.is_emptied_in_sparse(path))
                 && goal.coverage.covers(path).is_none()
                 && !goal.omits_below(path)
                 && current.coverage.at(path).is_none()

@@ -1,0 +1,111 @@
+//! Which files git goes on to see though the index that comes leaves them out of the work tree.
+//!
+//! A sparse checkout sets a bit for what is not on disk, and git looks at no such file. One that somebody wrote
+//! meanwhile stays there: with the bit, nobody would hear of what is in it.
+
+use std::collections::BTreeSet;
+
+use crate::git::ObjectId;
+use crate::git::user_index::{self, IndexError, IndexStat, UserIndex};
+use crate::path::RelPath;
+
+/// What comes of an index.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Sight {
+    /// It hides nothing that is to be seen.
+    AsIs,
+    /// It becomes this, in which git sees all of it.
+    Index(Vec<u8>),
+    /// It is in a form that is not written here, and hides these files.
+    Hides(Vec<RelPath>),
+}
+
+/// Decides about the index `to`, which takes the place of `from`. Of `files`, which are on disk and in `to`, git goes
+/// on to see those that it sees by `from`.
+pub(super) fn keep(from: Option<&[u8]>, to: &[u8], files: &BTreeSet<RelPath>) -> Sight {
+    let Some(mut index) = parse(to) else {
+        return Sight::Hides(files.iter().cloned().collect());
+    };
+    let mut seen = files.clone();
+    for entry in from
+        .and_then(parse)
+        .into_iter()
+        .flat_map(|from| from.entries)
+    {
+        if entry.is_skip_worktree {
+            seen.remove(&entry.path);
+        }
+    }
+    if index.unwritable_form().is_some() {
+        let is_seen_still = |entry: &&user_index::IndexEntry| !entry.is_skip_worktree;
+        for entry in index.entries.iter().filter(is_seen_still) {
+            seen.remove(&entry.path);
+        }
+        return match seen.is_empty() {
+            true => Sight::AsIs,
+            false => Sight::Hides(seen.into_iter().collect()),
+        };
+    }
+    let mut is_changed = false;
+    for entry in &mut index.entries {
+        if entry.is_skip_worktree && seen.contains(&entry.path) {
+            entry.is_skip_worktree = false;
+            // Without any, git looks into the file.
+            entry.stat = IndexStat::default();
+            is_changed = true;
+        }
+    }
+    match is_changed {
+        true => Sight::Index(user_index::serialize(index.version, &index.entries)),
+        false => Sight::AsIs,
+    }
+}
+
+/// `None` for an index that cannot be read by itself.
+fn parse(bytes: &[u8]) -> Option<UserIndex> {
+    let no_shared_index = |_: &ObjectId| -> Result<Vec<u8>, IndexError> { Ok(Vec::new()) };
+    user_index::parse(bytes, &mut { no_shared_index }).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::git::test_repository::TestRepository;
+
+    fn files(paths: &[&str]) -> BTreeSet<RelPath> {
+        paths
+            .iter()
+            .map(|path| RelPath::new(*path).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn what_is_to_be_seen_is_taken_in_and_nothing_else() {
+        let git = TestRepository::new();
+        for name in ["a", "b", "c"] {
+            git.write(name, "x\n");
+        }
+        git.commit("files");
+        let read = || std::fs::read(git.path.join(".git/index")).unwrap();
+        git.git(&["update-index", "--skip-worktree", "c"]);
+        let from = read();
+        git.git(&["update-index", "--skip-worktree", "a", "b"]);
+        let to = read();
+        assert_eq!(keep(Some(&from), &to, &files(&[])), Sight::AsIs);
+        assert_eq!(keep(Some(&from), &to, &files(&["c"])), Sight::AsIs);
+        assert_eq!(keep(Some(&to), &from, &files(&["a"])), Sight::AsIs);
+        let Sight::Index(bytes) = keep(Some(&from), &to, &files(&["a", "c"])) else {
+            panic!("one of them is seen");
+        };
+        std::fs::write(git.path.join(".git/index"), bytes).unwrap();
+        assert_eq!(git.git(&["ls-files", "-t"]), "H a\nS b\nS c");
+        git.write("a", "y\n");
+        assert_eq!(git.git(&["status", "--porcelain"]), " M a");
+        // What cannot be written, or not be read, is named.
+        git.git(&["update-index", "--no-skip-worktree", "a", "b", "c"]);
+        let from = read();
+        git.git(&["update-index", "--split-index", "--skip-worktree", "a"]);
+        let hides = Sight::Hides(files(&["a"]).into_iter().collect());
+        assert_eq!(keep(Some(&from), &read(), &files(&["a"])), hides);
+    }
+}
