@@ -410,6 +410,9 @@ impl Artifacts {
         let digits = digits_of(contents);
         let ids = contents.iter().flat_map(|c| [Some(c.id), c.other_id]);
         let whole: HashSet<String> = ids.flatten().map(|id| id.to_string()).collect();
+        if !parts.artifacts.is_there() {
+            return Ok(());
+        }
         let store = parts.artifacts.store()?;
         let list = store.list()?;
         for damaged in list.damaged {

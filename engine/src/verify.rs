@@ -1,7 +1,6 @@
 //! Whether everything that is kept is whole.
 
 use std::collections::HashSet;
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use stillframe_backends::{
     Verification, Workspace,
 };
 
-use crate::actors::{Artifacts, Parts};
+use crate::actors::Parts;
 use crate::engine::Core;
 use crate::error::Error;
 use crate::failure::Failure;
@@ -242,9 +241,9 @@ pub(crate) async fn log(core: &Core, wish: &Wish) -> Result<Option<Failure>, Err
 /// What keeps the store of artifacts from being opened, if there is one and anything does.
 pub(crate) async fn artifact_store(core: &Core) -> Result<Option<Problem>, Error> {
     let artifacts = core.parts.artifacts.clone();
-    let look = move || match &artifacts {
-        Artifacts::Files { root, .. } if fs::symlink_metadata(root).is_err() => None,
-        artifacts => artifacts.store().err(),
+    let look = move || match artifacts.is_there() {
+        false => None,
+        true => artifacts.store().err(),
     };
     let error = core.parts.blocking.run(look).await?;
     Ok(error.map(|e| gc::unusable_artifacts(&e)))

@@ -99,6 +99,30 @@ fn what_is_on_a_disk_that_is_mounted_to_read_is_told() {
     assert_eq!(files(&ws.state()), before);
 }
 
+// It wanted to make a place for artifacts first
+#[test]
+fn what_a_purge_would_remove_is_told_where_there_never_was_an_artifact() {
+    let Some(mounts) = Mounts::new() else {
+        return;
+    };
+    let ws = TestWorkspace::plain();
+    ws.write(".env", "secret\n");
+    ws.run(["--retain-content"], "touch made").ok();
+    let args = ["purge", ".env", "--plan"];
+    let whole = ws.json(args);
+    let artifacts = ws.state().join("artifacts");
+    if artifacts.exists() {
+        fs::remove_dir_all(&artifacts).unwrap();
+    }
+    let state = ws.state().display().to_string();
+    mounts.shell(&format!(
+        "mount --bind '{state}' '{state}' && mount -o remount,bind,ro '{state}'"
+    ));
+    let call = ws.call(["--json"]).args(args);
+    let told = mounts.inside(call, ws.root()).run().ok().json();
+    assert_eq!(told, whole);
+}
+
 // It was said that it cannot be written, by what only reads
 #[test]
 fn a_state_directory_that_may_not_be_read_is_said_to_be_that() {

@@ -200,6 +200,14 @@ impl Artifacts {
         })
     }
 
+    /// Whether there is a store that may hold something: the engine makes its own for the first artifact. Blocks.
+    pub(crate) fn is_there(&self) -> bool {
+        match self {
+            Self::Host(_) => true,
+            Self::Files { root, .. } => root.symlink_metadata().is_ok(),
+        }
+    }
+
     /// What the registry calls this kind of store.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
