@@ -493,6 +493,26 @@ fn paths_that_are_no_text_can_be_given_and_come_back() {
     assert_eq!(ws.read(b"odd\xff"), b"1\n");
 }
 
+// Whatever had the name "-wal" in the current directory was synced in the place of the log, or waited for
+#[test]
+fn a_state_directory_whose_name_is_no_text_works() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let mut ws = TestWorkspace::plain();
+    let state = ws.base().join(std::ffi::OsStr::from_bytes(b"st\xffate"));
+    ws.set_env("STILLFRAME_HOME", &state);
+    ws.write("file", "1\n");
+    ws.mkfifo("-wal");
+    let snapshot = ws.snapshot();
+    ws.write("file", "2\n");
+    ws.run::<&str>([], "echo 3 > file").ok();
+    ws.undo();
+    assert_eq!(ws.text("file"), "2\n");
+    ws.restore(&snapshot);
+    assert_eq!(ws.text("file"), "1\n");
+    ws.json(["verify"]);
+    assert!(state.join("stillframe.db-wal").exists());
+}
+
 #[test]
 fn a_workspace_whose_own_name_is_odd_works() {
     use std::os::unix::ffi::OsStrExt as _;

@@ -17,6 +17,8 @@ mod snapshots;
 mod steps;
 mod values;
 
+use std::path::PathBuf;
+
 use rusqlite::{Connection, Row, TransactionBehavior, params};
 use stillframe_backends::{Label, SnapshotId};
 
@@ -67,6 +69,8 @@ const MUCH_FREE: i64 = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct SqliteStore {
     connection: Connection,
+    /// The file of its write-ahead log. SQLite tells its path only where that is UTF-8.
+    log: PathBuf,
     /// What SQLite said when it was last asked whether others had committed.
     seen_version: Option<i64>,
 }

@@ -77,29 +77,28 @@ impl SqliteStore {
         }
         migrate(&mut connection, &path, migrations)?;
         note_log(opening, &path).map_err(PathError::at("write", &lock_path))?;
-        Ok(Self::new(connection))
+        Ok(Self::new(connection, &path))
     }
 
     /// Makes what was committed survive a power cut, where SQLite did not.
     pub(super) fn sync_log(&self) -> Result<(), StateError> {
-        let path = log_path(Path::new(self.connection.path().unwrap_or_default()));
-        fs::File::open(&path)
+        open_regular(fs::OpenOptions::new().read(true), &self.log)
             .and_then(|log| log.sync_data())
-            .map_err(PathError::at("sync", &path))?;
+            .map_err(PathError::at("sync", &self.log))?;
         Ok(())
     }
 
     /// Whether the file of the log has outgrown what it is cut to when a log begins anew.
     pub(super) fn has_outgrown_log(&self) -> bool {
-        let path = log_path(Path::new(self.connection.path().unwrap_or_default()));
-        fs::symlink_metadata(path).is_ok_and(|found| found.len() > MAX_LOG_BYTES)
+        fs::symlink_metadata(&self.log).is_ok_and(|found| found.len() > MAX_LOG_BYTES)
     }
 
     /// Opens a database that [`SqliteStore::open`] has opened before, for reading alone.
     pub(crate) fn open_reader(state_dir: &Path) -> Result<Self, StateError> {
-        let connection = connect(&state_dir.join(DATABASE))?;
+        let path = state_dir.join(DATABASE);
+        let connection = connect(&path)?;
         connection.execute_batch("PRAGMA query_only = ON")?;
-        Ok(Self::new(connection))
+        Ok(Self::new(connection, &path))
     }
 
     /// As [`SqliteStore::open_reader`], of a database that may not have been opened before; `None`: it has
@@ -127,9 +126,10 @@ impl SqliteStore {
         opened.map_err(|error| naming(&path, error))
     }
 
-    fn new(connection: Connection) -> Self {
+    fn new(connection: Connection, path: &Path) -> Self {
         Self {
             connection,
+            log: log_path(path),
             seen_version: None,
         }
     }
