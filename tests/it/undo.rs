@@ -254,6 +254,38 @@ fn permission_bits_alone_are_taken_back_in_place() {
     assert_eq!(json::names(&outcome["restored"]), ["binary"]);
 }
 
+// Only directories above files, and those that are empty themselves, were looked at
+#[test]
+fn permission_bits_of_directories_that_hold_nothing_but_directories_are_taken_back() {
+    for ws in [TestWorkspace::repository(), TestWorkspace::plain()] {
+        ws.write("src/f", "1\n");
+        ws.mkdir("var/log/old");
+        ws.mkdir("p/s");
+        for private in ["p", "p/s"] {
+            ws.chmod(private, 0o700);
+        }
+        let modes = || ["src", "var", "var/log", "var/log/old", "p"].map(|d| ws.mode(d) & 0o777);
+        let before = modes();
+        for script in [
+            "chmod 755 p",
+            "chmod 700 src var var/log var/log/old",
+            "chmod 755 p p/s; chmod 700 src var var/log",
+            "chmod 755 p; rmdir p/s",
+        ] {
+            let snapshot = ws.snapshot();
+            ws.run::<&str>([], script).ok();
+            assert_ne!(modes(), before, "{script}");
+            let undone = ws.undo();
+            assert_eq!(modes(), before, "{script}: {undone}");
+            assert_eq!(undone["skipped"], serde_json::json!([]), "{script}");
+            assert_eq!(ws.mode("p/s") & 0o777, 0o700, "{script}");
+            ws.run::<&str>([], script).ok();
+            ws.restore(&snapshot);
+            assert_eq!(modes(), before, "{script}, restored");
+        }
+    }
+}
+
 #[test]
 fn what_is_no_text_or_too_long_is_kept_as_it_is() {
     let ws = TestWorkspace::repository();

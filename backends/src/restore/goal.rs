@@ -427,12 +427,13 @@ impl Goal {
             .collect();
         let usual = |m: &Modes| (m.file, m.executable, m.directory);
         if usual(here) != usual(there) {
-            for (path, _) in backend.entries(workspace, &self.record)? {
+            let entries = backend.entries(workspace, &self.record)?.into_iter();
+            let empty = self.record.empty_directories.iter().cloned();
+            for path in entries.map(|(path, _)| path).chain(empty) {
                 let above = std::iter::successors(path.parent(), RelPath::parent);
                 asked.extend(above.filter(|p| !p.is_root()));
                 asked.insert(path);
             }
-            asked.extend(self.record.empty_directories.iter().cloned());
         }
         let asked: Vec<RelPath> = asked.into_iter().collect();
         let nodes_there = nodes(backend, workspace, Side::Stored(&self.record), &asked)?;
