@@ -232,6 +232,17 @@ pub trait Backend: Send + Sync {
         snapshot: &Snapshot,
     ) -> Result<Verification, StoreError>;
 
+    /// As [`Backend::verify`] for each of `snapshots`, in their order; what they share need be read only once. Default:
+    /// one after the other.
+    fn verify_all(
+        &self,
+        workspace: &Workspace,
+        snapshots: &[&Snapshot],
+    ) -> Vec<Result<Verification, StoreError>> {
+        let verify = |snapshot: &&Snapshot| self.verify(workspace, snapshot);
+        snapshots.iter().map(verify).collect()
+    }
+
     /// What lies in the store as a snapshot and cannot be read as one, so that [`Backend::list`] leaves it
     /// out and nothing but its name may be known of it. Default: nothing.
     fn unreadable(&self, workspace: &Workspace) -> Result<Vec<Unreadable>, StoreError> {

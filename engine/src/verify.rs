@@ -118,47 +118,13 @@ pub(crate) fn snapshots(
     logged: Vec<Snapshot>,
 ) -> Result<StoreVerdicts, Error> {
     let mut known: HashSet<SnapshotId> = logged.iter().map(|s| s.id.clone()).collect();
-    let mut snapshots = Vec::new();
     let mut store = Vec::new();
-    let mut prove = |backend: &dyn Backend, snapshot: &Snapshot| {
-        let found = proof(backend, workspace, snapshot)?;
-        for problem in found.beside {
-            if !store.contains(&problem) {
-                store.push(problem);
-            }
-        }
-        Ok::<_, Error>(SnapshotVerdict {
-            id: snapshot.id.clone(),
-            backend: snapshot.backend,
-            problems: found.problems,
-            without_content: found.without_content,
-            purged: found.purged,
-        })
-    };
-    for snapshot in logged {
-        let backend = backends.iter().find(|b| b.kind() == snapshot.backend);
-        snapshots.push(match backend {
-            Some(backend) => prove(&**backend, &snapshot)?,
-            None => SnapshotVerdict::unproven(
-                &snapshot,
-                Problem::new(
-                    snapshot.id.to_string(),
-                    format!(
-                        "this engine has no backend of the kind {}",
-                        snapshot.backend
-                    ),
-                ),
-            ),
-        });
-    }
+    let mut snapshots = prove(backends, workspace, &logged, &mut store)?;
     let mut of_nobody = Vec::new();
     for backend in backends {
-        let mut beside = Vec::new();
-        for snapshot in backend.list(workspace)? {
-            if known.insert(snapshot.id.clone()) {
-                beside.push(prove(&**backend, &snapshot)?);
-            }
-        }
+        let mut beside = backend.list(workspace)?;
+        beside.retain(|snapshot| known.insert(snapshot.id.clone()));
+        let beside = prove(backends, workspace, &beside, &mut store)?;
         snapshots.extend(beside.into_iter().rev());
         for found in backend.unreadable(workspace)? {
             match found.id {
@@ -183,6 +149,47 @@ pub(crate) fn snapshots(
     Ok(StoreVerdicts { snapshots, store })
 }
 
+/// Proves snapshots, and answers in their order. What is wrong beside them in a store goes to `store`, once.
+fn prove(
+    backends: &[Arc<dyn Backend>],
+    workspace: &Workspace,
+    snapshots: &[Snapshot],
+    store: &mut Vec<Problem>,
+) -> Result<Vec<SnapshotVerdict>, Error> {
+    let mut verdicts: Vec<Option<SnapshotVerdict>> = vec![None; snapshots.len()];
+    for backend in backends {
+        let own = snapshots.iter().enumerate();
+        let own = own.filter(|(_, snapshot)| snapshot.backend == backend.kind());
+        let (places, own): (Vec<usize>, Vec<&Snapshot>) = own.unzip();
+        let found = backend.verify_all(workspace, &own);
+        for ((place, snapshot), found) in places.into_iter().zip(own).zip(found) {
+            let found = proof_of(snapshot, found)?;
+            for problem in found.beside {
+                if !store.contains(&problem) {
+                    store.push(problem);
+                }
+            }
+            verdicts[place] = Some(SnapshotVerdict {
+                id: snapshot.id.clone(),
+                backend: snapshot.backend,
+                problems: found.problems,
+                without_content: found.without_content,
+                purged: found.purged,
+            });
+        }
+    }
+    let verdicts = verdicts.into_iter().zip(snapshots);
+    Ok(verdicts
+        .map(|(verdict, snapshot)| verdict.unwrap_or_else(|| nobody_knows(snapshot)))
+        .collect())
+}
+
+fn nobody_knows(snapshot: &Snapshot) -> SnapshotVerdict {
+    let kind = snapshot.backend;
+    let detail = format!("this engine has no backend of the kind {kind}");
+    SnapshotVerdict::unproven(snapshot, Problem::new(snapshot.id.to_string(), detail))
+}
+
 /// Looks at every snapshot of a workspace that the log has, and at what the stores have beside them. Blocks.
 pub(crate) fn logged(parts: &Parts, workspace: &Workspace) -> Result<StoreVerdicts, Error> {
     let rows = parts
@@ -198,7 +205,14 @@ pub(crate) fn proof(
     workspace: &Workspace,
     snapshot: &Snapshot,
 ) -> Result<Verification, Error> {
-    let problem = match backend.verify(workspace, snapshot) {
+    proof_of(snapshot, backend.verify(workspace, snapshot))
+}
+
+fn proof_of(
+    snapshot: &Snapshot,
+    found: Result<Verification, StoreError>,
+) -> Result<Verification, Error> {
+    let problem = match found {
         // A row is believed only with what the store has.
         Err(StoreError::UnknownSnapshot { id }) => {
             Problem::new(id.to_string(), "the store does not have it")

@@ -164,6 +164,27 @@ fn a_restore_of_long_ago_is_not_the_one_that_a_lost_database_had_not_been_told_o
     assert_eq!(ws.text("g"), "the work of a week\n", "{output:?}");
 }
 
+// Content that snapshots share is read once
+#[test]
+fn content_that_is_damaged_is_named_for_every_snapshot_that_has_it() {
+    let mut ws = TestWorkspace::plain();
+    ws.write("f", "one\n");
+    let first = ws.snapshot_with(["--retain-content"]);
+    ws.write("g", "two\n");
+    let second = ws.snapshot_with(["--retain-content"]);
+    let digest = blake3::hash(b"one\n").to_hex().to_string();
+    ws.damages_the_store();
+    let stored = walkdir::WalkDir::new(ws.state()).into_iter().flatten();
+    let name = |entry: &walkdir::DirEntry| entry.file_name().to_string_lossy().into_owned();
+    let stored =
+        stored.filter(|entry| digest.ends_with(&name(entry)) && entry.file_type().is_file());
+    let stored: Vec<_> = stored.collect();
+    assert_eq!(stored.len(), 1, "{stored:?}");
+    fs::remove_file(stored[0].path()).unwrap();
+    fs::write(stored[0].path(), "0ne\n").unwrap();
+    assert_eq!(damaged(&verify(&ws)), [second.id(), first.id()]);
+}
+
 #[test]
 fn one_damaged_snapshot_keeps_nothing_else_from_working() {
     let mut ws = TestWorkspace::repository();

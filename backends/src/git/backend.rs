@@ -896,20 +896,17 @@ impl Backend for GitBackend {
         workspace: &Workspace,
         snapshot: &Snapshot,
     ) -> Result<Verification, StoreError> {
-        let proven = match store_of(workspace)? {
-            Some(store) => store.record(&snapshot.id).and_then(|record| {
-                let proof = store.verify(&record, &mut Proven::default())?;
-                Ok(Verification::new(proof.problems)
-                    .beside(proof.beside)
-                    .purged(purged_paths(&store, &record)?))
-            }),
-            None => Err(StoreError::UnknownSnapshot {
-                id: snapshot.id.clone(),
-            }),
-        };
-        // Whatever was made of an earlier failure: what was not looked at is not proven.
-        interrupt::check()?;
-        Verification::proven(proven)
+        verify(workspace, snapshot, &mut Proven::default())
+    }
+
+    fn verify_all(
+        &self,
+        workspace: &Workspace,
+        snapshots: &[&Snapshot],
+    ) -> Vec<Result<Verification, StoreError>> {
+        let mut proven = Proven::default();
+        let verify = |snapshot: &&Snapshot| verify(workspace, snapshot, &mut proven);
+        snapshots.iter().map(verify).collect()
     }
 
     fn unreadable(&self, workspace: &Workspace) -> Result<Vec<Unreadable>, StoreError> {
@@ -1078,6 +1075,28 @@ impl Backend for GitBackend {
             None => Ok(0),
         }
     }
+}
+
+/// Proves that everything a snapshot needs is in the store and right, but for what is `proven` already.
+fn verify(
+    workspace: &Workspace,
+    snapshot: &Snapshot,
+    proven: &mut Proven,
+) -> Result<Verification, StoreError> {
+    let found = match store_of(workspace)? {
+        Some(store) => store.record(&snapshot.id).and_then(|record| {
+            let proof = store.verify(&record, proven)?;
+            Ok(Verification::new(proof.problems)
+                .beside(proof.beside)
+                .purged(purged_paths(&store, &record)?))
+        }),
+        None => Err(StoreError::UnknownSnapshot {
+            id: snapshot.id.clone(),
+        }),
+    };
+    // Whatever was made of an earlier failure: what was not looked at is not proven.
+    interrupt::check()?;
+    Verification::proven(found)
 }
 
 /// Where the user's own configuration lies.

@@ -9,7 +9,7 @@ mod rules;
 mod store;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
 use std::os::fd::AsFd as _;
 
@@ -579,16 +579,17 @@ impl Backend for HashBackend {
         workspace: &Workspace,
         snapshot: &Snapshot,
     ) -> Result<Verification, StoreError> {
-        let store = HashStore::of(workspace);
-        Verification::proven(store.record(&snapshot.id).and_then(|record| {
-            let purged = Purged::of(workspace)?;
-            let (problems, gone) = store.verify(&record, &purged)?;
-            // Whatever was made of an earlier failure: what was not looked at is not proven.
-            interrupt::check()?;
-            Ok(Verification::new(problems)
-                .without_content(!record.has_content)
-                .purged(gone))
-        }))
+        verify(workspace, snapshot, &mut HashSet::new())
+    }
+
+    fn verify_all(
+        &self,
+        workspace: &Workspace,
+        snapshots: &[&Snapshot],
+    ) -> Vec<Result<Verification, StoreError>> {
+        let mut proven = HashSet::new();
+        let verify = |snapshot: &&Snapshot| verify(workspace, snapshot, &mut proven);
+        snapshots.iter().map(verify).collect()
     }
 
     fn unreadable(&self, workspace: &Workspace) -> Result<Vec<Unreadable>, StoreError> {
@@ -671,6 +672,24 @@ impl Backend for HashBackend {
             false => Ok(own + area::bytes_beside(workspace.store_path())?),
         }
     }
+}
+
+/// Proves that everything a snapshot needs is in the store and right, but for content that is `proven` already.
+fn verify(
+    workspace: &Workspace,
+    snapshot: &Snapshot,
+    proven: &mut HashSet<ContentId>,
+) -> Result<Verification, StoreError> {
+    let store = HashStore::of(workspace);
+    Verification::proven(store.record(&snapshot.id).and_then(|record| {
+        let purged = Purged::of(workspace)?;
+        let (problems, gone) = store.verify(&record, &purged, proven)?;
+        // Whatever was made of an earlier failure: what was not looked at is not proven.
+        interrupt::check()?;
+        Ok(Verification::new(problems)
+            .without_content(!record.has_content)
+            .purged(gone))
+    }))
 }
 
 fn why_in_record(record: &Record, manifest: &Manifest, path: &RelPath) -> Why {

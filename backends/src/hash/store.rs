@@ -23,6 +23,7 @@ use crate::purge::{
 use crate::record::{MAX_RECORD_BYTES, Record};
 use crate::restore::ContentError;
 use crate::snapshot::SnapshotId;
+use crate::tree::ContentId;
 use crate::workspace::{Workspace, make_private};
 use crate::worktree::durable;
 use crate::worktree::root;
@@ -342,11 +343,13 @@ impl HashStore {
         Ok(manifest)
     }
 
-    /// Everything that keeps `record` from being put back, and the paths whose content was purged.
+    /// Everything that keeps `record` from being put back, and the paths whose content was purged. Content that is
+    /// `proven` is not read again, and what is read and right is added to it.
     pub(crate) fn verify(
         &self,
         record: &Record,
         purged: &Purged,
+        proven: &mut HashSet<ContentId>,
     ) -> Result<(Vec<Problem>, Vec<RelPath>), StoreError> {
         let manifest = match self.manifest(&record.snapshot.reference) {
             Ok(manifest) => manifest,
@@ -366,11 +369,11 @@ impl HashStore {
                 gone.push(path.clone());
                 continue;
             }
-            if !seen.insert(entry.id) {
+            if proven.contains(&entry.id) || !seen.insert(entry.id) {
                 continue;
             }
             match self.content.write_to(&entry.id, &mut io::sink()) {
-                Ok(_) => {}
+                Ok(_) => _ = proven.insert(entry.id),
                 Err(ContentError::Store(StoreError::Corrupt { what, detail })) => {
                     problems.push(Problem::new(what, detail));
                 }

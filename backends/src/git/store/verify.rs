@@ -18,6 +18,7 @@ use crate::restore::ContentError;
 /// What was proven already, so that snapshots which share content are not read twice.
 #[derive(Debug, Default)]
 pub(crate) struct Proven {
+    /// Trees that are right with all that is below them.
     trees: HashSet<ObjectId>,
     blobs: HashSet<ObjectId>,
     /// Packs that were read from end to end, and what was wrong with them.
@@ -45,6 +46,7 @@ impl Store {
             store: self,
             purged: self.purged()?,
             proven,
+            trees: HashSet::new(),
             problems: Vec::new(),
             used: HashSet::new(),
             blobs: Vec::new(),
@@ -59,6 +61,9 @@ impl Store {
         verifying.read_blobs()?;
         let beside = verifying.read_packs()?;
         let problems = verifying.problems;
+        if problems.is_empty() {
+            verifying.proven.trees.extend(verifying.trees);
+        }
         Ok(match problems.is_empty() {
             true => Proof { problems, beside },
             // They may be why.
@@ -74,6 +79,8 @@ struct Verifying<'a> {
     store: &'a Store,
     purged: Purged,
     proven: &'a mut Proven,
+    /// The trees that were read.
+    trees: HashSet<ObjectId>,
     problems: Vec<Problem>,
     /// The packs that hold what was needed.
     used: HashSet<PathBuf>,
@@ -162,13 +169,12 @@ impl Verifying<'_> {
     fn tree(&mut self, root: ObjectId) -> Result<(), StoreError> {
         let mut pending = vec![(root, 0)];
         while let Some((id, depth)) = pending.pop() {
-            if !self.proven.trees.insert(id) {
+            if self.proven.trees.contains(&id) || !self.trees.insert(id) {
                 continue;
             }
             self.note_packs(&id)?;
             let items = self.store.tree(&id);
             let Some(items) = self.or_problem(items)? else {
-                self.proven.trees.remove(&id);
                 continue;
             };
             for item in items {
@@ -523,5 +529,29 @@ mod tests {
         assert_eq!(store.verify(&second, &mut proven).unwrap().problems, []);
         assert_eq!(proven.blobs.len(), read + 2, "the new file and the record");
         assert_eq!(proven.packs.len(), 2);
+    }
+
+    #[test]
+    fn damage_is_named_for_every_snapshot_that_has_it() {
+        let test = TestStore::new();
+        let first = test.publish(&owner("s", "r"), &[("d/a", "1")]);
+        let pack = test.packs().remove(0);
+        let second = test.publish(&owner("s", "r"), &[("b", "2"), ("d/a", "1")]);
+        let set = test.store.packs().unwrap();
+        let found = set.all().find(|found| found.path() == pack).unwrap();
+        let at = found.index.find(&blob_id(b"1")).unwrap().unwrap();
+        let mut bytes = fs::read(&pack).unwrap();
+        bytes[at as usize + 4] ^= 1;
+        replace(&pack, &bytes);
+        let store = test.reopened();
+        let mut proven = Proven::default();
+        for record in [&first, &second] {
+            let problems = store.verify(record, &mut proven).unwrap().problems;
+            let object = format!("the object at {at} ");
+            assert!(
+                problems.iter().any(|p| p.what.starts_with(&object)),
+                "{problems:?}"
+            );
+        }
     }
 }
