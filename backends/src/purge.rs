@@ -210,6 +210,10 @@ pub struct Proof {
     /// commits of runs that were rolled back; a purge does not touch the repository.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub safety_refs: Vec<String>,
+    /// Those of which it cannot be told whether git still has it by them: they have too much to be searched, or
+    /// cannot be read. Full names, sorted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub safety_refs_unsearched: Vec<String>,
 }
 
 impl Proof {
@@ -221,6 +225,8 @@ impl Proof {
         self.displaced += other.displaced;
         self.unproven.extend(other.unproven);
         self.safety_refs.extend(other.safety_refs);
+        self.safety_refs_unsearched
+            .extend(other.safety_refs_unsearched);
         self
     }
 }

@@ -182,6 +182,134 @@ fn a_branch_whose_older_commits_are_gone_stays_and_what_was_kept_is_given_back()
     assert!(has(&ws, &format!("{tip}~63")) && !has(&ws, &base));
 }
 
+/// A shallow clone with one commit of `main`, and the repository that it was made from.
+fn shallow_clone() -> (TestWorkspace, TestWorkspace) {
+    let origin = repository();
+    for n in 0..3 {
+        origin.write("f", format!("{n}\n"));
+        origin.commit(&format!("commit {n}"));
+    }
+    let ws = TestWorkspace::plain();
+    let from = format!("file://{}", origin.root().display());
+    ws.git(["clone", "-q", "--depth", "1", &from, "."]);
+    ws.git(["remote", "set-head", "origin", "-d"]);
+    ws.git(["config", "user.name", "Author"]);
+    ws.git(["config", "user.email", "author@example.org"]);
+    (ws, origin)
+}
+
+// "fatal: Failed to traverse parents of commit"
+#[test]
+fn a_shallow_clone_is_never_left_with_history_that_git_cannot_read() {
+    let (ws, _origin) = shallow_clone();
+    ws.git(["remote", "remove", "origin"]);
+    let tip = ws.git(["rev-parse", "HEAD"]);
+    let amend = format!("git commit -q --amend -m other && {FORGET}");
+    let run = ws.run(["--rollback-on-failure"], &format!("{amend}; exit 1"));
+    let run = run.exits(1).json();
+    let rollback = &run["workspace"]["rollback"];
+    let error = rollback["error"]["message"].as_str().unwrap();
+    assert!(
+        error.contains(&tip) && error.contains(".git/shallow"),
+        "{run}"
+    );
+    assert_eq!(rollback["refs_left"][0]["undo"], "", "{run}");
+    assert_eq!(ws.git(["log", "--format=%s"]), "other");
+    assert_eq!(ws.git(["show", &format!("{tip}:f")]), "2");
+
+    // With the line there it goes back.
+    let (ws, _origin) = shallow_clone();
+    ws.git(["remote", "remove", "origin"]);
+    ws.git(["commit", "-q", "--allow-empty", "-m", "mine"]);
+    let tip = ws.git(["rev-parse", "HEAD"]);
+    let reset = format!("git reset -q --hard HEAD~1 && {FORGET}; exit 1");
+    let run = ws.run(["--rollback-on-failure"], &reset).exits(1).json();
+    assert!(run["workspace"]["rollback"]["error"].is_null(), "{run}");
+    assert_eq!(ws.git(["rev-parse", "HEAD"]), tip);
+    whole(&ws);
+}
+
+// git fetches it when it is wanted
+#[test]
+fn what_a_partial_clone_has_not_is_not_lost() {
+    let origin = repository();
+    origin.git(["config", "uploadpack.allowFilter", "true"]);
+    for n in 0..3 {
+        origin.write("f", format!("{n}\n"));
+        origin.commit(&format!("commit {n}"));
+    }
+    let ws = TestWorkspace::plain();
+    let from = format!("file://{}", origin.root().display());
+    ws.git(["clone", "-q", "--filter=blob:none", &from, "."]);
+    ws.git(["config", "user.name", "Author"]);
+    ws.git(["config", "user.email", "author@example.org"]);
+    for name in ["refs/remotes/origin/HEAD", "refs/remotes/origin/main"] {
+        ws.git(["update-ref", "--no-deref", "-d", name]);
+    }
+    let missing = ws.git(["rev-list", "--objects", "--missing=print", "HEAD"]);
+    assert!(missing.contains('?'), "the older versions were not fetched");
+    let tip = ws.git(["rev-parse", "HEAD"]);
+    let amend = "git commit -q --amend -m other; exit 1";
+    let run = ws.run(["--rollback-on-failure"], amend).exits(1).json();
+    let kept = history(&ws, &run["workspace"]["before_snapshot"]);
+    assert_eq!(kept["commits"], 4, "{run}");
+    assert!(run["workspace"]["rollback"]["error"].is_null(), "{run}");
+    assert_eq!(ws.git(["rev-parse", "HEAD"]), tip);
+}
+
+// Its parents were followed beyond where the clone ends, to commits that another fetch had left there
+#[test]
+fn where_a_shallow_clone_ends_a_commit_is_not_reached_by_those_that_were_fetched_later() {
+    let (ws, origin) = shallow_clone();
+    let tip = ws.git(["rev-parse", "HEAD"]);
+    origin.commit("later");
+    ws.git(["fetch", "-q", "--depth", "1"]);
+    assert_eq!(ws.git(["rev-list", "main", "--not", "--remotes"]), tip);
+    let reset = format!("git reset -q --hard origin/main && {FORGET}");
+    let run = ws.run::<&str>([], &reset).ok().json();
+    assert_eq!(
+        history(&ws, &run["workspace"]["before_snapshot"])["commits"],
+        1
+    );
+    assert!(!has(&ws, &tip));
+    ws.undo();
+    assert!(has(&ws, &tip), "the snapshot had it");
+    assert_eq!(ws.git(["status", "--porcelain", "f"]), "");
+    ws.git(["log", "--all", "--format=%s"]);
+}
+
+// The note said that there was nothing more, for as long as nobody moved a branch
+#[test]
+fn what_could_not_be_read_is_kept_by_the_next_snapshot() {
+    let (ws, tip) = ahead();
+    let shape = ws.git(["log", "--format=%H %T", "main"]);
+    let one = ws.git(["rev-parse", "HEAD~1"]);
+    let tree = ws.git(["rev-parse", "HEAD:d"]);
+    let blob = ws.git(["rev-parse", "HEAD:link"]);
+    for lost in [&tip, &one, &tree, &blob] {
+        let object = format!(".git/objects/{}/{}", &lost[..2], &lost[2..]);
+        let (there, away) = (ws.path(&object), ws.outside().join("away"));
+        std::fs::rename(&there, &away).unwrap();
+        let run = ws.run::<&str>([], "true").ok().json();
+        let kept = history(&ws, &run["workspace"]["before_snapshot"]);
+        assert!(
+            kept["commits"] == 2 || kept["not_kept_from"].is_string(),
+            "{lost}: {kept}"
+        );
+        std::fs::rename(&away, &there).unwrap();
+        let run = ws.run::<&str>([], "true").ok().json();
+        let kept = history(&ws, &run["workspace"]["before_snapshot"]);
+        let all = serde_json::json!({"commits": 2, "not_kept_from": null});
+        assert_eq!(kept, all, "{lost}");
+    }
+    let reset = format!("git reset -q --hard origin/main && {FORGET}");
+    ws.run::<&str>([], &reset).ok();
+    assert!(!has(&ws, &tip) && !has(&ws, &blob));
+    ws.undo();
+    assert_eq!(ws.git(["log", "--format=%H %T", "main"]), shape);
+    whole(&ws);
+}
+
 // The command was printed that would have made the broken repository
 #[test]
 fn no_command_is_told_that_would_lead_a_branch_into_history_with_a_gap() {
@@ -266,6 +394,34 @@ fn a_purge_finds_what_only_a_kept_commit_has() {
         json::names_in(&run["workspace"]["rollback"]["skipped"]),
         [""; 0]
     );
+}
+
+// Only its newest commits were searched
+#[test]
+fn a_purge_searches_all_commits_of_a_safety_ref() {
+    let (mut ws, _) = ahead();
+    let script = "echo correct horse battery staple > secret && git add secret && git commit -qm x && git rm -q secret \
+                  && for n in $(seq 70); do git commit -q --allow-empty -m $n; done; exit 1";
+    let run = ws.run(["--rollback-on-failure"], script).exits(1).json();
+    let safety = run["workspace"]["rollback"]["safety_tag"].as_str().unwrap();
+    let id = ws.git(["rev-parse", &format!("{safety}~70:secret")]);
+    ws.write("secret", "correct horse battery staple\n");
+    ws.snapshot();
+    ws.remove("secret");
+    ws.damages_the_store();
+    let purged = ws.json(["purge", &id]);
+    let named = json::names(&purged["proof"]["safety_refs"]);
+    assert_eq!(named, [safety], "{purged}");
+    // One that cannot be searched is named too.
+    let last = ws.git(["rev-parse", &format!("{safety}~3")]);
+    let object = format!(".git/objects/{}/{}", &last[..2], &last[2..]);
+    std::fs::remove_file(ws.path(&object)).unwrap();
+    ws.write("other", "tr0ub4dor\n");
+    ws.snapshot();
+    ws.remove("other");
+    let purged = ws.json(["purge", "other"]);
+    let named = json::names(&purged["proof"]["safety_refs_unsearched"]);
+    assert_eq!(named, [safety], "{purged}");
 }
 
 // It said that all was gone, and git still had it

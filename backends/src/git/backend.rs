@@ -1019,8 +1019,18 @@ impl Backend for GitBackend {
         // One that cannot be read has no refs that anybody could go by.
         if let Ok(repository) = repository_of(workspace) {
             let ids = purged_objects(&purged);
-            let found = history::own_refs_with(&repository, &ids);
-            proof.safety_refs = found.unwrap_or_default();
+            match history::own_refs_with(&repository, &ids) {
+                Ok(found) => {
+                    proof.safety_refs = found.with;
+                    proof.safety_refs_unsearched = found.unsearched;
+                }
+                Err(error) => {
+                    let what = "the refs of the repository";
+                    proof
+                        .unproven
+                        .push(crate::backend::Problem::new(what, chain(&error)));
+                }
+            }
         }
         Ok(proof)
     }

@@ -10,15 +10,16 @@ mod given_back;
 mod list;
 mod unreached;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::path::Path;
 
-use self::brought::Brought;
+use self::brought::{Brought, Limits};
 use self::list::{Bundle, KeptCommit};
-use self::unreached::{Commit, unreached};
+use self::unreached::{Commit, Past, Unreached, unreached};
 use crate::backend::{BorrowMode, SnapshotError, StoreError};
 use crate::caches;
 use crate::git::pack::PackWriter;
-use crate::git::repository::UserRepository;
+use crate::git::repository::{RepositoryError, Shallow, UserRepository};
 use crate::git::store::Store;
 use crate::git::{ObjectId, ObjectKind};
 use crate::interrupt;
@@ -38,11 +39,32 @@ const MAX_COMMITS: usize = 64;
 /// More bytes than this are not kept for all commits of a snapshot, content that other places have included.
 const MAX_BYTES: u64 = 64 << 20;
 
+/// More trees than this are not read for one commit.
+const MAX_TREES: usize = 5000;
+
 /// More files than this are not kept for all commits of a snapshot: each is a line of the list and a name in a
 /// tree of the store, which every capture of a run goes through.
 const MAX_FILES: usize = 20_000;
 
-/// What was found last is the tip, a digest of the other refs, and the list, or `-`.
+/// What is read of a commit that is kept.
+const TO_KEEP: Limits = Limits {
+    trees: MAX_TREES,
+    bytes: MAX_BYTES,
+};
+
+/// What is read of a commit that is searched for what was purged: as much as may be in memory.
+const TO_SEARCH: Limits = Limits {
+    trees: 1_000_000,
+    bytes: 256 << 20,
+};
+
+/// So many commits that only a ref of ours reaches are searched.
+const MAX_SEARCHED_COMMITS: usize = 100_000;
+
+/// In the place of the digest where something could not be read: it is looked at again.
+const INCOMPLETE: &str = "incomplete";
+
+/// What was found last is the tip, a digest of the other refs and of where a shallow clone ends, and the list, or `-`.
 const MAX_FOUND_LAST_BYTES: u64 = 1000;
 
 /// Ours; they go with their guards.
@@ -104,8 +126,12 @@ impl Keeper<'_> {
         if others.contains(&tip) {
             return Ok(Kept::default());
         }
+        let Ok(past) = Past::of(self.repository) else {
+            // Nobody knows where history ends.
+            return self.kept_as(List::without(tip)).map(|(_, kept)| kept);
+        };
         let last = self.found_last();
-        let digest = digest_of(&others);
+        let digest = digest_of(&others, &past.shallow);
         if let Some(last) = &last
             && (last.tip, &*last.digest) == (tip, &*digest)
             && let Some(kept) = self.still_kept(last)?
@@ -113,20 +139,37 @@ impl Keeper<'_> {
             return Ok(kept);
         }
         let known = last.and_then(|last| self.list(&last.list?));
-        let list = self.look(tip, &others, known.unwrap_or_default())?;
-        let id = match list == List::default() {
-            true => None,
-            false => Some(self.add(list.written().as_bytes())?),
-        };
-        self.note_found(tip, &digest, id);
-        Ok(id.map(|id| Kept::by(id, &list)).unwrap_or_default())
+        let (list, is_whole) = self.look(&past, tip, &others, known.unwrap_or_default())?;
+        let (id, kept) = self.kept_as(list)?;
+        // What could not be read now may be there again by the next time.
+        let digest = if is_whole { &*digest } else { INCOMPLETE };
+        self.note_found(tip, digest, id);
+        Ok(kept)
     }
 
-    /// Finds the commits, and brings in what they need. Of those that are `known` it is known already.
-    fn look(&self, tip: ObjectId, others: &[ObjectId], known: List) -> Result<List, SnapshotError> {
+    /// Adds a list to the store, unless it says nothing.
+    fn kept_as(&self, list: List) -> Result<(Option<ObjectId>, Kept), SnapshotError> {
+        if list == List::default() {
+            return Ok((None, Kept::default()));
+        }
+        let id = self.add(list.written().as_bytes())?;
+        Ok((Some(id), Kept::by(id, &list)))
+    }
+
+    /// Finds the commits, and brings in what they need. Of those that are `known` it is known already. Answers also
+    /// whether all could be read.
+    fn look(
+        &self,
+        past: &Past<'_>,
+        tip: ObjectId,
+        others: &[ObjectId],
+        known: List,
+    ) -> Result<(List, bool), SnapshotError> {
         let known = known.commits.into_iter().map(|kept| (kept.id, kept));
         let mut known: HashMap<ObjectId, KeptCommit> = known.collect();
-        let (commits, rest) = unreached(self.repository, tip, others, MAX_COMMITS);
+        let found = unreached(past, tip, others, MAX_COMMITS);
+        let Unreached { commits, rest, .. } = found;
+        let mut is_whole = !found.is_cut;
         let (mut list, mut bundles) = (List::default(), Vec::new());
         list.rest = rest;
         let (mut room, mut files) = (MAX_BYTES, MAX_FILES);
@@ -134,7 +177,10 @@ impl Keeper<'_> {
             interrupt::check()?;
             let kept = match known.remove(&commit.id) {
                 Some(kept) if self.has_all(&kept)? => Some(kept),
-                _ => self.draft(commit, &mut bundles),
+                _ => self.draft(past, commit, &mut bundles).unwrap_or_else(|_| {
+                    is_whole = false;
+                    None
+                }),
             };
             let fits = |kept: &KeptCommit| kept.bytes <= room && kept.blobs.len() <= files;
             let Some(kept) = kept.filter(fits) else {
@@ -145,69 +191,71 @@ impl Keeper<'_> {
             files -= kept.blobs.len();
             list.commits.push(kept);
         }
-        self.bring_in(&mut list, &bundles)?;
-        list.bases = self.bases(&list, &commits);
-        Ok(list)
+        is_whole &= self.bring_in(&mut list, &bundles)?;
+        (list.bases, list.ends) = beginnings(&list, &commits);
+        Ok((list, is_whole))
     }
 
-    /// Reads a commit with what it brought, and adds its bundle to `bundles`; `None` if that is too much, or
-    /// cannot be read.
-    fn draft(&self, commit: &Commit, bundles: &mut Vec<(ObjectId, Vec<u8>)>) -> Option<KeptCommit> {
-        let brought = Brought::by(self.repository, commit, MAX_BYTES).ok()??;
-        let sizes = self.repository.object_sizes(&brought.blobs).ok()?;
+    /// Reads a commit with what it brought, and adds its bundle to `bundles`; `None` if that is too much.
+    fn draft(
+        &self,
+        past: &Past<'_>,
+        commit: &Commit,
+        bundles: &mut Vec<(ObjectId, Vec<u8>)>,
+    ) -> Result<Option<KeptCommit>, RepositoryError> {
+        let Some(brought) = Brought::by(past, commit, TO_KEEP)? else {
+            return Ok(None);
+        };
+        let sizes = self.repository.object_sizes(&brought.blobs)?;
+        let gone = || RepositoryError::MissingObject { id: commit.id };
         let bundle = Bundle {
-            commit: Commit::bytes(self.repository, commit.id).ok()??,
+            commit: past.bytes(commit.id)?.ok_or_else(gone)?,
             trees: brought.trees,
         };
         let bundle = bundle.written();
-        let id = ObjectId::of(ObjectKind::Blob, &bundle).ok()?;
+        let Ok(id) = ObjectId::of(ObjectKind::Blob, &bundle) else {
+            return Ok(None);
+        };
         let bytes = sizes.iter().flatten().sum::<u64>() + bundle.len() as u64;
-        let is_purged = |id: &ObjectId| self.purged.contains(&(*id).into());
-        let (purged, blobs) = brought.blobs.into_iter().partition(is_purged);
+        let (absent, blobs) = brought.blobs.into_iter().partition(|id| self.is_purged(id));
         bundles.push((id, bundle));
-        Some(KeptCommit {
+        Ok(Some(KeptCommit {
             id: commit.id,
             bundle: id,
             bytes,
             blobs,
-            purged,
-        })
+            absent,
+        }))
     }
 
     /// Brings in the content of commits, and adds the bundles of those that are kept. What the repository has
-    /// not, as a partial clone, is not kept.
+    /// not is not kept. Answers whether that is as it should be, as in a partial clone.
     fn bring_in(
         &self,
         list: &mut List,
         bundles: &[(ObjectId, Vec<u8>)],
-    ) -> Result<(), SnapshotError> {
+    ) -> Result<bool, SnapshotError> {
         let blobs = list.commits.iter().flat_map(|kept| kept.blobs.clone());
         let directories = self.repository.object_dirs().unwrap_or_default();
         let borrowed = self
             .store
             .borrow(&directories, blobs.collect(), self.borrow)?;
+        let is_promised =
+            !borrowed.missing.is_empty() && directories.iter().any(|at| is_promisor(at));
         for kept in &mut list.commits {
-            kept.blobs
-                .retain(|id| borrowed.missing.binary_search(id).is_err());
+            let is_missing = |id: &ObjectId| borrowed.missing.binary_search(id).is_ok();
+            let (missing, had): (Vec<_>, Vec<_>) = kept.blobs.iter().partition(|id| is_missing(id));
+            kept.blobs = had;
+            if !is_promised {
+                kept.absent.extend(missing);
+                kept.absent.sort_unstable();
+            }
         }
         let is_kept: HashSet<ObjectId> = list.commits.iter().map(|kept| kept.bundle).collect();
         for (_, bundle) in bundles.iter().filter(|(id, _)| is_kept.contains(id)) {
             self.add(bundle)?;
         }
-        Ok(())
-    }
-
-    /// The parents of the kept ones among `commits` that are not kept, as far as they are there: a shallow clone
-    /// has not all of them.
-    fn bases(&self, list: &List, commits: &[Commit]) -> Vec<ObjectId> {
-        let kept: HashSet<ObjectId> = list.commits.iter().map(|kept| kept.id).collect();
-        let own = commits.iter().filter(|commit| kept.contains(&commit.id));
-        let mut bases: Vec<ObjectId> = own.flat_map(|commit| commit.parents.clone()).collect();
-        bases.sort_unstable();
-        bases.dedup();
-        let is_there = |id: &ObjectId| matches!(Commit::read(self.repository, *id), Ok(Some(_)));
-        bases.retain(|id| !kept.contains(id) && is_there(id));
-        bases
+        Ok(borrowed.missing.is_empty() || is_promised)
     }
 
     /// Adds a blob to the pack unless the store has it.
@@ -220,14 +268,19 @@ impl Keeper<'_> {
         Ok(id)
     }
 
-    /// Whether the store has all of a commit, and nothing of it was purged.
+    /// Whether the store has all of a commit that can be had, and nothing of it was purged since.
     fn has_all(&self, kept: &KeptCommit) -> Result<bool, StoreError> {
-        self.are_kept([&[kept.bundle], &kept.blobs[..]].concat())
+        let is_known = kept.absent.iter().all(|id| self.is_purged(id));
+        Ok(is_known && self.are_kept([&[kept.bundle], &kept.blobs[..]].concat())?)
     }
 
     fn are_kept(&self, ids: Vec<ObjectId>) -> Result<bool, StoreError> {
-        let is_purged = ids.iter().any(|id| self.purged.contains(&(*id).into()));
+        let is_purged = ids.iter().any(|id| self.is_purged(id));
         Ok(!is_purged && self.store.missing(ids)?.is_empty())
+    }
+
+    fn is_purged(&self, id: &ObjectId) -> bool {
+        self.purged.contains(&(*id).into())
     }
 
     /// What was found last, if the store still has all of it.
@@ -280,36 +333,73 @@ impl FoundLast {
     }
 }
 
-fn digest_of(others: &[ObjectId]) -> String {
+fn digest_of(others: &[ObjectId], shallow: &Shallow) -> String {
     let mut hasher = blake3::Hasher::new();
-    for id in others {
+    for id in others.iter().chain(shallow.iter()) {
         hasher.update(&id.0);
     }
     hasher.finalize().to_hex().to_string()
 }
 
-/// The refs of ours in a repository by which some of `ids`, which are sorted, can still be had: they are in what
-/// a commit brought that nothing else names. What cannot be read is not known to have any.
+/// The bases and the ends of a list, whose commits are among `commits`.
+fn beginnings(list: &List, commits: &[Commit]) -> (Vec<ObjectId>, Vec<ObjectId>) {
+    let kept: HashSet<ObjectId> = list.commits.iter().map(|kept| kept.id).collect();
+    let own = || commits.iter().filter(|commit| kept.contains(&commit.id));
+    let parents = own().flat_map(|commit| &commit.parents);
+    let bases: BTreeSet<ObjectId> = parents.filter(|id| !kept.contains(id)).copied().collect();
+    let ends: BTreeSet<ObjectId> = own().filter(|c| c.is_end).map(|c| c.id).collect();
+    (bases.into_iter().collect(), ends.into_iter().collect())
+}
+
+/// Whether git may fetch what a directory of objects lacks, as in a partial clone. What comes from such a fetch
+/// is in a pack that is marked so (partial-clone in git's technical documentation).
+fn is_promisor(objects: &Path) -> bool {
+    let packs = std::fs::read_dir(objects.join("pack"));
+    let mut names = packs.into_iter().flatten().flatten();
+    names.any(|entry| Path::new(&entry.file_name()).extension() == Some("promisor".as_ref()))
+}
+
+/// The refs of ours in a repository by which some content can still be had.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct OwnRefs {
+    /// Those that have some of it, in what a commit brought that nothing else names.
+    pub(super) with: Vec<String>,
+    /// Those of which that cannot be told: they have too much, or cannot be read.
+    pub(super) unsearched: Vec<String>,
+}
+
+/// Looks for `ids`, which are sorted.
 pub(super) fn own_refs_with(
     repository: &UserRepository,
     ids: &[ObjectId],
-) -> Result<Vec<String>, SnapshotError> {
-    let refs = repository.refs_below("refs").unwrap_or_default();
+) -> Result<OwnRefs, SnapshotError> {
+    let refs = repository.refs_below("refs")?;
+    let past = Past::of(repository)?;
     let (own, others): (Vec<_>, Vec<_>) = refs
         .into_iter()
         .partition(|(name, _)| name.starts_with(OWN));
     let others: Vec<ObjectId> = others.into_iter().map(|(_, id)| id).collect();
-    let mut found = Vec::new();
+    let mut found = OwnRefs::default();
     for (name, tip) in own {
-        let (commits, _) = unreached(repository, tip, &others, MAX_COMMITS);
+        let Unreached { commits, rest, .. } = unreached(&past, tip, &others, MAX_SEARCHED_COMMITS);
+        let mut is_searched = rest.is_none();
+        let mut has_it = false;
         for commit in commits {
             interrupt::check()?;
-            let brought = Brought::by(repository, &commit, MAX_BYTES);
-            let brought = brought.ok().flatten().unwrap_or_default();
-            if brought.blobs.iter().any(|id| ids.binary_search(id).is_ok()) {
-                found.push(name);
+            match Brought::by(&past, &commit, TO_SEARCH) {
+                Ok(Some(brought)) => {
+                    has_it = brought.blobs.iter().any(|id| ids.binary_search(id).is_ok());
+                }
+                Ok(None) | Err(_) => is_searched = false,
+            }
+            if has_it {
                 break;
             }
+        }
+        match (has_it, is_searched) {
+            (true, _) => found.with.push(name),
+            (false, false) => found.unsearched.push(name),
+            (false, true) => {}
         }
     }
     Ok(found)

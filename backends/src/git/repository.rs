@@ -13,6 +13,7 @@ mod operation;
 mod probe;
 mod refs;
 mod rules;
+mod shallow;
 #[cfg(test)]
 mod testing;
 mod trees;
@@ -38,6 +39,7 @@ pub(crate) use self::index::IndexFile;
 pub(crate) use self::operation::{Operation, OperationContents, is_operation_path};
 pub(crate) use self::probe::{Probe, no_work_tree, probe};
 pub(crate) use self::refs::{MAX_STASHES, SharedRefs, Stash};
+pub(crate) use self::shallow::{MAX_SHALLOW_BYTES, Shallow};
 pub(crate) use self::trees::Unfolded;
 
 /// A file that holds one path, one ref or one line. The kernel's longest path has 4096 bytes.

@@ -47,7 +47,7 @@ use crate::backend::{RepositoryProblem, RestoreError, StoreError};
 use crate::error::{ErrorKind, PathError, printable};
 use crate::git::ObjectId;
 use crate::git::history::{self, Lacking, List};
-use crate::git::repository::is_operation_path;
+use crate::git::repository::{MAX_SHALLOW_BYTES, Shallow, is_operation_path};
 use crate::path::RelPath;
 use crate::patience::Patience;
 use crate::record::{GitState, Head, KnownDirectory, OperationFiles, Record};
@@ -601,25 +601,17 @@ impl RepositoryPlan {
         };
         let objects = Objects::open(&found.common_dir);
         let is_lost = |commit: &ObjectId| !objects.has(*commit) && !history.has(commit);
-        let gap = || history.bases.iter().find(|base| !objects.has(**base));
+        let has = |id: &ObjectId| objects.has(*id);
         let lost = moves.destinations().find(is_lost);
-        let lost = lost.map(|commit| format!("commit {commit}"));
+        let lost = lost.map(|commit| format!("commit {commit} is not in the repository any more"));
         let lost = lost.or_else(|| {
-            let base = moves
-                .destinations()
-                .find(|id| !objects.has(*id))
-                .and_then(|_| gap())?;
-            let what = "which comes before those that the snapshot kept and that are given back";
-            Some(format!("commit {base}, {what},"))
+            moves.destinations().find(|id| !has(id))?;
+            let shallow = shallow_in(&found.common_dir);
+            history.gap(&has, &shallow).map(|gap| gap.to_string())
         });
         if let Some(lost) = lost {
-            self.note(
-                ErrorKind::Corrupt,
-                format!(
-                    "{lost} is not in the repository any more: HEAD and branch were left at {}",
-                    described(&after.head)
-                ),
-            );
+            let stay = format!("HEAD and branch were left at {}", described(&after.head));
+            self.note(ErrorKind::Corrupt, format!("{lost}: {stay}"));
             return None;
         }
         let head = request.before.head.commit();
@@ -775,6 +767,15 @@ fn kept_history(request: &Request<'_>) -> List {
     let list = request.before.history.as_ref();
     let read = list.map(|list| List::read(list, request.index_bytes));
     read.and_then(Result::ok).unwrap_or_default()
+}
+
+/// Where the history of a repository ends. Where that cannot be read, git cannot go by it either.
+fn shallow_in(common_dir: &Path) -> Shallow {
+    let read = open_directory(common_dir)
+        .and_then(|fd| read_file(fd.as_fd(), b"shallow", MAX_SHALLOW_BYTES, common_dir));
+    let text = read.ok().flatten();
+    text.and_then(|text| Shallow::parse(&text))
+        .unwrap_or_default()
 }
 
 /// Whether the index stages something else than `after` saw. One that cannot be read does.

@@ -112,6 +112,13 @@ fn proof(outcome: &PurgeOutcome, git: &str) -> String {
             "still in the repository, by {name}; \"{git} update-ref -d {name}\" removes that\n"
         ));
     }
+    for name in &proof.safety_refs_unsearched {
+        let name = output::printable(name);
+        text.push_str(&format!(
+            "perhaps still in the repository, by {name}, which could not be searched to its end; \"git update-ref -d \
+             {name}\" removes that\n"
+        ));
+    }
     text.push_str(&format!(
         "removed; looked at {} in {}, {} of the store, {} that restores displaced, {}, and wrote the \
          database anew\n",

@@ -2,13 +2,18 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::unreached::Commit;
+use super::unreached::{Commit, Past};
 use crate::git::repository::{RepositoryError, UserRepository};
 use crate::git::tree_object::{self, ItemKind};
 use crate::git::{ObjectId, ObjectKind};
 
-/// More trees than this are not read for one commit.
-const MAX_TREES: usize = 5000;
+/// How much is read for one commit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) trees: usize,
+    /// The bytes of all trees together.
+    pub(super) bytes: u64,
+}
 
 /// The trees and the content of a commit that none of its parents has in the same place.
 #[derive(Debug, Default)]
@@ -20,19 +25,19 @@ pub(super) struct Brought {
 }
 
 impl Brought {
-    /// Finds it. `None`: the trees are too many, have more than `max_bytes` together, or are not all there or in
-    /// order.
+    /// Finds it. `None`: the trees are too many or too large, or one is no tree that git would take. One that is not
+    /// there is [`RepositoryError::MissingObject`].
     pub(super) fn by(
-        repository: &UserRepository,
+        past: &Past<'_>,
         commit: &Commit,
-        max_bytes: u64,
+        limits: Limits,
     ) -> Result<Option<Self>, RepositoryError> {
-        let read = |tree| tree_bytes(repository, tree, max_bytes);
+        let read = |tree| tree_bytes(past.repository, tree, limits.bytes);
         let mut brought = Self::default();
         let mut parents = Vec::new();
         for parent in &commit.parents {
-            // A shallow clone has not all of them.
-            parents.extend(Commit::read(repository, *parent)?.map(|parent| parent.tree));
+            // Without a parent all that the commit has is taken for new.
+            parents.extend(past.commit(*parent)?.map(|parent| parent.tree));
         }
         let (mut blobs, mut seen, mut total) = (HashSet::new(), HashSet::new(), 0);
         let mut pending = vec![(commit.tree, parents)];
@@ -42,13 +47,13 @@ impl Brought {
                 continue;
             }
             let Some(bytes) = read(tree)? else {
-                return Ok(None);
+                return Err(RepositoryError::MissingObject { id: tree });
             };
             total += bytes.len() as u64;
             let Ok(items) = tree_object::parse(&tree, &bytes) else {
                 return Ok(None);
             };
-            if total > max_bytes || seen.len() > MAX_TREES {
+            if total > limits.bytes || seen.len() > limits.trees {
                 return Ok(None);
             }
             let mut known: HashMap<Vec<u8>, Vec<(ItemKind, ObjectId)>> = HashMap::new();

@@ -33,10 +33,10 @@ pub(in crate::git) fn give_back(
     };
     let mut lacking = Lacking::default();
     for commit in list.commits.iter().rev() {
-        let purged = commit.purged.iter().copied();
+        let absent = commit.absent.iter().copied();
         lacking
             .content
-            .extend(purged.filter(|id| !giver.objects.has(*id)));
+            .extend(absent.filter(|id| !giver.objects.has(*id)));
         for id in &commit.blobs {
             if giver.objects.has(*id) {
                 continue;

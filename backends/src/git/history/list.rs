@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::backend::StoreError;
+use crate::git::repository::Shallow;
 use crate::git::tree_object::{self, ItemKind};
 use crate::git::{ObjectId, ObjectKind};
 use crate::path::RelPath;
@@ -20,21 +21,56 @@ pub(in crate::git) struct KeptCommit {
     pub(super) bytes: u64,
     /// The content that it brought, sorted.
     pub(super) blobs: Vec<ObjectId>,
-    /// The content that it brought and that was purged, sorted.
-    pub(super) purged: Vec<ObjectId>,
+    /// The content that it brought and that is not kept, sorted: it was purged, or could not be had.
+    pub(super) absent: Vec<ObjectId>,
+}
+
+/// Why history would have a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::git) enum Gap {
+    /// What comes before the commits that are kept is gone.
+    Base(ObjectId),
+    /// A shallow clone ended at this commit, and git would look for its parents now.
+    End(ObjectId),
+}
+
+impl std::fmt::Display for Gap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Base(id) => write!(
+                f,
+                "commit {id}, which comes before those that the snapshot kept and that are given back, is not in \
+                 the repository any more"
+            ),
+            Self::End(id) => write!(
+                f,
+                "commit {id}, at which this shallow clone ended, is not in .git/shallow any more"
+            ),
+        }
+    }
 }
 
 /// The commits that are kept, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::git) struct List {
     pub(in crate::git) commits: Vec<KeptCommit>,
-    /// What comes before them and is not kept, as far as the repository had it: without these, history has a gap.
+    /// What comes before them and is not kept: without these, history has a gap.
     pub(in crate::git) bases: Vec<ObjectId>,
+    /// Those of them at which a shallow clone ended: unless `.git/shallow` names them, history has a gap.
+    pub(in crate::git) ends: Vec<ObjectId>,
     /// The first that there was no room for, or that cannot be read.
     pub(super) rest: Option<ObjectId>,
 }
 
 impl List {
+    /// Nothing is kept, since the commit cannot be read.
+    pub(super) fn without(tip: ObjectId) -> Self {
+        Self {
+            rest: Some(tip),
+            ..Self::default()
+        }
+    }
+
     /// A line for each commit and for each blob after it.
     pub(super) fn written(&self) -> String {
         let mut text = String::new();
@@ -46,11 +82,14 @@ impl List {
             for blob in &commit.blobs {
                 text.push_str(&format!("blob {blob}\n"));
             }
-            for blob in &commit.purged {
+            for blob in &commit.absent {
                 text.push_str(&format!("purged {blob}\n"));
             }
         }
-        let bases = self.bases.iter().map(|id| format!("base {id}\n"));
+        // An end is a base that is itself one of the commits. Whoever knows of no ends takes it for lost where it has
+        // to be given back, and leaves the branch.
+        let bases = self.bases.iter().chain(&self.ends);
+        let bases = bases.map(|id| format!("base {id}\n"));
         let rest = self.rest.iter().map(|id| format!("rest {id}\n"));
         text.extend(bases.chain(rest));
         text
@@ -66,11 +105,17 @@ impl List {
                     bundle: bundle.parse().ok()?,
                     bytes: bytes.parse().ok()?,
                     blobs: Vec::new(),
-                    purged: Vec::new(),
+                    absent: Vec::new(),
                 }),
-                ["purged", id] => list.commits.last_mut()?.purged.push(id.parse().ok()?),
+                ["purged", id] => list.commits.last_mut()?.absent.push(id.parse().ok()?),
                 ["blob", id] => list.commits.last_mut()?.blobs.push(id.parse().ok()?),
-                ["base", id] => list.bases.push(id.parse().ok()?),
+                ["base", id] => {
+                    let id = id.parse().ok()?;
+                    match list.has(&id) {
+                        true => list.ends.push(id),
+                        false => list.bases.push(id),
+                    }
+                }
                 ["rest", id] => list.rest = Some(id.parse().ok()?),
                 _ => return None,
             }
@@ -87,6 +132,18 @@ impl List {
     /// Whether it has the commit.
     pub(in crate::git) fn has(&self, commit: &ObjectId) -> bool {
         self.commits.iter().any(|kept| kept.id == *commit)
+    }
+
+    /// What history would lack if its commits were given back to a repository that has no more than this.
+    pub(in crate::git) fn gap(
+        &self,
+        has: &dyn Fn(&ObjectId) -> bool,
+        shallow: &Shallow,
+    ) -> Option<Gap> {
+        let lost = |ids: &[ObjectId]| ids.iter().find(|id| !has(id)).copied();
+        let end = || self.ends.iter().find(|id| !has(id) && !shallow.has(id));
+        let base = lost(&self.bases).map(Gap::Base);
+        base.or_else(|| end().copied().map(Gap::End))
     }
 
     /// Every blob that it keeps.
@@ -200,11 +257,12 @@ mod tests {
             bundle: id("b"),
             bytes: 70,
             blobs: blobs.iter().map(|digit| id(digit)).collect(),
-            purged: vec![id("8")],
+            absent: vec![id("8")],
         };
         let list = List {
             commits: vec![commit("1", &["2", "3"]), commit("4", &[])],
             bases: vec![id("6"), id("7")],
+            ends: vec![id("4")],
             rest: Some(id("5")),
         };
         assert_eq!(List::parse(list.written().as_bytes()), Some(list.clone()));
@@ -219,6 +277,25 @@ mod tests {
         ] {
             assert_eq!(List::parse(damaged.as_bytes()), None, "{damaged}");
         }
+    }
+
+    #[test]
+    fn a_gap_is_a_base_that_is_gone_or_an_end_that_git_would_look_beyond() {
+        let list = List {
+            commits: Vec::new(),
+            bases: vec![id("6"), id("7")],
+            ends: vec![id("4")],
+            rest: None,
+        };
+        let gap = |there: &[&str], shallow: &str| {
+            let has = |asked: &ObjectId| there.iter().any(|digit| id(digit) == *asked);
+            list.gap(&has, &Shallow::parse(shallow.as_bytes()).unwrap())
+        };
+        let end = format!("{}\n", id("4"));
+        assert_eq!(gap(&["6", "7"], &end), None);
+        assert_eq!(gap(&["4", "6", "7"], ""), None, "the clone was deepened");
+        assert_eq!(gap(&["6", "7"], ""), Some(Gap::End(id("4"))));
+        assert_eq!(gap(&["6"], &end), Some(Gap::Base(id("7"))));
     }
 
     #[test]
@@ -239,7 +316,7 @@ mod tests {
                 bundle: id("b"),
                 bytes: 0,
                 blobs: Vec::new(),
-                purged: Vec::new(),
+                absent: Vec::new(),
             };
             assert_eq!(Bundle::read(&kept, &|_| Ok(bytes.clone())).unwrap(), bundle);
             let cut = &bytes[..bytes.len() - 1];

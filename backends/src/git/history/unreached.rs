@@ -2,7 +2,7 @@
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
-use crate::git::repository::{RepositoryError, UserRepository};
+use crate::git::repository::{RepositoryError, Shallow, UserRepository};
 use crate::git::{ObjectId, ObjectKind};
 
 /// A message of this length is no message.
@@ -26,75 +26,104 @@ const MAX_FOLLOWED: usize = 200;
 pub(super) struct Commit {
     pub(super) id: ObjectId,
     pub(super) tree: ObjectId,
+    /// None where a shallow clone ends.
     pub(super) parents: Vec<ObjectId>,
+    /// Whether a shallow clone ends here.
+    pub(super) is_end: bool,
     /// When it was made, in seconds since the Unix epoch.
     time: i64,
 }
 
 impl Commit {
-    /// Reads a commit; `None` if it is not here, or something else.
-    pub(super) fn read(
-        repository: &UserRepository,
-        id: ObjectId,
-    ) -> Result<Option<Self>, RepositoryError> {
-        Ok(Self::bytes(repository, id)?.and_then(|bytes| Self::parse(id, &bytes)))
-    }
-
-    /// The bytes of a commit.
-    pub(super) fn bytes(
-        repository: &UserRepository,
-        id: ObjectId,
-    ) -> Result<Option<Vec<u8>>, RepositoryError> {
-        Ok(match repository.read_object(id, MAX_COMMIT_BYTES)? {
-            Some((ObjectKind::Commit, bytes)) => Some(bytes),
-            _ => None,
-        })
-    }
-
     fn parse(id: ObjectId, bytes: &[u8]) -> Option<Self> {
         let (mut tree, mut parents, mut time) = (None, Vec::new(), 0);
-        for line in bytes.split(|byte| *byte == b'\n') {
-            let line = std::str::from_utf8(line).unwrap_or_default();
-            match line.split_once(' ') {
-                Some(("tree", id)) if tree.is_none() => tree = Some(id.parse().ok()?),
-                Some(("parent", id)) => parents.push(id.parse().ok()?),
-                Some(("committer", rest)) => {
-                    let stamp = rest.rsplit(' ').nth(1);
-                    time = stamp.and_then(|stamp| stamp.parse().ok()).unwrap_or(0);
-                    break;
-                }
-                // The message begins.
-                None if line.is_empty() => break,
-                _ => {}
+        let id_of = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok();
+        // The message begins after an empty line. A name may be in any encoding.
+        let header = bytes.split(|byte| *byte == b'\n');
+        for line in header.take_while(|line| !line.is_empty()) {
+            if let Some(id) = line.strip_prefix(b"tree ") {
+                tree = Some(id_of(id)?);
+            } else if let Some(id) = line.strip_prefix(b"parent ") {
+                parents.push(id_of(id)?);
+            } else if line.starts_with(b"committer ") {
+                let stamp = line.rsplit(|byte| *byte == b' ').nth(1);
+                let stamp = stamp.and_then(|stamp| std::str::from_utf8(stamp).ok());
+                time = stamp.and_then(|stamp| stamp.parse().ok()).unwrap_or(0);
+                break;
             }
         }
         Some(Self {
             id,
             tree: tree?,
             parents,
+            is_end: false,
             time,
         })
     }
 }
 
-/// The commits from `tip` on that none of `others` reaches, as far as it was looked, newest first and at most
-/// `limit`; with the first that there was no more room for, or with `tip` if that cannot be read.
-///
-/// Another commit that cannot be read ends its line of history.
+/// The commits of a repository, as git goes through them: where a shallow clone ends they have no parents.
+pub(super) struct Past<'a> {
+    pub(super) repository: &'a UserRepository,
+    pub(super) shallow: Shallow,
+}
+
+impl<'a> Past<'a> {
+    pub(super) fn of(repository: &'a UserRepository) -> Result<Self, RepositoryError> {
+        Ok(Self {
+            repository,
+            shallow: repository.shallow()?,
+        })
+    }
+
+    /// Reads a commit; `None` if it is not here, or something else.
+    pub(super) fn commit(&self, id: ObjectId) -> Result<Option<Commit>, RepositoryError> {
+        let bytes = self.bytes(id)?;
+        let mut commit = bytes.and_then(|bytes| Commit::parse(id, &bytes));
+        if let Some(commit) = commit.as_mut().filter(|_| self.shallow.has(&id)) {
+            commit.is_end = true;
+            commit.parents.clear();
+        }
+        Ok(commit)
+    }
+
+    /// The bytes of a commit.
+    pub(super) fn bytes(&self, id: ObjectId) -> Result<Option<Vec<u8>>, RepositoryError> {
+        let read = self.repository.read_object(id, MAX_COMMIT_BYTES)?;
+        Ok(match read {
+            Some((ObjectKind::Commit, bytes)) => Some(bytes),
+            _ => None,
+        })
+    }
+}
+
+/// The commits that only one ref reaches.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unreached {
+    /// Newest first.
+    pub(super) commits: Vec<Commit>,
+    /// The first that there was no more room for, or that cannot be read; `None`: they are all.
+    pub(super) rest: Option<ObjectId>,
+    /// Whether one of them cannot be read, so that another look may find more.
+    pub(super) is_cut: bool,
+}
+
+/// The commits from `tip` on that none of `others` reaches, as far as it was looked, at most `limit`.
 pub(super) fn unreached(
-    repository: &UserRepository,
+    past: &Past<'_>,
     tip: ObjectId,
     others: &[ObjectId],
     limit: usize,
-) -> (Vec<Commit>, Option<ObjectId>) {
+) -> Unreached {
     let known: HashSet<ObjectId> = others.iter().copied().collect();
     let mut walk = Walk {
-        repository,
+        past,
         known,
         queue: BinaryHeap::new(),
         commits: HashMap::new(),
         reached: HashSet::new(),
         mine: 0,
+        lost: None,
     };
     walk.push(tip, false);
     for id in others.iter().take(MAX_FOLLOWED) {
@@ -130,18 +159,24 @@ pub(super) fn unreached(
     }
     // One may be seen to be reached after its turn.
     own.retain(|id| !walk.reached.contains(id));
-    let is_read = walk.commits.contains_key(&tip);
+    if !walk.commits.contains_key(&tip) {
+        walk.lost = Some(tip);
+    }
     let rest = match own.get(limit) {
         Some(id) => Some(*id),
-        None => walk.newest_own().or((!is_read).then_some(tip)),
+        None => walk.newest_own().or(walk.lost),
     };
     own.truncate(limit);
     let commits = own.iter().filter_map(|id| walk.commits.remove(id));
-    (commits.collect(), rest)
+    Unreached {
+        commits: commits.collect(),
+        rest,
+        is_cut: walk.lost.is_some(),
+    }
 }
 
 struct Walk<'a> {
-    repository: &'a UserRepository,
+    past: &'a Past<'a>,
     /// What other refs name.
     known: HashSet<ObjectId>,
     /// Those still to be looked at, the newest first.
@@ -150,6 +185,8 @@ struct Walk<'a> {
     reached: HashSet<ObjectId>,
     /// How many of the queue no other ref is known to reach.
     mine: usize,
+    /// The first that cannot be read of those that no other ref was known to reach.
+    lost: Option<ObjectId>,
 }
 
 impl Walk<'_> {
@@ -159,8 +196,11 @@ impl Walk<'_> {
             self.spread(id, is_reached);
             return;
         }
-        // A damaged commit, or one that a shallow clone lacks, has nothing before it.
-        let Ok(Some(commit)) = Commit::read(self.repository, id) else {
+        let Ok(Some(commit)) = self.past.commit(id) else {
+            // It ends its line of history.
+            if !is_reached {
+                self.lost.get_or_insert(id);
+            }
             return;
         };
         self.queue.push((commit.time, id));
@@ -218,9 +258,13 @@ mod tests {
         let mut refs = repository.refs_below("refs").unwrap();
         let tip = refs.remove("refs/heads/main").unwrap();
         let others: Vec<ObjectId> = refs.into_values().collect();
-        let (commits, rest) = unreached(&repository, tip, &others, 1000);
-        assert_eq!(rest, None);
-        let ours = commits.iter().map(|commit| commit.id.to_string()).collect();
+        let found = unreached(&Past::of(&repository).unwrap(), tip, &others, 1000);
+        assert_eq!((found.rest, found.is_cut), (None, false));
+        let ours = found
+            .commits
+            .iter()
+            .map(|commit| commit.id.to_string())
+            .collect();
         let list = [
             "rev-list",
             "main",
@@ -285,13 +329,15 @@ mod tests {
             panic!("it is a repository");
         };
         let tip = git.git(&["rev-parse", "HEAD"]).parse().unwrap();
-        let (commits, rest) = unreached(&repository, tip, &[], 3);
+        let past = Past::of(&repository).unwrap();
+        let Unreached { commits, rest, .. } = unreached(&past, tip, &[], 3);
         let newest = git.git(&["rev-list", "-3", "HEAD"]);
         let ours: Vec<String> = commits.iter().map(|commit| commit.id.to_string()).collect();
         assert_eq!(ours, newest.lines().collect::<Vec<_>>());
         assert_eq!(rest.unwrap().to_string(), git.git(&["rev-parse", "HEAD~3"]));
         let nobody = ObjectId([7; 20]);
-        let (commits, rest) = unreached(&repository, nobody, &[nobody], 3);
-        assert_eq!((commits, rest), (vec![], Some(nobody)));
+        let none = unreached(&past, nobody, &[nobody], 3);
+        assert_eq!((none.commits, none.rest), (vec![], Some(nobody)));
+        assert!(none.is_cut);
     }
 }
