@@ -129,12 +129,15 @@ impl Said {
 /// The stashes that are listed no more, the oldest first: so they are to be stored again.
 fn dropped(before: &[Stash], after: &[Stash]) -> Vec<DroppedStash> {
     let listed: HashSet<&ObjectId> = after.iter().map(|stash| &stash.commit).collect();
-    // What is older than the last of a full list may be there all the same.
+    let place = |of: &Stash| before.iter().position(|stash| stash.commit == of.commit);
+    // What is older than the last of a full list may be there all the same. One that was too old to be listed before
+    // came into the list because of those that went.
     let known = match after.last() {
-        Some(oldest) if after.len() == MAX_STASHES => {
-            let place = before.iter().position(|s| s.commit == oldest.commit);
-            place.unwrap_or(0)
-        }
+        Some(oldest) if after.len() == MAX_STASHES => match place(oldest) {
+            Some(at) => at,
+            None if after.iter().any(|stash| place(stash).is_some()) => before.len(),
+            None => 0,
+        },
         _ => before.len(),
     };
     let gone = before[..known].iter().rev();

@@ -1362,7 +1362,7 @@ mod tests {
         stage.walk_waiting(&slow, Duration::MAX);
         let threads = lock(&slow.threads).len();
         assert!(
-            (2..=parallel::cores()).contains(&threads),
+            (parallel::cores().min(2)..=parallel::cores()).contains(&threads),
             "{threads} threads"
         );
     }
