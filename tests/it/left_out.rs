@@ -600,23 +600,26 @@ fn a_file_that_was_captured_under_a_larger_limit_is_put_back_and_told_of_as_any_
 #[test]
 fn of_what_a_rule_hid_before_a_run_that_took_it_away_only_what_the_run_changed_is_named() {
     let ws = TestWorkspace::repository();
-    ws.write(".gitignore", "*.log\nbuild/\n");
+    ws.write(".gitignore", "*.log\nbuild/\nout/\n");
     let hidden = ["a.log", "d/b.log", "kept.log", "build/kept", "build/deep/b"];
-    for path in hidden.into_iter().chain(["build/moved/c", "build/names/d"]) {
+    let below = ["build/names/d", "out/again/f", "out/moved/c"];
+    for path in hidden.into_iter().chain(below) {
         ws.write(path, "before\n");
     }
     ws.settle();
     // What size and content leave open, the times tell.
     let script = ": > .gitignore; echo after1 > a.log; chmod 600 build/deep/b; \
-                      mv build/moved x; mv x build/moved; mv d/b.log y; mv y d/b.log; \
+                      mv out/moved x; mv x out/moved; mv d/b.log y; mv y d/b.log; \
+                      mv out/again z; mv z out/again; echo > out/again/g; \
                       echo > build/names/e; echo > new.log";
-    let changed = "a.log build/deep/b build/moved/c build/names/e d/b.log";
+    let changed = "a.log build/deep/b build/names/e d/b.log out/again/f out/again/g out/moved/c";
     let changed: Vec<_> = changed.split(' ').collect();
     let run = ws.run::<&str>([], script).ok().json();
     let id = run["run_id"].as_str().unwrap();
     let undone = ws.json(["undo", id]);
     ws.remove("new.log");
     ws.remove("build/names/e");
+    ws.remove("out/again/g");
     ws.settle();
     let script = format!("{script}; exit 1");
     let failed = ws.run(["--rollback-on-failure"], &script).exits(1).json();

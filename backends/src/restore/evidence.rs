@@ -90,7 +90,11 @@ pub(super) fn unchanged<C: Captured>(
     goal: &Record,
     changes: &[Change],
 ) -> Result<BTreeSet<RelPath>, PathError> {
-    let left_out = |path: &RelPath| goal.snapshot.omissions.covers(path).is_some();
+    // Of a mount that is gone, or of what could not be read, it was something else that nobody saw.
+    let left_out = |path: &RelPath| {
+        let covers = goal.snapshot.omissions.covers(path);
+        covers.is_some_and(|o| o.reason.is_a_rule() || o.reason == OmissionReason::TooLarge)
+    };
     let only_now = changes.iter().filter(|change| change.new.is_none());
     let asked = only_now
         .map(|change| &change.path)
@@ -140,11 +144,21 @@ impl Places {
         is_unmoved
     }
 
-    /// A change of the names in a directory sets both of its times, a rename of it the one alone.
+    /// A rename of a directory sets the one of its times. A later change of the names in it hides that, by setting both,
+    /// but not that the directory above got another name.
     fn has_its_place(&self, directory: &RelPath) -> bool {
-        self.root.lstat(directory).is_ok_and(|found| {
+        let look = |directory: &RelPath| {
+            let found = self.root.lstat(directory).ok()?;
             let stat = EntryStat::of(&found);
-            self.clock.shows_no_change_since(&stat, self.since) || stat.mtime_ns == stat.ctime_ns
-        })
+            Some((self.clock.shows_no_change_since(&stat, self.since), stat))
+        };
+        let above = || directory.parent().and_then(|above| look(&above));
+        match look(directory) {
+            Some((true, _)) => true,
+            Some((false, stat)) if stat.mtime_ns == stat.ctime_ns => {
+                above().is_some_and(|(is_as_it_was, _)| is_as_it_was)
+            }
+            _ => false,
+        }
     }
 }
