@@ -921,6 +921,46 @@ fn what_was_edited_after_a_run_that_ended_a_sparse_checkout_is_seen_by_git_after
     assert_eq!(ws.text("out/b"), "edited\n");
 }
 
+// It was seen as removed: the next commit of everything would have deleted it
+#[test]
+fn what_an_undo_removes_again_is_not_kept_in_gits_sight() {
+    let ws = sparse(&[]);
+    ws.git(["sparse-checkout", "disable"]);
+    ws.write("out/b", "edited\n");
+    let script = "git stash -q && git sparse-checkout set in";
+    ws.run::<&str>([], script).ok();
+    let status = ws.git(["status", "--porcelain"]);
+    ws.undo();
+    assert_eq!(ws.text("out/b"), "edited\n");
+    ws.undo();
+    assert_eq!(ws.git(["status", "--porcelain"]), status);
+    assert!(left_out(&ws)["out/b"]);
+    ws.undo();
+    assert_eq!(ws.text("out/b"), "edited\n", "and it comes back");
+}
+
+// Every file that a filter had converted counted as edited
+#[test]
+fn what_git_converted_is_no_edit_in_a_sparse_checkout() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitattributes", "* text eol=crlf\n");
+    for name in ["in/a", "out/b", "out/c"] {
+        ws.write(name, "x\n");
+    }
+    ws.commit("with directories");
+    ws.git(["sparse-checkout", "set", "in"]);
+    ws.call(["run", "--", "git", "sparse-checkout", "disable"])
+        .run()
+        .ok();
+    assert_eq!(ws.text("out/b"), "x\r\n");
+    ws.write("out/c", "edited\r\n");
+    let undone = ws.undo();
+    assert_eq!(undone["error"], Value::Null, "{undone}");
+    let seen = left_out(&ws);
+    assert_eq!((seen["out/b"], seen["out/c"]), (true, false));
+    assert_eq!(ws.git(["status", "--porcelain"]), " M out/c");
+}
+
 // Empty ones of what the undo had put there
 #[test]
 fn the_undo_of_an_undo_of_a_sparse_checkout_leaves_no_directory() {

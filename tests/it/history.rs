@@ -217,6 +217,20 @@ fn a_shallow_clone_is_never_left_with_history_that_git_cannot_read() {
     assert_eq!(ws.git(["log", "--format=%s"]), "other");
     assert_eq!(ws.git(["show", &format!("{tip}:f")]), "2");
 
+    // git keeps what is packed, and takes the line away all the same.
+    let (ws, _origin) = shallow_clone();
+    let tip = ws.git(["rev-parse", "HEAD"]);
+    ws.git(["gc", "-q"]);
+    let leave = "git checkout -q --orphan n && git commit -qm n && git branch -f main n && git checkout -q main \
+                 && git branch -qD n && git remote remove origin && git reflog expire --expire=now --all && git prune";
+    ws.git(["remote", "remove", "origin"]);
+    ws.git(["remote", "add", "origin", "nowhere"]);
+    let run = ws.run(["--rollback-on-failure"], &format!("{leave}; exit 1"));
+    let run = run.exits(1).json();
+    assert!(has(&ws, &tip), "{run}");
+    assert!(!run["workspace"]["rollback"]["error"].is_null(), "{run}");
+    assert_eq!(ws.git(["log", "--format=%s"]), "n");
+
     // With the line there it goes back.
     let (ws, _origin) = shallow_clone();
     ws.git(["remote", "remove", "origin"]);
@@ -422,6 +436,23 @@ fn a_purge_searches_all_commits_of_a_safety_ref() {
     let purged = ws.json(["purge", "other"]);
     let named = json::names(&purged["proof"]["safety_refs_unsearched"]);
     assert_eq!(named, [safety], "{purged}");
+}
+
+// "git update-ref -d" was told, after which it was there still
+#[test]
+fn what_a_branch_has_as_well_is_not_in_a_safety_ref_alone() {
+    let (mut ws, _) = ahead();
+    ws.write("secret", "correct horse battery staple\n");
+    ws.commit("by mistake");
+    let script = "git commit -q --allow-empty -m x; exit 1";
+    ws.run(["--rollback-on-failure"], script).exits(1);
+    ws.git(["rm", "-q", "secret"]);
+    ws.commit("taken back");
+    ws.snapshot();
+    ws.damages_the_store();
+    let purged = ws.json(["purge", "secret"]);
+    let proof = &purged["proof"];
+    assert_eq!(proof["safety_refs"], serde_json::Value::Null, "{purged}");
 }
 
 // It said that all was gone, and git still had it

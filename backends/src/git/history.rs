@@ -15,7 +15,7 @@ use std::path::Path;
 
 use self::brought::{Brought, Limits};
 use self::list::{Bundle, KeptCommit};
-use self::unreached::{Commit, Past, Unreached, unreached};
+use self::unreached::{Commit, Past, Reach, Unreached, unreached};
 use crate::backend::{BorrowMode, SnapshotError, StoreError};
 use crate::caches;
 use crate::git::pack::PackWriter;
@@ -32,6 +32,11 @@ use crate::worktree::note;
 pub(super) use self::given_back::{Lacking, give_back};
 pub(super) use self::list::List;
 
+/// The parents of a commit, by its bytes; none of what is no commit.
+pub(super) fn parents(id: ObjectId, commit: &[u8]) -> Vec<ObjectId> {
+    Commit::parse(id, commit).map_or_else(Vec::new, |commit| commit.parents)
+}
+
 /// More commits than this are not kept with one snapshot. A run loses the newest ones, as a rule the tip; and
 /// in a repository without a remote all of its history is the branch's own.
 const MAX_COMMITS: usize = 64;
@@ -46,6 +51,15 @@ const MAX_TREES: usize = 5000;
 /// tree of the store, which every capture of a run goes through.
 const MAX_FILES: usize = 20_000;
 
+/// Which commits are looked at for those that are kept.
+///
+/// What other refs reach may have gone on for long since the branch left them. Beyond so many a commit counts as one
+/// that no other ref reaches: to keep too much is safe.
+const KEPT: Reach = Reach {
+    own: MAX_COMMITS,
+    looked_at: 2000,
+};
+
 /// What is read of a commit that is kept.
 const TO_KEEP: Limits = Limits {
     trees: MAX_TREES,
@@ -58,8 +72,11 @@ const TO_SEARCH: Limits = Limits {
     bytes: 256 << 20,
 };
 
-/// So many commits that only a ref of ours reaches are searched.
-const MAX_SEARCHED_COMMITS: usize = 100_000;
+/// Which commits that only a ref of ours reaches are searched, nearly all.
+const SEARCHED: Reach = Reach {
+    own: 100_000,
+    looked_at: 1_000_000,
+};
 
 /// In the place of the digest where something could not be read: it is looked at again.
 const INCOMPLETE: &str = "incomplete";
@@ -167,7 +184,7 @@ impl Keeper<'_> {
     ) -> Result<(List, bool), SnapshotError> {
         let known = known.commits.into_iter().map(|kept| (kept.id, kept));
         let mut known: HashMap<ObjectId, KeptCommit> = known.collect();
-        let found = unreached(past, tip, others, MAX_COMMITS);
+        let found = unreached(past, tip, others, KEPT);
         let Unreached { commits, rest, .. } = found;
         let mut is_whole = !found.is_cut;
         let (mut list, mut bundles) = (List::default(), Vec::new());
@@ -380,18 +397,20 @@ pub(super) fn own_refs_with(
         .partition(|(name, _)| name.starts_with(OWN));
     let others: Vec<ObjectId> = others.into_iter().map(|(_, id)| id).collect();
     let mut found = OwnRefs::default();
+    // Refs of several runs have most of their commits in common.
+    let mut searched: HashMap<ObjectId, Option<bool>> = HashMap::new();
     for (name, tip) in own {
-        let Unreached { commits, rest, .. } = unreached(&past, tip, &others, MAX_SEARCHED_COMMITS);
+        let Unreached { commits, rest, .. } = unreached(&past, tip, &others, SEARCHED);
         let mut is_searched = rest.is_none();
         let mut has_it = false;
         for commit in commits {
             interrupt::check()?;
-            match Brought::by(&past, &commit, TO_SEARCH) {
-                Ok(Some(brought)) => {
-                    has_it = brought.blobs.iter().any(|id| ids.binary_search(id).is_ok());
-                }
-                Ok(None) | Err(_) => is_searched = false,
-            }
+            let of_it = searched.entry(commit.id).or_insert_with(|| {
+                let brought = Brought::by(&past, &commit, TO_SEARCH).ok().flatten()?;
+                Some(brought.blobs.iter().any(|id| ids.binary_search(id).is_ok()))
+            });
+            is_searched &= of_it.is_some();
+            has_it = *of_it == Some(true);
             if has_it {
                 break;
             }

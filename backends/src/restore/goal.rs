@@ -18,6 +18,7 @@ use crate::snapshot::{Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, EntryKind, Modes};
 use crate::workspace::Workspace;
 use crate::worktree::displaced::Held;
+use crate::worktree::journal::Seen;
 use crate::worktree::remembered::{Made, Remembered, Spared};
 use crate::worktree::root::{self, Root};
 use crate::worktree::stat_cache::{EntryStat, kind_of_mode};
@@ -303,24 +304,34 @@ impl Goal {
         Ok(Planned { plan, made })
     }
 
-    /// What a sparse checkout leaves out at the goal, and `now` has captured with another content.
-    pub(super) fn edited_in_sparse<B: Restorable>(
+    /// What a sparse checkout leaves out at the goal, and stays after `plan` with another content, or executable or
+    /// not as it was not; with what `lstat` says of it.
+    pub(super) fn other_in_sparse<B: Restorable>(
         &self,
         backend: &B,
         workspace: &Workspace,
         now: &B::Capture,
-    ) -> Result<BTreeSet<RelPath>, StoreError> {
+        plan: &RestorePlan,
+    ) -> Result<BTreeMap<RelPath, EntryStat>, StoreError> {
         let left_out = self.record.snapshot.omissions().iter();
         let left_out = left_out.filter(|omission| omission.reason == OmissionReason::Sparse);
-        let there = left_out.filter(|omission| now.seen(&omission.path).is_some());
-        let there: Vec<RelPath> = there.map(|omission| omission.path.clone()).collect();
-        let then = nodes(backend, workspace, Side::Stored(&self.record), &there)?;
-        let is_edited = |(path, then): &(RelPath, Option<Node>)| {
-            let content = now.seen(path).and_then(|seen| seen.content);
-            !matches!(then, Some(Node::Entry(entry)) if content == Some(entry.id))
+        let removed: BTreeSet<&RelPath> =
+            plan.removals.iter().map(|removal| &removal.path).collect();
+        let stays = left_out.filter(|omission| !removed.contains(&omission.path));
+        let stays = stays.filter_map(|o| Some((o.path.clone(), now.seen(&o.path)?)));
+        let (paths, there): (Vec<RelPath>, Vec<Seen>) = stays.unzip();
+        let then = nodes(backend, workspace, Side::Stored(&self.record), &paths)?;
+        let is_other = |seen: &Seen, then: Option<Node>| match then {
+            Some(Node::Entry(entry)) => {
+                let was_executable = entry.kind == EntryKind::Executable;
+                let is_executable = kind_of_mode(seen.stat.mode) == Some(EntryKind::Executable);
+                seen.content != Some(entry.id) || was_executable != is_executable
+            }
+            _ => true,
         };
-        let edited = there.into_iter().zip(then).filter(is_edited);
-        Ok(edited.map(|(path, _)| path).collect())
+        let found = paths.into_iter().zip(there).zip(then);
+        let others = found.filter(|((_, seen), then)| is_other(seen, *then));
+        Ok(others.map(|((path, seen), _)| (path, seen.stat)).collect())
     }
 
     /// The directories that the goal has by what a sparse checkout leaves out alone, of those in which a restore put

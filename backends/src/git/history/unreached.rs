@@ -8,10 +8,6 @@ use crate::git::{ObjectId, ObjectKind};
 /// A message of this length is no message.
 const MAX_COMMIT_BYTES: u64 = 16 << 20;
 
-/// So many commits are looked at to find what other refs reach, which may have gone on for long since the
-/// branch left them. Beyond them a commit counts as one that no other ref reaches: to keep too much is safe.
-const MAX_LOOKED_AT: usize = 2000;
-
 /// Clocks go wrong: so many that seem to be older than all that were found are looked at all the same. git does
 /// so too (`SLOP` in its revision.c).
 const MAX_OLDER: usize = 16;
@@ -35,7 +31,7 @@ pub(super) struct Commit {
 }
 
 impl Commit {
-    fn parse(id: ObjectId, bytes: &[u8]) -> Option<Self> {
+    pub(super) fn parse(id: ObjectId, bytes: &[u8]) -> Option<Self> {
         let (mut tree, mut parents, mut time) = (None, Vec::new(), 0);
         let id_of = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok();
         // The message begins after an empty line. A name may be in any encoding.
@@ -97,6 +93,15 @@ impl<'a> Past<'a> {
     }
 }
 
+/// How far is looked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reach {
+    /// The most commits that only the one ref reaches.
+    pub(super) own: usize,
+    /// So many commits are looked at to find what other refs reach. Beyond them one counts as not reached.
+    pub(super) looked_at: usize,
+}
+
 /// The commits that only one ref reaches.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unreached {
@@ -108,13 +113,14 @@ pub(super) struct Unreached {
     pub(super) is_cut: bool,
 }
 
-/// The commits from `tip` on that none of `others` reaches, as far as it was looked, at most `limit`.
+/// The commits from `tip` on that none of `others` reaches, as far as it was looked.
 pub(super) fn unreached(
     past: &Past<'_>,
     tip: ObjectId,
     others: &[ObjectId],
-    limit: usize,
+    reach: Reach,
 ) -> Unreached {
+    let limit = reach.own;
     let known: HashSet<ObjectId> = others.iter().copied().collect();
     let mut walk = Walk {
         past,
@@ -139,7 +145,7 @@ pub(super) fn unreached(
         } else {
             0
         };
-        if is_found && (older > MAX_OLDER || looked_at > MAX_LOOKED_AT) {
+        if is_found && (older > MAX_OLDER || looked_at > reach.looked_at) {
             break;
         }
         walk.pop();
@@ -152,7 +158,7 @@ pub(super) fn unreached(
         }
         // Whoever is reached reaches what comes before it.
         for parent in parents {
-            if !is_reached || looked_at <= MAX_LOOKED_AT {
+            if !is_reached || looked_at <= reach.looked_at {
                 walk.push(parent, is_reached);
             }
         }
@@ -250,6 +256,13 @@ mod tests {
     use crate::git::repository::{Probe, probe};
     use crate::git::test_repository::TestRepository;
 
+    fn up_to(own: usize) -> Reach {
+        Reach {
+            own,
+            looked_at: 2000,
+        }
+    }
+
     /// The commits of `main` that no other ref reaches, by us and by git.
     fn both(git: &TestRepository) -> (BTreeSet<String>, BTreeSet<String>) {
         let Probe::Found(repository) = probe(&git.path).unwrap() else {
@@ -258,7 +271,7 @@ mod tests {
         let mut refs = repository.refs_below("refs").unwrap();
         let tip = refs.remove("refs/heads/main").unwrap();
         let others: Vec<ObjectId> = refs.into_values().collect();
-        let found = unreached(&Past::of(&repository).unwrap(), tip, &others, 1000);
+        let found = unreached(&Past::of(&repository).unwrap(), tip, &others, up_to(1000));
         assert_eq!((found.rest, found.is_cut), (None, false));
         let ours = found
             .commits
@@ -330,13 +343,13 @@ mod tests {
         };
         let tip = git.git(&["rev-parse", "HEAD"]).parse().unwrap();
         let past = Past::of(&repository).unwrap();
-        let Unreached { commits, rest, .. } = unreached(&past, tip, &[], 3);
+        let Unreached { commits, rest, .. } = unreached(&past, tip, &[], up_to(3));
         let newest = git.git(&["rev-list", "-3", "HEAD"]);
         let ours: Vec<String> = commits.iter().map(|commit| commit.id.to_string()).collect();
         assert_eq!(ours, newest.lines().collect::<Vec<_>>());
         assert_eq!(rest.unwrap().to_string(), git.git(&["rev-parse", "HEAD~3"]));
         let nobody = ObjectId([7; 20]);
-        let none = unreached(&past, nobody, &[nobody], 3);
+        let none = unreached(&past, nobody, &[nobody], up_to(3));
         assert_eq!((none.commits, none.rest), (vec![], Some(nobody)));
         assert!(none.is_cut);
     }

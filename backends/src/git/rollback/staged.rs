@@ -5,6 +5,7 @@ use std::path::Path;
 use super::PutError;
 use crate::backend::StoreError;
 use crate::error::PathError;
+use crate::git::history;
 use crate::git::loose_writer::LooseWriter;
 use crate::git::{ObjectId, ObjectKind};
 use crate::worktree::durable::{STAGED_PREFIX, StagedFile};
@@ -128,5 +129,12 @@ impl Objects {
     /// Whether the object is there. Where that cannot be told, it is taken to be.
     pub(in crate::git) fn has(&self, id: ObjectId) -> bool {
         self.0.as_ref().is_none_or(|odb| odb.exists(id.to_git2()))
+    }
+
+    /// The parents of a commit; none of what is no commit, or cannot be read.
+    pub(in crate::git) fn parents(&self, id: ObjectId) -> Vec<ObjectId> {
+        let object = self.0.as_ref().and_then(|odb| odb.read(id.to_git2()).ok());
+        let commit = object.filter(|object| object.kind() == git2::ObjectType::Commit);
+        commit.map_or_else(Vec::new, |commit| history::parents(id, commit.data()))
     }
 }
