@@ -701,8 +701,18 @@ fn a_limit_of_the_size_of_files_is_no_space_and_nothing_is_lost() {
         let message = ws.untouched(|| call(args).refused("NoSpace"));
         assert!(message.contains("RLIMIT_FSIZE"), "{message}");
         assert!(!message.contains("has to write"), "{message}");
+        assert!(!message.contains(".stillframe-"), "{message}");
     }
     assert!(!copy.exists());
+    // A hole is made in another way than content is written.
+    let hole = std::fs::File::create(ws.path("hole")).unwrap();
+    hole.set_len(4 << 20).unwrap();
+    let holes = ws.snapshot();
+    ws.remove("hole");
+    let to = ["restore", holes.id(), "--to", copy.to_str().unwrap()];
+    let message = ws.untouched(|| call(&to).refused("NoSpace"));
+    assert!(message.contains(copy.to_str().unwrap()), "{message}");
+    assert!(!message.contains(".stillframe-"), "{message}");
     ws.json(["restore", large.id()]);
     ws.json(["verify"]);
 }

@@ -29,6 +29,9 @@ use crate::worktree::durable;
 use crate::worktree::root::Root;
 use crate::worktree::staging::{self, CommitError, StageError};
 
+/// The directory in the private one that gets the name in the end.
+const TREE: &str = "tree";
+
 /// Where to, and what of it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -96,12 +99,17 @@ pub(crate) fn copy<B: Restorable>(
         backend.check_restorable(&record)?;
         let entries = backend.entries(workspace, &record)?;
         let Wanted { plan, skipped } = wanted(&record, entries, &Purged::of(workspace)?, options)?;
-        let scratch = area::make_beside(&place.parent).map_err(RestoreError::Prepare)?;
+        let scratch = area::make_beside(&place.parent).map_err(|error| {
+            RestoreError::Prepare(PathError {
+                path: place.path(),
+                ..error
+            })
+        })?;
         let made = make(
             backend, workspace, &record, &plan, &scratch, &place, options,
         );
         let removed = area::remove_beside(&scratch);
-        made?;
+        made.map_err(|error| place.told_of(error, &scratch))?;
         // It is there, whole; what is left beside it is in a directory of our name.
         let _ = removed;
         Ok(CopyOutcome {
@@ -186,7 +194,7 @@ fn make<B: Restorable>(
     place: &Place,
     options: &CopyOptions,
 ) -> Result<(), RestoreError> {
-    let (store, tree) = (scratch.join("store"), scratch.join("tree"));
+    let (store, tree) = (scratch.join("store"), scratch.join(TREE));
     let make =
         |path: &Path| fs::create_dir(path).map_err(PathError::at("make the directory", path));
     make(&store)
@@ -295,6 +303,32 @@ impl Place {
 
     fn path(&self) -> PathBuf {
         self.parent.join(&self.name)
+    }
+
+    /// The error as one of this place, if it is of a name in `scratch`, which nobody knows.
+    fn told_of(&self, error: RestoreError, scratch: &Path) -> RestoreError {
+        let told = |source: PathError| match source.path.strip_prefix(scratch) {
+            Err(_) => source,
+            Ok(within) => {
+                let mut path = self.path();
+                // Joining nothing would end the path with a slash.
+                path.extend(within.strip_prefix(TREE).into_iter().flatten());
+                PathError { path, ..source }
+            }
+        };
+        match error {
+            RestoreError::Prepare(source) => RestoreError::Prepare(told(source)),
+            RestoreError::NoRoom {
+                needed_bytes,
+                file_system,
+                source,
+            } => RestoreError::NoRoom {
+                needed_bytes,
+                file_system,
+                source: told(source),
+            },
+            error => error,
+        }
     }
 
     /// Gives `tree` the owner and the permission bits of the directory whose place it takes.
