@@ -342,6 +342,54 @@ fn no_command_is_told_that_would_lead_a_branch_into_history_with_a_gap() {
     whole(&ws);
 }
 
+/// What leads HEAD's branch elsewhere, and leaves files and index as they are.
+fn lead_elsewhere() -> String {
+    let other = "other=$(git commit-tree -m other HEAD^{tree})";
+    format!("{other} && git update-ref HEAD $other && {FORGET}")
+}
+
+// The first gave the tip back, which was all that the second looked for
+#[test]
+fn no_undo_leads_a_branch_into_history_with_a_gap_however_often_it_is_tried() {
+    let long = repository();
+    for n in 0..70 {
+        long.git(["commit", "-q", "--allow-empty", "-m", &n.to_string()]);
+    }
+    let (shallow, _origin) = shallow_clone();
+    shallow.git(["remote", "remove", "origin"]);
+    for ws in [long, shallow] {
+        let run = ws.run::<&str>([], &lead_elsewhere()).ok().json();
+        let other = ws.git(["rev-parse", "main"]);
+        for _ in 0..3 {
+            let undone = ws.undo();
+            assert_eq!(undone["undone"]["run_id"], run["run_id"], "{undone}");
+            assert!(undone["error"]["message"].is_string(), "{undone}");
+            assert_eq!(ws.git(["rev-parse", "main"]), other);
+        }
+    }
+}
+
+// It was the undo that had changed nothing
+#[test]
+fn an_undo_that_could_give_no_commit_back_is_not_what_came_last() {
+    let (ws, tip) = ahead();
+    let run = ws.run::<&str>([], &lead_elsewhere()).ok().json();
+    assert!(!has(&ws, &tip));
+    // No object can be put there.
+    let in_the_way = format!(".git/objects/{}", &tip[..2]);
+    ws.write(&in_the_way, "");
+    for _ in 0..2 {
+        let undone = ws.undo();
+        assert_eq!(undone["undone"]["run_id"], run["run_id"], "{undone}");
+        assert!(undone["error"]["message"].is_string(), "{undone}");
+    }
+    ws.remove(&in_the_way);
+    let undone = ws.undo();
+    assert_eq!(undone["undone"]["run_id"], run["run_id"], "{undone}");
+    assert_eq!(ws.git(["rev-parse", "main"]), tip);
+    whole(&ws);
+}
+
 // It is gone with the next `git stash pop`
 #[test]
 fn a_commit_that_only_the_stash_reaches_besides_is_kept() {

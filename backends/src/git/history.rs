@@ -33,7 +33,7 @@ pub(super) use self::given_back::{Lacking, give_back};
 pub(super) use self::list::List;
 
 /// The parents of a commit, by its bytes; none of what is no commit.
-pub(super) fn parents(id: ObjectId, commit: &[u8]) -> Vec<ObjectId> {
+pub(super) fn parents_of(id: ObjectId, commit: &[u8]) -> Vec<ObjectId> {
     Commit::parse(id, commit).map_or_else(Vec::new, |commit| commit.parents)
 }
 

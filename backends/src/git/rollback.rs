@@ -611,8 +611,11 @@ impl RepositoryPlan {
         let shallow = shallow_in(&found.common_dir);
         let has_grafts = std::fs::symlink_metadata(found.common_dir.join("info/grafts")).is_ok();
         let lost = lost.or_else(|| {
-            moves.destinations().find(|id| !has(id))?;
-            history.gap(&has, &shallow).map(|gap| gap.to_string())
+            // Some of it may be there, as an earlier undo that came to the gap has left it.
+            moves.destinations().find(|id| history.has(id))?;
+            let goes_on = |id: &ObjectId| objects.has_with_parents(*id);
+            let gap = history.gap(&has, &goes_on, &shallow);
+            gap.map(|gap| gap.to_string())
         });
         // With grafts git looks for other parents than a commit has.
         let lost = lost.or_else(|| {

@@ -151,18 +151,12 @@ fn restore_in_place<B: Restorable>(
     let Planned { plan, made } =
         planned.map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
     keep_in_sight(backend, workspace, repository.as_mut(), goal, &guard, &plan)?;
-    let plan = with_repository(plan, repository.as_ref());
+    let mut plan = with_repository(plan, repository.as_ref());
     refuse_another_plan(&plan, options.expected_plan.as_ref())?;
     in_room(&options.guard, workspace, || {
         check_content(backend, workspace, &plan, &made, goal, &guard)
     })?;
-    let repository = repository
-        .map(|prepared| {
-            let kept = |blob: &ObjectId| backend.index_bytes(workspace, blob);
-            prepared.with_objects(workspace.store_path(), &kept)
-        })
-        .transpose()
-        .map_err(RestoreError::Prepare)?;
+    let repository = with_objects(backend, workspace, repository, &mut plan)?;
     durations.plan = stopwatch.lap();
 
     if plan.is_empty() {
@@ -264,6 +258,25 @@ fn with_repository(plan: RestorePlan, prepared: Option<&rollback::Prepared>) -> 
         Some(prepared) => plan.with_repository(prepared.changes()),
         None => plan,
     }
+}
+
+/// Gives the repository the objects that it needs for what it is put back to. Where one is not to be had, less is
+/// done than was decided: `plan` tells so, under the id by which it was agreed to.
+fn with_objects<B: Restorable>(
+    backend: &B,
+    workspace: &LockedWorkspace,
+    prepared: Option<rollback::Prepared>,
+    plan: &mut RestorePlan,
+) -> Result<Option<rollback::Prepared>, RestoreError> {
+    let Some(prepared) = prepared else {
+        return Ok(None);
+    };
+    let kept = |blob: &ObjectId| backend.index_bytes(workspace, blob);
+    let prepared = prepared
+        .with_objects(workspace.store_path(), &kept)
+        .map_err(RestoreError::Prepare)?;
+    plan.repository = prepared.changes();
+    Ok(Some(prepared))
 }
 
 /// Tells how long the parts of a restore take.

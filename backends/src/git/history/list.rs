@@ -134,14 +134,17 @@ impl List {
         self.commits.iter().any(|kept| kept.id == *commit)
     }
 
-    /// What history would lack if its commits were given back to a repository that has no more than this.
+    /// What history would lack if its commits were given back to a repository that has no more than this, and of
+    /// these commits also the parents (`goes_on`).
     pub(in crate::git) fn gap(
         &self,
         has: &dyn Fn(&ObjectId) -> bool,
+        goes_on: &dyn Fn(&ObjectId) -> bool,
         shallow: &Shallow,
     ) -> Option<Gap> {
         let lost = |ids: &[ObjectId]| ids.iter().find(|id| !has(id)).copied();
-        let end = || self.ends.iter().find(|id| !has(id) && !shallow.has(id));
+        let is_open = |id: &&ObjectId| !shallow.has(id) && !goes_on(id);
+        let end = || self.ends.iter().find(is_open);
         let base = lost(&self.bases).map(Gap::Base);
         base.or_else(|| end().copied().map(Gap::End))
     }
@@ -289,7 +292,7 @@ mod tests {
         };
         let gap = |there: &[&str], shallow: &str| {
             let has = |asked: &ObjectId| there.iter().any(|digit| id(digit) == *asked);
-            list.gap(&has, &Shallow::parse(shallow.as_bytes()).unwrap())
+            list.gap(&has, &has, &Shallow::parse(shallow.as_bytes()).unwrap())
         };
         let end = format!("{}\n", id("4"));
         assert_eq!(gap(&["6", "7"], &end), None);

@@ -132,9 +132,14 @@ impl Objects {
     }
 
     /// The parents of a commit; none of what is no commit, or cannot be read.
-    pub(in crate::git) fn parents(&self, id: ObjectId) -> Vec<ObjectId> {
+    pub(super) fn parents(&self, id: ObjectId) -> Vec<ObjectId> {
         let object = self.0.as_ref().and_then(|odb| odb.read(id.to_git2()).ok());
         let commit = object.filter(|object| object.kind() == git2::ObjectType::Commit);
-        commit.map_or_else(Vec::new, |commit| history::parents(id, commit.data()))
+        commit.map_or_else(Vec::new, |commit| history::parents_of(id, commit.data()))
+    }
+
+    /// Whether the commit is there, with all parents that it names.
+    pub(super) fn has_with_parents(&self, id: ObjectId) -> bool {
+        self.has(id) && self.parents(id).into_iter().all(|parent| self.has(parent))
     }
 }
