@@ -1227,9 +1227,11 @@ mod tests {
 
     use super::testing::*;
     use super::*;
+    use crate::caches::LAST_REF;
     use crate::git::pack::Streamed;
     use crate::record::RECORD_VERSION;
     use crate::restore::Contents as _;
+    use crate::worktree::note;
 
     const NO_FILES: &[(&str, &str)] = &[];
 
@@ -1282,11 +1284,19 @@ mod tests {
         assert_eq!(known(), None);
         publish("3");
         assert_eq!(known(), Some((3, 3)));
+        // A power cut may have taken what it tells of.
+        let path = test.store.git_dir.join(LAST_REF);
+        let text = note::read(&path, 1 << 20).unwrap();
+        let (_, of_this_start) = text.split_once('\n').unwrap();
+        note::write(&path, &format!("another start\n{of_this_start}")).unwrap();
+        assert_eq!(known(), None);
+        publish("4");
+        assert_eq!(known(), Some((4, 4)));
         // Whoever lost the note numbers on all the same.
         test.store.refs.forget_last().unwrap();
         assert_eq!(known(), None);
-        let last = publish("4");
-        assert_eq!(known(), Some((4, 4)));
+        let last = publish("5");
+        assert_eq!(known(), Some((5, 5)));
         test.store.forget(&[last.snapshot.id]).unwrap();
         assert_eq!(known(), None, "it is gone");
     }

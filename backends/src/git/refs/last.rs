@@ -4,7 +4,7 @@
 //! A file beside the refs has it. It is a shortcut that may be missing, and it counts only as long as nobody has
 //! published since, which the directory of the other shortcuts tells: something is made there for every ref, and
 //! before it. (Versions that know nothing of the file make it after.) A
-//! power cut may take what that directory had and leave the file, so neither outlives the machine's last start.
+//! power cut may take what that directory had and leave the file, so nothing of it counts after the machine was started again.
 
 use std::fs;
 use std::io;
@@ -47,8 +47,7 @@ impl Refs {
     /// What was published last, if that is known without a look at all of them.
     pub(crate) fn last(&self) -> Option<Newest> {
         let last = self.noted()?;
-        let is_last =
-            Some(&last.boot) == note::boot().as_ref() && Some(last.changed) == self.changed();
+        let is_last = Some(last.changed) == self.changed();
         let found = is_last.then(|| self.get(&last.name).ok()).flatten()??;
         let count = last.count;
         Some(Newest { found, count })
@@ -101,8 +100,10 @@ impl Refs {
         durable::remove_file(&self.last_path())
     }
 
+    /// What was noted since the machine's last start.
     fn noted(&self) -> Option<LastRef> {
-        LastRef::parse(&note::read(&self.last_path(), MAX_BYTES)?)
+        let noted = LastRef::parse(&note::read(&self.last_path(), MAX_BYTES)?)?;
+        (noted.boot == note::boot()?).then_some(noted)
     }
 
     fn last_path(&self) -> PathBuf {
