@@ -786,24 +786,22 @@ fn a_capture_finds_that_kept_content_it_relied_on_is_gone() {
 /// A patch of a run that is too large to be embedded.
 const LARGE_PATCH: &str = "seq 300 > new";
 
-#[test]
-fn a_store_of_artifacts_that_is_damaged_stops_what_needs_artifacts_and_nothing_else() {
-    for damage in [
-        "flipped",
-        "emptied",
-        "of a newer version",
-        "a FIFO",
-        "no directory",
-    ] {
-        let mut ws = TestWorkspace::repository();
-        let run = ws.run(["--max-patch-bytes", "64"], LARGE_PATCH).ok().json();
-        let key = run["workspace"]["diff"]["patch_ref"].as_str().unwrap();
-        let before = run["workspace"]["before_snapshot"]["id"].as_str().unwrap();
-        let patch = ws.stillframe(["artifact", "get", key]).ok().stdout;
+/// A store of artifacts in which something is not as it was left.
+struct DamagedArtifacts {
+    damage: &'static str,
+    root: PathBuf,
+    /// Where all of it is meanwhile, if there is no directory.
+    away: PathBuf,
+    /// What `format.json` said.
+    whole: String,
+}
+
+impl DamagedArtifacts {
+    fn new(ws: &mut TestWorkspace, damage: &'static str) -> Self {
         ws.damages_the_store();
         let root = ws.state().join("artifacts");
-        let format = root.join("format.json");
         let away = ws.outside().join("artifacts");
+        let format = root.join("format.json");
         let whole = fs::read_to_string(&format).unwrap();
         match damage {
             "flipped" => flip(&format),
@@ -818,74 +816,111 @@ fn a_store_of_artifacts_that_is_damaged_stops_what_needs_artifacts_and_nothing_e
                 fs::write(&root, "").unwrap();
             }
         }
-        // Nothing of this needs one.
-        assert_eq!(ws.json(["list"]).as_array().unwrap().len(), 2, "{damage}");
-        ws.show(run["run_id"].as_str().unwrap());
-        ws.stillframe(["events"]).ok();
-        ws.json(["diff", before]);
-        ws.json(["undo"]);
-        assert!(!ws.exists("new"), "{damage}");
-        let snapshot = ws.snapshot();
-        ws.run::<&str>([], "echo two > README").ok();
-        ws.restore(&snapshot);
-        assert_eq!(ws.text("README"), "hello\n", "{damage}");
-        let cleaned = ws.stillframe(["--json", "gc", "--keep", "3"]).ok().json();
-        let said = cleaned["artifacts_unusable"]["detail"].as_str().unwrap();
-        assert!(said.contains(root.to_str().unwrap()), "{damage}: {cleaned}");
-        assert_ne!(
-            cleaned["forgotten"].as_array().unwrap().len(),
-            0,
-            "{damage}"
-        );
-        let people = ws.stillframe(["gc"]).ok().stderr_text();
-        assert!(people.contains("no artifact was removed"), "{people}");
-        let listed = ws.json(["artifact", "list"]);
-        assert_eq!(
-            listed[0]["key"], key,
-            "{damage}: what is in the log is told"
-        );
-        // What is advised is what helps.
-        let verified = ws.stillframe(["verify"]).exits(1).stderr_text();
-        assert!(
-            !verified.contains("--forget-damaged"),
-            "{damage}: {verified}"
-        );
-        let is_another_format = damage != "no directory";
-        let named = match is_another_format {
-            true => "remove that file: it is made anew".to_owned(),
-            false => format!("put {} right", root.display()),
-        };
-        assert!(verified.contains(&named), "{damage}: {verified}");
-        // These do.
-        for args in [&["artifact", "get", key][..], &["artifact", "rm", key]] {
-            let refused = ws.try_json(args.iter().copied());
-            assert_eq!(refused.code, 1, "{damage}: {refused}");
-            let message = refused.stdout_text();
-            assert!(message.contains("artifact"), "{damage}: {message}");
+        Self {
+            damage,
+            root,
+            away,
+            whole,
         }
-        let verified = verify(&ws);
-        assert_eq!(verified["store"][0]["what"], "artifacts", "{verified}");
-        let is_unknown = verified["store"][0]["kind"] == "Unsupported";
-        assert_eq!(is_unknown, is_another_format, "{damage}: {verified}");
-        assert_eq!(verified["artifacts"][0]["key"], key, "{verified}");
+    }
+
+    fn is_another_format(&self) -> bool {
+        self.damage != "no directory"
+    }
+
+    /// Puts right what is damaged.
+    fn mend(self) {
+        let format = self.root.join("format.json");
+        match self.damage {
+            "no directory" => {
+                fs::remove_file(&self.root).unwrap();
+                fs::rename(&self.away, &self.root).unwrap();
+            }
+            "a FIFO" => {
+                fs::remove_file(&format).unwrap();
+                fs::write(&format, self.whole).unwrap();
+            }
+            // As advised.
+            _ => fs::remove_file(&format).unwrap(),
+        }
+    }
+}
+
+/// Snapshots, diffs, undo, restore and clean-up go on; `run` is the only one so far.
+fn what_needs_no_artifact_works(ws: &TestWorkspace, run: &Value, artifacts: &DamagedArtifacts) {
+    let damage = artifacts.damage;
+    let before = run["workspace"]["before_snapshot"]["id"].as_str().unwrap();
+    assert_eq!(ws.json(["list"]).as_array().unwrap().len(), 2, "{damage}");
+    ws.show(run["run_id"].as_str().unwrap());
+    ws.stillframe(["events"]).ok();
+    ws.json(["diff", before]);
+    ws.json(["undo"]);
+    assert!(!ws.exists("new"), "{damage}");
+    let snapshot = ws.snapshot();
+    ws.run::<&str>([], "echo two > README").ok();
+    ws.restore(&snapshot);
+    assert_eq!(ws.text("README"), "hello\n", "{damage}");
+    let cleaned = ws.stillframe(["--json", "gc", "--keep", "3"]).ok().json();
+    let said = cleaned["artifacts_unusable"]["detail"].as_str().unwrap();
+    let root = artifacts.root.to_str().unwrap();
+    assert!(said.contains(root), "{damage}: {cleaned}");
+    let forgotten = cleaned["forgotten"].as_array().unwrap();
+    assert_ne!(forgotten.len(), 0, "{damage}");
+    let people = ws.stillframe(["gc"]).ok().stderr_text();
+    assert!(people.contains("no artifact was removed"), "{people}");
+}
+
+/// What is refused, and what is said and advised, of `key`.
+fn what_needs_artifacts_is_refused(ws: &TestWorkspace, key: &str, artifacts: &DamagedArtifacts) {
+    let damage = artifacts.damage;
+    let listed = ws.json(["artifact", "list"]);
+    let listed = &listed[0]["key"];
+    assert_eq!(listed, key, "{damage}: what is in the log is told");
+    // What is advised is what helps.
+    let verified = ws.stillframe(["verify"]).exits(1).stderr_text();
+    let forgets = verified.contains("--forget-damaged");
+    assert!(!forgets, "{damage}: {verified}");
+    let named = match artifacts.is_another_format() {
+        true => "remove that file: it is made anew".to_owned(),
+        false => format!("put {} right", artifacts.root.display()),
+    };
+    assert!(verified.contains(&named), "{damage}: {verified}");
+    for args in [&["artifact", "get", key][..], &["artifact", "rm", key]] {
+        let refused = ws.try_json(args.iter().copied());
+        assert_eq!(refused.code, 1, "{damage}: {refused}");
+        let message = refused.stdout_text();
+        assert!(message.contains("artifact"), "{damage}: {message}");
+    }
+    let verified = verify(ws);
+    assert_eq!(verified["store"][0]["what"], "artifacts", "{verified}");
+    let is_unknown = verified["store"][0]["kind"] == "Unsupported";
+    let is_another = artifacts.is_another_format();
+    assert_eq!(is_unknown, is_another, "{damage}: {verified}");
+    assert_eq!(verified["artifacts"][0]["key"], key, "{verified}");
+}
+
+#[test]
+fn a_store_of_artifacts_that_is_damaged_stops_what_needs_artifacts_and_nothing_else() {
+    for damage in [
+        "flipped",
+        "emptied",
+        "of a newer version",
+        "a FIFO",
+        "no directory",
+    ] {
+        let mut ws = TestWorkspace::repository();
+        let run = ws.run(["--max-patch-bytes", "64"], LARGE_PATCH).ok().json();
+        let key = run["workspace"]["diff"]["patch_ref"].as_str().unwrap();
+        let patch = ws.stillframe(["artifact", "get", key]).ok().stdout;
+        let artifacts = DamagedArtifacts::new(&mut ws, damage);
+        what_needs_no_artifact_works(&ws, &run, &artifacts);
+        what_needs_artifacts_is_refused(&ws, key, &artifacts);
         // A run goes to its end, and says what could not be kept.
         let run = ws.run(["--max-patch-bytes", "64"], LARGE_PATCH).json();
         assert_eq!(run["exit_code"], 0, "{damage}: {run}");
         assert!(run["workspace"]["diff"]["patch_ref"].is_null(), "{run}");
         assert!(run["workspace"]["error"]["message"].is_string(), "{run}");
-
-        match damage {
-            "no directory" => {
-                fs::remove_file(&root).unwrap();
-                fs::rename(&away, &root).unwrap();
-            }
-            "a FIFO" => {
-                fs::remove_file(&format).unwrap();
-                fs::write(&format, whole).unwrap();
-            }
-            // As advised.
-            _ => fs::remove_file(&format).unwrap(),
-        }
+        artifacts.mend();
         let again = ws.stillframe(["artifact", "get", key]).ok().stdout;
         assert_eq!(again, patch, "{damage}: it was left as it is");
         ws.stillframe(["verify"]).ok();

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::*;
 use crate::backend::{Interrupt, Interrupted};
 use crate::error::ErrorKind;
+use crate::must_run::{self, Capability};
 use crate::restore::naive::{Stage, rel, scratch, view};
 use crate::snapshot::Snapshot;
 use crate::worktree::displaced::Held;
@@ -1762,8 +1763,9 @@ fn attributes_that_cannot_be_given_are_named_and_stop_nothing() {
         stage.write("a", "edited\n");
         for name in ["user.one", "user.two"] {
             let set = rustix::fs::setxattr(stage.path("a"), name, b"value", XattrFlags::empty());
-            if set.is_err() {
-                return;
+            if let Err(errno) = set {
+                let why = format!("the temporary directory takes none: {errno}");
+                return must_run::skipped(Capability::ExtendedAttributes, &why);
             }
         }
         let fault = Fault::FailAt(call, rustix::io::Errno::NOSPC.raw_os_error());
