@@ -74,9 +74,42 @@ pub struct Omission {
     pub reason: OmissionReason,
     /// The size of a regular file, in bytes; `None` for anything else.
     pub bytes: Option<u64>,
+    /// What was seen there, of what has no size and no reason that tells; `None`: not known, as of omissions that
+    /// earlier versions wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<OmittedKind>,
+}
+
+/// What was left out, where neither a size nor the reason tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OmittedKind {
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
 }
 
 impl Omission {
+    /// Whether it is known that two omissions are of things of different kinds.
+    pub(crate) fn is_of_another_kind(&self, other: &Self) -> bool {
+        let is_file = |o: &Self| o.bytes.is_some();
+        is_file(self) != is_file(other)
+            || self.is_special() != other.is_special()
+            || matches!((self.kind, other.kind), (Some(one), Some(two)) if one != two)
+    }
+
+    /// Whether it is a FIFO, a socket or a device.
+    pub(crate) fn is_special(&self) -> bool {
+        self.reason == OmissionReason::Special
+    }
+
+    /// Whether it is known to be no directory, so that nothing is below it.
+    pub(crate) fn is_no_directory(&self) -> bool {
+        self.bytes.is_some() || self.is_special() || self.kind == Some(OmittedKind::Link)
+    }
+
     /// Whether this is a file of its own, of whatever kind, that was left out for what it is and not by a
     /// rule: too large, special, or not to be read. A restore can move it out of the way without a look at
     /// what it holds.

@@ -128,7 +128,7 @@ pub use search::{Search, WalkReason};
 
 pub use nested::{NestedChange, NestedRepository, NestedState};
 
-pub use coverage::{Coverage, Omission, OmissionReason};
+pub use coverage::{Coverage, Omission, OmissionReason, OmittedKind};
 
 pub use diff::{
     ApproximatedFile, Approximation, ChangedFile, Diff, DiffOptions, FileStatus, OperationChange,

@@ -107,6 +107,7 @@ mod tests {
             path,
             reason: OmissionReason::Ignored,
             bytes: None,
+            kind: None,
         };
         let own = nested.iter().map(|(text, _)| path(text).join(b".git"));
         let others = left_out.iter().map(|text| path(text));

@@ -375,6 +375,7 @@ impl Purged {
                 path,
                 reason: OmissionReason::Purged,
                 bytes: self.bytes_of(&entry.id),
+                kind: None,
             })
             .collect();
         if !gone.is_empty() {

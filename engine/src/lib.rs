@@ -165,7 +165,7 @@ pub use stillframe_backends as backends;
 pub use stillframe_backends::{
     ApproximatedFile, Approximation, BackendKind, BorrowMode, ChangedFile, Conflict,
     ConflictRegion, ContentId, Diff, DiffOptions, ErrorKind, FileStatus, FoundContent,
-    IgnoreOptions, KeptContent, Label, Omission, OmissionReason, PatchText, PlanId, Progress,
-    Proof, PurgeTarget, RelPath, Renamed, Renames, RestorePlan, RetainContent, Search, Skipped,
-    Snapshot, SnapshotId, SnapshotMetadata, Strategy, WalkReason, Why,
+    IgnoreOptions, KeptContent, Label, Omission, OmissionReason, OmittedKind, PatchText, PlanId,
+    Progress, Proof, PurgeTarget, RelPath, Renamed, Renames, RestorePlan, RetainContent, Search,
+    Skipped, Snapshot, SnapshotId, SnapshotMetadata, Strategy, WalkReason, Why,
 };

@@ -477,6 +477,91 @@ fn what_came_or_went_without_ever_being_captured_is_named() {
     }
 }
 
+// "there was nothing left to take back", of a link
+#[test]
+fn what_a_rule_hides_and_a_run_replaced_by_a_thing_of_another_kind_is_named() {
+    let ways = [
+        ("ln -s /etc/passwd x.log", "rm x.log; mkdir x.log"),
+        ("ln -s /etc/passwd x.log", "rm x.log; mkfifo x.log"),
+        ("ln -s /etc/passwd x.log", "rm x.log; echo 1 > x.log"),
+        ("mkdir x.log", "rmdir x.log; ln -s /etc/passwd x.log"),
+        ("mkdir x.log", "rmdir x.log; mkfifo x.log"),
+        ("echo 1 > x.log", "rm x.log; mkdir x.log"),
+        ("echo 1 > x.log", "rm x.log; ln -s /etc/passwd x.log"),
+    ];
+    for (before, script) in ways {
+        let ws = TestWorkspace::repository();
+        ws.write(".gitignore", "*.log\n");
+        ws.commit("a rule");
+        ws.run::<&str>([], before).ok();
+        ws.run::<&str>([], script).ok();
+        let told = ws.stillframe(["undo"]).ok();
+        let left = "left     x.log (not captured: ignored)";
+        assert!(
+            told.stdout_text().contains(left),
+            "{before}; {script}: {told}"
+        );
+        let said = told.stderr_text();
+        assert!(
+            said.contains("nothing was taken back of run"),
+            "{script}: {said}"
+        );
+    }
+    // An edit, as its owner likes, and what stayed what it was.
+    for (before, script) in [
+        ("ln -s /etc/passwd x.log", "ln -sfn /etc/group x.log"),
+        ("mkdir x.log", "rmdir x.log; mkdir x.log; echo 1 > x.log/a"),
+        ("echo 1 > x.log", "echo more > x.log"),
+    ] {
+        let ws = TestWorkspace::repository();
+        ws.write(".gitignore", "*.log\n");
+        ws.commit("a rule");
+        ws.run::<&str>([], before).ok();
+        let run = ws.run::<&str>([], script).ok().json();
+        let undone = ws.json(["undo", run["run_id"].as_str().unwrap()]);
+        assert_eq!(
+            undone["skipped"],
+            serde_json::json!([]),
+            "{script}: {undone}"
+        );
+    }
+}
+
+// A directory in the place of a file was one only where the rule hid it, too
+#[test]
+fn what_a_rule_hides_and_a_directory_that_is_captured_replaces_is_named() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "*.log\n!*.log/\n");
+    ws.commit("a rule");
+    ws.symlink("x.log", "/etc/passwd");
+    ws.run::<&str>([], "rm x.log; mkdir x.log; echo 1 > x.log/a")
+        .ok();
+    let told = ws.stillframe(["undo"]).ok().stdout_text();
+    assert!(
+        told.contains("left     x.log (not captured: ignored)"),
+        "{told}"
+    );
+}
+
+#[test]
+fn an_omission_says_what_kind_of_thing_it_is_where_nothing_else_does() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "*.log\n");
+    ws.commit("a rule");
+    ws.symlink("a.log", "/etc/passwd");
+    ws.mkdir("b.log");
+    ws.write("c.log", "1\n");
+    let left = ws.show(ws.snapshot().id())["omissions"].clone();
+    assert_eq!(
+        left,
+        serde_json::json!([
+            {"path": "a.log", "reason": "ignored", "bytes": null, "kind": "link"},
+            {"path": "b.log", "reason": "ignored", "bytes": null, "kind": "directory"},
+            {"path": "c.log", "reason": "ignored", "bytes": 2},
+        ])
+    );
+}
+
 #[test]
 fn a_directory_that_nobody_may_enter_hides_changed_files_and_no_deleted_ones() {
     for (mut ws, options) in workspaces() {

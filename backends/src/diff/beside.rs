@@ -396,6 +396,7 @@ mod tests {
                 path: path(text),
                 reason: *reason,
                 bytes: Some(1),
+                kind: None,
             });
             self.record.snapshot.omissions = Coverage::new(omissions.collect());
             self

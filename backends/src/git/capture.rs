@@ -869,6 +869,7 @@ impl Anew<'_, '_> {
             path: path.clone(),
             reason,
             bytes,
+            kind: None,
         };
         walked.omissions.insert(path.clone(), omission);
         Ok(())

@@ -46,6 +46,7 @@ pub(crate) fn standing(
                 path: path.clone(),
                 reason: OmissionReason::Sparse,
                 bytes: None,
+                kind: None,
             });
         }
         let commit = sha1(commit).filter(|_| is_there || is_left_out);

@@ -16,7 +16,7 @@ use crate::backend::{
     IgnoreOptions, RepositoryProblem, RepositoryRestore, RestoreError, RestoreOptions,
     RestoreOutcome, SnapshotError, SnapshotOptions, StoreError,
 };
-use crate::coverage::{Coverage, Omission, OmissionReason};
+use crate::coverage::{Coverage, Omission, OmissionReason, OmittedKind};
 use crate::git::rollback::FoundRepository;
 use crate::git::{ObjectId, ObjectKind};
 use crate::path::RelPath;
@@ -461,6 +461,11 @@ impl Walk<'_> {
                 path,
                 reason,
                 bytes,
+                kind: match (kind.is_dir(), kind.is_symlink()) {
+                    (true, _) => Some(OmittedKind::Directory),
+                    (_, true) => Some(OmittedKind::Link),
+                    _ => None,
+                },
             });
             return false;
         }

@@ -93,17 +93,14 @@ impl<'a> View<'a> {
         let is_hidden =
             |o: &Omission| matches!(o.reason, OmissionReason::Ignored | OmissionReason::Excluded);
         if let Some(now) = self.omission_covering(path) {
-            let is_special = |o: &Omission| o.reason == OmissionReason::Special;
             if now.path == *path {
-                let is_other =
-                    now.bytes != omission.bytes || is_special(now) != is_special(omission);
-                // What a rule hides is edited as its owner likes. A directory in place of a file, or the
-                // reverse, is no edit: what was there is gone.
-                let is_file = |o: &Omission| o.bytes.is_some();
-                return is_other && (!is_hidden(omission) || is_file(now) != is_file(omission));
+                // What a rule hides is edited as its owner likes. A thing of another kind, such as a directory in
+                // place of a file, or the reverse, is no edit: what was there is gone.
+                let is_edited = now.bytes != omission.bytes && !is_hidden(omission);
+                return is_edited || now.is_of_another_kind(omission);
             }
-            // Nothing is below a file or a FIFO; what is below a directory was not seen.
-            return now.bytes.is_some() || is_special(now);
+            // What is below a directory was not seen.
+            return now.is_no_directory();
         }
         if change_at(changes, path).is_some_and(|c| c.old.is_some()) {
             // It was captured, and is named as what is not removed.
@@ -112,7 +109,7 @@ impl<'a> View<'a> {
         let is_directory = self.has_empty_at_or_below(path)
             || self.omits_below(path)
             || changes_below(changes, path).iter().any(|c| c.old.is_some());
-        !is_directory || (omission.bytes.is_some() && !is_hidden(omission))
+        !is_directory || omission.is_no_directory()
     }
 
     /// The omission for which nobody knows what was at `path`.

@@ -31,6 +31,7 @@ pub(crate) fn read_file<B: Restorable>(
             path: path.clone(),
             reason: OmissionReason::Purged,
             bytes: None,
+            kind: None,
         };
         return Err(ReadError::OmittedPath {
             snapshot,

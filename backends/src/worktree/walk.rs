@@ -842,9 +842,8 @@ impl<R: Rules> Walker<'_, R> {
             };
             let file_type = stat.file_type();
             let is_directory = file_type == FileType::Directory;
-            let bytes = (file_type == FileType::RegularFile).then_some(stat.size);
             if let Some(reason) = self.rules.forbids(name, is_directory) {
-                visit.omit(reason, bytes, found, directory);
+                visit.omit(reason, Some(&stat), found, directory);
                 return Ok(());
             }
             match file_type {
@@ -857,7 +856,7 @@ impl<R: Rules> Walker<'_, R> {
                     }
                 }
                 _ => {
-                    visit.omit(OmissionReason::Special, None, found, directory);
+                    visit.omit(OmissionReason::Special, Some(&stat), found, directory);
                     return Ok(());
                 }
             }
@@ -874,19 +873,20 @@ impl<R: Rules> Walker<'_, R> {
         directory: &mut Building<'_>,
         jobs: &mut Vec<Job<R::Scope>>,
     ) -> Result<(), SnapshotError> {
+        let seen = Some(stat);
         if self.root.is_other_filesystem(visit.fd, visit.name, stat) {
-            visit.omit(OmissionReason::OtherFilesystem, None, found, directory);
+            visit.omit(OmissionReason::OtherFilesystem, seen, found, directory);
             return Ok(());
         }
         let path = visit.path();
         if area::is_private_name(visit.name) && !self.is_tracked(&path) {
-            visit.omit(OmissionReason::Excluded, None, found, directory);
+            visit.omit(OmissionReason::Excluded, seen, found, directory);
             return Ok(());
         }
         if !self.is_tracked(&path)
             && let Verdict::Omit(reason) = self.rules.judge(visit.scope, &path, true)?
         {
-            visit.omit(reason, None, found, directory);
+            visit.omit(reason, seen, found, directory);
             return Ok(());
         }
         visit.keep_unseen(found, directory);
@@ -968,20 +968,20 @@ impl<R: Rules> Walker<'_, R> {
     ) -> Result<bool, SnapshotError> {
         let is_link = stat.file_type() == FileType::Symlink;
         let is_tracked = visit.cached().is_some_and(|e| e.flags.has(Flags::TRACKED));
-        let bytes = (!is_link).then_some(stat.size);
+        let seen = Some(stat);
         if self.root.is_other_filesystem(visit.fd, visit.name, stat) {
             // A file can be a mount point too.
-            visit.omit(OmissionReason::OtherFilesystem, bytes, found, directory);
+            visit.omit(OmissionReason::OtherFilesystem, seen, found, directory);
             return Ok(true);
         }
         if !is_tracked {
             if let Verdict::Omit(reason) = self.rules.judge(visit.scope, &visit.path(), false)? {
-                visit.omit(reason, bytes, found, directory);
+                visit.omit(reason, seen, found, directory);
                 return Ok(true);
             }
             let limit = self.options.max_untracked_file_bytes;
             if limit != 0 && !is_link && stat.size > limit {
-                visit.omit(OmissionReason::TooLarge, bytes, found, directory);
+                visit.omit(OmissionReason::TooLarge, seen, found, directory);
                 return Ok(true);
             }
         }
@@ -1058,8 +1058,7 @@ impl<R: Rules> Walker<'_, R> {
                 self.files_hashed.fetch_add(1, Ordering::Relaxed);
                 self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
                 if purged.contains(&id) {
-                    let bytes = (!is_link).then_some(stat.size);
-                    visit.omit(OmissionReason::Purged, bytes, found, directory);
+                    visit.omit(OmissionReason::Purged, Some(&stat), found, directory);
                     return Ok(true);
                 }
                 found.note_links(|| visit.path(), &stat);
@@ -1067,7 +1066,7 @@ impl<R: Rules> Walker<'_, R> {
                 return Ok(true);
             }
             Reading::Replaced => return Ok(false),
-            Reading::Omitted(reason) => visit.omit(reason, bytes, found, directory),
+            Reading::Omitted(reason) => visit.omit(reason, seen, found, directory),
         }
         Ok(true)
     }

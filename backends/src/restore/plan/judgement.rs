@@ -75,10 +75,10 @@ pub(super) fn reason_to_keep(
         (Some(now), Some(then)) => are_two_things(now, then),
         (Some(now), None) => {
             let was_there = change_at(undo.changes, path).is_some_and(|c| c.old.is_some());
-            now.path == *path && (is_special(now) || is_resized || !was_there)
+            now.path == *path && (now.is_special() || is_resized || !was_there)
         }
         (None, Some(then)) => {
-            let is_other = is_special(then) || is_resized;
+            let is_other = then.is_special() || is_resized;
             then.path == *path && (is_other || !is_there)
         }
     };
@@ -92,10 +92,6 @@ pub(super) fn reason_to_keep(
 /// Whether two omissions are seen not to be of one thing.
 fn are_two_things(now: &Omission, then: &Omission) -> bool {
     let is_known = |o: &Omission| !o.hides_a_directory();
-    let is_other_kind = is_special(now) != is_special(then) && is_known(now) && is_known(then);
+    let is_other_kind = now.is_special() != then.is_special() && is_known(now) && is_known(then);
     now.path == then.path && (now.bytes != then.bytes || is_other_kind)
-}
-
-fn is_special(omission: &Omission) -> bool {
-    omission.reason == OmissionReason::Special
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::coverage::OmittedKind;
 use crate::restore::{PlanId, SkipReason, Skipped, Write};
 use crate::tree::{ContentId, EntryKind};
 
@@ -140,6 +141,7 @@ fn capture(disk: &Disk) -> World {
             path: path.clone(),
             reason,
             bytes,
+            kind: (*thing == Thing::IgnoredDirectory).then_some(OmittedKind::Directory),
         });
     }
     world.coverage = Coverage::new(omissions);
@@ -480,6 +482,7 @@ fn checkout(files: &[(&str, u8)], left_out: &[(&str, u8)]) -> World {
             path: rel(path),
             reason: OmissionReason::Sparse,
             bytes: None,
+            kind: None,
         });
     }
     world.coverage = Coverage::new(omissions);
@@ -561,6 +564,7 @@ fn world(seen: Seen) -> World {
             path,
             reason,
             bytes,
+            kind: None,
         }]);
     }
     world

@@ -2,7 +2,7 @@
 
 use rustix::fs::FileType;
 
-use crate::coverage::{Omission, OmissionReason};
+use crate::coverage::{Omission, OmissionReason, OmittedKind};
 use crate::hard_links::Link;
 use crate::path::RelPath;
 use crate::tree::{ContentId, Entry};
@@ -71,11 +71,18 @@ impl Found {
         }
     }
 
-    pub(super) fn omit(&mut self, path: RelPath, reason: OmissionReason, bytes: Option<u64>) {
+    /// `stat`: what was seen at `path`, where anything was.
+    pub(super) fn omit(&mut self, path: RelPath, reason: OmissionReason, stat: Option<&Stat>) {
+        let is_file = |stat: &&Stat| stat.file_type() == FileType::RegularFile;
         self.omissions.push(Omission {
             path,
             reason,
-            bytes,
+            bytes: stat.filter(is_file).map(|stat| stat.size),
+            kind: stat.and_then(|stat| match stat.file_type() {
+                FileType::Directory => Some(OmittedKind::Directory),
+                FileType::Symlink => Some(OmittedKind::Link),
+                _ => None,
+            }),
         });
     }
 

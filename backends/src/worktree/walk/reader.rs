@@ -11,6 +11,7 @@ use crate::coverage::OmissionReason;
 use crate::parallel;
 use crate::path::RelPath;
 use crate::worktree::faults::Seam;
+use crate::worktree::root::Stat;
 use crate::worktree::stat_cache::{CachedDirectory, CachedEntry, NameList};
 
 use super::building::{Building, Known};
@@ -320,12 +321,12 @@ impl<S> Visit<'_, S> {
     pub(super) fn omit(
         &self,
         reason: OmissionReason,
-        bytes: Option<u64>,
+        stat: Option<&Stat>,
         found: &mut Found,
         directory: &mut Building<'_>,
     ) {
         self.keep_unseen(found, directory);
         directory.others.push(self.name);
-        found.omit(self.path(), reason, bytes);
+        found.omit(self.path(), reason, stat);
     }
 }
