@@ -204,9 +204,7 @@ impl StateDir {
         let meta = fs::metadata(&path)
             .map_err(PathError::at("look at", &path))
             .map_err(WorkspaceError::State)?;
-        let me = rustix::process::geteuid().as_raw();
-        if meta.uid() != me {
-            let reason = format!("it belongs to user {}, this is user {me}", meta.uid());
+        if let Some(reason) = of_another_user(&meta) {
             return Err(WorkspaceError::BadStateDir { path, reason });
         }
         if meta.mode() & 0o077 != 0 {
@@ -238,11 +236,26 @@ impl StateDir {
     /// another user, or the file system or its permissions do not allow it.
     pub fn is_there_to_read(path: impl AsRef<Path>) -> bool {
         let path = path.as_ref();
-        let me = rustix::process::geteuid().as_raw();
         fs::metadata(path).is_ok_and(|found| {
             let is_refused = || rustix::fs::access(path, Access::WRITE_OK).is_err();
-            found.is_dir() && (found.uid() != me || is_refused())
+            found.is_dir() && (of_another_user(&found).is_some() || is_refused())
         })
+    }
+
+    /// Why nothing is written in one that was opened to read.
+    pub fn unwritable(&self) -> io::Error {
+        let looked = fs::metadata(&self.path).map(|found| of_another_user(&found));
+        match looked {
+            Err(e) => e,
+            Ok(Some(reason)) => io::Error::new(io::ErrorKind::PermissionDenied, reason),
+            Ok(None) => match rustix::fs::access(&self.path, Access::WRITE_OK) {
+                Err(errno) => errno.into(),
+                Ok(()) => io::Error::new(
+                    io::ErrorKind::PermissionDenied,
+                    "it could not be written when it was opened",
+                ),
+            },
+        }
     }
 
     /// Whether it was opened to be written to.
@@ -617,6 +630,12 @@ fn command_name() -> String {
                 .into_owned()
         },
     )
+}
+
+/// That what was found is another user's, if it is.
+fn of_another_user(found: &fs::Metadata) -> Option<String> {
+    let me = rustix::process::geteuid().as_raw();
+    (found.uid() != me).then(|| format!("it belongs to user {}, this is user {me}", found.uid()))
 }
 
 /// Which store belongs to which directory.

@@ -22,6 +22,10 @@ const NOT_WRITABLE: &str = "cannot be written";
 /// The same of one that cannot be read.
 const NOT_READABLE: &str = "cannot be read";
 
+/// What to do where something is in it, and nothing can be written.
+const ONLY_READ: &str = "what only tells what is there works; for all else set STILLFRAME_HOME to a copy of the whole \
+                         directory that can be written, or to another, which has none of its snapshots";
+
 /// How a file system is named that is not the state directory's.
 const NAMED_PLACE: &str = "the file system at ";
 
@@ -48,6 +52,8 @@ pub(crate) struct Failure {
     is_usage: bool,
     /// Where there was no room, if that is why and it is known.
     full: Option<FileSystem>,
+    /// Whether the state directory is there, and cannot be written.
+    is_only_read: bool,
 }
 
 /// What can be said of the place where everything is kept.
@@ -55,6 +61,7 @@ pub(crate) struct Failure {
 pub(crate) struct StatePlace {
     /// The state directory.
     path: PathBuf,
+    is_there: bool,
     is_writable: bool,
     /// Whether it can be listed, and what is in it be opened.
     is_readable: bool,
@@ -78,6 +85,7 @@ impl StatePlace {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
         Self {
             path: state_dir.to_owned(),
+            is_there: there == state_dir,
             is_writable: access(rustix::fs::Access::WRITE_OK),
             is_readable: access(rustix::fs::Access::READ_OK | rustix::fs::Access::EXEC_OK),
             has_room_to_clean: state_dir.join("reserve").exists()
@@ -110,6 +118,7 @@ impl Failure {
             signal: None,
             is_usage: false,
             full: None,
+            is_only_read: false,
         }
     }
 
@@ -152,9 +161,12 @@ impl Failure {
     pub(crate) fn with_place(mut self, place: impl FnOnce() -> StatePlace) -> Self {
         if matches!(self.kind, ErrorKind::Storage | ErrorKind::NoSpace)
             && !self.message.contains(NAMED_PLACE)
-            && let Some(said) = self.of_place(&place())
         {
-            self.message.push_str(&said);
+            let place = place();
+            if let Some(said) = self.of_place(&place) {
+                self.message.push_str(&said);
+            }
+            self.is_only_read = place.is_there && place.is_readable && !place.is_writable;
         }
         self
     }
@@ -249,7 +261,11 @@ impl Failure {
     /// One line for people: what, and what to do.
     pub(crate) fn line(&self) -> String {
         let message = one_line(&self.message);
-        match advice(self.kind, &message) {
+        let advice = match self.is_only_read && message.ends_with(NOT_WRITABLE) {
+            true => Some(ONLY_READ),
+            false => advice(self.kind, &message),
+        };
+        match advice {
             Some(advice) => format!("{message}; {advice}"),
             None => message,
         }
@@ -269,6 +285,7 @@ impl From<stillframe::Error> for Failure {
                 ErrorKind::NoSpace => error.path().and_then(FileSystem::holding),
                 _ => None,
             },
+            is_only_read: false,
         }
     }
 }
@@ -359,6 +376,7 @@ mod tests {
         let place = |is_writable| {
             move || StatePlace {
                 path: PathBuf::from("/s t/stillframe home"),
+                is_there: false,
                 is_writable,
                 is_readable: true,
                 has_room_to_clean: true,
@@ -368,6 +386,16 @@ mod tests {
             }
         };
         let storage = |kind| Failure::new(kind, "cannot write x");
+        let there = || StatePlace {
+            is_there: true,
+            ..place(false)()
+        };
+        assert_eq!(
+            storage(ErrorKind::Storage).with_place(there).line(),
+            "cannot write x; the state directory /s t/stillframe home cannot be written; what only tells what is \
+             there works; for all else set STILLFRAME_HOME to a copy of the whole directory that can be written, or \
+             to another, which has none of its snapshots"
+        );
         assert_eq!(
             storage(ErrorKind::Storage).with_place(place(false)).line(),
             "cannot write x; the state directory /s t/stillframe home cannot be written; set \
@@ -394,6 +422,7 @@ mod tests {
         let place = |max_file_bytes| {
             move || StatePlace {
                 path: PathBuf::from("/state"),
+                is_there: true,
                 is_writable: true,
                 is_readable: true,
                 has_room_to_clean: true,
@@ -430,6 +459,7 @@ mod tests {
     #[test]
     fn a_clean_up_is_no_advice_where_it_has_no_room_itself() {
         let place = || StatePlace {
+            is_there: true,
             path: PathBuf::from("/state"),
             is_writable: true,
             is_readable: true,

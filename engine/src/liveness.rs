@@ -101,8 +101,9 @@ impl EngineLock {
     ) -> Result<T, PathError> {
         let state_dir = self.state_dir.path();
         if !self.state_dir.is_writable() {
-            let source = io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
-            return Err(PathError::at("write in", state_dir)(source));
+            return Err(PathError::at("write in", state_dir)(
+                self.state_dir.unwritable(),
+            ));
         }
         let mut shown = self.shown.lock().unwrap_or_else(|e| e.into_inner());
         match &mut *shown {

@@ -96,7 +96,7 @@ pub(crate) fn find(
     found.ok_or_else(|| {
         let because = match name {
             SnapshotName::Label(_) => "none has that label",
-            SnapshotName::Latest(0) => "there is none yet, guards aside",
+            SnapshotName::Latest(0) => "it has none, guards aside",
             _ => "it has not so many, guards aside",
         };
         Error::not_found(format!(

@@ -1043,6 +1043,21 @@ fn of_a_large_sparse_checkout_a_diff_lists_the_first_files() {
     assert!(listed.lines().any(|line| line == more), "{listed}");
 }
 
+// "there was nothing left to take back", and then that the repository is gone
+#[test]
+fn of_a_repository_that_a_run_removed_it_is_not_said_that_nothing_was_left() {
+    let ws = TestWorkspace::repository();
+    ws.run::<&str>([], "rm -rf .git").ok();
+    let told = ws.stillframe(["undo"]);
+    assert!(
+        told.stdout_text().contains("the repository is gone"),
+        "{told}"
+    );
+    let said = told.stderr_text();
+    assert!(said.contains("nothing was taken back of run"), "{told}");
+    assert!(!said.contains("nothing left"), "{told}");
+}
+
 // "the repository is gone", of one that was cloned anew
 #[test]
 fn another_repository_in_the_place_of_the_one_that_was_captured_is_told_as_that() {

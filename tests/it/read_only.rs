@@ -5,7 +5,7 @@ use std::os::unix::fs::chown;
 use std::path::Path;
 
 use stillframe_tests::capability::{self, Capability, Mounts};
-use stillframe_tests::{Output, Snap, TestWorkspace, view};
+use stillframe_tests::{Output, Snap, TestWorkspace, copy_whole, view};
 use walkdir::WalkDir;
 
 /// A workspace with something of everything that can be asked for, and the questions. What the last snapshot has is
@@ -86,6 +86,7 @@ fn what_is_on_a_disk_that_is_mounted_to_read_is_told() {
         &["snapshot"][..],
         &["diff", snapshot.id()],
         &["restore", snapshot.id()],
+        &["restore", snapshot.id(), "--to", "/tmp/never-made"],
         &["run", "--", "true"],
         &["gc"],
     ] {
@@ -164,6 +165,57 @@ fn what_another_user_has_is_read_and_left_alone() {
         assert_eq!(told.code, 0, "{args:?}: {told}");
         assert_eq!(told.stdout_text(), whole.ok().stdout_text(), "{args:?}");
     }
-    ws.try_json(["snapshot"]).exits(1);
+    let id = ws.json(["list"])[0]["id"].as_str().unwrap().to_owned();
+    let copy = ws.outside().join("copy").display().to_string();
+    for args in [&["snapshot"][..], &["restore", &id, "--to", &copy]] {
+        let said = ws.stillframe(args).exits(1).stderr_text();
+        assert!(said.contains("belongs to user 65534"), "{args:?}: {said}");
+        assert!(!said.contains("read-only"), "{args:?}: {said}");
+    }
     assert_eq!(files(&ws.state()), before);
+}
+
+// "set STILLFRAME_HOME to a directory that can be", in which there is no snapshot
+#[test]
+fn where_nothing_can_be_written_a_copy_is_advised_and_gives_back_what_there_is() {
+    let Some(mounts) = Mounts::new() else {
+        return;
+    };
+    let ws = TestWorkspace::plain();
+    ws.write("a", "kept\n");
+    let kept = ws.snapshot_with(["--retain-content"]);
+    ws.write("a", "edited\n");
+    let state = ws.state().display().to_string();
+    mounts.shell(&format!(
+        "mount --bind '{state}' '{state}' && mount -o remount,bind,ro '{state}'"
+    ));
+    let to = ws.outside().join("to").display().to_string();
+    for args in [
+        &["restore", kept.id()][..],
+        &["restore", kept.id(), "--to", &to],
+        &["undo"],
+    ] {
+        let refused = mounts.inside(ws.call(args), ws.root()).run().exits(1);
+        let said = refused.stderr_text();
+        assert!(
+            said.contains("STILLFRAME_HOME to a copy"),
+            "{args:?}: {said}"
+        );
+    }
+    assert_eq!(ws.text("a"), "edited\n");
+    let copy = ws.outside().join("copied");
+    copy_whole(&ws.state(), &copy);
+    let with_copy = |args: &[&str]| {
+        let call = ws.call(args).env("STILLFRAME_HOME", &copy);
+        mounts.inside(call, ws.root()).run().ok()
+    };
+    with_copy(&["restore", kept.id(), "--to", &to]);
+    assert_eq!(
+        fs::read_to_string(ws.outside().join("to/a")).unwrap(),
+        "kept\n"
+    );
+    with_copy(&["restore", "latest"]);
+    assert_eq!(ws.text("a"), "kept\n");
+    with_copy(&["undo"]);
+    assert_eq!(ws.text("a"), "edited\n");
 }

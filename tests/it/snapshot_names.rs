@@ -128,6 +128,10 @@ fn what_a_name_does_not_find_is_named() {
             assert!(message.contains(name), "{args:?}: {message}");
         }
     }
+    // There was one.
+    ws.json(["snapshot", "rm", "latest"]);
+    let message = refusal(&ws, &["show", "latest"]).1;
+    assert!(!message.contains("yet"), "{message}");
     // Of another workspace, with the same state directory.
     std::fs::create_dir(ws.base().join("other")).unwrap();
     ws.set_root("other");

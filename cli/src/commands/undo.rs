@@ -172,7 +172,8 @@ fn story(undone: &Undone, document: &RestoreDocument, is_of_some: bool) -> Strin
     let is_idle = document
         .durations
         .is_some_and(|durations| durations.apply.is_zero());
-    match (is_idle, document.skipped.is_empty()) {
+    let is_all = document.skipped.is_empty() && document.error.is_none();
+    match (is_idle, is_all) {
         (true, true) => format!("there was nothing left to take back of {operation}"),
         (true, false) => format!("nothing was taken back of {operation}"),
         (false, _) if is_of_some => format!("took back what {operation} did to what was named"),
@@ -224,6 +225,15 @@ mod tests {
                 false
             ),
             "there was nothing left to take back of the last restore"
+        );
+        // Such as of a repository that is gone.
+        let mut failed = document(0, nothing.clone());
+        let problem =
+            json!({"kind": "Unsupported", "message": "the repository is gone", "touched": false});
+        failed.error = Some(serde_json::from_value(problem).expect("it is an error"));
+        assert_eq!(
+            story(&of_run, &failed, false),
+            format!("nothing was taken back of run {run}")
         );
         // Such as an index, of which no path tells.
         for skipped in [nothing, edited] {
