@@ -74,6 +74,8 @@ pub(crate) enum Request {
     Restore(WorkspaceOptions, RestoreRequest),
     /// Write above the current directory, which is refused.
     WriteAbove(OutsidePath),
+    /// Read in a directory above the current one that has to be named, which is refused if nothing was captured there.
+    ReadAbove(Box<Self>, OutsidePath),
     /// Put what a snapshot has elsewhere.
     Copy(WorkspaceOptions, CopyRequest),
     /// Take back an operation.
@@ -287,9 +289,11 @@ impl Request {
             } => Self::Follow(id.to_string_lossy().into_owned()),
             Command::Show { id, files, .. } => show(&id, files, &chooser)?,
             Command::Why { path, snapshot } => {
-                let (place, mut paths) = chooser.choose_for(&[path])?;
+                let typed = [path];
+                let (place, mut paths) = chooser.choose_for(&typed)?;
                 let path = paths.pop().unwrap_or(RelPath::root());
-                Self::Why(chooser.configured_at(place).0, path, snapshot)
+                let why = Self::Why(chooser.configured_at(place.clone()).0, path, snapshot);
+                chooser.reading(&place, &typed, why)?
             }
             Command::Events {
                 session,
@@ -345,7 +349,8 @@ impl Request {
     pub(crate) fn reads(&self) -> bool {
         matches!(
             self,
-            Self::List(_)
+            Self::ReadAbove(..)
+                | Self::List(_)
                 | Self::Diff(..)
                 | Self::PlanRestore(..)
                 | Self::Copy(..)
@@ -457,6 +462,7 @@ impl Request {
             | Self::ShowFile(_, None, _)
             | Self::ListFiles(_, None)
             | Self::WriteAbove(_)
+            | Self::ReadAbove(..)
             | Self::Follow(_)
             | Self::Cancel(_)
             | Self::Questions(_)
@@ -492,6 +498,14 @@ impl OutsidePath {
         };
         Failure::invalid(format!(
             "{} is not below the current directory, and nothing above that is written to unless its workspace is named; nothing was touched, {way}",
+            quoted(&self.typed)
+        ))
+    }
+
+    /// That nothing above was captured.
+    pub(crate) fn in_no_workspace(&self) -> Failure {
+        Failure::invalid(format!(
+            "{} is not below a workspace that the current directory is in; name one with --workspace DIR",
             quoted(&self.typed)
         ))
     }
@@ -547,14 +561,37 @@ impl Chooser<'_> {
             }
         });
         let paths = paths.collect::<Result<_, _>>()?;
-        let place = self.unnamed(above).map_err(|_| {
-            let outside = typed.iter().find(|path| leads_out(path));
-            Failure::invalid(format!(
-                "{} is not below a workspace that the current directory is in; name one with --workspace DIR",
-                quoted(outside.unwrap_or(&OsString::new()))
-            ))
-        })?;
-        Ok((place, paths))
+        if above == here {
+            return Ok((self.unnamed(above)?, paths));
+        }
+        match self.outside(above, typed)? {
+            // No workspace, since what is kept lies in it wherever that is.
+            Some(outside) if above.parent().is_none() => Err(outside.in_no_workspace()),
+            _ => Ok((above.to_owned(), paths)),
+        }
+    }
+
+    /// The request, which reads at `place`: one that has to be named is it only if something was captured there.
+    fn reading(
+        &self,
+        place: &Path,
+        typed: &[OsString],
+        request: Request,
+    ) -> Result<Request, Failure> {
+        Ok(match self.unnamed_outside(place, typed)? {
+            Some(outside) => Request::ReadAbove(Box::new(request), outside),
+            None => request,
+        })
+    }
+
+    /// As [`Self::outside`], if that is a place that has to be named.
+    fn unnamed_outside(
+        &self,
+        place: &Path,
+        typed: &[OsString],
+    ) -> Result<Option<OutsidePath>, Failure> {
+        let outside = self.outside(place, typed)?;
+        Ok(outside.filter(|outside| self.unnamed(&outside.above).is_err()))
     }
 
     /// The path among `typed` that takes what writes to `place` above the current directory, which it does not do by itself.
@@ -817,16 +854,17 @@ fn diff(args: DiffArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fa
             "what is left out can be said of the workspace as it is, and both sides are snapshots; nothing was compared",
         ));
     }
-    Ok(Request::Diff(
-        WorkspaceOptions::at(place).ignore(ignore).include(include),
-        request,
-        view,
-    ))
+    let workspace = WorkspaceOptions::at(&place);
+    let diff = Request::Diff(workspace.ignore(ignore).include(include), request, view);
+    chooser.reading(&place, &typed, diff)
 }
 
 fn undo(args: UndoArgs, chooser: &Chooser<'_>) -> Result<UndoRequest, Failure> {
     let target = args.run.map_or(UndoTarget::Latest, UndoTarget::Run);
     let (place, paths) = chooser.choose_for(&args.paths)?;
+    if let Some(outside) = chooser.unnamed_outside(&place, &args.paths)? {
+        return Err(outside.in_no_workspace());
+    }
     let mut undo = stillframe::UndoRequest::of(target).paths(paths);
     undo.expected_plan = args.apply.map(plan_id);
     Ok(UndoRequest {
@@ -875,7 +913,7 @@ fn restore(args: RestoreArgs, chooser: &Chooser<'_>) -> Result<Request, Failure>
     if !reads && let Some(outside) = chooser.outside(&place, &args.paths)? {
         return Ok(Request::WriteAbove(outside));
     }
-    let workspace = WorkspaceOptions::at(place);
+    let workspace = WorkspaceOptions::at(&place);
     if paths.iter().any(RelPath::is_root) {
         // "." beside others asks for everything.
         paths.clear();
@@ -887,16 +925,20 @@ fn restore(args: RestoreArgs, chooser: &Chooser<'_>) -> Result<Request, Failure>
             false => chooser.current()?.join(to),
         };
         let request = CopyRequest::new(args.snapshot, to).paths(paths);
-        return Ok(Request::Copy(workspace, request));
+        return chooser.reading(&place, &args.paths, Request::Copy(workspace, request));
     }
     let mut request = RestoreRequest::to(args.snapshot)
         .paths(paths)
         .repository(args.repository);
     request.expected_plan = args.apply.map(plan_id);
-    Ok(match args.plan {
-        true => Request::PlanRestore(workspace, request),
-        false => Request::Restore(workspace, request),
-    })
+    match args.plan {
+        true => chooser.reading(
+            &place,
+            &args.paths,
+            Request::PlanRestore(workspace, request),
+        ),
+        false => Ok(Request::Restore(workspace, request)),
+    }
 }
 
 /// A path may lead out of the current directory, as one that is restored may.
@@ -914,9 +956,9 @@ fn purge(args: PurgeArgs, chooser: &Chooser<'_>) -> Result<Request, Failure> {
     {
         return Ok(Request::WriteAbove(outside));
     }
-    let workspace = WorkspaceOptions::at(place);
+    let workspace = WorkspaceOptions::at(&place);
     Ok(match args.plan {
-        true => Request::PlanPurge(workspace, target),
+        true => chooser.reading(&place, typed, Request::PlanPurge(workspace, target))?,
         false => Request::Purge(workspace, target),
     })
 }
@@ -1393,6 +1435,31 @@ mod tests {
             lower(&["restore", "3f2a", "--plan", "../x"]),
             Request::PlanRestore(..)
         ));
+    }
+
+    #[test]
+    fn what_reads_above_the_home_directory_waits_for_what_was_captured_and_an_undo_does_not() {
+        for args in [
+            &["diff", "latest", "--", "../../x"][..],
+            &["why", "../../x"],
+            &["restore", "3f2a", "--plan", "../../x"],
+            &["restore", "3f2a", "--to", "copy", "../../x"],
+            &["purge", "../../x", "--plan"],
+        ] {
+            let Request::ReadAbove(meant, outside) = lower(args) else {
+                panic!("{args:?}: it has to be named");
+            };
+            assert_eq!(meant.workspace(), Some(Path::new("/home/jo")), "{args:?}");
+            assert_eq!(outside.above, Path::new("/home/jo"), "{args:?}");
+        }
+        for args in [&["undo", "--", "../../x"][..], &["why", "/etc"]] {
+            let refused = lower_in(&surroundings(), args).expect_err("it is refused");
+            let line = refused.line();
+            assert!(
+                line.contains("is not below a workspace"),
+                "{args:?}: {line}"
+            );
+        }
     }
 
     #[test]

@@ -755,6 +755,51 @@ fn a_command_starts_with_the_signals_ignored_that_the_program_was_started_with()
     assert_eq!(refused.json()["error"]["kind"], "NotFound", "{refused}");
 }
 
+// "is not below a workspace that the current directory is in", of the home directory
+#[test]
+fn a_path_may_lead_up_to_the_home_directory_if_that_was_captured() {
+    let ws = TestWorkspace::plain();
+    ws.write("a", "1\n");
+    ws.mkdir("sub");
+    let in_sub = |args: &[&str]| {
+        let call = ws.call(args).env("HOME", ws.root());
+        call.cwd(ws.path("sub")).run()
+    };
+    let copied = ws.outside().join("copy").display().to_string();
+    let reading: [&[&str]; 5] = [
+        &["diff", "latest", "--", "../a"],
+        &["why", "../a"],
+        &["restore", "latest", "--plan", "../a"],
+        &["restore", "latest", "--to", &copied, "../a"],
+        &["purge", "../a", "--plan"],
+    ];
+    for args in reading {
+        let said = ws.untouched(|| in_sub(args).exits(1).stderr_text());
+        assert!(
+            said.contains("../a is not below a workspace"),
+            "{args:?}: {said}"
+        );
+    }
+    ws.snapshot_with(["--retain-content"]);
+    ws.write("a", "2\n");
+    for args in reading {
+        let told = in_sub(args).ok();
+        let said = told.stderr_text();
+        assert!(said.contains("above this directory"), "{args:?}: {said}");
+    }
+    assert_eq!(
+        std::fs::read_to_string(ws.outside().join("copy/a")).unwrap(),
+        "1\n"
+    );
+    ws.untouched(|| {
+        let said = in_sub(&["restore", "latest", "../a"])
+            .exits(1)
+            .stderr_text();
+        let root = ws.root().display().to_string();
+        assert!(said.contains(&format!("--workspace {root}")), "{said}");
+    });
+}
+
 // "is not a path below the workspace", though it was
 #[test]
 fn a_path_may_lead_up_from_a_directory_of_the_workspace() {

@@ -15,6 +15,10 @@ use crate::request::{OutsidePath, Request, quoted};
 /// A directory below a workspace is no workspace of its own by being stood in. Yet a command that writes does what
 /// it was told where it was told.
 pub(super) async fn settle(tools: &Tools, request: Request) -> Request {
+    let request = match request {
+        Request::ReadAbove(meant, outside) if captured(tools, &outside).await.is_some() => *meant,
+        request => request,
+    };
     if tools.named_workspace.is_some() || !request.may_be_meant_for_above() {
         return request;
     }
@@ -65,11 +69,15 @@ pub(super) async fn own(tools: &Tools) -> Option<WorkspaceOptions> {
 
 /// Why nothing is written to such a path, and the workspace above to name, if there is one.
 pub(super) async fn refusal(tools: &Tools, outside: &OutsidePath) -> Failure {
-    let workspace = match has_snapshots(&tools.engine, &outside.above).await {
+    outside.refusal(captured(tools, outside).await.as_deref())
+}
+
+/// The directory that has such a path, or the nearest above, of which there are snapshots.
+async fn captured(tools: &Tools, outside: &OutsidePath) -> Option<PathBuf> {
+    match has_snapshots(&tools.engine, &outside.above).await {
         Some(true) => Some(outside.above.clone()),
         _ => nearest_above(&tools.engine, &outside.above).await,
-    };
-    outside.refusal(workspace.as_deref())
+    }
 }
 
 /// What a command that writes has to be given to be about this workspace, if somebody stands below it and did not name it.

@@ -108,6 +108,7 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
             to_the_end(tools, restore::restore(tools, workspace, request)).await
         }
         Request::WriteAbove(outside) => Err(above::refusal(tools, &outside).await),
+        Request::ReadAbove(_, outside) => Err(outside.in_no_workspace()),
         Request::Copy(workspace, request) => {
             while_wanted(workspace, |workspace| {
                 restore::copy(tools, workspace, request)
