@@ -897,3 +897,34 @@ fn a_comparison_with_now_looks_at_an_ignored_path_that_is_asked_for() {
         assert_eq!(refused["error"]["kind"], "InvalidOptions", "{wrong:?}");
     }
 }
+
+// "no file changed", and the only copy of the keys was gone
+#[test]
+fn ignored_files_that_a_run_removed_are_named() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", ".env\n*.log\nbuild/\n");
+    ws.commit("rules");
+    let told = |script: &str| {
+        ws.write(".env", "KEY=1\n");
+        ws.write("d/x.log", "1\n");
+        ws.write("build/out", "1\n");
+        let told = ws
+            .stillframe(["run", "--", "sh", "-c", script])
+            .ok()
+            .stderr_text();
+        let line = "no longer there, and in no snapshot, since a rule leaves it out: ";
+        let named = told.lines().find_map(|said| Some(said.split_once(line)?.1));
+        let named = named.map(|named| named.split_once("; --include PATH").unwrap().0);
+        named.unwrap_or_default().to_owned()
+    };
+    assert_eq!(told("rm .env; rm -r build"), ".env");
+    assert_eq!(told("rm .env d/x.log"), ".env, d/x.log");
+    assert_eq!(told("echo KEY=2 > .env"), "");
+    // What is captured by now is there, and so is what lies in the place of a file.
+    assert_eq!(told("rm .gitignore"), "");
+    ws.git(["checkout", "-q", ".gitignore"]);
+    assert_eq!(
+        told(": > .gitignore; rm .env; mkdir .env; touch .env/new"),
+        ""
+    );
+}

@@ -1,11 +1,14 @@
 //! `run`: a command between two snapshots.
 
+use std::ffi::OsStr;
+use std::fs;
 use std::future::Future;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use stillframe::backends::OmissionReason;
+use stillframe::backends::{Omission, OmissionReason};
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, ApproximatedFile, BackendKind, BoxAdapter,
     CancellationToken, CommandAdapter, EndSignal, Error, ErrorKind, Failure as FailureRecord,
@@ -449,19 +452,24 @@ fn story(ended: &Ended<'_>, elsewhere: &str) -> Vec<String> {
     lines
 }
 
-/// What is no longer there of a plain directory after the run, and in no snapshot and no diff, since rules leave it out.
+/// What is no longer there after the run, and in no snapshot and no diff, since rules leave it out.
 ///
-/// In a git work tree that is what git ignores, which builds make and remove by the thousand. A repository is
-/// no path that could be captured, and of what an omission covers nobody knows whether it is there.
+/// In a git work tree that is the files that git ignores: directories that it ignores whole are what builds make and
+/// remove. A repository is no path that could be captured, and what an omission covers may be there. So may what a rule
+/// hid then and none does now, which only the disk tells.
 fn gone_by_rule(before: &Snapshot, after: &Snapshot) -> Option<String> {
-    let gone = before.omissions.omissions().iter().filter(|omission| {
-        omission.reason == OmissionReason::Excluded
-            && omission.path.name() != b".git"
-            && after.omissions.covers(&omission.path).is_none()
-    });
-    let gone: Vec<&RelPath> = gone.map(|omission| &omission.path).collect();
-    let is_told = before.backend == BackendKind::Hash && !gone.is_empty();
-    is_told.then(|| {
+    let is_told = |omission: &&Omission| match before.backend {
+        BackendKind::Git => omission.reason == OmissionReason::Ignored && omission.bytes.is_some(),
+        _ => omission.reason == OmissionReason::Excluded && omission.path.name() != b".git",
+    };
+    let on_disk = |path: &RelPath| after.path.join(OsStr::from_bytes(path.as_bytes()));
+    let is_there = |path: &RelPath| {
+        after.omissions.covers(path).is_some() || fs::symlink_metadata(on_disk(path)).is_ok()
+    };
+    let gone = before.omissions.omissions().iter().filter(is_told);
+    let gone = gone.map(|omission| &omission.path);
+    let gone: Vec<&RelPath> = gone.filter(|path| !is_there(path)).collect();
+    (!gone.is_empty()).then(|| {
         format!(
             "no longer there, and in no snapshot, since a rule leaves it out: {}; --include PATH captures such a path",
             output::some_of(&gone)
