@@ -397,7 +397,7 @@ pub(crate) fn restore(
         after: &outcome.result.id,
         paths: Some(document.restored.clone()),
         head: [head(&outcome.guard), head(&outcome.result)],
-        is_idle: outcome.plan.is_empty(),
+        is_idle: outcome.plan.is_empty() && document.restored.is_empty(),
         is_recovered: false,
     };
     changes.extend(record(parts, &begun, &document, done));
