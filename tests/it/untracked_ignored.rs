@@ -920,6 +920,12 @@ fn ignored_files_that_a_run_removed_are_named() {
     assert_eq!(told("rm .env; rm -r build"), ".env");
     assert_eq!(told("rm .env d/x.log"), ".env, d/x.log");
     assert_eq!(told("echo KEY=2 > .env"), "");
+    // What a link leads to is something else.
+    ws.write("other/x.log", "1\n");
+    assert_eq!(told("rm -r d; ln -s other d"), "d/x.log");
+    ws.remove("d");
+    ws.symlink("link.log", "x");
+    assert_eq!(told("rm link.log"), "link.log");
     // What is captured by now is there, and so is what lies in the place of a file.
     assert_eq!(told("rm .gitignore"), "");
     ws.git(["checkout", "-q", ".gitignore"]);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use stillframe::backends::{Omission, OmissionReason};
+use stillframe::backends::{Omission, OmissionReason, OmittedKind};
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, ApproximatedFile, BackendKind, BoxAdapter,
     CancellationToken, CommandAdapter, EndSignal, Error, ErrorKind, Failure as FailureRecord,
@@ -459,13 +459,14 @@ fn story(ended: &Ended<'_>, elsewhere: &str) -> Vec<String> {
 /// hid then and none does now, which only the disk tells.
 fn gone_by_rule(before: &Snapshot, after: &Snapshot) -> Option<String> {
     let is_told = |omission: &&Omission| match before.backend {
-        BackendKind::Git => omission.reason == OmissionReason::Ignored && omission.bytes.is_some(),
+        BackendKind::Git => {
+            let is_link = omission.kind == Some(OmittedKind::Link);
+            omission.reason == OmissionReason::Ignored && (omission.bytes.is_some() || is_link)
+        }
         _ => omission.reason == OmissionReason::Excluded && omission.path.name() != b".git",
     };
-    let on_disk = |path: &RelPath| after.path.join(OsStr::from_bytes(path.as_bytes()));
-    let is_there = |path: &RelPath| {
-        after.omissions.covers(path).is_some() || fs::symlink_metadata(on_disk(path)).is_ok()
-    };
+    let is_there =
+        |path: &RelPath| after.omissions.covers(path).is_some() || is_on_disk(&after.path, path);
     let gone = before.omissions.omissions().iter().filter(is_told);
     let gone = gone.map(|omission| &omission.path);
     let gone: Vec<&RelPath> = gone.filter(|path| !is_there(path)).collect();
@@ -475,6 +476,20 @@ fn gone_by_rule(before: &Snapshot, after: &Snapshot) -> Option<String> {
             output::some_of(&gone)
         )
     })
+}
+
+/// Whether there is something at a path of a workspace. No link is followed.
+fn is_on_disk(workspace: &Path, path: &RelPath) -> bool {
+    let mut at = workspace.to_owned();
+    let mut is_below = true;
+    for name in path.as_bytes().split(|byte| *byte == b'/') {
+        at.push(OsStr::from_bytes(name));
+        match fs::symlink_metadata(&at) {
+            Ok(meta) if is_below => is_below = meta.is_dir(),
+            _ => return false,
+        }
+    }
+    true
 }
 
 /// Where HEAD went, which no file says.
