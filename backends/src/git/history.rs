@@ -75,7 +75,7 @@ const TO_SEARCH: Limits = Limits {
 /// Which commits that only a ref of ours reaches are searched, nearly all.
 const SEARCHED: Reach = Reach {
     own: 100_000,
-    looked_at: 1_000_000,
+    looked_at: 100_000,
 };
 
 /// In the place of the digest where something could not be read: it is looked at again.

@@ -22,7 +22,7 @@ mod staged;
 
 pub(crate) use staged::staging_digest;
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -54,7 +54,6 @@ use crate::record::{GitState, Head, KnownDirectory, OperationFiles, Record};
 use crate::restore::RepositoryChanges;
 use crate::workspace::{LockError, LockFile, StateDir, make_private};
 use crate::worktree::root;
-use crate::worktree::stat_cache::EntryStat;
 
 /// How long a lock in the user's repository is waited for: git holds one for moments, and one
 /// that stays is what a killed git left.
@@ -429,9 +428,9 @@ impl Prepared {
         }
     }
 
-    /// Lets git go on to see those of `files` of the workspace that somebody edited, which stay on disk though they were
-    /// not there by the index to come. Names those that it cannot.
-    pub(crate) fn keep_in_sight(&mut self, files: &BTreeMap<RelPath, EntryStat>) {
+    /// Lets git go on to see `files` of the workspace, which stay on disk though they were not there by the index to
+    /// come. Names those that it cannot.
+    pub(crate) fn keep_in_sight(&mut self, files: &BTreeSet<RelPath>) {
         let Some(to) = self.index().filter(|_| !files.is_empty()) else {
             return;
         };
@@ -439,18 +438,15 @@ impl Prepared {
             path.names()
                 .fold(self.scope.clone(), |at, name| at.join(name))
         };
-        let in_repository = files
-            .iter()
-            .map(|(path, stat)| (in_repository(path), *stat))
-            .collect();
+        let in_repository = files.iter().map(in_repository).collect();
         match sight::keep(self.replaced.as_deref(), to, &in_repository) {
             Sight::AsIs => {}
             Sight::Index(bytes) => self.replace_index(bytes),
             Sight::Hides(hidden) => {
                 let [first, ..] = &hidden[..] else { return };
                 let message = format!(
-                    "git does not see what was edited at {} paths, such as {first}: the index leaves them out of the \
-                     work tree; git update-index --no-skip-worktree takes one in",
+                    "git does not see what is at {} paths, such as {first}: the index leaves them out of the work \
+                     tree; git update-index --no-skip-worktree takes one in",
                     hidden.len()
                 );
                 self.plan.note(ErrorKind::Unsupported, message);
@@ -608,25 +604,18 @@ impl RepositoryPlan {
         let has = |id: &ObjectId| objects.has(*id);
         let lost = moves.destinations().find(is_lost);
         let lost = lost.map(|commit| format!("commit {commit} is not in the repository any more"));
-        let shallow = shallow_in(&found.common_dir);
-        let has_grafts = std::fs::symlink_metadata(found.common_dir.join("info/grafts")).is_ok();
         let lost = lost.or_else(|| {
             // Some of it may be there, as an earlier undo that came to the gap has left it.
             moves.destinations().find(|id| history.has(id))?;
+            // With grafts git looks for other parents than a commit has.
+            let grafts = found.common_dir.join("info/grafts");
+            if std::fs::symlink_metadata(grafts).is_ok() {
+                return None;
+            }
+            let shallow = shallow_in(&found.common_dir);
             let goes_on = |id: &ObjectId| objects.has_with_parents(*id);
             let gap = history.gap(&has, &goes_on, &shallow);
             gap.map(|gap| gap.to_string())
-        });
-        // With grafts git looks for other parents than a commit has.
-        let lost = lost.or_else(|| {
-            if has_grafts {
-                return None;
-            }
-            let is_known = |id: &ObjectId| has(id) || history.has(id);
-            let gap = gap_behind(moves.destinations(), &objects, &shallow, &is_known)?;
-            Some(format!(
-                "commit {gap}, which comes before it, is not in the repository"
-            ))
         });
         if let Some(lost) = lost {
             let stay = format!("HEAD and branch were left at {}", described(&after.head));
@@ -786,32 +775,6 @@ fn kept_history(request: &Request<'_>) -> List {
     let list = request.before.history.as_ref();
     let read = list.map(|list| List::read(list, request.index_bytes));
     read.and_then(Result::ok).unwrap_or_default()
-}
-
-/// So many commits are looked at for a gap. Where a shallow clone ends is near the tip.
-const MAX_LOOKED_BEHIND: usize = 1000;
-
-/// The first parent that is not `known` of the commits that are there, from `tips` on. git would look for it.
-fn gap_behind(
-    tips: impl Iterator<Item = ObjectId>,
-    objects: &Objects,
-    shallow: &Shallow,
-    is_known: &dyn Fn(&ObjectId) -> bool,
-) -> Option<ObjectId> {
-    let mut pending: VecDeque<ObjectId> = tips.collect();
-    let mut seen = HashSet::new();
-    while let Some(id) = pending.pop_front() {
-        if shallow.has(&id) || seen.len() > MAX_LOOKED_BEHIND || !seen.insert(id) {
-            continue;
-        }
-        for parent in objects.parents(id) {
-            if !is_known(&parent) {
-                return Some(parent);
-            }
-            pending.push_back(parent);
-        }
-    }
-    None
 }
 
 /// Where the history of a repository ends. Where that cannot be read, git cannot go by it either.

@@ -18,7 +18,6 @@ use crate::snapshot::{Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, EntryKind, Modes};
 use crate::workspace::Workspace;
 use crate::worktree::displaced::Held;
-use crate::worktree::journal::Seen;
 use crate::worktree::remembered::{Made, Remembered, Spared};
 use crate::worktree::root::{self, Root};
 use crate::worktree::stat_cache::{EntryStat, kind_of_mode};
@@ -304,34 +303,19 @@ impl Goal {
         Ok(Planned { plan, made })
     }
 
-    /// What a sparse checkout leaves out at the goal, and stays after `plan` with another content, or executable or
-    /// not as it was not; with what `lstat` says of it.
-    pub(super) fn other_in_sparse<B: Restorable>(
+    /// What a sparse checkout leaves out at the goal, and `now` has captured and `plan` leaves on disk.
+    pub(super) fn staying_in_sparse<C: Captured>(
         &self,
-        backend: &B,
-        workspace: &Workspace,
-        now: &B::Capture,
+        now: &C,
         plan: &RestorePlan,
-    ) -> Result<BTreeMap<RelPath, EntryStat>, StoreError> {
+    ) -> BTreeSet<RelPath> {
+        let removed: BTreeSet<&RelPath> = plan.removals.iter().map(|r| &r.path).collect();
         let left_out = self.record.snapshot.omissions().iter();
         let left_out = left_out.filter(|omission| omission.reason == OmissionReason::Sparse);
-        let removed: BTreeSet<&RelPath> =
-            plan.removals.iter().map(|removal| &removal.path).collect();
-        let stays = left_out.filter(|omission| !removed.contains(&omission.path));
-        let stays = stays.filter_map(|o| Some((o.path.clone(), now.seen(&o.path)?)));
-        let (paths, there): (Vec<RelPath>, Vec<Seen>) = stays.unzip();
-        let then = nodes(backend, workspace, Side::Stored(&self.record), &paths)?;
-        let is_other = |seen: &Seen, then: Option<Node>| match then {
-            Some(Node::Entry(entry)) => {
-                let was_executable = entry.kind == EntryKind::Executable;
-                let is_executable = kind_of_mode(seen.stat.mode) == Some(EntryKind::Executable);
-                seen.content != Some(entry.id) || was_executable != is_executable
-            }
-            _ => true,
-        };
-        let found = paths.into_iter().zip(there).zip(then);
-        let others = found.filter(|((_, seen), then)| is_other(seen, *then));
-        Ok(others.map(|((path, seen), _)| (path, seen.stat)).collect())
+        let stays = left_out
+            .map(|omission| &omission.path)
+            .filter(|path| !removed.contains(path) && now.seen(path).is_some());
+        stays.cloned().collect()
     }
 
     /// The directories that the goal has by what a sparse checkout leaves out alone, of those in which a restore put

@@ -56,7 +56,7 @@ pub(crate) fn plan_only<B: Restorable>(
             .plan(backend, workspace, &now)
             .map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
         let plan = planned.plan;
-        keep_in_sight(backend, workspace, repository.as_mut(), &goal, &now, &plan)?;
+        keep_in_sight(repository.as_mut(), &goal, &now, &plan);
         let plan = with_repository(plan, repository.as_ref());
         // A directory that is gone is made again first.
         if !plan.is_empty() && !workspace.is_gone() {
@@ -150,7 +150,7 @@ fn restore_in_place<B: Restorable>(
     };
     let Planned { plan, made } =
         planned.map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
-    keep_in_sight(backend, workspace, repository.as_mut(), goal, &guard, &plan)?;
+    keep_in_sight(repository.as_mut(), goal, &guard, &plan);
     let mut plan = with_repository(plan, repository.as_ref());
     refuse_another_plan(&plan, options.expected_plan.as_ref())?;
     in_room(&options.guard, workspace, || {
@@ -237,19 +237,16 @@ fn in_room<T, E: From<StoreError>>(
     room::within(options.room_aside(workspace)?, work)
 }
 
-/// Has git go on to see what a sparse checkout leaves out at the goal, and stays there with another content.
-fn keep_in_sight<B: Restorable>(
-    backend: &B,
-    workspace: &Workspace,
+/// Has git go on to see what a sparse checkout leaves out at the goal, and stays there.
+fn keep_in_sight<C: Captured>(
     repository: Option<&mut rollback::Prepared>,
     goal: &Goal,
-    now: &B::Capture,
+    now: &C,
     plan: &RestorePlan,
-) -> Result<(), RestoreError> {
+) {
     if let Some(repository) = repository {
-        repository.keep_in_sight(&goal.other_in_sparse(backend, workspace, now, plan)?);
+        repository.keep_in_sight(&goal.staying_in_sparse(now, plan));
     }
-    Ok(())
 }
 
 /// The whole plan: of the files, and of what is `prepared` of the repository.

@@ -3,12 +3,11 @@
 //! A sparse checkout sets a bit for what is not on disk, and git looks at no such file. One that somebody wrote
 //! meanwhile stays there: with the bit, nobody would hear of what is in it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::git::ObjectId;
 use crate::git::user_index::{self, IndexEntry, IndexError, IndexStat, UserIndex};
 use crate::path::RelPath;
-use crate::worktree::stat_cache::EntryStat;
 
 /// What comes of an index.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,36 +20,40 @@ pub(super) enum Sight {
     Hides(Vec<RelPath>),
 }
 
-/// Decides about the index `to`, which takes the place of `from`. Of `files`, which are on disk with another content than
-/// `to` has, git goes on to see those that it sees by `from`, unless it takes them for unchanged there: what a filter
-/// made of content is no edit.
-pub(super) fn keep(from: Option<&[u8]>, to: &[u8], files: &BTreeMap<RelPath, EntryStat>) -> Sight {
-    let mut seen: BTreeSet<RelPath> = files.keys().cloned().collect();
+/// Decides about the index `to`, which takes the place of `from`. Of `files`, which are on disk, git goes on to see
+/// those that it sees by `from`, with the stat data that `from` has: so it knows itself whether they were edited, and
+/// leaves out those that were not once the sparse checkout begins again.
+pub(super) fn keep(from: Option<&[u8]>, to: &[u8], files: &BTreeSet<RelPath>) -> Sight {
+    let from = from
+        .and_then(parse)
+        .map_or_else(Vec::new, |from| from.entries);
+    let hidden = from.iter().filter(|entry| entry.is_skip_worktree);
+    let hidden: HashSet<&RelPath> = hidden.map(|entry| &entry.path).collect();
+    let seen: HashMap<&RelPath, &IndexEntry> =
+        from.iter().map(|entry| (&entry.path, entry)).collect();
+    let mut files: BTreeSet<&RelPath> =
+        files.iter().filter(|path| !hidden.contains(path)).collect();
+    let all = |files: BTreeSet<&RelPath>| Sight::Hides(files.into_iter().cloned().collect());
     let Some(mut index) = parse(to) else {
-        return Sight::Hides(seen.into_iter().collect());
+        return all(files);
     };
-    for entry in from.and_then(parse).into_iter().flat_map(|i| i.entries) {
-        let is_unchanged = |stat| entry.is_skip_worktree || is_as_git_left_it(&entry, stat);
-        if files.get(&entry.path).is_some_and(is_unchanged) {
-            seen.remove(&entry.path);
-        }
-    }
     if index.unwritable_form().is_some() {
-        let is_seen_still = |entry: &&IndexEntry| !entry.is_skip_worktree;
-        for entry in index.entries.iter().filter(is_seen_still) {
-            seen.remove(&entry.path);
+        for entry in index.entries.iter().filter(|entry| !entry.is_skip_worktree) {
+            files.remove(&entry.path);
         }
-        return match seen.is_empty() {
+        return match files.is_empty() {
             true => Sight::AsIs,
-            false => Sight::Hides(seen.into_iter().collect()),
+            false => all(files),
         };
     }
     let mut is_changed = false;
     for entry in &mut index.entries {
-        if entry.is_skip_worktree && seen.contains(&entry.path) {
+        if entry.is_skip_worktree && files.contains(&entry.path) {
+            let same = seen.get(&entry.path);
+            let same = same.filter(|seen| (seen.id, seen.mode) == (entry.id, entry.mode));
             entry.is_skip_worktree = false;
             // Without any, git looks into the file.
-            entry.stat = IndexStat::default();
+            entry.stat = same.map_or_else(IndexStat::default, |seen| seen.stat);
             is_changed = true;
         }
     }
@@ -58,21 +61,6 @@ pub(super) fn keep(from: Option<&[u8]>, to: &[u8], files: &BTreeMap<RelPath, Ent
         true => Sight::Index(user_index::serialize(index.version, &index.entries)),
         false => Sight::AsIs,
     }
-}
-
-/// Whether a file has the size, time, inode and executable bit by which git knows that it did not change.
-fn is_as_git_left_it(entry: &IndexEntry, stat: &EntryStat) -> bool {
-    let then = &entry.stat;
-    let seconds = |ns: i64| {
-        (
-            ns.div_euclid(1_000_000_000) as u32,
-            ns.rem_euclid(1_000_000_000) as u32,
-        )
-    };
-    then.size == stat.size as u32
-        && then.mtime == seconds(stat.mtime_ns)
-        && then.ino == stat.inode as u32
-        && entry.mode & 0o100 == stat.mode & 0o100
 }
 
 /// `None` for an index that cannot be read by itself.
@@ -86,9 +74,8 @@ mod tests {
     use super::*;
     use crate::git::test_repository::TestRepository;
 
-    /// With times that git did not see.
-    fn files(paths: &[&str]) -> BTreeMap<RelPath, EntryStat> {
-        let path = |path: &&str| (RelPath::new(*path).unwrap(), EntryStat::default());
+    fn files(paths: &[&str]) -> BTreeSet<RelPath> {
+        let path = |path: &&str| RelPath::new(*path).unwrap();
         paths.iter().map(path).collect()
     }
 
@@ -114,16 +101,11 @@ mod tests {
         assert_eq!(git.git(&["ls-files", "-t"]), "H a\nS b\nS c");
         git.write("a", "y\n");
         assert_eq!(git.git(&["status", "--porcelain"]), " M a");
-        // What git takes for unchanged is none of them, whatever it holds.
-        let b = std::fs::File::open(git.path.join("b")).unwrap();
-        let stat = EntryStat::of(&crate::worktree::root::fstat(&b).unwrap());
-        let as_it_is = BTreeMap::from([(RelPath::new("b").unwrap(), stat)]);
-        assert_eq!(keep(Some(&from), &to, &as_it_is), Sight::AsIs);
         // What cannot be written, or not be read, is named.
         git.git(&["update-index", "--no-skip-worktree", "a", "b", "c"]);
         let from = read();
         git.git(&["update-index", "--split-index", "--skip-worktree", "a"]);
-        let hides = Sight::Hides(files(&["a"]).into_keys().collect());
+        let hides = Sight::Hides(files(&["a"]).into_iter().collect());
         assert_eq!(keep(Some(&from), &read(), &files(&["a"])), hides);
     }
 }

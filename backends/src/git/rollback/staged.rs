@@ -1,6 +1,6 @@
 //! What an index stages, and the objects that it takes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::PutError;
 use crate::backend::StoreError;
@@ -9,6 +9,9 @@ use crate::git::history;
 use crate::git::loose_writer::LooseWriter;
 use crate::git::{ObjectId, ObjectKind};
 use crate::worktree::durable::{STAGED_PREFIX, StagedFile};
+
+/// A commit of more is none that anybody wrote.
+const MAX_COMMIT_BYTES: usize = 16 << 20;
 
 /// Path, id, mode, flags and extended flags of an entry in the index.
 type StagedEntry = (Vec<u8>, ObjectId, u32, u16, u16);
@@ -110,7 +113,10 @@ fn write_blob(common_dir: &Path, id: &ObjectId, content: &[u8]) -> Result<(), Pu
 }
 
 /// The objects of a repository, without the repository: no configuration is read.
-pub(in crate::git) struct Objects(Option<git2::Odb<'static>>);
+pub(in crate::git) struct Objects {
+    odb: Option<git2::Odb<'static>>,
+    directory: PathBuf,
+}
 
 impl Objects {
     pub(in crate::git) fn open(common_dir: &Path) -> Self {
@@ -123,23 +129,41 @@ impl Objects {
             odb.add_disk_alternate(objects.to_str()?).ok()?;
             Some(odb)
         };
-        Self(is_safe.then(open).flatten())
+        Self {
+            odb: is_safe.then(open).flatten(),
+            directory: objects,
+        }
     }
 
     /// Whether the object is there. Where that cannot be told, it is taken to be.
     pub(in crate::git) fn has(&self, id: ObjectId) -> bool {
-        self.0.as_ref().is_none_or(|odb| odb.exists(id.to_git2()))
+        self.odb.as_ref().is_none_or(|odb| odb.exists(id.to_git2()))
     }
 
-    /// The parents of a commit; none of what is no commit, or cannot be read.
-    pub(super) fn parents(&self, id: ObjectId) -> Vec<ObjectId> {
-        let object = self.0.as_ref().and_then(|odb| odb.read(id.to_git2()).ok());
-        let commit = object.filter(|object| object.kind() == git2::ObjectType::Commit);
-        commit.map_or_else(Vec::new, |commit| history::parents_of(id, commit.data()))
-    }
-
-    /// Whether the commit is there, with all parents that it names.
+    /// Whether the commit is there, with all parents that it names. Where that cannot be told, it is taken to be.
     pub(super) fn has_with_parents(&self, id: ObjectId) -> bool {
         self.has(id) && self.parents(id).into_iter().all(|parent| self.has(parent))
+    }
+
+    fn parents(&self, id: ObjectId) -> Vec<ObjectId> {
+        let Some(odb) = self.odb.as_ref().filter(|_| self.is_safe_to_read(id)) else {
+            return Vec::new();
+        };
+        let is_commit = |(size, kind)| kind == git2::ObjectType::Commit && size <= MAX_COMMIT_BYTES;
+        if !odb.read_header(id.to_git2()).is_ok_and(is_commit) {
+            return Vec::new();
+        }
+        let commit = odb.read(id.to_git2());
+        commit.map_or_else(
+            |_| Vec::new(),
+            |commit| history::parents_of(id, commit.data()),
+        )
+    }
+
+    /// libgit2 would wait for ever on a FIFO in the place of a loose object.
+    fn is_safe_to_read(&self, id: ObjectId) -> bool {
+        let digits = id.to_string();
+        let loose = self.directory.join(&digits[..2]).join(&digits[2..]);
+        std::fs::symlink_metadata(loose).map_or(true, |meta| meta.is_file())
     }
 }
