@@ -81,12 +81,13 @@ fn what_is_on_a_disk_that_is_mounted_to_read_is_told() {
         assert_eq!(told.stdout_text(), whole.ok().stdout_text(), "{args:?}");
     }
     let tree = view::worktree(ws.root());
+    let never_made = ws.outside().join("never-made").display().to_string();
     // What takes a capture, or changes anything, is refused as a whole.
     for args in [
         &["snapshot"][..],
         &["diff", snapshot.id()],
         &["restore", snapshot.id()],
-        &["restore", snapshot.id(), "--to", "/tmp/never-made"],
+        &["restore", snapshot.id(), "--to", &never_made],
         &["run", "--", "true"],
         &["gc"],
     ] {
@@ -97,6 +98,7 @@ fn what_is_on_a_disk_that_is_mounted_to_read_is_told() {
         assert!(message.contains("cannot be written"), "{args:?}: {message}");
     }
     view::same(&tree, &view::worktree(ws.root()), "nothing was touched");
+    assert!(!std::path::Path::new(&never_made).exists());
     assert_eq!(files(&ws.state()), before);
 }
 
