@@ -97,6 +97,7 @@ mod restore;
 mod retain;
 mod room;
 mod search;
+mod shell;
 mod size;
 mod snapshot;
 #[cfg(test)]
@@ -123,6 +124,8 @@ pub use snapshot::{
 };
 
 pub use size::printable_size;
+
+pub use shell::shell_word;
 
 pub use search::{Search, WalkReason};
 

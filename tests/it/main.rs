@@ -48,6 +48,7 @@ mod purge;
 mod questions;
 mod read_only;
 mod real_repositories;
+mod ref_room;
 mod refs_left;
 mod renames;
 mod restore;

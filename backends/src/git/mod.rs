@@ -39,6 +39,7 @@ pub(crate) mod tree_object;
 mod tree_rules;
 mod trees;
 pub(crate) mod user_index;
+mod worktrees;
 
 pub(crate) use backend::{GitBackend, probe};
 pub(crate) use object_id::{Collision, ObjectHasher, ObjectId, ObjectKind};

@@ -16,6 +16,7 @@ pub(super) mod moves;
 mod operation;
 pub(super) mod reflog;
 pub(super) mod refs;
+mod room;
 pub(super) mod safety;
 mod sight;
 mod staged;
@@ -48,6 +49,7 @@ use crate::error::{ErrorKind, PathError, printable};
 use crate::git::ObjectId;
 use crate::git::history::{self, Lacking, List};
 use crate::git::repository::{MAX_SHALLOW_BYTES, Shallow, is_operation_path};
+use crate::git::worktrees;
 use crate::path::RelPath;
 use crate::patience::Patience;
 use crate::record::{GitState, Head, KnownDirectory, OperationFiles, Record};
@@ -146,6 +148,15 @@ struct IndexBytes {
     goes: Option<Vec<u8>>,
 }
 
+/// Why HEAD, branches and index stay where they are.
+#[derive(Debug)]
+enum Stays {
+    /// Somebody else moved something.
+    Moved(HeadMoved),
+    /// Another ref is in the way of one that is to be made.
+    NoRoom(RepositoryProblem),
+}
+
 /// What became of the repository.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
@@ -234,26 +245,27 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
     let lock = lock_repository(request.state, &found.common_dir, request.patience)?;
     let patience = Patience::of(request.patience);
     let history = kept_history(request);
-    let (mut plan, moved) = loop {
+    let (mut plan, stays) = loop {
         let mut plan = RepositoryPlan::at(found, request.now)?;
-        let moved = if found.head == after.head {
+        let stays = if found.head == after.head {
             plan.move_back(request, found, after, &history)
         } else {
-            Some(HeadMoved::of_head(&after.head, &found.head))
+            Some(Stays::Moved(HeadMoved::of_head(&after.head, &found.head)))
         };
         // Whoever held a lock may have moved what it is for: then all is looked at again.
-        if moved.is_some() || plan.wait_for_refs(found, patience)? == Waited::No {
-            break (plan, moved);
+        if stays.is_some() || plan.wait_for_refs(found, patience)? == Waited::No {
+            break (plan, stays);
         }
     };
     let mut index = IndexBytes::default();
-    match moved {
+    match stays {
         None => {
             index = plan.put_index_back(request, found, after, patience)?;
             plan.notes.extend(notes);
             plan.put_operation_back(request, found, operation, &mut index.comes, patience)?;
         }
-        Some(moved) if request.keeps_edits => plan.note(
+        Some(Stays::NoRoom(problem)) => return Ok(Prepared::nothing(problem)),
+        Some(Stays::Moved(moved)) if request.keeps_edits => plan.note(
             ErrorKind::HeadMoved,
             format!(
                 "{} is at {}, not at {} where the operation left it: HEAD, branch and index were \
@@ -261,11 +273,11 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
                 moved.what, moved.found, moved.expected
             ),
         ),
-        Some(HeadMoved {
+        Some(Stays::Moved(HeadMoved {
             what,
             expected,
             found,
-        }) => {
+        })) => {
             return Err(RestoreError::HeadMoved {
                 what,
                 expected,
@@ -571,27 +583,31 @@ impl RepositoryPlan {
         path_of(&self.common_dir)
     }
 
-    /// Plans where HEAD and branches go; answers with what somebody moved since `after`, if
-    /// anything.
+    /// Plans where HEAD and branches go; answers with why none of it goes anywhere, if that is so.
     fn move_back(
         &mut self,
         request: &Request<'_>,
         found: &FoundRepository,
         after: &GitState,
         history: &List,
-    ) -> Option<HeadMoved> {
+    ) -> Option<Stays> {
         let planned = Refs::open(&found.common_dir).and_then(|refs| {
             let now = |name: &str| refs.resolve(name);
-            let moves = Moves::between(request.before, after, &now)?;
-            let tags = match &moves {
-                Ok(moves) => free_names(&refs, request.run_id, &moves.unnamed)?,
-                Err(_) => Vec::new(),
+            let moves = match Moves::between(request.before, after, &now)? {
+                Ok(moves) => moves,
+                Err(moved) => return Ok(Err(Stays::Moved(moved))),
             };
-            Ok((moves, tags))
+            let taken = worktrees::taken_elsewhere(&found.common_dir, &found.git_dir);
+            let taken = |branch: &str| taken.get(branch).cloned();
+            if let Some(problem) = room::problem(&refs, &moves, &taken)? {
+                return Ok(Err(Stays::NoRoom(problem)));
+            }
+            let tags = free_names(&refs, request.run_id, &moves.unnamed)?;
+            Ok(Ok((moves, tags)))
         });
         let (mut moves, tags) = match planned {
-            Ok((Ok(moves), tags)) => (moves, tags),
-            Ok((Err(moved), _)) => return Some(moved),
+            Ok(Ok(planned)) => planned,
+            Ok(Err(stays)) => return Some(stays),
             // The run left a trap there. That must not keep it from being rolled back otherwise.
             Err(error) => {
                 let what = "HEAD and branch were left where they are";

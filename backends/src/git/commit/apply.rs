@@ -265,22 +265,9 @@ impl Hand<'_> {
         let taken = |other: &str| {
             CommitError::Conflict(format!("{branch} cannot be made beside the branch {other}"))
         };
-        let mut above = split(branch).0;
-        while above.len() > "refs/heads".len() {
-            if self.refs.resolve(above)?.is_some() {
-                return Err(taken(above));
-            }
-            above = split(above).0;
-        }
-        let packed = self.refs.packed()?.unwrap_or_default();
-        let below = format!(" {branch}/");
-        let names_below = |line: &[u8]| {
-            line.get(40..)
-                .is_some_and(|name| name.starts_with(below.as_bytes()))
-        };
-        match packed.split(|b| *b == b'\n').any(names_below) {
-            true => Err(taken(&format!("{branch}/…"))),
-            false => Ok(()),
+        match self.refs.in_the_way_of(branch)?.first_key_value() {
+            Some((other, _)) => Err(taken(other)),
+            None => Ok(()),
         }
     }
 

@@ -159,6 +159,20 @@ impl Moves {
         }
     }
 
+    /// The branches that come to be, with what they name: nothing, where HEAD names one without a commit.
+    pub(super) fn made(&self) -> impl Iterator<Item = (&str, Option<ObjectId>)> {
+        let made = self.branches.iter();
+        let made = made.filter(|branch| branch.from.is_none() && branch.to.is_some());
+        let made = made.map(|branch| (&*branch.name, branch.to));
+        let unborn = self.head.as_ref().filter(|head| head.commits.1.is_none());
+        made.chain(unborn.and_then(|_| Some((self.heads_branch()?, None))))
+    }
+
+    /// The branch that HEAD comes to name.
+    pub(super) fn heads_branch(&self) -> Option<&str> {
+        self.head.as_ref()?.to.strip_prefix(TO_BRANCH)
+    }
+
     /// The commits that HEAD and branches go to.
     pub(super) fn destinations(&self) -> impl Iterator<Item = ObjectId> {
         let branches = self.branches.iter().filter_map(|branch| branch.to);

@@ -36,13 +36,7 @@ impl Refs {
 
     /// The commit that a ref names; `None` if there is no such ref. A symbolic ref is an error.
     pub(in crate::git) fn resolve(&self, name: &str) -> Result<Option<ObjectId>, PutError> {
-        let (directory, leaf) = split(name);
-        let loose = match open_below(self.common.as_fd(), directory, Create::No) {
-            Ok(Some(fd)) => read_file(fd.as_fd(), leaf.as_bytes(), MAX_REF_BYTES, &self.path)?,
-            Ok(None) => None,
-            Err(errno) => return Err(self.unsafe_path(name, errno)),
-        };
-        let Some(text) = loose else {
+        let Some(text) = self.loose(name)? else {
             let packed = self.packed()?;
             return Ok(packed.as_deref().and_then(|p| find_packed(p, name)));
         };
@@ -51,6 +45,23 @@ impl Refs {
             what: name.to_owned(),
             problem: "a symbolic ref, or damaged",
         })
+    }
+
+    /// Whether a loose ref says that it leads to another.
+    pub(super) fn is_symbolic(&self, name: &str) -> bool {
+        let text = self.loose(name).ok().flatten();
+        text.is_some_and(|text| text.starts_with(b"ref:"))
+    }
+
+    /// The text of a loose ref; `None` if there is none, as where another ref stands above it.
+    fn loose(&self, name: &str) -> Result<Option<Vec<u8>>, PutError> {
+        let (directory, leaf) = split(name);
+        match open_below(self.common.as_fd(), directory, Create::No) {
+            Ok(Some(fd)) => read_file(fd.as_fd(), leaf.as_bytes(), MAX_REF_BYTES, &self.path),
+            Ok(None) => Ok(None),
+            Err(Errno::NOTDIR) if self.loose_above(name)?.is_some() => Ok(None),
+            Err(errno) => Err(self.unsafe_path(name, errno)),
+        }
     }
 
     pub(in crate::git) fn packed(&self) -> Result<Option<Vec<u8>>, PutError> {
@@ -93,8 +104,9 @@ impl Refs {
                     found: shown(now),
                 });
             }
-            if to.is_none() {
-                self.drop_packed(locks, name)?;
+            match to {
+                None => self.drop_packed(locks, name)?,
+                Some(_) => self.make_room(opened.as_fd(), name)?,
             }
             Ok(Verdict::Replace)
         };
@@ -154,6 +166,13 @@ pub(in crate::git) fn find_packed(text: &[u8], name: &str) -> Option<ObjectId> {
         }
         std::str::from_utf8(id).ok()?.parse().ok()
     })
+}
+
+/// The names in the text of `packed-refs`, but for those that are not UTF-8.
+pub(super) fn packed_names(text: &[u8]) -> impl Iterator<Item = &str> {
+    let lines = text.split(|b| *b == b'\n');
+    let names = lines.filter_map(|line| line.get(40..)?.strip_prefix(b" "));
+    names.filter_map(|name| std::str::from_utf8(name.trim_ascii_end()).ok())
 }
 
 /// The text of `packed-refs` without `name`, and without the line that peels it.

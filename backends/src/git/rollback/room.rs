@@ -1,0 +1,252 @@
+//! Room for a ref: git keeps no `d` beside a `d/x`, be they files or packed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType};
+use rustix::io::Errno;
+
+use super::PutError;
+use super::directory::{Create, open_below};
+use super::moves::Moves;
+use super::refs::{Refs, find_packed, packed_names, split};
+use crate::backend::RepositoryProblem;
+use crate::error::{ErrorKind, PathError, printable};
+use crate::git::ObjectId;
+use crate::git::repository::is_ref_name;
+use crate::path::printable_name;
+use crate::shell::shell_word;
+use crate::worktree::faults;
+use crate::worktree::root;
+
+/// No more are named one by one, or in commands.
+const MAX_NAMED: usize = 10;
+
+/// git itself nests refs as deep as somebody names them; a name has at most 4096 bytes.
+const MAX_DEPTH: usize = 256;
+
+/// What keeps refs of other names from being made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::git) enum Obstacle {
+    /// A ref that names this.
+    Ref(ObjectId),
+    Symbolic,
+    /// No ref that git knows, such as a lock.
+    File,
+}
+
+impl Refs {
+    /// What git does not keep beside a ref of this name, by the names.
+    pub(in crate::git) fn in_the_way_of(
+        &self,
+        name: &str,
+    ) -> Result<BTreeMap<String, Obstacle>, PutError> {
+        let packed = self.packed()?.unwrap_or_default();
+        let below = format!("{name}/");
+        let is_near = |other: &str| other.starts_with(&below) || above(name).any(|a| a == other);
+        let mut found = BTreeMap::new();
+        for other in packed_names(&packed).filter(|other| is_near(other)) {
+            let id = find_packed(&packed, other);
+            found.extend(id.map(|id| (other.to_owned(), Obstacle::Ref(id))));
+        }
+        // A loose ref is what came after a packed one.
+        let loose = self.loose_above(name)?.map(str::to_owned);
+        for other in loose.into_iter().chain(self.files_below(name)?) {
+            let obstacle = self.obstacle_at(&other);
+            found.insert(other, obstacle);
+        }
+        Ok(found)
+    }
+
+    /// The loose ref that stands where one of this name would have a directory.
+    pub(super) fn loose_above<'n>(&self, name: &'n str) -> Result<Option<&'n str>, PutError> {
+        for above in above(name) {
+            let (directory, leaf) = split(above);
+            let opened = open_below(self.common.as_fd(), directory, Create::No)
+                .map_err(|errno| self.unsafe_path(above, errno))?;
+            let Some(opened) = opened else {
+                return Ok(None);
+            };
+            match root::lstat_at(opened.as_fd(), leaf.as_bytes()).map(|stat| stat.file_type()) {
+                Ok(FileType::RegularFile) => return Ok(Some(above)),
+                Ok(FileType::Directory) => {}
+                // Whoever goes there finds out what is wrong with it.
+                _ => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    fn obstacle_at(&self, name: &str) -> Obstacle {
+        if !is_ref_name(name) {
+            return Obstacle::File;
+        }
+        match self.resolve(name) {
+            Ok(Some(id)) => Obstacle::Ref(id),
+            Err(PutError::Unsafe { .. }) if self.is_symbolic(name) => Obstacle::Symbolic,
+            _ => Obstacle::File,
+        }
+    }
+
+    /// The names of what lies below the directory of this name and is no directory.
+    fn files_below(&self, name: &str) -> Result<BTreeSet<String>, PutError> {
+        let mut files = BTreeSet::new();
+        let Ok(Some(top)) = open_below(self.common.as_fd(), name, Create::No) else {
+            // A file, a link or nothing: no directory is in the way.
+            return Ok(files);
+        };
+        let mut pending = vec![(name.to_owned(), top, 0)];
+        while let Some((name, directory, depth)) = pending.pop() {
+            for (leaf, is_directory) in self.list(&directory, &name)? {
+                let full = format!("{name}/{leaf}");
+                match is_directory && depth < MAX_DEPTH {
+                    true => {
+                        let below = open_below(directory.as_fd(), &leaf, Create::No)
+                            .map_err(|errno| self.unsafe_path(&full, errno))?;
+                        pending.extend(below.map(|below| (full, below, depth + 1)));
+                    }
+                    false => drop(files.insert(full)),
+                }
+            }
+        }
+        Ok(files)
+    }
+
+    /// What is in a directory, and whether it is one itself. No ref that is handled has a name that is not UTF-8: what
+    /// has one is as it is printed, and never gone into.
+    fn list(&self, directory: &OwnedFd, name: &str) -> Result<Vec<(String, bool)>, PutError> {
+        let at = |operation| PathError::at(operation, self.path.join(name));
+        let mut listed = Vec::new();
+        for entry in Dir::read_from(directory).map_err(at("list"))? {
+            let entry = entry.map_err(at("list"))?;
+            let leaf = entry.file_name().to_bytes();
+            if [&b"."[..], b".."].contains(&leaf) {
+                continue;
+            }
+            let stat = root::lstat_at(directory.as_fd(), leaf).map_err(at("look at"))?;
+            let is_directory = stat.file_type() == FileType::Directory;
+            listed.push(match std::str::from_utf8(leaf) {
+                Ok(leaf) => (leaf.to_owned(), is_directory),
+                Err(_) => (printable_name(leaf), false),
+            });
+        }
+        Ok(listed)
+    }
+
+    /// Removes a directory where a ref is to be, if there is nothing in it but directories, as git does.
+    ///
+    /// Whatever comes into it meanwhile stays: then it cannot be removed.
+    pub(super) fn make_room(&self, directory: BorrowedFd<'_>, name: &str) -> Result<(), PutError> {
+        let (_, leaf) = split(name);
+        let stat = root::lstat_at(directory, leaf.as_bytes());
+        let is_directory = stat.is_ok_and(|stat| stat.file_type() == FileType::Directory);
+        if !is_directory || !name.starts_with("refs/") || !self.files_below(name)?.is_empty() {
+            return Ok(());
+        }
+        self.remove_empty(directory, name)
+    }
+
+    fn remove_empty(&self, directory: BorrowedFd<'_>, name: &str) -> Result<(), PutError> {
+        let (_, leaf) = split(name);
+        let opened = open_below(directory, leaf, Create::No);
+        let Some(opened) = opened.map_err(|errno| self.unsafe_path(name, errno))? else {
+            return Ok(());
+        };
+        for (below, is_directory) in self.list(&opened, name)? {
+            if is_directory {
+                self.remove_empty(opened.as_fd(), &format!("{name}/{below}"))?;
+            }
+        }
+        faults::before().map_err(PathError::at("remove", self.path.join(name)))?;
+        match rustix::fs::unlinkat(directory, leaf, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(PathError::at("remove", self.path.join(name))(errno).into()),
+        }
+    }
+}
+
+/// The names above this one that a ref can have, the shortest first.
+fn above(name: &str) -> impl Iterator<Item = &str> {
+    let names = name.match_indices('/').map(|(at, _)| &name[..at]);
+    names.filter(|above| above.contains('/'))
+}
+
+/// Why HEAD and branches cannot go where `moves` has them, if a ref is in the way of one. `taken`: which work tree other
+/// than this one has a branch checked out.
+pub(super) fn problem(
+    refs: &Refs,
+    moves: &Moves,
+    taken: &dyn Fn(&str) -> Option<PathBuf>,
+) -> Result<Option<RepositoryProblem>, PutError> {
+    for (name, to) in moves.made() {
+        let obstacles = refs.in_the_way_of(name)?;
+        if obstacles.is_empty() {
+            continue;
+        }
+        let named: Vec<String> = obstacles
+            .iter()
+            .take(MAX_NAMED)
+            .map(|(other, obstacle)| told(other, *obstacle, taken(other).as_deref()))
+            .collect();
+        let more = obstacles.len().saturating_sub(MAX_NAMED);
+        let (more, verb) = match (obstacles.len(), more) {
+            (1, _) => (String::new(), "is"),
+            (_, 0) => (String::new(), "are"),
+            (_, more) => (format!(" and {more} more"), "are"),
+        };
+        let mut message = format!(
+            "{}{more} {verb} in the way of {name}: HEAD, branch and index were left as they are",
+            named.join(", ")
+        );
+        let is_free = obstacles.keys().all(|other| taken(other).is_none());
+        let commands = is_free.then(|| commands(&obstacles, name, to, moves));
+        if let Some(commands) = commands.flatten() {
+            let which = if obstacles.len() == 1 { "it" } else { "them" };
+            message.push_str(&format!(
+                "; in the repository, \"{commands}\" removes {which} and makes the other"
+            ));
+        }
+        return Ok(Some(RepositoryProblem::new(ErrorKind::Conflict, message)));
+    }
+    Ok(None)
+}
+
+fn told(name: &str, obstacle: Obstacle, taken: Option<&Path>) -> String {
+    match (obstacle, taken) {
+        (_, Some(tree)) => {
+            let tree = printable(tree);
+            format!("{name}, which the work tree {tree} has checked out,")
+        }
+        (Obstacle::File, None) => format!("{name}, which is no ref,"),
+        _ => name.to_owned(),
+    }
+}
+
+/// What makes room for `name`, makes it, and has HEAD name it if it is to: each if nobody has moved anything since, and
+/// if what comes before it was done. `None`: there is something that no command of git's removes, or too much.
+fn commands(
+    obstacles: &BTreeMap<String, Obstacle>,
+    name: &str,
+    to: Option<ObjectId>,
+    moves: &Moves,
+) -> Option<String> {
+    if obstacles.len() > MAX_NAMED {
+        return None;
+    }
+    let word = |name: &str| shell_word(name.as_bytes());
+    let removal = |(other, obstacle): (&String, &Obstacle)| match obstacle {
+        Obstacle::Ref(id) => Some(format!("git update-ref -d {} {id}", word(other))),
+        Obstacle::Symbolic => Some(format!("git symbolic-ref -d {}", word(other))),
+        Obstacle::File => None,
+    };
+    let mut commands: Vec<String> = obstacles.iter().map(removal).collect::<Option<_>>()?;
+    if let Some(to) = to {
+        let none = "0".repeat(to.to_string().len());
+        commands.push(format!("git update-ref {} {to} {none}", word(name)));
+    }
+    if moves.heads_branch() == Some(name) {
+        commands.push(format!("git symbolic-ref HEAD {}", word(name)));
+    }
+    Some(commands.join(" && "))
+}
