@@ -792,11 +792,15 @@ fn a_path_may_lead_up_to_the_home_directory_if_that_was_captured() {
         "1\n"
     );
     ws.untouched(|| {
-        let said = in_sub(&["restore", "latest", "../a"])
-            .exits(1)
-            .stderr_text();
-        let root = ws.root().display().to_string();
-        assert!(said.contains(&format!("--workspace {root}")), "{said}");
+        let writing: [&[&str]; 2] = [&["restore", "latest", "../a"], &["undo", "--", "../a"]];
+        for args in writing {
+            let said = in_sub(args).exits(1).stderr_text();
+            let root = ws.root().display().to_string();
+            assert!(
+                said.contains(&format!("add --workspace {root} ")),
+                "{args:?}: {said}"
+            );
+        }
     });
 }
 

@@ -174,6 +174,11 @@ fn what_is_wrong_is_said_in_words_of_the_file_and_a_check_finds_all_of_it() {
         ("[retention]\nenabled = \"no\"\n", "true or false"),
         ("[ignore]\nglobs = \"x\"\n", "a list"),
         ("ignore = 3\n", "a section"),
+        ("[retention]\nolder_than = \"0d\"\n", "more than zero"),
+        (
+            "[workspace.\"/a\".retention]\nolder_than = \"0ms\"\n",
+            "more than zero",
+        ),
     ] {
         set(&ws, text);
         let told = ws.stillframe(["config", "check"]).exits(2).stderr_text();

@@ -991,6 +991,40 @@ fn the_undo_of_an_undo_of_a_sparse_checkout_leaves_no_directory() {
     }
 }
 
+// "kept (edited since)" of each file that was gone, and "the index was changed since", which git had only written in
+// another form
+#[test]
+fn what_the_undo_of_an_undo_of_a_sparse_checkout_removed_is_told_as_that() {
+    let ws = sparse(&[]);
+    ws.git(["sparse-checkout", "disable"]);
+    ws.git(["config", "index.sparse", "true"]);
+    let set = ["run", "--", "git", "sparse-checkout", "set", "in"];
+    ws.call(set).run().ok();
+    ws.undo();
+    assert_eq!(ws.git(["status", "--porcelain"]), "");
+    let removed = ["out/b", "out/deep/c"];
+    let redone = ws.undo();
+    assert_eq!(redone["error"], Value::Null, "{redone}");
+    assert_eq!(json::names(&redone["restored"]), removed, "{redone}");
+    assert_eq!(json::names_in(&redone["skipped"]), [""; 0], "{redone}");
+    assert!(left_out(&ws)["out/b"] && !ws.exists("out"));
+
+    // Where the index stays, since it was edited, the files are gone all the same.
+    ws.undo();
+    ws.write("in/new", "x\n");
+    ws.git(["add", "in/new"]);
+    let redone = ws.undo();
+    let error = redone["error"]["message"].as_str().unwrap();
+    assert!(error.contains("the index was changed since"), "{redone}");
+    assert_eq!(json::names(&redone["restored"]), removed, "{redone}");
+    assert_eq!(json::names_in(&redone["skipped"]), [""; 0], "{redone}");
+    assert!(!ws.exists("out"));
+    assert_eq!(
+        ws.git(["status", "--porcelain"]),
+        "A  in/new\n D out/b\n D out/deep/c"
+    );
+}
+
 // "git sparse-checkout disable", which ended the sparse checkout that was the user's own
 #[test]
 fn of_a_sparse_checkout_that_was_there_before_only_the_patterns_are_named() {

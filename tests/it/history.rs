@@ -421,6 +421,7 @@ fn a_purge_finds_what_only_a_kept_commit_has() {
     let other = ws.git(["rev-parse", "HEAD~1:top"]);
     ws.git(["rm", "-q", "secret"]);
     ws.commit("taken back");
+    let tip = ws.git(["rev-parse", "HEAD"]);
     let run = ws.run::<&str>([], "true").ok().json();
     let before = Snap::of(&run["workspace"]["before_snapshot"]);
     let purged = ws.json(["purge", &id]);
@@ -447,18 +448,108 @@ fn a_purge_finds_what_only_a_kept_commit_has() {
         serde_json::Value::Null,
         "{purged}"
     );
-    // What the commits have beside it still comes back.
+    // What the commits have beside it comes back, and the branch stays where git can read all of it.
     let reset = format!("git reset -q --hard origin/main && {FORGET}");
     let run = ws.run(["--rollback-on-failure"], &format!("{reset}; exit 1"));
     let run = run.exits(1).json();
-    let tip = ws.git(["log", "-1", "--format=%s"]);
-    assert_eq!(tip, "taken back", "{run}");
-    let error = run["workspace"]["rollback"]["error"]["message"].as_str();
-    assert!(error.is_some_and(|error| error.contains(&id)), "{run}");
-    assert_eq!(
-        json::names_in(&run["workspace"]["rollback"]["skipped"]),
-        [""; 0]
+    let rollback = &run["workspace"]["rollback"];
+    let error = rollback["error"]["message"].as_str().unwrap();
+    assert!(
+        error.contains(&id) && error.contains("purged") && error.contains("were left where they"),
+        "{run}"
     );
+    assert_eq!(ws.git(["log", "-1", "--format=%s"]), "pushed");
+    assert_eq!(rollback["refs_left"][0]["undo"], "", "{run}");
+    assert_eq!(json::names_in(&rollback["skipped"]), [""; 0]);
+    assert_eq!(
+        ws.git(["show", &format!("{tip}:top")]),
+        "content of the tip"
+    );
+    stays_in_order(&ws);
+}
+
+/// Fails unless git can read and repack all that a ref or the index names.
+fn stays_in_order(ws: &TestWorkspace) {
+    whole(ws);
+    ws.git(["status", "--porcelain"]);
+    ws.git(["gc", "-q", "--prune=now"]);
+}
+
+// "git gc" failed from then on
+#[test]
+fn a_branch_is_not_led_to_a_commit_whose_content_is_gone_for_good() {
+    for taken_back in ["", " && git rm -q secret && git commit -qm 'taken back'"] {
+        let (mut ws, tip) = ahead();
+        let script = format!(
+            "echo correct horse battery staple > secret && git add secret && git commit -qm mistake{taken_back}"
+        );
+        ws.run::<&str>([], &script).ok();
+        let mistake = ws.git(["log", "-1", "--format=%H", "--grep=mistake"]);
+        let id = ws.git(["rev-parse", &format!("{mistake}:secret")]);
+        let safety = ws.undo()["safety_tag"].as_str().unwrap().to_owned();
+        assert_eq!(ws.git(["rev-parse", "main"]), tip);
+        ws.damages_the_store();
+        ws.json(["purge", &id]);
+        ws.git(["update-ref", "-d", &safety]);
+        ws.git(["reflog", "expire", "--expire=now", "--all"]);
+        ws.git(["gc", "-q", "--prune=now"]);
+        assert!(!has(&ws, &id));
+        let redone = ws.undo();
+        let error = redone["error"]["message"].as_str().unwrap();
+        assert!(
+            error.contains(&id)
+                && error.contains("purged")
+                && error.contains("were left where they are"),
+            "{redone}"
+        );
+        assert_eq!(ws.git(["rev-parse", "HEAD"]), tip, "{redone}");
+        assert_eq!(ws.git(["symbolic-ref", "HEAD"]), "refs/heads/main");
+        stays_in_order(&ws);
+    }
+}
+
+// It is as it was before the run, which is what an undo is for
+#[test]
+fn content_that_the_repository_had_lost_before_the_run_holds_no_branch_up() {
+    let (ws, tip) = ahead();
+    let lost = ws.git(["rev-parse", "HEAD~1:d/deep/file"]);
+    ws.remove(format!(".git/objects/{}/{}", &lost[..2], &lost[2..]));
+    let reset = format!("git reset -q --hard origin/main && {FORGET}");
+    ws.run::<&str>([], &reset).ok();
+    assert!(!has(&ws, &tip));
+    let undone = ws.undo();
+    assert_eq!(ws.git(["rev-parse", "main"]), tip, "{undone}");
+    assert_eq!(ws.git(["status", "--porcelain"]), "");
+    let error = undone["error"]["message"].as_str().unwrap();
+    assert!(
+        error.contains(&lost) && error.contains("as it did before"),
+        "{undone}"
+    );
+}
+
+// The index named trees that came with older commits, and "git fsck" complained until the next commit
+#[test]
+fn where_a_branch_stays_the_index_names_no_trees_that_the_repository_lacks() {
+    let ws = repository();
+    ws.write("old/file", "x\n");
+    ws.write("old/deep/file", "x\n");
+    for n in 0..67 {
+        ws.write("f", format!("{n}\n"));
+        ws.commit(&format!("commit {n}"));
+    }
+    let tree = ws.git(["rev-parse", "HEAD:old"]);
+    let staged = ws.git(["ls-files", "-s"]);
+    let leave = format!(
+        "git checkout -q --orphan other && git rm -q -r --cached old && git commit -qm x && git branch -qD main \
+         && {FORGET}"
+    );
+    ws.run::<&str>([], &leave).ok();
+    assert!(!has(&ws, &tree));
+    let undone = ws.undo();
+    assert!(undone["error"]["message"].is_string(), "{undone}");
+    assert_eq!(ws.git(["symbolic-ref", "HEAD"]), "refs/heads/other");
+    assert_eq!(ws.git(["ls-files", "-s"]), staged);
+    stays_in_order(&ws);
 }
 
 // Only its newest commits were searched

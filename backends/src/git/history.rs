@@ -29,7 +29,7 @@ use crate::restore::ContentError;
 use crate::snapshot::KeptHistory;
 use crate::worktree::note;
 
-pub(super) use self::given_back::{Lacking, give_back};
+pub(super) use self::given_back::give_back;
 pub(super) use self::list::List;
 
 /// The parents of a commit, by its bytes; none of what is no commit.
@@ -234,7 +234,13 @@ impl Keeper<'_> {
             return Ok(None);
         };
         let bytes = sizes.iter().flatten().sum::<u64>() + bundle.len() as u64;
-        let (absent, blobs) = brought.blobs.into_iter().partition(|id| self.is_purged(id));
+        let (mut absent, blobs): (Vec<_>, _) =
+            brought.blobs.iter().partition(|id| self.is_purged(id));
+        // What the repository has not now is not what it has to have again.
+        absent.retain(|id| {
+            let at = brought.blobs.binary_search(id);
+            at.is_ok_and(|at| sizes[at].is_some())
+        });
         bundles.push((id, bundle));
         Ok(Some(KeptCommit {
             id: commit.id,
@@ -426,6 +432,7 @@ pub(super) fn own_refs_with(
 
 #[cfg(test)]
 mod tests {
+    use super::given_back::Lacking;
     use super::*;
     use crate::git::repository::{Probe, probe};
     use crate::git::test_repository::TestRepository;
@@ -495,7 +502,8 @@ mod tests {
                 true => Err(StoreError::corrupt(id.to_string(), "it is damaged")),
                 false => read(id),
             };
-            let lacking = give_back(&other.path.join(".git"), &list, &read).unwrap();
+            let lacking =
+                give_back(&other.path.join(".git"), &list, &Purged::default(), &read).unwrap();
             (other, lacking)
         };
         let (whole, lacking) = given_without(None);

@@ -47,11 +47,14 @@ use self::staged::give_objects_back;
 use crate::backend::{RepositoryProblem, RestoreError, StoreError};
 use crate::error::{ErrorKind, PathError, printable};
 use crate::git::ObjectId;
-use crate::git::history::{self, Lacking, List};
+use crate::git::history::{self, List};
 use crate::git::repository::{MAX_SHALLOW_BYTES, Shallow, is_operation_path};
+use crate::git::tree_object::empty_tree_id;
+use crate::git::user_index;
 use crate::git::worktrees;
 use crate::path::RelPath;
 use crate::patience::Patience;
+use crate::purge::Purged;
 use crate::record::{GitState, Head, KnownDirectory, OperationFiles, Record};
 use crate::restore::RepositoryChanges;
 use crate::workspace::{LockError, LockFile, StateDir, make_private};
@@ -386,57 +389,95 @@ impl Prepared {
     pub(crate) fn with_objects(
         mut self,
         scratch: &Path,
+        purged: &Purged,
         kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
     ) -> Result<Self, PathError> {
-        self.give_history_back(kept);
+        let refs_stay = self.give_history_back(purged, kept) == RefsStay::Yes;
         let Some(index) = self.index() else {
             return Ok(self);
         };
         let lacking = give_objects_back(scratch, &self.plan.common_dir(), index, kept)?;
         if let Some(first) = lacking.first() {
-            self.plan.note(
-                ErrorKind::Corrupt,
-                format!(
-                    "the index names {} objects that the repository lacks, such as {first}",
-                    lacking.len()
-                ),
+            let named = format!(
+                "{} objects that the repository lacks, such as {first}",
+                lacking.len()
             );
+            let message = match refs_stay {
+                // With one that it lacks git could pack nothing any more.
+                true => format!("the index was left as it is: what it was names {named}"),
+                false => format!("the index names {named}"),
+            };
+            self.plan.note(ErrorKind::Corrupt, message);
+            if refs_stay {
+                self.leave_index();
+            }
         }
+        self.forget_lost_trees();
         Ok(self)
     }
 
-    /// Gives the repository what it has lost of the commits that were kept. Where one of them is not to be had, HEAD
-    /// and branches stay where they are.
-    fn give_history_back(&mut self, kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>) {
+    /// Gives the repository what it has lost of the commits that were kept. Where one of them is not to be had, or
+    /// content of one, HEAD and branches stay where they are: git could not read all that they would reach.
+    fn give_history_back(
+        &mut self,
+        purged: &Purged,
+        kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
+    ) -> RefsStay {
         let Some(history) = self.history.take() else {
-            return;
+            return RefsStay::No;
         };
+        let corrupt = |message| RepositoryProblem::new(ErrorKind::Corrupt, message);
         let stay = "HEAD and branch were left where they are";
-        let given = history::give_back(&self.plan.common_dir(), &history, kept);
+        let given = history::give_back(&self.plan.common_dir(), &history, purged, kept);
         let problem = match given {
-            Ok(Lacking { commits, content }) => match (commits.first(), content.first()) {
-                (None, None) => return,
-                (None, Some(first)) => {
-                    let message = format!(
-                        "the repository has lost content of commits, {} objects such as {first}, which \
-                         was purged from the snapshot or is damaged there",
-                        content.len()
-                    );
-                    self.plan.note(ErrorKind::Corrupt, message);
-                    return;
+            Ok(lacking) => {
+                if let [first, ..] = lacking.never_there[..] {
+                    let count = lacking.never_there.len();
+                    self.plan.notes.push(corrupt(format!(
+                        "the repository lacks content of commits, as it did before: {count} objects such as \
+                         {first}"
+                    )));
                 }
-                (Some(first), _) => RepositoryProblem::new(
-                    ErrorKind::Corrupt,
-                    format!("commit {first} is in no snapshot in order any more: {stay}"),
-                ),
-            },
+                match (&lacking.commits[..], &lacking.content[..]) {
+                    ([first, ..], _) => corrupt(format!(
+                        "commit {first} is in no snapshot in order any more: {stay}"
+                    )),
+                    ([], [first, ..]) => corrupt(format!(
+                        "the repository has lost content of the commits that were to come back, {} objects such \
+                         as {first}, which was purged from the snapshot or is damaged there: {stay}",
+                        lacking.content.len()
+                    )),
+                    ([], []) => return RefsStay::No,
+                }
+            }
             Err(error) => error.problem(stay),
         };
-        if self.plan.moves_refs() {
-            self.plan.notes.push(problem);
-            self.plan.tags.clear();
-            self.plan.branches.clear();
-            self.plan.head = None;
+        if !self.plan.moves_refs() {
+            return RefsStay::No;
+        }
+        self.plan.notes.push(problem);
+        self.plan.tags.clear();
+        self.plan.branches.clear();
+        self.plan.head = None;
+        RefsStay::Yes
+    }
+
+    /// Takes the cache of trees out of the index to come if it names one that the repository lacks, which git would
+    /// complain of: with the older commits of a branch that stays its trees are gone.
+    fn forget_lost_trees(&mut self) {
+        let Some(index) = self.index() else { return };
+        let objects = Objects::open(&self.plan.common_dir());
+        // git need not have it anywhere.
+        let is_lost = |id: &ObjectId| *id != empty_tree_id() && !objects.has(*id);
+        if !user_index::cached_trees(index).iter().any(is_lost) {
+            return;
+        }
+        let Ok(without) = user_index::without_cached_trees(index) else {
+            return;
+        };
+        match self.replaced.as_ref() == Some(&without) {
+            true => self.leave_index(),
+            false => self.replace_index(without),
         }
     }
 
@@ -478,6 +519,13 @@ impl Prepared {
         *length = bytes.len() as u64;
         bytes.extend(self.staged.iter().flat_map(|staged| &staged[before..]));
         self.staged = Some(bytes);
+    }
+
+    fn leave_index(&mut self) {
+        // What else is staged comes after it.
+        self.replace_index(Vec::new());
+        self.plan.index = None;
+        self.staged = self.staged.take().filter(|staged| !staged.is_empty());
     }
 
     /// The bytes that the index gets, if it gets some.
@@ -854,6 +902,13 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+/// Whether HEAD and branches stay where they are, though they were to go somewhere.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RefsStay {
+    Yes,
+    No,
 }
 
 /// Whether somebody held a lock for a while.

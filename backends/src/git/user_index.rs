@@ -5,12 +5,14 @@
 //! bytes are, the answer is an index or a typed error.
 
 mod bytes;
+mod extensions;
 
 use std::cmp::Ordering;
 
 use sha1::{Digest as _, Sha1};
 
 pub(crate) use self::bytes::serialize;
+pub(crate) use self::extensions::{cached_trees, without_cached_trees};
 use super::ObjectId;
 use crate::path::{InvalidPath, RelPath};
 
@@ -365,6 +367,8 @@ struct Outline {
     version: u32,
     link: Option<Link>,
     is_sparse: bool,
+    /// How much stands between the entries and the checksum.
+    extension_bytes: u64,
     /// What stands at the end; zero if git left it out.
     checksum: ObjectId,
 }
@@ -399,17 +403,18 @@ fn scan<E: From<IndexError>>(
     };
     let parsed = stream
         .entries(version, count, body, visit)
-        .and_then(|()| stream.extensions());
+        .and_then(|()| Ok((stream.rest(), stream.extensions()?)));
     let checksum = match stream.checksum() {
         Ok(checksum) => checksum,
         Err(Failed::Source(error)) => return Err(error),
         Err(Failed::Index(error)) => return Err(error.into()),
     };
     match parsed {
-        Ok((link, is_sparse)) => Ok(Outline {
+        Ok((extension_bytes, (link, is_sparse))) => Ok(Outline {
             version,
             link,
             is_sparse,
+            extension_bytes,
             checksum,
         }),
         Err(Failed::Source(error)) => Err(error),
@@ -1256,6 +1261,38 @@ mod tests {
     fn with_files_index() -> &'static UserIndex {
         static INDEX: OnceLock<UserIndex> = OnceLock::new();
         INDEX.get_or_init(|| read(&with_files()))
+    }
+
+    #[test]
+    fn an_index_loses_its_cache_of_trees_and_nothing_else() {
+        for options in [
+            &["-c", "index.skipHash=true"][..],
+            &["-c", "index.threads=4"],
+            &[],
+        ] {
+            let repository = with_files();
+            let git = |arguments: &[&str]| repository.git(&[options, arguments].concat());
+            git(&["update-index", "--untracked-cache", "--force-write-index"]);
+            git(&["commit", "-q", "--allow-empty", "-m", "x"]);
+            let bytes = index_bytes(&repository);
+            let trees = cached_trees(&bytes);
+            let told = git(&["ls-tree", "-r", "-d", "--format=%(objectname)", "HEAD"]);
+            let mut known: Vec<String> = told.lines().map(str::to_owned).collect();
+            known.push(git(&["rev-parse", "HEAD^{tree}"]));
+            let mut named: Vec<String> = trees.iter().map(ObjectId::to_string).collect();
+            named.sort();
+            known.sort();
+            assert_eq!(named, known);
+            let without = without_cached_trees(&bytes).unwrap();
+            assert_eq!(cached_trees(&without), []);
+            assert!(without.windows(4).any(|four| four == b"UNTR"));
+            assert_eq!(parse_alone(&without), parse_alone(&bytes));
+            let again = without_cached_trees(&without).unwrap();
+            assert_eq!(again, without);
+            fs::write(repository.path.join(".git/index"), &without).unwrap();
+            git(&["fsck", "--full", "--strict"]);
+            assert_read_as_by_git(&repository);
+        }
     }
 
     #[test]

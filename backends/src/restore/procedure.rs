@@ -21,6 +21,7 @@ use crate::git::ObjectId;
 use crate::git::rollback;
 use crate::interrupt;
 use crate::path::RelPath;
+use crate::purge::Purged;
 use crate::record::Record;
 use crate::retain::RetainContent;
 use crate::room::{self, Taken};
@@ -269,8 +270,9 @@ fn with_objects<B: Restorable>(
         return Ok(None);
     };
     let kept = |blob: &ObjectId| backend.index_bytes(workspace, blob);
+    let purged = Purged::of(workspace)?;
     let prepared = prepared
-        .with_objects(workspace.store_path(), &kept)
+        .with_objects(workspace.store_path(), &purged, &kept)
         .map_err(RestoreError::Prepare)?;
     plan.repository = prepared.changes();
     Ok(Some(prepared))

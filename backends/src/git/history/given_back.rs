@@ -6,14 +6,17 @@ use super::list::{Bundle, List, ReadBlob};
 use crate::git::loose_writer::LooseWriter;
 use crate::git::rollback::{Objects, PutError};
 use crate::git::{ObjectId, ObjectKind};
+use crate::purge::Purged;
 
 /// What a repository lacks still.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::git) struct Lacking {
     /// Commits, with their trees.
     pub(in crate::git) commits: Vec<ObjectId>,
-    /// Content that the commits brought.
+    /// Content that the commits brought, and that was there when they were kept.
     pub(in crate::git) content: Vec<ObjectId>,
+    /// Content that was not there then either.
+    pub(in crate::git) never_there: Vec<ObjectId>,
 }
 
 /// Gives a repository the commits of a list that it has lost, with all that they brought; answers with what the
@@ -24,6 +27,7 @@ pub(in crate::git) struct Lacking {
 pub(in crate::git) fn give_back(
     common_dir: &Path,
     list: &List,
+    purged: &Purged,
     blob: ReadBlob<'_>,
 ) -> Result<Lacking, PutError> {
     let mut giver = Giver {
@@ -33,10 +37,12 @@ pub(in crate::git) fn give_back(
     };
     let mut lacking = Lacking::default();
     for commit in list.commits.iter().rev() {
-        let absent = commit.absent.iter().copied();
-        lacking
-            .content
-            .extend(absent.filter(|id| !giver.objects.has(*id)));
+        for id in commit.absent.iter().filter(|id| !giver.objects.has(**id)) {
+            match purged.contains(&(*id).into()) {
+                true => lacking.content.push(*id),
+                false => lacking.never_there.push(*id),
+            }
+        }
         for id in &commit.blobs {
             if giver.objects.has(*id) {
                 continue;

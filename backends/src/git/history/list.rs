@@ -21,7 +21,8 @@ pub(in crate::git) struct KeptCommit {
     pub(super) bytes: u64,
     /// The content that it brought, sorted.
     pub(super) blobs: Vec<ObjectId>,
-    /// The content that it brought and that is not kept, sorted: it was purged, or could not be had.
+    /// The content that it brought and that is not kept, sorted: it was purged and the repository has it, or it
+    /// could not be had.
     pub(super) absent: Vec<ObjectId>,
 }
 
