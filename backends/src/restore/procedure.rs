@@ -200,7 +200,7 @@ fn restore_in_place<B: Restorable>(
     let left = interrupt::to_the_end(|| goal.plan(backend, workspace, &result))
         .map_err(|error| error.after_the_fact(&goal.record.snapshot.id))?
         .plan;
-    let skipped = all_skipped(&plan, &carried.skipped, &left, guard.record());
+    let skipped = all_skipped(&plan, &carried.skipped, &left, guard.record(), &result);
     durations.verify = stopwatch.lap();
     Ok(RestoreOutcome {
         restored: restored(&plan, guard.record(), &skipped),
@@ -727,6 +727,7 @@ fn all_skipped(
     found: &[Skipped],
     left: &RestorePlan,
     guard: &Record,
+    result: &impl Captured,
 ) -> Vec<Skipped> {
     let planned: BTreeSet<&RelPath> = plan.changed_paths().collect();
     // Ignore files are restored too, so the closing capture may see what a rule hid before. It was
@@ -737,7 +738,14 @@ fn all_skipped(
     for Skipped { path, reason } in plan.skipped.iter().chain(found) {
         skipped.entry(path.clone()).or_insert(*reason);
     }
-    for Skipped { path, reason } in left.skipped.iter().filter(|s| is_news(&s.path)) {
+    // What only an index that stays has is gone from disk, and that is all that was to be done there.
+    let removed: BTreeSet<&RelPath> = plan.removals.iter().map(|r| &r.path).collect();
+    let is_gone = |path: &RelPath| {
+        let left_out = &result.record().snapshot.omissions;
+        removed.contains(path) && result.seen(path).is_none() && left_out.covers(path).is_none()
+    };
+    let is_left = |skipped: &&Skipped| is_news(&skipped.path) && !is_gone(&skipped.path);
+    for Skipped { path, reason } in left.skipped.iter().filter(is_left) {
         skipped.entry(path.clone()).or_insert(*reason);
     }
     for path in left.changed_paths().filter(|path| is_news(path)) {

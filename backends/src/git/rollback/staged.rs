@@ -7,18 +7,28 @@ use crate::backend::StoreError;
 use crate::error::PathError;
 use crate::git::history;
 use crate::git::loose_writer::LooseWriter;
+use crate::git::user_index;
 use crate::git::{ObjectId, ObjectKind};
 use crate::worktree::durable::{STAGED_PREFIX, StagedFile};
 
 /// A commit of more is none that anybody wrote.
 const MAX_COMMIT_BYTES: usize = 16 << 20;
 
+/// Flags of an entry; what is left out is the length of the name and a format bit.
+const ASSUME_UNCHANGED: u16 = 0x8000;
+const STAGE: u16 = 0x3000;
+/// Extended flags of an entry.
+const SKIP_WORKTREE: u16 = 0x4000;
+const INTENT_TO_ADD: u16 = 0x2000;
+
 /// Path, id, mode, flags and extended flags of an entry in the index.
 type StagedEntry = (Vec<u8>, ObjectId, u32, u16, u16);
 
-/// A digest of what an index stages, without stat data; `None` if libgit2 cannot read it.
+/// A digest of what an index stages, without stat data; `None` if that cannot be read from these bytes alone. It is
+/// the same whether or not git wrote the index as a sparse one, unless that has a directory in the place of its files.
 pub(crate) fn staging_digest(scratch: &Path, bytes: &[u8]) -> Result<Option<[u8; 32]>, PathError> {
-    let Some(entries) = staged_entries(scratch, bytes)? else {
+    let entries = staged_entries(scratch, bytes)?;
+    let Some(entries) = entries.or_else(|| entries_of_sparse(bytes)) else {
         return Ok(None);
     };
     let mut hasher = blake3::Hasher::new();
@@ -36,10 +46,8 @@ pub(crate) fn staging_digest(scratch: &Path, bytes: &[u8]) -> Result<Option<[u8;
 
 /// What an index stages; `None` if libgit2 cannot read it.
 fn staged_entries(scratch: &Path, bytes: &[u8]) -> Result<Option<Vec<StagedEntry>>, PathError> {
-    /// Stage and assume-unchanged; what is left out is the length of the name and a format bit.
-    const FLAGS: u16 = 0xb000;
-    /// skip-worktree and intent-to-add.
-    const EXTENDED_FLAGS: u16 = 0x6000;
+    const FLAGS: u16 = ASSUME_UNCHANGED | STAGE;
+    const EXTENDED_FLAGS: u16 = SKIP_WORKTREE | INTENT_TO_ADD;
     let file = StagedFile::create(scratch, STAGED_PREFIX)?;
     file.write_at(bytes, 0)?;
     let Ok(index) = git2::Index::open(file.path()) else {
@@ -57,6 +65,21 @@ fn staged_entries(scratch: &Path, bytes: &[u8]) -> Result<Option<Vec<StagedEntry
     Ok(Some(entries.collect()))
 }
 
+/// What a sparse index stages, which libgit2 does not read; `None` if it is split, or no index.
+fn entries_of_sparse(bytes: &[u8]) -> Option<Vec<StagedEntry>> {
+    let no_shared_index = |_: &ObjectId| Err(user_index::IndexError::NotAnIndex);
+    let index = user_index::parse(bytes, &mut { no_shared_index }).ok()?;
+    let set = |is_set: bool, flag: u16| if is_set { flag } else { 0 };
+    let entries = index.entries.into_iter().map(|entry| {
+        let flags = set(entry.is_assume_unchanged, ASSUME_UNCHANGED) | u16::from(entry.stage) << 12;
+        let extended =
+            set(entry.is_skip_worktree, SKIP_WORKTREE) | set(entry.is_intent_to_add, INTENT_TO_ADD);
+        let path = entry.path.as_bytes().to_vec();
+        (path, entry.id, entry.mode, flags, extended)
+    });
+    Some(entries.collect())
+}
+
 /// The objects that an index names and the repository has not.
 fn lacking_objects(
     scratch: &Path,
@@ -64,8 +87,6 @@ fn lacking_objects(
     common_dir: &Path,
 ) -> Result<Vec<ObjectId>, PathError> {
     const GITLINK: u32 = 0o160_000;
-    /// An entry that was only announced (`git add -N`) has the empty blob, which need not exist.
-    const INTENT_TO_ADD: u16 = 0x2000;
     let Some(entries) = staged_entries(scratch, index)? else {
         return Ok(Vec::new());
     };
@@ -73,6 +94,7 @@ fn lacking_objects(
     let mut lacking: Vec<ObjectId> = entries
         .into_iter()
         .filter(|(_, id, mode, _, extended)| {
+            // One that was only announced (`git add -N`) has the empty blob, which need not exist.
             *mode != GITLINK && extended & INTENT_TO_ADD == 0 && !objects.has(*id)
         })
         .map(|(_, id, ..)| id)
