@@ -274,7 +274,7 @@ impl Request {
             Command::List(args) => Self::List(list(args, &chooser)?),
             Command::Diff(args) => diff(args, json, &chooser)?,
             Command::Restore(args) => restore(args, &chooser)?,
-            Command::Undo(args) => Self::Undo(undo(args, &chooser)?),
+            Command::Undo(args) => undo(args, &chooser)?,
             Command::Runs(args) => Self::Runs(runs(args, &chooser)?),
             Command::Show {
                 id, follow: true, ..
@@ -859,19 +859,19 @@ fn diff(args: DiffArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fa
     chooser.reading(&place, &typed, diff)
 }
 
-fn undo(args: UndoArgs, chooser: &Chooser<'_>) -> Result<UndoRequest, Failure> {
+fn undo(args: UndoArgs, chooser: &Chooser<'_>) -> Result<Request, Failure> {
     let target = args.run.map_or(UndoTarget::Latest, UndoTarget::Run);
     let (place, paths) = chooser.choose_for(&args.paths)?;
     if let Some(outside) = chooser.unnamed_outside(&place, &args.paths)? {
-        return Err(outside.in_no_workspace());
+        return Ok(Request::WriteAbove(outside));
     }
     let mut undo = stillframe::UndoRequest::of(target).paths(paths);
     undo.expected_plan = args.apply.map(plan_id);
-    Ok(UndoRequest {
+    Ok(Request::Undo(UndoRequest {
         candidates: chooser.candidates(place),
         undo,
         is_plan: args.plan,
-    })
+    }))
 }
 
 /// Whether a path leads out of the directory that it is named from, or does not begin there.
@@ -1452,14 +1452,13 @@ mod tests {
             assert_eq!(meant.workspace(), Some(Path::new("/home/jo")), "{args:?}");
             assert_eq!(outside.above, Path::new("/home/jo"), "{args:?}");
         }
-        for args in [&["undo", "--", "../../x"][..], &["why", "/etc"]] {
-            let refused = lower_in(&surroundings(), args).expect_err("it is refused");
-            let line = refused.line();
-            assert!(
-                line.contains("is not below a workspace"),
-                "{args:?}: {line}"
-            );
-        }
+        let Request::WriteAbove(outside) = lower(&["undo", "--", "../../x"]) else {
+            panic!("it has to be named");
+        };
+        assert_eq!(outside.above, Path::new("/home/jo"));
+        let refused = lower_in(&surroundings(), &["why", "/etc"]).expect_err("it is refused");
+        let line = refused.line();
+        assert!(line.contains("is not below a workspace"), "{line}");
     }
 
     #[test]

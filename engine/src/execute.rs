@@ -14,6 +14,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stillframe_backends::{
     Backend, BackendKind, ErrorKind, Interrupt, Label, RetainContent, Snapshot, SnapshotId,
+    printable_size,
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -216,7 +217,8 @@ fn refuse_without_content(options: &WorkspaceOptions) -> Result<(), Error> {
     let why = match options.retain_content {
         _ if !options.rollback_on_failure => return Ok(()),
         RetainContent::UpTo(bytes) => {
-            format!(", and none was kept, because more than {bytes} bytes of it are new")
+            let limit = printable_size(bytes);
+            format!(", and none was kept, because more than {limit} of it are new")
         }
         RetainContent::Never | RetainContent::Always => String::new(),
     };

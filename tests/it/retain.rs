@@ -122,6 +122,9 @@ fn a_rollback_that_could_not_work_is_refused_before_the_command() {
         let message = ws.run(&options, script).exits(125).error("Unsupported");
         assert!(message.contains("the run was not started"), "{message}");
         assert!(!ws.exists("begun"), "{options:?}");
+        if options.contains(&"1K") {
+            assert!(message.contains("more than 1.0 KiB of it"), "{message}");
+        }
         let told = ws
             .call([&["run"], &options[..], &["--", "true"]].concat())
             .run();

@@ -170,6 +170,13 @@ impl Sections {
             let what = "max_patch_bytes must not be zero; --no-patch switches the patch off";
             return Err(wrong(*at, what));
         }
+        if let Some(Given { value, at }) = &self.retention.older_than
+            && value.duration.is_zero()
+        {
+            let what = "older_than has to be more than zero, which would be everything; enabled = false switches it \
+                        off, and \"stillframe gc --older-than 0d\" forgets all that need not be kept, once";
+            return Err(wrong(*at, what));
+        }
         let Ignore { paths, globs } = &self.ignore;
         if let Some(Given { value, at }) = paths {
             let mut rules = IgnoreOptions::default();

@@ -129,6 +129,10 @@ fn what_is_wrong_is_named_with_its_line_and_key() {
             "[retention]\nolder_than = \"90\"\n",
             ["line 2", "older_than"],
         ),
+        (
+            "[retention]\nolder_than = \"0w\"\n",
+            ["line 2", "older_than"],
+        ),
         ("[retention]\nenabled = \"no\"\n", ["line 2", "enabled"]),
         ("[ignore]\nglobs = [1]\n", ["line 2", "globs"]),
         // What a capture would refuse.
