@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use stillframe_backends::{
-    Backend, ErrorKind, Label, LockedWorkspace, RelPath, RepositoryRestore, RestoreGoal,
-    RestoreOptions, SnapshotOptions, printable,
+    Backend, ErrorKind, Label, LockedWorkspace, RelPath, RepositoryRestore, RestoreError,
+    RestoreGoal, RestoreOptions, SnapshotOptions, printable,
 };
 
 use crate::actors::Parts;
@@ -99,9 +99,16 @@ impl Undo {
         if !self.is_rolled_back {
             return Ok(false);
         }
+        let plan = |options: &_| self.backend.plan(locked, &self.goal, options);
         let files = RestoreOptions::new(self.options.guard.clone());
-        let plan = self.backend.plan(locked, &self.goal, &files)?;
-        Ok(plan.is_empty())
+        let is_done = plan(&files)?.is_empty();
+        if let Some(expected) = self.options.expected_plan.clone().filter(|_| is_done) {
+            let found = plan(&self.options)?.id;
+            if found != expected {
+                return Err(RestoreError::PlanChanged { expected, found }.into());
+            }
+        }
+        Ok(is_done)
     }
 }
 

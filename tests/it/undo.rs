@@ -45,6 +45,16 @@ fn of_a_run_that_was_rolled_back_nothing_is_left_to_undo() {
         assert_eq!(json::names_in(&outcome["skipped"]), NOTHING);
         assert_eq!(json::names(&outcome["restored"]), NOTHING);
     }
+    // A plan of something else was answered as if it had been this one.
+    let planned = ws.json(["undo", "--plan"]);
+    let plan = planned["plan_id"].as_str().unwrap();
+    ws.untouched(|| ws.json(["undo", "--apply", plan]));
+    let other = "plan_00000000000000000000000000000000";
+    for undo in [vec!["undo"], vec!["undo", id]] {
+        let refused = ws.untouched(|| ws.try_json([&undo[..], &["--apply", other]].concat()));
+        let message = refused.refused("Conflict");
+        assert!(message.contains("make a new plan"), "{message}");
+    }
     assert_eq!(ws.published(), snapshots, "nothing was taken for nothing");
     let said = ws.stillframe(["undo"]).ok().stderr_text();
     assert!(said.contains("was rolled back"), "{said}");
