@@ -271,6 +271,13 @@ pub trait Backend: Send + Sync {
         ids.iter().map(|&id| id.to_owned()).collect()
     }
 
+    /// The branches that other work trees of the user's repository have checked out, by their full names, with the
+    /// directory of each. Default: none.
+    fn taken_elsewhere(&self, workspace: &Workspace) -> BTreeMap<String, PathBuf> {
+        let _ = workspace;
+        BTreeMap::new()
+    }
+
     /// The tags in the user's repository that have names as an earlier version gave them to what keeps the
     /// commits that restores left, sorted. Reads alone, and costs little where there are none. Default: none.
     fn safety_tags(&self, workspace: &Workspace) -> Result<Vec<String>, SnapshotError> {
@@ -756,6 +763,8 @@ pub struct RestoreOutcome {
     pub refs_left: Vec<RefChange>,
     /// What these named before and the repository no longer has, if the caller has looked for it.
     pub objects_gone: BTreeSet<String>,
+    /// Which branches other work trees have checked out, and where, if the caller has looked for them.
+    pub taken_elsewhere: BTreeMap<String, PathBuf>,
     /// What of the repository could not be put back although the files were.
     pub repository_error: Option<RepositoryProblem>,
     /// Files that were replaced and did not get all extended attributes of what was there, sorted by path.
@@ -814,6 +823,7 @@ impl RestoreOutcome {
             moved_tags: Vec::new(),
             refs_left: Vec::new(),
             objects_gone: BTreeSet::new(),
+            taken_elsewhere: BTreeMap::new(),
             repository_error: None,
             attributes_lost: Vec::new(),
             durations: RestoreDurations::default(),

@@ -91,6 +91,7 @@ mod purge;
 #[cfg(test)]
 mod purge_faults;
 mod record;
+pub mod ref_commands;
 mod regular_file;
 mod remains;
 mod restore;

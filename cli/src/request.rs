@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap_complete::Shell;
 use jiff::Timestamp;
-use stillframe::backends::{printable, printable_bytes};
+use stillframe::backends::{printable, shell_word};
 use stillframe::{
     CommandAdapter, CommandInput, CommandOutput, CopyRequest, DiffEnd, DiffOptions, DiffRequest,
     EventQuery, GcOptions, IgnoreOptions, Label, PlanId, PurgeTarget, RelPath, Renames,
@@ -1033,14 +1033,9 @@ fn command_line(command: &[OsString]) -> String {
     words.join(" ")
 }
 
-/// A word as a shell would take it, as far as it can be printed.
+/// A word as a shell takes it, printable.
 pub(crate) fn quoted(word: &OsStr) -> String {
-    let is_plain = |b: &u8| b.is_ascii_alphanumeric() || b"%+,-./:=@_".contains(b);
-    let bytes = word.as_encoded_bytes();
-    if !bytes.is_empty() && bytes.iter().all(is_plain) {
-        return printable(Path::new(word));
-    }
-    format!("'{}'", printable_bytes(bytes).replace('\'', "'\\''"))
+    shell_word(word.as_encoded_bytes())
 }
 
 #[cfg(test)]
@@ -1559,7 +1554,7 @@ mod tests {
             ("", "''"),
             ("it's", "'it'\\''s'"),
             ("$HOME", "'$HOME'"),
-            ("esc\u{1b}", "'esc\\u{1b}'"),
+            ("esc\u{1b}", "$'esc\\033'"),
         ] {
             assert_eq!(quoted(OsStr::new(word)), expected);
         }

@@ -1,6 +1,5 @@
 //! Restores: a rollback, a restore by hand or an undo, from its beginning to its record.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
@@ -9,7 +8,9 @@ use stillframe_backends::{
     Backend, Conflict, DiffOptions, DroppedStash, Interrupt, Label, LockedWorkspace,
     LostAttributes, MovedTag, Owner, PlanId, Recovery, RefChange, RelPath, RepositoryRestore,
     RestoreDurations, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, RestorePlan,
-    SkipReason, Skipped, Snapshot, SnapshotId, SnapshotOptions, Workspace,
+    SkipReason, Skipped, Snapshot, SnapshotId, SnapshotOptions, Workspace, printable,
+    ref_commands::{self, is_symbolic},
+    shell_word,
 };
 
 use crate::actors::Parts;
@@ -85,10 +86,15 @@ pub struct LeftRef {
     /// The command that takes that back, for a POSIX shell in the repository; of what is listed, those before it come
     /// first. Of stashes it stores those again that were dropped, but for those that git has removed. `None`, which is
     /// empty in JSON, for a branch where the repository was not put back: what the error says comes first, and what the
-    /// branch was at may be gone; for what named an object that git has removed; and for stashes that came to those that
-    /// there were, which nobody but their owner tells apart.
+    /// branch was at may be gone; for what named an object that git has removed; for a branch that came, and that another
+    /// work tree has checked out; and for stashes that came to those that there were, which nobody but their owner tells
+    /// apart.
     #[serde(with = "command")]
     pub undo: Option<String>,
+    /// The directory of the work tree that has a branch which came checked out, printable, if it is another than that of
+    /// the workspace. Git would remove the branch from under it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked_out_at: Option<String>,
 }
 
 /// A command in a document, where an empty one stands for none.
@@ -112,17 +118,22 @@ mod command {
 }
 
 impl LeftRef {
-    /// `gone`: the ids of objects that git no longer has.
-    fn of(change: &RefChange, is_repository_back: bool, gone: &BTreeSet<String>) -> Self {
+    fn of(change: &RefChange, outcome: &RestoreOutcome) -> Self {
+        let is_repository_back = outcome.repository_error.is_none();
+        let gone = &outcome.objects_gone;
         let mut change = change.clone();
         for stash in &mut change.dropped {
             stash.is_gone = gone.contains(&stash.commit);
         }
         let is_tip_gone = change.before.as_ref().is_some_and(|id| gone.contains(id));
         let is_there = !is_tip_gone || !change.dropped.is_empty();
+        let taken = outcome.taken_elsewhere.get(&change.name);
+        let taken = taken.filter(|_| change.before.is_none());
         let is_known = is_there && (is_repository_back || !change.name.starts_with("refs/heads/"));
+        let is_known = is_known && taken.is_none();
         Self {
             undo: is_known.then(|| way_back_of(&change, "git")).flatten(),
+            checked_out_at: taken.map(|directory| printable(directory)),
             change,
         }
     }
@@ -152,70 +163,38 @@ fn in_order(mut left: Vec<LeftRef>) -> Vec<LeftRef> {
 /// ref all go, which the run had made then, and one that is stored comes before those that there are.
 fn way_back_of(change: &RefChange, git: &str) -> Option<String> {
     let RefChange { before, after, .. } = change;
-    let name = quoted(&change.name);
+    let name = &*change.name;
     match (before, after) {
         _ if !change.dropped.is_empty() => stored_again(&change.dropped, git),
         (Some(before), None) if name == "refs/stash" => Some(format!("{git} stash store {before}")),
         (Some(_), Some(_)) if name == "refs/stash" => None,
-        (Some(before), Some(after)) if !is_name(before) && !is_name(after) => {
-            Some(format!("{git} update-ref {name} {before} {after}"))
+        (Some(before), Some(after)) if is_symbolic(before) == is_symbolic(after) => {
+            Some(ref_commands::moving(name, after, before, git))
         }
         _ => {
-            let took = after.as_deref().map(|after| removal_of(&name, after, git));
-            let gave = before
-                .as_deref()
-                .map(|before| making_of(&name, before, git));
-            let is_led_elsewhere = [before, after]
-                .into_iter()
-                .flatten()
-                .all(|end| is_name(end));
-            let took = took.filter(|_| gave.is_none() || !is_led_elsewhere);
+            let took = after.as_deref();
+            let took = took.map(|after| ref_commands::removal(name, after, git));
+            let gave = before.as_deref();
+            let gave = gave.map(|before| ref_commands::making(name, before, git));
             let commands: Vec<String> = took.into_iter().chain(gave).collect();
             (!commands.is_empty()).then(|| commands.join(" && "))
         }
     }
 }
 
-/// Whether a ref that says this is symbolic.
-fn is_name(said: &str) -> bool {
-    said.starts_with("refs/")
-}
-
-fn removal_of(name: &str, after: &str, git: &str) -> String {
-    match is_name(after) {
-        true => format!("{git} symbolic-ref -d {name}"),
-        false => format!("{git} update-ref -d {name} {after}"),
-    }
-}
-
-fn making_of(name: &str, before: &str, git: &str) -> String {
-    match is_name(before) {
-        true => format!("{git} symbolic-ref {name} {}", quoted(before)),
-        false => format!(
-            "{git} update-ref {name} {before} {}",
-            "0".repeat(before.len())
-        ),
-    }
-}
-
-/// What stores stashes again as they are listed, the oldest first, but for those that git has removed.
+/// What stores stashes again as they are listed, the oldest first, but for those that git has removed. Each is for itself:
+/// one that git refuses keeps no other away.
 fn stored_again(dropped: &[DroppedStash], git: &str) -> Option<String> {
     let command = |stash: &DroppedStash| match &*stash.message {
         "" => format!("{git} stash store {}", stash.commit),
-        message => format!("{git} stash store -m {} {}", quoted(message), stash.commit),
+        message => {
+            let message = shell_word(message.as_bytes());
+            format!("{git} stash store -m {message} {}", stash.commit)
+        }
     };
     let there = dropped.iter().filter(|stash| !stash.is_gone);
     let commands: Vec<String> = there.map(command).collect();
-    (!commands.is_empty()).then(|| commands.join(" && "))
-}
-
-/// A word for a shell.
-fn quoted(word: &str) -> Cow<'_, str> {
-    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"%+,-./=@_".contains(&b);
-    match word.bytes().all(is_plain) {
-        true => Cow::Borrowed(word),
-        false => Cow::Owned(format!("'{}'", word.replace('\'', "'\\''"))),
-    }
+    (!commands.is_empty()).then(|| commands.join("; "))
 }
 
 /// What `undo` did.
@@ -386,7 +365,10 @@ pub(crate) fn restore(
     // Beside the restore too. The run's own comparison names them all.
     let left = refs_left(parts, locked, options, restoring.purpose, &outcome.result);
     outcome.refs_left = left.unwrap_or_default();
-    outcome.objects_gone = backend.objects_gone(locked, &ids_before(&outcome.refs_left));
+    if !outcome.refs_left.is_empty() {
+        outcome.objects_gone = backend.objects_gone(locked, &ids_before(&outcome.refs_left));
+        outcome.taken_elsewhere = backend.taken_elsewhere(locked);
+    }
     let (session, run) = (&begun.session_id, begun.run_id.as_ref());
     let mut changes: Vec<Change> = [&outcome.guard, &outcome.result]
         .into_iter()
@@ -408,7 +390,7 @@ pub(crate) fn restore(
 /// The objects that commands which take such changes back need.
 fn ids_before(changes: &[RefChange]) -> Vec<&str> {
     let tips = changes.iter().filter_map(|change| change.before.as_deref());
-    let tips = tips.filter(|said| !is_name(said));
+    let tips = tips.filter(|said| !is_symbolic(said));
     let dropped = changes.iter().flat_map(|change| &change.dropped);
     tips.chain(dropped.map(|stash| &*stash.commit)).collect()
 }
@@ -801,10 +783,8 @@ pub(crate) fn restored_document(outcome: &RestoreOutcome) -> RestoreDocument {
         safety_tag: outcome.safety_tag.clone(),
         moved_tags: outcome.moved_tags.clone(),
         refs_left: {
-            let is_back = outcome.repository_error.is_none();
             let left = outcome.refs_left.iter();
-            let gone = &outcome.objects_gone;
-            in_order(left.map(|c| LeftRef::of(c, is_back, gone)).collect())
+            in_order(left.map(|change| LeftRef::of(change, outcome)).collect())
         },
         restored: outcome.restored.clone(),
         leftover_ignored: outcome.leftover_ignored.clone(),

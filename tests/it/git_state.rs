@@ -858,7 +858,10 @@ fn a_sparse_checkout_of_a_run_is_listed_and_its_settings_are_said_to_stay() {
     ws.git(["sparse-checkout", "set", "in"]);
     ws.call(of("git sparse-checkout disable")).run().ok();
     lists("present out/b (git's index has it in the work tree again)");
-    settings(&["undo"], "\"git sparse-checkout init\" begins it again");
+    settings(
+        &["undo"],
+        "\"git sparse-checkout init\" begins it again, with --no-cone if it was not one of whole directories",
+    );
     ws.git(["sparse-checkout", "init"]);
     assert!(!ws.exists("out/b"), "the patterns are the old ones");
 }

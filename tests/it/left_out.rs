@@ -741,3 +741,20 @@ fn of_what_was_too_large_for_a_snapshot_and_is_captured_by_now_only_what_changed
         }
     }
 }
+
+// "lists what is not as it was", which no list of captured files has
+#[test]
+fn a_rollback_that_left_an_ignored_file_does_not_say_that_a_diff_lists_it() {
+    let ws = TestWorkspace::repository();
+    ws.write(".gitignore", "log\n");
+    ws.write("log", "a line\n");
+    let script = "rm log; echo two > README; exit 1";
+    let call = ws.call(["run", "--rollback-on-failure", "--", "sh", "-c", script]);
+    let told = call.run().exits(1).stderr_text();
+    assert!(
+        told.contains("left     log (not captured: ignored)"),
+        "{told}"
+    );
+    let said = "\" lists the captured files that are not as they were before the run";
+    assert!(told.contains(said), "{told}");
+}

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use stillframe_tests::{Call, TestWorkspace};
+use stillframe_tests::{Call, Output, TestWorkspace};
 
 /// Who stashes in a run.
 const GIT: &str = "export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null \
@@ -23,9 +23,13 @@ fn named(text: &str) -> Vec<String> {
 /// Types a command in a shell in `directory`.
 #[track_caller]
 fn typed(directory: &Path, command: &str) {
-    let call = Call::new("sh", directory).args(["-c", command]);
-    let call = call.env("PATH", std::env::var_os("PATH").unwrap());
-    call.run().ok();
+    tried(directory, command).ok();
+}
+
+/// The same of one that may fail. In bash: an older sh knows no `$'…'`.
+fn tried(directory: &Path, command: &str) -> Output {
+    let call = Call::new("bash", directory).args(["-c", command]);
+    call.env("PATH", std::env::var_os("PATH").unwrap()).run()
 }
 
 /// Every ref with what it names, and every stash with what is said of it.
@@ -255,12 +259,133 @@ fn a_symbolic_ref_that_a_run_changes_is_named() {
     let undo = |name: &str| left.iter().find(|l| l["name"] == name).unwrap()["undo"].clone();
     assert_eq!(
         undo("refs/heads/alias"),
-        "git symbolic-ref refs/heads/alias refs/heads/b"
+        "git symbolic-ref refs/heads/alias | grep -qxF refs/heads/main && git symbolic-ref refs/heads/alias refs/heads/b"
     );
+    // What somebody has made of it since is theirs. The guard was on other refs alone.
+    let theirs = [
+        (
+            "refs/heads/alias",
+            vec!["symbolic-ref", "refs/heads/alias", "refs/heads/mine"],
+        ),
+        (
+            "refs/heads/goes",
+            vec!["symbolic-ref", "refs/heads/goes", "refs/heads/mine"],
+        ),
+        (
+            "refs/heads/goes",
+            vec!["update-ref", "--no-deref", "refs/heads/goes", "main"],
+        ),
+        (
+            "refs/heads/made",
+            vec!["symbolic-ref", "refs/heads/made", "refs/heads/mine"],
+        ),
+        (
+            "refs/heads/plain",
+            vec!["symbolic-ref", "refs/heads/plain", "refs/heads/mine"],
+        ),
+    ];
+    ws.git(["branch", "mine"]);
+    let changed = (links(), refs(&ws));
+    for (name, command) in theirs {
+        let was = std::fs::read(ws.path(".git").join(name)).ok();
+        ws.git(&command);
+        let as_they_left_it = (links(), refs(&ws));
+        let tried = tried(ws.root(), undo(name).as_str().unwrap());
+        assert_eq!(
+            (links(), refs(&ws)),
+            as_they_left_it,
+            "{command:?}: {tried}"
+        );
+        match was {
+            Some(was) => std::fs::write(ws.path(".git").join(name), was).unwrap(),
+            None => std::fs::remove_file(ws.path(".git").join(name)).unwrap(),
+        }
+    }
+    assert_eq!((links(), refs(&ws)), changed);
+    ws.git(["branch", "-D", "mine"]);
     for left in &left {
         typed(ws.root(), left["undo"].as_str().unwrap());
     }
     assert_eq!((links(), refs(&ws)), before);
     let quiet = left_by_undo(&ws, "git symbolic-ref refs/heads/alias refs/heads/b");
     assert!(quiet.is_empty(), "{quiet:?}");
+}
+
+// One that git refuses kept the others from being stored again
+#[test]
+fn each_stash_is_stored_again_whatever_becomes_of_the_others() {
+    let ws = TestWorkspace::repository();
+    ws.commit("one");
+    let none = ws.git(["rev-parse", "HEAD"]);
+    ws.git([
+        "update-ref",
+        "--create-reflog",
+        "-m",
+        "no stash",
+        "refs/stash",
+        &none,
+    ]);
+    stash(&ws, &["first", "second"]);
+    let left = left_by_undo(&ws, "git stash clear");
+    assert_eq!(left[0]["dropped"].as_array().unwrap().len(), 3, "{left:?}");
+    typed(ws.root(), left[0]["undo"].as_str().unwrap());
+    let now = ws.git(["stash", "list", "--format=%gs"]);
+    assert_eq!(now, "On main: second\nOn main: first");
+}
+
+// The name was printed, and no shell finds such a directory
+#[test]
+fn a_command_for_a_directory_of_any_name_works() {
+    for name in [&b"a\tb"[..], b"line\nbreak", b"\xff bytes", b"it's \x1b\\n"] {
+        let ws = TestWorkspace::plain();
+        let root = ws.path(name);
+        std::fs::create_dir(&root).unwrap();
+        let git = |args: &[&str]| {
+            let call = ws.git_call(["-C"]).args([&root]).args(args);
+            call.run().ok().stdout_text()
+        };
+        git(&["init", "-q"]);
+        git(&["commit", "-q", "--allow-empty", "-m", "one"]);
+        let elsewhere = ws.outside();
+        let script = format!("{GIT}git tag made; exit 1");
+        let call = ws.call(["--workspace"]).args([&root]).cwd(&elsewhere);
+        let call = call.args(["run", "--rollback-on-failure", "--", "sh", "-c", &script]);
+        let told = call.run().exits(1).stderr_text();
+        let commands = named(&told);
+        assert_eq!(commands.len(), 1, "{told}");
+        typed(&elsewhere, &commands[0]);
+        assert_eq!(git(&["tag"]), "", "{told}");
+    }
+}
+
+// The other work tree had no branch any more
+#[test]
+fn a_branch_that_another_work_tree_has_out_is_not_to_be_deleted() {
+    let ws = TestWorkspace::repository();
+    ws.commit("one");
+    let other = ws.outside().join("other");
+    let tree = other.to_str().unwrap();
+    let script = format!("git branch free; git worktree add -q -b taken '{tree}'");
+    let left = left_by_undo(&ws, &script);
+    let of = |name: &str| left.iter().find(|left| left["name"] == name).unwrap();
+    assert_eq!(of("refs/heads/taken")["undo"], "", "{left:?}");
+    assert_eq!(of("refs/heads/taken")["checked_out_at"], tree, "{left:?}");
+    assert_eq!(of("refs/heads/free")["checked_out_at"], Value::Null);
+    let told = ws.stillframe(["undo"]).ok().stdout_text();
+    assert!(!told.contains("refs/heads/taken"), "{told}");
+    ws.git(["worktree", "remove", "-f", tree]);
+    ws.git(["branch", "-D", "taken", "free"]);
+    let failing = format!("{GIT}{script}; exit 1");
+    let call = ws.call(["run", "--rollback-on-failure", "--", "sh", "-c", &failing]);
+    let told = call.run().exits(1).stderr_text();
+    let line = format!("left     branch taken made; the work tree {tree} has it checked out");
+    assert!(told.contains(&line), "{told}");
+    for command in named(&told) {
+        typed(ws.root(), &command);
+    }
+    assert_eq!(
+        ws.git(["-C", tree, "symbolic-ref", "HEAD"]),
+        "refs/heads/taken"
+    );
+    ws.git(["rev-parse", "refs/heads/taken"]);
 }

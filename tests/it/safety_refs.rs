@@ -159,3 +159,29 @@ fn a_clean_up_works_where_the_repository_is_gone() {
     let forgotten = gc["forgotten"].as_array().unwrap();
     assert!(forgotten.contains(guard), "{gc}");
 }
+
+// "HEAD or its branch was moved", of one that stayed where it was
+#[test]
+fn where_the_branch_stays_it_is_not_said_to_have_moved() {
+    let mut ws = TestWorkspace::repository();
+    ws.git(["checkout", "-q", "-b", "deep/own"]);
+    let before = ws.snapshot();
+    ws.write("README", "two\n");
+    ws.commit("two");
+    if !ws.drop_privileges() {
+        return;
+    }
+    let tip = ws.git(["rev-parse", "HEAD"]);
+    let mode = |mode| ws.chmod(".git/refs/heads/deep", mode);
+    mode(0o555);
+    let told = ws.stillframe(["restore", before.id(), "--repository"]);
+    let told = told.ok().stdout_text();
+    mode(0o755);
+    assert!(told.contains("not everything was put back"), "{told}");
+    assert_eq!(ws.git(["rev-parse", "HEAD"]), tip);
+    assert!(told.contains(NAMESPACE), "{told}");
+    assert!(!told.contains("was moved"), "{told}");
+    let told = ws.stillframe(["restore", before.id(), "--repository"]);
+    let told = told.ok().stdout_text();
+    assert!(told.contains("HEAD or its branch was moved"), "{told}");
+}

@@ -751,3 +751,31 @@ fn an_undo_that_switches_head_says_so() {
         assert_eq!(head.trim(), to);
     }
 }
+
+// Typed where it was told, it was about another directory
+#[test]
+fn what_is_advised_about_a_plan_is_about_the_workspace_that_was_named() {
+    let ws = TestWorkspace::repository();
+    let run = ws.run::<&str>([], "echo x > README").ok().json();
+    let id = run["run_id"].as_str().unwrap();
+    let other = "plan_00000000000000000000000000000000";
+    for (target, elsewhere) in [(vec![], true), (vec![id], true), (vec![id], false)] {
+        let mut call = ws.call(["undo"]).args(target).args(["--apply", other]);
+        if elsewhere {
+            call = call
+                .args(["--workspace"])
+                .args([ws.root()])
+                .cwd(ws.outside());
+        }
+        let told = call.run().exits(1).stderr_text();
+        let (_, command) = told.split_once("\"stillframe ").unwrap();
+        let (command, _) = command.split_once('"').unwrap();
+        let from = if elsewhere {
+            ws.outside()
+        } else {
+            ws.root().to_owned()
+        };
+        let planned = ws.call(command.split(' ')).cwd(from).run().ok();
+        assert!(planned.stdout_text().contains("replace  README"), "{told}");
+    }
+}

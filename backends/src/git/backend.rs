@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -36,6 +37,7 @@ use crate::git::tree_lookup::TreeLookup;
 use crate::git::tree_object::{self, ItemKind, TreeItem};
 use crate::git::tree_rules::{StoredSide, TreeRules};
 use crate::git::user_index::{self, IndexError};
+use crate::git::worktrees;
 use crate::hard_links;
 use crate::interrupt;
 use crate::listed::{self, ListedFile};
@@ -959,6 +961,12 @@ impl Backend for GitBackend {
         };
         let gone = ids.iter().filter(|id| !is_there(id));
         gone.map(|&id| id.to_owned()).collect()
+    }
+
+    fn taken_elsewhere(&self, workspace: &Workspace) -> BTreeMap<String, PathBuf> {
+        let repository = repository_of(workspace).ok();
+        let taken = repository.map(|r| worktrees::taken_elsewhere(r.common_dir(), r.git_dir()));
+        taken.unwrap_or_default()
     }
 
     fn safety_tags(&self, workspace: &Workspace) -> Result<Vec<String>, SnapshotError> {

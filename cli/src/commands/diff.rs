@@ -477,7 +477,7 @@ pub(super) fn sparse_settings(
             "{settings}; if the run began a sparse checkout, \"{git} sparse-checkout disable\" ends it"
         ),
         (false, true) if !has_some(after) => format!(
-            "{settings}; if the run ended a sparse checkout, \"{git} sparse-checkout init\" begins it again"
+            "{settings}; if the run ended a sparse checkout, \"{git} sparse-checkout init\" begins it again, with --no-cone if it was not one of whole directories"
         ),
         _ => "git's patterns of sparse checkouts (info/sparse-checkout in the git directory) as the run left \
               them, which no snapshot has"

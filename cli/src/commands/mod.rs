@@ -36,7 +36,7 @@ pub(crate) use upkeep::verify_without_log;
 use crate::failure::Failure;
 use crate::output::{Console, Reply};
 use crate::progress::ProgressLine;
-use crate::request::Request;
+use crate::request::{self, Request};
 use crate::signals::Signals;
 
 /// What a command works with.
@@ -55,6 +55,14 @@ pub(crate) struct Tools {
     pub(crate) progress: Option<ProgressLine>,
     /// Which snapshots are kept without being asked; `None`: all of them.
     pub(crate) retention: Option<RetentionOptions>,
+}
+
+impl Tools {
+    /// What to add to a suggested command line so that it is about the workspace that was named; may be empty.
+    fn elsewhere(&self) -> String {
+        let named = self.named_workspace.as_deref();
+        named.map_or_else(String::new, |named| request::elsewhere(named.as_os_str()))
+    }
 }
 
 /// Does what was asked for, and lets go of what need not be kept any more.

@@ -310,10 +310,12 @@ pub(super) fn report(
     lines.extend(refs_left(&document.refs_left, git));
     lines.push(upshot(document));
     if let Some(tag) = &document.safety_tag {
-        lines.push(format!(
-            "HEAD or its branch was moved; the commit where it was is kept by {}",
-            output::printable(tag)
-        ));
+        // It is made first, and what is left may be the move.
+        let what = match document.error {
+            None => "HEAD or its branch was moved; the commit where it was is kept by",
+            Some(_) => "the commit where HEAD or its branch was is kept by",
+        };
+        lines.push(format!("{what} {}", output::printable(tag)));
     }
     lines.extend(moved_tags(&document.moved_tags));
     lines.join("\n") + "\n"
@@ -355,9 +357,15 @@ pub(super) fn rollback_story(document: &RestoreDocument, git: &str) -> Vec<Strin
 fn refs_left(left: &[LeftRef], git: &str) -> Vec<String> {
     let line = |left: &LeftRef| {
         let what = became_of(&left.change);
-        match left.undo_with(git).as_deref().map(output::printable) {
-            None => format!("left     {what}"),
-            Some(undo) => format!("left     {what}; \"{undo}\" takes that back"),
+        match (left.undo_with(git), &left.checked_out_at) {
+            (Some(undo), _) => {
+                let undo = output::printable(&undo);
+                format!("left     {what}; \"{undo}\" takes that back")
+            }
+            (None, Some(tree)) => {
+                format!("left     {what}; the work tree {tree} has it checked out")
+            }
+            (None, None) => format!("left     {what}"),
         }
     };
     let mut lines: Vec<String> = left.iter().take(MAX_NAMED).map(line).collect();

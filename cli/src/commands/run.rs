@@ -604,7 +604,7 @@ fn what_next(
             if rollback.error.is_some() || !rollback.skipped.is_empty() =>
         {
             Some(format!(
-                "\"stillframe diff {before}{elsewhere}\" lists what is not as it was before the run"
+                "\"stillframe diff {before}{elsewhere}\" lists the captured files that are not as they were before the run"
             ))
         }
         _ => None,

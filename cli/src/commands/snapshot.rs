@@ -13,7 +13,6 @@ use super::diff::standing;
 use super::{Tools, above, restore};
 use crate::failure::Failure;
 use crate::output::{self, Reply};
-use crate::request;
 
 /// How many omissions are named one by one; a person who wants more asks for all of them.
 const MAX_NAMED: usize = 10;
@@ -39,11 +38,7 @@ async fn limits(tools: &Tools, snapshot: &Snapshot, retain: RetainContent) -> Ve
     let without = without_content(snapshot, retain, "it cannot be restored");
     let has_content = snapshot.metadata.has_content != Some(false);
     let copied = match has_content && restore::is_copied_only(tools, snapshot).await {
-        true => {
-            let named = tools.named_workspace.as_deref();
-            let elsewhere = named.map_or(String::new(), |dir| request::elsewhere(dir.as_os_str()));
-            Some(restore::copy_command(&snapshot.id, &elsewhere))
-        }
+        true => Some(restore::copy_command(&snapshot.id, &tools.elsewhere())),
         false => None,
     };
     without.into_iter().chain(copied).collect()

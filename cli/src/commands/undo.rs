@@ -52,7 +52,7 @@ pub(super) async fn undo(tools: &Tools, request: UndoRequest) -> Result<Reply, F
         match done {
             Ok(reply) => return Ok(reply),
             Err(e) if e.touched() || !is_elsewhere(e.kind(), &request.undo.target) => {
-                return Err(refused(e, &request.undo));
+                return Err(refused(tools, e, &request.undo));
             }
             Err(e) => {
                 unknown.get_or_insert(e);
@@ -113,15 +113,16 @@ fn is_elsewhere(kind: ErrorKind, target: &UndoTarget) -> bool {
 }
 
 /// Why nothing was taken back; where a plan is another by now, with the command that makes one.
-fn refused(error: Error, undo: &stillframe::UndoRequest) -> Failure {
+fn refused(tools: &Tools, error: Error, undo: &stillframe::UndoRequest) -> Failure {
     let is_other_plan = error.kind() == ErrorKind::Conflict && undo.expected_plan.is_some();
     let run = match &undo.target {
         UndoTarget::Run(id) => format!(" {}", quoted(id.as_ref())),
         UndoTarget::Latest => String::new(),
     };
+    let elsewhere = tools.elsewhere();
     match is_other_plan {
         true => Failure::from(error).adding(&format!(
-            "\"stillframe undo{run} --plan\" makes a new plan and shows it"
+            "\"stillframe undo{run}{elsewhere} --plan\" makes a new plan and shows it"
         )),
         false => error.into(),
     }

@@ -47,10 +47,10 @@ impl Refs {
         })
     }
 
-    /// Whether a loose ref says that it leads to another.
-    pub(super) fn is_symbolic(&self, name: &str) -> bool {
-        let text = self.loose(name).ok().flatten();
-        text.is_some_and(|text| text.starts_with(b"ref:"))
+    /// The ref that a symbolic one leads to, as it says.
+    pub(super) fn leads_to(&self, name: &str) -> Option<String> {
+        let text = String::from_utf8(self.loose(name).ok()??).ok()?;
+        Some(text.strip_prefix("ref:")?.trim().to_owned())
     }
 
     /// The text of a loose ref; `None` if there is none, as where another ref stands above it.

@@ -16,6 +16,7 @@ use crate::error::{ErrorKind, PathError, printable};
 use crate::git::ObjectId;
 use crate::git::repository::is_ref_name;
 use crate::path::printable_name;
+use crate::ref_commands;
 use crate::shell::shell_word;
 use crate::worktree::faults;
 use crate::worktree::root;
@@ -27,11 +28,10 @@ const MAX_NAMED: usize = 10;
 const MAX_DEPTH: usize = 256;
 
 /// What keeps refs of other names from being made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::git) enum Obstacle {
-    /// A ref that names this.
-    Ref(ObjectId),
-    Symbolic,
+    /// A ref that says this: an id, or the name of another.
+    Ref(String),
     /// No ref that git knows, such as a lock.
     File,
 }
@@ -48,7 +48,7 @@ impl Refs {
         let mut found = BTreeMap::new();
         for other in packed_names(&packed).filter(|other| is_near(other)) {
             let id = find_packed(&packed, other);
-            found.extend(id.map(|id| (other.to_owned(), Obstacle::Ref(id))));
+            found.extend(id.map(|id| (other.to_owned(), Obstacle::Ref(id.to_string()))));
         }
         // A loose ref is what came after a packed one.
         let loose = self.loose_above(name)?.map(str::to_owned);
@@ -82,11 +82,11 @@ impl Refs {
         if !is_ref_name(name) {
             return Obstacle::File;
         }
-        match self.resolve(name) {
-            Ok(Some(id)) => Obstacle::Ref(id),
-            Err(PutError::Unsafe { .. }) if self.is_symbolic(name) => Obstacle::Symbolic,
-            _ => Obstacle::File,
-        }
+        let said = match self.resolve(name) {
+            Ok(id) => id.map(|id| id.to_string()),
+            Err(_) => self.leads_to(name).filter(|target| is_ref_name(target)),
+        };
+        said.map_or(Obstacle::File, Obstacle::Ref)
     }
 
     /// The names of what lies below the directory of this name and is no directory.
@@ -187,7 +187,7 @@ pub(super) fn problem(
         let named: Vec<String> = obstacles
             .iter()
             .take(MAX_NAMED)
-            .map(|(other, obstacle)| told(other, *obstacle, taken(other).as_deref()))
+            .map(|(other, obstacle)| told(other, obstacle, taken(other).as_deref()))
             .collect();
         let more = obstacles.len().saturating_sub(MAX_NAMED);
         let (more, verb) = match (obstacles.len(), more) {
@@ -212,7 +212,7 @@ pub(super) fn problem(
     Ok(None)
 }
 
-fn told(name: &str, obstacle: Obstacle, taken: Option<&Path>) -> String {
+fn told(name: &str, obstacle: &Obstacle, taken: Option<&Path>) -> String {
     match (obstacle, taken) {
         (_, Some(tree)) => {
             let tree = printable(tree);
@@ -234,19 +234,17 @@ fn commands(
     if obstacles.len() > MAX_NAMED {
         return None;
     }
-    let word = |name: &str| shell_word(name.as_bytes());
     let removal = |(other, obstacle): (&String, &Obstacle)| match obstacle {
-        Obstacle::Ref(id) => Some(format!("git update-ref -d {} {id}", word(other))),
-        Obstacle::Symbolic => Some(format!("git symbolic-ref -d {}", word(other))),
+        Obstacle::Ref(said) => Some(ref_commands::removal(other, said, "git")),
         Obstacle::File => None,
     };
     let mut commands: Vec<String> = obstacles.iter().map(removal).collect::<Option<_>>()?;
     if let Some(to) = to {
-        let none = "0".repeat(to.to_string().len());
-        commands.push(format!("git update-ref {} {to} {none}", word(name)));
+        commands.push(ref_commands::making(name, &to.to_string(), "git"));
     }
     if moves.heads_branch() == Some(name) {
-        commands.push(format!("git symbolic-ref HEAD {}", word(name)));
+        let branch = shell_word(name.as_bytes());
+        commands.push(format!("git symbolic-ref HEAD {branch}"));
     }
     Some(commands.join(" && "))
 }
