@@ -184,7 +184,7 @@ impl Keeper<'_> {
     ) -> Result<(List, bool), SnapshotError> {
         let known = known.commits.into_iter().map(|kept| (kept.id, kept));
         let mut known: HashMap<ObjectId, KeptCommit> = known.collect();
-        let found = unreached(past, tip, others, KEPT);
+        let found = unreached(past, &[tip], others, KEPT)?;
         let Unreached { commits, rest, .. } = found;
         let mut is_whole = !found.is_cut;
         let (mut list, mut bundles) = (List::default(), Vec::new());
@@ -402,24 +402,32 @@ pub(super) fn own_refs_with(
         .into_iter()
         .partition(|(name, _)| name.starts_with(OWN));
     let others: Vec<ObjectId> = others.into_iter().map(|(_, id)| id).collect();
+    let tips: Vec<ObjectId> = own.iter().map(|(_, id)| *id).collect();
+    // One walk for all of them: what other refs reach may be all of a long history.
+    let Unreached {
+        commits, unseen, ..
+    } = unreached(&past, &tips, &others, SEARCHED)?;
+    let commits: HashMap<ObjectId, Commit> = commits.into_iter().map(|c| (c.id, c)).collect();
     let mut found = OwnRefs::default();
     // Refs of several runs have most of their commits in common.
     let mut searched: HashMap<ObjectId, Option<bool>> = HashMap::new();
     for (name, tip) in own {
-        let Unreached { commits, rest, .. } = unreached(&past, tip, &others, SEARCHED);
-        let mut is_searched = rest.is_none();
-        let mut has_it = false;
-        for commit in commits {
+        let (mut has_it, mut is_searched) = (false, true);
+        let (mut pending, mut known) = (vec![tip], HashSet::from([tip]));
+        while let Some(id) = pending.pop().filter(|_| !has_it) {
             interrupt::check()?;
-            let of_it = searched.entry(commit.id).or_insert_with(|| {
-                let brought = Brought::by(&past, &commit, TO_SEARCH).ok().flatten()?;
+            let Some(commit) = commits.get(&id) else {
+                // Else another ref reaches it, and all that comes before it.
+                is_searched &= !unseen.contains(&id);
+                continue;
+            };
+            let of_it = searched.entry(id).or_insert_with(|| {
+                let brought = Brought::by(&past, commit, TO_SEARCH).ok().flatten()?;
                 Some(brought.blobs.iter().any(|id| ids.binary_search(id).is_ok()))
             });
             is_searched &= of_it.is_some();
             has_it = *of_it == Some(true);
-            if has_it {
-                break;
-            }
+            pending.extend(commit.parents.iter().filter(|id| known.insert(**id)));
         }
         match (has_it, is_searched) {
             (true, _) => found.with.push(name),
@@ -434,8 +442,10 @@ pub(super) fn own_refs_with(
 mod tests {
     use super::given_back::Lacking;
     use super::*;
+    use crate::error::ErrorKind;
     use crate::git::repository::{Probe, probe};
     use crate::git::test_repository::TestRepository;
+    use crate::interrupt::Interrupt;
 
     fn kept_by(store: &Store, git: &TestRepository) -> Kept {
         let Probe::Found(repository) = probe(&git.path).unwrap() else {
@@ -483,6 +493,40 @@ mod tests {
             third.ids.contains(&first.ids[0]),
             "a commit that is known is not kept anew"
         );
+    }
+
+    // What other refs reach was walked anew for each of them, and no wish to stop was looked at
+    #[test]
+    fn safety_refs_are_searched_in_one_walk_which_can_be_stopped() {
+        let git = TestRepository::with_commit();
+        for n in 0..30 {
+            git.commit(&format!("{n}"));
+        }
+        let keep = |n: u32| {
+            let message = n.to_string();
+            let tree = "HEAD~25^{tree}";
+            let id = git.git(&["commit-tree", "-m", &message, "-p", "HEAD~25", tree]);
+            git.git(&["update-ref", &format!("{OWN}safety/run-{n}"), &id]);
+        };
+        let Probe::Found(repository) = probe(&git.path).unwrap() else {
+            panic!("it is a repository");
+        };
+        let search = |wish: &Interrupt| wish.during(|| own_refs_with(&repository, &[]));
+        let looks = || {
+            let wish = Interrupt::at_look(u64::MAX);
+            assert_eq!(search(&wish).unwrap(), OwnRefs::default());
+            wish.looks()
+        };
+        keep(0);
+        let for_one = looks();
+        assert!(for_one > 25, "every commit is looked at: {for_one}");
+        for n in 1..9 {
+            keep(n);
+        }
+        let for_nine = looks();
+        assert!(for_nine < 2 * for_one, "{for_one} for one, {for_nine}");
+        let stopped = search(&Interrupt::at_look(20)).unwrap_err();
+        assert_eq!(stopped.kind(), ErrorKind::Cancelled);
     }
 
     #[test]

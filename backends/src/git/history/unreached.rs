@@ -1,9 +1,10 @@
-//! Which commits only one ref reaches.
+//! Which commits only some refs reach.
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use crate::git::repository::{RepositoryError, Shallow, UserRepository};
 use crate::git::{ObjectId, ObjectKind};
+use crate::interrupt::{self, Interrupted};
 
 /// A message of this length is no message.
 const MAX_COMMIT_BYTES: u64 = 16 << 20;
@@ -102,24 +103,26 @@ pub(super) struct Reach {
     pub(super) looked_at: usize,
 }
 
-/// The commits that only one ref reaches.
+/// The commits that only some refs reach.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unreached {
     /// Newest first.
     pub(super) commits: Vec<Commit>,
     /// The first that there was no more room for, or that cannot be read; `None`: they are all.
     pub(super) rest: Option<ObjectId>,
+    /// All that there was no more room for, or that cannot be read, as far as they were come to.
+    pub(super) unseen: HashSet<ObjectId>,
     /// Whether one of them cannot be read, so that another look may find more.
     pub(super) is_cut: bool,
 }
 
-/// The commits from `tip` on that none of `others` reaches, as far as it was looked.
+/// The commits from `tips` on that none of `others` reaches, as far as it was looked.
 pub(super) fn unreached(
     past: &Past<'_>,
-    tip: ObjectId,
+    tips: &[ObjectId],
     others: &[ObjectId],
     reach: Reach,
-) -> Unreached {
+) -> Result<Unreached, Interrupted> {
     let limit = reach.own;
     let known: HashSet<ObjectId> = others.iter().copied().collect();
     let mut walk = Walk {
@@ -129,15 +132,18 @@ pub(super) fn unreached(
         commits: HashMap::new(),
         reached: HashSet::new(),
         mine: 0,
-        lost: None,
+        lost: Vec::new(),
     };
-    walk.push(tip, false);
+    for tip in tips {
+        walk.push(*tip, false);
+    }
     for id in others.iter().take(MAX_FOLLOWED) {
         walk.push(*id, true);
     }
     let (mut own, mut oldest) = (Vec::new(), i64::MAX);
     let (mut looked_at, mut older) = (0, 0);
     while let Some(&(time, id)) = walk.queue.peek() {
+        interrupt::check()?;
         // What another ref reaches from a commit as old as those that were found may be one of them.
         let is_found = walk.mine == 0 || own.len() > limit;
         older = if is_found && time < oldest {
@@ -165,20 +171,25 @@ pub(super) fn unreached(
     }
     // One may be seen to be reached after its turn.
     own.retain(|id| !walk.reached.contains(id));
-    if !walk.commits.contains_key(&tip) {
-        walk.lost = Some(tip);
-    }
+    let unread = tips.iter().filter(|tip| !walk.commits.contains_key(*tip));
+    walk.lost.splice(..0, unread.copied());
     let rest = match own.get(limit) {
         Some(id) => Some(*id),
-        None => walk.newest_own().or(walk.lost),
+        None => walk.newest_own().or(walk.lost.first().copied()),
     };
+    let beyond = own.iter().skip(limit).copied();
+    let unseen = beyond
+        .chain(walk.queued_own())
+        .chain(walk.lost.iter().copied());
+    let unseen = unseen.collect();
     own.truncate(limit);
     let commits = own.iter().filter_map(|id| walk.commits.remove(id));
-    Unreached {
+    Ok(Unreached {
         commits: commits.collect(),
         rest,
-        is_cut: walk.lost.is_some(),
-    }
+        unseen,
+        is_cut: !walk.lost.is_empty(),
+    })
 }
 
 struct Walk<'a> {
@@ -191,8 +202,8 @@ struct Walk<'a> {
     reached: HashSet<ObjectId>,
     /// How many of the queue no other ref is known to reach.
     mine: usize,
-    /// The first that cannot be read of those that no other ref was known to reach.
-    lost: Option<ObjectId>,
+    /// Those that cannot be read of those that no other ref was known to reach.
+    lost: Vec<ObjectId>,
 }
 
 impl Walk<'_> {
@@ -205,7 +216,7 @@ impl Walk<'_> {
         let Ok(Some(commit)) = self.past.commit(id) else {
             // It ends its line of history.
             if !is_reached {
-                self.lost.get_or_insert(id);
+                self.lost.push(id);
             }
             return;
         };
@@ -240,6 +251,12 @@ impl Walk<'_> {
         own.max().map(|(_, id)| *id)
     }
 
+    /// Those of the queue that no other ref is known to reach.
+    fn queued_own(&self) -> impl Iterator<Item = ObjectId> {
+        let queued = self.queue.iter().map(|(_, id)| *id);
+        queued.filter(|id| !self.reached.contains(id))
+    }
+
     fn pop(&mut self) {
         let popped = self.queue.pop();
         if popped.is_some_and(|(_, id)| !self.reached.contains(&id)) {
@@ -255,6 +272,7 @@ mod tests {
     use super::*;
     use crate::git::repository::{Probe, probe};
     use crate::git::test_repository::TestRepository;
+    use crate::interrupt::Interrupt;
 
     fn up_to(own: usize) -> Reach {
         Reach {
@@ -271,7 +289,8 @@ mod tests {
         let mut refs = repository.refs_below("refs").unwrap();
         let tip = refs.remove("refs/heads/main").unwrap();
         let others: Vec<ObjectId> = refs.into_values().collect();
-        let found = unreached(&Past::of(&repository).unwrap(), tip, &others, up_to(1000));
+        let past = Past::of(&repository).unwrap();
+        let found = unreached(&past, &[tip], &others, up_to(1000)).unwrap();
         assert_eq!((found.rest, found.is_cut), (None, false));
         let ours = found
             .commits
@@ -343,14 +362,18 @@ mod tests {
         };
         let tip = git.git(&["rev-parse", "HEAD"]).parse().unwrap();
         let past = Past::of(&repository).unwrap();
-        let Unreached { commits, rest, .. } = unreached(&past, tip, &[], up_to(3));
+        let Unreached { commits, rest, .. } = unreached(&past, &[tip], &[], up_to(3)).unwrap();
         let newest = git.git(&["rev-list", "-3", "HEAD"]);
         let ours: Vec<String> = commits.iter().map(|commit| commit.id.to_string()).collect();
         assert_eq!(ours, newest.lines().collect::<Vec<_>>());
         assert_eq!(rest.unwrap().to_string(), git.git(&["rev-parse", "HEAD~3"]));
         let nobody = ObjectId([7; 20]);
-        let none = unreached(&past, nobody, &[nobody], up_to(3));
+        let none = unreached(&past, &[nobody], &[nobody], up_to(3)).unwrap();
         assert_eq!((none.commits, none.rest), (vec![], Some(nobody)));
         assert!(none.is_cut);
+        let wish = Interrupt::never();
+        wish.cancel();
+        let stopped = wish.during(|| unreached(&past, &[tip], &[], up_to(3)));
+        assert_eq!(stopped, Err(Interrupted::Cancelled));
     }
 }
