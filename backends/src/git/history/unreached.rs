@@ -169,6 +169,8 @@ pub(super) fn unreached(
             }
         }
     }
+    // What was wished for meanwhile made reading fail, and no commit is lost by that.
+    interrupt::check()?;
     // One may be seen to be reached after its turn.
     own.retain(|id| !walk.reached.contains(id));
     let unread = tips.iter().filter(|tip| !walk.commits.contains_key(*tip));
