@@ -13,9 +13,11 @@ use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, Commit
 use crate::coverage::Omission;
 use crate::diff::{Diff, DiffOptions};
 use crate::error::{ErrorKind, PathError};
+use crate::exceeded::Exceeded;
 use crate::file_system::FileSystem;
 use crate::git::ObjectId;
-pub use crate::interrupt::{Interrupt, Interrupted};
+pub use crate::interrupt::Interrupt;
+pub use crate::interrupted::Interrupted;
 use crate::listed::ListedFile;
 use crate::path::{InvalidPath, RelPath};
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget};
@@ -23,7 +25,7 @@ use crate::restore::{
     CopyOptions, CopyOutcome, LostAttributes, PlanId, RefChange, RestoreGoal, RestorePlan, Skipped,
 };
 use crate::retain::RetainContent;
-use crate::room::{self, Exceeded, Room};
+use crate::room::{self, Room};
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::tree::{ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
@@ -1168,6 +1170,20 @@ pub enum SnapshotError {
     #[error(transparent)]
     Store(StoreError),
 }
+
+/// The variant `Interrupted` of an error says why in its own words, so it is no source: who prints the chain
+/// of sources would say it twice.
+macro_rules! from_interrupted {
+    ($($error:ty),+ $(,)?) => {$(
+        impl From<Interrupted> for $error {
+            fn from(why: Interrupted) -> Self {
+                Self::Interrupted(why)
+            }
+        }
+    )+};
+}
+
+from_interrupted!(SnapshotError, StoreError, DiffError, RestoreError);
 
 impl From<StoreError> for SnapshotError {
     fn from(error: StoreError) -> Self {

@@ -3,6 +3,7 @@
 pub(crate) mod beside;
 mod file;
 pub(crate) mod fingerprint;
+pub(crate) mod nested;
 pub(crate) mod renames;
 pub(crate) mod scope;
 pub(crate) mod sketch;
@@ -16,9 +17,9 @@ use crate::backend::{DiffError, Interrupt};
 use crate::coverage::Coverage;
 pub(crate) use crate::diff::file::Looked;
 pub use crate::diff::file::{ChangedFile, FileStatus};
+pub use crate::diff::nested::NestedChange;
 use crate::diff::renames::Pair;
 pub use crate::diff::renames::{Renamed, Renames};
-use crate::nested::{self, NestedChange};
 use crate::path::RelPath;
 use crate::record::{GitState, KNOWS_NESTED, Record};
 use crate::restore::ModeChange;

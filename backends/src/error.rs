@@ -4,10 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
-
-use crate::interrupt::Interrupted;
-use crate::room::Exceeded;
+use crate::exceeded::Exceeded;
+use crate::interrupted::Interrupted;
 
 /// What a caller can do about an error. Every error enum of this crate maps to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -85,7 +83,7 @@ impl ErrorKind {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
             // What the process may write to a file has a limit (RLIMIT_FSIZE), which is as good as a quota.
-            _ if Errno::from_io_error(error) == Some(Errno::FBIG) => Self::NoSpace,
+            io::ErrorKind::FileTooLarge => Self::NoSpace,
             _ => Self::Storage,
         }
     }

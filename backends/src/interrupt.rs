@@ -5,15 +5,12 @@
 //! what lies deep below an operation heeds it without being handed it.
 
 use std::cell::RefCell;
-use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::backend::{DiffError, RestoreError, SnapshotError, StoreError};
-use crate::error::ErrorKind;
-use crate::git::repository::RepositoryError;
+use crate::interrupted::Interrupted;
 
 /// A wish to stop, which loops look at once per file. Cheap to clone; clones share the wish.
 #[derive(Clone, Debug, Default)]
@@ -24,24 +21,6 @@ pub struct Interrupt {
     other: Option<Arc<Interrupt>>,
     #[cfg(test)]
     countdown: Option<Arc<testing::Countdown>>,
-}
-
-/// The work was stopped on request, or its time was up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Interrupted {
-    /// Somebody called [`Interrupt::cancel`].
-    #[error("cancelled")]
-    Cancelled,
-    /// The deadline passed.
-    #[error("not done within {}", humane(*after))]
-    TimedOut {
-        /// How long the work was allowed to take.
-        after: Duration,
-    },
-}
-
-fn humane(duration: Duration) -> String {
-    format!("{} ms", duration.as_millis())
 }
 
 impl Interrupt {
@@ -101,48 +80,6 @@ impl Interrupt {
     /// starts for the work. A call that is given a wish of its own heeds that one.
     pub fn during<T>(&self, work: impl FnOnce() -> T) -> T {
         Heeded(Some(self.clone())).during(work)
-    }
-}
-
-impl Interrupted {
-    /// The kind at the API.
-    pub fn kind(self) -> ErrorKind {
-        match self {
-            Self::Cancelled => ErrorKind::Cancelled,
-            Self::TimedOut { .. } => ErrorKind::Timeout,
-        }
-    }
-
-    /// Why an input or output was not tried, if that is why.
-    pub(crate) fn in_io(error: &io::Error) -> Option<Self> {
-        error.get_ref()?.downcast_ref().copied()
-    }
-}
-
-/// The variant `Interrupted` of an error says why in its own words, so it is no source: who prints the chain
-/// of sources would say it twice.
-macro_rules! from_interrupted {
-    ($($error:ty),+ $(,)?) => {$(
-        impl From<Interrupted> for $error {
-            fn from(why: Interrupted) -> Self {
-                Self::Interrupted(why)
-            }
-        }
-    )+};
-}
-
-from_interrupted!(
-    SnapshotError,
-    StoreError,
-    DiffError,
-    RestoreError,
-    RepositoryError,
-);
-
-/// For where nothing but an I/O error can be told: `Interrupted::in_io` finds it again.
-impl From<Interrupted> for io::Error {
-    fn from(interrupted: Interrupted) -> Self {
-        Self::other(interrupted)
     }
 }
 
@@ -268,6 +205,8 @@ pub(crate) mod testing {
     use std::sync::atomic::AtomicU64;
 
     use super::*;
+    use crate::backend::{DiffError, RestoreError, SnapshotError, StoreError};
+    use crate::git::repository::RepositoryError;
 
     /// Counts looks, and cancels at one of them.
     #[derive(Debug)]
@@ -391,13 +330,5 @@ pub(crate) mod testing {
                 assert_eq!(text.matches(said).count(), 1, "{text}");
             }
         }
-    }
-
-    #[test]
-    fn an_input_that_was_not_tried_says_why() {
-        let error = io::Error::from(Interrupted::Cancelled);
-        assert_eq!(Interrupted::in_io(&error), Some(Interrupted::Cancelled));
-        assert_eq!(ErrorKind::of_storage(&error), ErrorKind::Cancelled);
-        assert_eq!(Interrupted::in_io(&io::Error::other("cancelled")), None);
     }
 }

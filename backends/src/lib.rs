@@ -65,6 +65,7 @@ mod coverage;
 mod detect;
 mod diff;
 mod error;
+mod exceeded;
 mod file_system;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
@@ -77,6 +78,7 @@ mod hash;
 mod holder;
 mod ignore_rules;
 mod interrupt;
+mod interrupted;
 mod listed;
 #[cfg(test)]
 #[path = "../../tests/support/must_run.rs"]
@@ -130,13 +132,13 @@ pub use shell::shell_word;
 
 pub use search::{Search, WalkReason};
 
-pub use nested::{NestedChange, NestedRepository, NestedState};
+pub use nested::{NestedRepository, NestedState};
 
 pub use coverage::{Coverage, Omission, OmissionReason, OmittedKind};
 
 pub use diff::{
-    ApproximatedFile, Approximation, ChangedFile, Diff, DiffOptions, FileStatus, OperationChange,
-    PatchText, Renamed, Renames, SkipWorktreeChange,
+    ApproximatedFile, Approximation, ChangedFile, Diff, DiffOptions, FileStatus, NestedChange,
+    OperationChange, PatchText, Renamed, Renames, SkipWorktreeChange,
 };
 
 pub use restore::{

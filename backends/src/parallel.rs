@@ -6,7 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread;
 
-use crate::interrupt::{self, Interrupted};
+use crate::interrupt;
+use crate::interrupted::Interrupted;
 use crate::worktree::faults::Seam;
 
 /// How many threads can run at once, as it was when this was first asked. The answer may take several

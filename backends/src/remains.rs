@@ -12,7 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::interrupt::{self, Interrupted};
+use crate::interrupt;
+use crate::interrupted::Interrupted;
 use crate::workspace::LockFile;
 use crate::worktree::faults::Seam;
 

@@ -5,10 +5,10 @@
 //! the wish to stop, the room belongs to a thread and those that it starts.
 
 use std::cell::RefCell;
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::exceeded::Exceeded;
 use crate::size::printable_size;
 
 /// What an operation may add, and what it has added. Zero: no limit.
@@ -24,31 +24,6 @@ pub(crate) struct Room {
     began_with_bytes: u64,
     /// What was refused first.
     refused: Mutex<Option<Exceeded>>,
-}
-
-/// There is no room for what was to be written, and it was not written.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what} is {actual}, the limit is {limit}")]
-pub(crate) struct Exceeded {
-    /// What was counted, with what there was.
-    pub(crate) what: String,
-    /// The limit, in bytes.
-    pub(crate) limit: u64,
-    /// What it would have been, in bytes.
-    pub(crate) actual: u64,
-}
-
-impl Exceeded {
-    /// Why something was not written, if that is why.
-    pub(crate) fn in_io(error: &io::Error) -> Option<&Self> {
-        error.get_ref()?.downcast_ref()
-    }
-}
-
-impl From<Exceeded> for io::Error {
-    fn from(exceeded: Exceeded) -> Self {
-        Self::other(exceeded)
-    }
 }
 
 impl Room {

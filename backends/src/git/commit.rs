@@ -26,7 +26,7 @@ use crate::commit::CommitError;
 use crate::error::PathError;
 use crate::git::repository::{self, Probe, RepositoryError, UserRepository};
 use crate::git::rollback::PutError;
-use crate::interrupt::Interrupted;
+use crate::interrupted::Interrupted;
 use crate::workspace::Workspace;
 
 pub(super) use self::apply::{Aim, apply};

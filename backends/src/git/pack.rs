@@ -21,7 +21,8 @@ use super::object_id::Collision;
 use super::{ObjectHasher, ObjectId, ObjectKind};
 use crate::backend::StoreError;
 use crate::error::{PathError, printable};
-use crate::interrupt::{self, Interrupted};
+use crate::interrupt;
+use crate::interrupted::Interrupted;
 use crate::parallel;
 use crate::worktree::durable::{self, StagedFile};
 

@@ -28,7 +28,7 @@ use super::user_index::IndexError;
 use super::{ObjectId, ObjectKind};
 use crate::backend::{SnapshotError, StoreError};
 use crate::error::{PathError, printable};
-use crate::interrupt::Interrupted;
+use crate::interrupted::Interrupted;
 use crate::path::RelPath;
 use crate::record::KnownDirectory;
 use crate::workspace::Identity;
@@ -125,6 +125,13 @@ pub(crate) enum RepositoryError {
     /// The system refused.
     #[error(transparent)]
     Io(#[from] PathError),
+}
+
+/// The message has why in it, so it is no source, which would be told again.
+impl From<Interrupted> for RepositoryError {
+    fn from(why: Interrupted) -> Self {
+        Self::Interrupted(why)
+    }
 }
 
 impl From<RepositoryError> for SnapshotError {

@@ -10,7 +10,8 @@ use crate::backend::StoreError;
 #[cfg(any(test, feature = "fuzzing"))]
 use crate::codec::TooLong;
 use crate::codec::{Format, Unusable};
-use crate::interrupt::{Interrupted, Pace};
+use crate::interrupt::Pace;
+use crate::interrupted::Interrupted;
 use crate::path::RelPath;
 use crate::tree::{Change, ContentId, Entry, EntryKind};
 

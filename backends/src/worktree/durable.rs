@@ -604,7 +604,10 @@ mod tests {
         let told = interrupt::Interrupt::after(Duration::from_millis(1));
         for _ in 0..MAX_LEFT_SYNCS {
             let error = told.during(|| while_wanted(&file, slow)).unwrap_err();
-            assert!(interrupt::Interrupted::in_io(&error).is_some(), "{error}");
+            assert!(
+                crate::interrupted::Interrupted::in_io(&error).is_some(),
+                "{error}"
+            );
         }
         assert_eq!(LEFT_SYNCS.load(Ordering::Relaxed), MAX_LEFT_SYNCS);
         drop(held_up);

@@ -4,7 +4,8 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use crate::git::repository::{RepositoryError, Shallow, UserRepository};
 use crate::git::{ObjectId, ObjectKind};
-use crate::interrupt::{self, Interrupted};
+use crate::interrupt;
+use crate::interrupted::Interrupted;
 
 /// A message of this length is no message.
 const MAX_COMMIT_BYTES: u64 = 16 << 20;

@@ -9,7 +9,8 @@ use serde::{Serialize, Serializer};
 use super::{Digest, FORMAT, Item, Manifest, What};
 use crate::codec::TooLong;
 use crate::hash::content;
-use crate::interrupt::{Interrupted, Pace};
+use crate::interrupt::Pace;
+use crate::interrupted::Interrupted;
 use crate::path::RelPath;
 use crate::worktree::stat_cache::{CachedDirectory, Directories};
 

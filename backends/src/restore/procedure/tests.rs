@@ -884,10 +884,8 @@ fn a_snapshot_without_content_is_refused_before_the_guard() {
     stage.backend.forget_content(&snapshot);
     let error = stage.try_restore(&snapshot).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    let unknown = Snapshot {
-        id: SnapshotId::random(),
-        ..snapshot
-    };
+    let mut unknown = snapshot;
+    unknown.id = SnapshotId::random();
     let error = stage.try_restore(&unknown).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
