@@ -61,11 +61,8 @@ mod caches;
 mod capture_faults;
 mod codec;
 mod commit;
-mod coverage;
 mod detect;
 mod diff;
-mod error;
-mod exceeded;
 mod file_system;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
@@ -78,15 +75,12 @@ mod hash;
 mod holder;
 mod ignore_rules;
 mod interrupt;
-mod interrupted;
 mod listed;
 #[cfg(test)]
 #[path = "../../tests/support/must_run.rs"]
 mod must_run;
-mod nested;
 mod parallel;
 mod patch;
-mod path;
 mod path_pattern;
 mod patience;
 mod purge;
@@ -97,17 +91,16 @@ pub mod ref_commands;
 mod regular_file;
 mod remains;
 mod restore;
-mod retain;
 mod room;
-mod search;
 mod shell;
-mod size;
-mod snapshot;
 #[cfg(test)]
 mod stopped;
-mod tree;
 mod workspace;
 mod worktree;
+
+use stillframe_model::{
+    coverage, error, exceeded, interrupted, nested, path, retain, search, size, snapshot, tree,
+};
 
 pub use remains::wait_for_removals;
 

@@ -173,7 +173,7 @@ pub struct SnapshotMetadata {
     #[serde(default, skip_serializing_if = "Search::is_plain_walk")]
     pub search: Search,
     /// Whether the content of files is kept, so that the snapshot can be put back
-    /// ([`SnapshotOptions::retain_content`](crate::SnapshotOptions)). `None`: the git backend, which always keeps it,
+    /// (the option `retain_content`). `None`: the git backend, which always keeps it,
     /// and snapshots of earlier versions. In JSON only where it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub has_content: Option<bool>,
@@ -239,8 +239,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// A record with the fields that every backend fills in; for implementations of
-    /// [`Backend`](crate::Backend).
+    /// A record with the fields that every backend fills in.
     pub fn new(
         id: SnapshotId,
         backend: BackendKind,
@@ -283,7 +282,7 @@ impl Snapshot {
     }
 }
 
-/// Paths on disk in JSON: the lossless form of [`RelPath`](crate::RelPath).
+/// Paths on disk in JSON: the lossless form of [`RelPath`].
 mod disk_path {
     use std::ffi::OsString;
     use std::os::unix::ffi::{OsStrExt, OsStringExt};

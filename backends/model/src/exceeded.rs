@@ -5,18 +5,18 @@ use std::io;
 /// There is no room for what was to be written, and it was not written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} is {actual}, the limit is {limit}")]
-pub(crate) struct Exceeded {
+pub struct Exceeded {
     /// What was counted, with what there was.
-    pub(crate) what: String,
+    pub what: String,
     /// The limit, in bytes.
-    pub(crate) limit: u64,
+    pub limit: u64,
     /// What it would have been, in bytes.
-    pub(crate) actual: u64,
+    pub actual: u64,
 }
 
 impl Exceeded {
     /// Why something was not written, if that is why.
-    pub(crate) fn in_io(error: &io::Error) -> Option<&Self> {
+    pub fn in_io(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
 }

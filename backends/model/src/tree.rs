@@ -105,14 +105,14 @@ pub struct Change {
 /// The bits of a mode that a snapshot records and a restore puts back: permissions and sticky, without
 /// which anybody may remove what others have in a shared directory. Never setuid and setgid, which
 /// would lend a captured file's rights to whoever runs what took its place.
-pub(crate) const RECORDED_BITS: u32 = 0o1777;
+pub const RECORDED_BITS: u32 = 0o1777;
 
 /// Permission bits that are not what the entry's kind alone says.
 ///
 /// A tree of git's knows one bit, executable or not. The others are kept here, so that a restore
 /// puts a `0600` file back as `0600`. It is [`RECORDED_BITS`] that are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Modes {
+pub struct Modes {
     /// The permission bits of most files, such as `0o644`.
     pub file: u32,
     /// The permission bits of most executables, such as `0o755`.
@@ -136,7 +136,7 @@ impl Default for Modes {
 
 impl Modes {
     /// The bits recorded for the entry of kind `kind` at `path`; links have none.
-    pub(crate) fn of(&self, path: &RelPath, kind: EntryKind) -> Option<u32> {
+    pub fn of(&self, path: &RelPath, kind: EntryKind) -> Option<u32> {
         let usual = match kind {
             EntryKind::File => self.file,
             EntryKind::Executable => self.executable,
@@ -146,7 +146,7 @@ impl Modes {
     }
 
     /// The bits recorded for the directory at `path`.
-    pub(crate) fn of_directory(&self, path: &RelPath) -> u32 {
+    pub fn of_directory(&self, path: &RelPath) -> u32 {
         self.exception(path).unwrap_or(self.directory)
     }
 

@@ -17,7 +17,7 @@ pub struct NestedRepository {
 }
 
 impl NestedRepository {
-    /// The repository at `path`; for implementations of [`Backend`](crate::Backend).
+    /// The repository at `path`.
     pub fn new(path: RelPath, state: NestedState) -> Self {
         Self { path, state }
     }

@@ -127,7 +127,7 @@ impl PathError {
     }
 }
 
-/// The path for messages that people read, as [`printable_name`](crate::printable_name) has it.
+/// The path for messages that people read, as [`printable_name`](crate::path::printable_name) has it.
 pub fn printable(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
     crate::path::printable_name(path.as_os_str().as_bytes())

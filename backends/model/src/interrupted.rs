@@ -8,7 +8,7 @@ use crate::error::ErrorKind;
 /// The work was stopped on request, or its time was up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Interrupted {
-    /// Somebody called [`Interrupt::cancel`](crate::Interrupt::cancel).
+    /// Somebody asked for it.
     #[error("cancelled")]
     Cancelled,
     /// The deadline passed.
@@ -33,7 +33,7 @@ impl Interrupted {
     }
 
     /// Why an input or output was not tried, if that is why.
-    pub(crate) fn in_io(error: &io::Error) -> Option<Self> {
+    pub fn in_io(error: &io::Error) -> Option<Self> {
         error.get_ref()?.downcast_ref().copied()
     }
 }

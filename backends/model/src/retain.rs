@@ -18,7 +18,7 @@ pub enum RetainContent {
     Always,
     /// As long as what a capture would store anew has at most so many bytes, each content counted once;
     /// above that the snapshot has digests alone, and
-    /// [`SnapshotMetadata::has_content`](crate::SnapshotMetadata) says so. It holds at every moment:
+    /// [`SnapshotMetadata::has_content`](crate::snapshot::SnapshotMetadata) says so. It holds at every moment:
     /// what was kept by then goes before more is written.
     UpTo(u64),
 }

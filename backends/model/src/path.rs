@@ -41,7 +41,7 @@ impl RelPath {
     }
 
     /// Whether [`RelPath::new`] takes `bytes`.
-    pub(crate) fn check(bytes: &[u8]) -> Result<(), InvalidPath> {
+    pub fn check(bytes: &[u8]) -> Result<(), InvalidPath> {
         match defect(bytes) {
             None => Ok(()),
             Some(reason) => Err(InvalidPath {
@@ -108,7 +108,7 @@ impl RelPath {
     }
 
     /// The bytes of [`Self::parent`]; none for the workspace itself.
-    pub(crate) fn parent_bytes(&self) -> &[u8] {
+    pub fn parent_bytes(&self) -> &[u8] {
         let end = self.0.iter().rposition(|b| *b == b'/').unwrap_or(0);
         &self.0[..end]
     }
@@ -230,10 +230,7 @@ impl Serialize for RelPath {
 }
 
 /// Writes bytes as a JSON string, or as `{"base64": "…"}` where they are not UTF-8.
-pub(crate) fn serialize_lossless<S: Serializer>(
-    bytes: &[u8],
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
+pub fn serialize_lossless<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     match std::str::from_utf8(bytes) {
         Ok(text) => serializer.serialize_str(text),
         Err(_) => PathForm::Bytes {
@@ -244,7 +241,7 @@ pub(crate) fn serialize_lossless<S: Serializer>(
 }
 
 /// Reads what [`serialize_lossless`] wrote.
-pub(crate) fn deserialize_lossless<'de, D: Deserializer<'de>>(
+pub fn deserialize_lossless<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<u8>, D::Error> {
     match PathForm::deserialize(deserializer)? {

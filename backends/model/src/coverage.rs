@@ -54,7 +54,7 @@ impl OmissionReason {
     }
 
     /// Whether it is what a rule says, git's or the host's.
-    pub(crate) fn is_a_rule(self) -> bool {
+    pub fn is_a_rule(self) -> bool {
         matches!(self, Self::Ignored | Self::Excluded)
     }
 }
@@ -93,7 +93,7 @@ pub enum OmittedKind {
 
 impl Omission {
     /// Whether it is known that two omissions are of things of different kinds.
-    pub(crate) fn is_of_another_kind(&self, other: &Self) -> bool {
+    pub fn is_of_another_kind(&self, other: &Self) -> bool {
         let is_file = |o: &Self| o.bytes.is_some();
         is_file(self) != is_file(other)
             || self.is_special() != other.is_special()
@@ -101,19 +101,19 @@ impl Omission {
     }
 
     /// Whether it is a FIFO, a socket or a device.
-    pub(crate) fn is_special(&self) -> bool {
+    pub fn is_special(&self) -> bool {
         self.reason == OmissionReason::Special
     }
 
     /// Whether it is known to be no directory, so that nothing is below it.
-    pub(crate) fn is_no_directory(&self) -> bool {
+    pub fn is_no_directory(&self) -> bool {
         self.bytes.is_some() || self.is_special() || self.kind == Some(OmittedKind::Link)
     }
 
     /// Whether this is a file of its own, of whatever kind, that was left out for what it is and not by a
     /// rule: too large, special, or not to be read. A restore can move it out of the way without a look at
     /// what it holds.
-    pub(crate) fn is_file_out_of_reach(&self) -> bool {
+    pub fn is_file_out_of_reach(&self) -> bool {
         match self.reason {
             OmissionReason::Special | OmissionReason::TooLarge => true,
             OmissionReason::Unreadable => self.bytes.is_some(),
@@ -122,12 +122,12 @@ impl Omission {
     }
 
     /// Whether a rule left it out, git's or the host's.
-    pub(crate) fn is_left_out_by_rule(&self) -> bool {
+    pub fn is_left_out_by_rule(&self) -> bool {
         self.reason.is_a_rule()
     }
 
     /// Whether a rule left out what may be a directory, so that nobody looked at what is below.
-    pub(crate) fn hides_a_directory(&self) -> bool {
+    pub fn hides_a_directory(&self) -> bool {
         self.is_left_out_by_rule() && self.bytes.is_none()
     }
 }
@@ -186,7 +186,7 @@ impl Coverage {
 
     /// Whether not having seen `path` is evidence that it was not there: no omission covers it, or one that
     /// is no directory and stands above it.
-    pub(crate) fn knows(&self, path: &RelPath) -> bool {
+    pub fn knows(&self, path: &RelPath) -> bool {
         self.covers(path)
             .is_none_or(|o| o.path != *path && o.is_file_out_of_reach())
     }

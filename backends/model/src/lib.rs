@@ -1,0 +1,16 @@
+//! What Stillframe's crates tell each other: paths, entries, snapshots, what was left out, and errors.
+//!
+//! Values and functions of values. Nothing here opens a file, asks the clock or starts a thread. A host finds what it
+//! needs of it in the crate `stillframe`.
+
+pub mod coverage;
+pub mod error;
+pub mod exceeded;
+pub mod interrupted;
+pub mod nested;
+pub mod path;
+pub mod retain;
+pub mod search;
+pub mod size;
+pub mod snapshot;
+pub mod tree;
