@@ -63,6 +63,7 @@ mod codec;
 mod commit;
 mod detect;
 mod diff;
+mod diff_error;
 mod file_system;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
@@ -83,18 +84,23 @@ mod parallel;
 mod patch;
 mod path_pattern;
 mod patience;
+mod plan_id;
 mod purge;
 #[cfg(test)]
 mod purge_faults;
+mod read_error;
 mod record;
 pub mod ref_commands;
 mod regular_file;
 mod remains;
 mod restore;
+mod restore_error;
 mod room;
 mod shell;
+mod snapshot_error;
 #[cfg(test)]
 mod stopped;
+mod store_error;
 mod workspace;
 mod worktree;
 

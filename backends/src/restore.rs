@@ -5,13 +5,13 @@
 //! it needs from a backend. Options, outcome and errors are the port's (`backend.rs`).
 
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::backend::RepositoryProblem;
 use crate::coverage::{Omission, OmissionReason};
 use crate::path::RelPath;
+pub use crate::plan_id::PlanId;
 use crate::snapshot::{Snapshot, SnapshotId};
 use crate::tree::Entry;
 
@@ -66,38 +66,6 @@ pub enum RestoreGoal {
         /// The paths that the operation changed; `None`: all that differ.
         paths: Option<Vec<RelPath>>,
     },
-}
-
-/// Names a plan by its content: two plans with one id do the same to the same state.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct PlanId(String);
-
-impl PlanId {
-    /// The id of the plan whose content has this digest: `plan_` and 32 hexadecimal digits.
-    pub(crate) fn of_digest(digest: &blake3::Hash) -> Self {
-        Self(format!("plan_{}", &digest.to_hex()[..32]))
-    }
-
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for PlanId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl FromStr for PlanId {
-    type Err = std::convert::Infallible;
-
-    /// Takes any text: an id that is no plan's own matches none.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(Self(text.to_owned()))
-    }
 }
 
 /// What has to change on disk. Nothing in it was done yet.
@@ -391,14 +359,14 @@ impl RestorePlan {
     /// This plan with what it does to the repository.
     pub(crate) fn with_repository(mut self, changes: RepositoryChanges) -> Self {
         self.repository = changes;
-        self.id = PlanId::of_digest(&digest(&self));
+        self.id = PlanId::of_digest(digest(&self).as_bytes());
         self
     }
 
     /// The plan that does nothing.
     pub(crate) fn nothing(target: &SnapshotId) -> Self {
-        let mut plan = Self::empty(PlanId(String::new()), target.clone());
-        plan.id = PlanId::of_digest(&digest(&plan));
+        let mut plan = Self::empty(PlanId::default(), target.clone());
+        plan.id = PlanId::of_digest(digest(&plan).as_bytes());
         plan
     }
 

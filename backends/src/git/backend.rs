@@ -162,7 +162,7 @@ impl GitBackend {
         let capture = || Self::capture_while_wanted(workspace, options, keep, publish, damage);
         options.interrupt.during(|| {
             let room = options.room(workspace)?;
-            room::within(room, || capture().map_err(SnapshotError::or_its_cause))
+            room::within(room, || capture().map_err(crate::backend::cause_of))
         })
     }
 

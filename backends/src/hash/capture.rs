@@ -125,9 +125,7 @@ impl Request<'_> {
             // What is about to go is neither counted nor relied on.
             remains::wait_for(self.workspace.store_path())?;
             let room = self.options.room(self.workspace)?;
-            room::within(room, || {
-                self.captured().map_err(SnapshotError::or_its_cause)
-            })
+            room::within(room, || self.captured().map_err(crate::backend::cause_of))
         })
     }
 

@@ -150,7 +150,7 @@ fn wanted(
             return Err(absent(record, asked));
         }
     }
-    let id = PlanId::of_digest(&blake3::hash(record.snapshot.id.as_str().as_bytes()));
+    let id = PlanId::of_digest(blake3::hash(record.snapshot.id.as_str().as_bytes()).as_bytes());
     let mut plan = RestorePlan::empty(id, record.snapshot.id.clone());
     let write = |(path, entry): (RelPath, Entry)| Write {
         mode: record.modes.of(&path, entry.kind),

@@ -699,7 +699,7 @@ impl<'a, 'q> Planner<'a, 'q> {
         self.writes.sort_by(|a, b| a.path.cmp(&b.path));
         self.modes.sort_by(|a, b| a.path.cmp(&b.path));
         let mut plan = RestorePlan {
-            id: PlanId(String::new()),
+            id: PlanId::default(),
             target: self.question.target.clone(),
             writes: self.writes,
             removals: self
@@ -721,7 +721,7 @@ impl<'a, 'q> Planner<'a, 'q> {
             leftover_ignored: self.leftover.into_iter().collect(),
             repository: RepositoryChanges::default(),
         };
-        plan.id = PlanId::of_digest(&digest(&plan));
+        plan.id = PlanId::of_digest(digest(&plan).as_bytes());
         plan
     }
 }

@@ -1,0 +1,112 @@
+//! Why a capture failed.
+
+use std::path::PathBuf;
+
+use crate::error::{ErrorKind, PathError};
+use crate::interrupted::Interrupted;
+use crate::path::InvalidPath;
+use crate::snapshot::SnapshotId;
+use crate::store_error::StoreError;
+
+/// Why no snapshot was taken. Nothing was published.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// An option cannot be right.
+    #[error("{0}; nothing was captured")]
+    InvalidOptions(String),
+    /// A path in the options cannot be right.
+    #[error(transparent)]
+    InvalidPath(#[from] InvalidPath),
+    /// The repository has a format that is not handled.
+    #[error("{0}; nothing was captured")]
+    Unsupported(String),
+    /// The repository's own files are a trap.
+    #[error("the repository at {} is not safe to read: {reason}; nothing was captured", path.display())]
+    HostileRepository {
+        /// The file in question.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The worktree could not be read, for a reason that is not one path's own permission.
+    #[error("{context}; no snapshot was taken")]
+    Unreadable {
+        /// What was being read.
+        context: String,
+        /// What the system said.
+        source: PathError,
+    },
+    /// A limit was exceeded.
+    #[error("{what} is {actual}, the limit is {limit}; no snapshot was taken")]
+    LimitExceeded {
+        /// What was counted.
+        what: String,
+        /// The limit.
+        limit: u64,
+        /// What was found.
+        actual: u64,
+    },
+    /// Asked to stop, or out of time.
+    #[error("the capture was stopped: {0}; no snapshot was taken")]
+    Interrupted(Interrupted),
+    /// The store could not keep it.
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+/// The message has why in it, so it is no source, which would be told again.
+impl From<Interrupted> for SnapshotError {
+    fn from(why: Interrupted) -> Self {
+        Self::Interrupted(why)
+    }
+}
+
+impl From<StoreError> for SnapshotError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Interrupted(source) => Self::Interrupted(source),
+            StoreError::LimitExceeded {
+                what,
+                limit,
+                actual,
+            } => Self::LimitExceeded {
+                what,
+                limit,
+                actual,
+            },
+            error => Self::Store(error),
+        }
+    }
+}
+
+impl SnapshotError {
+    /// Something could not be read, unless reading it was not tried because the work should stop.
+    pub(crate) fn unreadable(context: impl Into<String>, source: PathError) -> Self {
+        match Interrupted::in_io(&source.source) {
+            Some(interrupted) => Self::Interrupted(interrupted),
+            None => Self::Unreadable {
+                context: context.into(),
+                source,
+            },
+        }
+    }
+
+    /// The id in the options names another snapshot: an id never changes its meaning.
+    pub(crate) fn taken(id: &SnapshotId) -> Self {
+        Self::InvalidOptions(format!("there is a snapshot {id} already"))
+    }
+
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::InvalidOptions(_) | Self::InvalidPath(_) => ErrorKind::InvalidOptions,
+            Self::Unsupported(_) => ErrorKind::Unsupported,
+            Self::HostileRepository { .. } => ErrorKind::HostileRepository,
+            Self::Unreadable { .. } => ErrorKind::Unreadable,
+            Self::LimitExceeded { .. } => ErrorKind::LimitExceeded,
+            Self::Interrupted(source) => source.kind(),
+            Self::Store(source) => source.kind(),
+        }
+    }
+}
