@@ -65,6 +65,7 @@ mod detect;
 mod diff;
 mod diff_error;
 mod file_system;
+mod file_system_of;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -163,5 +164,7 @@ pub use path::{InvalidPath, RelPath, printable_bytes, printable_name};
 pub use error::{ErrorKind, PathError, printable};
 
 pub use file_system::FileSystem;
+
+pub use file_system_of::file_system_of;
 
 pub use regular_file::open_regular;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use stillframe::backends::{FileSystem, printable, printable_bytes};
+use stillframe::backends::{FileSystem, file_system_of, printable, printable_bytes};
 use stillframe::{ErrorDocument, ErrorKind, RunDocument};
 
 use crate::output;
@@ -81,7 +81,7 @@ impl StatePlace {
         let there = state_dir.ancestors().find(|path| path.exists());
         let there = there.unwrap_or(state_dir);
         let access = |how| rustix::fs::access(there, how).is_ok();
-        let file_system = FileSystem::holding(there);
+        let file_system = file_system_of(there);
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
         Self {
             path: state_dir.to_owned(),
@@ -282,7 +282,7 @@ impl From<stillframe::Error> for Failure {
             signal: None,
             is_usage: false,
             full: match error.kind() {
-                ErrorKind::NoSpace => error.path().and_then(FileSystem::holding),
+                ErrorKind::NoSpace => error.path().and_then(file_system_of),
                 _ => None,
             },
             is_only_read: false,
@@ -440,7 +440,7 @@ mod tests {
         let disk = full().with_place(place(Some(4096))).line();
         assert!(disk.contains("has 2.0 KiB free"), "{disk}");
         let elsewhere = Failure {
-            full: FileSystem::holding(Path::new("/proc")),
+            full: file_system_of(Path::new("/proc")),
             ..full()
         };
         assert_eq!(

@@ -20,6 +20,7 @@ use crate::backend::{Interrupt, Interrupted, StoreError};
 use crate::coverage::Omission;
 use crate::error::{ErrorKind, PathError};
 use crate::file_system::FileSystem;
+use crate::file_system_of::file_system_of;
 use crate::git::rollback::RepositoryPlan;
 use crate::path::RelPath;
 use crate::restore::{
@@ -705,7 +706,7 @@ impl<'a> Draft<'a> {
     /// What it means that the disk refused something of the private directory, which is gone by now.
     fn refused(&self, source: PathError, directory: &Path) -> StageError {
         let is_limit = Errno::from_io_error(&source.source) == Some(Errno::FBIG);
-        match FileSystem::holding(directory) {
+        match file_system_of(directory) {
             // What this process may write to a file, wherever that is.
             _ if is_limit => StageError::Disk(self.told_of_the_workspace(source, directory)),
             Some(file_system) if source.storage_kind() == ErrorKind::NoSpace => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stillframe_backends::{
-    Backend, Diff, ErrorKind, FileSystem, Interrupt, Label, Snapshot, SnapshotId,
+    Backend, Diff, ErrorKind, Interrupt, Label, Snapshot, SnapshotId, file_system_of,
 };
 
 use super::RunTask;
@@ -260,7 +260,7 @@ impl RunTask {
 fn failure_of(error: &Error) -> Failure {
     let mut failure = Failure::from(error);
     let full = error.path().filter(|_| error.kind() == ErrorKind::NoSpace);
-    if let Some(full) = full.and_then(FileSystem::holding) {
+    if let Some(full) = full.and_then(file_system_of) {
         failure.message += &format!("; there is no room on {full}");
     }
     failure
