@@ -41,10 +41,7 @@ mod tests {
         );
         let said = there.to_string();
         assert!(said.starts_with("the file system at /"), "{said}");
-        let none = FileSystem {
-            free_bytes: None,
-            ..there
-        };
+        let none = FileSystem::new(there.mount_point, None);
         assert!(!none.to_string().contains("free"));
     }
 

@@ -63,8 +63,6 @@ mod codec;
 mod commit;
 mod detect;
 mod diff;
-mod diff_error;
-mod file_system;
 mod file_system_of;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
@@ -85,28 +83,24 @@ mod parallel;
 mod patch;
 mod path_pattern;
 mod patience;
-mod plan_id;
 mod purge;
 #[cfg(test)]
 mod purge_faults;
-mod read_error;
 mod record;
 pub mod ref_commands;
 mod regular_file;
 mod remains;
 mod restore;
-mod restore_error;
 mod room;
 mod shell;
-mod snapshot_error;
 #[cfg(test)]
 mod stopped;
-mod store_error;
 mod workspace;
 mod worktree;
 
 use stillframe_model::{
-    coverage, error, exceeded, interrupted, nested, path, retain, search, size, snapshot, tree,
+    coverage, diff_error, error, exceeded, file_system, interrupted, nested, path, plan_id,
+    read_error, restore_error, retain, search, size, snapshot, snapshot_error, store_error, tree,
 };
 
 pub use remains::wait_for_removals;

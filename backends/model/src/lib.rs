@@ -4,13 +4,20 @@
 //! needs of it in the crate `stillframe`.
 
 pub mod coverage;
+pub mod diff_error;
 pub mod error;
 pub mod exceeded;
+pub mod file_system;
 pub mod interrupted;
 pub mod nested;
 pub mod path;
+pub mod plan_id;
+pub mod read_error;
+pub mod restore_error;
 pub mod retain;
 pub mod search;
 pub mod size;
 pub mod snapshot;
+pub mod snapshot_error;
+pub mod store_error;
 pub mod tree;

@@ -136,21 +136,6 @@ impl Damage {
     }
 }
 
-/// Whether a capture may have failed because of what is wrong with the repository.
-fn may_be_damage(error: &SnapshotError) -> bool {
-    match error {
-        SnapshotError::Unsupported(_)
-        | SnapshotError::HostileRepository { .. }
-        | SnapshotError::Unreadable { .. }
-        | SnapshotError::LimitExceeded { .. }
-        | SnapshotError::Store(StoreError::Corrupt { .. }) => true,
-        SnapshotError::InvalidOptions(_)
-        | SnapshotError::InvalidPath(_)
-        | SnapshotError::Interrupted(_)
-        | SnapshotError::Store(_) => false,
-    }
-}
-
 impl GitBackend {
     fn capture_now(
         workspace: &LockedWorkspace,
@@ -238,7 +223,7 @@ impl GitBackend {
                     // If it succeeds with less of the repository, the rest was the reason.
                     Err(error)
                         if damage == Damage::PassedOver
-                            && may_be_damage(&error)
+                            && error.may_be_damage()
                             && room::refused().is_none() =>
                     {
                         capture(Source::WithoutIndex(found))

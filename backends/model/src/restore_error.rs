@@ -191,7 +191,7 @@ impl RestoreError {
 
     /// That a file was not written because the restore should stop, or because there is no room, is told as
     /// that.
-    pub(crate) fn or_its_cause(self) -> Self {
+    pub fn or_its_cause(self) -> Self {
         match self {
             Self::Prepare(source) => match StoreError::from(source) {
                 StoreError::Io(source) => Self::Prepare(source),

@@ -91,7 +91,7 @@ impl From<Exceeded> for StoreError {
 
 impl StoreError {
     /// Something of the store that is not what it should be.
-    pub(crate) fn corrupt(what: impl Into<String>, detail: impl Into<String>) -> Self {
+    pub fn corrupt(what: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::Corrupt {
             what: what.into(),
             detail: detail.into(),

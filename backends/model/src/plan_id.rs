@@ -13,7 +13,7 @@ pub struct PlanId(String);
 
 impl PlanId {
     /// The id of the plan whose content has this digest: `plan_` and 32 hexadecimal digits.
-    pub(crate) fn of_digest(digest: &[u8; 32]) -> Self {
+    pub fn of_digest(digest: &[u8; 32]) -> Self {
         Self(format!("plan_{}", HEXLOWER.encode(&digest[..16])))
     }
 

@@ -82,7 +82,7 @@ impl From<StoreError> for SnapshotError {
 
 impl SnapshotError {
     /// Something could not be read, unless reading it was not tried because the work should stop.
-    pub(crate) fn unreadable(context: impl Into<String>, source: PathError) -> Self {
+    pub fn unreadable(context: impl Into<String>, source: PathError) -> Self {
         match Interrupted::in_io(&source.source) {
             Some(interrupted) => Self::Interrupted(interrupted),
             None => Self::Unreadable {
@@ -93,8 +93,23 @@ impl SnapshotError {
     }
 
     /// The id in the options names another snapshot: an id never changes its meaning.
-    pub(crate) fn taken(id: &SnapshotId) -> Self {
+    pub fn taken(id: &SnapshotId) -> Self {
         Self::InvalidOptions(format!("there is a snapshot {id} already"))
+    }
+
+    /// Whether a capture may have failed because of what is wrong with the repository.
+    pub fn may_be_damage(&self) -> bool {
+        match self {
+            Self::Unsupported(_)
+            | Self::HostileRepository { .. }
+            | Self::Unreadable { .. }
+            | Self::LimitExceeded { .. }
+            | Self::Store(StoreError::Corrupt { .. }) => true,
+            Self::InvalidOptions(_)
+            | Self::InvalidPath(_)
+            | Self::Interrupted(_)
+            | Self::Store(_) => false,
+        }
     }
 
     /// What a caller can do about it.
