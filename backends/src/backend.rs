@@ -21,6 +21,7 @@ use crate::path::RelPath;
 use crate::plan_id::PlanId;
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget};
 pub use crate::read_error::ReadError;
+pub use crate::repository_changes::RepositoryProblem;
 use crate::restore::{
     CopyOptions, CopyOutcome, LostAttributes, RefChange, RestoreGoal, RestorePlan, Skipped,
 };
@@ -925,36 +926,6 @@ impl KeptRef {
             name,
             problem,
         }
-    }
-}
-
-/// What of the user's repository a restore did not put back, and why.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[non_exhaustive]
-pub struct RepositoryProblem {
-    /// That of the cause. Of several causes: the first that somebody can do something about.
-    pub kind: ErrorKind,
-    /// In words, one line.
-    pub message: String,
-}
-
-impl RepositoryProblem {
-    /// A problem of this kind; for implementations of [`Backend`].
-    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-        }
-    }
-
-    /// All of them as one; `None` if there are none. What is [`ErrorKind::Unsupported`] stays so
-    /// whatever anybody does, so any other kind is told before it.
-    pub(crate) fn of_all(problems: &[Self]) -> Option<Self> {
-        let messages: Vec<&str> = problems.iter().map(|p| p.message.as_str()).collect();
-        let mut kinds = problems.iter().map(|p| p.kind);
-        let first = kinds.clone().next()?;
-        let kind = kinds.find(|kind| *kind != ErrorKind::Unsupported);
-        Some(Self::new(kind.unwrap_or(first), messages.join("; ")))
     }
 }
 

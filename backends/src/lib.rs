@@ -61,6 +61,7 @@ mod caches;
 mod capture_faults;
 mod codec;
 mod commit;
+mod contents;
 mod detect;
 mod diff;
 mod file_system_of;
@@ -90,7 +91,10 @@ mod record;
 pub mod ref_commands;
 mod regular_file;
 mod remains;
+mod repository_changes;
 mod restore;
+mod restore_goal;
+mod restore_plan;
 mod room;
 mod shell;
 #[cfg(test)]

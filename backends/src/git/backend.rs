@@ -13,6 +13,7 @@ use crate::backend::{
     SnapshotError, SnapshotOptions, StoreError, Unreadable, Verification, Why,
 };
 use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
+use crate::contents::{ContentError, Contents};
 use crate::coverage::OmissionReason;
 use crate::diff::beside;
 use crate::diff::scope::Scope;
@@ -45,8 +46,8 @@ use crate::path::RelPath;
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Wanted};
 use crate::record::{GitState, OperationFiles, Record};
 use crate::restore::{
-    self, Captured, ContentError, Contents, CopyOptions, CopyOutcome, Node, Publish, Restorable,
-    RestoreGoal, RestorePlan, Side,
+    self, Captured, CopyOptions, CopyOutcome, Node, Publish, Restorable, RestoreGoal, RestorePlan,
+    Side,
 };
 use crate::room;
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};

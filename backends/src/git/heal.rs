@@ -7,6 +7,7 @@
 use std::os::fd::AsFd as _;
 
 use crate::backend::{Interrupt, SnapshotError, StoreError};
+use crate::contents::ContentError;
 use crate::error::PathError;
 use crate::git::capture::sha1;
 use crate::git::pack::{PackWriter, Streamed};
@@ -15,7 +16,6 @@ use crate::git::tree_object::{self, ItemKind, TreeItem};
 use crate::git::{ObjectId, ObjectKind};
 use crate::parallel::in_parts;
 use crate::path::RelPath;
-use crate::restore::ContentError;
 use crate::tree::{ContentId, Entry, EntryKind};
 use crate::worktree::read::{self, Content, ContentSink, Reading, SinkError};
 use crate::worktree::root::{self, Root};

@@ -18,6 +18,7 @@ use self::list::{Bundle, KeptCommit};
 use self::unreached::{Commit, Past, Reach, Unreached, unreached};
 use crate::backend::{BorrowMode, SnapshotError, StoreError};
 use crate::caches;
+use crate::contents::ContentError;
 use crate::git::pack::PackWriter;
 use crate::git::repository::{RepositoryError, Shallow, UserRepository};
 use crate::git::store::Store;
@@ -25,7 +26,6 @@ use crate::git::{ObjectId, ObjectKind};
 use crate::interrupt;
 use crate::purge::Purged;
 use crate::record::Head;
-use crate::restore::ContentError;
 use crate::snapshot::KeptHistory;
 use crate::worktree::note;
 

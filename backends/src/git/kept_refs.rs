@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::backend::StoreError;
+use crate::contents::ContentError;
 use crate::git::pack::PackWriter;
 use crate::git::repository::{MAX_STASHES, Stash};
 use crate::git::store::Store;
 use crate::git::{ObjectId, ObjectKind};
 use crate::record::{GitState, Head};
-use crate::restore::{ContentError, DroppedStash, RefChange};
+use crate::restore::{DroppedStash, RefChange};
 
 /// Ours, of which a restore tells by itself.
 const OWN: &str = "refs/stillframe/";
@@ -142,12 +143,8 @@ fn dropped(before: &[Stash], after: &[Stash]) -> Vec<DroppedStash> {
     };
     let gone = before[..known].iter().rev();
     let gone = gone.filter(|stash| !listed.contains(&stash.commit));
-    gone.map(|stash| DroppedStash {
-        commit: stash.commit.to_string(),
-        message: stash.message.clone(),
-        is_gone: false,
-    })
-    .collect()
+    gone.map(|stash| DroppedStash::new(stash.commit.to_string(), stash.message.clone()))
+        .collect()
 }
 
 fn change(name: &str, before: Option<String>, after: Option<String>) -> Option<RefChange> {

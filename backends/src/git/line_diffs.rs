@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use crate::backend::{DiffError, StoreError};
+use crate::contents::ContentError;
 use crate::diff::sketch::LineSketch;
 use crate::diff::{Approximation, Diff, DiffOptions, Looked, PatchText, Renamed};
 use crate::git::ObjectId;
@@ -15,7 +16,6 @@ use crate::git::store::{Reader, Store};
 use crate::parallel::{self, Held, Waiting};
 use crate::patch::{self, Compared, Limits, Side, Streamed};
 use crate::purge::Purged;
-use crate::restore::ContentError;
 use crate::tree::{Change, Entry, EntryKind};
 
 /// A file larger than this is not compared by lines, and its patch holds it whole. Two of them and

@@ -8,8 +8,8 @@ use super::inflate::Inflate;
 use super::pack::copy_exactly;
 use super::{ObjectHasher, ObjectId, ObjectKind};
 use crate::backend::StoreError;
+use crate::contents::ContentError;
 use crate::error::{PathError, printable};
-use crate::restore::ContentError;
 
 /// No stream of zlib's inflates to more bytes than this for each of its own (zlib's technical
 /// notes, "Maximum Compression Factor"): what claims more is lying.

@@ -543,12 +543,12 @@ impl Prepared {
         let plan = &self.plan;
         let head = plan.head.iter().map(HeadMove::change);
         let branches = plan.branches.iter().map(BranchMove::change);
-        RepositoryChanges {
-            refs: head.chain(branches).collect(),
-            index: plan.index.as_ref().map(|index| index.change(self.index())),
-            operation: Vec::from_iter(plan.files.all()),
-            problem: plan.notes(),
-        }
+        RepositoryChanges::new(
+            head.chain(branches).collect(),
+            plan.index.as_ref().map(|index| index.change(self.index())),
+            Vec::from_iter(plan.files.all()),
+            plan.notes(),
+        )
     }
 
     fn nothing(note: RepositoryProblem) -> Self {

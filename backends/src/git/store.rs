@@ -48,13 +48,13 @@ use super::tree_object::{self, ItemKind, TreeItem, Trees};
 use super::{ObjectId, ObjectKind};
 use crate::backend::{Holdings, Owner, Problem, StoreError, Unreadable};
 use crate::caches::SHORTCUTS;
+use crate::contents::ContentError;
 use crate::error::{PathError, printable};
 use crate::interrupt;
 use crate::parallel;
 use crate::path::RelPath;
 use crate::purge::Purged;
 use crate::record::{MAX_RECORD_BYTES, Record};
-use crate::restore::ContentError;
 use crate::snapshot::{Label, Snapshot, SnapshotId};
 use crate::tree::{Change, Entry, EntryKind};
 use crate::workspace::{Identity, make_private};
@@ -1228,9 +1228,9 @@ mod tests {
     use super::testing::*;
     use super::*;
     use crate::caches::LAST_REF;
+    use crate::contents::Contents as _;
     use crate::git::pack::Streamed;
     use crate::record::RECORD_VERSION;
-    use crate::restore::Contents as _;
     use crate::worktree::note;
 
     const NO_FILES: &[(&str, &str)] = &[];

@@ -13,6 +13,7 @@ use data_encoding::HEXLOWER;
 
 use crate::backend::{Problem, SnapshotError, StoreError};
 use crate::caches;
+use crate::contents::ContentError;
 use crate::error::{PathError, printable};
 use crate::git::{ObjectHasher, ObjectKind};
 use crate::hash::limit::{Limit, Room};
@@ -20,7 +21,6 @@ use crate::interrupt;
 use crate::purge::{Proof, Purged};
 use crate::regular_file::open_regular;
 use crate::remains::Remover;
-use crate::restore::ContentError;
 use crate::tree::ContentId;
 use crate::workspace::make_private;
 use crate::worktree::durable::{self, ClosedFile, StagedFile};

@@ -23,6 +23,7 @@ use crate::backend::{
     Unreadable, Verification, Why,
 };
 use crate::caches::{CONTENT_STAT_CACHE, HASH_STAT_CACHE};
+use crate::contents::{ContentError, Contents};
 use crate::coverage::OmissionReason;
 use crate::diff::beside::{self, Compared};
 use crate::diff::scope::Scope;
@@ -44,8 +45,7 @@ use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, 
 use crate::record::Record;
 use crate::remains;
 use crate::restore::{
-    self, ContentError, Contents, CopyOptions, CopyOutcome, Node, Publish, Restorable, RestoreGoal,
-    RestorePlan, Side,
+    self, CopyOptions, CopyOutcome, Node, Publish, Restorable, RestoreGoal, RestorePlan, Side,
 };
 use crate::retain::RetainContent;
 use crate::snapshot::{BackendKind, Snapshot, SnapshotId};

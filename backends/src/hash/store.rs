@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use crate::backend::{Problem, StoreError, Unreadable};
 use crate::codec::TooLong;
+use crate::contents::ContentError;
 use crate::error::PathError;
 use crate::hash::content::{self, ContentStore};
 use crate::hash::manifest::Manifest;
@@ -21,7 +22,6 @@ use crate::purge::{
     FoundContents, KeptContent, Places, PurgeError, Purged, Wanted, is_empty_content,
 };
 use crate::record::{MAX_RECORD_BYTES, Record};
-use crate::restore::ContentError;
 use crate::snapshot::SnapshotId;
 use crate::tree::ContentId;
 use crate::workspace::{Workspace, make_private};

@@ -7,8 +7,9 @@ use std::os::fd::AsFd as _;
 use git2::{MergeFileInput, MergeFileOptions};
 
 use super::plan::{View, change_at};
-use super::{Conflict, ConflictRegion, ContentError, Contents, Overlaid, Restorable};
+use super::{Conflict, ConflictRegion, Restorable};
 use crate::backend::StoreError;
+use crate::contents::{ContentError, Contents, Overlaid};
 use crate::git::{ObjectId, ObjectKind, libgit2};
 use crate::patch;
 use crate::path::RelPath;

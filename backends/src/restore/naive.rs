@@ -11,11 +11,12 @@ use std::process::Command;
 
 use jiff::Timestamp;
 
-use super::{Captured, ContentError, Contents, Node, Publish, Restorable, Side};
+use super::{Captured, Node, Publish, Restorable, Side};
 use crate::backend::{
     IgnoreOptions, RepositoryProblem, RepositoryRestore, RestoreError, RestoreOptions,
     RestoreOutcome, SnapshotError, SnapshotOptions, StoreError,
 };
+use crate::contents::{ContentError, Contents};
 use crate::coverage::{Coverage, Omission, OmissionReason, OmittedKind};
 use crate::git::rollback::FoundRepository;
 use crate::git::{ObjectId, ObjectKind};

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use super::goal::{Goal, Planned, Unplanned};
 use super::plan;
 use super::{
-    Captured, LostAttributes, Overlaid, PlanId, Publish, Restorable, RestoreGoal, RestorePlan,
-    SkipReason, Skipped,
+    Captured, LostAttributes, PlanId, Publish, Restorable, RestoreGoal, RestorePlan, SkipReason,
+    Skipped,
 };
 use crate::backend::{
     Recovery, RepositoryProblem, RepositoryRestore, RestoreDurations, RestoreError, RestoreOptions,
     RestoreOutcome, SnapshotError, SnapshotOptions, StoreError,
 };
+use crate::contents::Overlaid;
 use crate::coverage::OmissionReason;
 use crate::error::{ErrorKind, PathError};
 use crate::git::ObjectId;

@@ -4,8 +4,9 @@ use std::io::Write;
 use std::slice;
 
 use super::plan::{Node, View};
-use super::{ContentError, Restorable, Side};
+use super::{Restorable, Side};
 use crate::backend::ReadError;
+use crate::contents::ContentError;
 use crate::coverage::{Omission, OmissionReason};
 use crate::path::RelPath;
 use crate::purge::Purged;

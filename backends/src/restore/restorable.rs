@@ -1,10 +1,10 @@
 //! What a restore needs from a backend.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 
 use super::plan::Node;
 use crate::backend::{RepositoryProblem, RestoreError, SnapshotError, SnapshotOptions, StoreError};
+use crate::contents::Contents;
 use crate::coverage::OmissionReason;
 use crate::git::ObjectId;
 use crate::git::rollback::FoundRepository;
@@ -139,50 +139,6 @@ pub(crate) trait Captured {
     fn seen(&self, path: &RelPath) -> Option<Seen>;
 }
 
-/// The content of files, opened for reading. Threads may share it.
-pub(crate) trait Contents: Sync {
-    /// Where the content with this id lies. What lies near what was read last is read at the least
-    /// cost.
-    fn place(&self, id: &ContentId) -> u64;
-
-    /// How many bytes the content with this id has. It is not read, so that nobody knows whether it is sound.
-    fn length(&self, id: &ContentId) -> Result<u64, StoreError>;
-
-    /// Writes the content with this id to `sink`, as a stream, and checks it against the id:
-    /// [`StoreError::Corrupt`] if it is not what the id says, whatever was written by then.
-    fn write(&self, id: &ContentId, sink: &mut dyn Write) -> Result<(), ContentError>;
-}
-
-/// Content of which some is held in memory.
-pub(crate) struct Overlaid<'a> {
-    /// By id; it is right.
-    pub(crate) held: &'a BTreeMap<ContentId, Vec<u8>>,
-    pub(crate) stored: &'a dyn Contents,
-}
-
-impl Contents for Overlaid<'_> {
-    fn place(&self, id: &ContentId) -> u64 {
-        match self.held.contains_key(id) {
-            true => 0,
-            false => self.stored.place(id),
-        }
-    }
-
-    fn length(&self, id: &ContentId) -> Result<u64, StoreError> {
-        match self.held.get(id) {
-            Some(content) => Ok(content.len() as u64),
-            None => self.stored.length(id),
-        }
-    }
-
-    fn write(&self, id: &ContentId, sink: &mut dyn Write) -> Result<(), ContentError> {
-        match self.held.get(id) {
-            Some(content) => sink.write_all(content).map_err(ContentError::Sink),
-            None => self.stored.write(id, sink),
-        }
-    }
-}
-
 /// Whether a capture becomes a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Publish {
@@ -213,15 +169,4 @@ impl<'a, C: Captured> Side<'a, C> {
             Side::Now(capture) => capture.record(),
         }
     }
-}
-
-/// Why some content could not be written where it was wanted.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ContentError {
-    /// The store lacks it, or has something else under its id.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The place it was to be written to refused.
-    #[error("cannot write the content")]
-    Sink(#[source] std::io::Error),
 }

@@ -17,6 +17,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::backend::{Interrupt, Interrupted, StoreError};
+use crate::contents::Contents;
 use crate::coverage::Omission;
 use crate::error::{ErrorKind, PathError};
 use crate::file_system::FileSystem;
@@ -24,7 +25,7 @@ use crate::file_system_of::file_system_of;
 use crate::git::rollback::RepositoryPlan;
 use crate::path::RelPath;
 use crate::restore::{
-    Contents, LostAttributes, ModeChange, RestorePlan, SkipReason, Skipped, Write as PlannedWrite,
+    LostAttributes, ModeChange, RestorePlan, SkipReason, Skipped, Write as PlannedWrite,
 };
 use crate::snapshot::SnapshotId;
 use crate::tree::{EntryKind, Modes, RECORDED_BITS};

@@ -7,13 +7,13 @@ use super::attribute_values::AttributeValues;
 use super::conversion::{Conversion, LineEnds, is_text_with_crlf};
 use crate::backend::StoreError;
 use crate::commit::CommitError;
+use crate::contents::ContentError;
 use crate::git::loose_writer::LooseWriter;
 use crate::git::repository::{Settings, UserRepository};
 use crate::git::store::Store;
 use crate::git::{ObjectId, ObjectKind};
 use crate::interrupt;
 use crate::path::RelPath;
-use crate::restore::ContentError;
 
 /// What a blob is made of.
 #[derive(Clone, Debug)]

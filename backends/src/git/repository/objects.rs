@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex};
 use super::git_dir::{Found, GitDir, Kind, path_of};
 use super::{RepositoryError, is_absent};
 use crate::backend::StoreError;
+use crate::contents::ContentError;
 use crate::error::{PathError, printable};
 use crate::git::loose::LooseObject;
 use crate::git::pack::{DeltaBases, Pack};
 use crate::git::quoted::unquoted;
 use crate::git::{ObjectId, ObjectKind};
-use crate::restore::ContentError;
 
 /// How deep alternates may name alternates: git's own limit.
 const MAX_ALTERNATE_DEPTH: usize = 5;

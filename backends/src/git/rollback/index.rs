@@ -29,12 +29,10 @@ impl IndexMove {
             digest: staged,
         } = &self.from;
         let to = to.map(|bytes| blake3::hash(bytes).to_hex().to_string());
-        IndexChange {
-            from: staged
-                .map(digest)
-                .or_else(|| blob.map(|blob| blob.to_string())),
-            to,
-        }
+        let from = staged
+            .map(digest)
+            .or_else(|| blob.map(|blob| blob.to_string()));
+        IndexChange::new(from, to)
     }
 }
 

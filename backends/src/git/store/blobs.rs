@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::{MAX_HELD_BYTES, Store, check_bytes};
 use crate::backend::StoreError;
+use crate::contents::{ContentError, Contents};
 use crate::git::capture::sha1;
 use crate::git::pack::Pack;
 use crate::git::{ObjectId, ObjectKind};
-use crate::restore::{ContentError, Contents};
 use crate::tree::ContentId;
 
 /// Blobs of a store, opened for reading. Threads may share it.

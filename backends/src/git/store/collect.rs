@@ -10,11 +10,11 @@ use std::sync::Arc;
 use super::{MAX_COMMIT_BYTES, PackSet, Place, Store, check_kind, missing, no_sink, parse_commit};
 use crate::backend::StoreError;
 use crate::caches::SHORTCUTS;
+use crate::contents::ContentError;
 use crate::error::{ErrorKind, PathError};
 use crate::git::pack::{CHECKSUM_BYTES, Pack, TEMPORARY_PREFIX};
 use crate::git::tree_object::{self, ItemKind, Trees};
 use crate::git::{ObjectId, ObjectKind};
-use crate::restore::ContentError;
 use crate::worktree::durable;
 
 /// With more packs of our own than this they are merged: every lookup goes through all of them.

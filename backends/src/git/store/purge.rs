@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::collect::{list, name_of};
 use super::{ObjectId, Store};
 use crate::backend::{Problem, StoreError};
+use crate::contents::ContentError;
 use crate::error::{PathError, printable};
 use crate::git::backend::tree_of;
 use crate::git::capture::sha1;
@@ -21,7 +22,6 @@ use crate::purge::{
     FoundContents, KeptContent, Places, Proof, PurgeError, Purged, Wanted, is_empty_content,
 };
 use crate::record::Record;
-use crate::restore::ContentError;
 use crate::tree::{Change, ContentId};
 use crate::worktree::durable;
 

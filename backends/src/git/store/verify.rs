@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use super::{Place, Store, StoredParts};
 use crate::backend::{Problem, StoreError};
+use crate::contents::ContentError;
 use crate::error::printable;
 use crate::git::ObjectId;
 use crate::git::refs::SnapshotRef;
@@ -13,7 +14,6 @@ use crate::git::tree_object::{self, ItemKind, Trees as _};
 use crate::path::{RelPath, printable_bytes};
 use crate::purge::Purged;
 use crate::record::Record;
-use crate::restore::ContentError;
 
 /// What was proven already, so that snapshots which share content are not read twice.
 #[derive(Debug, Default)]

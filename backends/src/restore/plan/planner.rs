@@ -11,8 +11,7 @@ use crate::coverage::{Omission, OmissionReason};
 use crate::path::RelPath;
 use crate::restore::merge::Merge;
 use crate::restore::{
-    Conflict, ModeChange, PlanId, Removal, RepositoryChanges, RestorePlan, SkipReason, Skipped,
-    Write, digest,
+    Conflict, ModeChange, PlanId, Removal, RestorePlan, SkipReason, Skipped, Write,
 };
 use crate::tree::{Change, Entry};
 
@@ -698,31 +697,24 @@ impl<'a, 'q> Planner<'a, 'q> {
     ) -> RestorePlan {
         self.writes.sort_by(|a, b| a.path.cmp(&b.path));
         self.modes.sort_by(|a, b| a.path.cmp(&b.path));
-        let mut plan = RestorePlan {
-            id: PlanId::default(),
-            target: self.question.target.clone(),
-            writes: self.writes,
-            removals: self
-                .removals
-                .into_iter()
-                .map(|(path, current)| Removal { path, current })
-                .collect(),
-            displaced: self.displaced.into_values().collect(),
-            make_directories,
-            remove_directories,
-            modes: self.modes,
-            merged: self.merged,
-            conflicts: self.conflicts,
-            skipped: self
-                .skipped
-                .into_iter()
-                .map(|(path, reason)| Skipped { path, reason })
-                .collect(),
-            leftover_ignored: self.leftover.into_iter().collect(),
-            repository: RepositoryChanges::default(),
-        };
-        plan.id = PlanId::of_digest(digest(&plan).as_bytes());
-        plan
+        let removals = self.removals.into_iter();
+        let skipped = self.skipped.into_iter();
+        let mut plan = RestorePlan::empty(PlanId::default(), self.question.target.clone());
+        plan.writes = self.writes;
+        plan.removals = removals
+            .map(|(path, current)| Removal { path, current })
+            .collect();
+        plan.displaced = self.displaced.into_values().collect();
+        plan.make_directories = make_directories;
+        plan.remove_directories = remove_directories;
+        plan.modes = self.modes;
+        plan.merged = self.merged;
+        plan.conflicts = self.conflicts;
+        plan.skipped = skipped
+            .map(|(path, reason)| Skipped { path, reason })
+            .collect();
+        plan.leftover_ignored = self.leftover.into_iter().collect();
+        plan.named()
     }
 }
 

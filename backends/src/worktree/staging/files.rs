@@ -15,9 +15,10 @@ use rustix::io::Errno;
 use super::StageError;
 use super::holes::Filled;
 use crate::backend::{Interrupt, StoreError};
+use crate::contents::{ContentError, Contents};
 use crate::error::PathError;
 use crate::path::RelPath;
-use crate::restore::{ContentError, Contents, LostAttributes, ModeChange, Write as PlannedWrite};
+use crate::restore::{LostAttributes, ModeChange, Write as PlannedWrite};
 use crate::tree::{EntryKind, RECORDED_BITS};
 use crate::worktree::attributes::Attributes;
 use crate::worktree::faults::{self, Effect, Seam};
@@ -326,15 +327,10 @@ impl StagedFile<'_> {
             Err(errno) => (vec![(String::new(), errno.into())], false),
         };
         if let Some((_, error)) = not_given.first() {
-            let lost = LostAttributes {
-                path: self.job.path.clone(),
-                reason: error.to_string(),
-                names: not_given
-                    .into_iter()
-                    .map(|(name, _)| name)
-                    .filter(|name| !name.is_empty())
-                    .collect(),
-            };
+            let reason = error.to_string();
+            let names = not_given.into_iter().map(|(name, _)| name);
+            let names = names.filter(|name| !name.is_empty()).collect();
+            let lost = LostAttributes::new(self.job.path.clone(), names, reason);
             let mut all = self.stager.lost.lock().expect("no panic while held");
             all.push(lost);
         }
