@@ -61,7 +61,6 @@ mod caches;
 mod capture_faults;
 mod codec;
 mod commit;
-mod contents;
 mod detect;
 mod diff;
 mod file_system_of;
@@ -91,10 +90,7 @@ mod record;
 pub mod ref_commands;
 mod regular_file;
 mod remains;
-mod repository_changes;
 mod restore;
-mod restore_goal;
-mod restore_plan;
 mod room;
 mod shell;
 #[cfg(test)]
@@ -103,8 +99,9 @@ mod workspace;
 mod worktree;
 
 use stillframe_model::{
-    coverage, diff_error, error, exceeded, file_system, interrupted, nested, path, plan_id,
-    read_error, restore_error, retain, search, size, snapshot, snapshot_error, store_error, tree,
+    contents, coverage, diff_error, error, exceeded, file_system, interrupted, nested, path,
+    plan_id, read_error, repository_changes, restore_error, restore_goal, restore_plan, retain,
+    search, size, snapshot, snapshot_error, store_error, tree,
 };
 
 pub use remains::wait_for_removals;

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use crate::error::ErrorKind;
+use crate::error_kind::ErrorKind;
 
 /// The work was stopped on request, or its time was up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,9 +3,11 @@
 //! Values and functions of values. Nothing here opens a file, asks the clock or starts a thread. A host finds what it
 //! needs of it in the crate `stillframe`.
 
+pub mod contents;
 pub mod coverage;
 pub mod diff_error;
 pub mod error;
+pub mod error_kind;
 pub mod exceeded;
 pub mod file_system;
 pub mod interrupted;
@@ -13,7 +15,10 @@ pub mod nested;
 pub mod path;
 pub mod plan_id;
 pub mod read_error;
+pub mod repository_changes;
 pub mod restore_error;
+pub mod restore_goal;
+pub mod restore_plan;
 pub mod retain;
 pub mod search;
 pub mod size;

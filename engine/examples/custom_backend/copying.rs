@@ -176,10 +176,6 @@ impl CopyingBackend {
                 }
                 before
             }
-            _ => {
-                let message = "this backend does not know such a goal".to_owned();
-                return Err(RestoreError::Unsupported(message));
-            }
         };
         // What is there now is part of the id: the plan is another one once the worktree moved.
         let digest = blake3::hash(format!("{:?}{steps:?}{now:?}", target.id).as_bytes());

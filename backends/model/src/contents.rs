@@ -7,7 +7,7 @@ use crate::store_error::StoreError;
 use crate::tree::ContentId;
 
 /// The content of files, opened for reading. Threads may share it.
-pub(crate) trait Contents: Sync {
+pub trait Contents: Sync {
     /// Where the content with this id lies. What lies near what was read last is read at the least
     /// cost.
     fn place(&self, id: &ContentId) -> u64;
@@ -21,10 +21,11 @@ pub(crate) trait Contents: Sync {
 }
 
 /// Content of which some is held in memory.
-pub(crate) struct Overlaid<'a> {
+pub struct Overlaid<'a> {
     /// By id; it is right.
-    pub(crate) held: &'a BTreeMap<ContentId, Vec<u8>>,
-    pub(crate) stored: &'a dyn Contents,
+    pub held: &'a BTreeMap<ContentId, Vec<u8>>,
+    /// All else.
+    pub stored: &'a dyn Contents,
 }
 
 impl Contents for Overlaid<'_> {
@@ -52,7 +53,7 @@ impl Contents for Overlaid<'_> {
 
 /// Why some content could not be written where it was wanted.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ContentError {
+pub enum ContentError {
     /// The store lacks it, or has something else under its id.
     #[error(transparent)]
     Store(#[from] StoreError),

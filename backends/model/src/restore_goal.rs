@@ -4,8 +4,9 @@ use crate::path::RelPath;
 use crate::snapshot::Snapshot;
 
 /// What a restore should make of the worktree.
+///
+/// Who restores has to know every goal: a new one is a change that implementations notice.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 #[expect(
     clippy::large_enum_variant,
     reason = "there is one for each restore, and it is passed by reference"
