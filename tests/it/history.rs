@@ -508,6 +508,33 @@ fn a_branch_is_not_led_to_a_commit_whose_content_is_gone_for_good() {
     }
 }
 
+// git could neither commit nor pack anything any more
+#[test]
+fn an_index_that_would_name_purged_content_stays() {
+    for commits in ["", " && git commit -q --allow-empty -m on"] {
+        let (mut ws, tip) = ahead();
+        ws.write("secret", "correct horse battery staple\n");
+        ws.git(["add", "secret"]);
+        let id = ws.git(["rev-parse", ":secret"]);
+        ws.run::<&str>([], &format!("git rm -qf secret{commits} && {FORGET}"))
+            .ok();
+        assert!(!has(&ws, &id));
+        ws.damages_the_store();
+        ws.json(["purge", &id]);
+        let index = ws.git(["ls-files", "-s"]);
+        let undone = ws.undo();
+        let error = undone["error"]["message"].as_str().unwrap();
+        assert!(
+            error.contains("the index was left as it is") && error.contains(&id),
+            "{undone}"
+        );
+        assert_eq!(error.contains("git reset"), !commits.is_empty(), "{error}");
+        assert_eq!(ws.git(["rev-parse", "HEAD"]), tip);
+        assert_eq!(ws.git(["ls-files", "-s"]), index);
+        stays_in_order(&ws);
+    }
+}
+
 // It is as it was before the run, which is what an undo is for
 #[test]
 fn content_that_the_repository_had_lost_before_the_run_holds_no_branch_up() {

@@ -398,17 +398,23 @@ impl Prepared {
         };
         let lacking = give_objects_back(scratch, &self.plan.common_dir(), index, kept)?;
         if let Some(first) = lacking.first() {
-            let named = format!(
-                "{} objects that the repository lacks, such as {first}",
-                lacking.len()
-            );
-            let message = match refs_stay {
-                // With one that it lacks git could pack nothing any more.
+            let named = match lacking.len() {
+                1 => format!("an object that the repository lacks, {first}"),
+                count => format!("{count} objects that the repository lacks, such as {first}"),
+            };
+            // With one that is gone for good git could pack and commit nothing any more. What was not there before
+            // either, as in a partial clone, git may still fetch.
+            let is_lost = refs_stay || lacking.iter().any(|id| purged.contains(&(*id).into()));
+            let message = match is_lost {
                 true => format!("the index was left as it is: what it was names {named}"),
                 false => format!("the index names {named}"),
             };
-            self.plan.note(ErrorKind::Corrupt, message);
-            if refs_stay {
+            let way_on = match is_lost && self.plan.moves_refs() {
+                true => " (\"git reset\" makes it that of HEAD)",
+                false => "",
+            };
+            self.plan.note(ErrorKind::Corrupt, message + way_on);
+            if is_lost {
                 self.leave_index();
             }
         }
