@@ -145,6 +145,54 @@ fn staged_content_that_is_nowhere_else_comes_back() {
     ws.git(["fsck", "--strict"]);
 }
 
+// libgit2 reads neither form, so that nothing was missed
+#[test]
+fn so_does_that_of_a_split_index_and_of_a_sparse_one() {
+    let forms = [
+        &["update-index", "--split-index"][..],
+        &["sparse-checkout", "set", "--cone", "--sparse-index", "in"],
+    ];
+    for form in forms {
+        let ws = TestWorkspace::repository();
+        ws.write("in/file", "x\n");
+        ws.write("out/file", "x\n");
+        ws.commit("directories");
+        ws.git(form.iter().copied());
+        ws.write("README", "only staged\n");
+        ws.git(["add", "README"]);
+        ws.write("README", "in the worktree\n");
+        let status = ws.git(["status", "--porcelain"]);
+        let script = format!("{GIT} git reset -q --hard; git gc -q --prune=now; exit 1");
+        completed(ws.run(ROLLBACK, &script));
+        assert_eq!(ws.git(["show", ":README"]), "only staged", "{form:?}");
+        assert_eq!(ws.git(["status", "--porcelain"]), status, "{form:?}");
+    }
+}
+
+// libgit2 opens whatever has the name of a pack's index
+#[test]
+fn a_fifo_among_the_packs_is_not_waited_for() {
+    let pack = "pack-0123456789abcdef0123456789abcdef01234567";
+    let idx = format!("{pack}.idx");
+    for (name, kind) in [
+        (&*idx, None),
+        ("multi-pack-index", Some("HostileRepository")),
+    ] {
+        let ws = TestWorkspace::repository();
+        let tip = ws.git(["rev-parse", "HEAD"]);
+        let script = format!(
+            "{GIT} git commit -qm x --allow-empty; mkfifo .git/objects/pack/{name}; \
+             : > .git/objects/pack/{pack}.pack; exit 1"
+        );
+        let run = ws.run(ROLLBACK, &script).exits(1).json();
+        ws.remove(format!(".git/objects/pack/{name}"));
+        let error = &run["workspace"]["rollback"]["error"];
+        assert_eq!(error["kind"].as_str(), kind, "{run}");
+        let is_back = ws.git(["rev-parse", "HEAD"]) == tip;
+        assert_eq!(is_back, kind.is_none(), "{run}");
+    }
+}
+
 #[test]
 fn conflict_stages_come_back() {
     let ws = (shapes::named("merge_in_conflict").make)();

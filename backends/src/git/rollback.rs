@@ -385,18 +385,19 @@ impl Prepared {
 
     /// Gives the repository the commits that HEAD and branches go back to, and the content that the index to come
     /// stages, as far as it lost that and the snapshot kept it: `kept` answers with it. Notes what it still
-    /// lacks. `scratch` is a private directory.
+    /// lacks.
     pub(crate) fn with_objects(
         mut self,
-        scratch: &Path,
         purged: &Purged,
         kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
-    ) -> Result<Self, PathError> {
+    ) -> Self {
         let refs_stay = self.give_history_back(purged, kept) == RefsStay::Yes;
         let Some(index) = self.index() else {
-            return Ok(self);
+            return self;
         };
-        let lacking = give_objects_back(scratch, &self.plan.common_dir(), index, kept)?;
+        let is_purged = |id: &ObjectId| purged.contains(&(*id).into());
+        let (git_dir, common_dir) = (path_of(&self.plan.git_dir), self.plan.common_dir());
+        let lacking = give_objects_back(&git_dir, &common_dir, index, &is_purged, kept);
         if let Some(first) = lacking.first() {
             let named = match lacking.len() {
                 1 => format!("an object that the repository lacks, {first}"),
@@ -404,7 +405,7 @@ impl Prepared {
             };
             // With one that is gone for good git could pack and commit nothing any more. What was not there before
             // either, as in a partial clone, git may still fetch.
-            let is_lost = refs_stay || lacking.iter().any(|id| purged.contains(&(*id).into()));
+            let is_lost = refs_stay || lacking.iter().any(is_purged);
             let message = match is_lost {
                 true => format!("the index was left as it is: what it was names {named}"),
                 false => format!("the index names {named}"),
@@ -419,7 +420,7 @@ impl Prepared {
             }
         }
         self.forget_lost_trees();
-        Ok(self)
+        self
     }
 
     /// Gives the repository what it has lost of the commits that were kept. Where one of them is not to be had, or

@@ -274,9 +274,7 @@ fn with_objects<B: Restorable>(
     };
     let kept = |blob: &ObjectId| backend.index_bytes(workspace, blob);
     let purged = Purged::of(workspace)?;
-    let prepared = prepared
-        .with_objects(workspace.store_path(), &purged, &kept)
-        .map_err(RestoreError::Prepare)?;
+    let prepared = prepared.with_objects(&purged, &kept);
     plan.repository = prepared.changes();
     Ok(Some(prepared))
 }

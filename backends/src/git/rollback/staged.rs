@@ -1,18 +1,31 @@
 //! What an index stages, and the objects that it takes.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-use super::PutError;
+use super::directory::{open_directory, read_file};
+use super::{MAX_INDEX_BYTES, PutError};
 use crate::backend::StoreError;
 use crate::error::PathError;
 use crate::git::history;
 use crate::git::loose_writer::LooseWriter;
-use crate::git::user_index;
+use crate::git::user_index::{self, IndexError};
 use crate::git::{ObjectId, ObjectKind};
+use crate::regular_file::open_regular;
 use crate::worktree::durable::{STAGED_PREFIX, StagedFile};
 
 /// A commit of more is none that anybody wrote.
 const MAX_COMMIT_BYTES: usize = 16 << 20;
+
+/// Nobody borrows from more directories of objects.
+const MAX_ALTERNATES: usize = 100;
+/// A list of alternates of more is none that anybody wrote.
+const MAX_ALTERNATES_BYTES: u64 = 64 << 10;
 
 /// Flags of an entry; what is left out is the length of the name and a format bit.
 const ASSUME_UNCHANGED: u16 = 0x8000;
@@ -67,7 +80,7 @@ fn staged_entries(scratch: &Path, bytes: &[u8]) -> Result<Option<Vec<StagedEntry
 
 /// What a sparse index stages, which libgit2 does not read; `None` if it is split, or no index.
 fn entries_of_sparse(bytes: &[u8]) -> Option<Vec<StagedEntry>> {
-    let no_shared_index = |_: &ObjectId| Err(user_index::IndexError::NotAnIndex);
+    let no_shared_index = |_: &ObjectId| Err(IndexError::NotAnIndex);
     let index = user_index::parse(bytes, &mut { no_shared_index }).ok()?;
     let set = |is_set: bool, flag: u16| if is_set { flag } else { 0 };
     let entries = index.entries.into_iter().map(|entry| {
@@ -80,49 +93,67 @@ fn entries_of_sparse(bytes: &[u8]) -> Option<Vec<StagedEntry>> {
     Some(entries.collect())
 }
 
-/// The objects that an index names and the repository has not.
-fn lacking_objects(
-    scratch: &Path,
-    index: &[u8],
-    common_dir: &Path,
-) -> Result<Vec<ObjectId>, PathError> {
-    const GITLINK: u32 = 0o160_000;
-    let Some(entries) = staged_entries(scratch, index)? else {
-        return Ok(Vec::new());
-    };
-    let objects = Objects::open(common_dir);
-    let mut lacking: Vec<ObjectId> = entries
-        .into_iter()
-        .filter(|(_, id, mode, _, extended)| {
-            // One that was only announced (`git add -N`) has the empty blob, which need not exist.
-            *mode != GITLINK && extended & INTENT_TO_ADD == 0 && !objects.has(*id)
-        })
-        .map(|(_, id, ..)| id)
-        .collect();
-    lacking.sort_unstable();
-    lacking.dedup();
-    Ok(lacking)
+/// Content that an index stages.
+struct Staged {
+    id: ObjectId,
+    /// The directory is out of a sparse checkout, and this its tree.
+    is_tree: bool,
+    /// The file is out of a sparse checkout.
+    is_skipped: bool,
 }
 
-/// Gives the repository the staged content that it has lost and the snapshot kept; answers with what
-/// it still lacks.
+/// What an index stages that the repository has not; none if it cannot be read. The shared index of a split one is beside
+/// the index of the work tree.
+fn lacking_objects(git_dir: &Path, common_dir: &Path, index: &[u8]) -> Vec<Staged> {
+    const GITLINK: u32 = 0o160_000;
+    const TREE: u32 = 0o040_000;
+    let mut shared = |id: &ObjectId| shared_index(git_dir, id).ok_or(IndexError::NotAnIndex);
+    let Ok(index) = user_index::parse(index, &mut shared) else {
+        return Vec::new();
+    };
+    let objects = Objects::open(common_dir);
+    let mut looked_for = BTreeSet::new();
+    let entries = index.entries.into_iter();
+    // One that was only announced (`git add -N`) has the empty blob, which need not exist.
+    let staged = entries.filter(|entry| entry.mode != GITLINK && !entry.is_intent_to_add);
+    staged
+        .filter(|entry| looked_for.insert(entry.id) && !objects.has(entry.id))
+        .map(|entry| Staged {
+            id: entry.id,
+            is_tree: entry.mode == TREE,
+            is_skipped: entry.is_skip_worktree,
+        })
+        .collect()
+}
+
+fn shared_index(git_dir: &Path, id: &ObjectId) -> Option<Vec<u8>> {
+    let opened = open_directory(git_dir).ok()?;
+    let name = format!("sharedindex.{id}");
+    let read = read_file(opened.as_fd(), name.as_bytes(), MAX_INDEX_BYTES, git_dir);
+    read.ok().flatten()
+}
+
+/// Gives the repository the staged content that it has lost and the snapshot kept; answers with what it still lacks.
+/// What is out of a sparse checkout counts only if it is `lost`: a partial clone never had it.
 ///
 /// An object more changes nothing that anybody sees, so it is written ahead of the intent: a crash
 /// leaves at most content that git's housekeeping removes.
 pub(super) fn give_objects_back(
-    scratch: &Path,
+    git_dir: &Path,
     common_dir: &Path,
     index: &[u8],
+    lost: &dyn Fn(&ObjectId) -> bool,
     kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
-) -> Result<Vec<ObjectId>, PathError> {
-    let mut lacking = lacking_objects(scratch, index, common_dir)?;
-    lacking.retain(|id| {
-        let Ok(content) = kept(id) else {
-            return true;
-        };
-        write_blob(common_dir, id, &content).is_err()
-    });
-    Ok(lacking)
+) -> Vec<ObjectId> {
+    let is_given = |staged: &Staged| {
+        let content = Some(staged).filter(|staged| !staged.is_tree);
+        let content = content.and_then(|staged| kept(&staged.id).ok());
+        content.is_some_and(|content| write_blob(common_dir, &staged.id, &content).is_ok())
+    };
+    let lacking = lacking_objects(git_dir, common_dir, index).into_iter();
+    let lacking = lacking.filter(|staged| !is_given(staged));
+    let counts = |staged: &Staged| !staged.is_skipped || lost(&staged.id);
+    lacking.filter(counts).map(|staged| staged.id).collect()
 }
 
 fn write_blob(common_dir: &Path, id: &ObjectId, content: &[u8]) -> Result<(), PutError> {
@@ -143,9 +174,7 @@ pub(in crate::git) struct Objects {
 impl Objects {
     pub(in crate::git) fn open(common_dir: &Path) -> Self {
         let objects = common_dir.join("objects");
-        // libgit2 would wait for ever on a FIFO of that name.
-        let is_safe = std::fs::symlink_metadata(objects.join("info/alternates"))
-            .map_or(true, |meta| meta.is_file());
+        let is_safe = is_safe_to_open(&objects);
         let open = || {
             let odb = git2::Odb::new().ok()?;
             odb.add_disk_alternate(objects.to_str()?).ok()?;
@@ -182,10 +211,54 @@ impl Objects {
         )
     }
 
-    /// libgit2 would wait for ever on a FIFO in the place of a loose object.
+    /// It would wait for ever on a FIFO in the place of a loose object too.
     fn is_safe_to_read(&self, id: ObjectId) -> bool {
         let digits = id.to_string();
         let loose = self.directory.join(&digits[..2]).join(&digits[2..]);
         std::fs::symlink_metadata(loose).map_or(true, |meta| meta.is_file())
     }
+}
+
+/// Whether libgit2 can open a directory of objects, and those that it borrows from: it would wait for ever on a FIFO in the
+/// place of a pack, an index or the list of alternates.
+fn is_safe_to_open(objects: &Path) -> bool {
+    let mut pending = vec![objects.to_owned()];
+    let mut seen = BTreeSet::new();
+    while let Some(objects) = pending.pop() {
+        if !seen.insert(objects.canonicalize().unwrap_or_else(|_| objects.clone())) {
+            continue;
+        }
+        let list = objects.join("info/alternates");
+        if seen.len() > MAX_ALTERNATES || !is_file_or_absent(&list) || has_trap(&objects) {
+            return false;
+        }
+        pending.extend(alternates(&list).map(|path| objects.join(path)));
+    }
+    true
+}
+
+fn is_file_or_absent(path: &Path) -> bool {
+    std::fs::metadata(path).map_or(true, |found| found.is_file())
+}
+
+/// Whether something other than a file has the name of a pack, or of an index of packs.
+fn has_trap(objects: &Path) -> bool {
+    let is_opened = |name: &[u8]| {
+        name.ends_with(b".idx") || name.ends_with(b".pack") || name == b"multi-pack-index"
+    };
+    let names = std::fs::read_dir(objects.join("pack"));
+    let mut names = names.into_iter().flatten().flatten();
+    names.any(|entry| is_opened(entry.file_name().as_bytes()) && !is_file_or_absent(&entry.path()))
+}
+
+/// The directories that a list of alternates names; none if it cannot be read.
+fn alternates(list: &Path) -> impl Iterator<Item = PathBuf> {
+    let mut text = Vec::new();
+    let read = open_regular(File::options().read(true), list)
+        .and_then(|file| file.take(MAX_ALTERNATES_BYTES).read_to_end(&mut text));
+    let text = read.map_or_else(|_| Vec::new(), |_| text);
+    let lines: Vec<Vec<u8>> = text.split(|byte| *byte == b'\n').map(Vec::from).collect();
+    let lines = lines.into_iter();
+    let named = lines.filter(|line| !line.is_empty() && !line.starts_with(b"#"));
+    named.map(|line| PathBuf::from(OsString::from_vec(line)))
 }
