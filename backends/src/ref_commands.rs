@@ -1,7 +1,7 @@
 //! Commands that change a ref, for whoever wants to type them: each does its work only where the ref is as it was found.
 //!
 //! `git` calls git, such as `git -C DIR`. What a ref says is the id of an object in hexadecimal, or the full name of the ref
-//! that it leads to.
+//! that it leads to. What has become a symbolic ref since leads no command to another ref.
 
 use crate::shell::shell_word;
 
@@ -15,7 +15,7 @@ pub fn removal(name: &str, said: &str, git: &str) -> String {
     let word = shell_word(name.as_bytes());
     match is_symbolic(said) {
         true => format!("{} && {git} symbolic-ref -d {word}", leads(name, said, git)),
-        false => format!("{git} update-ref -d {word} {said}"),
+        false => format!("{git} update-ref --no-deref -d {word} {said}"),
     }
 }
 
@@ -30,7 +30,10 @@ pub fn making(name: &str, says: &str, git: &str) -> String {
                 "! {git} symbolic-ref -q {word} && ! {git} show-ref -q --verify {word} && {git} symbolic-ref {word} {to}"
             )
         }
-        false => format!("{git} update-ref {word} {says} {}", "0".repeat(says.len())),
+        false => format!(
+            "{git} update-ref --no-deref {word} {says} {}",
+            "0".repeat(says.len())
+        ),
     }
 }
 
@@ -45,7 +48,17 @@ pub fn moving(name: &str, said: &str, says: &str, git: &str) -> String {
                 leads(name, said, git)
             )
         }
-        false => format!("{git} update-ref {word} {says} {said}"),
+        false => format!("{git} update-ref --no-deref {word} {says} {said}"),
+    }
+}
+
+/// Whether HEAD says this: fails where it names another branch, or another commit while it is detached.
+pub fn head_says(said: &str, git: &str) -> String {
+    match is_symbolic(said) {
+        true => leads("HEAD", said, git),
+        false => format!(
+            "! {git} symbolic-ref -q HEAD && {git} rev-parse -q --verify HEAD | grep -qxF {said}"
+        ),
     }
 }
 

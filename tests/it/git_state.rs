@@ -740,7 +740,7 @@ fn an_undo_names_the_refs_that_it_leaves_as_a_rollback_does() {
     assert_eq!(named, expected, "{undone}");
     // A person is told as well, also where no file is left to take back.
     let told = ws.stillframe(["undo", id]).ok().stdout_text();
-    let line = "left     tag goes deleted; \"git update-ref refs/tags/goes ";
+    let line = "left     tag goes deleted; \"git update-ref --no-deref refs/tags/goes ";
     assert!(told.contains(line), "{told}");
     for change in left {
         let undo = change["undo"].as_str().unwrap();

@@ -2,7 +2,7 @@
 //! makes again is found before anything moves, and the commands that are told make room.
 
 use serde_json::Value;
-use stillframe_tests::{Call, TestWorkspace};
+use stillframe_tests::{Call, Output, TestWorkspace};
 
 /// Who commits in a run.
 const GIT: &str = "export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null \
@@ -40,9 +40,30 @@ fn command_in(message: &str) -> &str {
 
 #[track_caller]
 fn typed(ws: &TestWorkspace, command: &str) {
+    tried(ws, command).ok();
+}
+
+/// The same of one that may fail.
+fn tried(ws: &TestWorkspace, command: &str) -> Output {
     let call = Call::new("sh", ws.root()).args(["-c", command]);
-    let call = call.env("PATH", std::env::var_os("PATH").unwrap());
-    call.run().ok();
+    call.env("PATH", std::env::var_os("PATH").unwrap()).run()
+}
+
+/// The refs in a namespace, with what they name.
+fn refs_in(ws: &TestWorkspace, namespace: &str) -> String {
+    ws.git([
+        "for-each-ref",
+        "--format=%(refname) %(objectname)",
+        namespace,
+    ])
+}
+
+/// What the rollback of a run with this script tells, which finds a branch in the way.
+#[track_caller]
+fn told_of(ws: &TestWorkspace, script: &str) -> String {
+    let rollback = rolled_back(ws, script);
+    let told = rollback["error"]["message"].as_str();
+    told.unwrap_or_else(|| panic!("{rollback}")).to_owned()
 }
 
 /// Runs `script`, which fails, and answers with its rollback.
@@ -81,6 +102,23 @@ fn empty_directories_are_in_no_branchs_way() {
     ws.write("staged", "by the run\n");
     let rollback = rolled_back(&ws, script);
     assert_eq!(rollback["error"], Value::Null, "{rollback}");
+    assert_eq!(git_has(&ws), before);
+}
+
+// A descriptor was open for each
+#[test]
+fn any_number_of_empty_directories_is_in_no_branchs_way() {
+    let ws = on("d");
+    let before = git_has(&ws);
+    ws.run::<&str>([], "git checkout -q main; git branch -q -D d")
+        .ok();
+    for n in 0..600 {
+        std::fs::create_dir_all(ws.path(format!(".git/refs/heads/d/{n}"))).unwrap();
+    }
+    let limited = ["-c", "ulimit -n 256; exec \"$@\"", "sh"];
+    let undone = ws.call(["undo", "--json"]).through("sh", limited).run();
+    let undone = undone.ok().json();
+    assert_eq!(undone["error"], Value::Null, "{undone}");
     assert_eq!(git_has(&ws), before);
 }
 
@@ -231,4 +269,65 @@ fn a_branch_in_the_way_that_another_work_tree_has_out_is_not_to_be_removed() {
     );
     assert!(told.starts_with(&said), "{told}");
     assert!(!told.contains('"'), "{told}");
+}
+
+const RENAMED: &str = "git branch -q -m d d/x; echo two > file; git commit -q -a -m two";
+const DETACHED: &str = "git checkout -q --detach; git branch -q -D d; git branch d/x";
+
+// HEAD was dragged along from where somebody had gone
+#[test]
+fn the_command_does_nothing_where_head_has_moved_since() {
+    for (script, since) in [
+        (RENAMED, "git checkout -q main"),
+        (RENAMED, "git checkout -q --detach"),
+        (DETACHED, "git checkout -q main"),
+        (DETACHED, "git checkout -q d/x"),
+        (DETACHED, "git commit -q --allow-empty -m mine"),
+    ] {
+        let ws = on("d");
+        let told = told_of(&ws, script);
+        typed(&ws, &format!("{GIT}git reset -q --hard; {since}"));
+        let theirs = (git_has(&ws), refs_in(&ws, "refs"));
+        let tried = tried(&ws, command_in(&told));
+        assert_ne!(tried.code, 0, "{script}; {since}: {told}");
+        let now = (git_has(&ws), refs_in(&ws, "refs"));
+        assert_eq!(now, theirs, "{script}; {since}: {told}");
+    }
+}
+
+// It removed the only name of what the run had committed
+#[test]
+fn the_command_keeps_what_the_removed_branch_named() {
+    let detached = format!("{DETACHED}; git commit -q --allow-empty -m two");
+    for script in [RENAMED, &*detached] {
+        let ws = on("d");
+        let told = told_of(&ws, script);
+        let two = ws.git(["rev-parse", "HEAD"]);
+        typed(&ws, command_in(&told));
+        assert_eq!(ws.git(["symbolic-ref", "HEAD"]), "refs/heads/d");
+        let kept = refs_in(&ws, "refs/stillframe/safety");
+        assert!(kept.ends_with(&format!("-1 {two}")), "{told}: {kept}");
+        assert_eq!(kept.lines().count(), 1, "{told}: {kept}");
+        ws.json(["gc", "--keep", "1"]);
+        assert_eq!(refs_in(&ws, "refs/stillframe/safety"), kept);
+    }
+    // The name is there already, of an earlier try.
+    let ws = on("d");
+    let script = format!("{GIT}{RENAMED}");
+    let run = ws.run::<&str>([], &script).ok().json();
+    let run = run["run_id"].as_str().unwrap();
+    let told = ws.json(["undo", run])["error"]["message"].clone();
+    let command = command_in(told.as_str().unwrap());
+    let safety = command.split(" && ").find(|c| c.contains("safety"));
+    typed(&ws, safety.unwrap());
+    let kept = refs_in(&ws, "refs/stillframe/safety");
+    let told = ws.json(["undo", run])["error"]["message"].clone();
+    typed(&ws, command_in(told.as_str().unwrap()));
+    assert_eq!(ws.git(["symbolic-ref", "HEAD"]), "refs/heads/d");
+    assert_eq!(refs_in(&ws, "refs/stillframe/safety"), kept);
+    // What the branch names that is made needs no other name.
+    let ws = on("d");
+    let told = told_of(&ws, "git branch -q -m d d/x");
+    typed(&ws, command_in(&told));
+    assert_eq!(refs_in(&ws, "refs/stillframe"), "", "{told}");
 }

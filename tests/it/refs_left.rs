@@ -97,7 +97,9 @@ fn a_command_that_is_named_elsewhere_is_for_the_workspace() {
     let told = call.run().exits(1).stderr_text();
     let commands = named(&told);
     assert!(
-        commands.iter().all(|c| c.starts_with("git update-ref ")),
+        commands
+            .iter()
+            .all(|c| c.starts_with("git update-ref --no-deref ")),
         "{told}"
     );
     commands.iter().for_each(|command| typed(&root, command));
@@ -309,6 +311,42 @@ fn a_symbolic_ref_that_a_run_changes_is_named() {
     assert_eq!((links(), refs(&ws)), before);
     let quiet = left_by_undo(&ws, "git symbolic-ref refs/heads/alias refs/heads/b");
     assert!(quiet.is_empty(), "{quiet:?}");
+}
+
+// git followed it, and the branch that it led to was deleted or moved
+#[test]
+fn what_has_become_a_symbolic_ref_leads_no_command_to_another() {
+    let ws = TestWorkspace::repository();
+    ws.commit("one");
+    ws.git(["branch", "moved"]);
+    ws.git(["branch", "goes"]);
+    ws.commit("two");
+    let script = "git branch made; git branch -q -f moved; git branch -q -D goes";
+    let left = left_by_undo(&ws, script);
+    assert_eq!(left.len(), 3, "{left:?}");
+    ws.git(["branch", "victim"]);
+    let victim = || {
+        ws.git([
+            "for-each-ref",
+            "--format=%(objectname)",
+            "refs/heads/victim",
+        ])
+    };
+    let was = victim();
+    for name in ["made", "moved"] {
+        ws.git([
+            "symbolic-ref",
+            &format!("refs/heads/{name}"),
+            "refs/heads/victim",
+        ]);
+    }
+    ws.git(["symbolic-ref", "refs/heads/goes", "refs/heads/none"]);
+    for left in &left {
+        tried(ws.root(), left["undo"].as_str().unwrap());
+        assert_eq!(victim(), was, "{left}");
+    }
+    let none = ws.git(["for-each-ref", "refs/heads/none"]);
+    assert_eq!(none, "", "{left:?}");
 }
 
 // One that git refuses kept the others from being stored again

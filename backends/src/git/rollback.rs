@@ -654,7 +654,14 @@ impl RepositoryPlan {
             };
             let taken = worktrees::taken_elsewhere(&found.common_dir, &found.git_dir);
             let taken = |branch: &str| taken.get(branch).cloned();
-            if let Some(problem) = room::problem(&refs, &moves, &taken)? {
+            let room = room::Room {
+                refs: &refs,
+                moves: &moves,
+                head: &found.head,
+                run_id: request.run_id,
+                taken: &taken,
+            };
+            if let Some(problem) = room.problem()? {
                 return Ok(Err(Stays::NoRoom(problem)));
             }
             let tags = free_names(&refs, request.run_id, &moves.unnamed)?;

@@ -109,14 +109,14 @@ fn proof(outcome: &PurgeOutcome, git: &str) -> String {
     for name in &proof.safety_refs {
         let name = output::printable(name);
         text.push_str(&format!(
-            "still in the repository, by {name}; \"{git} update-ref -d {name}\" removes that\n"
+            "still in the repository, by {name}; \"{git} update-ref --no-deref -d {name}\" removes that\n"
         ));
     }
     for name in &proof.safety_refs_unsearched {
         let name = output::printable(name);
         text.push_str(&format!(
-            "perhaps still in the repository, by {name}, which could not be searched to its end; \"git update-ref -d \
-             {name}\" removes that\n"
+            "perhaps still in the repository, by {name}, which could not be searched to its end; \"{git} update-ref \
+             --no-deref -d {name}\" removes that\n"
         ));
     }
     text.push_str(&format!(

@@ -104,9 +104,16 @@ impl Refs {
                     found: shown(now),
                 });
             }
-            match to {
-                None => self.drop_packed(locks, name)?,
-                Some(_) => self.make_room(opened.as_fd(), name)?,
+            match (from, to) {
+                (_, None) => self.drop_packed(locks, name)?,
+                (Some(_), Some(_)) => self.make_room(opened.as_fd(), name)?,
+                (None, Some(_)) => {
+                    // It may have come since there was found to be room.
+                    if let Some((what, _)) = self.in_the_way_of(name)?.pop_first() {
+                        return Err(PutError::Changed { what });
+                    }
+                    self.make_room(opened.as_fd(), name)?;
+                }
             }
             Ok(Verdict::Replace)
         };
@@ -168,11 +175,13 @@ pub(in crate::git) fn find_packed(text: &[u8], name: &str) -> Option<ObjectId> {
     })
 }
 
-/// The names in the text of `packed-refs`, but for those that are not UTF-8.
-pub(super) fn packed_names(text: &[u8]) -> impl Iterator<Item = &str> {
+/// What the text of `packed-refs` names, each by an id and a name, but for names that are not UTF-8.
+pub(super) fn packed_refs(text: &[u8]) -> impl Iterator<Item = (&str, &str)> {
     let lines = text.split(|b| *b == b'\n');
-    let names = lines.filter_map(|line| line.get(40..)?.strip_prefix(b" "));
-    names.filter_map(|name| std::str::from_utf8(name.trim_ascii_end()).ok())
+    lines.filter_map(|line| {
+        let (id, name) = std::str::from_utf8(line).ok()?.split_at_checked(40)?;
+        Some((id, name.strip_prefix(' ')?.trim_ascii_end()))
+    })
 }
 
 /// The text of `packed-refs` without `name`, and without the line that peels it.

@@ -10,12 +10,14 @@ use rustix::io::Errno;
 use super::PutError;
 use super::directory::{Create, open_below};
 use super::moves::Moves;
-use super::refs::{Refs, find_packed, packed_names, split};
+use super::refs::{Refs, packed_refs, split};
+use super::safety::free_names;
 use crate::backend::RepositoryProblem;
 use crate::error::{ErrorKind, PathError, printable};
 use crate::git::ObjectId;
 use crate::git::repository::is_ref_name;
 use crate::path::printable_name;
+use crate::record::Head;
 use crate::ref_commands;
 use crate::shell::shell_word;
 use crate::worktree::faults;
@@ -45,11 +47,11 @@ impl Refs {
         let packed = self.packed()?.unwrap_or_default();
         let below = format!("{name}/");
         let is_near = |other: &str| other.starts_with(&below) || above(name).any(|a| a == other);
-        let mut found = BTreeMap::new();
-        for other in packed_names(&packed).filter(|other| is_near(other)) {
-            let id = find_packed(&packed, other);
-            found.extend(id.map(|id| (other.to_owned(), Obstacle::Ref(id.to_string()))));
-        }
+        let near = packed_refs(&packed).filter(|(_, other)| is_near(other));
+        let near = near.filter_map(|(id, other)| Some((id.parse::<ObjectId>().ok()?, other)));
+        let mut found: BTreeMap<String, Obstacle> = near
+            .map(|(id, other)| (other.to_owned(), Obstacle::Ref(id.to_string())))
+            .collect();
         // A loose ref is what came after a packed one.
         let loose = self.loose_above(name)?.map(str::to_owned);
         for other in loose.into_iter().chain(self.files_below(name)?) {
@@ -92,20 +94,22 @@ impl Refs {
     /// The names of what lies below the directory of this name and is no directory.
     fn files_below(&self, name: &str) -> Result<BTreeSet<String>, PutError> {
         let mut files = BTreeSet::new();
-        let Ok(Some(top)) = open_below(self.common.as_fd(), name, Create::No) else {
+        let open = |name: &str| open_below(self.common.as_fd(), name, Create::No);
+        let Ok(Some(_)) = open(name) else {
             // A file, a link or nothing: no directory is in the way.
             return Ok(files);
         };
-        let mut pending = vec![(name.to_owned(), top, 0)];
-        while let Some((name, directory, depth)) = pending.pop() {
+        // By name, as there may be more than can be open at once.
+        let mut pending = vec![(name.to_owned(), 0)];
+        while let Some((name, depth)) = pending.pop() {
+            let opened = open(&name).map_err(|errno| self.unsafe_path(&name, errno))?;
+            let Some(directory) = opened else {
+                continue;
+            };
             for (leaf, is_directory) in self.list(&directory, &name)? {
                 let full = format!("{name}/{leaf}");
                 match is_directory && depth < MAX_DEPTH {
-                    true => {
-                        let below = open_below(directory.as_fd(), &leaf, Create::No)
-                            .map_err(|errno| self.unsafe_path(&full, errno))?;
-                        pending.extend(below.map(|below| (full, below, depth + 1)));
-                    }
+                    true => pending.push((full, depth + 1)),
                     false => drop(files.insert(full)),
                 }
             }
@@ -172,22 +176,41 @@ fn above(name: &str) -> impl Iterator<Item = &str> {
     names.filter(|above| above.contains('/'))
 }
 
-/// Why HEAD and branches cannot go where `moves` has them, if a ref is in the way of one. `taken`: which work tree other
-/// than this one has a branch checked out.
-pub(super) fn problem(
-    refs: &Refs,
-    moves: &Moves,
-    taken: &dyn Fn(&str) -> Option<PathBuf>,
-) -> Result<Option<RepositoryProblem>, PutError> {
-    for (name, to) in moves.made() {
-        let obstacles = refs.in_the_way_of(name)?;
-        if obstacles.is_empty() {
-            continue;
+/// Where HEAD and branches are to go, and what is known of the repository.
+pub(super) struct Room<'a> {
+    pub(super) refs: &'a Refs,
+    pub(super) moves: &'a Moves,
+    /// What HEAD names now.
+    pub(super) head: &'a Head,
+    /// The run that is taken back.
+    pub(super) run_id: &'a str,
+    /// Which work tree other than this one has a branch checked out.
+    pub(super) taken: &'a dyn Fn(&str) -> Option<PathBuf>,
+}
+
+impl Room<'_> {
+    /// Why HEAD and branches cannot go there, if a ref is in the way of one.
+    pub(super) fn problem(&self) -> Result<Option<RepositoryProblem>, PutError> {
+        for (name, to) in self.moves.made() {
+            let obstacles = self.refs.in_the_way_of(name)?;
+            if !obstacles.is_empty() {
+                let message = self.message(&obstacles, name, to);
+                return Ok(Some(RepositoryProblem::new(ErrorKind::Conflict, message)));
+            }
         }
+        Ok(None)
+    }
+
+    fn message(
+        &self,
+        obstacles: &BTreeMap<String, Obstacle>,
+        name: &str,
+        to: Option<ObjectId>,
+    ) -> String {
         let named: Vec<String> = obstacles
             .iter()
             .take(MAX_NAMED)
-            .map(|(other, obstacle)| told(other, obstacle, taken(other).as_deref()))
+            .map(|(other, obstacle)| told(other, obstacle, (self.taken)(other).as_deref()))
             .collect();
         let more = obstacles.len().saturating_sub(MAX_NAMED);
         let (more, verb) = match (obstacles.len(), more) {
@@ -199,17 +222,81 @@ pub(super) fn problem(
             "{}{more} {verb} in the way of {name}: HEAD, branch and index were left as they are",
             named.join(", ")
         );
-        let is_free = obstacles.keys().all(|other| taken(other).is_none());
-        let commands = is_free.then(|| commands(&obstacles, name, to, moves));
+        let is_free = obstacles.keys().all(|other| (self.taken)(other).is_none());
+        let commands = is_free.then(|| self.commands(obstacles, name, to));
         if let Some(commands) = commands.flatten() {
             let which = if obstacles.len() == 1 { "it" } else { "them" };
             message.push_str(&format!(
                 "; in the repository, \"{commands}\" removes {which} and makes the other"
             ));
         }
-        return Ok(Some(RepositoryProblem::new(ErrorKind::Conflict, message)));
+        message
     }
-    Ok(None)
+
+    /// What makes room for `name`, makes it, and has HEAD name it if it is to: each if nobody has moved anything since, and
+    /// if what comes before it was done. `None`: there is something that no command of git's removes, or too much.
+    fn commands(
+        &self,
+        obstacles: &BTreeMap<String, Obstacle>,
+        name: &str,
+        to: Option<ObjectId>,
+    ) -> Option<String> {
+        if obstacles.len() > MAX_NAMED {
+            return None;
+        }
+        let gets_head = self.moves.heads_branch() == Some(name);
+        let mut unnamed: Vec<ObjectId> = Vec::new();
+        let mut removals = Vec::new();
+        for (other, obstacle) in obstacles {
+            let Obstacle::Ref(said) = obstacle else {
+                return None;
+            };
+            unnamed.extend(said.parse::<ObjectId>().ok());
+            removals.push(ref_commands::removal(other, said, "git"));
+        }
+        if let Head::Detached { commit } = self.head
+            && gets_head
+        {
+            unnamed.push(*commit);
+        }
+        unnamed.sort_by_key(|commit| commit.0);
+        unnamed.dedup();
+        unnamed.retain(|commit| Some(*commit) != to);
+        // What somebody has checked out since is not removed either.
+        let mut commands = vec![self.head_is_where_it_was()];
+        commands.extend(self.keeping(&unnamed)?);
+        commands.extend(removals);
+        if let Some(to) = to {
+            commands.push(ref_commands::making(name, &to.to_string(), "git"));
+        }
+        if gets_head {
+            let branch = shell_word(name.as_bytes());
+            commands.push(format!("git symbolic-ref HEAD {branch}"));
+        }
+        Some(commands.join(" && "))
+    }
+
+    fn head_is_where_it_was(&self) -> String {
+        let said = match self.head {
+            Head::Detached { commit } => commit.to_string(),
+            Head::Branch { branch, .. } | Head::Unborn { branch } => branch.clone(),
+        };
+        ref_commands::head_says(&said, "git")
+    }
+
+    /// What gives these commits names that outlast the branches; `None` where no name is free.
+    fn keeping(&self, commits: &[ObjectId]) -> Option<Vec<String>> {
+        let named = free_names(self.refs, self.run_id, commits).ok()?;
+        let keeping = |(name, commit): (String, ObjectId)| {
+            let id = commit.to_string();
+            Some(match self.refs.resolve(&name).ok()? {
+                None => ref_commands::making(&name, &id, "git"),
+                // It has it already, as long as nobody has moved it.
+                Some(_) => ref_commands::moving(&name, &id, &id, "git"),
+            })
+        };
+        named.into_iter().map(keeping).collect()
+    }
 }
 
 fn told(name: &str, obstacle: &Obstacle, taken: Option<&Path>) -> String {
@@ -223,28 +310,63 @@ fn told(name: &str, obstacle: &Obstacle, taken: Option<&Path>) -> String {
     }
 }
 
-/// What makes room for `name`, makes it, and has HEAD name it if it is to: each if nobody has moved anything since, and
-/// if what comes before it was done. `None`: there is something that no command of git's removes, or too much.
-fn commands(
-    obstacles: &BTreeMap<String, Obstacle>,
-    name: &str,
-    to: Option<ObjectId>,
-    moves: &Moves,
-) -> Option<String> {
-    if obstacles.len() > MAX_NAMED {
-        return None;
-    }
-    let removal = |(other, obstacle): (&String, &Obstacle)| match obstacle {
-        Obstacle::Ref(said) => Some(ref_commands::removal(other, said, "git")),
-        Obstacle::File => None,
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::git::rollback::lock::Locks;
+    use crate::git::test_repository::TestRepository;
+
+    const LOCKS: Locks<'_> = Locks {
+        operation: "test",
+        is_recovery: false,
+        patience: Duration::ZERO,
     };
-    let mut commands: Vec<String> = obstacles.iter().map(removal).collect::<Option<_>>()?;
-    if let Some(to) = to {
-        commands.push(ref_commands::making(name, &to.to_string(), "git"));
+
+    fn names(git: &TestRepository) -> String {
+        git.git(&["for-each-ref", "--format=%(refname)"])
     }
-    if moves.heads_branch() == Some(name) {
-        let branch = shell_word(name.as_bytes());
-        commands.push(format!("git symbolic-ref HEAD {branch}"));
+
+    #[test]
+    fn what_came_since_there_was_room_is_seen_under_the_lock() {
+        for (ours, theirs) in [("d", "d/x"), ("d/x", "d")] {
+            for is_packed in [false, true] {
+                let git = TestRepository::with_commit();
+                let tip = git.git(&["rev-parse", "HEAD"]).parse().unwrap();
+                let refs = Refs::open(&git.path.join(".git")).unwrap();
+                let name = format!("refs/heads/{ours}");
+                assert_eq!(refs.in_the_way_of(&name).unwrap(), BTreeMap::new());
+                git.git(&["branch", theirs]);
+                if is_packed {
+                    git.git(&["pack-refs", "--all"]);
+                }
+                let left = names(&git);
+                let error = refs.move_to(&LOCKS, &name, None, Some(tip));
+                assert!(error.is_err(), "{ours} beside {theirs}");
+                assert_eq!(names(&git), left);
+                assert!(!git.path.join(".git").join(&name).is_file());
+                // It is made once there is room.
+                git.git(&["branch", "-D", theirs]);
+                refs.move_to(&LOCKS, &name, None, Some(tip)).unwrap();
+                assert!(names(&git).contains(&name));
+            }
+        }
     }
-    Some(commands.join(" && "))
+
+    #[test]
+    fn what_is_in_the_way_is_found_with_what_it_says_in_one_pass() {
+        let git = TestRepository::with_commit();
+        let id = git.git(&["rev-parse", "HEAD"]);
+        let below = |n: usize| format!("refs/heads/d/{n:05}");
+        let lines = (0..20_000).map(|n| format!("{id} {}\n", below(n)));
+        let text = format!("# pack-refs with: sorted \n{}", lines.collect::<String>());
+        std::fs::write(git.path.join(".git/packed-refs"), text).unwrap();
+        let refs = Refs::open(&git.path.join(".git")).unwrap();
+        let found = refs.in_the_way_of("refs/heads/d").unwrap();
+        let expected = (0..20_000).map(|n| (below(n), Obstacle::Ref(id.clone())));
+        assert_eq!(found, expected.collect());
+        let found = refs.in_the_way_of("refs/heads/d/00007/x").unwrap();
+        assert_eq!(found, BTreeMap::from([(below(7), Obstacle::Ref(id))]));
+    }
 }
