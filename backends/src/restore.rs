@@ -22,6 +22,8 @@ mod plan;
 mod procedure;
 mod read;
 mod restorable;
+mod sorted;
+mod view;
 
 pub(crate) use copy::copy;
 pub use copy::{CopyOptions, CopyOutcome};

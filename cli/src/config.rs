@@ -20,8 +20,11 @@ use stillframe::{
 
 use self::document::{Document, Given, Sections};
 use crate::failure::Failure;
-use crate::request::DEFAULT_RETAIN_CONTENT_BYTES;
 use crate::toml_text;
+
+/// Of how much new content is kept in a plain directory, in bytes, when nothing else is said: whoever types a command wants
+/// the way back, and nobody wants a disk filled by the way.
+pub(crate) const DEFAULT_RETAIN_CONTENT_BYTES: u64 = 1 << 30;
 
 /// The variable with the largest that the store of a workspace may be, for every command that adds to one.
 pub(crate) const MAX_STORE_BYTES: &str = "STILLFRAME_MAX_STORE_BYTES";

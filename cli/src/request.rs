@@ -19,7 +19,7 @@ use crate::args::{
     ArtifactCommand, CaptureArgs, Command, ConfigCommand, DiffArgs, GcArgs, ListArgs, Moment,
     PurgeArgs, RestoreArgs, RunArgs, RunsArgs, SnapshotArgs, SnapshotVerb, UndoArgs,
 };
-use crate::config::{Config, Settings};
+use crate::config::{Config, DEFAULT_RETAIN_CONTENT_BYTES, Settings};
 use crate::failure::Failure;
 use crate::guardian;
 use crate::signals;
@@ -684,10 +684,6 @@ impl Chooser<'_> {
         })
     }
 }
-
-/// Of how much new content is kept in a plain directory, in bytes, when nothing else is said: whoever types a command wants
-/// the way back, and nobody wants a disk filled by the way.
-pub(crate) const DEFAULT_RETAIN_CONTENT_BYTES: u64 = 1 << 30;
 
 fn retained(args: &CaptureArgs, set: Option<u64>) -> RetainContent {
     if args.retain_content || args.no_retain_content {

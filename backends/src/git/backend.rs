@@ -20,14 +20,17 @@ use crate::diff::scope::Scope;
 use crate::diff::{self, Diff, DiffOptions, Renames};
 use crate::error::ErrorKind;
 use crate::git::ObjectId;
-use crate::git::capture::{self, Keep, KeptFor, Published, Source, sha1};
+use crate::git::capture::{self, Published, Source};
 use crate::git::commit;
 use crate::git::compare::WithNew;
 use crate::git::heal;
 use crate::git::history;
 use crate::git::index;
+use crate::git::keep::{Keep, KeptFor};
 use crate::git::kept_refs;
 use crate::git::line_diffs;
+use crate::git::nodes::{node_of, tree_of};
+use crate::git::object_id::sha1;
 use crate::git::renames;
 use crate::git::repository::{self, OperationContents, Probe, RepositoryError, UserRepository};
 use crate::git::rollback::{FoundRepository, PATIENCE, chain, staging_digest};
@@ -35,7 +38,7 @@ use crate::git::safety_refs;
 use crate::git::skip_worktree;
 use crate::git::store::{Proven, Store, purged_objects};
 use crate::git::tree_lookup::TreeLookup;
-use crate::git::tree_object::{self, ItemKind, TreeItem};
+use crate::git::tree_object::{self, ItemKind};
 use crate::git::tree_rules::{StoredSide, TreeRules};
 use crate::git::user_index::{self, IndexError};
 use crate::git::worktrees;
@@ -314,17 +317,6 @@ fn stage_the_same(
     })
 }
 
-/// The tree of the workspace in a snapshot.
-pub(super) fn tree_of(record: &Record) -> Result<ObjectId, StoreError> {
-    let id = &record.snapshot.id;
-    let tree =
-        record.snapshot.tree.as_deref().ok_or_else(|| {
-            StoreError::corrupt(format!("the record of {id}"), "it names no tree")
-        })?;
-    tree.parse()
-        .map_err(|e| StoreError::corrupt(format!("the record of {id}"), e))
-}
-
 /// The paths of a snapshot whose content was purged, sorted.
 fn purged_paths(store: &Store, record: &Record) -> Result<Vec<RelPath>, StoreError> {
     let purged = store.purged()?;
@@ -355,26 +347,6 @@ fn tracked_in(store: &Store, record: &Record) -> Result<HashSet<RelPath>, StoreE
         .iter()
         .filter_map(|entry| index::within(&entry.path, &git.scope))
         .collect())
-}
-
-/// What a tree of the store holds at `path`.
-pub(super) fn node_in(
-    store: &Store,
-    tree: &ObjectId,
-    path: &RelPath,
-) -> Result<Option<Node>, StoreError> {
-    Ok(store.entry_at(tree, path)?.and_then(node_of))
-}
-
-fn node_of(item: TreeItem) -> Option<Node> {
-    match item.kind {
-        ItemKind::Entry(kind) => Some(Node::Entry(Entry {
-            kind,
-            id: item.id.into(),
-        })),
-        ItemKind::Directory => Some(Node::Directory),
-        ItemKind::Submodule => None,
-    }
 }
 
 /// What a capture holds at `path`.

@@ -16,8 +16,10 @@ use crate::error::PathError;
 use crate::git::compare::WithNew;
 use crate::git::history::{self, Keeper};
 use crate::git::index;
+use crate::git::keep::Keep;
 use crate::git::kept_refs::{self, RefDetails};
 use crate::git::nested;
+use crate::git::object_id::sha1;
 use crate::git::operation::{self, KeptOperation};
 use crate::git::pack::{PackWriter, Streamed};
 use crate::git::repository::{IndexFile, SharedRefs, Unfolded, UserRepository};
@@ -91,20 +93,6 @@ impl From<Captured> for Published {
             new_trees: captured.new_trees.into_inner(),
         }
     }
-}
-
-/// Trees whose paths are captured although a rule ignores them.
-pub(crate) struct Keep {
-    pub(crate) trees: Vec<(KeptFor, ObjectId)>,
-}
-
-/// Why a tree's paths are captured although a rule ignores them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KeptFor {
-    /// What a restore aims at: whatever leaves its paths out, they are looked at.
-    Goal,
-    /// What the session captured: a file in the workspace does not hide it. The host may leave it out.
-    Session,
 }
 
 /// By what a capture goes.
@@ -560,13 +548,6 @@ fn tips_of<'a>(
 
 fn short_branch(full: &str) -> String {
     full.strip_prefix("refs/heads/").unwrap_or(full).to_owned()
-}
-
-pub(crate) fn sha1(id: &ContentId) -> Option<ObjectId> {
-    match id {
-        ContentId::Sha1(bytes) => Some(ObjectId(*bytes)),
-        ContentId::Blake3(_) => None,
-    }
 }
 
 /// The bytes of the user's index, to be kept with the snapshot.

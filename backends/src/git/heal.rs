@@ -9,7 +9,7 @@ use std::os::fd::AsFd as _;
 use crate::backend::{Interrupt, SnapshotError, StoreError};
 use crate::contents::ContentError;
 use crate::error::PathError;
-use crate::git::capture::sha1;
+use crate::git::object_id::sha1;
 use crate::git::pack::{PackWriter, Streamed};
 use crate::git::store::Store;
 use crate::git::tree_object::{self, ItemKind, TreeItem};

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::git::ObjectId;
-use crate::git::capture::sha1;
+use crate::git::object_id::sha1;
 use crate::git::user_index::IndexEntry;
 use crate::interrupt::{self, Bulk, Pace};
 use crate::interrupted::Interrupted;

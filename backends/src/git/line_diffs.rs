@@ -11,7 +11,7 @@ use crate::contents::ContentError;
 use crate::diff::sketch::LineSketch;
 use crate::diff::{Approximation, Diff, DiffOptions, Looked, PatchText, Renamed};
 use crate::git::ObjectId;
-use crate::git::capture::sha1;
+use crate::git::object_id::sha1;
 use crate::git::store::{Reader, Store};
 use crate::parallel::{self, Held, Waiting};
 use crate::patch::{self, Compared, Limits, Side, Streamed};

@@ -182,3 +182,10 @@ impl From<ObjectId> for String {
         id.to_string()
     }
 }
+/// The id that git has for content; `None`: it has another kind of id.
+pub(crate) fn sha1(id: &ContentId) -> Option<ObjectId> {
+    match id {
+        ContentId::Sha1(bytes) => Some(ObjectId(*bytes)),
+        ContentId::Blake3(_) => None,
+    }
+}

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::coverage::{Omission, OmissionReason};
-use crate::git::capture::sha1;
+use crate::git::object_id::sha1;
 use crate::git::repository::{self, Probe, UserRepository};
 use crate::git::tree_object::{self, ItemKind, TreeItem, Trees};
 use crate::git::{ObjectId, ObjectKind};

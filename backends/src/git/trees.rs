@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::git::capture::sha1;
+use crate::git::object_id::sha1;
 use crate::git::store::Names;
 use crate::git::tree_object::{self, ItemKind, RawItem};
 use crate::git::{ObjectId, ObjectKind};

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::plan::{self, Size};
+use super::plan::Size;
 use super::{Captured, Restorable};
 use crate::coverage::{Omission, OmissionReason};
 use crate::error::PathError;
 use crate::path::RelPath;
 use crate::record::Record;
+use crate::restore::sorted::change_at;
 use crate::tree::{Change, ContentId, EntryKind};
 use crate::workspace::Workspace;
 use crate::worktree::root::Root;
@@ -58,7 +59,7 @@ pub(super) fn sizes<B: Restorable>(
         ..
     } in now.record().snapshot.omissions()
     {
-        let then = plan::change_at(operation, path).and_then(|change| change.old);
+        let then = change_at(operation, path).and_then(|change| change.old);
         if let (OmissionReason::TooLarge, Some(bytes), Some(then)) = (*reason, *bytes, then) {
             let size = match then.kind {
                 EntryKind::Symlink => Some(Size::Another),

@@ -6,7 +6,8 @@ use std::os::fd::AsFd as _;
 
 use git2::{MergeFileInput, MergeFileOptions};
 
-use super::plan::{View, change_at};
+use super::sorted::change_at;
+use super::view::View;
 use super::{Conflict, ConflictRegion, Restorable};
 use crate::backend::StoreError;
 use crate::contents::{ContentError, Contents, Overlaid};

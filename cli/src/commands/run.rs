@@ -48,7 +48,7 @@ pub(super) async fn run(tools: &Tools, request: RunRequest) -> Result<Reply, Fai
         && let Ok(record) = tools.engine.find_run(id.as_str()).await
         && record.id == *id
     {
-        super::steps::refuse_steps(&record)?;
+        super::steps::on_record::refuse_steps(&record)?;
     }
     let end_signal = EndSignal::default();
     let adapter = Foreground {

@@ -1,6 +1,6 @@
 //! `run --steps`, `resume`, `cancel`: runs that go on where they were.
 
-mod on_record;
+pub(super) mod on_record;
 mod runner;
 
 use std::io;
@@ -22,7 +22,7 @@ use crate::request::{self, ResumeRequest, StepsRequest};
 use crate::step_file::{self, StepFile};
 use crate::toml_text;
 
-use on_record::{STEPS, kept_steps};
+use on_record::{STEPS, has_steps, kept_steps};
 use runner::StepRunner;
 
 /// How long `cancel` waits for a run of another process to end.
@@ -117,14 +117,6 @@ pub(super) async fn resume(tools: &Tools, request: ResumeRequest) -> Result<Repl
     run::carry(tools, carried).await
 }
 
-/// Refuses a command in the place of the steps that an interrupted run has still to do.
-pub(super) fn refuse_steps(record: &RunRecord) -> Result<(), Failure> {
-    match kept_steps(record)? {
-        Some(_) if !record.status.is_terminal() => Err(has_steps(record)),
-        _ => Ok(()),
-    }
-}
-
 /// Refuses a file that commits where no commit can be made, before there is a run.
 fn check_commits(
     file: &StepFile,
@@ -144,13 +136,6 @@ fn check_commits(
         ))),
         _ => Ok(()),
     }
-}
-
-fn has_steps(record: &RunRecord) -> Failure {
-    Failure::invalid(format!(
-        "run {} is a run of steps, which a command cannot take the place of; \"stillframe resume {}\" goes on with them, \"stillframe cancel {}\" gives them up; nothing was run",
-        record.id, record.id, record.id
-    ))
 }
 
 /// Asks a run to stop, and waits a while for it.

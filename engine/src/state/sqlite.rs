@@ -6,6 +6,7 @@ mod copied;
 mod effects;
 mod events;
 mod leases;
+mod lost;
 mod opening;
 mod packed;
 mod pins;

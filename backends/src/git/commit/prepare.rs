@@ -14,7 +14,7 @@ use super::sound::Sound;
 use super::staged::Staged;
 use crate::commit::{CommitError, CommitIntent, CommitRequest};
 use crate::git::ObjectId;
-use crate::git::backend::tree_of;
+use crate::git::nodes::tree_of;
 use crate::git::repository::{Settings, UserConfig, UserRepository};
 use crate::git::rollback::moves::described;
 use crate::git::store::Store;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{MAX_HELD_BYTES, Store, check_bytes};
 use crate::backend::StoreError;
 use crate::contents::{ContentError, Contents};
-use crate::git::capture::sha1;
+use crate::git::object_id::sha1;
 use crate::git::pack::Pack;
 use crate::git::{ObjectId, ObjectKind};
 use crate::tree::ContentId;

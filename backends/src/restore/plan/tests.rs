@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::coverage::OmittedKind;
+use crate::coverage::{Coverage, OmittedKind};
 use crate::restore::{PlanId, SkipReason, Skipped, Write};
-use crate::tree::{ContentId, EntryKind};
+use crate::tree::{ContentId, EntryKind, Modes};
 
 /// Nothing was merged.
 static MERGES: BTreeMap<RelPath, Merge> = BTreeMap::new();

@@ -111,3 +111,18 @@ pub(super) fn passes_over_cut_off(file: &StepFile, export: &RunExport) -> Option
     );
     Some(refused)
 }
+
+/// Refuses a command in the place of the steps that an interrupted run has still to do.
+pub(in crate::commands) fn refuse_steps(record: &RunRecord) -> Result<(), Failure> {
+    match kept_steps(record)? {
+        Some(_) if !record.status.is_terminal() => Err(has_steps(record)),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn has_steps(record: &RunRecord) -> Failure {
+    Failure::invalid(format!(
+        "run {} is a run of steps, which a command cannot take the place of; \"stillframe resume {}\" goes on with them, \"stillframe cancel {}\" gives them up; nothing was run",
+        record.id, record.id, record.id
+    ))
+}

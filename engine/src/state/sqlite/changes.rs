@@ -1,6 +1,6 @@
 //! The changes that the state knows, each as statements of one transaction.
 
-use rusqlite::{OptionalExtension as _, Transaction, params};
+use rusqlite::Transaction;
 
 use super::artifacts::{register_artifact, remove_artifact};
 use super::effects::{put_effect, record_commit};
@@ -84,32 +84,5 @@ pub(super) fn apply(
         Change::RemovePatches { runs, artifacts } => remove_patches(transaction, runs, artifacts),
         // After the transaction.
         Change::Scrub | Change::Compact => Ok(()),
-    }
-}
-
-/// Why a transition found no row: it is elsewhere, or not there.
-pub(super) fn lost(
-    transaction: &Transaction<'_>,
-    table: &'static str,
-    noun: &str,
-    id: &str,
-    expected: &str,
-) -> StateError {
-    let what = format!("{noun} {id}");
-    let found = transaction
-        .query_row(
-            &format!("SELECT status FROM {table} WHERE id = ?1"),
-            params![id],
-            |row| row.get::<_, String>(0),
-        )
-        .optional();
-    match found {
-        Ok(Some(found)) => StateError::Conflict {
-            what,
-            expected: expected.to_owned(),
-            found,
-        },
-        Ok(None) => StateError::NotFound { what },
-        Err(e) => e.into(),
     }
 }

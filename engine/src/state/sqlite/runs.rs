@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use rusqlite::{Row, Transaction, params};
 use serde_json::Value;
 
-use super::changes::lost;
 use super::leases::insert_lease;
+use super::lost::lost;
 use super::values::{id, json, nanoseconds, optional_time, parse, time, word};
 use crate::failure::Failure;
 use crate::id::RunId;

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use rusqlite::{Row, Transaction, params};
 
-use super::changes::lost;
+use super::lost::lost;
 use super::values::{count, id, nanoseconds, time, word};
 use crate::id::SessionId;
 use crate::session::SessionStatus;
