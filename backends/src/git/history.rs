@@ -435,6 +435,8 @@ pub(super) fn own_refs_with(
             (false, true) => {}
         }
     }
+    // What was wished for meanwhile made reading fail, and leaves no ref unsearched.
+    interrupt::check()?;
     Ok(found)
 }
 
@@ -525,8 +527,11 @@ mod tests {
         }
         let for_nine = looks();
         assert!(for_nine < 2 * for_one, "{for_one} for one, {for_nine}");
-        let stopped = search(&Interrupt::at_look(20)).unwrap_err();
-        assert_eq!(stopped.kind(), ErrorKind::Cancelled);
+        // Whenever that is, no ref counts as one that could not be searched.
+        for look in 0..for_nine {
+            let stopped = search(&Interrupt::at_look(look)).unwrap_err();
+            assert_eq!(stopped.kind(), ErrorKind::Cancelled, "look {look}");
+        }
     }
 
     #[test]

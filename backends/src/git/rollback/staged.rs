@@ -1,31 +1,18 @@
 //! What an index stages, and the objects that it takes.
 
-use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::fs::File;
-use std::io::Read as _;
+use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::directory::{open_directory, read_file};
+use super::objects::Objects;
 use super::{MAX_INDEX_BYTES, PutError};
 use crate::backend::StoreError;
 use crate::error::PathError;
-use crate::git::history;
 use crate::git::loose_writer::LooseWriter;
-use crate::git::user_index::{self, IndexError};
+use crate::git::user_index::{self, IndexEntry, IndexError};
 use crate::git::{ObjectId, ObjectKind};
-use crate::regular_file::open_regular;
 use crate::worktree::durable::{STAGED_PREFIX, StagedFile};
-
-/// A commit of more is none that anybody wrote.
-const MAX_COMMIT_BYTES: usize = 16 << 20;
-
-/// Nobody borrows from more directories of objects.
-const MAX_ALTERNATES: usize = 100;
-/// A list of alternates of more is none that anybody wrote.
-const MAX_ALTERNATES_BYTES: u64 = 64 << 10;
 
 /// Flags of an entry; what is left out is the length of the name and a format bit.
 const ASSUME_UNCHANGED: u16 = 0x8000;
@@ -94,36 +81,44 @@ fn entries_of_sparse(bytes: &[u8]) -> Option<Vec<StagedEntry>> {
 }
 
 /// Content that an index stages.
+#[derive(Debug, PartialEq, Eq)]
 struct Staged {
     id: ObjectId,
     /// The directory is out of a sparse checkout, and this its tree.
     is_tree: bool,
-    /// The file is out of a sparse checkout.
+    /// All that has it is out of a sparse checkout.
     is_skipped: bool,
+}
+
+/// The content of these entries, each once. Content of one that is in a sparse checkout is in it, whatever else has it.
+fn staged_content(entries: impl IntoIterator<Item = IndexEntry>) -> Vec<Staged> {
+    const GITLINK: u32 = 0o160_000;
+    const TREE: u32 = 0o040_000;
+    let mut content: BTreeMap<ObjectId, Staged> = BTreeMap::new();
+    // One that was only announced (`git add -N`) has the empty blob, which need not exist.
+    let staged = entries.into_iter();
+    for entry in staged.filter(|entry| entry.mode != GITLINK && !entry.is_intent_to_add) {
+        let known = content.entry(entry.id).or_insert(Staged {
+            id: entry.id,
+            is_tree: entry.mode == TREE,
+            is_skipped: true,
+        });
+        known.is_skipped &= entry.is_skip_worktree;
+    }
+    content.into_values().collect()
 }
 
 /// What an index stages that the repository has not; none if it cannot be read. The shared index of a split one is beside
 /// the index of the work tree.
 fn lacking_objects(git_dir: &Path, common_dir: &Path, index: &[u8]) -> Vec<Staged> {
-    const GITLINK: u32 = 0o160_000;
-    const TREE: u32 = 0o040_000;
     let mut shared = |id: &ObjectId| shared_index(git_dir, id).ok_or(IndexError::NotAnIndex);
     let Ok(index) = user_index::parse(index, &mut shared) else {
         return Vec::new();
     };
     let objects = Objects::open(common_dir);
-    let mut looked_for = BTreeSet::new();
-    let entries = index.entries.into_iter();
-    // One that was only announced (`git add -N`) has the empty blob, which need not exist.
-    let staged = entries.filter(|entry| entry.mode != GITLINK && !entry.is_intent_to_add);
-    staged
-        .filter(|entry| looked_for.insert(entry.id) && !objects.has(entry.id))
-        .map(|entry| Staged {
-            id: entry.id,
-            is_tree: entry.mode == TREE,
-            is_skipped: entry.is_skip_worktree,
-        })
-        .collect()
+    let mut content = staged_content(index.entries);
+    content.retain(|staged| !objects.has(staged.id));
+    content
 }
 
 fn shared_index(git_dir: &Path, id: &ObjectId) -> Option<Vec<u8>> {
@@ -165,100 +160,34 @@ fn write_blob(common_dir: &Path, id: &ObjectId, content: &[u8]) -> Result<(), Pu
     objects.sync()
 }
 
-/// The objects of a repository, without the repository: no configuration is read.
-pub(in crate::git) struct Objects {
-    odb: Option<git2::Odb<'static>>,
-    directory: PathBuf,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::git::test_repository::TestRepository;
 
-impl Objects {
-    pub(in crate::git) fn open(common_dir: &Path) -> Self {
-        let objects = common_dir.join("objects");
-        let is_safe = is_safe_to_open(&objects);
-        let open = || {
-            let odb = git2::Odb::new().ok()?;
-            odb.add_disk_alternate(objects.to_str()?).ok()?;
-            Some(odb)
+    #[test]
+    fn content_is_out_of_a_sparse_checkout_only_if_all_that_has_it_is() {
+        let git = TestRepository::new();
+        for (name, content) in [("a", "twice"), ("b", "twice"), ("c", "once"), ("d", "in")] {
+            git.write(name, content);
+        }
+        git.git(&["add", "a", "b", "c", "d"]);
+        git.git(&["update-index", "--skip-worktree", "a", "c"]);
+        git.write("e", "announced");
+        git.git(&["add", "-N", "e"]);
+        let bytes = std::fs::read(git.path.join(".git/index")).unwrap();
+        let mut no_shared_index = |_: &ObjectId| Err(IndexError::NotAnIndex);
+        let index = user_index::parse(&bytes, &mut no_shared_index).unwrap();
+        let staged = |name: &str, is_skipped| Staged {
+            id: git
+                .git(&["rev-parse", &format!(":{name}")])
+                .parse()
+                .unwrap(),
+            is_tree: false,
+            is_skipped,
         };
-        Self {
-            odb: is_safe.then(open).flatten(),
-            directory: objects,
-        }
+        let mut expected = [staged("a", false), staged("c", true), staged("d", false)];
+        expected.sort_by_key(|staged| staged.id);
+        assert_eq!(staged_content(index.entries), expected);
     }
-
-    /// Whether the object is there. Where that cannot be told, it is taken to be.
-    pub(in crate::git) fn has(&self, id: ObjectId) -> bool {
-        self.odb.as_ref().is_none_or(|odb| odb.exists(id.to_git2()))
-    }
-
-    /// Whether the commit is there, with all parents that it names. Where that cannot be told, it is taken to be.
-    pub(super) fn has_with_parents(&self, id: ObjectId) -> bool {
-        self.has(id) && self.parents(id).into_iter().all(|parent| self.has(parent))
-    }
-
-    fn parents(&self, id: ObjectId) -> Vec<ObjectId> {
-        let Some(odb) = self.odb.as_ref().filter(|_| self.is_safe_to_read(id)) else {
-            return Vec::new();
-        };
-        let is_commit = |(size, kind)| kind == git2::ObjectType::Commit && size <= MAX_COMMIT_BYTES;
-        if !odb.read_header(id.to_git2()).is_ok_and(is_commit) {
-            return Vec::new();
-        }
-        let commit = odb.read(id.to_git2());
-        commit.map_or_else(
-            |_| Vec::new(),
-            |commit| history::parents_of(id, commit.data()),
-        )
-    }
-
-    /// It would wait for ever on a FIFO in the place of a loose object too.
-    fn is_safe_to_read(&self, id: ObjectId) -> bool {
-        let digits = id.to_string();
-        let loose = self.directory.join(&digits[..2]).join(&digits[2..]);
-        std::fs::symlink_metadata(loose).map_or(true, |meta| meta.is_file())
-    }
-}
-
-/// Whether libgit2 can open a directory of objects, and those that it borrows from: it would wait for ever on a FIFO in the
-/// place of a pack, an index or the list of alternates.
-fn is_safe_to_open(objects: &Path) -> bool {
-    let mut pending = vec![objects.to_owned()];
-    let mut seen = BTreeSet::new();
-    while let Some(objects) = pending.pop() {
-        if !seen.insert(objects.canonicalize().unwrap_or_else(|_| objects.clone())) {
-            continue;
-        }
-        let list = objects.join("info/alternates");
-        if seen.len() > MAX_ALTERNATES || !is_file_or_absent(&list) || has_trap(&objects) {
-            return false;
-        }
-        pending.extend(alternates(&list).map(|path| objects.join(path)));
-    }
-    true
-}
-
-fn is_file_or_absent(path: &Path) -> bool {
-    std::fs::metadata(path).map_or(true, |found| found.is_file())
-}
-
-/// Whether something other than a file has the name of a pack, or of an index of packs.
-fn has_trap(objects: &Path) -> bool {
-    let is_opened = |name: &[u8]| {
-        name.ends_with(b".idx") || name.ends_with(b".pack") || name == b"multi-pack-index"
-    };
-    let names = std::fs::read_dir(objects.join("pack"));
-    let mut names = names.into_iter().flatten().flatten();
-    names.any(|entry| is_opened(entry.file_name().as_bytes()) && !is_file_or_absent(&entry.path()))
-}
-
-/// The directories that a list of alternates names; none if it cannot be read.
-fn alternates(list: &Path) -> impl Iterator<Item = PathBuf> {
-    let mut text = Vec::new();
-    let read = open_regular(File::options().read(true), list)
-        .and_then(|file| file.take(MAX_ALTERNATES_BYTES).read_to_end(&mut text));
-    let text = read.map_or_else(|_| Vec::new(), |_| text);
-    let lines: Vec<Vec<u8>> = text.split(|byte| *byte == b'\n').map(Vec::from).collect();
-    let lines = lines.into_iter();
-    let named = lines.filter(|line| !line.is_empty() && !line.starts_with(b"#"));
-    named.map(|line| PathBuf::from(OsString::from_vec(line)))
 }
