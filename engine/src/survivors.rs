@@ -115,16 +115,29 @@ fn is_guardian(process: i32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::process::Stdio;
+
     use super::*;
 
     #[test]
     fn what_inherits_the_name_of_a_run_is_of_that_run_and_of_no_other() {
         let run = RunId::random();
         #[expect(clippy::disallowed_methods, reason = "a process is to be found")]
-        let mut child = std::process::Command::new("sleep")
-            .arg("60")
+        let mut child = std::process::Command::new("cat")
             .env(CURRENT_RUN, run.as_str())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
+            .unwrap();
+        // The kernel lets a parent go on before the program has its environment, but not before it has answered.
+        child.stdin.as_mut().unwrap().write_all(b"?").unwrap();
+        let mut answer = [0];
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut answer)
             .unwrap();
         let found = survivors(&run);
         let prefix: RunId = run.as_str()[..8].parse().unwrap();
@@ -143,7 +156,7 @@ mod tests {
         assert_eq!(found[0].process.unsigned_abs(), child.id());
         assert_eq!(
             found[0].to_string(),
-            format!("process {} (sleep)", child.id())
+            format!("process {} (cat)", child.id())
         );
         assert!(others.is_empty(), "{others:?}");
         assert!(is_gone, "one that has ended does nothing any more");

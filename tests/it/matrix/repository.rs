@@ -30,7 +30,7 @@ const LIMITED: Answer = Refused(&["LimitExceeded"]);
 
 /// Longer than anything takes on a busy machine; what waits for a pipe or reads an endless device
 /// is longer.
-const AT_ONCE: Duration = Duration::from_secs(30);
+const AT_ONCE: Duration = Duration::from_secs(180);
 
 /// The workspace and its repository with every byte, mtime and inode, whatever became of `.git`.
 fn everything(ws: &TestWorkspace) -> (View, View, view::Times) {
