@@ -779,3 +779,53 @@ fn what_is_advised_about_a_plan_is_about_the_workspace_that_was_named() {
         assert!(planned.stdout_text().contains("replace  README"), "{told}");
     }
 }
+
+/// What a run with this script tells at its end.
+fn told_by_run(ws: &TestWorkspace, script: &str) -> String {
+    let ran = ws.call(["run", "--", "sh", "-c", script]).run();
+    ran.ok().stderr_text()
+}
+
+// "takes it back", and the undo took nothing back
+#[test]
+fn no_undo_is_promised_that_would_take_nothing_back() {
+    let ws = TestWorkspace::repository();
+    ws.git(["checkout", "-q", "-b", "d"]);
+    let told = told_by_run(&ws, "git branch -q -m d d/x");
+    assert!(!told.contains("takes it back"), "{told}");
+    let said = "cannot be taken back: refs/heads/d/x is in the way of refs/heads/d: ";
+    assert!(told.contains(said), "{told}");
+    assert!(
+        told.contains("git symbolic-ref HEAD refs/heads/d"),
+        "{told}"
+    );
+
+    for sparse in ["--no-sparse-index", "--sparse-index"] {
+        let ws = TestWorkspace::repository();
+        ws.write("in/file", "1\n");
+        ws.write("out/file", "1\n");
+        ws.commit("both");
+        ws.git(["sparse-checkout", "set", "--cone", sparse, "in"]);
+        let made = "mkdir -p out; echo 2 > out/file";
+        let told = told_by_run(&ws, made);
+        assert!(!told.contains("takes it back"), "{sparse}: {told}");
+        assert!(told.contains("cannot be taken back"), "{sparse}: {told}");
+        let left = "left     out/file (not captured: sparse)";
+        assert!(told.contains(left), "{sparse}: {told}");
+        // Beside something that can be.
+        let told = told_by_run(&ws, "echo 3 > out/file; echo 2 > in/file");
+        assert!(told.contains("takes it back"), "{sparse}: {told}");
+    }
+}
+
+// HEAD and branch are taken back though no file changed
+#[test]
+fn an_undo_of_head_alone_is_promised_and_kept() {
+    for script in ["git checkout -q -b side", "git checkout -q --detach"] {
+        let ws = TestWorkspace::repository();
+        let told = told_by_run(&ws, script);
+        assert!(told.contains("takes it back"), "{script}: {told}");
+        ws.undo();
+        assert_eq!(ws.git(["symbolic-ref", "HEAD"]), "refs/heads/main");
+    }
+}

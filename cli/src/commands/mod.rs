@@ -22,6 +22,7 @@ mod snapshot;
 mod steps;
 mod undo;
 mod upkeep;
+mod way_back;
 mod why;
 
 use std::future::Future;

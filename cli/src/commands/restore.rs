@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::output::{self, Reply};
 
 /// How many kept paths the lines after a run name one by one.
-const MAX_NAMED: usize = 10;
+pub(super) const MAX_NAMED: usize = 10;
 
 /// Says what a restore would do.
 pub(super) async fn plan(
@@ -514,7 +514,8 @@ fn in_conflict(conflict: &Conflict) -> String {
     format!("kept     {path} (edited since where it would change, in {places})")
 }
 
-fn kept(skipped: &Skipped) -> String {
+/// The same of one in which no edit was met.
+pub(super) fn kept(skipped: &Skipped) -> String {
     let why = match skipped.reason {
         SkipReason::EditedSince => "edited since",
         SkipReason::ChangedMeanwhile => "changed meanwhile",

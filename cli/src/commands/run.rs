@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use stillframe::backends::{Omission, OmissionReason, OmittedKind};
 use stillframe::{
-    Adapter, AdapterError, AdapterOutput, ApproximatedFile, BackendKind, BoxAdapter,
-    CancellationToken, CommandAdapter, EndSignal, Error, ErrorKind, Failure as FailureRecord,
-    QuestionId, QuestionStatus, RelPath, RestoreDocument, RestoreStatus, RetainContent, RunContext,
+    Adapter, AdapterError, AdapterOutput, BackendKind, BoxAdapter, CancellationToken,
+    CommandAdapter, EndSignal, Error, ErrorKind, Failure as FailureRecord, QuestionId,
+    QuestionStatus, RelPath, RestoreDocument, RestoreStatus, RetainContent, RunContext,
     RunDocument, RunId, RunOptions, RunStatus, Search, SessionId, Snapshot, WorkspaceDocument,
 };
 
+use super::way_back::{self, WayBack};
 use super::{Tools, above, restore, snapshot};
 use crate::failure::Failure;
 use crate::output::{self, Console, Reply};
@@ -172,6 +173,7 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
         run_error: outcome.run.error.as_ref(),
         engine_error: outcome.workspace.error.as_ref(),
         told: carried.told,
+        idle_undo: way_back::idle_undo(tools, &document).await,
         git: before.map_or_else(|| "git".to_owned(), |before| above::git(&before.path)),
     };
     let mut reply = match tools.json {
@@ -184,7 +186,7 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
         reply.warnings = warnings(workspace, retains);
         // A rollback that was refused has said why.
         if ended.is_copied_only && workspace.rollback.is_none() {
-            let way_back = way_back(&ended, workspace, &carried.elsewhere);
+            let way_back = ended.way_back(workspace, &carried.elsewhere);
             reply.warnings.extend(way_back);
         }
     }
@@ -311,8 +313,24 @@ struct Ended<'a> {
     told: Told,
     /// Whether nothing can be put back in place in its workspace.
     is_copied_only: bool,
+    /// What an undo of it would tell, if it is known that it would take nothing back.
+    idle_undo: Option<Vec<String>>,
     /// Calls git for the repository of its workspace.
     git: String,
+}
+
+impl Ended<'_> {
+    /// How to take back what the run changed, if it changed anything.
+    fn way_back(&self, workspace: &WorkspaceDocument, elsewhere: &str) -> Vec<String> {
+        let way_back = WayBack {
+            run_id: &self.document.run_id,
+            workspace,
+            is_copied_only: self.is_copied_only,
+            idle_undo: self.idle_undo.as_deref(),
+            elsewhere,
+        };
+        way_back.lines()
+    }
 }
 
 /// A command that has the terminal to itself while it runs.
@@ -447,7 +465,7 @@ fn story(ended: &Ended<'_>, elsewhere: &str) -> Vec<String> {
             lines.extend(what_next(document, workspace, rollback, elsewhere));
             lines.extend(way_forward(rollback, elsewhere));
         }
-        None => lines.extend(way_back(ended, workspace, elsewhere)),
+        None => lines.extend(ended.way_back(workspace, elsewhere)),
     }
     lines
 }
@@ -493,7 +511,7 @@ fn is_on_disk(workspace: &Path, path: &RelPath) -> bool {
 }
 
 /// Where HEAD went, which no file says.
-fn moved(before: &Snapshot, after: &Snapshot) -> Option<String> {
+pub(super) fn moved(before: &Snapshot, after: &Snapshot) -> Option<String> {
     let place = |snapshot: &Snapshot| {
         let metadata = &snapshot.metadata;
         let commit = metadata
@@ -623,44 +641,6 @@ fn way_forward(rollback: &RestoreDocument, elsewhere: &str) -> Option<String> {
     })
 }
 
-/// How to take back what a run changed, if it changed anything.
-fn way_back(ended: &Ended<'_>, workspace: &WorkspaceDocument, elsewhere: &str) -> Option<String> {
-    // What a rule hides is in no snapshot, so nothing takes it back.
-    let snapshots = workspace
-        .before_snapshot
-        .as_ref()
-        .zip(workspace.after_snapshot.as_ref());
-    let is_moved = snapshots.is_some_and(|(before, after)| moved(before, after).is_some());
-    let diff = workspace.diff.as_ref()?;
-    let (before, _) = snapshots?;
-    let is_for_good = |file: &&ApproximatedFile| {
-        let was_captured = before.omissions.covers(&file.path).is_none();
-        file.left_out && (!was_captured || diff.added.contains(&file.path))
-    };
-    let for_good = diff.approximated.iter().filter(is_for_good).count() as u64;
-    let is_changed = is_moved
-        || diff.files_changed > for_good
-        || !diff.permissions_changed.is_empty()
-        || !diff.directories_added.is_empty()
-        || !diff.directories_deleted.is_empty()
-        || diff.operation.is_some()
-        || !diff.skip_worktree.is_empty();
-    if !is_changed {
-        let why = "what changed cannot be taken back: it was left out before the run, or is by now";
-        return (for_good > 0).then(|| why.to_owned());
-    }
-    Some(match (diff.backend, before.metadata.has_content) {
-        (BackendKind::Hash, Some(false)) => {
-            "no content was kept, so it cannot be taken back; --retain-content keeps it".to_owned()
-        }
-        _ if ended.is_copied_only => restore::copy_command(&before.id, elsewhere),
-        _ => format!(
-            "\"stillframe undo {}{elsewhere}\" takes it back",
-            ended.document.run_id
-        ),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -685,6 +665,7 @@ mod tests {
             engine_error: None,
             told: Told::default(),
             is_copied_only: false,
+            idle_undo: None,
             git: "git".to_owned(),
         }
     }
