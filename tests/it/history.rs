@@ -535,6 +535,37 @@ fn an_index_that_would_name_purged_content_stays() {
     }
 }
 
+// It was put back where older commits were gone, and git could neither commit nor pack anything any more
+#[test]
+fn where_older_commits_are_gone_an_index_that_would_name_lost_content_stays() {
+    let ws = repository();
+    for n in 0..67 {
+        ws.write("f", format!("{n}\n"));
+        ws.commit(&format!("commit {n}"));
+    }
+    ws.write("staged", "only staged\n");
+    ws.git(["add", "staged"]);
+    let lost = ws.git(["rev-parse", ":staged"]);
+    ws.write("staged", "in the work tree\n");
+    ws.remove(format!(".git/objects/{}/{}", &lost[..2], &lost[2..]));
+    let leave = format!(
+        "git rm -q -f --cached staged && git checkout -q --orphan other && git commit -qm x && git branch -qD main \
+         && {FORGET}"
+    );
+    ws.run::<&str>([], &leave).ok();
+    let index = ws.git(["ls-files", "-s"]);
+    let undone = ws.undo();
+    let error = undone["error"]["message"].as_str().unwrap();
+    assert!(
+        error.contains("HEAD and branch were left")
+            && error.contains("the index was left as it is")
+            && error.contains(&lost),
+        "{undone}"
+    );
+    assert_eq!(ws.git(["ls-files", "-s"]), index);
+    stays_in_order(&ws);
+}
+
 // It is as it was before the run, which is what an undo is for
 #[test]
 fn content_that_the_repository_had_lost_before_the_run_holds_no_branch_up() {

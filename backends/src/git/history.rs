@@ -29,7 +29,7 @@ use crate::record::Head;
 use crate::snapshot::KeptHistory;
 use crate::worktree::note;
 
-pub(super) use self::given_back::give_back;
+pub(super) use self::given_back::{Lacking, give_back};
 pub(super) use self::list::List;
 
 /// The parents of a commit, by its bytes; none of what is no commit.
@@ -442,9 +442,9 @@ pub(super) fn own_refs_with(
 
 #[cfg(test)]
 mod tests {
-    use super::given_back::Lacking;
     use super::*;
     use crate::error::ErrorKind;
+    use crate::git::lost::Lost;
     use crate::git::repository::{Probe, probe};
     use crate::git::test_repository::TestRepository;
     use crate::interrupt::Interrupt;
@@ -564,12 +564,12 @@ mod tests {
             git.git(&["log", "--format=%H %T", "main"])
         );
         let (without, lacking) = given_without(Some(newest.bundle));
-        assert_eq!(lacking.commits, [newest.id]);
+        assert_eq!(lacking.commits, [Lost::for_good(newest.id)]);
         assert_eq!(lacking.content, []);
         without.git(&["cat-file", "-e", &format!("{}", newest.blobs[0])]);
         without.git(&["cat-file", "-e", &list.commits[1].id.to_string()]);
         let (without, lacking) = given_without(Some(newest.blobs[0]));
-        assert_eq!(lacking.content, [newest.blobs[0]]);
+        assert_eq!(lacking.content, [Lost::for_good(newest.blobs[0])]);
         assert_eq!(lacking.commits, []);
         without.git(&["cat-file", "-e", &tip]);
     }

@@ -19,6 +19,7 @@ pub(crate) mod libgit2;
 mod line_diffs;
 mod loose;
 mod loose_writer;
+mod lost;
 pub(crate) mod nested;
 mod nodes;
 mod object_id;

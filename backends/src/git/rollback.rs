@@ -11,6 +11,7 @@
 pub(super) mod directory;
 mod hand;
 mod index;
+mod lacking;
 pub(super) mod lock;
 pub(super) mod moves;
 mod objects;
@@ -142,6 +143,7 @@ pub(crate) struct Prepared {
     seen: Option<OperationFiles>,
     /// The commits that the repository is given back as far as it has lost them.
     history: Option<List>,
+    refs_stay: RefsStay,
     _lock: Option<LockFile>,
 }
 
@@ -249,27 +251,28 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
     let lock = lock_repository(request.state, &found.common_dir, request.patience)?;
     let patience = Patience::of(request.patience);
     let history = kept_history(request);
-    let (mut plan, stays) = loop {
+    let (mut plan, went) = loop {
         let mut plan = RepositoryPlan::at(found, request.now)?;
-        let stays = if found.head == after.head {
+        let went = if found.head == after.head {
             plan.move_back(request, found, after, &history)
         } else {
-            Some(Stays::Moved(HeadMoved::of_head(&after.head, &found.head)))
+            Err(Stays::Moved(HeadMoved::of_head(&after.head, &found.head)))
         };
         // Whoever held a lock may have moved what it is for: then all is looked at again.
-        if stays.is_some() || plan.wait_for_refs(found, patience)? == Waited::No {
-            break (plan, stays);
+        if went.is_err() || plan.wait_for_refs(found, patience)? == Waited::No {
+            break (plan, went);
         }
     };
+    let refs_stay = *went.as_ref().unwrap_or(&RefsStay::No);
     let mut index = IndexBytes::default();
-    match stays {
-        None => {
+    match went {
+        Ok(_) => {
             index = plan.put_index_back(request, found, after, patience)?;
             plan.notes.extend(notes);
             plan.put_operation_back(request, found, operation, &mut index.comes, patience)?;
         }
-        Some(Stays::NoRoom(problem)) => return Ok(Prepared::nothing(problem)),
-        Some(Stays::Moved(moved)) if request.keeps_edits => plan.note(
+        Err(Stays::NoRoom(problem)) => return Ok(Prepared::nothing(problem)),
+        Err(Stays::Moved(moved)) if request.keeps_edits => plan.note(
             ErrorKind::HeadMoved,
             format!(
                 "{} is at {}, not at {} where the operation left it: HEAD, branch and index were \
@@ -277,7 +280,7 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
                 moved.what, moved.found, moved.expected
             ),
         ),
-        Some(Stays::Moved(HeadMoved {
+        Err(Stays::Moved(HeadMoved {
             what,
             expected,
             found,
@@ -295,6 +298,7 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
         scope: request.before.scope.clone(),
         seen: found.operation.clone().ok(),
         history: plan.takes_history(request, found).then_some(history),
+        refs_stay,
         plan,
         _lock: Some(lock),
     })
@@ -392,30 +396,28 @@ impl Prepared {
         purged: &Purged,
         kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
     ) -> Self {
-        let refs_stay = self.give_history_back(purged, kept) == RefsStay::Yes;
+        self.give_history_back(purged, kept);
         let Some(index) = self.index() else {
             return self;
         };
         let is_purged = |id: &ObjectId| purged.contains(&(*id).into());
         let (git_dir, common_dir) = (path_of(&self.plan.git_dir), self.plan.common_dir());
         let lacking = give_objects_back(&git_dir, &common_dir, index, &is_purged, kept);
-        if let Some(first) = lacking.first() {
-            let named = match lacking.len() {
-                1 => format!("an object that the repository lacks, {first}"),
-                count => format!("{count} objects that the repository lacks, such as {first}"),
-            };
+        if let Some(named) = lacking::of_index(&lacking) {
             // With one that is gone for good git could pack and commit nothing any more. What was not there before
             // either, as in a partial clone, git may still fetch.
-            let is_lost = refs_stay || lacking.iter().any(is_purged);
+            let is_lost =
+                self.refs_stay == RefsStay::Yes || lacking.iter().any(|lost| is_purged(&lost.id));
+            let RepositoryProblem { kind, message, .. } = named;
             let message = match is_lost {
-                true => format!("the index was left as it is: what it was names {named}"),
-                false => format!("the index names {named}"),
+                true => format!("the index was left as it is: what it was names {message}"),
+                false => format!("the index names {message}"),
             };
             let way_on = match is_lost && self.plan.moves_refs() {
                 true => " (\"git reset\" makes it that of HEAD)",
                 false => "",
             };
-            self.plan.note(ErrorKind::Corrupt, message + way_on);
+            self.plan.note(kind, message + way_on);
             if is_lost {
                 self.leave_index();
             }
@@ -430,44 +432,40 @@ impl Prepared {
         &mut self,
         purged: &Purged,
         kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
-    ) -> RefsStay {
+    ) {
         let Some(history) = self.history.take() else {
-            return RefsStay::No;
+            return;
         };
-        let corrupt = |message| RepositoryProblem::new(ErrorKind::Corrupt, message);
-        let stay = "HEAD and branch were left where they are";
+        let stay = match self.plan.moves_refs() {
+            true => "HEAD and branch were left where they are",
+            false => "what was kept of the commits was not all given back",
+        };
         let given = history::give_back(&self.plan.common_dir(), &history, purged, kept);
-        let problem = match given {
+        let problems = match given {
             Ok(lacking) => {
                 if let [first, ..] = lacking.never_there[..] {
                     let count = lacking.never_there.len();
-                    self.plan.notes.push(corrupt(format!(
-                        "the repository lacks content of commits, as it did before: {count} objects such as \
-                         {first}"
-                    )));
+                    let message = format!(
+                        "the repository lacks content of commits, as it did before: {count} objects such as {first}"
+                    );
+                    self.plan.note(ErrorKind::Corrupt, message);
                 }
-                match (&lacking.commits[..], &lacking.content[..]) {
-                    ([first, ..], _) => corrupt(format!(
-                        "commit {first} is in no snapshot in order any more: {stay}"
-                    )),
-                    ([], [first, ..]) => corrupt(format!(
-                        "the repository has lost content of the commits that were to come back, {} objects such \
-                         as {first}, which was purged from the snapshot or is damaged there: {stay}",
-                        lacking.content.len()
-                    )),
-                    ([], []) => return RefsStay::No,
-                }
+                let lacking = lacking::of_history(&lacking).into_iter();
+                let told = lacking.map(|RepositoryProblem { kind, message, .. }| {
+                    RepositoryProblem::new(kind, format!("{message}: {stay}"))
+                });
+                told.collect()
             }
-            Err(error) => error.problem(stay),
+            Err(error) => vec![error.problem(stay)],
         };
-        if !self.plan.moves_refs() {
-            return RefsStay::No;
+        if problems.is_empty() {
+            return;
         }
-        self.plan.notes.push(problem);
+        self.plan.notes.extend(problems);
         self.plan.tags.clear();
         self.plan.branches.clear();
         self.plan.head = None;
-        RefsStay::Yes
+        self.refs_stay = RefsStay::Yes;
     }
 
     /// Takes the cache of trees out of the index to come if it names one that the repository lacks, which git would
@@ -570,6 +568,7 @@ impl Prepared {
             scope: RelPath::root(),
             seen: None,
             history: None,
+            refs_stay: RefsStay::No,
             _lock: None,
         }
     }
@@ -639,14 +638,14 @@ impl RepositoryPlan {
         path_of(&self.common_dir)
     }
 
-    /// Plans where HEAD and branches go; answers with why none of it goes anywhere, if that is so.
+    /// Plans where HEAD and branches go; fails with why nothing of the repository goes anywhere, if that is so.
     fn move_back(
         &mut self,
         request: &Request<'_>,
         found: &FoundRepository,
         after: &GitState,
         history: &List,
-    ) -> Option<Stays> {
+    ) -> Result<RefsStay, Stays> {
         let planned = Refs::open(&found.common_dir).and_then(|refs| {
             let now = |name: &str| refs.resolve(name);
             let moves = match Moves::between(request.before, after, &now)? {
@@ -670,12 +669,12 @@ impl RepositoryPlan {
         });
         let (mut moves, tags) = match planned {
             Ok(Ok(planned)) => planned,
-            Ok(Err(stays)) => return Some(stays),
+            Ok(Err(stays)) => return Err(stays),
             // The run left a trap there. That must not keep it from being rolled back otherwise.
             Err(error) => {
                 let what = "HEAD and branch were left where they are";
                 self.notes.push(error.problem(what));
-                return None;
+                return Ok(RefsStay::Yes);
             }
         };
         let objects = Objects::open(&found.common_dir);
@@ -699,7 +698,7 @@ impl RepositoryPlan {
         if let Some(lost) = lost {
             let stay = format!("HEAD and branch were left at {}", described(&after.head));
             self.note(ErrorKind::Corrupt, format!("{lost}: {stay}"));
-            return None;
+            return Ok(RefsStay::Yes);
         }
         let head = request.before.head.commit();
         if let Some(commit) = head.filter(is_lost) {
@@ -712,7 +711,7 @@ impl RepositoryPlan {
             self.note(ErrorKind::HeadMoved, left);
         }
         (self.tags, self.branches, self.head) = (tags, moves.branches, moves.head);
-        None
+        Ok(RefsStay::No)
     }
 
     /// Waits until nobody holds HEAD or a ref that is to be written.
@@ -920,7 +919,7 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// Whether HEAD and branches stay where they are, though they were to go somewhere.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RefsStay {
     Yes,
     No,

@@ -275,6 +275,8 @@ fn with_objects<B: Restorable>(
     let kept = |blob: &ObjectId| backend.index_bytes(workspace, blob);
     let purged = Purged::of(workspace)?;
     let prepared = prepared.with_objects(&purged, &kept);
+    // What was wished for meanwhile made reading fail, and nothing is lost by that.
+    interrupt::check()?;
     plan.repository = prepared.changes();
     Ok(Some(prepared))
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::list::{Bundle, List, ReadBlob};
 use crate::git::loose_writer::LooseWriter;
+use crate::git::lost::Lost;
 use crate::git::rollback::{Objects, PutError};
 use crate::git::{ObjectId, ObjectKind};
 use crate::purge::Purged;
@@ -12,9 +13,9 @@ use crate::purge::Purged;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::git) struct Lacking {
     /// Commits, with their trees.
-    pub(in crate::git) commits: Vec<ObjectId>,
+    pub(in crate::git) commits: Vec<Lost>,
     /// Content that the commits brought, and that was there when they were kept.
-    pub(in crate::git) content: Vec<ObjectId>,
+    pub(in crate::git) content: Vec<Lost>,
     /// Content that was not there then either.
     pub(in crate::git) never_there: Vec<ObjectId>,
 }
@@ -39,7 +40,7 @@ pub(in crate::git) fn give_back(
     for commit in list.commits.iter().rev() {
         for id in commit.absent.iter().filter(|id| !giver.objects.has(**id)) {
             match purged.contains(&(*id).into()) {
-                true => lacking.content.push(*id),
+                true => lacking.content.push(Lost::for_good(*id)),
                 false => lacking.never_there.push(*id),
             }
         }
@@ -49,8 +50,7 @@ pub(in crate::git) fn give_back(
             }
             match blob(id) {
                 Ok(content) => giver.give(ObjectKind::Blob, id, &content)?,
-                // It was purged since, or is damaged here as well.
-                Err(_) => lacking.content.push(*id),
+                Err(error) => lacking.content.push(Lost::unread(*id, &error)),
             }
         }
         match Bundle::read(commit, blob) {
@@ -61,7 +61,7 @@ pub(in crate::git) fn give_back(
                 giver.give(ObjectKind::Commit, &commit.id, &bundle.commit)?;
             }
             Err(_) if giver.objects.has(commit.id) => {}
-            Err(_) => lacking.commits.push(commit.id),
+            Err(error) => lacking.commits.push(Lost::unread(commit.id, &error)),
         }
     }
     giver.writer.map_or(Ok(()), LooseWriter::sync)?;

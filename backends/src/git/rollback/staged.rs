@@ -10,6 +10,7 @@ use super::{MAX_INDEX_BYTES, PutError};
 use crate::backend::StoreError;
 use crate::error::PathError;
 use crate::git::loose_writer::LooseWriter;
+use crate::git::lost::Lost;
 use crate::git::user_index::{self, IndexEntry, IndexError};
 use crate::git::{ObjectId, ObjectKind};
 use crate::worktree::durable::{STAGED_PREFIX, StagedFile};
@@ -129,7 +130,7 @@ fn shared_index(git_dir: &Path, id: &ObjectId) -> Option<Vec<u8>> {
 }
 
 /// Gives the repository the staged content that it has lost and the snapshot kept; answers with what it still lacks.
-/// What is out of a sparse checkout counts only if it is `lost`: a partial clone never had it.
+/// What is out of a sparse checkout counts only if it is `purged`: a partial clone never had it.
 ///
 /// An object more changes nothing that anybody sees, so it is written ahead of the intent: a crash
 /// leaves at most content that git's housekeeping removes.
@@ -137,18 +138,26 @@ pub(super) fn give_objects_back(
     git_dir: &Path,
     common_dir: &Path,
     index: &[u8],
-    lost: &dyn Fn(&ObjectId) -> bool,
+    purged: &dyn Fn(&ObjectId) -> bool,
     kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
-) -> Vec<ObjectId> {
-    let is_given = |staged: &Staged| {
-        let content = Some(staged).filter(|staged| !staged.is_tree);
-        let content = content.and_then(|staged| kept(&staged.id).ok());
-        content.is_some_and(|content| write_blob(common_dir, &staged.id, &content).is_ok())
+) -> Vec<Lost> {
+    let give = |Staged { id, is_tree, .. }: &Staged| {
+        if *is_tree {
+            return Some(Lost::for_good(*id));
+        }
+        match kept(id) {
+            Ok(content) => write_blob(common_dir, id, &content)
+                .err()
+                .map(|error| Lost::unwritten(*id, &error)),
+            Err(error) => Some(Lost::unread(*id, &error)),
+        }
     };
+    let counts = |staged: &Staged| !staged.is_skipped || purged(&staged.id);
     let lacking = lacking_objects(git_dir, common_dir, index).into_iter();
-    let lacking = lacking.filter(|staged| !is_given(staged));
-    let counts = |staged: &Staged| !staged.is_skipped || lost(&staged.id);
-    lacking.filter(counts).map(|staged| staged.id).collect()
+    let lacking = lacking.filter_map(|staged| Some((give(&staged)?, counts(&staged))));
+    lacking
+        .filter_map(|(lost, counts)| counts.then_some(lost))
+        .collect()
 }
 
 fn write_blob(common_dir: &Path, id: &ObjectId, content: &[u8]) -> Result<(), PutError> {

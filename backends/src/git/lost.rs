@@ -1,0 +1,37 @@
+//! An object that a repository has lost and could not be given back.
+
+use super::ObjectId;
+use super::rollback::{PutError, chain};
+use crate::backend::{RepositoryProblem, StoreError};
+
+/// An object that a repository still lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Lost {
+    pub(super) id: ObjectId,
+    /// What keeps it from coming back, which may pass; `None`: no snapshot has it in order.
+    pub(super) obstacle: Option<RepositoryProblem>,
+}
+
+impl Lost {
+    /// One that the repository has not, and the snapshot neither.
+    pub(super) fn for_good(id: ObjectId) -> Self {
+        Self { id, obstacle: None }
+    }
+
+    /// One of which reading what the snapshot kept ended so.
+    pub(super) fn unread(id: ObjectId, error: &StoreError) -> Self {
+        let obstacle = match error {
+            StoreError::Corrupt { .. } => None,
+            error => Some(RepositoryProblem::new(error.kind(), chain(error))),
+        };
+        Self { id, obstacle }
+    }
+
+    /// One of which writing it in the repository ended so.
+    pub(super) fn unwritten(id: ObjectId, error: &PutError) -> Self {
+        Self {
+            id,
+            obstacle: Some(RepositoryProblem::new(error.kind(), chain(error))),
+        }
+    }
+}
