@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stillframe_backends::{
     Backend, Conflict, DiffOptions, DroppedStash, Interrupt, Label, LockedWorkspace,
-    LostAttributes, MovedTag, Owner, PlanId, Recovery, RefChange, RelPath, RepositoryRestore,
-    RestoreDurations, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, RestorePlan,
-    SkipReason, Skipped, Snapshot, SnapshotId, SnapshotOptions, Workspace, printable,
+    LostAttributes, MovedTag, Owner, PlanId, Recovery, RefChange, RelPath, RepositoryChanges,
+    RepositoryRestore, RestoreDurations, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome,
+    RestorePlan, SkipReason, Skipped, Snapshot, SnapshotId, SnapshotOptions, Workspace, printable,
     ref_commands::{self, is_symbolic},
     shell_word,
 };
@@ -70,6 +70,10 @@ pub struct RestoreDocument {
     /// the guard has. Left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attributes_lost: Vec<LostAttributes>,
+    /// What was put back of the repository. Left out if that is nothing, and where a part of it failed: `error` says
+    /// which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repository: Option<RepositoryChanges>,
     /// How long its parts took. Left out of the document of a rollback, whose event has them, and of
     /// one that was not done, or that recovery finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -794,8 +798,21 @@ pub(crate) fn restored_document(outcome: &RestoreOutcome) -> RestoreDocument {
             .as_ref()
             .map(|problem| Failure::new(problem.kind.as_str(), &problem.message)),
         attributes_lost: outcome.attributes_lost.clone(),
+        repository: put_back(outcome),
         durations: Some(outcome.durations),
     }
+}
+
+/// What a restore put back of the repository. Where more was wrong in the end than was planned with, a part of that is
+/// not done, and nobody says here which.
+fn put_back(outcome: &RestoreOutcome) -> Option<RepositoryChanges> {
+    let planned = &outcome.plan.repository;
+    let is_whole = planned.problem == outcome.repository_error;
+    (is_whole && planned.changes_something()).then(|| {
+        let mut done = planned.clone();
+        done.problem = None;
+        done
+    })
 }
 
 /// The document of an undo that was done.
@@ -825,6 +842,7 @@ pub(crate) fn nothing_restored() -> RestoreDocument {
         skipped: Vec::new(),
         error: None,
         attributes_lost: Vec::new(),
+        repository: None,
         durations: None,
     }
 }
@@ -843,6 +861,7 @@ pub(crate) fn not_restored(status: RestoreStatus, failure: Failure) -> RestoreDo
         skipped: Vec::new(),
         error: Some(failure),
         attributes_lost: Vec::new(),
+        repository: None,
         durations: None,
     }
 }

@@ -829,3 +829,44 @@ fn an_undo_of_head_alone_is_promised_and_kept() {
         assert_eq!(ws.git(["symbolic-ref", "HEAD"]), "refs/heads/main");
     }
 }
+
+// "nothing had to be restored"
+#[test]
+fn what_went_back_of_the_repository_alone_is_said() {
+    let commit = "export GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org \
+        GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org; git commit -q --allow-empty -m two";
+    for (script, line) in [
+        ("git rm -q --cached README", "git's index put back; "),
+        ("git checkout -q -B side", "HEAD put back; "),
+        (commit, "branch main put back; "),
+        (
+            "git checkout -q -B side; git rm -q --cached README",
+            "HEAD and git's index put back; ",
+        ),
+    ] {
+        let ws = TestWorkspace::repository();
+        let ran = ws.run::<&str>([], script).ok().json();
+        let told = ws.stillframe(["undo"]).ok().stdout_text();
+        assert!(!told.contains("had to be"), "{script}: {told}");
+        assert!(
+            told.lines().any(|l| l.starts_with(line)),
+            "{script}: {told}"
+        );
+        let ran = ran["workspace"]["after_snapshot"]["id"].as_str().unwrap();
+        ws.json(["restore", ran, "--repository"]);
+        let undone = ws.json(["undo"]);
+        let put_back = &undone["repository"];
+        assert!(put_back["refs"].is_array(), "{script}: {undone}");
+        assert_eq!(put_back["problem"], serde_json::Value::Null);
+
+        let failing = format!("{script}; exit 1");
+        let call = ws.call(["run", "--rollback-on-failure", "--", "sh", "-c", &failing]);
+        let told = call.run().exits(1).stderr_text();
+        let line = format!("rolled back: {line}");
+        assert!(told.contains(&line), "{script}: {told}");
+    }
+    // Nothing of it went back.
+    let ws = TestWorkspace::repository();
+    ws.run::<&str>([], "echo x > README").ok();
+    assert_eq!(ws.undo()["repository"], serde_json::Value::Null);
+}

@@ -474,31 +474,66 @@ pub(super) fn upshot(document: &RestoreDocument) -> String {
         .as_ref()
         .map(|error| format!(": {}", output::printable(&error.message)))
         .unwrap_or_default();
-    let restored = output::count(document.restored.len() as u64, "path");
     let guard = document
         .guard_snapshot
         .as_ref()
         .map(|guard| format!("; what was there is kept as {guard}"))
         .unwrap_or_default();
+    let done = done(document);
     match document.status {
         RestoreStatus::Completed if !error.is_empty() => {
-            format!("{restored} restored, but not everything of the repository{error}{guard}")
+            format!("{done}, but not everything of the repository{error}{guard}")
         }
         RestoreStatus::Completed
             if document.restored.is_empty() && !document.skipped.is_empty() =>
         {
             let kept = output::count(document.skipped.len() as u64, "path");
-            format!("nothing was restored, {kept} kept as is{guard}")
+            let done = match document.repository {
+                Some(_) => done,
+                None => "nothing was restored".to_owned(),
+            };
+            format!("{done}, {kept} kept as is{guard}")
         }
-        RestoreStatus::Completed if document.restored.is_empty() => {
+        RestoreStatus::Completed if is_nothing(document) => {
             format!("nothing had to be restored{guard}")
         }
-        RestoreStatus::Completed => format!("{restored} restored{guard}"),
+        RestoreStatus::Completed => format!("{done}{guard}"),
         RestoreStatus::Refused if error.contains("nothing was touched") => {
             format!("refused{error}")
         }
         RestoreStatus::Refused => format!("refused, and nothing was touched{error}"),
         _ => format!("not finished, recovery will finish it{error}{guard}"),
+    }
+}
+
+/// Whether neither a path nor anything of the repository was put back.
+fn is_nothing(document: &RestoreDocument) -> bool {
+    document.restored.is_empty() && document.repository.is_none()
+}
+
+/// What a restore put back. Paths speak for what went with them.
+fn done(document: &RestoreDocument) -> String {
+    match &document.repository {
+        Some(repository) if document.restored.is_empty() => {
+            format!("{} put back", parts_of(repository))
+        }
+        _ => {
+            let restored = output::count(document.restored.len() as u64, "path");
+            format!("{restored} restored")
+        }
+    }
+}
+
+/// The parts of a repository, in words.
+fn parts_of(changes: &RepositoryChanges) -> String {
+    let mut parts: Vec<String> = changes.refs.iter().map(|r| ref_name(&r.name)).collect();
+    parts.extend(changes.index.is_some().then(|| "git's index".to_owned()));
+    let is_operation = !changes.operation.is_empty();
+    parts.extend(is_operation.then(|| "the files of git's operation".to_owned()));
+    match parts.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => String::new(),
     }
 }
 
