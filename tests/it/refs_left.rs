@@ -427,3 +427,45 @@ fn a_branch_that_another_work_tree_has_out_is_not_to_be_deleted() {
     );
     ws.git(["rev-parse", "refs/heads/taken"]);
 }
+
+// Its rebase could not be ended any more
+#[test]
+fn a_branch_that_another_work_tree_rebases_or_bisects_is_not_to_be_deleted() {
+    for began in [
+        "git rebase -q --exec false HEAD~1",
+        "git bisect start; git checkout -q --detach",
+    ] {
+        let ws = TestWorkspace::repository();
+        ws.commit("one");
+        let other = ws.outside().join("other");
+        let tree = other.to_str().unwrap();
+        let script = format!(
+            "git worktree add -q -b taken '{tree}'; cd '{tree}'; git commit -q --allow-empty -m two; {began}; true"
+        );
+        let left = left_by_undo(&ws, &script);
+        assert_ne!(ws.git_call(["branch", "-D", "taken"]).run().code, 0);
+        let taken = left.iter().find(|left| left["name"] == "refs/heads/taken");
+        let taken = taken.unwrap_or_else(|| panic!("{began}: {left:?}"));
+        assert_eq!(taken["undo"], "", "{began}: {left:?}");
+        assert_eq!(taken["checked_out_at"], tree, "{began}: {left:?}");
+    }
+}
+
+// It was said to have it checked out, and has no files
+#[test]
+fn a_branch_that_a_bare_repository_names_may_be_deleted() {
+    let mut ws = TestWorkspace::repository();
+    ws.commit("one");
+    let bare = ws.outside().join("bare");
+    let path = bare.to_str().unwrap();
+    ws.git(["clone", "-q", "--bare", ".", path]);
+    ws.git(["-C", path, "worktree", "add", "-q", "-b", "side", "../tree"]);
+    ws.git(["-C", path, "symbolic-ref", "HEAD", "refs/heads/made"]);
+    let tree = ws.outside().join("tree");
+    ws.set_root(tree.to_str().unwrap());
+    let left = left_by_undo(&ws, "git branch made");
+    assert_eq!(left[0]["name"], "refs/heads/made", "{left:?}");
+    assert_eq!(left[0]["checked_out_at"], Value::Null, "{left:?}");
+    typed(&tree, left[0]["undo"].as_str().unwrap());
+    assert_eq!(ws.git(["for-each-ref", "refs/heads/made"]), "");
+}

@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Dir;
 
+use super::repository::Settings;
 use super::rollback::PutError;
 use super::rollback::directory::{Create, open_below, open_directory, read_file};
+use super::rollback::refs::split;
 
 /// The most that is read of a HEAD, or of the path of a work tree.
 const MAX_BYTES: u64 = 64 * 1024;
@@ -17,17 +19,29 @@ const MAX_BYTES: u64 = 64 * 1024;
 /// Where in the common directory linked work trees have their own.
 const LINKED: &str = "worktrees";
 
-/// The branches that work trees other than that of `git_dir` have checked out, with the directory of each. What cannot
-/// be read of one is left out: nothing depends on it but what people are advised to do.
+/// The branches that work trees other than that of `git_dir` have checked out, or take for theirs while they rebase or
+/// bisect, with the directory of each: those that `git branch -D` refuses for them. What cannot be read of one is left
+/// out: nothing depends on it but what people are advised to do.
 pub(super) fn taken_elsewhere(common_dir: &Path, git_dir: &Path) -> BTreeMap<String, PathBuf> {
     let linked = linked(common_dir).unwrap_or_default();
     let linked = linked
         .into_iter()
         .map(|name| common_dir.join(LINKED).join(name));
-    let all = std::iter::once(common_dir.to_owned()).chain(linked);
-    let others = all.filter(|other| other != git_dir);
-    let branch = |other: PathBuf| Some((branch_of(&other)?, work_tree_of(&other, common_dir)));
-    others.filter_map(branch).collect()
+    let main = (!is_bare(common_dir)).then(|| common_dir.to_owned());
+    let others = main.into_iter().chain(linked);
+    let others = others.filter(|other| other != git_dir);
+    let branches = |other: PathBuf| {
+        let tree = work_tree_of(&other, common_dir);
+        let branches = branches_of(&other).into_iter();
+        branches.map(move |branch| (branch, tree.clone()))
+    };
+    others.flat_map(branches).collect()
+}
+
+/// Whether the repository has no work tree but linked ones: what its HEAD names is checked out nowhere then.
+fn is_bare(common_dir: &Path) -> bool {
+    let own = read(common_dir, "config").unwrap_or_default();
+    Settings::of_text(&own).is_on("core", "bare") == Some(true)
 }
 
 fn linked(common_dir: &Path) -> Result<Vec<OsString>, PutError> {
@@ -41,9 +55,21 @@ fn linked(common_dir: &Path) -> Result<Vec<OsString>, PutError> {
     Ok(names.filter(|name| name != "." && name != "..").collect())
 }
 
-fn branch_of(git_dir: &Path) -> Option<String> {
-    let head = String::from_utf8(read(git_dir, "HEAD")?).ok()?;
-    Some(head.strip_prefix("ref:")?.trim().to_owned())
+/// The branches that a work tree has checked out, or goes back to when it has rebased or bisected.
+fn branches_of(git_dir: &Path) -> Vec<String> {
+    let text = |name: &str| String::from_utf8(read(git_dir, name)?).ok();
+    let head = text("HEAD");
+    let head = head.as_deref().and_then(|head| head.strip_prefix("ref:"));
+    let rebased = ["rebase-merge/head-name", "rebase-apply/head-name"].map(text);
+    let bisected = text("BISECT_START");
+    let bisected = bisected.map(|start| match start.trim() {
+        full if full.starts_with("refs/") => full.to_owned(),
+        short => format!("refs/heads/{short}"),
+    });
+    let others = rebased.into_iter().chain([bisected]).flatten();
+    let all = head.map(str::to_owned).into_iter().chain(others);
+    let all = all.map(|name| name.trim().to_owned());
+    all.filter(|name| name.starts_with("refs/heads/")).collect()
 }
 
 fn work_tree_of(git_dir: &Path, common_dir: &Path) -> PathBuf {
@@ -60,9 +86,12 @@ fn work_tree_of(git_dir: &Path, common_dir: &Path) -> PathBuf {
     }
 }
 
-fn read(directory: &Path, name: &str) -> Option<Vec<u8>> {
-    let opened = open_directory(directory).ok()?;
-    let read = read_file(opened.as_fd(), name.as_bytes(), MAX_BYTES, directory);
+/// What a file below a git directory has.
+fn read(git_dir: &Path, name: &str) -> Option<Vec<u8>> {
+    let opened = open_directory(git_dir).ok()?;
+    let (above, leaf) = split(name);
+    let opened = open_below(opened.as_fd(), above, Create::No).ok()??;
+    let read = read_file(opened.as_fd(), leaf.as_bytes(), MAX_BYTES, git_dir);
     read.ok().flatten()
 }
 
@@ -90,5 +119,66 @@ mod tests {
         let main = BTreeMap::from([("refs/heads/main".to_owned(), git.path.clone())]);
         let own = common.join("worktrees/linked");
         assert_eq!(taken_elsewhere(&common, &own), main);
+    }
+
+    // git refuses to remove it, and a command that moves the ref does not
+    #[test]
+    fn a_branch_that_is_rebased_or_bisected_elsewhere_is_taken() {
+        for (began, file) in [
+            (
+                &["rebase", "-q", "--exec", "false", "HEAD~1"][..],
+                "rebase-merge",
+            ),
+            (
+                &["rebase", "-q", "--apply", "--onto", "other", "HEAD~1"],
+                "rebase-apply",
+            ),
+            (&["bisect", "start", "HEAD", "HEAD~1"], "BISECT_START"),
+        ] {
+            let git = TestRepository::with_commit();
+            let (common, tree) = (git.path.join(".git"), git.beside("linked"));
+            git.git(&["branch", "other"]);
+            let path = tree.to_str().unwrap();
+            git.git(&["worktree", "add", "-q", "-b", "side", path]);
+            for (text, branch) in [("one", "side"), ("two", "side"), ("three", "other")] {
+                git.run(&tree, &["checkout", "-q", branch]);
+                std::fs::write(tree.join("file"), text).unwrap();
+                git.git_in(&tree, &["add", "file"]);
+                git.git_in(&tree, &["commit", "-q", "-m", text]);
+            }
+            git.git_in(&tree, &["checkout", "-q", "side"]);
+            git.run(&tree, began);
+            git.run(&tree, &["checkout", "-q", "--detach"]);
+            assert!(
+                common.join("worktrees/linked").join(file).exists(),
+                "{file}"
+            );
+            let refused = git.run(&git.path, &["branch", "-D", "side"]);
+            assert!(!refused.status.success(), "{file}");
+            let side = BTreeMap::from([("refs/heads/side".to_owned(), tree)]);
+            assert_eq!(taken_elsewhere(&common, &common), side, "{file}");
+        }
+    }
+
+    // It has its branch checked out nowhere
+    #[test]
+    fn a_bare_repository_is_no_work_tree() {
+        let git = TestRepository::with_commit();
+        let bare = git.beside("bare");
+        let path = bare.to_str().unwrap();
+        git.git(&["clone", "-q", "--bare", ".", path]);
+        let tree = git.beside("linked");
+        let add = [
+            "worktree",
+            "add",
+            "-q",
+            "-b",
+            "side",
+            tree.to_str().unwrap(),
+        ];
+        git.git_in(&bare, &add);
+        let own = bare.join("worktrees/linked");
+        assert_eq!(taken_elsewhere(&bare, &own), BTreeMap::new());
+        git.git_in(&tree, &["branch", "-D", "main"]);
     }
 }

@@ -70,6 +70,14 @@ fn parsed(
 }
 
 impl Settings {
+    /// What one configuration file with this text says, without those that it includes. One that git would refuse says
+    /// nothing.
+    pub(crate) fn of_text(text: &[u8]) -> Self {
+        Self {
+            configs: Config::parse(text).into_iter().collect(),
+        }
+    }
+
     /// The value of `section.key`, both in lower case; the last one counts.
     pub(crate) fn get(&self, section: &str, key: &str) -> Option<&[u8]> {
         let mut configs = self.configs.iter().rev();
