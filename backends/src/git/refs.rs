@@ -441,7 +441,7 @@ impl Refs {
         for (name, id) in packed.iter().filter(|(name, _)| !names.contains(name)) {
             text.push_str(&format!("{id} {name}\n"));
         }
-        let rename = Effect::Rename {
+        let rename = Effect::<&Path>::Rename {
             from: &lock,
             to: &path,
         };

@@ -408,7 +408,7 @@ impl Hand<'_> {
     }
 
     /// A rename into the workspace.
-    fn to_place(&self) -> Effect<'_> {
+    fn to_place(&self) -> Effect<&Path> {
         Effect::Rename {
             from: Path::new(&self.name),
             to: self.step.path.as_path(),
@@ -416,7 +416,7 @@ impl Hand<'_> {
     }
 
     /// A rename out of the workspace.
-    fn out_of_place(&self) -> Effect<'_> {
+    fn out_of_place(&self) -> Effect<&Path> {
         Effect::Rename {
             from: self.step.path.as_path(),
             to: Path::new(&self.name),
@@ -670,13 +670,13 @@ fn set_mode(fd: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
 }
 
 /// [`faults::effect`] in the kernel's own words.
-fn faulty(effect: Effect<'_>) -> rustix::io::Result<()> {
+fn faulty(effect: Effect<&Path>) -> rustix::io::Result<()> {
     faults::effect(effect).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
 }
 
 /// Renames to a name that must be free.
 fn rename_to_free(
-    effect: Effect<'_>,
+    effect: Effect<&Path>,
     from: BorrowedFd<'_>,
     name: &[u8],
     to: BorrowedFd<'_>,

@@ -10,28 +10,32 @@ use std::path::Path;
 use crate::interrupt::Heeded;
 use crate::room::Given;
 
-/// A call that changes the disk, or makes a change of it last.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(test), expect(dead_code, reason = "only a test looks into it"))]
-pub(crate) enum Effect<'a> {
+/// A call that changes the disk, or makes a change of it last; with the paths that it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect<P> {
     /// Makes a file that nobody looks for yet, in this directory.
-    Stage(&'a Path),
+    Stage(P),
     /// Makes a directory.
-    MakeDirectory(&'a Path),
+    MakeDirectory(P),
     /// Changes the bytes, the length or the mode of a file.
-    Write(&'a Path),
+    Write(P),
     /// Gives a file a further name.
-    Link(&'a Path),
+    Link(P),
     /// Gives a file another name.
-    Rename { from: &'a Path, to: &'a Path },
+    Rename {
+        /// The name that it has.
+        from: P,
+        /// The name that it gets.
+        to: P,
+    },
     /// Takes the name of a file away.
-    Remove(&'a Path),
+    Remove(P),
     /// Makes the bytes of a file survive a power cut.
-    Sync(&'a Path),
+    Sync(P),
     /// Makes the names in a directory survive a power cut.
-    SyncDirectory(&'a Path),
+    SyncDirectory(P),
     /// Makes everything on the file system of this path survive a power cut.
-    SyncFileSystem(&'a Path),
+    SyncFileSystem(P),
 }
 
 /// Asked before a call that changes the disk; an error means that it must not be made.
@@ -44,7 +48,7 @@ pub(crate) fn before() -> io::Result<()> {
 /// As [`before`], for a call that says what it does.
 #[cfg(not(test))]
 #[inline]
-pub(crate) fn effect(_: Effect<'_>) -> io::Result<()> {
+pub(crate) fn effect(_: Effect<&Path>) -> io::Result<()> {
     Ok(())
 }
 
@@ -81,9 +85,9 @@ pub(crate) use armed::{Done, Fault, Seam, before, effect, looked_at, seen, with}
 mod armed {
     use std::cell::RefCell;
     use std::path::PathBuf;
-    use std::sync::{Arc, Mutex};
+    use std::sync::{Arc, Mutex, MutexGuard};
 
-    use super::{Effect, Given, Heeded, io};
+    use super::{Effect, Given, Heeded, Path, io};
 
     /// What goes wrong on this thread and those that it starts.
     #[derive(Clone, Copy, Debug)]
@@ -99,21 +103,10 @@ mod armed {
     }
 
     /// A call that was made, or tried.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub(crate) enum Done {
-        Stage(PathBuf),
-        MakeDirectory(PathBuf),
-        Write(PathBuf),
-        Link(PathBuf),
-        Rename { from: PathBuf, to: PathBuf },
-        Remove(PathBuf),
-        Sync(PathBuf),
-        SyncDirectory(PathBuf),
-        SyncFileSystem(PathBuf),
-    }
+    pub(crate) type Done = Effect<PathBuf>;
 
-    impl From<Effect<'_>> for Done {
-        fn from(effect: Effect<'_>) -> Self {
+    impl From<Effect<&Path>> for Done {
+        fn from(effect: Effect<&Path>) -> Self {
             match effect {
                 Effect::Stage(path) => Self::Stage(path.to_owned()),
                 Effect::MakeDirectory(path) => Self::MakeDirectory(path.to_owned()),
@@ -157,7 +150,7 @@ mod armed {
             self.calls += 1;
             let is_sync = matches!(
                 effect,
-                Some(Done::Sync(_) | Done::SyncDirectory(_) | Done::SyncFileSystem(_))
+                Some(Effect::Sync(_) | Effect::SyncDirectory(_) | Effect::SyncFileSystem(_))
             );
             self.seen.extend(effect);
             match self.fault {
@@ -205,18 +198,24 @@ mod armed {
         }
     }
 
+    fn locked(armed: &Mutex<Armed>) -> MutexGuard<'_, Armed> {
+        armed.lock().expect("a look that panics fails the test")
+    }
+
     fn told(effect: Option<Done>) -> io::Result<()> {
         match WATCHER.with_borrow(Clone::clone) {
-            Some(armed) => armed.lock().unwrap().before(effect),
+            Some(armed) => locked(&armed).before(effect),
             None => Ok(()),
         }
     }
 
+    /// See the other of this name.
     pub(crate) fn before() -> io::Result<()> {
         told(None)
     }
 
-    pub(crate) fn effect(effect: Effect<'_>) -> io::Result<()> {
+    /// See the other of this name.
+    pub(crate) fn effect(effect: Effect<&Path>) -> io::Result<()> {
         told(Some(effect.into()))
     }
 
@@ -230,7 +229,7 @@ mod armed {
         WATCHER.set(Some(Arc::clone(&armed)));
         let answer = work();
         WATCHER.set(None);
-        let mut armed = armed.lock().unwrap();
+        let mut armed = locked(&armed);
         (answer, armed.calls, std::mem::take(&mut armed.seen))
     }
 
