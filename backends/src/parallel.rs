@@ -38,6 +38,13 @@ pub(crate) trait Held {
     fn held_bytes(&self) -> usize;
 }
 
+/// An error holds nothing worth a count.
+impl<R: Held, E> Held for Result<R, E> {
+    fn held_bytes(&self) -> usize {
+        self.as_ref().map_or(0, R::held_bytes)
+    }
+}
+
 /// Does `count` jobs on every core, and hands their results to `take` in order, on the caller's
 /// thread, which works too while no result is ready.
 ///

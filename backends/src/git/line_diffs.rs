@@ -142,11 +142,11 @@ enum FileDiff {
     Purged,
 }
 
-impl Held for Result<FileDiff, DiffError> {
+impl Held for FileDiff {
     fn held_bytes(&self) -> usize {
         match self {
-            Ok(FileDiff::Compared { section, .. }) => section.capacity(),
-            _ => 0,
+            Self::Compared { section, .. } => section.capacity(),
+            Self::Large | Self::Purged => 0,
         }
     }
 }
