@@ -11,12 +11,12 @@ use rustix::io::Errno;
 use crate::backend::{Backend, BorrowMode, SnapshotError, SnapshotOptions};
 use crate::caches::is_cache;
 use crate::detect::{Strategy, detect};
+use crate::durable;
 use crate::error::ErrorKind;
+use crate::faults::{self, Done, Fault};
 use crate::git::test_repository::TestRepository;
 use crate::snapshot::{Label, Snapshot, SnapshotId};
 use crate::workspace::{LockedWorkspace, PATIENCE_OF_TESTS, StateDir, Workspace};
-use crate::worktree::durable;
-use crate::worktree::faults::{self, Done, Fault};
 
 /// How the captures of a story are taken, and of what.
 #[derive(Clone, Copy, Debug)]

@@ -50,16 +50,13 @@
     )
 )]
 
-// First, because the macro in it is in scope from here on.
-#[doc(hidden)]
-#[macro_use]
-pub mod seeded;
+#[macro_use(seeded_bug)]
+extern crate stillframe_disk;
 
 mod backend;
 mod caches;
 #[cfg(test)]
 mod capture_faults;
-mod codec;
 mod commit;
 mod detect;
 mod diff;
@@ -74,35 +71,36 @@ mod hash;
 #[path = "../../tests/support/holder.rs"]
 mod holder;
 mod ignore_rules;
-mod interrupt;
 mod listed;
 #[cfg(test)]
 #[path = "../../tests/support/must_run.rs"]
 mod must_run;
-mod parallel;
 mod patch;
 mod path_pattern;
-mod patience;
 mod purge;
 #[cfg(test)]
 mod purge_faults;
 mod record;
 pub mod ref_commands;
-mod regular_file;
 mod remains;
 mod restore;
-mod room;
 mod shell;
 #[cfg(test)]
 mod stopped;
 mod workspace;
 mod worktree;
 
-use stillframe_model::{
-    contents, coverage, diff_error, error, exceeded, file_system, interrupted, nested, path,
-    plan_id, read_error, repository_changes, restore_error, restore_goal, restore_plan, retain,
-    search, size, snapshot, snapshot_error, store_error, tree,
+use stillframe_disk::{
+    codec, durable, faults, interrupt, note, parallel, patience, regular_file, room,
 };
+use stillframe_model::{
+    contents, coverage, diff_error, error, file_system, interrupted, nested, path, plan_id,
+    read_error, repository_changes, restore_error, restore_goal, restore_plan, retain, search,
+    size, snapshot, snapshot_error, store_error, tree,
+};
+
+#[doc(hidden)]
+pub use stillframe_disk::seeded_bug;
 
 pub use remains::wait_for_removals;
 

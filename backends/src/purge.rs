@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::StoreError;
 use crate::codec::{Format, TooLong, Unusable};
 use crate::coverage::{Coverage, Omission, OmissionReason};
+use crate::durable;
 use crate::error::{PathError, printable};
 use crate::ignore_rules::HostRules;
 use crate::path::RelPath;
@@ -22,7 +23,6 @@ use crate::record::Record;
 use crate::snapshot::SnapshotId;
 use crate::tree::{ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
-use crate::worktree::durable;
 
 /// The name of the list, in the directory of a workspace.
 const FILE: &str = "purged";

@@ -9,13 +9,13 @@ use rustix::io::Errno;
 
 use crate::backend::{Backend, SnapshotOptions};
 use crate::detect::{Strategy, detect};
+use crate::faults::{self, Done, Fault};
 use crate::git::test_repository::TestRepository;
 use crate::path::RelPath;
 use crate::purge::{FoundContents, Proof, PurgeError, PurgeTarget};
 use crate::restore::{RestoreGoal, SkipReason};
 use crate::snapshot::{Label, Snapshot};
 use crate::workspace::{LockedWorkspace, PATIENCE_OF_TESTS, StateDir, Workspace};
-use crate::worktree::faults::{self, Done, Fault};
 
 const SECRET: &[u8] = b"a secret of a length that nothing else has";
 

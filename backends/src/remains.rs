@@ -12,10 +12,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use crate::faults::Seam;
 use crate::interrupt;
 use crate::interrupted::Interrupted;
 use crate::workspace::LockFile;
-use crate::worktree::faults::Seam;
 
 /// So many files are removed before the operation returns, which takes some milliseconds. In tests it is
 /// few, so that a small tree has more.

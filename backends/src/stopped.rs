@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
 use crate::backend::{
-    Backend, BorrowMode, DiffError, Interrupt, RepositoryRestore, RestoreOptions, SnapshotError,
-    SnapshotOptions,
+    Backend, BorrowMode, DiffError, Interrupt, Interrupted, RepositoryRestore, RestoreError,
+    RestoreOptions, SnapshotError, SnapshotOptions, StoreError,
 };
 use crate::caches;
 use crate::detect::{Strategy, detect};
 use crate::diff::DiffOptions;
 use crate::error::ErrorKind;
+use crate::git::repository::RepositoryError;
 use crate::git::test_repository::TestRepository;
 use crate::remains;
 use crate::restore::RestoreGoal;
@@ -505,7 +507,7 @@ fn a_store_is_at_no_moment_larger_than_its_limit_and_a_refused_capture_leaves_no
                 }
             };
             let snapshot = || stage.backend.snapshot(&stage.workspace, &options);
-            let result = crate::worktree::faults::looked_at(look, snapshot);
+            let result = crate::faults::looked_at(look, snapshot);
             let most = most.load(std::sync::atomic::Ordering::Relaxed);
             let most = most.max(bytes_below(&store));
             let context = format!("{scene:?}, limit {limit}, began with {began_with}");
@@ -564,7 +566,7 @@ fn new_content_is_at_no_moment_more_than_its_limit_and_goes_where_that_is_passed
             }
         };
         let snapshot = || stage.backend.snapshot(&stage.workspace, &options);
-        let snapshot = crate::worktree::faults::looked_at(look, snapshot).unwrap();
+        let snapshot = crate::faults::looked_at(look, snapshot).unwrap();
         remains::wait_for_removals();
         let most = most.load(Ordering::Relaxed);
         assert!(
@@ -626,7 +628,7 @@ fn a_store_is_at_no_moment_larger_than_its_limit_until_a_restore_is_done() {
             let view = stage.workspace_view();
             let backend = Arc::clone(&stage.backend);
             let restore = || backend.restore(&mut stage.workspace, &goal, &options);
-            let result = crate::worktree::faults::looked_at(look, restore);
+            let result = crate::faults::looked_at(look, restore);
             let context = format!("{scene:?}, limit {limit}, began with {began_with}");
             let most = most.load(Ordering::Relaxed);
             assert!(
@@ -685,5 +687,38 @@ fn a_capture_that_would_store_more_anew_than_it_may_is_refused_and_leaves_nothin
             again.metadata.files_hashed, 0,
             "what is kept is not stored anew"
         );
+    }
+}
+
+// "stopped: cancelled: cancelled"
+#[test]
+fn why_an_operation_was_stopped_is_said_once() {
+    fn chain(error: impl std::error::Error + 'static) -> String {
+        let first: Option<&dyn std::error::Error> = Some(&error);
+        let all = std::iter::successors(first, |error| error.source());
+        all.map(|error| error.to_string())
+            .collect::<Vec<_>>()
+            .join(": ")
+    }
+    let late = Interrupted::TimedOut {
+        after: Duration::from_secs(2),
+    };
+    for (why, said) in [
+        (Interrupted::Cancelled, "cancelled"),
+        (late, "not done within 2000 ms"),
+    ] {
+        for text in [
+            chain(SnapshotError::from(why)),
+            chain(SnapshotError::from(StoreError::from(why))),
+            chain(StoreError::from(why)),
+            chain(DiffError::from(why)),
+            chain(DiffError::from(StoreError::from(why))),
+            chain(RestoreError::from(why)),
+            chain(RestoreError::from(StoreError::from(why))),
+            chain(RepositoryError::from(why)),
+            chain(SnapshotError::from(RepositoryError::from(why))),
+        ] {
+            assert_eq!(text.matches(said).count(), 1, "{text}");
+        }
     }
 }

@@ -25,9 +25,9 @@ use crate::remains::Remover;
 use crate::snapshot::SnapshotId;
 use crate::tree::ContentId;
 
+pub(crate) use crate::durable::make_private;
+use crate::durable::make_private_durably;
 use crate::worktree::area;
-pub(crate) use crate::worktree::durable::make_private;
-use crate::worktree::durable::make_private_durably;
 use crate::worktree::journal;
 use crate::worktree::memory::Memory;
 
@@ -806,11 +806,11 @@ mod registry {
             return Ok(());
         }
         let text = serde_json::to_vec_pretty(&now).expect("a record is plain data");
-        crate::worktree::durable::replace(&file, &text)
+        crate::durable::replace(&file, &text)
     }
 
     fn read(file: &Path) -> Option<Record> {
-        let bytes = crate::worktree::durable::read(file, MAX_BYTES).ok()??;
+        let bytes = crate::durable::read(file, MAX_BYTES).ok()??;
         serde_json::from_slice(&bytes).ok()
     }
 

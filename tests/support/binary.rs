@@ -40,7 +40,7 @@ pub fn example(name: &str) -> PathBuf {
         "engine/Cargo.toml",
         "engine/src",
         "engine/examples",
-        "backends/src",
+        "backends",
         "artifact-store/src",
     ]);
     if modified(&binary).is_none_or(|built| built < newest) {

@@ -24,10 +24,10 @@ use crate::git::repository::{RepositoryError, Shallow, UserRepository};
 use crate::git::store::Store;
 use crate::git::{ObjectId, ObjectKind};
 use crate::interrupt;
+use crate::note;
 use crate::purge::Purged;
 use crate::record::Head;
 use crate::snapshot::KeptHistory;
-use crate::worktree::note;
 
 pub(super) use self::given_back::{Lacking, give_back};
 pub(super) use self::list::List;

@@ -17,7 +17,7 @@ use super::rollback::PutError;
 use super::rollback::directory::{Create, give_to, open_below, open_directory};
 use super::{ObjectId, ObjectKind};
 use crate::error::{PathError, printable};
-use crate::worktree::faults;
+use crate::faults;
 
 /// The directory with the objects of a repository. No link below the common directory is followed.
 pub(super) struct LooseWriter {

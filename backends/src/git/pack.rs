@@ -20,11 +20,11 @@ use super::deflate::Deflater;
 use super::object_id::Collision;
 use super::{ObjectHasher, ObjectId, ObjectKind};
 use crate::backend::StoreError;
+use crate::durable::{self, StagedFile};
 use crate::error::{PathError, printable};
 use crate::interrupt;
 use crate::interrupted::Interrupted;
 use crate::parallel;
-use crate::worktree::durable::{self, StagedFile};
 
 pub(crate) use index::PackIndex;
 pub(crate) use read::{DeltaBases, OpenPack, Pack, StoredAs, copy_exactly, open_regular};
@@ -527,7 +527,7 @@ mod tests {
 
     use super::super::test_repository::TestRepository;
     use super::*;
-    use crate::worktree::faults::{self, Fault};
+    use crate::faults::{self, Fault};
 
     fn id_of(kind: ObjectKind, bytes: &[u8]) -> ObjectId {
         ObjectId::of(kind, bytes).unwrap()

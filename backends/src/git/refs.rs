@@ -16,10 +16,10 @@ use super::ObjectId;
 use super::pack::TEMPORARY_PREFIX;
 use super::store::private_file;
 use crate::backend::{Owner, StoreError};
+use crate::durable::{self, StagedFile};
 use crate::error::PathError;
+use crate::faults::{self, Effect};
 use crate::workspace::make_private;
-use crate::worktree::durable::{self, StagedFile};
-use crate::worktree::faults::{self, Effect};
 
 /// What stands for "no run" in a ref's name.
 const NO_RUN: &str = "manual";

@@ -49,6 +49,7 @@ use super::{ObjectId, ObjectKind};
 use crate::backend::{Holdings, Owner, Problem, StoreError, Unreadable};
 use crate::caches::SHORTCUTS;
 use crate::contents::ContentError;
+use crate::durable::{self, StagedFile};
 use crate::error::{PathError, printable};
 use crate::interrupt;
 use crate::parallel;
@@ -58,7 +59,6 @@ use crate::record::{MAX_RECORD_BYTES, Record};
 use crate::snapshot::{Label, Snapshot, SnapshotId};
 use crate::tree::{Change, Entry, EntryKind};
 use crate::workspace::{Identity, make_private};
-use crate::worktree::durable::{self, StagedFile};
 
 use complete::Standing;
 use vouched::Vouched;
@@ -1230,8 +1230,8 @@ mod tests {
     use crate::caches::LAST_REF;
     use crate::contents::Contents as _;
     use crate::git::pack::Streamed;
+    use crate::note;
     use crate::record::RECORD_VERSION;
-    use crate::worktree::note;
 
     const NO_FILES: &[(&str, &str)] = &[];
 

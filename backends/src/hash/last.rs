@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use super::store::HashStore;
 use crate::caches::LAST_RECORD;
 use crate::error::PathError;
-use crate::worktree::{durable, note};
+use crate::{durable, note};
 
 /// An id of a start, a digest and three numbers.
 const MAX_BYTES: u64 = 1000;

@@ -28,6 +28,7 @@ use crate::coverage::OmissionReason;
 use crate::diff::beside::{self, Compared};
 use crate::diff::scope::Scope;
 use crate::diff::{self, Diff, DiffOptions, Renames, renames};
+use crate::durable;
 use crate::error::PathError;
 use crate::git::ObjectId;
 use crate::git::rollback::FoundRepository;
@@ -54,7 +55,6 @@ use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
 use crate::worktree::attributes;
 use crate::worktree::displaced::{Displaced, Held};
-use crate::worktree::durable;
 use crate::worktree::read::{self, SinkError};
 use crate::worktree::root::{self, Root};
 

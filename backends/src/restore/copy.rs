@@ -16,6 +16,7 @@ use super::procedure::stage_error;
 use super::{PlanId, Restorable, RestorePlan, SkipReason, Skipped, Write};
 use crate::backend::{Interrupt, RestoreError};
 use crate::coverage::OmissionReason;
+use crate::durable;
 use crate::error::{PathError, printable};
 use crate::path::RelPath;
 use crate::purge::Purged;
@@ -25,7 +26,6 @@ use crate::tree::{ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
 use crate::worktree::displaced::{Held, lossless};
-use crate::worktree::durable;
 use crate::worktree::root::Root;
 use crate::worktree::staging::{self, CommitError, StageError};
 

@@ -20,12 +20,12 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::Errno;
 
 use crate::error::{ErrorKind, PathError};
+use crate::faults::{self, Effect};
 use crate::git::rollback::RepositoryPlan;
 use crate::path::RelPath;
 use crate::restore::{SkipReason, Skipped};
 use crate::tree::RECORDED_BITS;
 use crate::worktree::area::{self, Area};
-use crate::worktree::faults::{self, Effect};
 use crate::worktree::journal::{Action, Intent, Journal, Seen, Staging, Step};
 use crate::worktree::read;
 use crate::worktree::root::{self, Root, Stat};

@@ -16,15 +16,15 @@ use rustix::fs::{Access, AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
 use crate::backend::{Problem, StoreError};
+use crate::durable;
 use crate::error::{PathError, printable};
+use crate::faults::{self, Effect};
 use crate::git::{ObjectHasher, ObjectKind};
 use crate::interrupt;
 use crate::path::RelPath;
 use crate::purge::{FoundContent, FoundContents, Proof, Purged};
 use crate::snapshot::SnapshotId;
 use crate::tree::ContentId;
-use crate::worktree::durable;
-use crate::worktree::faults::{self, Effect};
 use crate::worktree::journal::{Action, OperationId, Staging, Step};
 use crate::worktree::remembered::{self, Remembered};
 use crate::worktree::root::{self, Root};

@@ -8,9 +8,9 @@ use std::path::Path;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
+use crate::faults::{self, Effect};
 use crate::path::RelPath;
 use crate::workspace::Workspace;
-use crate::worktree::faults::{self, Effect};
 use crate::worktree::root::{self, Root};
 
 /// The access list of a file (acl(5)): who may do what beside owner, group and others.

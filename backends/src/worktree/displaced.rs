@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::backend::StoreError;
 use crate::coverage::{Coverage, Omission};
+use crate::durable;
 use crate::error::PathError;
 use crate::path::RelPath;
 use crate::snapshot::SnapshotId;
 use crate::tree::{Change, ContentId, Entry, EntryKind};
 use crate::worktree::area;
-use crate::worktree::durable;
 use crate::worktree::root;
 use crate::worktree::stat_cache::EntryStat;
 

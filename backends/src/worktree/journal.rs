@@ -22,7 +22,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{Problem, StoreError};
 use crate::codec::{self, TooLong};
+use crate::durable;
 use crate::error::PathError;
+use crate::faults::{self, Effect};
 use crate::git::rollback::RepositoryPlan;
 use crate::path::RelPath;
 use crate::restore::PlanId;
@@ -30,8 +32,6 @@ use crate::room::Taken;
 use crate::snapshot::SnapshotId;
 use crate::tree::ContentId;
 use crate::worktree::area;
-use crate::worktree::durable;
-use crate::worktree::faults::{self, Effect};
 use crate::worktree::stat_cache::{CachedEntry, EntryStat, Flags};
 
 /// The name of the journal in the store.

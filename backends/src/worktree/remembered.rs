@@ -15,11 +15,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::StoreError;
+use crate::durable;
 use crate::error::PathError;
 use crate::path::RelPath;
 use crate::snapshot::{Label, Snapshot, SnapshotId};
 use crate::workspace::Workspace;
-use crate::worktree::durable;
 use crate::worktree::root::Root;
 use crate::worktree::stat_cache::EntryStat;
 

@@ -15,7 +15,7 @@ use std::time::UNIX_EPOCH;
 use super::{Birth, Refs, SnapshotRef, parent, seq_of};
 use crate::caches::{LAST_REF, SHORTCUTS};
 use crate::error::PathError;
-use crate::worktree::{durable, note};
+use crate::{durable, note};
 
 /// The longest names of so many refs, and some numbers.
 const MAX_BYTES: u64 = 32 << 10;

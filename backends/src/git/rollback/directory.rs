@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::PutError;
 use crate::error::PathError;
-use crate::worktree::faults;
+use crate::faults;
 use crate::worktree::root;
 
 const DIRECTORY: OFlags = OFlags::RDONLY

@@ -15,9 +15,9 @@ use super::reflog::{self, Line, Missing};
 use super::refs::{PACKED_REFS, Refs, split};
 use super::{PutError, RepositoryPlan, path_of};
 use crate::error::{PathError, printable};
+use crate::faults;
 use crate::git::{ObjectId, ObjectKind};
 use crate::path::printable_bytes;
-use crate::worktree::faults;
 use crate::worktree::root;
 
 /// Who moves a ref, in a reflog.

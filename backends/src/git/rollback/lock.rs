@@ -18,8 +18,8 @@ use rustix::io::Errno;
 use super::directory::{give_to, read_file};
 use super::{MAX_INDEX_BYTES, PutError};
 use crate::error::{PathError, printable};
+use crate::faults;
 use crate::patience::Patience;
-use crate::worktree::faults;
 use crate::worktree::root::{self, Stat};
 
 /// What git adds to the name of a file for that of its lock.

@@ -9,8 +9,8 @@ use rustix::io::Errno;
 
 use super::directory::{Create, give_to, open_below};
 use super::refs::split;
+use crate::faults;
 use crate::git::ObjectId;
-use crate::worktree::faults;
 use crate::worktree::root;
 
 /// Stands for no commit.

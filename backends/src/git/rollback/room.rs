@@ -14,13 +14,13 @@ use super::refs::{Refs, packed_refs, split};
 use super::safety::free_names;
 use crate::backend::RepositoryProblem;
 use crate::error::{ErrorKind, PathError, printable};
+use crate::faults;
 use crate::git::ObjectId;
 use crate::git::repository::is_ref_name;
 use crate::path::printable_name;
 use crate::record::Head;
 use crate::ref_commands;
 use crate::shell::shell_word;
-use crate::worktree::faults;
 use crate::worktree::root;
 
 /// No more are named one by one, or in commands.

@@ -8,12 +8,12 @@ use super::directory::{open_directory, read_file};
 use super::objects::Objects;
 use super::{MAX_INDEX_BYTES, PutError};
 use crate::backend::StoreError;
+use crate::durable::{STAGED_PREFIX, StagedFile};
 use crate::error::PathError;
 use crate::git::loose_writer::LooseWriter;
 use crate::git::lost::Lost;
 use crate::git::user_index::{self, IndexEntry, IndexError};
 use crate::git::{ObjectId, ObjectKind};
-use crate::worktree::durable::{STAGED_PREFIX, StagedFile};
 
 /// Flags of an entry; what is left out is the length of the name and a format bit.
 const ASSUME_UNCHANGED: u16 = 0x8000;

@@ -7,12 +7,12 @@ mod operation;
 
 use crate::backend::{RepositoryRestore, RestoreOutcome};
 use crate::error::ErrorKind;
+use crate::faults::Fault;
 use crate::restore::RestoreGoal;
 use crate::restore::naive::{Stage, git_command, view};
 use crate::restore::{Captured as _, Publish, Restorable as _, recover};
 use crate::snapshot::Snapshot;
 use crate::workspace::PATIENCE_OF_TESTS;
-use crate::worktree::faults::Fault;
 
 /// A repository with a commit, something staged, something unstaged and something untracked.
 fn repository() -> Stage {
@@ -659,7 +659,7 @@ fn what_the_disk_refuses_is_told_as_that() {
             let prepared = prepared(&mut stage, &before, &after, PATIENCE_OF_TESTS).unwrap();
             let index = prepared.staged.clone().unwrap();
             let fault = Fault::FailAt(call, errno.raw_os_error());
-            let (outcome, calls) = crate::worktree::faults::with(fault, || {
+            let (outcome, calls) = crate::faults::with(fault, || {
                 carry_out(
                     &prepared.plan,
                     stage.workspace.store_path(),
@@ -938,7 +938,7 @@ fn dies_at_any_call(make: fn() -> (Stage, Snapshot, Snapshot)) {
         let (mut stage, before, after) = make();
         let old_index = fs::read(stage.path(".git/index")).unwrap();
         let tip = stage.git(&["rev-parse", "HEAD"]);
-        let (result, calls) = crate::worktree::faults::with(Fault::StopBefore(call), || {
+        let (result, calls) = crate::faults::with(Fault::StopBefore(call), || {
             roll_back(&mut stage, &before, &after)
         });
         if calls <= call {
@@ -1028,7 +1028,7 @@ fn what_somebody_stages_between_a_crash_and_the_recovery_is_kept() {
         stage.write("staged", "by the run\n");
         stage.git(&["add", "staged"]);
         let after = stage.snapshot();
-        let (_, calls) = crate::worktree::faults::with(Fault::StopBefore(call), || {
+        let (_, calls) = crate::faults::with(Fault::StopBefore(call), || {
             roll_back(&mut stage, &before, &after)
         });
         if calls <= call {
@@ -1064,7 +1064,7 @@ fn a_recovery_that_cannot_go_on_leaves_no_lock_of_the_crash() {
         run(&stage);
         let after = stage.snapshot();
         let first = stage.git(&["rev-parse", "HEAD~1"]);
-        let (_, calls) = crate::worktree::faults::with(Fault::StopBefore(call), || {
+        let (_, calls) = crate::faults::with(Fault::StopBefore(call), || {
             roll_back(&mut stage, &before, &after)
         });
         if calls <= call {

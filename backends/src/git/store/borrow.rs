@@ -21,14 +21,14 @@ use rustix::io::Errno;
 use super::purge::objects_of;
 use super::{MAX_HELD_BYTES, Store, check_bytes, missing};
 use crate::backend::{BorrowMode, StoreError};
+use crate::durable::{self, ClosedFile, StagedFile};
 use crate::error::PathError;
+use crate::faults::{self, Effect, Seam};
 use crate::git::ObjectId;
 use crate::git::loose::LooseObject;
 use crate::git::pack::{DeltaBases, Pack, PackIndex, PackWriter, TEMPORARY_OBJECT_PREFIX};
 use crate::interrupt;
 use crate::workspace::make_private;
-use crate::worktree::durable::{self, ClosedFile, StagedFile};
-use crate::worktree::faults::{self, Effect, Seam};
 use crate::worktree::root::open_file_at;
 
 /// Up to this many files are synced one by one; for more, one sync of the whole file system is less

@@ -11,11 +11,11 @@ use super::{MAX_COMMIT_BYTES, PackSet, Place, Store, check_kind, missing, no_sin
 use crate::backend::StoreError;
 use crate::caches::SHORTCUTS;
 use crate::contents::ContentError;
+use crate::durable;
 use crate::error::{ErrorKind, PathError};
 use crate::git::pack::{CHECKSUM_BYTES, Pack, TEMPORARY_PREFIX};
 use crate::git::tree_object::{self, ItemKind, Trees};
 use crate::git::{ObjectId, ObjectKind};
-use crate::worktree::durable;
 
 /// With more packs of our own than this they are merged: every lookup goes through all of them.
 const MAX_OWN_PACKS: usize = 50;

@@ -107,8 +107,8 @@ fn how_many(sizes: &[u64]) -> usize {
 mod tests {
     use super::super::testing::*;
     use super::*;
+    use crate::faults::{self, Fault};
     use crate::record::Record;
-    use crate::worktree::faults::{self, Fault};
 
     /// A store with one small pack more than it should have.
     fn crowded() -> (TestStore, Vec<Record>) {

@@ -8,6 +8,7 @@ use super::collect::{list, name_of};
 use super::{ObjectId, Store};
 use crate::backend::{Problem, StoreError};
 use crate::contents::ContentError;
+use crate::durable;
 use crate::error::{PathError, printable};
 use crate::git::history::List;
 use crate::git::index;
@@ -23,7 +24,6 @@ use crate::purge::{
 };
 use crate::record::Record;
 use crate::tree::{Change, ContentId};
-use crate::worktree::durable;
 
 /// What git puts beside a pack, and the pack itself.
 const PACK_EXTENSIONS: [&str; 7] = ["pack", "idx", "rev", "bitmap", "mtimes", "keep", "promisor"];

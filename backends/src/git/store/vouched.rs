@@ -16,12 +16,12 @@ use std::sync::atomic::Ordering;
 use super::{PackSet, Store};
 use crate::backend::StoreError;
 use crate::caches::VOUCHED_PACKS;
+use crate::durable;
 use crate::error::PathError;
+use crate::faults::{self, Effect};
 use crate::git::pack::Pack;
 use crate::regular_file::open_regular;
 use crate::room::Taken;
-use crate::worktree::durable;
-use crate::worktree::faults::{self, Effect};
 use crate::worktree::shards;
 
 /// More than a hundred thousand packs.

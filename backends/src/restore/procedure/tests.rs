@@ -9,11 +9,11 @@ use std::time::Duration;
 use super::*;
 use crate::backend::{Interrupt, Interrupted};
 use crate::error::ErrorKind;
+use crate::faults::{self, Done, Fault};
 use crate::must_run::{self, Capability};
 use crate::restore::naive::{Stage, rel, scratch, view};
 use crate::snapshot::Snapshot;
 use crate::worktree::displaced::Held;
-use crate::worktree::faults::{self, Done, Fault};
 
 #[test]
 fn a_restore_gives_back_every_path() {

@@ -17,11 +17,11 @@ use super::holes::Filled;
 use crate::backend::{Interrupt, StoreError};
 use crate::contents::{ContentError, Contents};
 use crate::error::PathError;
+use crate::faults::{self, Effect, Seam};
 use crate::path::RelPath;
 use crate::restore::{LostAttributes, ModeChange, Write as PlannedWrite};
 use crate::tree::{EntryKind, RECORDED_BITS};
 use crate::worktree::attributes::Attributes;
-use crate::worktree::faults::{self, Effect, Seam};
 use crate::worktree::journal::Seen;
 use crate::worktree::root::{self, Root};
 

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt as _;
 
+use crate::durable::WRITTEN_AT_ONCE;
 use crate::interrupt;
 use crate::room::Taken;
-use crate::worktree::durable::WRITTEN_AT_ONCE;
 
 /// What file systems allocate at once, as a rule.
 const BLOCK: u64 = 4096;

@@ -19,15 +19,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{CachedDirectory, CachedRules, IndexStamp, StatCache, Submodule};
 use crate::codec::{Format, HEADER_BYTES, TooLong};
+use crate::durable::{self, StagedFile};
 use crate::error::PathError;
+use crate::faults;
+use crate::note;
 use crate::parallel::{self, Held, Waiting};
 use crate::path::RelPath;
 use crate::room::Taken;
 use crate::tree::{ContentId, Entry};
 use crate::workspace::Identity;
-use crate::worktree::durable::{self, StagedFile};
-use crate::worktree::faults;
-use crate::worktree::note;
 
 /// Where the cache was written, so that it is believed only there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

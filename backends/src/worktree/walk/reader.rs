@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::backend::SnapshotError;
 use crate::coverage::OmissionReason;
+use crate::faults::Seam;
 use crate::parallel;
 use crate::path::RelPath;
-use crate::worktree::faults::Seam;
 use crate::worktree::root::Stat;
 use crate::worktree::stat_cache::{CachedDirectory, CachedEntry, NameList};
 

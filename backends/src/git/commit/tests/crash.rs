@@ -1,7 +1,7 @@
 //! What a crash, or a disk that refuses, leaves.
 
 use super::*;
-use crate::worktree::faults::{self, Fault};
+use crate::faults::{self, Fault};
 
 /// Makes a story, with an intent that was prepared in it.
 type Make = fn() -> (Story, CommitIntent);

@@ -1,7 +1,7 @@
 //! Where an intent stands, and what becomes of it then.
 
 use super::*;
-use crate::worktree::faults;
+use crate::faults;
 
 fn changed() -> (Story, CommitIntent) {
     let story = Story::new();

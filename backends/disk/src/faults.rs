@@ -12,7 +12,7 @@ use crate::room::Given;
 
 /// A call that changes the disk, or makes a change of it last; with the paths that it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect<P> {
+pub enum Effect<P> {
     /// Makes a file that nobody looks for yet, in this directory.
     Stage(P),
     /// Makes a directory.
@@ -39,32 +39,32 @@ pub(crate) enum Effect<P> {
 }
 
 /// Asked before a call that changes the disk; an error means that it must not be made.
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "testing")))]
 #[inline]
-pub(crate) fn before() -> io::Result<()> {
+pub fn before() -> io::Result<()> {
     Ok(())
 }
 
 /// As [`before`], for a call that says what it does.
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "testing")))]
 #[inline]
-pub(crate) fn effect(_: Effect<&Path>) -> io::Result<()> {
+pub fn effect(_: Effect<&Path>) -> io::Result<()> {
     Ok(())
 }
 
 /// What the threads that a thread starts have to share with it: the wish to stop that it heeds, and in
 /// tests who sees their calls.
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "testing")))]
 #[derive(Clone, Debug)]
-pub(crate) struct Seam {
+pub struct Seam {
     heeded: Heeded,
     room: Given,
 }
 
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "testing")))]
 impl Seam {
     /// That of this thread.
-    pub(crate) fn of_this_thread() -> Self {
+    pub fn of_this_thread() -> Self {
         Self {
             heeded: Heeded::of_this_thread(),
             room: Given::of_this_thread(),
@@ -72,16 +72,16 @@ impl Seam {
     }
 
     /// Makes it that of this thread, until the thread ends.
-    pub(crate) fn enter(&self) {
+    pub fn enter(&self) {
         self.heeded.enter();
         self.room.enter();
     }
 }
 
-#[cfg(test)]
-pub(crate) use armed::{Done, Fault, Seam, before, effect, looked_at, seen, with};
+#[cfg(any(test, feature = "testing"))]
+pub use armed::{Done, Fault, Seam, before, effect, looked_at, seen, with};
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 mod armed {
     use std::cell::RefCell;
     use std::path::PathBuf;
@@ -91,7 +91,7 @@ mod armed {
 
     /// What goes wrong on this thread and those that it starts.
     #[derive(Clone, Copy, Debug)]
-    pub(crate) enum Fault {
+    pub enum Fault {
         /// Nothing; calls are counted.
         None,
         /// The process dies: neither this call nor any later one is made.
@@ -103,7 +103,7 @@ mod armed {
     }
 
     /// A call that was made, or tried.
-    pub(crate) type Done = Effect<PathBuf>;
+    pub type Done = Effect<PathBuf>;
 
     impl From<Effect<&Path>> for Done {
         fn from(effect: Effect<&Path>) -> Self {
@@ -167,7 +167,7 @@ mod armed {
     /// What the threads that a thread starts have to share with it: the wish to stop that it heeds, and who
     /// sees their calls.
     #[derive(Clone, Debug)]
-    pub(crate) struct Seam {
+    pub struct Seam {
         heeded: Heeded,
         room: Given,
         watcher: Watcher,
@@ -182,7 +182,7 @@ mod armed {
 
     impl Seam {
         /// That of this thread.
-        pub(crate) fn of_this_thread() -> Self {
+        pub fn of_this_thread() -> Self {
             Self {
                 heeded: Heeded::of_this_thread(),
                 room: Given::of_this_thread(),
@@ -191,7 +191,7 @@ mod armed {
         }
 
         /// Makes it that of this thread, until the thread ends.
-        pub(crate) fn enter(&self) {
+        pub fn enter(&self) {
             self.heeded.enter();
             self.room.enter();
             WATCHER.set(self.watcher.clone());
@@ -210,12 +210,12 @@ mod armed {
     }
 
     /// See the other of this name.
-    pub(crate) fn before() -> io::Result<()> {
+    pub fn before() -> io::Result<()> {
         told(None)
     }
 
     /// See the other of this name.
-    pub(crate) fn effect(effect: Effect<&Path>) -> io::Result<()> {
+    pub fn effect(effect: Effect<&Path>) -> io::Result<()> {
         told(Some(effect.into()))
     }
 
@@ -234,19 +234,19 @@ mod armed {
     }
 
     /// Runs `work` with a fault, and answers with how many calls it wanted to make as well.
-    pub(crate) fn with<T>(fault: Fault, work: impl FnOnce() -> T) -> (T, u64) {
+    pub fn with<T>(fault: Fault, work: impl FnOnce() -> T) -> (T, u64) {
         let (answer, calls, _) = armed(fault, None, work);
         (answer, calls)
     }
 
     /// Runs `work`, and calls `look` before each of its calls.
-    pub(crate) fn looked_at<T>(look: impl FnMut() + Send + 'static, work: impl FnOnce() -> T) -> T {
+    pub fn looked_at<T>(look: impl FnMut() + Send + 'static, work: impl FnOnce() -> T) -> T {
         let look = Look(Box::new(look));
         armed(Fault::None, Some(look), work).0
     }
 
     /// Runs `work`, and answers with the calls that it made, in their order, as well.
-    pub(crate) fn seen<T>(work: impl FnOnce() -> T) -> (T, Vec<Done>) {
+    pub fn seen<T>(work: impl FnOnce() -> T) -> (T, Vec<Done>) {
         let (answer, _, seen) = armed(Fault::None, None, work);
         (answer, seen)
     }

@@ -12,22 +12,22 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// How much every file, or frame of one, begins with.
-pub(crate) const HEADER_BYTES: usize = 8 + 4 + 8 + blake3::OUT_LEN;
+pub const HEADER_BYTES: usize = 8 + 4 + 8 + blake3::OUT_LEN;
 
 /// One kind of file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Format {
+pub struct Format {
     /// What such a file begins with.
-    pub(crate) magic: [u8; 8],
+    pub magic: [u8; 8],
     /// The only version that is written or read.
-    pub(crate) version: u32,
+    pub version: u32,
     /// The longest file that is written or read, header and all.
-    pub(crate) max_bytes: u64,
+    pub max_bytes: u64,
 }
 
 /// Why bytes are no file of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unusable {
+pub enum Unusable {
     /// It was written by a version that this one does not read.
     TooNew {
         /// Its version.
@@ -42,11 +42,11 @@ pub(crate) enum Unusable {
 
 /// A value has more bytes than a file of its format may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooLong;
+pub struct TooLong;
 
 impl Format {
     /// The bytes of the file that holds `value`.
-    pub(crate) fn encode(&self, value: &impl Serialize) -> Result<Vec<u8>, TooLong> {
+    pub fn encode(&self, value: &impl Serialize) -> Result<Vec<u8>, TooLong> {
         // In one piece, and in one pass: a limit would be checked by another one.
         let mut bytes = vec![0; HEADER_BYTES];
         let whole = bincode::DefaultOptions::new().with_fixint_encoding();
@@ -70,7 +70,7 @@ impl Format {
     }
 
     /// Reads what [`Format::encode`] wrote.
-    pub(crate) fn decode<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, Unusable> {
+    pub fn decode<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, Unusable> {
         let (header, body) = self.split_header(bytes)?;
         match header.body_bytes.cmp(&(body.len() as u64)) {
             Ordering::Equal => header.decode(body),
@@ -82,7 +82,7 @@ impl Format {
     }
 
     /// How many bytes [`Format::encode`] made of the value that `header` begins, itself among them.
-    pub(crate) fn length(&self, header: &[u8; HEADER_BYTES]) -> Result<u64, Unusable> {
+    pub fn length(&self, header: &[u8; HEADER_BYTES]) -> Result<u64, Unusable> {
         let (header, _) = self.split_header(header)?;
         let length = (HEADER_BYTES as u64).checked_add(header.body_bytes);
         length.ok_or(CUT_SHORT)
@@ -90,7 +90,7 @@ impl Format {
 
     /// Whether `bytes` are a file as [`Format::encode`] makes them: its checksum holds. Whether it can
     /// be decoded is not looked at.
-    pub(crate) fn is_whole(&self, bytes: &[u8]) -> bool {
+    pub fn is_whole(&self, bytes: &[u8]) -> bool {
         let split = self.split_header(bytes);
         split.is_ok_and(|(header, body)| {
             header.body_bytes == body.len() as u64 && header.check(body).is_ok()
@@ -154,13 +154,13 @@ impl Header<'_> {
 }
 
 /// The bytes of `value`, if they are no more than `max_bytes`.
-pub(crate) fn serialize(value: &impl Serialize, max_bytes: u64) -> Result<Vec<u8>, TooLong> {
+pub fn serialize(value: &impl Serialize, max_bytes: u64) -> Result<Vec<u8>, TooLong> {
     // What is serialized is plain data in memory: nothing but its size can be wrong.
     codec(max_bytes).serialize(value).map_err(|_| TooLong)
 }
 
 /// The value that `bytes` are, all of them; `None` if they are none. Their checksum held.
-pub(crate) fn deserialize<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+pub fn deserialize<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     codec(bytes.len() as u64).deserialize(bytes).ok()
 }
 
@@ -172,13 +172,13 @@ fn codec(max_bytes: u64) -> impl bincode::Options {
 }
 
 /// What every file of a [`Format`] has to stand, whoever reads it.
-#[cfg(test)]
-pub(crate) mod contract {
+#[cfg(any(test, feature = "testing"))]
+pub mod contract {
     use super::{Format, HEADER_BYTES};
 
     /// `decode` must take `bytes`, which are whole, for `value`, and anything else that is made of
     /// them here for nothing: `None`.
-    pub(crate) fn only_whole_files_are_read<T: PartialEq + std::fmt::Debug>(
+    pub fn only_whole_files_are_read<T: PartialEq + std::fmt::Debug>(
         bytes: &[u8],
         value: &T,
         decode: impl Fn(&[u8]) -> Option<T>,
@@ -198,7 +198,7 @@ pub(crate) mod contract {
     }
 
     /// A file whose header fits its body, whatever that is.
-    pub(crate) fn sealed(format: &Format, body: &[u8]) -> Vec<u8> {
+    pub fn sealed(format: &Format, body: &[u8]) -> Vec<u8> {
         let mut bytes = format.magic.to_vec();
         bytes.extend_from_slice(&format.version.to_le_bytes());
         bytes.extend_from_slice(&(body.len() as u64).to_le_bytes());
@@ -209,14 +209,14 @@ pub(crate) mod contract {
 
     /// `bytes` with the eight bytes at `at` of the body replaced by an absurd length, and the
     /// checksum made to hold again.
-    pub(crate) fn with_absurd_length(format: &Format, bytes: &[u8], at: usize) -> Vec<u8> {
+    pub fn with_absurd_length(format: &Format, bytes: &[u8], at: usize) -> Vec<u8> {
         let mut body = bytes[HEADER_BYTES..].to_vec();
         body[at..at + 8].copy_from_slice(&(1_u64 << 60).to_le_bytes());
         sealed(format, &body)
     }
 
     /// How many bytes the body of a file has.
-    pub(crate) fn body_bytes(bytes: &[u8]) -> usize {
+    pub fn body_bytes(bytes: &[u8]) -> usize {
         bytes.len() - HEADER_BYTES
     }
 }

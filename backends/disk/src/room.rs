@@ -8,12 +8,12 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::exceeded::Exceeded;
-use crate::size::printable_size;
+use stillframe_model::exceeded::Exceeded;
+use stillframe_model::size::printable_size;
 
 /// What an operation may add, and what it has added. Zero: no limit.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub struct Room {
     /// For what is written, in bytes.
     max_new_bytes: u64,
     new_bytes: AtomicU64,
@@ -28,7 +28,7 @@ pub(crate) struct Room {
 
 impl Room {
     /// For an operation on a store that occupies `store_bytes`.
-    pub(crate) fn new(max_new_bytes: u64, max_store_bytes: u64, store_bytes: u64) -> Self {
+    pub fn new(max_new_bytes: u64, max_store_bytes: u64, store_bytes: u64) -> Self {
         Self {
             max_new_bytes,
             max_store_bytes,
@@ -95,22 +95,22 @@ thread_local! {
 
 /// The room that a thread has; without one there is no limit.
 #[derive(Clone, Debug)]
-pub(crate) struct Given(Option<Arc<Room>>);
+pub struct Given(Option<Arc<Room>>);
 
 impl Given {
     /// That of this thread.
-    pub(crate) fn of_this_thread() -> Self {
+    pub fn of_this_thread() -> Self {
         ROOM.with_borrow(Clone::clone)
     }
 
     /// Makes it that of this thread, until the thread ends.
-    pub(crate) fn enter(&self) {
+    pub fn enter(&self) {
         ROOM.set(self.clone());
     }
 }
 
 /// Does `work` with no more room than this.
-pub(crate) fn within<T>(room: Room, work: impl FnOnce() -> T) -> T {
+pub fn within<T>(room: Room, work: impl FnOnce() -> T) -> T {
     /// Gives the thread back what it had, also after a panic.
     struct Before(Option<Given>);
     impl Drop for Before {
@@ -123,7 +123,7 @@ pub(crate) fn within<T>(room: Room, work: impl FnOnce() -> T) -> T {
 }
 
 /// What was first refused of the room that this thread has, if anything was.
-pub(crate) fn refused() -> Option<Exceeded> {
+pub fn refused() -> Option<Exceeded> {
     ROOM.with_borrow(|given| {
         let refused = &given.0.as_ref()?.refused;
         refused.lock().expect("no panic while it is held").clone()
@@ -132,7 +132,7 @@ pub(crate) fn refused() -> Option<Exceeded> {
 
 /// The room that a file takes: dropping it gives it back.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub struct Taken {
     given: Given,
     new: AtomicU64,
     linked: AtomicU64,
@@ -140,7 +140,7 @@ pub(crate) struct Taken {
 
 impl Taken {
     /// None as yet, of what this thread has.
-    pub(crate) fn nothing() -> Self {
+    pub fn nothing() -> Self {
         Self {
             given: Given::of_this_thread(),
             new: AtomicU64::new(0),
@@ -149,13 +149,13 @@ impl Taken {
     }
 
     /// Whether there is any limit, so that it has to be known how much is taken.
-    pub(crate) fn is_limited(&self) -> bool {
+    pub fn is_limited(&self) -> bool {
         let limits = |room: &Arc<Room>| room.max_new_bytes != 0 || room.max_store_bytes != 0;
         self.given.0.as_ref().is_some_and(limits)
     }
 
     /// Takes as much as a file needs that is to have `length` bytes.
-    pub(crate) fn up_to(&self, length: u64) -> Result<(), Exceeded> {
+    pub fn up_to(&self, length: u64) -> Result<(), Exceeded> {
         let Some(room) = &self.given.0 else {
             return Ok(());
         };
@@ -168,7 +168,7 @@ impl Taken {
     }
 
     /// Takes as much as a file needs that has its bytes already, under another name.
-    pub(crate) fn linked(&self, length: u64) -> Result<(), Exceeded> {
+    pub fn linked(&self, length: u64) -> Result<(), Exceeded> {
         if let Some(room) = &self.given.0 {
             room.take(0, length)?;
             self.linked.fetch_add(length, Ordering::Relaxed);
@@ -177,7 +177,7 @@ impl Taken {
     }
 
     /// The file was cut off behind `length` bytes.
-    pub(crate) fn down_to(&self, length: u64) {
+    pub fn down_to(&self, length: u64) {
         let Some(room) = &self.given.0 else {
             return;
         };
@@ -189,7 +189,7 @@ impl Taken {
     }
 
     /// The file stays.
-    pub(crate) fn keep(self) {
+    pub fn keep(self) {
         self.new.store(0, Ordering::Relaxed);
         self.linked.store(0, Ordering::Relaxed);
     }

@@ -4,16 +4,16 @@
 use std::fs;
 use std::path::Path;
 
-use crate::error::PathError;
-use crate::worktree::durable;
+use crate::durable;
+use stillframe_model::error::PathError;
 
 /// Writes the note, in place of the one that is there. `text` ends a line.
-pub(crate) fn write(path: &Path, text: &str) -> Result<(), PathError> {
+pub fn write(path: &Path, text: &str) -> Result<(), PathError> {
     durable::replace_unsynced(path, sealed(text).as_bytes())
 }
 
 /// The text of the note; `None`: there is none, or it is not what somebody wrote, or longer than that.
-pub(crate) fn read(path: &Path, max_bytes: u64) -> Option<String> {
+pub fn read(path: &Path, max_bytes: u64) -> Option<String> {
     unsealed(durable::read(path, max_bytes).ok()??)
 }
 
@@ -32,7 +32,7 @@ fn unsealed(bytes: Vec<u8>) -> Option<String> {
 
 /// Which start of the machine this is; `None`: the kernel does not say. A power cut takes what was not synced and may
 /// leave the note of it, so that most notes count until the next one.
-pub(crate) fn boot() -> Option<String> {
+pub fn boot() -> Option<String> {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(id.trim().to_owned())
 }

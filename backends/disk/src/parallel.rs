@@ -6,17 +6,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread;
 
+use crate::faults::Seam;
 use crate::interrupt;
-use crate::interrupted::Interrupted;
-use crate::worktree::faults::Seam;
+use stillframe_model::interrupted::Interrupted;
 
 /// How many threads can run at once, as it was when this was first asked. The answer may take several
 /// files to be read, which is more than the work that it is for.
 ///
 /// In unit tests there are five at least, so that what is shared out has a middle, on any machine.
-pub(crate) fn cores() -> usize {
+pub fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
-    let at_least = if cfg!(test) { 5 } else { 1 };
+    let at_least = if cfg!(any(test, feature = "testing")) {
+        5
+    } else {
+        1
+    };
     *CORES.get_or_init(|| {
         let found = thread::available_parallelism().map_or(1, NonZero::get);
         found.max(at_least)
@@ -25,15 +29,15 @@ pub(crate) fn cores() -> usize {
 
 /// How many results may wait for their turn, and what they may hold in all.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
+pub struct Waiting {
     /// The sum of the sizes, in bytes. A result of any size is taken when it is its turn.
-    pub(crate) max_bytes: usize,
+    pub max_bytes: usize,
     /// Fewer jobs than twice this are done by the caller alone: a thread costs more.
-    pub(crate) jobs_per_thread: usize,
+    pub jobs_per_thread: usize,
 }
 
 /// A result that takes memory until it is its turn.
-pub(crate) trait Held {
+pub trait Held {
     /// What it holds, in bytes.
     fn held_bytes(&self) -> usize;
 }
@@ -51,7 +55,7 @@ impl<R: Held, E> Held for Result<R, E> {
 /// Results that wait for an earlier one hold at most [`Waiting::max_bytes`], and one more result for
 /// each thread. The first error of `take` ends it: no further job is begun. A panic of a job is
 /// passed on when it is its turn.
-pub(crate) fn in_order<R: Held + Send, E>(
+pub fn in_order<R: Held + Send, E>(
     count: usize,
     waiting: Waiting,
     work: impl Fn(usize) -> R + Sync,
@@ -206,7 +210,7 @@ impl<R: Held> Drop for Ending<'_, R> {
 /// Does `work` for every one of `items` on every core; the results are in the order of the items.
 ///
 /// Fewer items than twice `items_per_thread` are done by the caller alone.
-pub(crate) fn map<T: Sync, R: Send>(
+pub fn map<T: Sync, R: Send>(
     items: &[T],
     items_per_thread: usize,
     work: impl Fn(&T) -> R + Sync,
@@ -244,10 +248,7 @@ impl<R> Held for Part<R> {
 
 /// Does `aside` on a thread of its own while `own` is done on this one, or after it where there is no
 /// such thread. Both meet the same faults in tests.
-pub(crate) fn both<A: Send, B>(
-    aside: impl FnOnce() -> A + Send,
-    own: impl FnOnce() -> B,
-) -> (A, B) {
+pub fn both<A: Send, B>(aside: impl FnOnce() -> A + Send, own: impl FnOnce() -> B) -> (A, B) {
     let waiting = Mutex::new(Some(aside));
     let seam = Seam::of_this_thread();
     let take = || {
@@ -274,7 +275,7 @@ pub(crate) fn both<A: Send, B>(
 
 /// Does `work` on as many parts of `items` as there are processors, side by side; answers in the order of
 /// the parts. No part but the last is smaller than `at_least`: for few items no thread is started.
-pub(crate) fn in_parts<T: Sync, R: Send>(
+pub fn in_parts<T: Sync, R: Send>(
     items: &[T],
     at_least: usize,
     work: impl Fn(&[T]) -> R + Sync,
@@ -310,7 +311,7 @@ pub(crate) fn in_parts<T: Sync, R: Send>(
 /// Sorts `items` on every core; the order of equal ones is any. On `Err` they are in any order.
 ///
 /// Fewer items than twice `at_least` are sorted by the caller alone.
-pub(crate) fn sort<T: Ord + Send>(items: &mut [T], at_least: usize) -> Result<(), Interrupted> {
+pub fn sort<T: Ord + Send>(items: &mut [T], at_least: usize) -> Result<(), Interrupted> {
     sort_by(cores(), items, at_least)
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::interrupted::Interrupted;
+use stillframe_model::interrupted::Interrupted;
 
 /// A wish to stop, which loops look at once per file. Cheap to clone; clones share the wish.
 #[derive(Clone, Debug, Default)]
@@ -19,7 +19,7 @@ pub struct Interrupt {
     deadline: Option<(Instant, Duration)>,
     /// Another wish that counts as well.
     other: Option<Arc<Interrupt>>,
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     countdown: Option<Arc<testing::Countdown>>,
 }
 
@@ -60,7 +60,7 @@ impl Interrupt {
 
     /// Fails once the work should stop, and from then on.
     pub fn check(&self) -> Result<(), Interrupted> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "testing"))]
         if let Some(countdown) = &self.countdown {
             countdown.count(self);
         }
@@ -74,7 +74,7 @@ impl Interrupt {
     }
 
     /// Does `work`, which heeds this wish wherever it looks for one: for calls that are not given one, such
-    /// as [`Backend::verify`](crate::Backend::verify) and [`Backend::collect`](crate::Backend::collect).
+    /// as `Backend::verify` and `Backend::collect`.
     ///
     /// It is the wish of this thread until then, in place of any other, and of the threads that this crate
     /// starts for the work. A call that is given a wish of its own heeds that one.
@@ -89,16 +89,16 @@ thread_local! {
 
 /// The wish that a thread heeds, if any.
 #[derive(Clone, Debug)]
-pub(crate) struct Heeded(Option<Interrupt>);
+pub struct Heeded(Option<Interrupt>);
 
 impl Heeded {
     /// That of this thread.
-    pub(crate) fn of_this_thread() -> Self {
+    pub fn of_this_thread() -> Self {
         HEEDED.with_borrow(Clone::clone)
     }
 
     /// Makes it that of this thread, until the thread ends.
-    pub(crate) fn enter(&self) {
+    pub fn enter(&self) {
         HEEDED.set(self.clone());
     }
 
@@ -117,7 +117,7 @@ impl Heeded {
 
 /// Fails once the work of this thread should stop, and from then on: whatever was made of an earlier
 /// failure, the check before something is published fails too.
-pub(crate) fn check() -> Result<(), Interrupted> {
+pub fn check() -> Result<(), Interrupted> {
     HEEDED.with_borrow(|heeded| match &heeded.0 {
         Some(interrupt) => interrupt.check(),
         None => Ok(()),
@@ -125,27 +125,29 @@ pub(crate) fn check() -> Result<(), Interrupted> {
 }
 
 /// Whether anybody may wish the work of this thread to stop.
-pub(crate) fn is_heeded() -> bool {
+pub fn is_heeded() -> bool {
     HEEDED.with_borrow(|heeded| heeded.0.is_some())
 }
 
 /// Does `work` to its end, whatever anybody wishes: once something is published, or half taken back, no
 /// wish undoes it.
-pub(crate) fn to_the_end<T>(work: impl FnOnce() -> T) -> T {
+pub fn to_the_end<T>(work: impl FnOnce() -> T) -> T {
     Heeded(None).during(work)
 }
 
 /// Something so large that to let go of it takes a while: where the work that holds it was stopped, another
 /// thread does that, and nobody waits for it. Nothing in it may have to be gone when the work has ended.
 #[derive(Debug)]
-pub(crate) struct Bulk<T: Send + 'static>(Option<T>);
+pub struct Bulk<T: Send + 'static>(Option<T>);
 
 impl<T: Send + 'static> Bulk<T> {
-    pub(crate) fn new(value: T) -> Self {
+    /// This is large.
+    pub fn new(value: T) -> Self {
         Self(Some(value))
     }
 
-    pub(crate) fn into_inner(mut self) -> T {
+    /// For who goes on with it.
+    pub fn into_inner(mut self) -> T {
         self.0.take().expect("it is taken out once")
     }
 }
@@ -178,19 +180,23 @@ impl<T: Send + 'static> Drop for Bulk<T> {
 /// A loop over what is in memory: it looks at the wish every so many items, since to look at it each time
 /// would take as long as an item.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub struct Pace {
     items: u32,
 }
 
 /// How many items are done between two looks: of the slowest, some microseconds each, that is a few
 /// milliseconds. In tests it is every one, so that a small tree is stopped at as many places as a large
 /// one.
-const ITEMS_PER_CHECK: u32 = if cfg!(test) { 1 } else { 1024 };
+const ITEMS_PER_CHECK: u32 = if cfg!(any(test, feature = "testing")) {
+    1
+} else {
+    1024
+};
 
 impl Pace {
     /// To be called for each item.
     #[inline]
-    pub(crate) fn step(&mut self) -> Result<(), Interrupted> {
+    pub fn step(&mut self) -> Result<(), Interrupted> {
         self.items += 1;
         if self.items < ITEMS_PER_CHECK {
             return Ok(());
@@ -200,23 +206,22 @@ impl Pace {
     }
 }
 
-#[cfg(test)]
-pub(crate) mod testing {
+/// Stops at a look that a test chooses.
+#[cfg(any(test, feature = "testing"))]
+pub mod testing {
     use std::sync::atomic::AtomicU64;
 
     use super::*;
-    use crate::backend::{DiffError, RestoreError, SnapshotError, StoreError};
-    use crate::git::repository::RepositoryError;
 
     /// Counts looks, and cancels at one of them.
     #[derive(Debug)]
-    pub(crate) struct Countdown {
+    pub struct Countdown {
         looks: AtomicU64,
         cancels_at: u64,
     }
 
     impl Countdown {
-        pub(super) fn count(&self, interrupt: &Interrupt) {
+        pub(crate) fn count(&self, interrupt: &Interrupt) {
             if self.looks.fetch_add(1, Ordering::Relaxed) == self.cancels_at {
                 interrupt.cancel();
             }
@@ -225,7 +230,7 @@ pub(crate) mod testing {
 
     impl Interrupt {
         /// Cancelled at the look with this number; the first is 0.
-        pub(crate) fn at_look(number: u64) -> Self {
+        pub fn at_look(number: u64) -> Self {
             Self {
                 countdown: Some(Arc::new(Countdown {
                     looks: AtomicU64::new(0),
@@ -236,11 +241,16 @@ pub(crate) mod testing {
         }
 
         /// How often it was looked at.
-        pub(crate) fn looks(&self) -> u64 {
+        pub fn looks(&self) -> u64 {
             let countdown = self.countdown.as_ref();
             countdown.map_or(0, |countdown| countdown.looks.load(Ordering::Relaxed))
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     #[test]
     fn a_wish_is_heeded_by_the_work_and_by_the_threads_that_it_starts_and_by_nobody_afterwards() {
@@ -296,39 +306,6 @@ pub(crate) mod testing {
             one.cancel();
             assert_eq!(all.check(), Err(Interrupted::Cancelled));
             assert_eq!(alone.check(), Err(Interrupted::Cancelled));
-        }
-    }
-
-    // "stopped: cancelled: cancelled"
-    #[test]
-    fn why_an_operation_was_stopped_is_said_once() {
-        fn chain(error: impl std::error::Error + 'static) -> String {
-            let first: Option<&dyn std::error::Error> = Some(&error);
-            let all = std::iter::successors(first, |error| error.source());
-            all.map(|error| error.to_string())
-                .collect::<Vec<_>>()
-                .join(": ")
-        }
-        let late = Interrupted::TimedOut {
-            after: Duration::from_secs(2),
-        };
-        for (why, said) in [
-            (Interrupted::Cancelled, "cancelled"),
-            (late, "not done within 2000 ms"),
-        ] {
-            for text in [
-                chain(SnapshotError::from(why)),
-                chain(SnapshotError::from(StoreError::from(why))),
-                chain(StoreError::from(why)),
-                chain(DiffError::from(why)),
-                chain(DiffError::from(StoreError::from(why))),
-                chain(RestoreError::from(why)),
-                chain(RestoreError::from(StoreError::from(why))),
-                chain(RepositoryError::from(why)),
-                chain(SnapshotError::from(RepositoryError::from(why))),
-            ] {
-                assert_eq!(text.matches(said).count(), 1, "{text}");
-            }
         }
     }
 }

@@ -15,23 +15,23 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, OFlags};
 use tempfile::{NamedTempFile, TempPath};
 
-use crate::backend::StoreError;
-use crate::error::{PathError, printable};
+use crate::faults::{self, Effect, Seam};
 use crate::interrupt;
 use crate::room::Taken;
-use crate::worktree::faults::{self, Effect, Seam};
+use stillframe_model::error::{PathError, printable};
+use stillframe_model::store_error::StoreError;
 
 /// So much is written between two looks at whether it is still wanted.
-pub(crate) const WRITTEN_AT_ONCE: usize = 4 << 20;
+pub const WRITTEN_AT_ONCE: usize = 4 << 20;
 
 /// How the names of staged files of the store begin.
-pub(crate) const STAGED_PREFIX: &str = ".tmp-";
+pub const STAGED_PREFIX: &str = ".tmp-";
 
 /// A file that has no name yet which anybody looks for. Readable by the owner alone; dropping it
 /// removes it.
 #[derive(Debug)]
 #[must_use = "dropping it removes the file"]
-pub(crate) struct StagedFile {
+pub struct StagedFile {
     file: NamedTempFile,
     /// For as many bytes as it has.
     taken: Taken,
@@ -40,14 +40,14 @@ pub(crate) struct StagedFile {
 /// A [`StagedFile`] that is written and closed, so that there may be any number of them.
 #[derive(Debug)]
 #[must_use = "dropping it removes the file"]
-pub(crate) struct ClosedFile {
+pub struct ClosedFile {
     path: TempPath,
     taken: Taken,
 }
 
 impl StagedFile {
     /// Makes an empty file in `directory`, under a name that begins with `prefix`.
-    pub(crate) fn create(directory: &Path, prefix: &str) -> Result<Self, PathError> {
+    pub fn create(directory: &Path, prefix: &str) -> Result<Self, PathError> {
         let mut builder = tempfile::Builder::new();
         wanted()
             .and_then(|()| faults::effect(Effect::Stage(directory)))
@@ -60,17 +60,17 @@ impl StagedFile {
     }
 
     /// Where it lies for the time being.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.file.path()
     }
 
     /// To read it, or to have the kernel fill it.
-    pub(crate) fn as_file(&self) -> &File {
+    pub fn as_file(&self) -> &File {
         self.file.as_file()
     }
 
     /// Writes `bytes` at `position`, in bytes from the beginning.
-    pub(crate) fn write_at(&self, bytes: &[u8], position: u64) -> Result<(), PathError> {
+    pub fn write_at(&self, bytes: &[u8], position: u64) -> Result<(), PathError> {
         if seeded_bug!("short-write-taken-for-whole") {
             return self.change("write", |file| file.write_at(bytes, position).map(drop));
         }
@@ -87,7 +87,7 @@ impl StagedFile {
     }
 
     /// Cuts it off behind `length` bytes.
-    pub(crate) fn truncate(&self, length: u64) -> Result<(), PathError> {
+    pub fn truncate(&self, length: u64) -> Result<(), PathError> {
         self.change("truncate", |file| file.set_len(length))?;
         self.taken.down_to(length);
         Ok(())
@@ -95,20 +95,20 @@ impl StagedFile {
 
     /// Takes the room that it needs to have `length` bytes: for who fills it through
     /// [`StagedFile::as_file`].
-    pub(crate) fn make_room(&self, length: u64) -> Result<(), PathError> {
+    pub fn make_room(&self, length: u64) -> Result<(), PathError> {
         let room = self.taken.up_to(length);
         room.map_err(PathError::at("fill", self.path()))
     }
 
     /// Takes the right to write from everybody.
-    pub(crate) fn make_read_only(&self) -> Result<(), PathError> {
+    pub fn make_read_only(&self) -> Result<(), PathError> {
         self.change("make read-only", |file| {
             file.set_permissions(Permissions::from_mode(0o400))
         })
     }
 
     /// Makes its bytes survive a power cut. Of a large file that is waited for only as long as it is wanted.
-    pub(crate) fn sync(&self) -> Result<(), PathError> {
+    pub fn sync(&self) -> Result<(), PathError> {
         let sync = || match self.as_file().metadata()?.len() >= LONG_SYNC_BYTES {
             true => while_wanted(self.as_file(), |file| file.sync_all()),
             false => self.as_file().sync_all(),
@@ -121,12 +121,12 @@ impl StagedFile {
 
     /// Gives it its name, in place of what had it. A power cut may undo that until the directory is
     /// synced.
-    pub(crate) fn rename(self, to: &Path) -> Result<(), PathError> {
+    pub fn rename(self, to: &Path) -> Result<(), PathError> {
         self.close().rename(to)
     }
 
     /// Gives it a name that nothing has; the file comes back with the error.
-    pub(crate) fn rename_to_new(self, to: &Path) -> Result<(), (io::Error, Self)> {
+    pub fn rename_to_new(self, to: &Path) -> Result<(), (io::Error, Self)> {
         let from = self.path();
         if let Err(error) = faults::effect(Effect::Rename { from, to }) {
             return Err((error, self));
@@ -147,7 +147,7 @@ impl StagedFile {
     }
 
     /// Lets go of the descriptor.
-    pub(crate) fn close(self) -> ClosedFile {
+    pub fn close(self) -> ClosedFile {
         ClosedFile {
             path: self.file.into_temp_path(),
             taken: self.taken,
@@ -187,18 +187,18 @@ impl Write for StagedFile {
 
 impl ClosedFile {
     /// Where it lies for the time being.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Makes its bytes survive a power cut.
-    pub(crate) fn sync(&self) -> Result<(), PathError> {
+    pub fn sync(&self) -> Result<(), PathError> {
         sync_file(&self.path)
     }
 
     /// Gives it its name, in place of what had it. A power cut may undo that until the directory is
     /// synced.
-    pub(crate) fn rename(self, to: &Path) -> Result<(), PathError> {
+    pub fn rename(self, to: &Path) -> Result<(), PathError> {
         let from = &self.path;
         faults::effect(Effect::Rename { from, to })
             .and_then(|()| self.path.persist(to).map_err(|e| e.error))
@@ -210,7 +210,7 @@ impl ClosedFile {
 
 /// Gives the file `name` in `source` a further name in `directory`, which must be on the same file
 /// system, as if it had been staged there. A link is not followed: it is itself linked.
-pub(crate) fn stage_link(
+pub fn stage_link(
     source: BorrowedFd<'_>,
     name: &str,
     directory: &Path,
@@ -237,7 +237,7 @@ pub(crate) fn stage_link(
 
 /// Replaces the file at `path` by `bytes`: staged beside it, synced, renamed, and its directory
 /// synced. A reader sees the old bytes or the new ones, on `Err` either of them.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), PathError> {
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), PathError> {
     let staged = stage_for(path)?;
     staged.write_at(bytes, 0)?;
     // Before the rename: a name must never point at bytes that a power cut can take.
@@ -247,20 +247,20 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), PathError> {
 }
 
 /// As [`replace`], without a sync: after a power cut the file may be whole, old, damaged or gone.
-pub(crate) fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), PathError> {
+pub fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), PathError> {
     let staged = stage_for(path)?;
     staged.write_at(bytes, 0)?;
     staged.rename(path)
 }
 
 /// An empty file that can be given the name `path`.
-pub(crate) fn stage_for(path: &Path) -> Result<StagedFile, PathError> {
+pub fn stage_for(path: &Path) -> Result<StagedFile, PathError> {
     StagedFile::create(directory_of(path), &staged_prefix(path))
 }
 
 /// Removes the files that were to be given the name `path` by a process that was killed. Nobody else may be
 /// about to give it.
-pub(crate) fn remove_staged_for(path: &Path) -> Result<(), PathError> {
+pub fn remove_staged_for(path: &Path) -> Result<(), PathError> {
     let (directory, prefix) = (directory_of(path), staged_prefix(path));
     for entry in fs::read_dir(directory).map_err(PathError::at("list", directory))? {
         let entry = entry.map_err(PathError::at("list", directory))?;
@@ -287,7 +287,7 @@ fn directory_of(path: &Path) -> &Path {
 
 /// Makes the directory `path` and what is missing above it, readable by the owner alone, whatever
 /// the umask. A power cut may take them until the directories above are synced.
-pub(crate) fn make_private(path: &Path) -> Result<(), PathError> {
+pub fn make_private(path: &Path) -> Result<(), PathError> {
     for directory in missing(path).into_iter().rev() {
         let made = faults::effect(Effect::MakeDirectory(directory))
             .and_then(|()| DirBuilder::new().mode(0o700).create(directory));
@@ -301,7 +301,7 @@ pub(crate) fn make_private(path: &Path) -> Result<(), PathError> {
 }
 
 /// As [`make_private`], and durably.
-pub(crate) fn make_private_durably(path: &Path) -> Result<(), PathError> {
+pub fn make_private_durably(path: &Path) -> Result<(), PathError> {
     let missing = missing(path);
     make_private(path)?;
     missing.into_iter().try_for_each(|made| {
@@ -323,7 +323,7 @@ fn missing(path: &Path) -> Vec<&Path> {
 }
 
 /// Makes the bytes of the file at `path` survive a power cut.
-pub(crate) fn sync_file(path: &Path) -> Result<(), PathError> {
+pub fn sync_file(path: &Path) -> Result<(), PathError> {
     faults::effect(Effect::Sync(path))
         .and_then(|()| File::open(path)?.sync_all())
         .map_err(PathError::at("sync", path))
@@ -331,7 +331,7 @@ pub(crate) fn sync_file(path: &Path) -> Result<(), PathError> {
 
 /// Makes the bytes of some files survive a power cut: all at once, so that a file system with a
 /// journal writes that once for all of them.
-pub(crate) fn sync_together(files: &[&StagedFile]) -> Result<(), PathError> {
+pub fn sync_together(files: &[&StagedFile]) -> Result<(), PathError> {
     let Some((own, others)) = files.split_first() else {
         return Ok(());
     };
@@ -361,7 +361,7 @@ pub(crate) fn sync_together(files: &[&StagedFile]) -> Result<(), PathError> {
 }
 
 /// Makes the names in `directory` survive a power cut.
-pub(crate) fn sync_directory(directory: &Path) -> Result<(), PathError> {
+pub fn sync_directory(directory: &Path) -> Result<(), PathError> {
     faults::effect(Effect::SyncDirectory(directory))
         .and_then(|()| File::open(directory)?.sync_all())
         .map_err(PathError::at("sync the directory", directory))
@@ -369,7 +369,7 @@ pub(crate) fn sync_directory(directory: &Path) -> Result<(), PathError> {
 
 /// Makes the name of `directory`, a part of a workspace's store, survive a power cut, with those of
 /// the store and of the directory of all stores, which may be as new.
-pub(crate) fn sync_above(directory: &Path) -> Result<(), PathError> {
+pub fn sync_above(directory: &Path) -> Result<(), PathError> {
     let above = directory.ancestors().skip(1).take(3);
     above
         .filter(|above| !above.as_os_str().is_empty())
@@ -378,7 +378,7 @@ pub(crate) fn sync_above(directory: &Path) -> Result<(), PathError> {
 
 /// Makes everything on the file system of `directory` survive a power cut. That is waited for only as long
 /// as it is wanted.
-pub(crate) fn sync_file_system(directory: &Path) -> Result<(), PathError> {
+pub fn sync_file_system(directory: &Path) -> Result<(), PathError> {
     let sync = |file: &File| Ok(rustix::fs::syncfs(file.as_fd())?);
     faults::effect(Effect::SyncFileSystem(directory))
         .and_then(|()| while_wanted(&File::open(directory)?, sync))
@@ -441,7 +441,7 @@ fn while_wanted(file: &File, sync: fn(&File) -> io::Result<()>) -> io::Result<()
 }
 
 /// Removes the file or link at `path`; that there is none is fine.
-pub(crate) fn remove_file(path: &Path) -> Result<(), PathError> {
+pub fn remove_file(path: &Path) -> Result<(), PathError> {
     match faults::effect(Effect::Remove(path)).and_then(|()| fs::remove_file(path)) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(PathError::at("remove", path)(e)),
         _ => Ok(()),
@@ -449,7 +449,7 @@ pub(crate) fn remove_file(path: &Path) -> Result<(), PathError> {
 }
 
 /// Whether the file of the store at `path` has exactly these bytes. It is never held in memory whole.
-pub(crate) fn holds(path: &Path, bytes: &[u8]) -> Result<bool, PathError> {
+pub fn holds(path: &Path, bytes: &[u8]) -> Result<bool, PathError> {
     // A FIFO in its place would be waited for.
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
     let mut file = fs::OpenOptions::new()
@@ -478,7 +478,7 @@ pub(crate) fn holds(path: &Path, bytes: &[u8]) -> Result<bool, PathError> {
 ///
 /// One that is longer than `max_bytes`, or no regular file, is `Corrupt` and is not read: what was
 /// damaged must cost neither more memory nor more time than what is whole.
-pub(crate) fn read(path: &Path, max_bytes: u64) -> Result<Option<Vec<u8>>, StoreError> {
+pub fn read(path: &Path, max_bytes: u64) -> Result<Option<Vec<u8>>, StoreError> {
     // A FIFO in its place would be waited for.
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
     let opened = fs::OpenOptions::new()
@@ -605,7 +605,7 @@ mod tests {
         for _ in 0..MAX_LEFT_SYNCS {
             let error = told.during(|| while_wanted(&file, slow)).unwrap_err();
             assert!(
-                crate::interrupted::Interrupted::in_io(&error).is_some(),
+                stillframe_model::interrupted::Interrupted::in_io(&error).is_some(),
                 "{error}"
             );
         }

@@ -7,7 +7,7 @@ use crate::interrupt;
 /// How long is still to be waited. Neither flock nor git's lock files have a form that waits for a
 /// while, so they are tried again and again.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub struct Patience {
     /// `None`: without end.
     deadline: Option<Instant>,
 }
@@ -17,7 +17,7 @@ impl Patience {
     const PAUSE: Duration = Duration::from_millis(10);
 
     /// It ends this long from here on.
-    pub(crate) fn of(patience: Duration) -> Self {
+    pub fn of(patience: Duration) -> Self {
         Self {
             deadline: Instant::now().checked_add(patience),
         }
@@ -25,7 +25,7 @@ impl Patience {
 
     /// Lets a moment pass before the next try; `false`, at once, if there is to be none: it has ended, or
     /// the work that waits should stop.
-    pub(crate) fn pause(&self) -> bool {
+    pub fn pause(&self) -> bool {
         let is_left = self.deadline.is_none_or(|end| Instant::now() < end);
         let is_left = is_left && interrupt::check().is_ok();
         if is_left {
