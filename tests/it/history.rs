@@ -494,8 +494,16 @@ fn a_branch_is_not_led_to_a_commit_whose_content_is_gone_for_good() {
         ws.git(["reflog", "expire", "--expire=now", "--all"]);
         ws.git(["gc", "-q", "--prune=now"]);
         assert!(!has(&ws, &id));
-        let redone = ws.undo();
+        let plan = ws.untouched(|| ws.json(["undo", "--plan"]));
+        let foreseen = &plan["repository"];
+        assert_eq!(foreseen["refs"], serde_json::json!([]), "{plan}");
+        assert_eq!(foreseen["index"], serde_json::Value::Null, "{plan}");
+        let told = foreseen["problem"]["message"].as_str().unwrap();
+        assert!(told.contains(&id), "{plan}");
+        let plan_id = plan["plan_id"].as_str().unwrap();
+        let redone = ws.json(["undo", "--apply", plan_id]);
         let error = redone["error"]["message"].as_str().unwrap();
+        assert_eq!(error, told, "the same is planned and done");
         assert!(
             error.contains(&id)
                 && error.contains("purged")

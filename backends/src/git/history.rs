@@ -29,7 +29,7 @@ use crate::purge::Purged;
 use crate::record::Head;
 use crate::snapshot::KeptHistory;
 
-pub(super) use self::given_back::{Lacking, give_back};
+pub(super) use self::given_back::{Giving, Lacking, give_back};
 pub(super) use self::list::List;
 
 /// The parents of a commit, by its bytes; none of what is no commit.
@@ -551,12 +551,18 @@ mod tests {
                 true => Err(StoreError::corrupt(id.to_string(), "it is damaged")),
                 false => read(id),
             };
-            let lacking =
-                give_back(&other.path.join(".git"), &list, &Purged::default(), &read).unwrap();
+            let git_dir = other.path.join(".git");
+            let give = |giving| give_back(&git_dir, &list, &Purged::default(), &read, giving);
+            let foreseen = give(Giving::Foreseen).unwrap();
+            let lacking = give(Giving::Done).unwrap();
+            assert_eq!(lacking, foreseen);
             (other, lacking)
         };
         let (whole, lacking) = given_without(None);
-        assert_eq!(lacking, Lacking::default());
+        assert_eq!(
+            (&lacking.commits[..], &lacking.content[..]),
+            (&[][..], &[][..])
+        );
         whole.git(&["update-ref", "refs/heads/main", &tip]);
         whole.git(&["fsck", "--full", "--strict"]);
         assert_eq!(

@@ -25,7 +25,7 @@ mod staged;
 
 pub(crate) use staged::staging_digest;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -49,7 +49,7 @@ use self::staged::give_objects_back;
 use crate::backend::{RepositoryProblem, RestoreError, StoreError};
 use crate::error::{ErrorKind, PathError, printable};
 use crate::git::ObjectId;
-use crate::git::history::{self, List};
+use crate::git::history::{self, Giving, List};
 use crate::git::repository::{MAX_SHALLOW_BYTES, Shallow, is_operation_path};
 use crate::git::tree_object::empty_tree_id;
 use crate::git::user_index;
@@ -144,6 +144,8 @@ pub(crate) struct Prepared {
     /// The commits that the repository is given back as far as it has lost them.
     history: Option<List>,
     refs_stay: RefsStay,
+    /// Whether HEAD or a branch was to go somewhere as long as all was there.
+    were_to_move: bool,
     _lock: Option<LockFile>,
 }
 
@@ -299,6 +301,7 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
         seen: found.operation.clone().ok(),
         history: plan.takes_history(request, found).then_some(history),
         refs_stay,
+        were_to_move: plan.moves_refs(),
         plan,
         _lock: Some(lock),
     })
@@ -388,6 +391,16 @@ impl Prepared {
         nothing
     }
 
+    /// Looks for the commits that HEAD and branches go back to, and for the content that the index to come
+    /// stages, as far as the repository lost that: what is then not put back is not planned either.
+    pub(crate) fn foresee_objects(
+        &mut self,
+        purged: &Purged,
+        kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
+    ) {
+        self.give_objects(purged, kept, Giving::Foreseen);
+    }
+
     /// Gives the repository the commits that HEAD and branches go back to, and the content that the index to come
     /// stages, as far as it lost that and the snapshot kept it: `kept` answers with it. Notes what it still
     /// lacks.
@@ -396,13 +409,23 @@ impl Prepared {
         purged: &Purged,
         kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
     ) -> Self {
-        self.give_history_back(purged, kept);
+        self.give_objects(purged, kept, Giving::Done);
+        self
+    }
+
+    fn give_objects(
+        &mut self,
+        purged: &Purged,
+        kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
+        giving: Giving,
+    ) {
+        let given = self.give_history_back(purged, kept, giving);
         let Some(index) = self.index() else {
-            return self;
+            return;
         };
         let is_purged = |id: &ObjectId| purged.contains(&(*id).into());
         let (git_dir, common_dir) = (path_of(&self.plan.git_dir), self.plan.common_dir());
-        let lacking = give_objects_back(&git_dir, &common_dir, index, &is_purged, kept);
+        let lacking = give_objects_back(&git_dir, &common_dir, index, &is_purged, kept, giving);
         if let Some(named) = lacking::of_index(&lacking) {
             // With one that is gone for good git could pack and commit nothing any more. What was not there before
             // either, as in a partial clone, git may still fetch.
@@ -417,64 +440,73 @@ impl Prepared {
                 true => " (\"git reset\" makes it that of HEAD)",
                 false => "",
             };
-            self.plan.note(kind, message + way_on);
+            self.plan
+                .note_once(RepositoryProblem::new(kind, message + way_on));
             if is_lost {
                 self.leave_index();
             }
         }
-        self.forget_lost_trees();
-        self
+        self.forget_lost_trees(&given);
     }
 
     /// Gives the repository what it has lost of the commits that were kept. Where one of them is not to be had, or
-    /// content of one, HEAD and branches stay where they are: git could not read all that they would reach.
+    /// content of one, HEAD and branches stay where they are: git could not read all that they would reach. Answers with
+    /// what was given, or would be.
     fn give_history_back(
         &mut self,
         purged: &Purged,
         kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
-    ) {
-        let Some(history) = self.history.take() else {
-            return;
+        giving: Giving,
+    ) -> HashSet<ObjectId> {
+        let Some(history) = &self.history else {
+            return HashSet::new();
         };
-        let stay = match self.plan.moves_refs() {
+        let stay = match self.were_to_move {
             true => "HEAD and branch were left where they are",
             false => "what was kept of the commits was not all given back",
         };
-        let given = history::give_back(&self.plan.common_dir(), &history, purged, kept);
+        let given = history::give_back(&self.plan.common_dir(), history, purged, kept, giving);
+        let mut done = HashSet::new();
         let problems = match given {
-            Ok(lacking) => {
+            Ok(mut lacking) => {
+                done = std::mem::take(&mut lacking.given);
                 if let [first, ..] = lacking.never_there[..] {
                     let count = lacking.never_there.len();
                     let message = format!(
                         "the repository lacks content of commits, as it did before: {count} objects such as {first}"
                     );
-                    self.plan.note(ErrorKind::Corrupt, message);
+                    let problem = RepositoryProblem::new(ErrorKind::Corrupt, message);
+                    self.plan.note_once(problem);
                 }
                 let lacking = lacking::of_history(&lacking).into_iter();
                 let told = lacking.map(|RepositoryProblem { kind, message, .. }| {
                     RepositoryProblem::new(kind, format!("{message}: {stay}"))
                 });
-                told.collect()
+                told.collect::<Vec<_>>()
             }
             Err(error) => vec![error.problem(stay)],
         };
         if problems.is_empty() {
-            return;
+            return done;
         }
-        self.plan.notes.extend(problems);
+        for problem in problems {
+            self.plan.note_once(problem);
+        }
         self.plan.tags.clear();
         self.plan.branches.clear();
         self.plan.head = None;
         self.refs_stay = RefsStay::Yes;
+        done
     }
 
     /// Takes the cache of trees out of the index to come if it names one that the repository lacks, which git would
     /// complain of: with the older commits of a branch that stays its trees are gone.
-    fn forget_lost_trees(&mut self) {
+    fn forget_lost_trees(&mut self, given: &HashSet<ObjectId>) {
         let Some(index) = self.index() else { return };
         let objects = Objects::open(&self.plan.common_dir());
         // git need not have it anywhere.
-        let is_lost = |id: &ObjectId| *id != empty_tree_id() && !objects.has(*id);
+        let is_lost =
+            |id: &ObjectId| *id != empty_tree_id() && !given.contains(id) && !objects.has(*id);
         if !user_index::cached_trees(index).iter().any(is_lost) {
             return;
         }
@@ -569,6 +601,7 @@ impl Prepared {
             seen: None,
             history: None,
             refs_stay: RefsStay::No,
+            were_to_move: false,
             _lock: None,
         }
     }
@@ -631,6 +664,13 @@ impl RepositoryPlan {
 
     fn note(&mut self, kind: ErrorKind, message: impl Into<String>) {
         self.notes.push(RepositoryProblem::new(kind, message));
+    }
+
+    /// Notes it unless an earlier look has.
+    fn note_once(&mut self, problem: RepositoryProblem) {
+        if !self.notes.contains(&problem) {
+            self.notes.push(problem);
+        }
     }
 
     /// Where the lock of [`lock_repository`] belongs.

@@ -59,6 +59,7 @@ pub(crate) fn plan_only<B: Restorable>(
             .map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
         let plan = planned.plan;
         keep_in_sight(repository.as_mut(), &goal, &now, &plan);
+        foresee_objects(backend, workspace, repository.as_mut())?;
         let plan = with_repository(plan, repository.as_ref());
         // A directory that is gone is made again first.
         if !plan.is_empty() && !workspace.is_gone() {
@@ -153,6 +154,7 @@ fn restore_in_place<B: Restorable>(
     let Planned { plan, made } =
         planned.map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
     keep_in_sight(repository.as_mut(), goal, &guard, &plan);
+    foresee_objects(backend, workspace, repository.as_mut())?;
     let mut plan = with_repository(plan, repository.as_ref());
     refuse_another_plan(&plan, options.expected_plan.as_ref())?;
     in_room(&options.guard, workspace, || {
@@ -261,8 +263,23 @@ fn with_repository(plan: RestorePlan, prepared: Option<&rollback::Prepared>) -> 
     }
 }
 
-/// Gives the repository the objects that it needs for what it is put back to. Where one is not to be had, less is
-/// done than was decided: `plan` tells so, under the id by which it was agreed to.
+/// Looks whether the repository can be given the objects that it needs for what it is put back to, so that what cannot
+/// be done is not promised.
+fn foresee_objects<B: Restorable>(
+    backend: &B,
+    workspace: &LockedWorkspace,
+    prepared: Option<&mut rollback::Prepared>,
+) -> Result<(), RestoreError> {
+    let Some(prepared) = prepared else {
+        return Ok(());
+    };
+    let kept = |blob: &ObjectId| backend.index_bytes(workspace, blob);
+    prepared.foresee_objects(&Purged::of(workspace)?, &kept);
+    Ok(interrupt::check()?)
+}
+
+/// Gives the repository the objects that it needs for what it is put back to. Where one is not to be had
+/// any more, or cannot be written, less is done than was decided: `plan` tells so, under the id by which it was agreed to.
 fn with_objects<B: Restorable>(
     backend: &B,
     workspace: &LockedWorkspace,

@@ -1,5 +1,6 @@
 //! Giving a repository back what it has lost of the commits that a snapshot kept.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use super::list::{Bundle, List, ReadBlob};
@@ -18,6 +19,15 @@ pub(in crate::git) struct Lacking {
     pub(in crate::git) content: Vec<Lost>,
     /// Content that was not there then either.
     pub(in crate::git) never_there: Vec<ObjectId>,
+    /// What it lacked and has been given, or would be.
+    pub(in crate::git) given: HashSet<ObjectId>,
+}
+
+/// Whether what was kept is written, or only looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::git) enum Giving {
+    Done,
+    Foreseen,
 }
 
 /// Gives a repository the commits of a list that it has lost, with all that they brought; answers with what the
@@ -30,10 +40,13 @@ pub(in crate::git) fn give_back(
     list: &List,
     purged: &Purged,
     blob: ReadBlob<'_>,
+    giving: Giving,
 ) -> Result<Lacking, PutError> {
     let mut giver = Giver {
         common_dir,
+        giving,
         objects: Objects::open(common_dir),
+        given: HashSet::new(),
         writer: None,
     };
     let mut lacking = Lacking::default();
@@ -65,12 +78,15 @@ pub(in crate::git) fn give_back(
         }
     }
     giver.writer.map_or(Ok(()), LooseWriter::sync)?;
+    lacking.given = giver.given;
     Ok(lacking)
 }
 
 struct Giver<'a> {
     common_dir: &'a Path,
+    giving: Giving,
     objects: Objects,
+    given: HashSet<ObjectId>,
     /// Opened for the first object that is not there: where none is lost nothing is to be written.
     writer: Option<LooseWriter>,
 }
@@ -78,7 +94,7 @@ struct Giver<'a> {
 impl Giver<'_> {
     /// Writes an object unless it is there.
     fn give(&mut self, kind: ObjectKind, id: &ObjectId, content: &[u8]) -> Result<(), PutError> {
-        if self.objects.has(*id) {
+        if self.objects.has(*id) || !self.given.insert(*id) || self.giving == Giving::Foreseen {
             return Ok(());
         }
         let writer = match &mut self.writer {

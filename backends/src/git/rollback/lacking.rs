@@ -102,7 +102,7 @@ mod tests {
             of_history(&Lacking {
                 commits: commits.to_vec(),
                 content: content.to_vec(),
-                never_there: Vec::new(),
+                ..Lacking::default()
             })
         };
         assert_eq!(told(&[], &[]), []);

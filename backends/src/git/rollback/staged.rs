@@ -10,6 +10,7 @@ use super::{MAX_INDEX_BYTES, PutError};
 use crate::backend::StoreError;
 use crate::durable::{STAGED_PREFIX, StagedFile};
 use crate::error::PathError;
+use crate::git::history::Giving;
 use crate::git::loose_writer::LooseWriter;
 use crate::git::lost::Lost;
 use crate::git::user_index::{self, IndexEntry, IndexError};
@@ -140,12 +141,14 @@ pub(super) fn give_objects_back(
     index: &[u8],
     purged: &dyn Fn(&ObjectId) -> bool,
     kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
+    giving: Giving,
 ) -> Vec<Lost> {
     let give = |Staged { id, is_tree, .. }: &Staged| {
         if *is_tree {
             return Some(Lost::for_good(*id));
         }
         match kept(id) {
+            Ok(_) if giving == Giving::Foreseen => None,
             Ok(content) => write_blob(common_dir, id, &content)
                 .err()
                 .map(|error| Lost::unwritten(*id, &error)),
