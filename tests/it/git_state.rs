@@ -1121,3 +1121,25 @@ fn another_repository_in_the_place_of_the_one_that_was_captured_is_told_as_that(
     assert_eq!(ws.git(["rev-parse", "HEAD"]), head, "it is left alone");
     assert!(!ws.exists("x"), "the files are taken back");
 }
+
+// HEAD was back at the commit before with the index of the one after it, and nothing said what to do
+#[test]
+fn where_head_goes_back_and_an_edited_index_stays_the_way_on_is_told() {
+    let ws = TestWorkspace::repository();
+    ws.commit("first");
+    let first = ws.git(["rev-parse", "HEAD"]);
+    let script = format!("{GIT}echo made > made; git add made; git commit -q -m second");
+    ws.call(["run", "--", "sh", "-c", &script]).run().ok();
+    ws.write("own", "x\n");
+    ws.git(["add", "own"]);
+    let undone = ws.undo();
+    let error = undone["error"]["message"].as_str().unwrap();
+    assert!(
+        error.contains("\"git reset\" makes it that of HEAD"),
+        "{undone}"
+    );
+    assert_eq!(ws.git(["rev-parse", "HEAD"]), first);
+    assert_eq!(ws.git(["diff", "--cached", "--name-only"]), "made\nown");
+    ws.git(["reset", "-q"]);
+    assert_eq!(ws.git(["status", "--porcelain"]), "?? own");
+}

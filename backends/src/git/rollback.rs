@@ -819,7 +819,13 @@ impl RepositoryPlan {
             let then = kept(&after.index)?;
             let is_same = from.is(request.scratch, then.as_deref());
             if !is_same.map_err(RestoreError::Prepare)? {
-                let what = "the index was changed since, and was kept";
+                let way_on = match self.moves_refs() {
+                    true => {
+                        " while HEAD or the branch went back (\"git reset\" makes it that of HEAD)"
+                    }
+                    false => "",
+                };
+                let what = format!("the index was changed since, and was kept{way_on}");
                 self.note(ErrorKind::Conflict, what);
                 return Ok(IndexBytes::default());
             }
