@@ -426,7 +426,7 @@ mod tests {
     fn sown() -> BTreeSet<String> {
         let sources = [
             "artifact-store/src",
-            "backends/src",
+            "backends",
             "engine/src",
             "cli/src",
         ];
