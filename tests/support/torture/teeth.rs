@@ -424,12 +424,7 @@ mod tests {
 
     /// Every bug that the sources name.
     fn sown() -> BTreeSet<String> {
-        let sources = [
-            "artifact-store/src",
-            "backends",
-            "engine/src",
-            "cli/src",
-        ];
+        let sources = ["artifact-store/src", "backends", "engine/src", "cli/src"];
         let files = sources.into_iter().flat_map(|directory| {
             walkdir::WalkDir::new(binary::project().join(directory)).into_iter()
         });
