@@ -1142,4 +1142,17 @@ fn where_head_goes_back_and_an_edited_index_stays_the_way_on_is_told() {
     assert_eq!(ws.git(["diff", "--cached", "--name-only"]), "made\nown");
     ws.git(["reset", "-q"]);
     assert_eq!(ws.git(["status", "--porcelain"]), "?? own");
+
+    // Where HEAD's commit stays, the index is right as it is.
+    let script = format!("{GIT}git checkout -q -b side");
+    ws.call(["run", "--", "sh", "-c", &script]).run().ok();
+    ws.git(["add", "own"]);
+    let undone = ws.undo();
+    let error = undone["error"]["message"].as_str().unwrap();
+    assert!(
+        error.contains("the index was changed since") && !error.contains("git reset"),
+        "{undone}"
+    );
+    assert_eq!(ws.git(["symbolic-ref", "HEAD"]), "refs/heads/main");
+    assert_eq!(ws.git(["status", "--porcelain"]), "A  own");
 }

@@ -478,7 +478,8 @@ fn stays_in_order(ws: &TestWorkspace) {
 // "git gc" failed from then on
 #[test]
 fn a_branch_is_not_led_to_a_commit_whose_content_is_gone_for_good() {
-    for taken_back in ["", " && git rm -q secret && git commit -qm 'taken back'"] {
+    let taken_back = " && git rm -q secret && git commit -qm 'taken back'";
+    for (taken_back, is_edited) in [("", false), (taken_back, false), ("", true)] {
         let (mut ws, tip) = ahead();
         let script = format!(
             "echo correct horse battery staple > secret && git add secret && git commit -qm mistake{taken_back}"
@@ -494,6 +495,10 @@ fn a_branch_is_not_led_to_a_commit_whose_content_is_gone_for_good() {
         ws.git(["reflog", "expire", "--expire=now", "--all"]);
         ws.git(["gc", "-q", "--prune=now"]);
         assert!(!has(&ws, &id));
+        if is_edited {
+            ws.write("own", "x\n");
+            ws.git(["add", "own"]);
+        }
         let plan = ws.untouched(|| ws.json(["undo", "--plan"]));
         let foreseen = &plan["repository"];
         assert_eq!(foreseen["refs"], serde_json::json!([]), "{plan}");
@@ -504,6 +509,10 @@ fn a_branch_is_not_led_to_a_commit_whose_content_is_gone_for_good() {
         let redone = ws.json(["undo", "--apply", plan_id]);
         let error = redone["error"]["message"].as_str().unwrap();
         assert_eq!(error, told, "the same is planned and done");
+        let says_that_it_stays = error.contains("the index was changed since");
+        assert_eq!(says_that_it_stays, is_edited, "{error}");
+        // HEAD stays, so that it would only take out what is staged.
+        assert!(!error.contains("git reset"), "{error}");
         assert!(
             error.contains(&id)
                 && error.contains("purged")

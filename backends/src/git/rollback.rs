@@ -146,6 +146,12 @@ pub(crate) struct Prepared {
     refs_stay: RefsStay,
     /// Whether HEAD or a branch was to go somewhere as long as all was there.
     were_to_move: bool,
+    /// Whether HEAD's commit is to be another one than the operation left.
+    changes_commit: bool,
+    /// Why the index is not put back, if it is known.
+    index_stays: Option<RepositoryProblem>,
+    /// What the notes say of the index.
+    told_of_index: Option<RepositoryProblem>,
     _lock: Option<LockFile>,
 }
 
@@ -154,6 +160,8 @@ pub(crate) struct Prepared {
 struct IndexBytes {
     comes: Option<Vec<u8>>,
     goes: Option<Vec<u8>>,
+    /// Why none comes, though another was there: somebody has staged something since.
+    stays: Option<RepositoryProblem>,
 }
 
 /// Why HEAD, branches and index stay where they are.
@@ -252,7 +260,7 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
     };
     let lock = lock_repository(request.state, &found.common_dir, request.patience)?;
     let patience = Patience::of(request.patience);
-    let history = kept_history(request);
+    let (history, unread) = kept_history(request);
     let (mut plan, went) = loop {
         let mut plan = RepositoryPlan::at(found, request.now)?;
         let went = if found.head == after.head {
@@ -270,6 +278,7 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
     match went {
         Ok(_) => {
             index = plan.put_index_back(request, found, after, patience)?;
+            plan.notes.extend(index.stays.clone());
             plan.notes.extend(notes);
             plan.put_operation_back(request, found, operation, &mut index.comes, patience)?;
         }
@@ -294,14 +303,19 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
             });
         }
     }
+    let takes_history = plan.takes_history(request, found);
+    plan.notes.extend(unread.filter(|_| takes_history));
     Ok(Prepared {
         staged: index.comes,
         replaced: index.goes,
         scope: request.before.scope.clone(),
         seen: found.operation.clone().ok(),
-        history: plan.takes_history(request, found).then_some(history),
+        history: takes_history.then_some(history),
         refs_stay,
         were_to_move: plan.moves_refs(),
+        changes_commit: request.before.head.commit() != after.head.commit(),
+        told_of_index: index.stays.clone(),
+        index_stays: index.stays,
         plan,
         _lock: Some(lock),
     })
@@ -420,33 +434,50 @@ impl Prepared {
         giving: Giving,
     ) {
         let given = self.give_history_back(purged, kept, giving);
-        let Some(index) = self.index() else {
-            return;
-        };
-        let is_purged = |id: &ObjectId| purged.contains(&(*id).into());
-        let (git_dir, common_dir) = (path_of(&self.plan.git_dir), self.plan.common_dir());
-        let lacking = give_objects_back(&git_dir, &common_dir, index, &is_purged, kept, giving);
-        if let Some(named) = lacking::of_index(&lacking) {
-            // With one that is gone for good git could pack and commit nothing any more. What was not there before
-            // either, as in a partial clone, git may still fetch.
-            let is_lost =
-                self.refs_stay == RefsStay::Yes || lacking.iter().any(|lost| is_purged(&lost.id));
-            let RepositoryProblem { kind, message, .. } = named;
-            let message = match is_lost {
-                true => format!("the index was left as it is: what it was names {message}"),
-                false => format!("the index names {message}"),
-            };
-            let way_on = match is_lost && self.plan.moves_refs() {
+        let mut told = self.give_staged_back(purged, kept, giving);
+        if let Some(RepositoryProblem { kind, message, .. }) = &self.index_stays {
+            let way_on = match self.changes_commit && self.plan.moves_refs() {
                 true => " (\"git reset\" makes it that of HEAD)",
                 false => "",
             };
+            told = Some(RepositoryProblem::new(*kind, format!("{message}{way_on}")));
+        }
+        // An earlier look may have told something else.
+        if told != self.told_of_index {
+            let earlier = std::mem::replace(&mut self.told_of_index, told.clone());
             self.plan
-                .note_once(RepositoryProblem::new(kind, message + way_on));
-            if is_lost {
-                self.leave_index();
-            }
+                .notes
+                .retain(|note| Some(note) != earlier.as_ref());
+            self.plan.notes.extend(told);
         }
         self.forget_lost_trees(&given);
+    }
+
+    /// Gives the repository what it has lost of the content that the index to come stages. Leaves the index where what
+    /// is lacking would keep git from its work; answers with what the index names nevertheless.
+    fn give_staged_back(
+        &mut self,
+        purged: &Purged,
+        kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
+        giving: Giving,
+    ) -> Option<RepositoryProblem> {
+        let index = self.index()?;
+        let is_purged = |id: &ObjectId| purged.contains(&(*id).into());
+        let (git_dir, common_dir) = (path_of(&self.plan.git_dir), self.plan.common_dir());
+        let lacking = give_objects_back(&git_dir, &common_dir, index, &is_purged, kept, giving);
+        let RepositoryProblem { kind, message, .. } = lacking::of_index(&lacking)?;
+        // With one that is gone for good git could pack and commit nothing any more. What was not there before
+        // either, as in a partial clone, git may still fetch.
+        let is_lost =
+            self.refs_stay == RefsStay::Yes || lacking.iter().any(|lost| is_purged(&lost.id));
+        if !is_lost {
+            let message = format!("the index names {message}");
+            return Some(RepositoryProblem::new(kind, message));
+        }
+        let message = format!("the index was left as it is: what it was names {message}");
+        self.index_stays = Some(RepositoryProblem::new(kind, message));
+        self.leave_index();
+        None
     }
 
     /// Gives the repository what it has lost of the commits that were kept. Where one of them is not to be had, or
@@ -602,6 +633,9 @@ impl Prepared {
             history: None,
             refs_stay: RefsStay::No,
             were_to_move: false,
+            changes_commit: false,
+            index_stays: None,
+            told_of_index: None,
             _lock: None,
         }
     }
@@ -819,15 +853,11 @@ impl RepositoryPlan {
             let then = kept(&after.index)?;
             let is_same = from.is(request.scratch, then.as_deref());
             if !is_same.map_err(RestoreError::Prepare)? {
-                let way_on = match self.moves_refs() {
-                    true => {
-                        " while HEAD or the branch went back (\"git reset\" makes it that of HEAD)"
-                    }
-                    false => "",
-                };
-                let what = format!("the index was changed since, and was kept{way_on}");
-                self.note(ErrorKind::Conflict, what);
-                return Ok(IndexBytes::default());
+                let what = "the index was changed since, and was kept";
+                return Ok(IndexBytes {
+                    stays: Some(RepositoryProblem::new(ErrorKind::Conflict, what)),
+                    ..IndexBytes::default()
+                });
             }
         }
         wait_for_lock(git_dir.as_fd(), "index", &found.git_dir, patience)?;
@@ -841,6 +871,7 @@ impl RepositoryPlan {
         Ok(IndexBytes {
             comes: Some(bytes),
             goes: now,
+            stays: None,
         })
     }
 
@@ -893,12 +924,22 @@ impl RepositoryPlan {
     }
 }
 
-/// The list of the commits that the snapshot which is gone back to kept. One that cannot be read has none:
-/// `verify` names it.
-fn kept_history(request: &Request<'_>) -> List {
+/// The list of the commits that the snapshot which is gone back to kept. One that is damaged has none: `verify`
+/// names it. Of one that cannot be read now, what keeps it from that.
+fn kept_history(request: &Request<'_>) -> (List, Option<RepositoryProblem>) {
     let list = request.before.history.as_ref();
-    let read = list.map(|list| List::read(list, request.index_bytes));
-    read.and_then(Result::ok).unwrap_or_default()
+    match list.map(|list| List::read(list, request.index_bytes)) {
+        Some(Ok(list)) => (list, None),
+        None | Some(Err(StoreError::Corrupt { .. })) => (List::default(), None),
+        Some(Err(error)) => {
+            let message = format!(
+                "what the snapshot keeps of commits cannot be read: {}",
+                chain(&error)
+            );
+            let problem = RepositoryProblem::new(error.kind(), message);
+            (List::default(), Some(problem))
+        }
+    }
 }
 
 /// Where the history of a repository ends. Where that cannot be read, git cannot go by it either.
