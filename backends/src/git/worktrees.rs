@@ -66,7 +66,10 @@ fn branches_of(git_dir: &Path) -> Vec<String> {
         full if full.starts_with("refs/") => full.to_owned(),
         short => format!("refs/heads/{short}"),
     });
-    let others = rebased.into_iter().chain([bisected]).flatten();
+    // Three lines for each branch that the rebase takes along: its name, and its commits before and after.
+    let along = text("rebase-merge/update-refs").unwrap_or_default();
+    let along = along.lines().step_by(3).map(str::to_owned);
+    let others = rebased.into_iter().chain([bisected]).flatten().chain(along);
     let all = head.map(str::to_owned).into_iter().chain(others);
     let all = all.map(|name| name.trim().to_owned());
     all.filter(|name| name.starts_with("refs/heads/")).collect()
@@ -121,19 +124,23 @@ mod tests {
         assert_eq!(taken_elsewhere(&common, &own), main);
     }
 
-    // git refuses to remove it, and a command that moves the ref does not
+    // git refuses to remove them, and a command that moves the ref does not
     #[test]
-    fn a_branch_that_is_rebased_or_bisected_elsewhere_is_taken() {
-        for (began, file) in [
+    fn branches_that_are_rebased_or_bisected_elsewhere_are_taken() {
+        let along = ["rebase", "-q", "--update-refs", "--exec", "false", "HEAD~2"];
+        for (began, file, others) in [
             (
                 &["rebase", "-q", "--exec", "false", "HEAD~1"][..],
                 "rebase-merge",
+                &[][..],
             ),
+            (&along, "rebase-merge/update-refs", &["refs/heads/mid"]),
             (
                 &["rebase", "-q", "--apply", "--onto", "other", "HEAD~1"],
                 "rebase-apply",
+                &[],
             ),
-            (&["bisect", "start", "HEAD", "HEAD~1"], "BISECT_START"),
+            (&["bisect", "start", "HEAD", "HEAD~1"], "BISECT_START", &[]),
         ] {
             let git = TestRepository::with_commit();
             let (common, tree) = (git.path.join(".git"), git.beside("linked"));
@@ -146,17 +153,20 @@ mod tests {
                 git.git_in(&tree, &["add", "file"]);
                 git.git_in(&tree, &["commit", "-q", "-m", text]);
             }
+            git.git_in(&tree, &["branch", "mid", "side~1"]);
             git.git_in(&tree, &["checkout", "-q", "side"]);
             git.run(&tree, began);
             git.run(&tree, &["checkout", "-q", "--detach"]);
-            assert!(
-                common.join("worktrees/linked").join(file).exists(),
-                "{file}"
-            );
-            let refused = git.run(&git.path, &["branch", "-D", "side"]);
-            assert!(!refused.status.success(), "{file}");
-            let side = BTreeMap::from([("refs/heads/side".to_owned(), tree)]);
-            assert_eq!(taken_elsewhere(&common, &common), side, "{file}");
+            let noted = common.join("worktrees/linked").join(file);
+            assert!(noted.exists(), "{file}");
+            let mut taken = BTreeMap::new();
+            for branch in ["refs/heads/side"].iter().chain(others) {
+                let short = branch.trim_start_matches("refs/heads/");
+                let refused = git.run(&git.path, &["branch", "-D", short]);
+                assert!(!refused.status.success(), "{file}: {branch}");
+                taken.insert((*branch).to_owned(), tree.clone());
+            }
+            assert_eq!(taken_elsewhere(&common, &common), taken, "{file}");
         }
     }
 
