@@ -231,6 +231,11 @@ impl Console {
         to_stderr(&failure.line());
     }
 
+    /// Whether anybody is shown what is only for people.
+    pub(crate) fn shows_notes(self) -> bool {
+        self.shows_notes
+    }
+
     /// A line for people.
     pub(crate) fn note(self, line: &str) {
         if self.shows_notes {

@@ -804,6 +804,7 @@ fn no_undo_is_promised_that_would_take_nothing_back() {
         let ws = TestWorkspace::repository();
         ws.write("in/file", "1\n");
         ws.write("out/file", "1\n");
+        ws.write("out/second", "1\n");
         ws.commit("both");
         ws.git(["sparse-checkout", "set", "--cone", sparse, "in"]);
         let made = "mkdir -p out; echo 2 > out/file";
@@ -814,6 +815,8 @@ fn no_undo_is_promised_that_would_take_nothing_back() {
         assert!(told.contains(left), "{sparse}: {told}");
         // Beside something that can be.
         let told = told_by_run(&ws, "echo 3 > out/file; echo 2 > in/file");
+        assert!(told.contains("takes it back"), "{sparse}: {told}");
+        let told = told_by_run(&ws, "echo 2 > out/second; git rm -q --cached in/file");
         assert!(told.contains("takes it back"), "{sparse}: {told}");
     }
 }

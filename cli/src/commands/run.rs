@@ -16,7 +16,7 @@ use stillframe::{
     RunDocument, RunId, RunOptions, RunStatus, Search, SessionId, Snapshot, WorkspaceDocument,
 };
 
-use super::way_back::{self, WayBack};
+use super::way_back::{self, Foreseen, WayBack};
 use super::{Tools, above, restore, snapshot};
 use crate::failure::Failure;
 use crate::output::{self, Console, Reply};
@@ -164,16 +164,25 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
         .workspace
         .as_ref()
         .and_then(|workspace| workspace.before_snapshot.as_ref());
-    let ended = Ended {
-        is_copied_only: match before {
-            Some(before) => restore::is_copied_only(tools, before).await,
-            None => false,
+    let is_copied_only = match before {
+        Some(before) => restore::is_copied_only(tools, before).await,
+        None => false,
+    };
+    let undo = match is_copied_only || tools.console.shows_notes() {
+        // Whoever is in a hurry is not kept waiting for it.
+        true => tokio::select! {
+            undo = way_back::foresee(tools, &document) => undo,
+            _ = signals.next() => Foreseen::default(),
         },
+        false => Foreseen::default(),
+    };
+    let ended = Ended {
+        is_copied_only,
+        undo,
         document: &document,
         run_error: outcome.run.error.as_ref(),
         engine_error: outcome.workspace.error.as_ref(),
         told: carried.told,
-        idle_undo: way_back::idle_undo(tools, &document).await,
         git: before.map_or_else(|| "git".to_owned(), |before| above::git(&before.path)),
     };
     let mut reply = match tools.json {
@@ -313,8 +322,7 @@ struct Ended<'a> {
     told: Told,
     /// Whether nothing can be put back in place in its workspace.
     is_copied_only: bool,
-    /// What an undo of it would tell, if it is known that it would take nothing back.
-    idle_undo: Option<Vec<String>>,
+    undo: Foreseen,
     /// Calls git for the repository of its workspace.
     git: String,
 }
@@ -326,7 +334,7 @@ impl Ended<'_> {
             run_id: &self.document.run_id,
             workspace,
             is_copied_only: self.is_copied_only,
-            idle_undo: self.idle_undo.as_deref(),
+            undo: &self.undo,
             elsewhere,
         };
         way_back.lines()
@@ -665,7 +673,7 @@ mod tests {
             engine_error: None,
             told: Told::default(),
             is_copied_only: false,
-            idle_undo: None,
+            undo: Foreseen::default(),
             git: "git".to_owned(),
         }
     }

@@ -16,14 +16,25 @@ use crate::output;
 const LEFT_OUT: &str =
     "what changed cannot be taken back: it was left out before the run, or is by now";
 
+/// What an undo of a run would do, as far as that is known.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Foreseen {
+    /// It was not planned, or could not be: whoever asks for the undo is told why.
+    #[default]
+    Nothing,
+    /// It would take something back.
+    Work,
+    /// It would take nothing back, and tell this.
+    Idle(Vec<String>),
+}
+
 /// What is known of a run that has ended and was not rolled back.
 pub(super) struct WayBack<'a> {
     pub(super) run_id: &'a RunId,
     pub(super) workspace: &'a WorkspaceDocument,
     /// Whether nothing can be put back in place in its workspace.
     pub(super) is_copied_only: bool,
-    /// What an undo would tell, if it is known that it would take nothing back.
-    pub(super) idle_undo: Option<&'a [String]>,
+    pub(super) undo: &'a Foreseen,
     /// Added to command lines so that they are about this workspace.
     pub(super) elsewhere: &'a str,
 }
@@ -34,11 +45,11 @@ impl WayBack<'_> {
         let Some(Ends { before, diff, .. }) = ends(self.workspace) else {
             return Vec::new();
         };
-        match (changed(self.workspace), self.idle_undo) {
+        match (changed(self.workspace), self.undo) {
             (Changed::Nothing, _) => return Vec::new(),
-            (_, Some(why)) => return why.to_vec(),
-            (Changed::LeftOut, None) => return vec![LEFT_OUT.to_owned()],
-            (Changed::Files | Changed::Other, None) => {}
+            (_, Foreseen::Idle(why)) => return why.clone(),
+            (Changed::LeftOut, Foreseen::Nothing) => return vec![LEFT_OUT.to_owned()],
+            (Changed::Files | Changed::Other | Changed::LeftOut, _) => {}
         }
         let Self {
             run_id, elsewhere, ..
@@ -54,20 +65,30 @@ impl WayBack<'_> {
     }
 }
 
-/// What an undo of the run would tell, if it would take nothing back. An undo is planned only where no file vouches for
-/// that it would: to plan it takes a capture.
-pub(super) async fn idle_undo(tools: &Tools, document: &RunDocument) -> Option<Vec<String>> {
-    let workspace = document.workspace.as_ref()?;
-    let is_in_doubt = matches!(changed(workspace), Changed::LeftOut | Changed::Other);
-    if !is_in_doubt || workspace.rollback.is_some() || document.is_stored {
-        return None;
-    }
-    let options = WorkspaceOptions::at(&ends(workspace)?.before.path);
-    let session = tools.engine.session(document.session_id.as_str()).await;
+/// What an undo of the run would do. It is planned only where no file vouches for that it would take something back: to
+/// plan it takes a capture.
+pub(super) async fn foresee(tools: &Tools, document: &RunDocument) -> Foreseen {
+    let workspace = document.workspace.as_ref();
+    let is_in_doubt = |workspace: &&WorkspaceDocument| {
+        matches!(changed(workspace), Changed::LeftOut | Changed::Other)
+            && workspace.rollback.is_none()
+            && !document.is_stored
+    };
+    let Some(ends) = workspace.filter(is_in_doubt).and_then(ends) else {
+        return Foreseen::Nothing;
+    };
+    let options = WorkspaceOptions::at(&ends.before.path);
     let target = UndoTarget::Run(document.run_id.to_string());
-    // Whoever asks for the undo is told why there is no plan.
-    let planned = session.ok()?.plan_undo(&options, target).await.ok()?;
-    planned.plan.is_empty().then(|| idle_story(&planned.plan))
+    let session = tools.engine.session(document.session_id.as_str()).await;
+    let planned = match session {
+        Ok(session) => session.plan_undo(&options, target).await,
+        Err(e) => Err(e),
+    };
+    match planned {
+        Ok(planned) if planned.plan.is_empty() => Foreseen::Idle(idle_story(&planned.plan)),
+        Ok(_) => Foreseen::Work,
+        Err(_) => Foreseen::Nothing,
+    }
 }
 
 /// Of a plan that does nothing, why.
