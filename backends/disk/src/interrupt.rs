@@ -76,8 +76,8 @@ impl Interrupt {
     /// Does `work`, which heeds this wish wherever it looks for one: for calls that are not given one, such
     /// as `Backend::verify` and `Backend::collect`.
     ///
-    /// It is the wish of this thread until then, in place of any other, and of the threads that this crate
-    /// starts for the work. A call that is given a wish of its own heeds that one.
+    /// It is the wish of this thread until then, in place of any other, and of the threads that
+    /// are started for the work. A call that is given a wish of its own heeds that one.
     pub fn during<T>(&self, work: impl FnOnce() -> T) -> T {
         Heeded(Some(self.clone())).during(work)
     }

@@ -13,7 +13,7 @@ use stillframe_model::interrupted::Interrupted;
 /// How many threads can run at once, as it was when this was first asked. The answer may take several
 /// files to be read, which is more than the work that it is for.
 ///
-/// In unit tests there are five at least, so that what is shared out has a middle, on any machine.
+/// In tests of these crates there are five at least, so that what is shared out has a middle, on any machine.
 pub fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     let at_least = if cfg!(any(test, feature = "testing")) {
