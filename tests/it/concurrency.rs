@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::Signal;
-use stillframe_tests::{Snap, TestWorkspace, oracle, view};
+use stillframe_tests::{Snap, TestWorkspace, is_stopped, oracle, view};
 
 /// Tells the other thread to stop, also when this one panics.
 struct Stop<'a>(&'a AtomicBool);
@@ -492,17 +492,7 @@ fn a_capture_that_was_stopped_for_however_long_still_holds_its_lock_and_goes_on(
         let text = fs::read_to_string(&children).unwrap_or_default();
         text.split_whitespace()
             .next()
-            .and_then(|pid| pid.parse::<i32>().ok())
-    };
-    let is_stopped = |pid: i32| {
-        let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok();
-        tasks.is_some_and(|tasks| {
-            let mut states = tasks.filter_map(|task| {
-                let stat = fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
-                stat.rsplit(") ").next()?.chars().next()
-            });
-            states.all(|state| matches!(state, 'T' | 't'))
-        })
+            .and_then(|pid| rustix::process::Pid::from_raw(pid.parse().ok()?))
     };
     // The tracer stops it at other calls too, each time for a moment.
     running.until("it is stopped with its pack in the store", |_| {
@@ -515,8 +505,7 @@ fn a_capture_that_was_stopped_for_however_long_still_holds_its_lock_and_goes_on(
         .unwrap_err();
     assert_eq!(refused.kind().as_str(), "Busy", "{refused}");
     running.until("it goes on to its end", |_| {
-        let traced = traced().and_then(rustix::process::Pid::from_raw);
-        traced.is_none_or(|pid| rustix::process::kill_process(pid, Signal::CONT).is_err())
+        traced().is_none_or(|pid| rustix::process::kill_process(pid, Signal::CONT).is_err())
     });
     let snapshot = Snap::of(&running.wait().ok().json());
     assert_eq!(snapshot.tree(), expected);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
-use stillframe_tests::{Snap, TestWorkspace, json, oracle};
+use stillframe_tests::{Snap, TestWorkspace, is_stopped, json, oracle};
 
 #[test]
 fn a_document_of_a_run_has_exactly_the_keys_of_the_design() {
@@ -453,6 +453,7 @@ fn a_run_begins_only_once_nothing_of_one_that_was_killed_is_at_work() {
     let guardian = Pid::from_raw(guardian).unwrap();
     assert_ne!(guardian, running.pid());
     rustix::process::kill_process(running.pid(), Signal::STOP).unwrap();
+    running.until("it is stopped", |running| is_stopped(running.pid()));
     rustix::process::kill_process(guardian, Signal::KILL).unwrap();
     running.signal(Signal::KILL);
     let process = process_in(&pid);

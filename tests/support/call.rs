@@ -435,6 +435,19 @@ pub(crate) fn base_env(home: &Path) -> Vec<(OsString, OsString)> {
     env
 }
 
+/// Whether no thread of a process goes on: it was sent SIGSTOP, or its tracer holds it. Each thread stops for itself, a
+/// while after the signal.
+pub fn is_stopped(process: Pid) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()));
+    tasks.is_ok_and(|tasks| {
+        let mut states = tasks.filter_map(|task| {
+            let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+            stat.rsplit(") ").next()?.chars().next()
+        });
+        states.all(|state| matches!(state, 'T' | 't'))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -41,7 +41,7 @@ pub mod torture;
 pub mod view;
 mod workspace;
 
-pub use call::{Call, Output, Running};
+pub use call::{Call, Output, Running, is_stopped};
 pub use json::Snap;
 pub use terminal::Terminal;
 pub use workspace::{TestWorkspace, copy_whole, make_fifo};
