@@ -2,80 +2,14 @@
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use rustix::io::Errno;
+pub use stillframe_model::error::{ErrorKind, PathError};
+
+pub(crate) use stillframe_model::error::printable;
 
 use crate::digest::Digest;
 use crate::key::ArtifactKey;
-
-/// What a caller can do about an error. Every error enum of this crate maps to one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// The caller's key, root or limit cannot be right; nothing was done.
-    InvalidOptions,
-    /// There is no artifact under that key.
-    NotFound,
-    /// Somebody else is changing the store; trying again may help.
-    Busy,
-    /// The store was written by a version that this one does not know.
-    Unsupported,
-    /// The content that was to be kept could not be read.
-    Unreadable,
-    /// The content is longer than the caller allows.
-    LimitExceeded,
-    /// The disk is full, or a quota is.
-    NoSpace,
-    /// What is stored is not what was put.
-    Corrupt,
-    /// An I/O error of the store.
-    Storage,
-}
-
-impl ErrorKind {
-    /// The kind of an I/O error of the store: a full disk is told apart from any other.
-    fn of_storage(error: &io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
-            // What the process may write to a file has a limit (RLIMIT_FSIZE), which is as good as a quota.
-            _ if error.raw_os_error() == Some(Errno::FBIG.raw_os_error()) => Self::NoSpace,
-            _ => Self::Storage,
-        }
-    }
-}
-
-/// A system call that failed, with what it was about.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot {operation} {}", printable(path))]
-pub struct PathError {
-    /// A verb, such as `open`.
-    pub operation: &'static str,
-    /// The path as it is on disk.
-    pub path: PathBuf,
-    /// What the kernel said.
-    pub source: io::Error,
-}
-
-impl PathError {
-    /// Attaches `path` to a failed system call; meant for `map_err`.
-    pub(crate) fn at<E: Into<io::Error>>(
-        operation: &'static str,
-        path: impl Into<PathBuf>,
-    ) -> impl FnOnce(E) -> Self {
-        let path = path.into();
-        move |source| Self {
-            operation,
-            path,
-            source: source.into(),
-        }
-    }
-
-    /// [`ErrorKind::NoSpace`] or [`ErrorKind::Storage`].
-    pub fn kind(&self) -> ErrorKind {
-        ErrorKind::of_storage(&self.source)
-    }
-}
 
 /// What is wrong with a stored artifact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +90,7 @@ impl OpenError {
         match self {
             Self::EmptyRoot | Self::Refused { .. } => ErrorKind::InvalidOptions,
             Self::UnknownFormat { .. } => ErrorKind::Unsupported,
-            Self::Io(source) => source.kind(),
+            Self::Io(source) => source.storage_kind(),
         }
     }
 }
@@ -186,7 +120,7 @@ impl StoreError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Busy { .. } => ErrorKind::Busy,
-            Self::Io(source) => source.kind(),
+            Self::Io(source) => source.storage_kind(),
         }
     }
 }
@@ -232,7 +166,7 @@ impl PutError {
         match self {
             Self::Content { .. } => ErrorKind::Unreadable,
             Self::TooLarge { .. } => ErrorKind::LimitExceeded,
-            Self::Unconfirmed { source, .. } => source.kind(),
+            Self::Unconfirmed { source, .. } => source.storage_kind(),
             Self::Store(source) => source.kind(),
         }
     }
@@ -294,7 +228,7 @@ impl DeleteError {
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Unconfirmed { source, .. } => source.kind(),
+            Self::Unconfirmed { source, .. } => source.storage_kind(),
             Self::Store(source) => source.kind(),
         }
     }
@@ -316,9 +250,4 @@ impl From<PathError> for DeleteError {
     fn from(source: PathError) -> Self {
         Self::Store(source.into())
     }
-}
-
-/// The path with everything escaped that a terminal would obey.
-pub(crate) fn printable(path: &Path) -> String {
-    path.to_string_lossy().escape_debug().to_string()
 }

@@ -30,9 +30,8 @@
 //! encrypted), searching (a key is looked up whole), and keeping a history (a second put of a key
 //! replaces the first).
 
-// First, because the macro in it is in scope from here on.
-#[macro_use]
-mod seeded;
+#[macro_use(seeded_bug)]
+extern crate stillframe_disk;
 
 mod digest;
 mod error;

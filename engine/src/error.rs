@@ -112,11 +112,8 @@ impl Error {
         let first: &(dyn std::error::Error + 'static) = &*self.inner.source;
         let mut reasons = std::iter::successors(Some(first), |error| error.source());
         reasons.find_map(|error| {
-            let of_backend = error.downcast_ref::<stillframe_backends::PathError>();
-            let of_artifacts = error.downcast_ref::<stillframe_artifact_store::PathError>();
-            of_backend
-                .map(|error| &*error.path)
-                .or(of_artifacts.map(|error| &*error.path))
+            let failed = error.downcast_ref::<stillframe_backends::PathError>();
+            failed.map(|error| &*error.path)
         })
     }
 
@@ -186,20 +183,7 @@ from_leaf!(
     DiffError,
     ReadError,
     LockError,
-    WorkspaceError
-);
-
-macro_rules! from_artifact_store {
-    ($($leaf:ty),+ $(,)?) => {$(
-        impl From<$leaf> for Error {
-            fn from(source: $leaf) -> Self {
-                Self::new(of_artifact_store(source.kind()), source)
-            }
-        }
-    )+};
-}
-
-from_artifact_store!(
+    WorkspaceError,
     stillframe_artifact_store::InvalidKey,
     stillframe_artifact_store::OpenError,
     stillframe_artifact_store::PutError,
@@ -207,22 +191,6 @@ from_artifact_store!(
     stillframe_artifact_store::DeleteError,
     stillframe_artifact_store::StoreError,
 );
-
-/// The same kind, of this API.
-fn of_artifact_store(kind: stillframe_artifact_store::ErrorKind) -> ErrorKind {
-    use stillframe_artifact_store::ErrorKind as Kind;
-    match kind {
-        Kind::InvalidOptions => ErrorKind::InvalidOptions,
-        Kind::NotFound => ErrorKind::NotFound,
-        Kind::Busy => ErrorKind::Busy,
-        Kind::Unsupported => ErrorKind::Unsupported,
-        Kind::Unreadable => ErrorKind::Unreadable,
-        Kind::LimitExceeded => ErrorKind::LimitExceeded,
-        Kind::NoSpace => ErrorKind::NoSpace,
-        Kind::Corrupt => ErrorKind::Corrupt,
-        _ => ErrorKind::Storage,
-    }
-}
 
 impl From<stillframe_backends::PathError> for Error {
     fn from(source: stillframe_backends::PathError) -> Self {
