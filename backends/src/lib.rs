@@ -91,12 +91,12 @@ mod workspace;
 mod worktree;
 
 use stillframe_disk::{
-    codec, durable, faults, interrupt, note, parallel, patience, regular_file, room,
+    codec, durable, faults, interrupt, lock, note, parallel, patience, regular_file, room,
 };
 use stillframe_model::{
-    contents, coverage, diff_error, error, file_system, interrupted, nested, path, plan_id,
-    read_error, repository_changes, restore_error, restore_goal, restore_plan, retain, search,
-    size, snapshot, snapshot_error, store_error, tree,
+    contents, coverage, diff_error, error, file_system, interrupted, lock_error, nested, path,
+    plan_id, read_error, repository_changes, restore_error, restore_goal, restore_plan, retain,
+    search, size, snapshot, snapshot_error, store_error, tree,
 };
 
 #[doc(hidden)]
@@ -104,7 +104,9 @@ pub use stillframe_disk::seeded_bug;
 
 pub use remains::wait_for_removals;
 
-pub use workspace::{Identity, LockError, LockedWorkspace, StateDir, Workspace, WorkspaceError};
+pub use lock_error::LockError;
+
+pub use workspace::{Identity, LockedWorkspace, StateDir, Workspace, WorkspaceError};
 
 pub use detect::{Detection, Strategy, UnknownStrategy, backend_of, detect};
 

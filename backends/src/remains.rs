@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::faults::Seam;
 use crate::interrupt;
 use crate::interrupted::Interrupted;
-use crate::workspace::LockFile;
+use crate::lock::LockFile;
 
 /// So many files are removed before the operation returns, which takes some milliseconds. In tests it is
 /// few, so that a small tree has more.
@@ -157,7 +157,8 @@ mod tests {
 
     use super::*;
     use crate::backend::Interrupt;
-    use crate::workspace::{LockError, PATIENCE_OF_TESTS, StateDir, Workspace};
+    use crate::lock_error::LockError;
+    use crate::workspace::{PATIENCE_OF_TESTS, StateDir, Workspace};
 
     #[test]
     fn many_files_of_a_stopped_operation_are_removed_aside_and_the_workspace_is_locked_until_then()

@@ -2,25 +2,25 @@
 //! directory, and its lock.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
-use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{Access, CWD, FlockOperation, Gid, Mode, OFlags, ResolveFlags, Uid};
+use rustix::fs::{Access, CWD, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Problem, StoreError};
 use crate::error::{ErrorKind, PathError, printable};
 use crate::git::store::StoreSlot;
-use crate::patience::Patience;
+use crate::lock::LockFile;
+use crate::lock_error::LockError;
 use crate::purge::FoundContents;
-use crate::regular_file::open_regular;
 use crate::remains::Remover;
 use crate::snapshot::SnapshotId;
 use crate::tree::ContentId;
@@ -154,33 +154,6 @@ impl WorkspaceError {
             Self::Unreadable(_) => ErrorKind::Unreadable,
             Self::BadStateDir { .. } => ErrorKind::Storage,
             Self::State(source) => source.storage_kind(),
-        }
-    }
-}
-
-/// Why a workspace could not be locked.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LockError {
-    /// Somebody else is at work there.
-    #[error("{what} is in use by {holder}")]
-    Busy {
-        /// What is locked.
-        what: String,
-        /// What the holder wrote into the lock file: its process and command.
-        holder: String,
-    },
-    /// The lock file could not be made.
-    #[error("cannot lock")]
-    Io(#[from] PathError),
-}
-
-impl LockError {
-    /// What a caller can do about it.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Busy { .. } => ErrorKind::Busy,
-            Self::Io(source) => source.storage_kind(),
         }
     }
 }
@@ -570,66 +543,6 @@ impl std::ops::Deref for LockedWorkspace {
     fn deref(&self) -> &Workspace {
         &self.workspace
     }
-}
-
-/// A lock that the kernel holds for this process and drops when it dies.
-///
-/// The file's text only informs. It is never deleted, because a file that is deleted while
-/// somebody waits for it is locked by two.
-#[derive(Debug)]
-pub(crate) struct LockFile {
-    _file: File,
-}
-
-impl LockFile {
-    /// Waits at most `patience`. `what` is for the message.
-    pub(crate) fn acquire(path: &Path, what: &str, patience: Duration) -> Result<Self, LockError> {
-        let mut options = fs::OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        let mut file = open_regular(options.mode(0o600), path)
-            .map_err(PathError::at("open the lock file", path))?;
-        let patience = Patience::of(patience);
-        loop {
-            match rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => break,
-                Err(Errno::WOULDBLOCK) if patience.pause() => {}
-                Err(Errno::WOULDBLOCK) => {
-                    let mut holder = String::new();
-                    let _ = (&mut file).take(1024).read_to_string(&mut holder);
-                    let holder = match holder.trim() {
-                        "" => "another process".to_owned(),
-                        text => crate::path::printable_bytes(text.as_bytes()),
-                    };
-                    return Err(LockError::Busy {
-                        what: what.to_owned(),
-                        holder,
-                    });
-                }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(PathError::at("lock", path)(errno).into()),
-            }
-        }
-        let holder = format!("process {} ({})\n", std::process::id(), command_name());
-        // Best effort: the lock is the kernel's, the text is for whoever has to wait.
-        let _ = file
-            .set_len(0)
-            .and_then(|()| file.rewind())
-            .and_then(|()| file.write_all(holder.as_bytes()));
-        Ok(Self { _file: file })
-    }
-}
-
-fn command_name() -> String {
-    std::env::args_os().next().map_or_else(
-        || "unknown".to_owned(),
-        |arg| {
-            Path::new(&arg)
-                .file_name()
-                .unwrap_or(&arg)
-                .to_string_lossy()
-                .into_owned()
-        },
-    )
 }
 
 /// That what was found is another user's, if it is.

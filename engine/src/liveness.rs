@@ -4,15 +4,14 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::AsFd as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::FlockOperation;
 use stillframe_backends::{PathError, StateDir, open_regular};
+use stillframe_disk::lock::{try_lock, unlock};
 
 use crate::id::EngineId;
 
@@ -59,18 +58,6 @@ fn open(path: &Path, create: bool) -> io::Result<File> {
     let mut options = fs::OpenOptions::new();
     options.read(true).append(true).create_new(create);
     open_regular(options.mode(0o600), path)
-}
-
-/// Whether the lock is this process's now; `false`: somebody else holds it.
-fn try_lock(file: &File) -> io::Result<bool> {
-    loop {
-        match rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(true),
-            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
 }
 
 impl EngineLock {
@@ -143,7 +130,7 @@ impl EngineLock {
         if !self.leaves_work.load(Ordering::Relaxed) {
             let _ = fs::remove_file(&shown.path);
         }
-        let _ = rustix::fs::flock(shown.file.as_fd(), FlockOperation::Unlock);
+        let _ = unlock(&shown.file);
     }
 }
 

@@ -1,13 +1,11 @@
 //! One run, restore or undo at a time in a workspace, over all processes.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::fd::AsFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::time::Duration;
 
-use rustix::fs::FlockOperation;
 use stillframe_backends::{ErrorKind, PathError, Workspace, open_regular, printable};
+use stillframe_disk::lock::{read_holder, try_lock, write_holder};
 use tokio::time::Instant;
 
 use crate::blocking::Blocking;
@@ -96,12 +94,8 @@ fn attempt(workspace: &Workspace, holder: &str) -> Result<Attempt, PathError> {
     options.read(true).write(true).create(true).truncate(false);
     let mut file = open_regular(options.mode(0o600), &path)
         .map_err(PathError::at("open the lock file", &path))?;
-    match rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {
-            return Ok(Attempt::Held(read_holder(&mut file)));
-        }
-        Err(errno) => return Err(PathError::at("lock", &path)(errno)),
+    if !try_lock(&file).map_err(PathError::at("lock", &path))? {
+        return Ok(Attempt::Held(read_holder(&mut file)));
     }
     if let Some(run) = run_of(&read_holder(&mut file)) {
         let survivors = survivors::survivors(&run);
@@ -110,7 +104,8 @@ fn attempt(workspace: &Workspace, holder: &str) -> Result<Attempt, PathError> {
         }
     }
     // Best effort: the lock is the kernel's, the text is for whoever has to wait.
-    let _ = write_holder(&mut file, holder);
+    let holder = format!("{holder} (process {})", std::process::id());
+    let _ = write_holder(&mut file, &holder);
     Ok(Attempt::Taken(RunLock { file }))
 }
 
@@ -126,20 +121,4 @@ const OF_SESSION: &str = " of session ";
 fn run_of(holder: &str) -> Option<RunId> {
     let (run, _) = holder.strip_prefix(RUN)?.split_once(OF_SESSION)?;
     run.parse().ok()
-}
-
-fn write_holder(file: &mut File, holder: &str) -> io::Result<()> {
-    file.set_len(0)?;
-    file.rewind()?;
-    writeln!(file, "{holder} (process {})", std::process::id())
-}
-
-fn read_holder(file: &mut File) -> String {
-    let mut text = Vec::new();
-    let _ = file.rewind();
-    let _ = file.take(1024).read_to_end(&mut text);
-    match stillframe_backends::printable_bytes(text.trim_ascii()) {
-        text if text.is_empty() => "another process".to_owned(),
-        text => text,
-    }
 }

@@ -8,8 +8,9 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use stillframe_disk::lock::try_lock;
 
 use crate::error::PathError;
 
@@ -316,10 +317,8 @@ impl Directory {
             // No store puts anything else there, so it is not ours to remove.
             Opened::Nothing | Opened::Other => return Ok(None),
         };
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Ok(None),
-            Err(errno) => return Err(PathError::at("lock", self.path_of(name))(errno)),
+        if !try_lock(&file).map_err(PathError::at("lock", self.path_of(name)))? {
+            return Ok(None);
         }
         Ok(self.remove(name)?.then_some(bytes))
     }
@@ -376,10 +375,8 @@ impl<'d> Staged<'d> {
 
     /// Locks the file, and says whether it still has its name.
     fn claim(&self) -> Result<bool, PathError> {
-        match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Ok(false),
-            Err(errno) => return Err(PathError::at("lock", self.path())(errno)),
+        if !try_lock(&self.file).map_err(PathError::at("lock", self.path()))? {
+            return Ok(false);
         }
         rustix::fs::fchmod(&self.file, FILE_MODE)
             .and_then(|()| rustix::fs::fstat(self.file.as_fd()))

@@ -21,6 +21,7 @@ pub mod codec;
 pub mod durable;
 pub mod faults;
 pub mod interrupt;
+pub mod lock;
 pub mod note;
 pub mod parallel;
 pub mod patience;

@@ -14,7 +14,7 @@ pub struct Patience {
 
 impl Patience {
     /// Below what a person sees, and far above what trying costs.
-    const PAUSE: Duration = Duration::from_millis(10);
+    const PAUSE: Duration = Duration::from_millis(5);
 
     /// It ends this long from here on.
     pub fn of(patience: Duration) -> Self {

@@ -11,6 +11,7 @@ pub mod error_kind;
 pub mod exceeded;
 pub mod file_system;
 pub mod interrupted;
+pub mod lock_error;
 pub mod nested;
 pub mod path;
 pub mod plan_id;

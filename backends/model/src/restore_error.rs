@@ -4,6 +4,7 @@ use crate::coverage::Omission;
 use crate::error::{ErrorKind, PathError};
 use crate::file_system::FileSystem;
 use crate::interrupted::Interrupted;
+use crate::lock_error::LockError;
 use crate::path::RelPath;
 use crate::plan_id::PlanId;
 use crate::snapshot::SnapshotId;
@@ -160,6 +161,15 @@ impl From<StoreError> for RestoreError {
         match error {
             StoreError::Interrupted(source) => Self::Interrupted(source),
             error => Self::Store(error),
+        }
+    }
+}
+
+impl From<LockError> for RestoreError {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::Busy { what, holder } => Self::Busy { what, holder },
+            LockError::Io(source) => Self::Prepare(source),
         }
     }
 }

@@ -54,12 +54,13 @@ use crate::git::repository::{MAX_SHALLOW_BYTES, Shallow, is_operation_path};
 use crate::git::tree_object::empty_tree_id;
 use crate::git::user_index;
 use crate::git::worktrees;
+use crate::lock::LockFile;
 use crate::path::RelPath;
 use crate::patience::Patience;
 use crate::purge::Purged;
 use crate::record::{GitState, Head, KnownDirectory, OperationFiles, Record};
 use crate::restore::RepositoryChanges;
-use crate::workspace::{LockError, LockFile, StateDir, make_private};
+use crate::workspace::{StateDir, make_private};
 use crate::worktree::root;
 
 /// How long a lock in the user's repository is waited for: git holds one for moments, and one
@@ -365,10 +366,7 @@ pub(crate) fn lock_repository(
     make_private(&directory).map_err(RestoreError::Prepare)?;
     let name = format!("{:x}-{:x}.lock", meta.dev(), meta.ino());
     let what = format!("the repository {}", printable(common_dir));
-    LockFile::acquire(&directory.join(name), &what, patience).map_err(|error| match error {
-        LockError::Busy { what, holder } => RestoreError::Busy { what, holder },
-        LockError::Io(source) => RestoreError::Prepare(source),
-    })
+    Ok(LockFile::acquire(&directory.join(name), &what, patience)?)
 }
 
 impl Prepared {

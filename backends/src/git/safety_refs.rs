@@ -14,9 +14,10 @@ use crate::backend::{
     EarlierTag, KeptRef, MovedTag, MovedTags, ReleasedRefs, RepositoryProblem, RestoreError,
     SnapshotError, StoreError,
 };
+use crate::lock::LockFile;
 use crate::record::{GitState, Record};
 use crate::snapshot::SnapshotId;
-use crate::workspace::{LockFile, LockedWorkspace, Workspace};
+use crate::workspace::{LockedWorkspace, Workspace};
 
 /// The tags in the user's repository that have names as an earlier version gave them.
 pub(super) fn earlier_tags(

@@ -4,10 +4,12 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use rusqlite::{Connection, TransactionBehavior};
 use stillframe_backends::{PathError, open_regular};
+use stillframe_disk::lock::lock_within;
+use stillframe_disk::patience::Patience;
 
 use super::{DATABASE, SqliteStore};
 use crate::state::{StateError, row_sum};
@@ -62,7 +64,12 @@ impl SqliteStore {
         // The lock lies in a file of its own, because closing the database's would drop SQLite's.
         let lock_path = state_dir.join(OPENING_LOCK);
         let opening = open_or_make(&lock_path).map_err(PathError::at("open", &lock_path))?;
-        lock_within(&opening, BUSY_TIMEOUT).map_err(PathError::at("lock", &lock_path))?;
+        lock_within(&opening, Patience::of(BUSY_TIMEOUT))
+            .and_then(|is_ours| match is_ours {
+                true => Ok(()),
+                false => Err(io::ErrorKind::WouldBlock.into()),
+            })
+            .map_err(PathError::at("lock", &lock_path))?;
         make_private_database(&path)?;
         let mut connection = connect(&path)?;
         refuse_other_databases(&mut connection, &path, migrations.len() as i64)?;
@@ -235,22 +242,6 @@ fn is_damage(error: &rusqlite::Error) -> bool {
         error.sqlite_error_code(),
         Some(DatabaseCorrupt | NotADatabase)
     )
-}
-
-/// Waits at most `patience` for the lock on `file`.
-fn lock_within(file: &fs::File, patience: Duration) -> rustix::io::Result<()> {
-    use rustix::fs::FlockOperation::NonBlockingLockExclusive;
-    let deadline = Instant::now() + patience;
-    loop {
-        match rustix::fs::flock(file, NonBlockingLockExclusive) {
-            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
-                // flock has no timed form; nobody sees a hundredth of a second.
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            Err(rustix::io::Errno::INTR) => {}
-            other => return other,
-        }
-    }
 }
 
 /// So many pages of the log are folded into the database by whoever commits then. Whoever opens a
