@@ -156,20 +156,15 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::backend::Interrupt;
+    use crate::interrupt::Interrupt;
     use crate::lock_error::LockError;
-    use crate::workspace::{PATIENCE_OF_TESTS, StateDir, Workspace};
 
     #[test]
-    fn many_files_of_a_stopped_operation_are_removed_aside_and_the_workspace_is_locked_until_then()
-    {
-        let home = tempfile::tempdir().unwrap();
-        let at = home.path().join("workspace");
-        std::fs::create_dir(&at).unwrap();
-        let state = StateDir::open(home.path().join("state")).unwrap();
-        let workspace = Workspace::open(at, &state).unwrap();
-        let locked = workspace.clone().lock(PATIENCE_OF_TESTS).unwrap();
-        let store = workspace.store_path();
+    fn many_files_of_a_stopped_operation_are_removed_aside_and_the_store_is_locked_until_then() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (store, at) = (scratch.path(), scratch.path().join("lock"));
+        let lock = || LockFile::acquire(&at, "the store", Duration::ZERO);
+        let locked = Arc::new(lock().unwrap());
         let own = thread::current().id();
         let (told, who) = mpsc::channel();
         let stopped = Interrupt::never();
@@ -177,7 +172,7 @@ mod tests {
 
         let of = |files: usize, wish: &Interrupt| {
             let told = told.clone();
-            let remover = locked.remover();
+            let remover = Remover::new(store, &locked);
             wish.during(|| {
                 remover.remove(files, move || told.send(thread::current().id()).unwrap());
             });
@@ -189,7 +184,7 @@ mod tests {
         assert!(!of(MAX_IN_PLACE + 1, &stopped));
 
         let (go, wait) = mpsc::channel::<()>();
-        let remover = locked.remover();
+        let remover = Remover::new(store, &locked);
         stopped.during(|| remover.remove(1_000_000, move || wait.recv().unwrap()));
         drop(remover);
         let refused = stopped.during(|| wait_for(store)).unwrap_err();
@@ -199,10 +194,10 @@ mod tests {
             "to wait can be stopped too"
         );
         drop(locked);
-        let busy = workspace.clone().lock(Duration::ZERO).unwrap_err();
+        let busy = lock().unwrap_err();
         assert!(matches!(busy, LockError::Busy { .. }), "{busy:?}");
         go.send(()).unwrap();
         wait_for_removals();
-        let _locked = workspace.lock(PATIENCE_OF_TESTS).unwrap();
+        lock().unwrap();
     }
 }
