@@ -82,7 +82,6 @@ mod purge;
 mod purge_faults;
 mod record;
 pub mod ref_commands;
-mod remains;
 mod restore;
 mod shell;
 #[cfg(test)]
@@ -91,7 +90,7 @@ mod workspace;
 mod worktree;
 
 use stillframe_disk::{
-    codec, durable, faults, interrupt, lock, note, parallel, patience, regular_file, room,
+    codec, durable, faults, interrupt, lock, note, parallel, patience, regular_file, remains, room,
 };
 use stillframe_model::{
     contents, coverage, diff_error, error, file_system, interrupted, lock_error, nested, path,

@@ -26,4 +26,5 @@ pub mod note;
 pub mod parallel;
 pub mod patience;
 pub mod regular_file;
+pub mod remains;
 pub mod room;

@@ -14,12 +14,16 @@ use std::time::Duration;
 
 use crate::faults::Seam;
 use crate::interrupt;
-use crate::interrupted::Interrupted;
 use crate::lock::LockFile;
+use stillframe_model::interrupted::Interrupted;
 
 /// So many files are removed before the operation returns, which takes some milliseconds. In tests it is
 /// few, so that a small tree has more.
-const MAX_IN_PLACE: usize = if cfg!(test) { 2 } else { 512 };
+const MAX_IN_PLACE: usize = if cfg!(any(test, feature = "testing")) {
+    2
+} else {
+    512
+};
 
 /// How often it is asked whether to wait is still wanted.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -35,14 +39,14 @@ fn removals() -> MutexGuard<'static, BTreeMap<PathBuf, usize>> {
 
 /// Removes what an operation on a locked workspace leaves.
 #[derive(Clone, Debug)]
-pub(crate) struct Remover {
+pub struct Remover {
     store: PathBuf,
     lock: Arc<LockFile>,
 }
 
 impl Remover {
     /// For the store at this path, whose workspace is locked.
-    pub(crate) fn new(store: &Path, lock: &Arc<LockFile>) -> Self {
+    pub fn new(store: &Path, lock: &Arc<LockFile>) -> Self {
         Self {
             store: store.to_owned(),
             lock: Arc::clone(lock),
@@ -51,7 +55,7 @@ impl Remover {
 
     /// Does `remove`, which removes so many files. Of a stopped operation with many files another thread
     /// does it, and the workspace stays locked for as long.
-    pub(crate) fn remove(&self, files: usize, remove: impl FnOnce() + Send + 'static) {
+    pub fn remove(&self, files: usize, remove: impl FnOnce() + Send + 'static) {
         if files <= MAX_IN_PLACE || interrupt::check().is_ok() {
             return remove();
         }
@@ -84,7 +88,7 @@ struct Removal {
 
 impl Removal {
     fn begin(remover: &Remover) -> Self {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "testing"))]
         testing::note(&remover.store);
         *removals().entry(remover.store.clone()).or_default() += 1;
         Self {
@@ -110,7 +114,7 @@ impl Drop for Removal {
 }
 
 /// Waits until nothing of this store is being removed any more by this process, as long as that is wanted.
-pub(crate) fn wait_for(store: &Path) -> Result<(), Interrupted> {
+pub fn wait_for(store: &Path) -> Result<(), Interrupted> {
     let mut removals = removals();
     while removals.contains_key(store) {
         interrupt::check()?;
@@ -123,7 +127,7 @@ pub(crate) fn wait_for(store: &Path) -> Result<(), Interrupted> {
 /// Waits until everything is gone that captures of this process had written when they were stopped.
 ///
 /// A capture that is stopped returns at once, and a thread removes what it had written of many files. For
-/// before a process ends: what it leaves takes room until the next [`Backend::collect`](crate::Backend::collect).
+/// before a process ends: what it leaves takes room until the next `Backend::collect`.
 pub fn wait_for_removals() {
     let mut removals = removals();
     while !removals.is_empty() {
@@ -132,20 +136,21 @@ pub fn wait_for_removals() {
     }
 }
 
-#[cfg(test)]
-pub(crate) mod testing {
+/// What tests ask.
+#[cfg(any(test, feature = "testing"))]
+pub mod testing {
     use super::{BTreeMap, Mutex, Path, PathBuf, PoisonError};
 
     /// How often another thread was to remove something in which store: tests share the process.
     static HANDED_OVER: Mutex<BTreeMap<PathBuf, u64>> = Mutex::new(BTreeMap::new());
 
-    pub(super) fn note(store: &Path) {
+    pub(crate) fn note(store: &Path) {
         let mut all = HANDED_OVER.lock().unwrap_or_else(PoisonError::into_inner);
         *all.entry(store.to_owned()).or_default() += 1;
     }
 
     /// How often another thread was to remove something in this store.
-    pub(crate) fn handed_over(store: &Path) -> u64 {
+    pub fn handed_over(store: &Path) -> u64 {
         let all = HANDED_OVER.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(store).copied().unwrap_or(0)
     }
@@ -157,7 +162,7 @@ mod tests {
 
     use super::*;
     use crate::interrupt::Interrupt;
-    use crate::lock_error::LockError;
+    use stillframe_model::lock_error::LockError;
 
     #[test]
     fn many_files_of_a_stopped_operation_are_removed_aside_and_the_store_is_locked_until_then() {
