@@ -93,9 +93,9 @@ use stillframe_disk::{
     codec, durable, faults, interrupt, lock, note, parallel, patience, regular_file, remains, room,
 };
 use stillframe_model::{
-    contents, coverage, diff_error, error, file_system, interrupted, lock_error, nested, path,
-    plan_id, read_error, repository_changes, restore_error, restore_goal, restore_plan, retain,
-    search, size, snapshot, snapshot_error, store_error, tree,
+    contents, coverage, diff_error, error, file_system, identity, interrupted, lock_error, nested,
+    path, plan_id, read_error, repository_changes, restore_error, restore_goal, restore_plan,
+    retain, search, size, snapshot, snapshot_error, store_error, tree,
 };
 
 #[doc(hidden)]
@@ -105,7 +105,9 @@ pub use remains::wait_for_removals;
 
 pub use lock_error::LockError;
 
-pub use workspace::{Identity, LockedWorkspace, StateDir, Workspace, WorkspaceError};
+pub use identity::Identity;
+
+pub use workspace::{LockedWorkspace, StateDir, Workspace, WorkspaceError};
 
 pub use detect::{Detection, Strategy, UnknownStrategy, backend_of, detect};
 

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{CaptureRules, IgnoreOptions, StoreError};
 use crate::coverage::OmissionReason;
 use crate::git::ObjectId;
+use crate::identity::Identity;
 use crate::path::RelPath;
 use crate::snapshot::Snapshot;
 use crate::tree::Modes;
-use crate::workspace::Identity;
 
 /// The newest format that this version reads and the one that it writes. Older ones are read too.
 pub(crate) const RECORD_VERSION: u32 = 3;

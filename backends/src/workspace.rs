@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{Problem, StoreError};
 use crate::error::{ErrorKind, PathError, printable};
 use crate::git::store::StoreSlot;
+use crate::identity::Identity;
 use crate::lock::LockFile;
 use crate::lock_error::LockError;
 use crate::purge::FoundContents;
@@ -53,15 +54,6 @@ pub struct Workspace {
     state: StateDir,
     memory: Arc<Memory>,
     git_store: Arc<StoreSlot>,
-}
-
-/// What the kernel knows a directory by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Identity {
-    /// The device that holds it.
-    pub device: u64,
-    /// Its inode there.
-    pub inode: u64,
 }
 
 /// A workspace that no other engine can touch while this value lives.

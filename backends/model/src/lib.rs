@@ -10,6 +10,7 @@ pub mod error;
 pub mod error_kind;
 pub mod exceeded;
 pub mod file_system;
+pub mod identity;
 pub mod interrupted;
 pub mod lock_error;
 pub mod nested;

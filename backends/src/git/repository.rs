@@ -28,10 +28,10 @@ use super::user_index::IndexError;
 use super::{ObjectId, ObjectKind};
 use crate::backend::{SnapshotError, StoreError};
 use crate::error::{PathError, printable};
+use crate::identity::Identity;
 use crate::interrupted::Interrupted;
 use crate::path::RelPath;
 use crate::record::KnownDirectory;
-use crate::workspace::Identity;
 
 pub(crate) use self::config::{Settings, UserConfig};
 pub(crate) use self::head::is_ref_name;

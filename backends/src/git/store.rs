@@ -51,6 +51,7 @@ use crate::caches::SHORTCUTS;
 use crate::contents::ContentError;
 use crate::durable::{self, StagedFile};
 use crate::error::{PathError, printable};
+use crate::identity::Identity;
 use crate::interrupt;
 use crate::parallel;
 use crate::path::RelPath;
@@ -58,7 +59,7 @@ use crate::purge::Purged;
 use crate::record::{MAX_RECORD_BYTES, Record};
 use crate::snapshot::{Label, Snapshot, SnapshotId};
 use crate::tree::{Change, Entry, EntryKind};
-use crate::workspace::{Identity, make_private};
+use crate::workspace::make_private;
 
 use complete::Standing;
 use vouched::Vouched;

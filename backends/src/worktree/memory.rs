@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
 
+use crate::identity::Identity;
 use crate::path::RelPath;
 use crate::search::{Search, WalkReason};
-use crate::workspace::{Identity, LockedWorkspace};
+use crate::workspace::LockedWorkspace;
 use crate::worktree::root::Root;
 use crate::worktree::stat_cache::{
     self, Delta, Directories, EntryStat, Flags, OnDisk, Staged, StatCache,

@@ -13,9 +13,10 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 
 use crate::error::PathError;
+use crate::identity::Identity;
 use crate::path::RelPath;
 use crate::tree::RECORDED_BITS;
-use crate::workspace::{Identity, Workspace};
+use crate::workspace::Workspace;
 
 /// The longest path, in bytes, that is handed to the kernel at once; its own limit is 4096 with
 /// the closing NUL.

@@ -28,9 +28,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
+use crate::identity::Identity;
 use crate::path::RelPath;
 use crate::search::WalkReason;
-use crate::workspace::Identity;
 use crate::worktree::file_system;
 use crate::worktree::root::Root;
 use crate::worktree::watch::holders::{Held, Holding, held};

@@ -13,8 +13,8 @@ use rustix::io::Errno;
 
 use super::RepositoryError;
 use crate::error::PathError;
+use crate::identity::Identity;
 use crate::record::KnownDirectory;
-use crate::workspace::Identity;
 use crate::worktree::root::{self, Stat};
 
 /// A directory of the user's repository: the git directory, the common one, or one with objects.

@@ -22,12 +22,12 @@ use crate::codec::{Format, HEADER_BYTES, TooLong};
 use crate::durable::{self, StagedFile};
 use crate::error::PathError;
 use crate::faults;
+use crate::identity::Identity;
 use crate::note;
 use crate::parallel::{self, Held, Waiting};
 use crate::path::RelPath;
 use crate::room::Taken;
 use crate::tree::{ContentId, Entry};
-use crate::workspace::Identity;
 
 /// Where the cache was written, so that it is believed only there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
