@@ -142,18 +142,6 @@ impl Error {
     }
 }
 
-/// The messages of `error` and its sources, joined by `: `.
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
-}
-
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.source.fmt(f)
@@ -166,6 +154,8 @@ impl std::error::Error for Error {
         self.inner.source.source()
     }
 }
+
+pub(crate) use stillframe_model::error::chain;
 
 macro_rules! from_leaf {
     ($($leaf:ty),+ $(,)?) => {$(

@@ -63,3 +63,10 @@ pub fn printable(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
     crate::path::printable_name(path.as_os_str().as_bytes())
 }
+
+/// The messages of `error` and its sources, joined by `: `.
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let messages: Vec<String> = causes.map(ToString::to_string).collect();
+    messages.join(": ")
+}

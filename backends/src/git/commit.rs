@@ -24,8 +24,8 @@ mod tree_changes;
 use crate::backend::{RestoreError, SnapshotError, StoreError};
 use crate::commit::CommitError;
 use crate::error::PathError;
+use crate::git::put_error::PutError;
 use crate::git::repository::{self, Probe, RepositoryError, UserRepository};
-use crate::git::rollback::PutError;
 use crate::interrupted::Interrupted;
 use crate::workspace::Workspace;
 

@@ -1,8 +1,9 @@
 //! An object that a repository has lost and could not be given back.
 
 use super::ObjectId;
-use super::rollback::{PutError, chain};
+use super::put_error::PutError;
 use crate::backend::{RepositoryProblem, StoreError};
+use crate::error::chain;
 
 /// An object that a repository still lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]

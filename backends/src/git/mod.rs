@@ -25,6 +25,7 @@ mod nodes;
 mod object_id;
 mod operation;
 pub(crate) mod pack;
+mod put_error;
 mod quoted;
 pub(crate) mod refs;
 mod renames;

@@ -47,7 +47,7 @@ use self::safety::free_names;
 use self::sight::Sight;
 use self::staged::give_objects_back;
 use crate::backend::{RepositoryProblem, RestoreError, StoreError};
-use crate::error::{ErrorKind, PathError, printable};
+use crate::error::{ErrorKind, PathError, chain, printable};
 use crate::git::ObjectId;
 use crate::git::history::{self, Giving, List};
 use crate::git::repository::{MAX_SHALLOW_BYTES, Shallow, is_operation_path};
@@ -181,48 +181,6 @@ pub(crate) struct Outcome {
     pub(crate) safety_tag: Option<String>,
     /// What could not be put back.
     pub(crate) error: Option<RepositoryProblem>,
-}
-
-/// Why a part of the repository could not be put back.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum PutError {
-    #[error(transparent)]
-    Io(#[from] PathError),
-    #[error("{what} is locked by another process, or by what is left of one")]
-    Locked { what: String },
-    #[error("{what} is {found} and not {expected}")]
-    Moved {
-        what: String,
-        expected: String,
-        found: String,
-    },
-    #[error("{what} is {problem}")]
-    Unsafe { what: String, problem: &'static str },
-    #[error("{what} is not as it was seen before")]
-    Changed { what: String },
-    #[error("{} is another directory than before", printable(path))]
-    Replaced { path: PathBuf },
-    #[error("{last} is taken, and so are all names of safety refs before it")]
-    NoFreeTag { last: String },
-}
-
-impl PutError {
-    /// What a caller can do about it.
-    pub(super) fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Io(source) => source.storage_kind(),
-            Self::Locked { .. } => ErrorKind::Busy,
-            Self::Moved { .. } => ErrorKind::HeadMoved,
-            Self::Unsafe { .. } => ErrorKind::HostileRepository,
-            Self::Replaced { .. } | Self::Changed { .. } => ErrorKind::Conflict,
-            Self::NoFreeTag { .. } => ErrorKind::LimitExceeded,
-        }
-    }
-
-    /// As a part of an outcome: `what` is a clause that says what came of it.
-    pub(super) fn problem(&self, what: &str) -> RepositoryProblem {
-        RepositoryProblem::new(self.kind(), format!("{what}: {}", chain(self)))
-    }
 }
 
 /// Decides what has to be put back. Refuses where somebody else was at work since `after`.
@@ -990,18 +948,6 @@ fn prepare_error(
 }
 
 const FOREIGN_HOLDER: &str = "another process, or by what is left of one";
-
-/// An error with all of its causes.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
-}
 
 /// Whether HEAD and branches stay where they are, though they were to go somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

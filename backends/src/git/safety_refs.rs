@@ -6,14 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::ObjectId;
+use super::put_error::PutError;
 use super::repository::{Probe, RepositoryError, UserRepository, probe};
 use super::rollback::safety::{DIRECTORY, EARLIER_DIRECTORY, Earlier, SafetyRefs, is_earlier};
-use super::rollback::{self, PATIENCE, PutError, chain};
+use super::rollback::{self, PATIENCE};
 use super::store::Store;
 use crate::backend::{
     EarlierTag, KeptRef, MovedTag, MovedTags, ReleasedRefs, RepositoryProblem, RestoreError,
     SnapshotError, StoreError,
 };
+use crate::error::chain;
 use crate::lock::LockFile;
 use crate::record::{GitState, Record};
 use crate::snapshot::SnapshotId;

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Dir;
 
+use super::put_error::PutError;
 use super::repository::Settings;
-use super::rollback::PutError;
 use super::rollback::directory::{Create, open_below, open_directory, read_file};
 use super::rollback::refs::split;
 

@@ -6,7 +6,8 @@ use std::path::Path;
 use super::list::{Bundle, List, ReadBlob};
 use crate::git::loose_writer::LooseWriter;
 use crate::git::lost::Lost;
-use crate::git::rollback::{Objects, PutError};
+use crate::git::put_error::PutError;
+use crate::git::rollback::Objects;
 use crate::git::{ObjectId, ObjectKind};
 use crate::purge::Purged;
 

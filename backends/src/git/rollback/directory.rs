@@ -9,9 +9,9 @@ use std::path::Path;
 use rustix::fs::{FileType, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
-use super::PutError;
 use crate::error::PathError;
 use crate::faults;
+use crate::git::put_error::PutError;
 use crate::worktree::root;
 
 const DIRECTORY: OFlags = OFlags::RDONLY

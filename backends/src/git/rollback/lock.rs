@@ -15,10 +15,11 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+use super::MAX_INDEX_BYTES;
 use super::directory::{give_to, read_file};
-use super::{MAX_INDEX_BYTES, PutError};
 use crate::error::{PathError, printable};
 use crate::faults;
+use crate::git::put_error::PutError;
 use crate::patience::Patience;
 use crate::worktree::root::{self, Stat};
 

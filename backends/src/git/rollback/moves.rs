@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::PutError;
 use crate::git::ObjectId;
+use crate::git::put_error::PutError;
 use crate::record::{GitState, Head};
 use crate::restore::RefChange;
 

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType};
 use rustix::io::Errno;
 
-use super::PutError;
 use super::directory::{Create, open_below};
 use super::moves::Moves;
 use super::refs::{Refs, packed_refs, split};
@@ -16,6 +15,7 @@ use crate::backend::RepositoryProblem;
 use crate::error::{ErrorKind, PathError, printable};
 use crate::faults;
 use crate::git::ObjectId;
+use crate::git::put_error::PutError;
 use crate::git::repository::is_ref_name;
 use crate::path::printable_name;
 use crate::record::Head;

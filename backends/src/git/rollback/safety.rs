@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use super::PutError;
 use super::lock::Locks;
 use super::refs::Refs;
 use crate::git::ObjectId;
+use crate::git::put_error::PutError;
 
 /// Where they lie.
 pub(in crate::git) const DIRECTORY: &str = "refs/stillframe/safety";

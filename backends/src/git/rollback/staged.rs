@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
+use super::MAX_INDEX_BYTES;
 use super::directory::{open_directory, read_file};
 use super::objects::Objects;
-use super::{MAX_INDEX_BYTES, PutError};
 use crate::backend::StoreError;
 use crate::durable::{STAGED_PREFIX, StagedFile};
 use crate::error::PathError;
 use crate::git::history::Giving;
 use crate::git::loose_writer::LooseWriter;
 use crate::git::lost::Lost;
+use crate::git::put_error::PutError;
 use crate::git::user_index::{self, IndexEntry, IndexError};
 use crate::git::{ObjectId, ObjectKind};
 
