@@ -12,6 +12,7 @@ mod diff;
 mod diffstat;
 mod events;
 mod files;
+mod head_moved;
 mod purge;
 mod questions;
 mod restore;

@@ -16,6 +16,7 @@ use stillframe::{
     RunDocument, RunId, RunOptions, RunStatus, Search, SessionId, Snapshot, WorkspaceDocument,
 };
 
+use super::head_moved::head_moved;
 use super::way_back::{self, Foreseen, WayBack};
 use super::{Tools, above, restore, snapshot};
 use crate::failure::Failure;
@@ -443,7 +444,7 @@ fn story(ended: &Ended<'_>, elsewhere: &str) -> Vec<String> {
         }
     }
     if let (Some(before), Some(after)) = (&workspace.before_snapshot, &workspace.after_snapshot) {
-        lines.extend(moved(before, after));
+        lines.extend(head_moved(before, after));
         let branch = after.metadata.branch.as_deref();
         let told = branch.filter(|_| before.metadata.branch == after.metadata.branch);
         let refs = workspace.diff.as_ref().map_or(&[][..], |diff| &diff.refs);
@@ -516,24 +517,6 @@ fn is_on_disk(workspace: &Path, path: &RelPath) -> bool {
         }
     }
     true
-}
-
-/// Where HEAD went, which no file says.
-pub(super) fn moved(before: &Snapshot, after: &Snapshot) -> Option<String> {
-    let place = |snapshot: &Snapshot| {
-        let metadata = &snapshot.metadata;
-        let commit = metadata
-            .head_ref
-            .as_deref()
-            .map(|id| id.get(..12).unwrap_or(id));
-        let commit = commit.unwrap_or("no commit");
-        match &metadata.branch {
-            Some(branch) => format!("{} at {commit}", output::printable(branch)),
-            None => format!("no branch at {commit}"),
-        }
-    };
-    let (from, to) = (place(before), place(after));
-    (from != to).then(|| format!("HEAD went from {from} to {to}"))
 }
 
 /// What a run that rests waits for, unless that was `told`, and how it goes on.

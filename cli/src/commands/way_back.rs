@@ -8,7 +8,7 @@ use stillframe::{
     WorkspaceDocument, WorkspaceOptions,
 };
 
-use super::run::moved;
+use super::head_moved::head_moved;
 use super::{Tools, restore};
 use crate::output;
 
@@ -155,7 +155,7 @@ fn changed(workspace: &WorkspaceDocument) -> Changed {
     let is_beside = !diff.permissions_changed.is_empty()
         || !diff.directories_added.is_empty()
         || !diff.directories_deleted.is_empty();
-    let is_other = moved(before, after).is_some()
+    let is_other = head_moved(before, after).is_some()
         || diff.operation.is_some()
         || !diff.skip_worktree.is_empty();
     if is_beside || diff.changed_paths.iter().any(is_taken_back) {
