@@ -1,8 +1,9 @@
-//! What Stillframe writes with: files that are whole or absent also after a power cut, the form of its own files, work on
-//! every core, and what stops an operation: a wish, a limit, and in tests a fault.
+//! What Stillframe writes with: files that are whole or absent also after a power cut, locks, the
+//! form of its own files, work on every core, and what stops an operation: a wish to stop, a limit,
+//! and in tests a fault.
 //!
-//! Nothing here knows git, a workspace, or what is in the files. A host finds what it needs of it in the crate
-//! `stillframe`.
+//! Nothing here knows git, a workspace, or what is in the files. A host finds what it needs of it in
+//! the crate `stillframe`.
 
 #![cfg_attr(
     test,

@@ -1,7 +1,7 @@
 //! Locks that the kernel holds for a process, and drops when it dies.
 //!
-//! flock(2) locks what was opened, so that two threads that open a file exclude each other too. It has no form that waits
-//! for a while.
+//! flock(2) locks what was opened, so that two threads that open a file exclude each other too. It
+//! has no form that waits for a while.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -46,8 +46,8 @@ pub fn unlock(file: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::flock(file, FlockOperation::Unlock)?)
 }
 
-/// Writes down who has the lock on `file`, for whoever has to wait. The lock is the kernel's: where this fails, nothing
-/// but a name is missing.
+/// Writes down who has the lock on `file`, for whoever has to wait. The lock is the kernel's: where
+/// this fails, nothing but a name is missing.
 pub fn write_holder(file: &mut File, holder: &str) -> io::Result<()> {
     file.set_len(0)?;
     file.rewind()?;

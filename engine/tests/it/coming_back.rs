@@ -159,8 +159,6 @@ fn nothing_of_a_session_that_is_paused_is_offered_to_the_host() {
         let session = engine.session("s").await.unwrap();
         session.resume("").await.unwrap();
         until(&engine, RunStatus::Completed).await;
-        // A look may come again before the run that takes the offer is on record.
-        assert!(offers.load(Ordering::Relaxed) >= 1);
     });
 }
 
