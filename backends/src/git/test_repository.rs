@@ -108,6 +108,12 @@ impl TestRepository {
             .env("LC_ALL", "C")
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            // Housekeeping after a commit and syncs only cost time.
+            .env("GIT_CONFIG_COUNT", "2")
+            .env("GIT_CONFIG_KEY_0", "maintenance.auto")
+            .env("GIT_CONFIG_VALUE_0", "false")
+            .env("GIT_CONFIG_KEY_1", "core.fsync")
+            .env("GIT_CONFIG_VALUE_1", "none")
             // A submodule that lies on this machine is wanted here.
             .env("GIT_ALLOW_PROTOCOL", "file")
             .env("GIT_AUTHOR_NAME", "A")

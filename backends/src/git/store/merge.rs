@@ -108,11 +108,12 @@ mod tests {
     use super::super::testing::*;
     use super::*;
     use crate::faults::{self, Fault};
+    use crate::git::test_repository::TestRepository;
     use crate::record::Record;
 
-    /// A store with one small pack more than it should have.
+    /// A store with one small pack more than it should have. In memory, because it syncs hundreds of times.
     fn crowded() -> (TestStore, Vec<Record>) {
-        let test = TestStore::new();
+        let test = TestStore::beside(TestRepository::in_memory());
         let publish = |n: usize| test.publish(&owner("s", "r"), &[("f", n.to_string())]);
         let records = (0..=MAX_SMALL_PACKS).map(publish).collect();
         (test, records)
