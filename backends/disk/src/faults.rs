@@ -10,6 +10,9 @@ use std::path::Path;
 use crate::interrupt::Heeded;
 use crate::room::Given;
 
+#[cfg(any(test, feature = "testing"))]
+mod sample;
+
 /// A call that changes the disk, or makes a change of it last; with the paths that it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect<P> {
@@ -79,14 +82,18 @@ impl Seam {
 }
 
 #[cfg(any(test, feature = "testing"))]
-pub use armed::{Done, Fault, Seam, before, effect, looked_at, seen, with};
+pub use armed::{Done, Fault, Seam, before, calls_of, effect, looked_at, seen, with};
+#[cfg(any(test, feature = "testing"))]
+pub use sample::Calls;
 
 #[cfg(any(test, feature = "testing"))]
 mod armed {
     use std::cell::RefCell;
+    use std::panic::Location;
     use std::path::PathBuf;
     use std::sync::{Arc, Mutex, MutexGuard};
 
+    use super::sample::Calls;
     use super::{Effect, Given, Heeded, Path, io};
 
     /// What goes wrong on this thread and those that it starts.
@@ -127,7 +134,8 @@ mod armed {
     #[derive(Debug)]
     struct Armed {
         fault: Fault,
-        calls: u64,
+        /// Where in the code each call was made, in their order.
+        places: Vec<&'static Location<'static>>,
         seen: Vec<Done>,
         look: Option<Look>,
     }
@@ -142,12 +150,20 @@ mod armed {
     }
 
     impl Armed {
-        fn before(&mut self, effect: Option<Done>) -> io::Result<()> {
+        fn calls(&self) -> u64 {
+            self.places.len() as u64
+        }
+
+        fn before(
+            &mut self,
+            effect: Option<Done>,
+            place: &'static Location<'static>,
+        ) -> io::Result<()> {
             if let Some(Look(look)) = &mut self.look {
                 look();
             }
-            let call = self.calls;
-            self.calls += 1;
+            let call = self.calls();
+            self.places.push(place);
             let is_sync = matches!(
                 effect,
                 Some(Effect::Sync(_) | Effect::SyncDirectory(_) | Effect::SyncFileSystem(_))
@@ -202,27 +218,29 @@ mod armed {
         armed.lock().expect("a look that panics fails the test")
     }
 
-    fn told(effect: Option<Done>) -> io::Result<()> {
+    fn told(effect: Option<Done>, place: &'static Location<'static>) -> io::Result<()> {
         match WATCHER.with_borrow(Clone::clone) {
-            Some(armed) => locked(&armed).before(effect),
+            Some(armed) => locked(&armed).before(effect, place),
             None => Ok(()),
         }
     }
 
     /// See the other of this name.
+    #[track_caller]
     pub fn before() -> io::Result<()> {
-        told(None)
+        told(None, Location::caller())
     }
 
     /// See the other of this name.
+    #[track_caller]
     pub fn effect(effect: Effect<&Path>) -> io::Result<()> {
-        told(Some(effect.into()))
+        told(Some(effect.into()), Location::caller())
     }
 
-    fn armed<T>(fault: Fault, look: Option<Look>, work: impl FnOnce() -> T) -> (T, u64, Vec<Done>) {
+    fn armed<T>(fault: Fault, look: Option<Look>, work: impl FnOnce() -> T) -> (T, Armed) {
         let armed = Arc::new(Mutex::new(Armed {
             fault,
-            calls: 0,
+            places: Vec::new(),
             seen: Vec::new(),
             look,
         }));
@@ -230,13 +248,25 @@ mod armed {
         let answer = work();
         WATCHER.set(None);
         let mut armed = locked(&armed);
-        (answer, armed.calls, std::mem::take(&mut armed.seen))
+        let after = Armed {
+            fault,
+            places: std::mem::take(&mut armed.places),
+            seen: std::mem::take(&mut armed.seen),
+            look: None,
+        };
+        (answer, after)
     }
 
     /// Runs `work` with a fault, and answers with how many calls it wanted to make as well.
     pub fn with<T>(fault: Fault, work: impl FnOnce() -> T) -> (T, u64) {
-        let (answer, calls, _) = armed(fault, None, work);
-        (answer, calls)
+        let (answer, armed) = armed(fault, None, work);
+        (answer, armed.calls())
+    }
+
+    /// Runs `work`, and answers with its calls as well, for a test to choose from.
+    pub fn calls_of<T>(work: impl FnOnce() -> T) -> (T, Calls) {
+        let (answer, armed) = armed(Fault::None, None, work);
+        (answer, Calls::new(armed.places))
     }
 
     /// Runs `work`, and calls `look` before each of its calls.
@@ -247,7 +277,7 @@ mod armed {
 
     /// Runs `work`, and answers with the calls that it made, in their order, as well.
     pub fn seen<T>(work: impl FnOnce() -> T) -> (T, Vec<Done>) {
-        let (answer, _, seen) = armed(Fault::None, None, work);
-        (answer, seen)
+        let (answer, armed) = armed(Fault::None, None, work);
+        (answer, armed.seen)
     }
 }

@@ -7,7 +7,7 @@ mod operation;
 
 use crate::backend::{RepositoryRestore, RestoreOutcome};
 use crate::error::ErrorKind;
-use crate::faults::Fault;
+use crate::faults::{self, Fault};
 use crate::restore::RestoreGoal;
 use crate::restore::naive::{Stage, git_command, view};
 use crate::restore::{Captured as _, Publish, Restorable as _, recover};
@@ -659,7 +659,7 @@ fn what_the_disk_refuses_is_told_as_that() {
             let prepared = prepared(&mut stage, &before, &after, PATIENCE_OF_TESTS).unwrap();
             let index = prepared.staged.clone().unwrap();
             let fault = Fault::FailAt(call, errno.raw_os_error());
-            let (outcome, calls) = crate::faults::with(fault, || {
+            let (outcome, calls) = faults::with(fault, || {
                 carry_out(
                     &prepared.plan,
                     stage.workspace.store_path(),
@@ -858,13 +858,16 @@ fn a_manual_restore_leaves_the_repository_alone() {
 
 #[test]
 fn a_rollback_that_dies_at_any_call_ends_before_or_after() {
-    dies_at_any_call(|| {
-        let stage = repository();
-        let before = stage.snapshot();
-        run(&stage);
-        let after = stage.snapshot();
-        (stage, before, after)
-    });
+    dies_at_any_call(committed);
+}
+
+/// A repository in which a run committed, and the states before and after it.
+fn committed() -> (Stage, Snapshot, Snapshot) {
+    let stage = repository();
+    let before = stage.snapshot();
+    run(&stage);
+    let after = stage.snapshot();
+    (stage, before, after)
 }
 
 #[test]
@@ -923,10 +926,8 @@ fn so_does_one_that_moves_a_branch_which_head_had_left() {
 fn dies_at_any_call(make: fn() -> (Stage, Snapshot, Snapshot)) {
     let (mut stage, before, after) = make();
     let untouched = seen(&stage);
-    let has_tag = roll_back(&mut stage, &before, &after)
-        .unwrap()
-        .safety_tag
-        .is_some();
+    let (outcome, calls) = faults::calls_of(|| roll_back(&mut stage, &before, &after));
+    let has_tag = outcome.unwrap().safety_tag.is_some();
     let restored = seen(&stage);
     // The bytes of the index hold the inodes of one stage.
     let is = |stage: &Stage, other: &Seen| {
@@ -934,11 +935,11 @@ fn dies_at_any_call(make: fn() -> (Stage, Snapshot, Snapshot)) {
         (&now.1, &now.2, &now.3) == (&other.1, &other.2, &other.3)
     };
     let mut endings = BTreeSet::new();
-    for call in 0.. {
+    for call in calls.chosen() {
         let (mut stage, before, after) = make();
         let old_index = fs::read(stage.path(".git/index")).unwrap();
         let tip = stage.git(&["rev-parse", "HEAD"]);
-        let (result, calls) = crate::faults::with(Fault::StopBefore(call), || {
+        let (result, calls) = faults::with(Fault::StopBefore(call), || {
             roll_back(&mut stage, &before, &after)
         });
         if calls <= call {
@@ -973,6 +974,14 @@ fn dies_at_any_call(make: fn() -> (Stage, Snapshot, Snapshot)) {
         endings.insert(is_restored);
     }
     assert_eq!(endings.len(), 2, "the loop crossed the point of no return");
+}
+
+/// The calls of a rollback of which nothing is disturbed.
+fn calls_of_a_rollback(make: impl FnOnce() -> (Stage, Snapshot, Snapshot)) -> faults::Calls {
+    let (mut stage, before, after) = make();
+    let (outcome, calls) = faults::calls_of(|| roll_back(&mut stage, &before, &after));
+    outcome.unwrap();
+    calls
 }
 
 /// Sets when a file was last written, in seconds since the epoch.
@@ -1021,14 +1030,18 @@ fn an_index_of_which_nobody_knows_the_time_is_older_than_any_file() {
 // After a crash the index that somebody had staged in since was replaced by that of the snapshot
 #[test]
 fn what_somebody_stages_between_a_crash_and_the_recovery_is_kept() {
-    let mut endings = BTreeSet::new();
-    for call in 0.. {
-        let mut stage = repository();
+    let make = || {
+        let stage = repository();
         let before = stage.snapshot();
         stage.write("staged", "by the run\n");
         stage.git(&["add", "staged"]);
         let after = stage.snapshot();
-        let (_, calls) = crate::faults::with(Fault::StopBefore(call), || {
+        (stage, before, after)
+    };
+    let mut endings = BTreeSet::new();
+    for call in calls_of_a_rollback(make).chosen() {
+        let (mut stage, before, after) = make();
+        let (_, calls) = faults::with(Fault::StopBefore(call), || {
             roll_back(&mut stage, &before, &after)
         });
         if calls <= call {
@@ -1058,13 +1071,10 @@ fn what_somebody_stages_between_a_crash_and_the_recovery_is_kept() {
 #[test]
 fn a_recovery_that_cannot_go_on_leaves_no_lock_of_the_crash() {
     let mut endings = BTreeSet::new();
-    for call in 0.. {
-        let mut stage = repository();
-        let before = stage.snapshot();
-        run(&stage);
-        let after = stage.snapshot();
+    for call in calls_of_a_rollback(committed).chosen() {
+        let (mut stage, before, after) = committed();
         let first = stage.git(&["rev-parse", "HEAD~1"]);
-        let (_, calls) = crate::faults::with(Fault::StopBefore(call), || {
+        let (_, calls) = faults::with(Fault::StopBefore(call), || {
             roll_back(&mut stage, &before, &after)
         });
         if calls <= call {

@@ -62,6 +62,14 @@ fn is_done(story: &Story, intent: &CommitIntent, call: u64) {
     assert_eq!(lines.count(), 1, "at call {call}: {log}");
 }
 
+/// The calls of a commit of which nothing is disturbed.
+fn calls_of_a_commit(make: Make) -> faults::Calls {
+    let (story, intent) = make();
+    let (result, calls) = faults::calls_of(|| story.try_apply(&intent));
+    result.unwrap();
+    calls
+}
+
 fn dies_at_any_call(make: Make) {
     dies_at_any_call_before(make, |_| {});
 }
@@ -70,7 +78,7 @@ fn dies_at_any_call(make: Make) {
 type Meanwhile = fn(&Story);
 
 fn dies_at_any_call_before(make: Make, meanwhile: Meanwhile) {
-    for call in 0.. {
+    for call in calls_of_a_commit(make).chosen() {
         let (story, intent) = make();
         let refs = story.refs();
         let (result, calls) = faults::with(Fault::StopBefore(call), || story.try_apply(&intent));

@@ -1,0 +1,101 @@
+//! Which calls of an operation a test disturbs, where it takes long to disturb each of them.
+
+use std::collections::HashMap;
+use std::env;
+use std::panic::Location;
+
+/// One call in this many is chosen by chance.
+const SHARE: u64 = 5;
+
+/// Where in the code an operation made its calls, in their order.
+#[derive(Debug)]
+pub struct Calls(Vec<&'static Location<'static>>);
+
+impl Calls {
+    pub(super) fn new(places: Vec<&'static Location<'static>>) -> Self {
+        Self(places)
+    }
+
+    /// The numbers of the calls that a test disturbs, in their order.
+    ///
+    /// With `STILLFRAME_TORTURE=long` they are all. Otherwise they are the first and the last call of the
+    /// operation, the first and the last call of each place in the code, and one in five of the others:
+    /// `STILLFRAME_SEED` decides which, and what is printed makes the same choice again.
+    ///
+    /// After the last of them every further number follows, because the next time there may be a few calls
+    /// more. A test ends where the operation makes fewer calls than the number says.
+    pub fn chosen(&self) -> impl Iterator<Item = u64> + use<> {
+        let is_long = env::var("STILLFRAME_TORTURE").is_ok_and(|length| length == "long");
+        let seed = match env::var("STILLFRAME_SEED") {
+            Ok(seed) if !seed.is_empty() => seed.parse().expect("STILLFRAME_SEED is a number"),
+            _ => 1,
+        };
+        println!("the calls are those of STILLFRAME_SEED={seed}");
+        let numbers = 0..self.0.len() as u64;
+        let chosen = match is_long {
+            true => numbers.collect(),
+            false => self.sample(seed),
+        };
+        chosen.into_iter().chain(self.0.len() as u64..)
+    }
+
+    fn sample(&self, seed: u64) -> Vec<u64> {
+        let mut ends = HashMap::new();
+        for (number, place) in self.0.iter().enumerate() {
+            ends.entry(place).or_insert((number, number)).1 = number;
+        }
+        let is_chosen = |number: &usize| {
+            let (first, last) = ends[&self.0[*number]];
+            *number == first || *number == last || is_by_chance(seed, *number)
+        };
+        let chosen = (0..self.0.len()).filter(is_chosen);
+        chosen.map(|number| number as u64).collect()
+    }
+}
+
+/// Whether a seed chooses a call.
+fn is_by_chance(seed: u64, number: usize) -> bool {
+    let hash = blake3::hash(format!("{seed} {number}").as_bytes());
+    let (bytes, _) = hash
+        .as_bytes()
+        .split_first_chunk()
+        .expect("it has 32 bytes");
+    u64::from_le_bytes(*bytes).is_multiple_of(SHARE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::{Effect, before, calls_of, effect};
+
+    /// An operation of 102 calls: 100 from one place, and one from each of two others.
+    fn work() {
+        let path = Path::new("a");
+        effect(Effect::Stage(path)).unwrap();
+        for _ in 0..100 {
+            effect(Effect::Write(path)).unwrap();
+        }
+        before().unwrap();
+    }
+
+    #[test]
+    fn a_sample_has_the_ends_of_each_place_and_what_the_seed_adds() {
+        let ((), calls) = calls_of(work);
+        let one = calls.sample(1);
+        for end in [0, 1, 100, 101] {
+            assert!(one.contains(&end), "{one:?}");
+        }
+        assert!((12..40).contains(&one.len()), "{one:?}");
+        assert!(one.is_sorted_by(|a, b| a < b), "each once: {one:?}");
+        assert_eq!(one, calls.sample(1));
+        assert_ne!(one, calls.sample(2));
+    }
+
+    #[test]
+    fn after_the_calls_that_are_known_every_number_is_tried() {
+        let ((), calls) = calls_of(work);
+        let ends: Vec<u64> = calls.chosen().skip_while(|n| *n < 101).take(3).collect();
+        assert_eq!(ends, [101, 102, 103]);
+    }
+}
