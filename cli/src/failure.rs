@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use stillframe::backends::{FileSystem, file_system_of, printable, printable_bytes};
+use stillframe::backends::{
+    FileSystem, file_system_of, printable, printable_bytes, printable_size,
+};
 use stillframe::{ErrorDocument, ErrorKind, RunDocument};
-
-use crate::output;
-use crate::signals;
 
 /// The exit code of a command that the engine failed.
 const EXIT_FAILED: u8 = 1;
@@ -182,7 +181,7 @@ impl Failure {
             free.is_none_or(|free| limit < free).then(|| {
                 format!(
                     "; this process may make no file larger than {} {FILE_SIZE_LIMIT}",
-                    output::size(limit)
+                    printable_size(limit)
                 )
             })
         };
@@ -190,7 +189,7 @@ impl Failure {
             if let Some(said) = limit(full.free_bytes) {
                 return Some(said);
             }
-            let free = full.free_bytes.map(output::size);
+            let free = full.free_bytes.map(printable_size);
             let free = free.map_or_else(|| "no room".to_owned(), |free| format!("{free} free"));
             let mount_point = printable(&full.mount_point);
             return Some(format!("; {NAMED_PLACE}{mount_point} has {free}"));
@@ -208,11 +207,11 @@ impl Failure {
             (ErrorKind::NoSpace, Some(free)) if !place.has_room_to_clean => Some(format!(
                 "; the file system of the state directory {path} has {} free, and \"stillframe gc\" itself needs up \
                  to a megabyte: remove something else there first, or set STILLFRAME_HOME to a directory with more",
-                output::size(free)
+                printable_size(free)
             )),
             (ErrorKind::NoSpace, Some(free)) => Some(format!(
                 "; the file system of the state directory {path} has {} free",
-                output::size(free)
+                printable_size(free)
             )),
             _ if self.message.starts_with("the state ") && !self.message.contains(&path) => {
                 Some(format!("; the state directory is {path}"))
@@ -239,7 +238,7 @@ impl Failure {
     /// The exit code of this one: as [`Failure::exit_code`], unless a signal asked for it.
     pub(crate) fn own_exit_code(&self, is_run: bool) -> u8 {
         match self.signal {
-            Some(number) => signals::exit_code(number),
+            Some(number) => exit_code_of(number),
             None if self.is_usage => EXIT_USAGE,
             None => Self::exit_code(is_run),
         }
@@ -338,6 +337,11 @@ fn advice(kind: ErrorKind, message: &str) -> Option<&'static str> {
         ErrorKind::Corrupt => Some("\"stillframe verify\" says what is damaged"),
         _ => None,
     }
+}
+
+/// The exit code of a command that ended because it was asked to by this signal.
+pub(crate) fn exit_code_of(signal: u8) -> u8 {
+    128 + signal
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 mod args;
 mod commands;
 mod config;
+mod copying;
 mod failure;
 mod guardian;
 mod output;

@@ -10,11 +10,11 @@ use std::io::{self, BufReader, BufWriter, IsTerminal as _, Read, Seek as _, Writ
 use std::time::Duration;
 
 use serde::Serialize;
-use stillframe::ErrorKind;
 use stillframe::backends::printable_bytes;
 /// A size for people: `512 bytes`, `1.5 MiB`.
 pub(crate) use stillframe::backends::printable_size as size;
 
+use crate::copying::{Copying, copy_to, stdout_failed, told};
 use crate::failure::Failure;
 use crate::pager::Pager;
 use crate::paint::{ColorChoice, Paint};
@@ -247,49 +247,6 @@ impl Console {
     pub(crate) fn warn(self, line: &str) {
         to_stderr(&format!("warning: {line}"));
     }
-}
-
-/// Why not all of an answer was written.
-#[derive(Debug)]
-pub(crate) enum Copying {
-    /// It could not be read.
-    Read(io::Error),
-    /// It could not be written.
-    Write(io::Error),
-}
-
-/// Everything that `bytes` has.
-fn copy_to(bytes: &mut dyn Read, out: &mut dyn Write) -> Result<(), Copying> {
-    let mut buffer = vec![0; 64 * 1024];
-    loop {
-        let filled = match bytes.read(&mut buffer) {
-            Ok(0) => return out.flush().map_err(Copying::Write),
-            Ok(filled) => filled,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(e) => return Err(Copying::Read(e)),
-        };
-        out.write_all(&buffer[..filled]).map_err(Copying::Write)?;
-    }
-}
-
-/// What is to be said of it. A reader that left has what it wants: `head` ends many a pipeline.
-fn told(copied: Result<(), Copying>) -> Result<(), Failure> {
-    match copied {
-        Ok(()) => Ok(()),
-        Err(Copying::Read(e)) => Err(Failure::new(
-            ErrorKind::of_storage(&e),
-            format!("what was to be printed cannot be read: {e}"),
-        )),
-        Err(Copying::Write(e)) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(Copying::Write(e)) => Err(stdout_failed(&e)),
-    }
-}
-
-fn stdout_failed(error: &io::Error) -> Failure {
-    Failure::new(
-        ErrorKind::Storage,
-        format!("the command did its work, but stdout cannot be written: {error}"),
-    )
 }
 
 pub(crate) fn to_stderr(line: &str) {

@@ -8,7 +8,7 @@ use std::io::{self, BufRead, Write};
 
 use stillframe::backends::printable_bytes;
 
-use crate::output::Copying;
+use crate::copying::Copying;
 use crate::paint::{Colour, Paint};
 
 /// Copies a patch, each line in its colour. `is_harmless`: so that a terminal executes nothing of it, and is no

@@ -93,11 +93,6 @@ pub(crate) fn outlive_file_size_limit() -> io::Result<()> {
     }
 }
 
-/// The exit code of a command that ended because it was asked to by this signal.
-pub(crate) fn exit_code(signal: u8) -> u8 {
-    128 + signal
-}
-
 /// Waits for ever where there is nothing to wait for.
 async fn next_of(signal: Option<&mut Signal>) {
     let came = match signal {
@@ -129,6 +124,7 @@ fn is_ignored(mask: u64, kind: SignalKind) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::exit_code_of;
 
     #[test]
     fn what_nohup_ignores_stays_ignored() {
@@ -150,7 +146,7 @@ mod tests {
             SignalKind::quit(),
             SignalKind::terminate(),
         ]
-        .map(|kind| exit_code(number(kind)));
+        .map(|kind| exit_code_of(number(kind)));
         assert_eq!(codes, [129, 130, 131, 143]);
     }
 }

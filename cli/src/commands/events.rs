@@ -3,9 +3,9 @@
 use stillframe::{Event, EventQuery};
 
 use super::Tools;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use crate::output::{self, Answer, Reply};
-use crate::signals::{self, Signals};
+use crate::signals::Signals;
 
 /// Prints the events that are in the log.
 pub(super) async fn events(tools: &Tools, query: EventQuery) -> Result<Reply, Failure> {
@@ -24,7 +24,7 @@ pub(super) async fn follow(tools: &Tools, query: EventQuery) -> Result<Reply, Fa
     loop {
         tokio::select! {
             number = signals.next() => {
-                return Ok(Reply::default().exit_code(signals::exit_code(number)));
+                return Ok(Reply::default().exit_code(failure::exit_code_of(number)));
             }
             event = events.next() => match event {
                 None => return Ok(Reply::default()),

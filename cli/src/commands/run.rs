@@ -19,11 +19,11 @@ use stillframe::{
 use super::head_moved::head_moved;
 use super::way_back::{self, Foreseen, WayBack};
 use super::{Tools, above, restore, snapshot};
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use crate::output::{self, Console, Reply};
 use crate::progress::ProgressLine;
 use crate::request::RunRequest;
-use crate::signals::{self, Signals};
+use crate::signals::Signals;
 
 /// The work failed, and has no exit code of its own.
 const EXIT_WORK_FAILED: u8 = 1;
@@ -385,11 +385,11 @@ fn exit_code(ended: &Ended<'_>, signal: Option<u8>) -> u8 {
         RunStatus::Timeout => EXIT_TIMED_OUT,
         RunStatus::Cancelled => own
             .filter(|code| *code != 0)
-            .or(signal.map(signals::exit_code))
+            .or(signal.map(failure::exit_code_of))
             .unwrap_or(EXIT_CANCELLED),
         RunStatus::Interrupted => own
             .filter(|code| *code != 0)
-            .or(signal.map(signals::exit_code))
+            .or(signal.map(failure::exit_code_of))
             .unwrap_or(EXIT_ENGINE_FAILED),
         _ => own
             .filter(|code| *code != 0)

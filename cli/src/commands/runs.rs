@@ -10,9 +10,9 @@ use stillframe::{
 };
 
 use super::{Tools, above, questions, snapshot};
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use crate::output::{self, Reply};
-use crate::signals::{self, Signals};
+use crate::signals::Signals;
 
 /// Lists the runs in a workspace.
 pub(super) async fn runs(tools: &Tools, query: RunQuery) -> Result<Reply, Failure> {
@@ -145,7 +145,7 @@ pub(super) async fn follow(tools: &Tools, id: &str) -> Result<Reply, Failure> {
     loop {
         let event = tokio::select! {
             number = signals.next() => {
-                return Ok(Reply::default().exit_code(signals::exit_code(number)));
+                return Ok(Reply::default().exit_code(failure::exit_code_of(number)));
             }
             event = events.next() => event,
         };
