@@ -10,7 +10,7 @@ use stillframe_backends::{
 };
 
 use crate::id::RunId;
-use crate::outcome::RunOutcome;
+use crate::records::outcome::RunOutcome;
 use crate::state::StateError;
 
 /// Why the engine could not do its part.

@@ -39,65 +39,21 @@
 //! work of a run may do whatever its user may do.
 
 mod actors;
-mod adapter;
-mod answering;
-mod artifact;
 mod blocking;
-mod claims;
-mod closing;
-mod command;
-mod commit;
-mod copy;
-mod doorbell;
-mod effect;
-mod effects;
 mod engine;
 mod error;
-mod event;
-mod execute;
+mod events;
 mod failure;
-mod gc;
-mod guardian;
-mod holdings;
 mod id;
-mod lease;
-mod liveness;
 mod options;
-mod orphans;
-mod outcome;
-mod phase;
-mod process_group;
-mod purge;
-mod question;
-mod record;
-mod recovery;
-mod reserve;
-mod restore;
-mod resume;
-mod retention;
+mod process;
+mod records;
 mod run;
-mod run_lock;
-mod safety;
 mod session;
-mod session_manager;
-mod snapshot_name;
-mod started;
 mod state;
 mod step;
-mod step_log;
-mod step_options;
-mod step_plan;
-mod stream;
-mod survivors;
-mod task;
-mod tending;
-mod terminal;
-mod tool;
-mod undo;
-mod verify;
-mod watched;
-mod wish;
-mod workspaces;
+mod upkeep;
+mod workspace;
 
 // The tests here use the backend of an example, which knows this crate by its name.
 #[cfg(test)]
@@ -112,50 +68,50 @@ pub use options::{
     EngineOptions, GcOptions, RestoreRequest, Resumer, RunOptions, RunQuery, SnapshotQuery,
     UndoRequest, UndoTarget, WorkspaceOptions,
 };
-pub use session_manager::SessionManager;
+pub use session::manager::SessionManager;
 
-pub use adapter::{Adapter, AdapterError, AdapterOutput, BoxAdapter, Ending, RunContext};
-pub use command::{
+pub use process::command::{
     CommandAdapter, CommandInput, CommandOutput, CommandResult, DEFAULT_MAX_OUTPUT_BYTES,
     EndSignal, OutputPiece,
 };
+pub use step::adapter::{Adapter, AdapterError, AdapterOutput, BoxAdapter, Ending, RunContext};
 pub use tokio_util::sync::CancellationToken;
 
-pub use commit::CommitOptions;
-pub use effect::{CommitRecord, EffectRecord, EffectStatus};
 pub use failure::Failure;
-pub use gc::{GcOutcome, RemovalOutcome};
-pub use guardian::be_guardian;
-pub use outcome::{
+pub use process::guardian::be_guardian;
+pub use process::survivors::Survivor;
+pub use records::effect::{CommitRecord, EffectRecord, EffectStatus};
+pub use records::outcome::{
     DiffOutcome, RunDocument, RunOutcome, RunResult, StoredFile, TakenSnapshot, WorkspaceDocument,
     WorkspaceOutcome,
 };
-pub use phase::{Phase, StepContext, StepError};
-pub use purge::{PurgeOutcome, PurgePlan, PurgedSnapshot};
-pub use question::{Answer, Question, QuestionRecord, QuestionStatus};
-pub use record::{
+pub use records::question::{Answer, Question, QuestionRecord, QuestionStatus};
+pub use records::record::{
     ArtifactRecord, LeaseRecord, PhaseRecord, RunExport, RunRecord, SessionRecord, SessionStats,
     StepRecord,
 };
-pub use recovery::{LeftWorkspace, RecoveryReport};
-pub use restore::{
+pub use records::run::RunStatus;
+pub use records::session::SessionStatus;
+pub use records::step::StepStatus;
+pub use records::task::TaskRecord;
+pub use state::snapshot_name::SnapshotName;
+pub use step::commit::CommitOptions;
+pub use step::options::{Rerun, RetryPolicy, StepOptions};
+pub use step::phase::{Phase, StepContext, StepError};
+pub use step::plan::{PlanReport, StepIdentity, StepPlan};
+pub use step::tool::{READ_ONLY_TOOLS, ToolCounters, ToolError, ToolOptions, ToolOutcome};
+pub use upkeep::gc::{GcOutcome, RemovalOutcome};
+pub use upkeep::purge::{PurgeOutcome, PurgePlan, PurgedSnapshot};
+pub use upkeep::recovery::{LeftWorkspace, RecoveryReport};
+pub use upkeep::retention::{RetentionOptions, RetentionOutcome};
+pub use upkeep::verify::{ArtifactVerdict, SnapshotVerdict, VerifyOutcome, verify_without_log};
+pub use workspace::restore::{
     LeftRef, OperationKind, RestoreDocument, RestoreStatus, UndoOutcome, UndoPlan, Undone,
 };
-pub use retention::{RetentionOptions, RetentionOutcome};
-pub use run::RunStatus;
-pub use safety::SafetyRefs;
-pub use session::SessionStatus;
-pub use snapshot_name::SnapshotName;
-pub use step::StepStatus;
-pub use step_options::{Rerun, RetryPolicy, StepOptions};
-pub use step_plan::{PlanReport, StepIdentity, StepPlan};
-pub use survivors::Survivor;
-pub use task::TaskRecord;
-pub use tool::{READ_ONLY_TOOLS, ToolCounters, ToolError, ToolOptions, ToolOutcome};
-pub use verify::{ArtifactVerdict, SnapshotVerdict, VerifyOutcome, verify_without_log};
+pub use workspace::safety::SafetyRefs;
 
-pub use event::{Cursor, EVENT_SCHEMA_VERSION, Event, EventQuery, EventType};
-pub use stream::EventStream;
+pub use events::event::{Cursor, EVENT_SCHEMA_VERSION, Event, EventQuery, EventType};
+pub use session::stream::EventStream;
 
 pub use error::{Error, ErrorDocument};
 pub use id::{ArtifactId, EffectId, EventId, InvalidId, QuestionId, RunId, SessionId, StepId};

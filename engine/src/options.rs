@@ -14,12 +14,12 @@ use stillframe_backends::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::adapter::BoxAdapter;
 use crate::error::Error;
 use crate::id::RunId;
-use crate::record::RunRecord;
-use crate::retention::RetentionOptions;
-use crate::run::RunStatus;
+use crate::records::record::RunRecord;
+use crate::records::run::RunStatus;
+use crate::step::adapter::BoxAdapter;
+use crate::upkeep::retention::RetentionOptions;
 
 /// The largest patch that is embedded when nothing else is said, in bytes: a megabyte shows any
 /// change that a person reads, and keeps a document quick to parse.

@@ -15,6 +15,7 @@ pub(crate) mod artifact_store;
 pub(crate) mod session_manager;
 pub(crate) mod state_writer;
 pub(crate) mod supervisor;
+pub(crate) mod watched;
 pub(crate) mod workspace;
 
 use std::collections::HashMap;
@@ -27,15 +28,15 @@ use stillframe_backends::StateDir;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use crate::actors::watched::WatchedWorkspaces;
 use crate::blocking::Blocking;
 use crate::error::Error;
-use crate::holdings::Adopted;
 use crate::id::{EngineId, RunId, SessionId};
-use crate::liveness::EngineLock;
 use crate::options::EngineOptions;
-use crate::reserve::Reserve;
+use crate::state::liveness::EngineLock;
+use crate::state::reserve::Reserve;
 use crate::state::{StateError, StateStore};
-use crate::watched::WatchedWorkspaces;
+use crate::workspace::holdings::Adopted;
 
 use self::state_writer::StateWriter;
 

@@ -7,8 +7,8 @@ use stillframe_backends::ErrorKind;
 use super::{Parts, Reply};
 use crate::error::Error;
 use crate::id::{EventId, RunId, SessionId};
-use crate::run::{RunEvent, RunStatus};
-use crate::session::SessionEvent;
+use crate::records::run::{RunEvent, RunStatus};
+use crate::records::session::SessionEvent;
 use crate::state::{Change, NewEvent, NewRun, RunEnding, SessionRow};
 
 /// The reason that the supervisor is given when a session is over and its actor not needed.

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 
-use crate::doorbell::Doorbell;
 use crate::error::Error;
-use crate::event::Event;
-use crate::liveness::EngineLock;
+use crate::events::doorbell::Doorbell;
+use crate::events::event::Event;
+use crate::state::liveness::EngineLock;
 use crate::state::{Change, StateError, StateStore};
 
 /// How long between two looks for events of other processes, which ring no bell here.
@@ -284,9 +284,9 @@ mod tests {
     use stillframe_backends::StateDir;
 
     use super::*;
-    use crate::event::EventType;
+    use crate::events::event::EventType;
     use crate::id::EngineId;
-    use crate::session;
+    use crate::records::session;
     use crate::state::NewEvent;
     use crate::state::sqlite::SqliteStore;
 

@@ -13,8 +13,8 @@ use super::session_manager::{OVER, SessionManagerActor, SessionMessage};
 use super::state_writer::{LogOnDemand, StateWriter, StateWriterActor, StateWriterArguments};
 use super::workspace::{WorkspaceActor, WorkspaceMessage};
 use super::{Parts, Reply};
-use crate::doorbell::Doorbell;
 use crate::error::Error;
+use crate::events::doorbell::Doorbell;
 use crate::id::SessionId;
 
 /// How often a child may be started again within [`RESTART_WINDOW`]. One that fails at once would
@@ -301,14 +301,14 @@ mod tests {
 
     use super::*;
     use crate::actors::{Claim, Ticket};
-    use crate::adapter::{Adapter, AdapterError, AdapterOutput, RunContext};
     use crate::copying::CopyingBackend;
     use crate::engine::{Core, Engine};
-    use crate::event::EventQuery;
+    use crate::events::event::EventQuery;
     use crate::options::{EngineOptions, RunOptions, WorkspaceOptions};
-    use crate::run::RunStatus;
-    use crate::session_manager::SessionManager;
-    use crate::workspaces;
+    use crate::records::run::RunStatus;
+    use crate::session::manager::SessionManager;
+    use crate::step::adapter::{Adapter, AdapterError, AdapterOutput, RunContext};
+    use crate::workspace::workspaces;
 
     struct Host {
         scratch: tempfile::TempDir,

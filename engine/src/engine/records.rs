@@ -6,20 +6,21 @@ use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::{ErrorKind, Snapshot};
 
 use super::Engine;
-use crate::effect::EffectRecord;
 use crate::error::Error;
-use crate::event::{Event, EventQuery};
+use crate::events::event::{Event, EventQuery};
 use crate::id::{RunId, SessionId};
-use crate::lease::{Lease, Moment};
 use crate::options::{RunQuery, SnapshotQuery, WorkspaceOptions};
-use crate::question::{QuestionRecord, QuestionRow};
-use crate::record::{
+use crate::records::effect::EffectRecord;
+use crate::records::lease::{Lease, Moment};
+use crate::records::question::{QuestionRecord, QuestionRow};
+use crate::records::record::{
     ArtifactRecord, LeaseRecord, RunExport, RunRecord, SessionRecord, SessionStats,
 };
-use crate::run::RunStatus;
+use crate::records::run::RunStatus;
+use crate::run::{answering, resume};
+use crate::session::stream::EventStream;
 use crate::state::{RunFilter, RunRow, SnapshotFilter, StateStore};
-use crate::stream::EventStream;
-use crate::{answering, resume, workspaces};
+use crate::workspace::workspaces;
 
 impl Engine {
     /// Every session, oldest first.

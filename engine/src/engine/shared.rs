@@ -20,13 +20,14 @@ use crate::actors::supervisor::SupervisorMessage;
 use crate::actors::workspace::WorkspaceMessage;
 use crate::actors::{Parts, Reply, stopped};
 use crate::error::Error;
-use crate::event::EventQuery;
+use crate::events::event::EventQuery;
 use crate::id::SessionId;
 use crate::options::WorkspaceOptions;
-use crate::recovery::RecoveryReport;
-use crate::stream::EventStream;
-use crate::workspaces::Opened;
-use crate::{holdings, session, workspaces};
+use crate::records::session;
+use crate::session::stream::EventStream;
+use crate::upkeep::recovery::RecoveryReport;
+use crate::workspace::holdings;
+use crate::workspace::workspaces::{self, Opened};
 
 /// How often an actor that was lost is asked for again before the engine counts as gone.
 const MAX_ASKS: usize = 8;

@@ -13,16 +13,16 @@ use super::Engine;
 use super::shared::Core;
 use crate::actors::Parts;
 use crate::error::Error;
-use crate::gc::{GcOutcome, RemovalOutcome};
 use crate::id::SessionId;
 use crate::options::{GcOptions, WorkspaceOptions};
-use crate::outcome::StoredFile;
-use crate::purge::{PurgeOutcome, PurgePlan};
-use crate::retention::{self, RetentionOptions, RetentionOutcome};
-use crate::verify::VerifyOutcome;
-use crate::wish::Wish;
-use crate::workspaces::Opened;
-use crate::{claims, gc, purge, recovery, verify, workspaces};
+use crate::records::outcome::StoredFile;
+use crate::upkeep::gc::{self, GcOutcome, RemovalOutcome};
+use crate::upkeep::purge::{self, PurgeOutcome, PurgePlan};
+use crate::upkeep::retention::{self, RetentionOptions, RetentionOutcome};
+use crate::upkeep::verify::{self, VerifyOutcome};
+use crate::upkeep::{claims, recovery};
+use crate::workspace::wish::Wish;
+use crate::workspace::workspaces::{self, Opened};
 
 impl Engine {
     /// Proves every snapshot of a workspace restorable, and every artifact whole.

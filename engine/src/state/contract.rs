@@ -5,9 +5,9 @@ use stillframe_backends::{ErrorKind, Label, RelPath, SnapshotId};
 
 use super::*;
 use crate::id::{ArtifactId, EngineId};
-use crate::lease::{Lease, Moment};
-use crate::session;
-use crate::step::{StepEnding, StepEvent};
+use crate::records::lease::{Lease, Moment};
+use crate::records::session;
+use crate::records::step::{StepEnding, StepEvent};
 
 /// Declares a module with one test for each promise, all over states that `$new` makes.
 macro_rules! state_store_contract {
@@ -849,7 +849,7 @@ pub(crate) fn a_restore_is_known_until_its_record_is_written(state: &impl TestSt
 
 pub(crate) fn of_a_rollback_that_recovery_finished_the_run_gets_to_know(state: &impl TestState) {
     let (mut store, session) = started(state, "s");
-    let outcome = crate::restore::nothing_restored();
+    let outcome = crate::workspace::restore::nothing_restored();
     let finished = RestoreRow {
         outcome: Some(outcome.clone()),
         ..restore(&session, "w", Some("r"))

@@ -13,15 +13,15 @@ use stillframe_backends::{StateDir, Workspace};
 
 use super::StateStore as _;
 use super::sqlite::{DATABASE, MIGRATIONS, SqliteStore};
-use crate::adapter::{Adapter, AdapterError, AdapterOutput, RunContext};
-use crate::effect::EffectStatus;
 use crate::engine::Engine;
-use crate::event::{EventQuery, EventType};
+use crate::events::event::{EventQuery, EventType};
 use crate::options::{EngineOptions, RunOptions};
-use crate::question::QuestionStatus;
-use crate::record::RunExport;
-use crate::run::RunStatus;
-use crate::step::StepStatus;
+use crate::records::effect::EffectStatus;
+use crate::records::question::QuestionStatus;
+use crate::records::record::RunExport;
+use crate::records::run::RunStatus;
+use crate::records::step::StepStatus;
+use crate::step::adapter::{Adapter, AdapterError, AdapterOutput, RunContext};
 
 /// What came with version 1, 2, 3 and so on. A version that brought no table needs none.
 const FIXTURES: &[&str] = &[

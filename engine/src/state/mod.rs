@@ -4,7 +4,10 @@
 pub(crate) mod contract;
 #[cfg(test)]
 mod earlier_versions;
+pub(crate) mod liveness;
+pub(crate) mod reserve;
 mod row_sum;
+pub(crate) mod snapshot_name;
 pub(crate) mod sqlite;
 
 use std::path::PathBuf;
@@ -13,18 +16,18 @@ use jiff::Timestamp;
 use serde_json::Value;
 use stillframe_backends::{ErrorKind, Label, PathError, RelPath, Snapshot, SnapshotId, Workspace};
 
-use crate::effect::{CommitRecord, EffectRow, EffectStatus};
-use crate::event::{Event, EventQuery, EventType};
+use crate::events::event::{Event, EventQuery, EventType};
 use crate::failure::Failure;
 use crate::id::{EngineId, EventId, OperationId, QuestionId, RunId, SessionId, StepId};
-use crate::lease::{Lease, Moment};
-use crate::question::{QuestionRow, QuestionStatus};
-use crate::record::{ArtifactRecord, SessionStats};
-use crate::restore::{OperationKind, RestoreDocument, RestorePurpose};
-use crate::run::RunStatus;
-use crate::session::SessionStatus;
-use crate::step::{PhaseKey, PhaseRow, StepRow, StepStatus};
-use crate::task::TaskRow;
+use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
+use crate::records::lease::{Lease, Moment};
+use crate::records::question::{QuestionRow, QuestionStatus};
+use crate::records::record::{ArtifactRecord, SessionStats};
+use crate::records::run::RunStatus;
+use crate::records::session::SessionStatus;
+use crate::records::step::{PhaseKey, PhaseRow, StepRow, StepStatus};
+use crate::records::task::TaskRow;
+use crate::workspace::restore::{OperationKind, RestoreDocument, RestorePurpose};
 
 /// Keeps sessions, runs, events, snapshots, operations and artifacts. Every method blocks.
 ///
@@ -606,7 +609,7 @@ impl StateError {
                 }
                 // SQLite does not say that a file would become larger than the process may make it.
                 Some(Code::SystemIoFailure)
-                    if crate::reserve::has_file_size_limit()
+                    if crate::state::reserve::has_file_size_limit()
                         && source.sqlite_error().is_some_and(|e| {
                             e.extended_code == rusqlite::ffi::SQLITE_IOERR_WRITE
                         }) =>

@@ -352,7 +352,7 @@ mod tests {
         without_triggers(&disk);
         // The triggers of the other connection are gone too, so that it is asked of a fresh database below.
         disk.execute_batch("UPDATE events SET data = '[]'").unwrap();
-        let query = crate::event::EventQuery::default();
+        let query = crate::events::event::EventQuery::default();
         let refused = store.events(&query, 0).unwrap_err();
         assert_eq!(refused.kind(), stillframe_backends::ErrorKind::Corrupt);
         assert!(
@@ -369,7 +369,7 @@ mod tests {
             .unwrap();
         store = SqliteStore::open(state.path()).unwrap();
         let event = crate::state::NewEvent::new(
-            crate::event::EventType::new("noted"),
+            crate::events::event::EventType::new("noted"),
             &"s".parse().unwrap(),
             None,
             jiff::Timestamp::UNIX_EPOCH,

@@ -23,19 +23,19 @@ use std::path::PathBuf;
 use rusqlite::{Connection, Row, TransactionBehavior, params};
 use stillframe_backends::{Label, SnapshotId};
 
-use crate::effect::{CommitRecord, EffectRow};
-use crate::event::{Event, EventQuery, EventType};
+use crate::events::event::{Event, EventQuery, EventType};
 use crate::id::{EventId, QuestionId, RunId, SessionId};
-use crate::lease::Lease;
-use crate::question::QuestionRow;
-use crate::record::{ArtifactRecord, SessionStats};
-use crate::state::row_sum::damaged;
+use crate::records::effect::{CommitRecord, EffectRow};
+use crate::records::lease::Lease;
+use crate::records::question::QuestionRow;
+use crate::records::record::{ArtifactRecord, SessionStats};
+use crate::records::step::{PhaseKey, PhaseRow, StepRow};
+use crate::records::task::TaskRow;
+use crate::state::row_sum::{self, damaged};
 use crate::state::{
     Change, OperationRow, PinRow, RestoreRow, RunFilter, RunRow, SessionRow, SnapshotFilter,
-    SnapshotRow, StateError, StateStore, row_sum,
+    SnapshotRow, StateError, StateStore,
 };
-use crate::step::{PhaseKey, PhaseRow, StepRow};
-use crate::task::TaskRow;
 
 use artifacts::{SELECT_ARTIFACT, read_artifact};
 use changes::apply;
@@ -672,8 +672,8 @@ mod tests {
 
     use super::opening::connect;
     use super::*;
-    use crate::event::EventType;
-    use crate::session;
+    use crate::events::event::EventType;
+    use crate::records::session;
     use crate::state::NewEvent;
     use crate::state::contract::{TestState, state_store_contract};
 

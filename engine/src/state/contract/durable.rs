@@ -5,10 +5,10 @@ use std::time::Duration;
 use stillframe_backends::{CommitIntent, Signature};
 
 use super::*;
-use crate::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::id::{EffectId, QuestionId, StepId};
-use crate::question::{Question, QuestionPlace, QuestionRow, QuestionStatus};
-use crate::task::TaskRow;
+use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
+use crate::records::question::{Question, QuestionPlace, QuestionRow, QuestionStatus};
+use crate::records::task::TaskRow;
 
 fn question(step_id: Option<StepId>, nth: u32) -> QuestionRow {
     let question = Question::new("odd\n \"question\"?")

@@ -13,7 +13,7 @@ use super::runs::{create_run, move_run, remove_patches, set_metadata, set_rollba
 use super::sessions::{create_session, move_session};
 use super::snapshots::{add_operation, add_snapshot, forget_snapshots, order_snapshots};
 use super::steps::{put_phase, put_step, put_task, set_step_commit};
-use crate::event::Event;
+use crate::events::event::Event;
 use crate::state::{Change, StateError};
 
 /// Writes one change as part of `transaction`; an event that it appends goes to `events`.

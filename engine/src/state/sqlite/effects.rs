@@ -4,8 +4,8 @@ use rusqlite::{Row, Transaction, params};
 use stillframe_backends::Signature;
 
 use super::values::{count, id, json, nanoseconds, optional_time, parse, time, word};
-use crate::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::id::StepId;
+use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::state::StateError;
 use crate::state::row_sum::damaged;
 

@@ -3,10 +3,10 @@
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
 use super::values::{all_of, id, json, nanoseconds, parse, time};
-use crate::event::{EVENT_SCHEMA_VERSION, Event, EventQuery, EventType};
+use crate::events::event::{EVENT_SCHEMA_VERSION, Event, EventQuery, EventType};
 use crate::id::{EventId, RunId};
-use crate::state::row_sum::damaged;
-use crate::state::{NewEvent, StateError, row_sum};
+use crate::state::row_sum::{self, damaged};
+use crate::state::{NewEvent, StateError};
 
 /// Appends an event at the next place of its session; the stored one, if its id is there already.
 pub(super) fn append(transaction: &Transaction<'_>, event: &NewEvent) -> Result<Event, StateError> {

@@ -6,8 +6,8 @@ use stillframe_backends::SnapshotId;
 
 use super::values::{count, id, nanoseconds, optional_time, time};
 use crate::id::RunId;
-use crate::lease::{Lease, Moment};
-use crate::run::RunStatus;
+use crate::records::lease::{Lease, Moment};
+use crate::records::run::RunStatus;
 use crate::state::StateError;
 use crate::state::row_sum::damaged;
 

@@ -5,8 +5,8 @@ use rusqlite::{Row, Transaction, params};
 use super::effects::elsewhere;
 use super::values::{id, json, nanoseconds, optional_time, parse, time, word};
 use crate::id::StepId;
-use crate::lease::Moment;
-use crate::question::{Deadline, QuestionPlace, QuestionRow, QuestionStatus};
+use crate::records::lease::Moment;
+use crate::records::question::{Deadline, QuestionPlace, QuestionRow, QuestionStatus};
 use crate::state::StateError;
 use crate::state::row_sum::damaged;
 

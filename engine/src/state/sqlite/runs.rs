@@ -12,10 +12,10 @@ use super::lost::lost;
 use super::values::{id, json, nanoseconds, optional_time, parse, time, word};
 use crate::failure::Failure;
 use crate::id::RunId;
-use crate::restore::RestoreDocument;
-use crate::run::RunStatus;
+use crate::records::run::RunStatus;
 use crate::state::row_sum::damaged;
 use crate::state::{NewRun, RunEnding, RunRow, RunWorkspace, StateError};
+use crate::workspace::restore::RestoreDocument;
 
 /// Makes a run that is pending, with its lease; its session has to be active.
 pub(super) fn create_run(transaction: &Transaction<'_>, run: &NewRun) -> Result<(), StateError> {

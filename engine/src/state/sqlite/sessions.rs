@@ -6,7 +6,7 @@ use rusqlite::{Row, Transaction, params};
 use super::lost::lost;
 use super::values::{count, id, nanoseconds, time, word};
 use crate::id::SessionId;
-use crate::session::SessionStatus;
+use crate::records::session::SessionStatus;
 use crate::state::row_sum::damaged;
 use crate::state::{SessionRow, StateError};
 

@@ -8,10 +8,10 @@ use super::values::{
     count, id, json, nanoseconds, optional_count, optional_time, parse, time, word,
 };
 use crate::id::{RunId, StepId};
+use crate::records::step::{PhaseKey, PhaseRow, StepRow, StepStatus};
+use crate::records::task::TaskRow;
 use crate::state::StateError;
 use crate::state::row_sum::damaged;
-use crate::step::{PhaseKey, PhaseRow, StepRow, StepStatus};
-use crate::task::TaskRow;
 
 /// Writes a phase that is new, or is in the status that was seen.
 pub(super) fn put_phase(

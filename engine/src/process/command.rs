@@ -1,0 +1,836 @@
+//! The adapter for a command of the operating system.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::File;
+use std::io::{IsTerminal as _, PipeReader};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+use serde::{Deserialize, Serialize};
+use stillframe_backends::{ErrorKind, printable, printable_bytes};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::process::Command;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::blocking::Blocking;
+use crate::error::Error;
+use crate::failure::Failure;
+use crate::process::group::ProcessGroup;
+use crate::process::guardian::{self, GUARDIAN, Streams};
+use crate::process::orphans::{self, Orphans};
+use crate::process::started::{Guarded, Left, Started};
+use crate::process::survivors::CURRENT_RUN;
+use crate::process::terminal::{ModesKept, Terminal};
+use crate::step::adapter::{Adapter, AdapterError, AdapterOutput, Ending, RunContext};
+
+/// How much of each of a command's streams is kept when nothing else is said, in bytes.
+pub const DEFAULT_MAX_OUTPUT_BYTES: usize = 1_048_576;
+
+/// Runs a command as the work of a run.
+///
+/// The command leads a process group of its own, and nothing of that group outlives the run: what
+/// the command left in the background is killed when the command ends. A process that made itself
+/// a session of its own, or a group as an interactive shell does for its jobs, is no part of it; see
+/// [`CommandAdapter::adopt_orphans`].
+#[derive(Clone, Debug)]
+pub struct CommandAdapter {
+    program: OsString,
+    args: Vec<OsString>,
+    env: Vec<(OsString, Option<OsString>)>,
+    cwd: Option<PathBuf>,
+    timeout: Option<Duration>,
+    max_output_bytes: usize,
+    output: CommandOutput,
+    stdin: CommandInput,
+    end_signal: EndSignal,
+    adopts_orphans: bool,
+    guardian: Option<WhenKilled>,
+    ignored: Vec<i32>,
+}
+
+/// What a host does when somebody has killed the guardian of its command.
+#[derive(Clone)]
+struct WhenKilled(Arc<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for WhenKilled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WhenKilled").finish_non_exhaustive()
+    }
+}
+
+/// The signal that asks a command to end when its run is cancelled. Clones share it.
+///
+/// It is looked at when the run is cancelled, so a host that cancels because it was itself sent a
+/// signal can pass that on.
+#[derive(Clone, Debug)]
+pub struct EndSignal(Arc<AtomicI32>);
+
+/// Where a command's output goes.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub enum CommandOutput {
+    /// Kept, up to the cap. The default.
+    #[default]
+    Capture,
+    /// The host's own stdout and stderr, as they are; nothing is kept.
+    Inherit,
+    /// Both to the host's stderr; nothing is kept.
+    Stderr,
+    /// Kept, up to the cap, and every piece sent as it comes. Pieces are dropped when nobody
+    /// receives; a receiver that is slow makes the command wait.
+    Stream(mpsc::Sender<OutputPiece>),
+}
+
+/// Where a command reads from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CommandInput {
+    /// Nothing: end of file at once. The default.
+    #[default]
+    Nothing,
+    /// The host's stdin, unless it is a terminal: that stays with the host, and the command gets
+    /// nothing.
+    Inherit,
+    /// The host's stdin, and its terminal with it, as a shell gives it to a job.
+    ///
+    /// If the host is in the foreground of its terminal and reads from it, the command's process
+    /// group is in the foreground for as long as it works: it reads what is typed, and Ctrl-C is
+    /// the command's, not the host's. Where stdin is something else, the command gets the terminal
+    /// when it asks for it. When the command is stopped (Ctrl-Z), the host's process group is
+    /// stopped too, so that the shell which waits for it goes on, and once that continues the
+    /// host, the command goes on. When it ends, the host has its terminal back; if it failed, with
+    /// the modes that it had before.
+    ///
+    /// It is for a host that is a command itself. One with an interface of its own on the terminal
+    /// would lose it for the time of the run.
+    Foreground,
+}
+
+/// A piece of a command's output, or its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OutputPiece {
+    /// Bytes of stdout.
+    Stdout(Vec<u8>),
+    /// Bytes of stderr.
+    Stderr(Vec<u8>),
+    /// The exit code; the last piece, sent exactly once.
+    Exit(i32),
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct CommandResult {
+    /// The program, printable.
+    pub command: String,
+    /// Its arguments, printable.
+    pub args: Vec<String>,
+    /// Where it ran, printable.
+    pub cwd: String,
+    /// Its exit code; 124 when its time was up, 126 when it is not executable, 127 when there is
+    /// no such command, 128 and the signal's number when a signal ended it, or asked it to end and
+    /// it ended with 0.
+    pub exit_code: i32,
+    /// What it wrote to stdout, up to the cap. Bytes that are not UTF-8 are replaced.
+    pub stdout: String,
+    /// What it wrote to stderr, up to the cap.
+    pub stderr: String,
+    /// Whether there was more on stdout than was kept.
+    pub stdout_truncated: bool,
+    /// Whether there was more on stderr than was kept.
+    pub stderr_truncated: bool,
+    /// How long it ran, on a monotonic clock.
+    pub duration_ms: u64,
+    /// Whether it was ended because its time was up.
+    pub timed_out: bool,
+    /// The number of the signal that ended it, if one did.
+    #[serde(default)]
+    pub signal: Option<i32>,
+    /// Whether it had the terminal when it ended, so that what is typed there to interrupt was for it alone.
+    #[serde(default)]
+    pub had_terminal: bool,
+}
+
+impl CommandAdapter {
+    /// Runs `program`, looked up in `PATH` unless it has a slash.
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        Self {
+            program: program.as_ref().to_owned(),
+            args: Vec::new(),
+            env: Vec::new(),
+            cwd: None,
+            timeout: None,
+            max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
+            output: CommandOutput::Capture,
+            stdin: CommandInput::Nothing,
+            end_signal: EndSignal::default(),
+            adopts_orphans: false,
+            guardian: None,
+            ignored: Vec::new(),
+        }
+    }
+
+    /// Adds an argument.
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.args.push(arg.as_ref().to_owned());
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args
+            .extend(args.into_iter().map(|a| a.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets an environment variable, beside those of the host.
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        let value = Some(value.as_ref().to_owned());
+        self.env.push((name.as_ref().to_owned(), value));
+        self
+    }
+
+    /// Takes away an environment variable of the host.
+    pub fn env_remove(mut self, name: impl AsRef<OsStr>) -> Self {
+        self.env.push((name.as_ref().to_owned(), None));
+        self
+    }
+
+    /// Where it runs. Default: the workspace, else the host's current directory.
+    pub fn cwd(mut self, path: impl AsRef<Path>) -> Self {
+        self.cwd = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// How long it may take. Default: as long as it wants.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
+        self
+    }
+
+    /// How much of each stream is kept, in bytes. Default: 1 048 576.
+    pub fn max_output_bytes(mut self, bytes: usize) -> Self {
+        self.max_output_bytes = bytes;
+        self
+    }
+
+    /// Where its output goes. Default: kept.
+    pub fn output(mut self, output: CommandOutput) -> Self {
+        self.output = output;
+        self
+    }
+
+    /// Where it reads from. Default: nothing.
+    pub fn stdin(mut self, input: CommandInput) -> Self {
+        self.stdin = input;
+        self
+    }
+
+    /// Whether what left the command's process group is ended with it, too. Default: no.
+    ///
+    /// For the time of the command the host's process becomes the parent of what the command
+    /// leaves behind (`PR_SET_CHILD_SUBREAPER`), and once the command has ended, every child of the
+    /// host is killed. So it is for a host that starts nothing else meanwhile, and one command at a
+    /// time. One that has children when the command starts is not changed, and nothing is adopted.
+    pub fn adopt_orphans(mut self, adopts: bool) -> Self {
+        self.adopts_orphans = adopts;
+        self
+    }
+
+    /// Has a guardian start the command, which ends it with everything that it started when the host dies,
+    /// be it by SIGKILL. Default: there is none.
+    ///
+    /// The guardian is the host's own program, which has to begin with
+    /// [`be_guardian`](crate::be_guardian): one that does not would be started anew. It is the parent of
+    /// the command, and of what the command leaves. Where none can be started, the host starts the command
+    /// itself.
+    ///
+    /// Somebody may kill the guardian, as a command does that kills its parent. What is left of the command
+    /// is ended then, if the host [adopts](Self::adopt_orphans) it, and `when_killed` is called: a host
+    /// that is a command itself may take that for its own end. If it returns, the run fails.
+    pub fn guardian(mut self, when_killed: impl Fn() + Send + Sync + 'static) -> Self {
+        self.guardian = Some(WhenKilled(Arc::new(when_killed)));
+        self
+    }
+
+    /// Has the command ignore these signals, by their numbers, when it starts. Default: those that the host
+    /// ignores, but SIGPIPE, which is as by default in everything that is started.
+    ///
+    /// For a host that was started with signals ignored and catches them: a signal that is caught is as by
+    /// default in what is started. Then `/bin/sh` is started, ignores them, and becomes the command.
+    pub fn ignoring(mut self, signals: impl IntoIterator<Item = i32>) -> Self {
+        self.ignored.extend(signals);
+        self
+    }
+
+    /// What asks it to end when its run is cancelled. Default: SIGTERM.
+    ///
+    /// Where that does not end it soon, SIGTERM follows, and at last SIGKILL.
+    pub fn end_signal(mut self, signal: EndSignal) -> Self {
+        self.end_signal = signal;
+        self
+    }
+}
+
+impl EndSignal {
+    /// The signal with this number. One that no signal has stands for SIGTERM.
+    pub fn new(number: i32) -> Self {
+        Self(Arc::new(AtomicI32::new(number)))
+    }
+
+    /// Chooses another one, for all clones.
+    pub fn set(&self, number: i32) {
+        self.0.store(number, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Signal {
+        Signal::from_named_raw(self.0.load(Ordering::Relaxed)).unwrap_or(Signal::TERM)
+    }
+}
+
+impl Default for EndSignal {
+    /// SIGTERM.
+    fn default() -> Self {
+        Self::new(Signal::TERM.as_raw())
+    }
+}
+
+impl Adapter for CommandAdapter {
+    fn check(&self, workspace: Option<&Path>) -> Result<(), Error> {
+        let cwd = self.working_directory(workspace);
+        let is_directory = cwd
+            .as_deref()
+            .is_none_or(|path| std::fs::metadata(path).is_ok_and(|m| m.is_dir()));
+        if is_directory {
+            return Ok(());
+        }
+        let cwd = cwd.expect("only one that was given can be wrong");
+        Err(Error::invalid_options(format!(
+            "the working directory of the command is not a directory: {}",
+            printable(&cwd)
+        )))
+    }
+
+    async fn run(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
+        let cwd = self.working_directory(context.workspace.as_deref());
+        let began = Instant::now();
+        let (streams, [out, err]) = match self.streams() {
+            Ok(streams) => streams,
+            Err(e) => {
+                return Err(AdapterError::failed(format!(
+                    "cannot pass on its streams: {e}"
+                )));
+            }
+        };
+        let mut terminal = match self.terminal(&context.blocking).await {
+            Ok(terminal) => terminal,
+            Err(e) => {
+                return Err(AdapterError::failed(format!(
+                    "cannot give it the terminal: {e}"
+                )));
+            }
+        };
+        let mut orphans = self.orphans(&context.blocking).await;
+        let mut child = match self.start(cwd.as_deref(), streams, &context).await {
+            Ok(child) => child,
+            Err(e) => return Err(self.not_started(&e, cwd.as_deref(), began).await),
+        };
+        // From here on nothing of the group outlives this future, however it ends.
+        let mut group = ProcessGroup::of(&child);
+        if let Some(orphans) = &mut orphans {
+            orphans.spare(child.child());
+        }
+        let stops = child.stops();
+        if let Some(terminal) = &mut terminal {
+            terminal.begin(&group, stops);
+        }
+        let stdout = Stream::read(out, self, OutputPiece::Stdout);
+        let stderr = Stream::read(err, self, OutputPiece::Stderr);
+
+        let (status, ending) = {
+            let waiting = self.wait(&mut child, &group, terminal.as_mut(), &context);
+            tokio::pin!(waiting);
+            loop {
+                tokio::select! {
+                    biased;
+                    ended = &mut waiting => break ended,
+                    () = tokio::time::sleep(orphans::REAP_EVERY) => {}
+                }
+                if let Some(orphans) = &orphans {
+                    orphans.reap(&context.blocking).await;
+                }
+            }
+        };
+        let left = child.end().await;
+        group.end(&context.blocking).await;
+        match orphans {
+            Some(orphans) if left == Left::Nothing => orphans.release(),
+            Some(orphans) => orphans.end(&context.blocking).await,
+            None => {}
+        }
+        let had_terminal = terminal.as_ref().is_some_and(Terminal::is_lent);
+        if let Some(terminal) = &mut terminal {
+            let is_success = status.as_ref().is_ok_and(ExitStatus::success);
+            terminal.take_back(match is_success && ending.is_none() {
+                true => ModesKept::Yes,
+                false => ModesKept::No,
+            });
+        }
+        if let (Left::Killed, Some(WhenKilled(then))) = (left, &self.guardian) {
+            then();
+        }
+        let mut result = self.result(cwd.as_deref(), began);
+        result.had_terminal = had_terminal;
+        result.signal = status.as_ref().ok().and_then(|status| status.signal());
+        result.timed_out = ending == Some(Ending::TimedOut);
+        result.exit_code = match (&status, ending) {
+            (_, Some(Ending::TimedOut)) => EXIT_TIMED_OUT,
+            // What was asked to end did not do what it was there for, whatever it answers.
+            (Ok(status), Some(_)) if status.success() => 128 + self.end_signal.get().as_raw(),
+            (Ok(status), _) => exit_code(*status),
+            (Err(_), _) => EXIT_NOT_EXECUTABLE,
+        };
+        (result.stdout, result.stdout_truncated) = stdout.finish().await;
+        (result.stderr, result.stderr_truncated) = stderr.finish().await;
+        self.send_exit(result.exit_code);
+
+        let error = match (status, ending) {
+            (_, Some(Ending::TimedOut)) => Some(AdapterError::timed_out(format!(
+                "the command was not done within {} ms and was ended",
+                self.timeout.unwrap_or_default().as_millis()
+            ))),
+            (_, Some(_)) => Some(AdapterError::cancelled("the command was ended on request")),
+            (Err(e), None) => Some(AdapterError::failed(format!(
+                "the end of the command could not be seen: {e}"
+            ))),
+            (Ok(status), None) if !status.success() => {
+                Some(AdapterError::failed(match status.signal() {
+                    Some(signal) => format!("the command was ended by signal {signal}"),
+                    None => format!("the command exited with code {}", result.exit_code),
+                }))
+            }
+            (Ok(_), None) => None,
+        };
+        let output = AdapterOutput {
+            exit_code: Some(result.exit_code),
+            command: Some(result),
+            ..AdapterOutput::default()
+        };
+        match error {
+            None => Ok(output),
+            Some(error) => Err(error.output(output)),
+        }
+    }
+}
+
+/// As timeout(1) has it.
+const EXIT_TIMED_OUT: i32 = 124;
+/// As the shell has it: found, but not to be executed.
+const EXIT_NOT_EXECUTABLE: i32 = 126;
+/// As the shell has it: not found.
+const EXIT_NOT_FOUND: i32 = 127;
+
+/// How long a command may take to end after another signal than SIGTERM, before that: an
+/// interactive one may take a first SIGINT for the wish to stop what it is about alone.
+const END_GRACE: Duration = Duration::from_millis(1_500);
+
+/// How long a command may take to clean up after SIGTERM, before SIGKILL. Both together are less
+/// than what the engine grants an adapter after a cancellation, so that the output is kept.
+const TERM_GRACE: Duration = Duration::from_secs(2);
+
+/// How long to go on reading a stream once every process of the group is gone: only one that left
+/// the group can hold it open.
+const DRAIN_GRACE: Duration = Duration::from_millis(500);
+
+impl CommandAdapter {
+    fn working_directory(&self, workspace: Option<&Path>) -> Option<PathBuf> {
+        self.cwd.clone().or_else(|| workspace.map(Path::to_owned))
+    }
+
+    /// What the command reads from and writes to, and what is read of that.
+    fn streams(&self) -> std::io::Result<(Streams<OwnedFd>, [Option<PipeReader>; 2])> {
+        let stdin = std::io::stdin();
+        let stdin = match self.stdin {
+            CommandInput::Foreground => stdin.as_fd().try_clone_to_owned()?,
+            CommandInput::Inherit if !stdin.is_terminal() => stdin.as_fd().try_clone_to_owned()?,
+            CommandInput::Inherit | CommandInput::Nothing => File::open("/dev/null")?.into(),
+        };
+        let stdout = || std::io::stdout().as_fd().try_clone_to_owned();
+        let stderr = || std::io::stderr().as_fd().try_clone_to_owned();
+        Ok(match &self.output {
+            CommandOutput::Capture | CommandOutput::Stream(_) => {
+                let (out, stdout) = std::io::pipe()?;
+                let (err, stderr) = std::io::pipe()?;
+                (
+                    [stdin, stdout.into(), stderr.into()],
+                    [Some(out), Some(err)],
+                )
+            }
+            CommandOutput::Inherit => ([stdin, stdout()?, stderr()?], [None, None]),
+            CommandOutput::Stderr => ([stdin, stderr()?, stderr()?], [None, None]),
+        })
+    }
+
+    /// Starts the command, by a guardian if there is to be one.
+    async fn start(
+        &self,
+        cwd: Option<&Path>,
+        streams: Streams<OwnedFd>,
+        context: &RunContext,
+    ) -> std::io::Result<Started> {
+        if self.guardian.is_some() {
+            match self.guarded(cwd, &streams, context).await {
+                Ok(started) => return started.map(Started::Guarded),
+                Err(error) => {
+                    tracing::warn!(%error, "nothing ends the command when this process is killed");
+                }
+            }
+        }
+        let [stdin, stdout, stderr] = streams.map(Stdio::from);
+        let words = self.words(cwd);
+        let mut command = self.prepared(&words[0], cwd, context);
+        command.args(&words[1..]);
+        command.stdin(stdin).stdout(stdout).stderr(stderr);
+        command.spawn().map(Started::Child)
+    }
+
+    /// Starts a guardian, which starts the command; the outer error is why there is none.
+    async fn guarded(
+        &self,
+        cwd: Option<&Path>,
+        streams: &Streams<OwnedFd>,
+        context: &RunContext,
+    ) -> std::io::Result<std::io::Result<Guarded>> {
+        let (host, socket) = UnixStream::pair()?;
+        let mut command = self.prepared(guardian::own_program().as_os_str(), cwd, context);
+        command.arg0("stillframe").arg(GUARDIAN);
+        command.stdin(OwnedFd::from(socket));
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let process = command.spawn()?;
+        // Its end of the socket is its own alone from here on.
+        drop(command);
+        let words = self.words(cwd);
+        let [stdin, stdout, stderr] = streams;
+        let streams = [stdin.try_clone()?, stdout.try_clone()?, stderr.try_clone()?];
+        let send = move || {
+            let words: Vec<&OsStr> = words.iter().map(OsString::as_os_str).collect();
+            guardian::send(
+                &host,
+                &words,
+                streams.each_ref().map(|stream| stream.as_fd()),
+            )?;
+            Ok::<_, std::io::Error>(host)
+        };
+        let lost = |_| std::io::Error::other("the runtime is shutting down");
+        let host = context.blocking.run(send).await.map_err(lost)??;
+        let host = std::process::ChildStdout::from(OwnedFd::from(host));
+        let host = tokio::process::ChildStdout::from_std(host)?;
+        Ok(Guarded::listen(process, host).await)
+    }
+
+    /// The program to start and its arguments: those of the command, or of a shell that becomes it. One that a
+    /// shell would not find is started as it is, so that the system says what is wrong with it.
+    fn words(&self, cwd: Option<&Path>) -> Vec<OsString> {
+        let command = std::iter::once(&self.program).chain(&self.args).cloned();
+        if self.ignored.is_empty() || !self.is_found(cwd) {
+            return command.collect();
+        }
+        let numbers: Vec<String> = self.ignored.iter().map(i32::to_string).collect();
+        let script = format!("trap '' {}; exec \"$@\"", numbers.join(" "));
+        let shell = ["/bin/sh", "-c", &script, "sh"].map(OsString::from);
+        shell.into_iter().chain(command).collect()
+    }
+
+    /// Whether there is such a program, and it may be executed.
+    fn is_found(&self, cwd: Option<&Path>) -> bool {
+        let here = cwd.unwrap_or(Path::new("."));
+        let is_program = |directory: &Path| {
+            let path = here.join(directory).join(&self.program);
+            path.is_file() && rustix::fs::access(&path, rustix::fs::Access::EXEC_OK).is_ok()
+        };
+        if self.program.as_bytes().contains(&b'/') {
+            return is_program(Path::new(""));
+        }
+        let own = self.env.iter().rfind(|(name, _)| name == "PATH");
+        let path = match own {
+            Some((_, value)) => value.clone(),
+            None => std::env::var_os("PATH"),
+        };
+        let directories = path.unwrap_or_default();
+        std::env::split_paths(&directories).any(|directory| is_program(&directory))
+    }
+
+    /// A command with the environment and the place of this one, as the leader of a process group.
+    fn prepared(&self, program: &OsStr, cwd: Option<&Path>, context: &RunContext) -> Command {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "programs are started here: the host's own"
+        )]
+        let mut command = Command::new(program);
+        command.process_group(0);
+        // It names the run that the host is to start, not one that this command is to start.
+        command.env_remove("STILLFRAME_RUN_ID");
+        command.env(CURRENT_RUN, context.run_id.as_str());
+        for (name, value) in &self.env {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        if let Some(cwd) = cwd {
+            command.current_dir(cwd);
+        }
+        command
+    }
+
+    /// The terminal that the command is to get; `None`: it gets none, or there is none.
+    async fn terminal(&self, blocking: &Blocking) -> std::io::Result<Option<Terminal>> {
+        if self.stdin != CommandInput::Foreground {
+            return Ok(None);
+        }
+        let lost = |_| std::io::Error::other("the runtime is shutting down");
+        blocking.run(Terminal::of_host).await.map_err(lost)?
+    }
+
+    /// Where this is asked for and can be done: the way to what leaves the command's group.
+    async fn orphans(&self, blocking: &Blocking) -> Option<Orphans> {
+        if !self.adopts_orphans {
+            return None;
+        }
+        // Without it the command works as well; what leaves its group is only not found.
+        match blocking.run(Orphans::adopt).await {
+            Ok(Ok(orphans)) => orphans,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "what leaves the command's group will not be found");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Waits until the command itself has ended, and ends it when its time is up or it is
+    /// cancelled.
+    async fn wait(
+        &self,
+        child: &mut Started,
+        group: &ProcessGroup,
+        terminal: Option<&mut Terminal>,
+        context: &RunContext,
+    ) -> (std::io::Result<ExitStatus>, Option<Ending>) {
+        let time_is_up = async {
+            match self.timeout {
+                Some(limit) => tokio::time::sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        let terminal_is_missing = async {
+            match terminal {
+                Some(terminal) => terminal.attend(group, &context.blocking).await,
+                None => std::future::pending().await,
+            }
+        };
+        let ending = tokio::select! {
+            biased;
+            status = child.wait() => return (status, None),
+            () = context.cancellation.cancelled() => Some(Ending::Cancelled),
+            () = time_is_up => Some(Ending::TimedOut),
+            () = terminal_is_missing => None,
+        };
+        let first = match ending {
+            Some(Ending::Cancelled) => self.end_signal.get(),
+            Some(_) => Signal::TERM,
+            // As the kernel does with a stopped group that nobody can continue.
+            None => Signal::HUP,
+        };
+        let steps = [(first, END_GRACE), (Signal::TERM, TERM_GRACE)];
+        let steps = &steps[usize::from(first == Signal::TERM)..];
+        for (signal, grace) in steps.iter().copied() {
+            group.ask(signal);
+            if let Ok(status) = tokio::time::timeout(grace, child.wait()).await {
+                return (status, ending);
+            }
+        }
+        group.signal(Signal::KILL);
+        let status = child.wait().await;
+        (status, ending)
+    }
+
+    async fn not_started(
+        &self,
+        error: &std::io::Error,
+        cwd: Option<&Path>,
+        began: Instant,
+    ) -> AdapterError {
+        let exit_code = match error.kind() {
+            std::io::ErrorKind::NotFound => EXIT_NOT_FOUND,
+            _ => EXIT_NOT_EXECUTABLE,
+        };
+        let mut result = self.result(cwd, began);
+        result.exit_code = exit_code;
+        self.send_exit(exit_code);
+        let message = format!(
+            "the command {} cannot be started: {error}",
+            printable(Path::new(&self.program))
+        );
+        let failure = match exit_code {
+            EXIT_NOT_FOUND => Failure::new(ErrorKind::NotFound.as_str(), message),
+            _ => Failure::new(ErrorKind::Unsupported.as_str(), message),
+        };
+        AdapterError::new(Ending::Failed, failure).output(AdapterOutput {
+            exit_code: Some(exit_code),
+            command: Some(result),
+            ..AdapterOutput::default()
+        })
+    }
+
+    fn result(&self, cwd: Option<&Path>, began: Instant) -> CommandResult {
+        let cwd = cwd
+            .map(Path::to_owned)
+            .or_else(|| std::env::current_dir().ok());
+        CommandResult {
+            command: printable_bytes(self.program.as_encoded_bytes()),
+            args: self
+                .args
+                .iter()
+                .map(|arg| printable_bytes(arg.as_encoded_bytes()))
+                .collect(),
+            cwd: cwd.as_deref().map(printable).unwrap_or_default(),
+            exit_code: 0,
+            stdout: String::new(),
+            stderr: String::new(),
+            stdout_truncated: false,
+            stderr_truncated: false,
+            duration_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            timed_out: false,
+            signal: None,
+            had_terminal: false,
+        }
+    }
+
+    /// Sends the last piece. It waits for a slow receiver, the run does not.
+    fn send_exit(&self, exit_code: i32) {
+        if let CommandOutput::Stream(sender) = &self.output {
+            let sender = sender.clone();
+            tokio::spawn(async move { sender.send(OutputPiece::Exit(exit_code)).await });
+        }
+    }
+}
+
+/// Starts a command for a guardian, as the leader of a process group: its program and arguments, and its streams.
+pub(crate) fn start_guarded(words: &[OsString], streams: Streams<OwnedFd>) -> std::io::Result<Pid> {
+    let none = || std::io::Error::from(std::io::ErrorKind::InvalidData);
+    let (program, args) = words.split_first().ok_or_else(none)?;
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "programs are started here: the host's own"
+    )]
+    let mut command = std::process::Command::new(program);
+    let [stdin, stdout, stderr] = streams.map(Stdio::from);
+    command.args(args).process_group(0);
+    command.stdin(stdin).stdout(stdout).stderr(stderr);
+    Ok(Pid::from_child(&command.spawn()?))
+}
+
+fn exit_code(status: ExitStatus) -> i32 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => code,
+        (None, Some(signal)) => 128 + signal,
+        (None, None) => EXIT_NOT_EXECUTABLE,
+    }
+}
+
+/// One of the two streams of a command, being read until its end.
+struct Stream {
+    kept: Arc<Mutex<Kept>>,
+    task: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Kept {
+    bytes: Vec<u8>,
+    truncated: bool,
+}
+
+impl Stream {
+    fn read(
+        pipe: Option<PipeReader>,
+        adapter: &CommandAdapter,
+        piece: fn(Vec<u8>) -> OutputPiece,
+    ) -> Self {
+        let kept = Arc::<Mutex<Kept>>::default();
+        let sender = match &adapter.output {
+            CommandOutput::Stream(sender) => Some(sender.clone()),
+            _ => None,
+        };
+        let max_bytes = adapter.max_output_bytes;
+        let task = pipe.and_then(|pipe| {
+            let kept = Arc::clone(&kept);
+            let pipe = std::process::ChildStdout::from(OwnedFd::from(pipe));
+            // Only a runtime that is going down takes none.
+            let pipe = tokio::process::ChildStdout::from_std(pipe).ok()?;
+            Some(tokio::spawn(drain(pipe, kept, max_bytes, sender, piece)))
+        });
+        Self { kept, task }
+    }
+
+    /// What was read, and whether there was more of it.
+    async fn finish(mut self) -> (String, bool) {
+        if let Some(task) = &mut self.task
+            && tokio::time::timeout(DRAIN_GRACE, &mut *task).await.is_err()
+        {
+            task.abort();
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(|e| e.into_inner());
+        let bytes = std::mem::take(&mut kept.bytes);
+        let text = String::from_utf8(bytes)
+            .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
+        (text, kept.truncated)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// Reads a pipe to its end, so that the command never waits for room in it, and keeps the
+/// beginning.
+async fn drain(
+    mut pipe: impl AsyncRead + Unpin,
+    kept: Arc<Mutex<Kept>>,
+    max_bytes: usize,
+    mut sender: Option<mpsc::Sender<OutputPiece>>,
+    piece: fn(Vec<u8>) -> OutputPiece,
+) {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let read = match pipe.read(&mut buffer).await {
+            Ok(0) | Err(_) => return,
+            Ok(read) => &buffer[..read],
+        };
+        {
+            let mut kept = kept.lock().unwrap_or_else(|e| e.into_inner());
+            let room = max_bytes - kept.bytes.len().min(max_bytes);
+            kept.bytes.extend_from_slice(&read[..read.len().min(room)]);
+            kept.truncated |= read.len() > room;
+        }
+        if let Some(to) = &sender
+            && to.send(piece(read.to_vec())).await.is_err()
+        {
+            sender = None;
+        }
+    }
+}

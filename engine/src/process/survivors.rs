@@ -1,0 +1,176 @@
+//! Processes that a run had started, and that are at work though its engine has died.
+
+use std::fmt;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use stillframe_backends::printable_bytes;
+
+use crate::blocking::Blocking;
+use crate::id::RunId;
+use crate::process::guardian::GUARDIAN;
+
+/// The variable that names its run to a command. Whatever the command starts inherits it, and the id of a run is
+/// used once, so that no process can be taken for another that has its id by now.
+pub(crate) const CURRENT_RUN: &str = "STILLFRAME_CURRENT_RUN";
+
+/// How long a guardian takes at most to end what it guards, once its host is dead.
+const GUARDIAN_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often those that a guardian ends are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// A process that a run had started, and that is at work though the run's engine has died.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Survivor {
+    /// Its process id.
+    pub process: i32,
+    /// What the kernel calls it, printable: the first fifteen bytes of its program's name.
+    pub name: String,
+    /// The run that had started it.
+    pub run_id: RunId,
+}
+
+impl fmt::Display for Survivor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} ({})", self.process, self.name)
+    }
+}
+
+/// The processes that `run` had started and that can still do something, by their environment. Blocks.
+///
+/// Not seen are those of other users, and those that were started with another environment (`env -i`, `sudo`) or have
+/// overwritten it.
+pub(crate) fn survivors(run: &RunId) -> Vec<Survivor> {
+    let marker = format!("{CURRENT_RUN}={run}");
+    let us = rustix::process::getpid().as_raw_nonzero().get();
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let mut survivors: Vec<Survivor> = processes
+        .flatten()
+        .filter_map(|entry| {
+            let process = entry.file_name().to_str()?.parse().ok()?;
+            // That of one that only waits to be reaped is empty.
+            let environment = fs::read(entry.path().join("environ")).ok()?;
+            let is_marked = environment
+                .split(|b| *b == 0)
+                .any(|variable| variable == marker.as_bytes());
+            (process != us && is_marked).then(|| Survivor {
+                process,
+                name: name(process),
+                run_id: run.clone(),
+            })
+        })
+        .collect();
+    survivors.sort_by_key(|survivor| survivor.process);
+    survivors
+}
+
+/// As [`survivors`], once a guardian among them has ended what it guards.
+pub(crate) async fn unguarded(run: &RunId, blocking: &Blocking) -> Vec<Survivor> {
+    let began = Instant::now();
+    loop {
+        let asked = run.clone();
+        let look = move || {
+            let found = survivors(&asked);
+            let is_guarded = found.iter().any(|survivor| is_guardian(survivor.process));
+            (found, is_guarded)
+        };
+        // Only a runtime that is going down does not look.
+        let (found, is_guarded) = blocking.run(look).await.unwrap_or_default();
+        if !is_guarded || began.elapsed() > GUARDIAN_PATIENCE {
+            return found;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// A few of them, in words.
+pub(crate) fn some_of(survivors: &[Survivor]) -> String {
+    /// More than these nobody reads.
+    const MAX: usize = 5;
+    let named: Vec<String> = survivors
+        .iter()
+        .take(MAX)
+        .map(Survivor::to_string)
+        .collect();
+    match survivors.len().saturating_sub(MAX) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
+}
+
+fn name(process: i32) -> String {
+    let name = fs::read(format!("/proc/{process}/comm")).unwrap_or_default();
+    printable_bytes(name.trim_ascii_end())
+}
+
+fn is_guardian(process: i32) -> bool {
+    let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    line.split(|b| *b == 0).nth(1) == Some(GUARDIAN.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::process::Stdio;
+
+    use super::*;
+
+    #[test]
+    fn what_inherits_the_name_of_a_run_is_of_that_run_and_of_no_other() {
+        let run = RunId::random();
+        #[expect(clippy::disallowed_methods, reason = "a process is to be found")]
+        let mut child = std::process::Command::new("cat")
+            .env(CURRENT_RUN, run.as_str())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // The kernel lets a parent go on before the program has its environment, but not before it has answered.
+        child.stdin.as_mut().unwrap().write_all(b"?").unwrap();
+        let mut answer = [0];
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut answer)
+            .unwrap();
+        let found = survivors(&run);
+        let prefix: RunId = run.as_str()[..8].parse().unwrap();
+        let others = survivors(&prefix);
+        child.kill().unwrap();
+        // Not reaped yet.
+        let mut is_gone = false;
+        for _ in 0..1_000_000 {
+            is_gone = survivors(&run).is_empty();
+            if is_gone {
+                break;
+            }
+        }
+        child.wait().unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].process.unsigned_abs(), child.id());
+        assert_eq!(
+            found[0].to_string(),
+            format!("process {} (cat)", child.id())
+        );
+        assert!(others.is_empty(), "{others:?}");
+        assert!(is_gone, "one that has ended does nothing any more");
+    }
+
+    #[test]
+    fn of_many_a_few_are_named() {
+        let one = |process| Survivor {
+            process,
+            name: "sh".to_owned(),
+            run_id: RunId::random(),
+        };
+        assert_eq!(some_of(&[one(1), one(2)]), "process 1 (sh), process 2 (sh)");
+        let many: Vec<_> = (1..9).map(one).collect();
+        assert!(some_of(&many).ends_with("process 5 (sh) and 3 more"));
+    }
+}

@@ -1,0 +1,180 @@
+//! The lifecycle of a session: a table. Pure.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::events::event::EventType;
+use crate::id::SessionId;
+use crate::state::{Change, NewEvent};
+
+/// Where a session stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum SessionStatus {
+    /// Made, and takes no runs yet.
+    Pending,
+    /// Takes runs.
+    Active,
+    /// Takes no runs until it is resumed.
+    Paused,
+    /// Ended well.
+    Completed,
+    /// Ended badly.
+    Failed,
+    /// Given up.
+    Cancelled,
+}
+
+/// What happens to a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum SessionEvent {
+    /// It takes runs from here on.
+    Start,
+    /// It takes no runs for a while.
+    Pause,
+    /// It takes runs again.
+    Resume,
+    /// It ended well.
+    Complete,
+    /// It ended badly.
+    Fail,
+    /// It is given up.
+    Cancel,
+}
+
+/// An event that the lifecycle has no row for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a session that is {from} cannot be {event}")]
+pub(crate) struct IllegalSessionEvent {
+    from: SessionStatus,
+    event: &'static str,
+}
+
+impl SessionStatus {
+    /// The name that JSON documents use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Active => "active",
+            Self::Paused => "paused",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The status of this name.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "pending" => Self::Pending,
+            "active" => Self::Active,
+            "paused" => Self::Paused,
+            "completed" => Self::Completed,
+            "failed" => Self::Failed,
+            "cancelled" => Self::Cancelled,
+            _ => return None,
+        })
+    }
+
+    /// Whether no event leads away from here.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
+    }
+
+    /// Where `event` leads from here, and the event that reports it.
+    pub(crate) fn next(
+        self,
+        event: SessionEvent,
+    ) -> Result<(Self, EventType), IllegalSessionEvent> {
+        Ok(match (self, event) {
+            (Self::Pending, SessionEvent::Start) => (Self::Active, EventType::SESSION_STARTED),
+            (Self::Active, SessionEvent::Pause) => (Self::Paused, EventType::SESSION_PAUSED),
+            (Self::Paused, SessionEvent::Resume) => (Self::Active, EventType::SESSION_RESUMED),
+            (Self::Active, SessionEvent::Complete) => {
+                (Self::Completed, EventType::SESSION_COMPLETED)
+            }
+            (Self::Active, SessionEvent::Fail) => (Self::Failed, EventType::SESSION_FAILED),
+            (Self::Active, SessionEvent::Cancel) => (Self::Cancelled, EventType::SESSION_CANCELLED),
+            (from, event) => {
+                let event = event.participle();
+                return Err(IllegalSessionEvent { from, event });
+            }
+        })
+    }
+}
+
+/// What makes a session and starts it, in one transaction.
+///
+/// When another engine has made it meanwhile, that is a conflict and nothing is written.
+pub(crate) fn creation(id: &SessionId, at: Timestamp) -> Vec<Change> {
+    let event = |event_type| Change::Append(NewEvent::new(event_type, id, None, at, json!({})));
+    let from = SessionStatus::Pending;
+    let (to, started) = from
+        .next(SessionEvent::Start)
+        .expect("a session that is pending can be started");
+    vec![
+        Change::CreateSession { id: id.clone(), at },
+        event(EventType::SESSION_CREATED),
+        Change::MoveSession {
+            id: id.clone(),
+            from,
+            version: 1,
+            to,
+            at,
+        },
+        event(started),
+    ]
+}
+
+impl SessionEvent {
+    fn participle(self) -> &'static str {
+        match self {
+            Self::Start => "started",
+            Self::Pause => "paused",
+            Self::Resume => "resumed",
+            Self::Complete => "completed",
+            Self::Fail => "failed",
+            Self::Cancel => "cancelled",
+        }
+    }
+}
+
+impl fmt::Display for SessionStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pair_is_a_row_of_the_table_or_a_conflict() {
+        use SessionEvent::{Cancel, Complete, Fail, Pause, Resume, Start};
+        use SessionStatus::{Active, Cancelled, Completed, Failed, Paused, Pending};
+        let table = [
+            (Pending, Start, Active),
+            (Active, Pause, Paused),
+            (Paused, Resume, Active),
+            (Active, Complete, Completed),
+            (Active, Fail, Failed),
+            (Active, Cancel, Cancelled),
+        ];
+        for from in [Pending, Active, Paused, Completed, Failed, Cancelled] {
+            assert_eq!(SessionStatus::parse(from.as_str()), Some(from));
+            for event in [Start, Pause, Resume, Complete, Fail, Cancel] {
+                let row = table.iter().find(|(f, e, _)| (*f, *e) == (from, event));
+                assert_eq!(
+                    from.next(event).map(|(to, _)| to).ok(),
+                    row.map(|(_, _, to)| *to),
+                    "{from:?} and {event:?}"
+                );
+            }
+        }
+    }
+}

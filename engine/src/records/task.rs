@@ -1,0 +1,99 @@
+//! Named parts of a step's work, as they are kept: for whoever watches, and no more.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::id::{RunId, StepId};
+use crate::records::step::{StepStatus, milliseconds};
+
+/// A part of a step's work, as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TaskRow {
+    pub(crate) run_id: RunId,
+    pub(crate) step_id: StepId,
+    pub(crate) name: String,
+    /// The attempt at the step that it is a part of.
+    pub(crate) attempt: u32,
+    pub(crate) status: StepStatus,
+    pub(crate) error: Option<Failure>,
+    pub(crate) started_at: Timestamp,
+    pub(crate) completed_at: Option<Timestamp>,
+    pub(crate) duration_ms: Option<u64>,
+}
+
+impl TaskRow {
+    /// A task that ended so. `error`: why it did not end well.
+    pub(crate) fn ended(
+        self,
+        status: StepStatus,
+        error: Option<Failure>,
+        at: Timestamp,
+        worked: Duration,
+    ) -> Self {
+        Self {
+            status,
+            error,
+            completed_at: Some(at),
+            duration_ms: Some(milliseconds(worked)),
+            ..self
+        }
+    }
+
+    /// The data of an event about it.
+    pub(crate) fn event_data(&self) -> Value {
+        let mut data = json!({
+            "step_id": self.step_id,
+            "task": self.name,
+            "attempt": self.attempt,
+        });
+        if let Some(ms) = self.duration_ms {
+            data["duration_ms"] = json!(ms);
+        }
+        if let Some(error) = &self.error {
+            let mut failure = error.event_data();
+            data["reason"] = failure["message"].take();
+            data["kind"] = failure["kind"].take();
+        }
+        data
+    }
+}
+
+/// A part of a step's work, as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TaskRecord {
+    /// Its name.
+    pub name: String,
+    /// `running`, `completed` or `failed`; `interrupted`: its step ended before it did.
+    pub status: StepStatus,
+    /// Why it failed.
+    pub error: Option<Failure>,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// When it ended.
+    pub completed_at: Option<Timestamp>,
+    /// How long it took, in milliseconds, by a clock that nobody sets.
+    pub duration_ms: Option<u64>,
+}
+
+impl TaskRecord {
+    /// The record of a task in a step that stands at `step`.
+    pub(crate) fn of(row: TaskRow, step: StepStatus) -> Self {
+        let is_cut_off = row.status == StepStatus::Running && step != StepStatus::Running;
+        Self {
+            name: row.name,
+            status: match is_cut_off {
+                true => StepStatus::Interrupted,
+                false => row.status,
+            },
+            error: row.error,
+            started_at: row.started_at,
+            completed_at: row.completed_at,
+            duration_ms: row.duration_ms,
+        }
+    }
+}

@@ -1,0 +1,730 @@
+//! A run from its acceptance to its end.
+//!
+//! The task of a run owns everything that the run needs: the lock, the adapter, the way to answer.
+//! It asks the actor of the session for every transition, so a restart of that actor does not end
+//! a run, and neither does whoever asked for it by leaving.
+
+mod captures;
+mod ending;
+mod result;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stillframe_backends::{
+    Backend, BackendKind, ErrorKind, Interrupt, Label, RetainContent, Snapshot, SnapshotId,
+    printable_size,
+};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::actors::session_manager::{SessionMessage, Step};
+use crate::actors::{Parts, stopped};
+use crate::engine::Core;
+use crate::error::Error;
+use crate::failure::Failure;
+use crate::id::{EventId, RunId, SessionId};
+use crate::options::{RunOptions, WorkspaceOptions};
+use crate::records::lease::Hold;
+use crate::records::outcome::{RunOutcome, RunResult};
+use crate::records::run::{RunEvent, RunStatus};
+use crate::records::session::SessionStatus;
+use crate::run::closing::Closing;
+use crate::run::heartbeat::{self, new_lease};
+use crate::run::lock::{self, RunLock};
+use crate::run::resume::{self, Recorded, Standing};
+use crate::state::{Change, NewRun, RunEnding, RunRow, RunWorkspace, StateError};
+use crate::step::adapter::{Adapter, AdapterError, AdapterOutput, BoxAdapter, Ending, RunContext};
+use crate::step::step_log::{StepLog, StepPlace};
+use crate::upkeep::recovery;
+use crate::workspace::workspaces::{self, Opened};
+
+use captures::Wanted;
+use ending::abandon;
+use result::{result, unwanted};
+
+/// How long an adapter may take to end after it was cancelled, before its future is dropped.
+const ADAPTER_GRACE: Duration = Duration::from_secs(5);
+
+/// A run that is to be done.
+pub(crate) struct RunTask {
+    core: Core,
+    session_id: SessionId,
+    run_id: RunId,
+    options: RunOptions,
+    adapter: BoxAdapter,
+    workspace: Option<RunPlace>,
+    /// What is on record of it; `None`: it is new.
+    recorded: Option<Recorded>,
+    hold: Hold,
+    tended: Option<AbortOnDropHandle<()>>,
+    /// Whether its work ended because the engine could not do its part of it.
+    is_refused: bool,
+    cancellation: CancellationToken,
+    /// Ends it so that it can be resumed, if it can.
+    suspension: CancellationToken,
+    /// Cancelled once another engine has taken it over.
+    lost: CancellationToken,
+    // Given back when the run is over: how many there may be at once is limited.
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Where a run works, and with what it is captured.
+#[derive(Clone)]
+struct RunPlace {
+    opened: Opened,
+    /// Or why it cannot be captured as asked.
+    backend: Result<Arc<dyn Backend>, Arc<Error>>,
+    before: SnapshotId,
+    after: SnapshotId,
+}
+
+/// Why work was asked to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// To end like this.
+    End(Ending),
+    /// To be resumed.
+    Suspend,
+    /// Another engine has taken the run over.
+    Lost,
+}
+
+/// How the part before the work ended, if it did not lead to the work.
+enum NotStarted {
+    Refused(Error),
+    Cancelled,
+}
+
+/// Runs `adapter`; comes back when everything about the run is durable.
+pub(crate) async fn execute(
+    core: &Core,
+    session_id: &SessionId,
+    options: RunOptions,
+    adapter: BoxAdapter,
+) -> Result<RunOutcome, Error> {
+    let permit = core.admit()?;
+    if let Some(workspace) = &options.workspace {
+        workspace.check()?;
+    }
+    let recorded = match &options.run_id {
+        Some(id) => resume::recorded_when_settled(core, id).await?,
+        None => None,
+    };
+    if let Some(recorded) = &recorded {
+        // Whoever named no session looked for one before somebody else began the run.
+        let is_anothers = recorded.row.session_id != *session_id;
+        if is_anothers && (options.own_session || recorded.standing() == Standing::Held) {
+            return Err(recorded.begun_meanwhile().in_run(recorded.row.id.clone()));
+        }
+        resume::check_session(&recorded.row, session_id)?;
+        if matches!(recorded.standing(), Standing::Ended | Standing::Waiting) {
+            return stored(core, recorded.row.clone(), &options).await;
+        }
+    }
+    let parts = core.parts.clone();
+    let (options, adapter, workspace) = core
+        .parts
+        .blocking
+        .run(move || {
+            let workspace = place(&parts, &options)?;
+            let directory = workspace.as_ref().map(|p| p.opened.workspace.disk_path());
+            adapter.check(directory)?;
+            parts.reserve.check("the run")?;
+            Ok::<_, Error>((options, adapter, workspace))
+        })
+        .await??;
+    let run_id = options.run_id.clone().unwrap_or_else(RunId::random);
+    let mut options = options;
+    if let Some(recorded) = &recorded {
+        // What it was begun as it stays, whoever goes on with it.
+        options.resumable |= recorded.row.options["resumable"] == true;
+        let opened = workspace.as_ref().map(|place| &place.opened);
+        resume::check_workspace(&recorded.row, opened)?;
+        if recorded.standing() == Standing::Held {
+            return Err(recorded.held().in_run(run_id));
+        }
+    }
+    // The host's token stops this run; stopping this run does not touch the host's token.
+    let cancellation = options.cancellation.child_token();
+    let task = RunTask {
+        core: core.clone(),
+        session_id: session_id.clone(),
+        // The first to have a new run.
+        hold: Hold {
+            run_id: run_id.clone(),
+            epoch: 1,
+        },
+        run_id,
+        options,
+        adapter,
+        workspace,
+        recorded,
+        tended: None,
+        is_refused: false,
+        cancellation,
+        suspension: CancellationToken::new(),
+        lost: CancellationToken::new(),
+        _permit: permit,
+    };
+    task.start().await.unwrap_or_else(|_| Err(stopped()))
+}
+
+/// The answer of a run that has ended before, also where its directory is gone.
+async fn stored(core: &Core, row: RunRow, options: &RunOptions) -> Result<RunOutcome, Error> {
+    let parts = core.parts.clone();
+    let workspace = options.workspace.clone();
+    core.parts
+        .blocking
+        .run(move || {
+            let opened = workspace.and_then(|options| Opened::open_known(&parts, options).ok());
+            if let Some(opened) = &opened {
+                resume::check_workspace(&row, Some(opened))?;
+            }
+            resume::stored(&parts, row, opened.as_ref())
+        })
+        .await?
+}
+
+/// Opens the workspace of a run, and finds out what it can be captured with. Reads alone; blocks.
+fn place(parts: &Parts, options: &RunOptions) -> Result<Option<RunPlace>, Error> {
+    let Some(workspace) = &options.workspace else {
+        return Ok(None);
+    };
+    let opened = Opened::open(parts, workspace.clone())?;
+    let backend = opened.detect(parts).and_then(|backend| {
+        let options = &opened.options;
+        if backend.kind() == BackendKind::Hash && options.retain_content.is_never() {
+            refuse_without_content(options)?;
+        }
+        if opened.options.rollback_on_failure {
+            backend.check_restore_place(&opened.workspace)?;
+        }
+        Ok(backend)
+    });
+    Ok(Some(RunPlace {
+        opened,
+        backend: backend.map_err(Arc::new),
+        before: SnapshotId::random(),
+        after: SnapshotId::random(),
+    }))
+}
+
+/// Refuses a run that nothing could be rolled back from, because there is no content.
+fn refuse_without_content(options: &WorkspaceOptions) -> Result<(), Error> {
+    let why = match options.retain_content {
+        _ if !options.rollback_on_failure => return Ok(()),
+        RetainContent::UpTo(bytes) => {
+            let limit = printable_size(bytes);
+            format!(", and none was kept, because more than {limit} of it are new")
+        }
+        RetainContent::Never | RetainContent::Always => String::new(),
+    };
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "rollback_on_failure needs retain_content with the hash backend{why}; the run was not started and nothing was touched"
+        ),
+    ))
+}
+
+/// As [`refuse_without_content`], once it is known what was kept.
+fn refuse_where_none_was_kept(place: &RunPlace, before: &Snapshot) -> Result<(), Error> {
+    match before.metadata.has_content {
+        Some(false) => refuse_without_content(&place.opened.options),
+        _ => Ok(()),
+    }
+}
+
+impl RunTask {
+    /// Starts the run on a task of its own, which goes on though nobody waits for it.
+    fn start(self) -> oneshot::Receiver<Result<RunOutcome, Error>> {
+        let (answer, answered) = oneshot::channel();
+        let core = self.core.clone();
+        let (session_id, run_id) = (self.session_id.clone(), self.run_id.clone());
+        core.clone().spawn(async move {
+            let live = core.parts.live_runs.clone();
+            if !live.insert(
+                run_id.clone(),
+                session_id.clone(),
+                self.cancellation.clone(),
+                self.suspension.clone(),
+            ) {
+                let _ = answer.send(Err(Error::new(
+                    ErrorKind::Busy,
+                    format!("run {run_id} is under way already"),
+                )));
+                return;
+            }
+            let result = match tokio::spawn(self.run()).await {
+                Ok(result) => result,
+                Err(e) => Err(abandon(&core, &run_id, e).await),
+            };
+            live.remove(&run_id);
+            let _ = answer.send(result);
+        });
+        answered
+    }
+
+    async fn run(mut self) -> Result<RunOutcome, Error> {
+        let recorded = self.recorded.take();
+        if recorded.is_none() {
+            if let Err(e) = self.begin().await {
+                return Err(self.not_begun(e).await);
+            }
+            self.hold_on();
+        }
+        if let Some(place) = &mut self.workspace {
+            self.core.keep_watched(&mut place.opened, &self.session_id);
+        }
+        let outcome = match recorded {
+            None => self.accepted().await,
+            Some(recorded) => self.resumed(recorded).await,
+        };
+        self.core.let_go_if_ended(&self.session_id).await;
+        outcome
+    }
+
+    /// Why the run was not begun: somebody else may have begun it since it was looked for.
+    async fn not_begun(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::Conflict {
+            return error;
+        }
+        match resume::recorded(&self.core, &self.run_id).await {
+            Ok(Some(recorded)) => recorded.begun_meanwhile().in_run(self.run_id.clone()),
+            _ => error,
+        }
+    }
+
+    /// Goes on with a run that nobody has.
+    async fn resumed(&mut self, recorded: Recorded) -> Result<RunOutcome, Error> {
+        let in_run = self.run_id.clone();
+        // Whoever had it may still be there, and have the workspace.
+        let lock = match self.workspace.clone() {
+            Some(place) => {
+                if let Err(e) = place.backend.clone() {
+                    return Err(Error::new(e.kind(), SharedError(e)).in_run(in_run));
+                }
+                tokio::select! {
+                    biased;
+                    () = self.asked_to_stop() => {
+                        let stopped = "cancelled before it was gone on with; nothing was touched";
+                        return Err(Error::new(ErrorKind::Cancelled, stopped).in_run(in_run));
+                    }
+                    lock = self.take_workspace(&place) => Some(lock?),
+                }
+            }
+            None => None,
+        };
+        if !recorded.row.status.is_at_rest() {
+            recovery::settle_run(&self.core, recorded.row, None).await?;
+        }
+        let recorded = resume::recorded(&self.core, &self.run_id)
+            .await?
+            .ok_or_else(|| Error::not_found(format!("there is no run {in_run}")))?;
+        if matches!(recorded.standing(), Standing::Ended | Standing::Waiting) {
+            return stored(&self.core, recorded.row, &self.options).await;
+        }
+        if !recorded.row.status.is_at_rest() {
+            return Err(recorded.held().in_run(in_run));
+        }
+        if let Some(place) = &self.workspace {
+            // What a crash left half done here is finished or given up before anybody reads what its steps did.
+            let (core, workspace) = (&self.core, &place.opened.workspace);
+            let patience = core.parts.options.lock_patience;
+            workspaces::work(core, workspace, "recovery", patience, |_| Ok(()))
+                .await
+                .map_err(|e| e.in_run(in_run.clone()))?;
+        }
+        self.claim(&recorded).await.map_err(|e| e.in_run(in_run))?;
+        self.hold_on();
+        let before = match self.before_of(&recorded.row).await {
+            Ok(before) => {
+                if let (Some(place), Some(before)) = (&mut self.workspace, &before) {
+                    // Whatever the directory has become since: what is compared is of one kind.
+                    let backend = workspaces::backend_of(&self.core.parts, before.backend);
+                    place.backend = backend.map_err(Arc::new);
+                }
+                before
+            }
+            Err(e) => {
+                // It is as it was, for whoever comes next. The first failure is the one to tell.
+                let _ = self.rest_or_cancel(&Failure::from(&e), true).await;
+                return Err(e.in_run(self.run_id.clone()));
+            }
+        };
+        self.worked(lock, before).await
+    }
+
+    /// Takes an interrupted run over.
+    async fn claim(&mut self, recorded: &Recorded) -> Result<(), Error> {
+        let session_id = self.session_id.clone();
+        let reader = &self.core.parts.reader;
+        let session = reader.read(move |store| store.session(&session_id)).await?;
+        if let Some(idle) = session.filter(|row| row.status != SessionStatus::Active) {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "session {} is {}, and takes no runs; nothing was touched",
+                    idle.id, idle.status
+                ),
+            ));
+        }
+        let epoch = recorded.lease.as_ref().map_or(0, |lease| lease.epoch) + 1;
+        let lease = new_lease(&self.core.parts, epoch)?;
+        let after = self.workspace.as_ref().map(|place| place.after.clone());
+        let claim = Change::ClaimLease {
+            run_id: self.run_id.clone(),
+            from: recorded.lease.clone().map(Box::new),
+            lease: Box::new(lease),
+            after,
+        };
+        let step = Step {
+            run_id: self.run_id.clone(),
+            event: RunEvent::Claimed,
+            event_id: EventId::random(),
+            data: json!({ "resumed": true, "attempt": epoch }),
+            ending: None,
+            changes: vec![claim],
+        };
+        self.core.step_run(&self.session_id, step).await?;
+        self.hold.epoch = epoch;
+        if let (Some(place), Some(recorded)) = (&mut self.workspace, &recorded.row.workspace) {
+            place.before = recorded.before.clone();
+        }
+        Ok(())
+    }
+
+    /// Holds the lease for as long as this task lives.
+    fn hold_on(&mut self) {
+        let tended = tokio::spawn(heartbeat::tend(
+            self.core.clone(),
+            self.hold.clone(),
+            self.cancellation.clone(),
+            self.lost.clone(),
+        ));
+        self.tended = Some(AbortOnDropHandle::new(tended));
+    }
+
+    /// Comes back once somebody wants the run to end, for good or to be resumed.
+    async fn asked_to_stop(&self) {
+        tokio::select! {
+            () = self.cancellation.cancelled() => {}
+            () = self.suspension.cancelled() => {}
+        }
+    }
+
+    /// The snapshot before a resumed run; taken now if its engine died before it was.
+    async fn before_of(&self, row: &RunRow) -> Result<Option<Snapshot>, Error> {
+        let (Some(place), Some(recorded)) = (self.workspace.clone(), &row.workspace) else {
+            return Ok(None);
+        };
+        let id = recorded.before.clone();
+        let reader = &self.core.parts.reader;
+        if let Some(found) = reader.read(move |store| store.snapshot(&id)).await? {
+            refuse_where_none_was_kept(&place, &found.snapshot)?;
+            return Ok(Some(found.snapshot));
+        }
+        let backend = place
+            .backend
+            .clone()
+            .map_err(|e| Error::new(e.kind(), SharedError(e)))?;
+        let wanted = Wanted {
+            label: Label::BEFORE,
+            id: place.before.clone(),
+            since: None,
+        };
+        let patience = self.core.parts.options.lock_patience;
+        let (opened, never) = (place.opened.clone(), Interrupt::never());
+        let taken = self.capture(opened, backend, wanted, never, patience);
+        let before = taken.await?;
+        refuse_where_none_was_kept(&place, &before)?;
+        Ok(Some(before))
+    }
+
+    /// Waits for the right to change the workspace.
+    async fn take_workspace(&self, place: &RunPlace) -> Result<RunLock, Error> {
+        let parts = &self.core.parts;
+        let patience = parts.options.lock_patience;
+        let holder = lock::holder_of(&self.run_id, &self.session_id);
+        RunLock::acquire(&place.opened.workspace, &holder, patience, &parts.blocking).await
+    }
+
+    /// Does what its session has accepted.
+    async fn accepted(&mut self) -> Result<RunOutcome, Error> {
+        let (lock, before) = match self.prepare().await {
+            Ok(ready) => ready,
+            Err(NotStarted::Refused(e)) => return Err(self.refuse(e).await),
+            Err(NotStarted::Cancelled) => return self.cancelled_before_start().await,
+        };
+        self.step(RunEvent::Started, json!({}), None, Vec::new())
+            .await
+            .map_err(|e| e.in_run(self.run_id.clone()))?;
+        self.worked(lock, before).await
+    }
+
+    /// Does the work of a run that has begun, and what follows it.
+    async fn worked(
+        &mut self,
+        lock: Option<RunLock>,
+        before: Option<Snapshot>,
+    ) -> Result<RunOutcome, Error> {
+        let steps = self
+            .step_log()
+            .await
+            .map_err(|e| e.in_run(self.run_id.clone()))?;
+        let mut result = self.work(&steps, before.clone().map(Arc::new)).await;
+        // What ends after this changes nothing in a run that is over.
+        steps.settle().await;
+        if matches!(result.status, RunStatus::Completed | RunStatus::Failed) && steps.is_asking() {
+            // Nobody waits for the answers any more, and the run is under way until its end is on record. What is not
+            // taken back now is when the end is written down: what the work left is captured in any case.
+            if let Err(e) = steps.withdraw_all().await {
+                tracing::warn!(run = %self.run_id, error = %e.chain(), "its questions are not withdrawn");
+            }
+        }
+        if self.is_refused && result.status == RunStatus::Failed && steps.is_resumable() {
+            // What could not be gone on with can be once the reason is gone.
+            result.status = RunStatus::Interrupted;
+        }
+        if result.status == RunStatus::Interrupted && steps.is_asking() {
+            result.status = RunStatus::WaitingForInput;
+            result.error = None;
+        }
+        if result.status.is_at_rest() && self.is_unwanted().await {
+            result = unwanted();
+        }
+        if self.lost.is_cancelled() {
+            let taken_over = StateError::TakenOver(self.run_id.clone());
+            return Err(Error::from(taken_over)
+                .touched_if(true)
+                .in_run(self.run_id.clone()));
+        }
+        self.make_place_again(result.status).await;
+        let closing = match before {
+            Some(before) => self.close(before, result.status).await,
+            None => Closing::default(),
+        };
+        let rollback = self.roll_back(&closing, result.status).await;
+        let outcome = self.end(result, closing, rollback, &steps).await;
+        if let Some(lock) = lock {
+            lock.release();
+        }
+        outcome
+    }
+
+    /// The record of the run's phases and steps.
+    async fn step_log(&self) -> Result<StepLog, Error> {
+        let id = self.run_id.clone();
+        let reader = &self.core.parts.reader;
+        // What cannot be read is known before the work begins, and not in the middle of it.
+        let (phases, _) = reader
+            .read(move |store| Ok((store.phases(&id)?, store.steps(&id)?)))
+            .await?;
+        let place = self.workspace.as_ref().and_then(|place| {
+            let backend = place.backend.as_ref().ok()?;
+            Some(StepPlace {
+                opened: place.opened.clone(),
+                backend: Arc::clone(backend),
+            })
+        });
+        Ok(StepLog::new(
+            self.core.clone(),
+            self.session_id.clone(),
+            self.hold.clone(),
+            place,
+            !phases.is_empty(),
+            &self.options,
+        ))
+    }
+
+    /// Has the run accepted by its session, which has to be active.
+    async fn begin(&self) -> Result<(), Error> {
+        let run = NewRun {
+            id: self.run_id.clone(),
+            session_id: self.session_id.clone(),
+            input: self.options.input.clone(),
+            options: document(&self.options),
+            workspace: self.workspace.as_ref().map(|place| RunWorkspace {
+                workspace_id: place.opened.workspace.id().to_owned(),
+                path: place.opened.workspace.disk_path().to_owned(),
+                before: place.before.clone(),
+                after: place.after.clone(),
+            }),
+            at: self.core.parts.now(),
+            lease: new_lease(&self.core.parts, self.hold.epoch)?,
+        };
+        self.core
+            .ask_session(&self.session_id, |reply| SessionMessage::Begin {
+                run: Box::new(run.clone()),
+                reply,
+            })
+            .await
+    }
+
+    /// Takes the workspace, and captures it before the work.
+    async fn prepare(&self) -> Result<(Option<RunLock>, Option<Snapshot>), NotStarted> {
+        let is_stopped = || self.cancellation.is_cancelled() || self.suspension.is_cancelled();
+        if is_stopped() {
+            return Err(NotStarted::Cancelled);
+        }
+        let Some(place) = self.workspace.clone() else {
+            return Ok((None, None));
+        };
+        let backend = place
+            .backend
+            .clone()
+            .map_err(|e| NotStarted::Refused(Error::new(e.kind(), SharedError(e))))?;
+        let patience = self.core.parts.options.lock_patience;
+        let lock = tokio::select! {
+            biased;
+            () = self.asked_to_stop() => return Err(NotStarted::Cancelled),
+            lock = self.take_workspace(&place) => lock.map_err(NotStarted::Refused)?,
+        };
+        let interrupt = Interrupt::never();
+        let capture = self.capture(
+            place.opened.clone(),
+            backend,
+            Wanted {
+                label: Label::BEFORE,
+                id: place.before.clone(),
+                since: None,
+            },
+            interrupt.clone(),
+            patience,
+        );
+        tokio::pin!(capture);
+        let before = tokio::select! {
+            biased;
+            before = &mut capture => before,
+            () = self.asked_to_stop() => {
+                interrupt.cancel();
+                capture.await
+            }
+        };
+        match before {
+            // Also when the capture was faster than the wish to stop.
+            _ if is_stopped() => Err(NotStarted::Cancelled),
+            Ok(before) => match refuse_where_none_was_kept(&place, &before) {
+                Ok(()) => Ok((Some(lock), Some(before))),
+                Err(e) => Err(NotStarted::Refused(e)),
+            },
+            Err(e) => Err(NotStarted::Refused(e)),
+        }
+    }
+
+    /// Lets the adapter work, until it has ended and that is certain.
+    async fn work(&mut self, steps: &StepLog, before: Option<Arc<Snapshot>>) -> RunResult {
+        let work = CancellationToken::new();
+        let context = RunContext {
+            session_id: self.session_id.clone(),
+            run_id: self.run_id.clone(),
+            input: self.options.input.clone(),
+            workspace: self
+                .workspace
+                .as_ref()
+                .map(|place| place.opened.workspace.disk_path().to_owned()),
+            snapshot_before: before,
+            cancellation: work.clone(),
+            blocking: self.core.parts.blocking.clone(),
+            steps: steps.clone(),
+            tools: Arc::default(),
+            asked: Arc::default(),
+            within: None,
+        };
+        let adapter = std::mem::replace(&mut self.adapter, BoxAdapter::new(NoWork));
+        let mut task = tokio::spawn(async move { adapter.run(context).await });
+        let time_is_up = async {
+            match self.options.timeout {
+                Some(limit) => tokio::time::sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        let asked = tokio::select! {
+            biased;
+            ended = &mut task => {
+                self.is_refused = matches!(&ended, Ok(Err(e)) if e.is_of_engine);
+                // What it has left behind on tasks of its own is not waited for.
+                work.cancel();
+                return result(ended, None);
+            }
+            () = self.lost.cancelled() => Asked::Lost,
+            () = self.cancellation.cancelled() => Asked::End(Ending::Cancelled),
+            () = self.suspension.cancelled() => {
+                match steps.is_resumable() {
+                    true => Asked::Suspend,
+                    false => Asked::End(Ending::Cancelled),
+                }
+            }
+            () = time_is_up => Asked::End(Ending::TimedOut),
+            () = steps.parked() => Asked::Suspend,
+        };
+        work.cancel();
+        let ended = match tokio::time::timeout(ADAPTER_GRACE, &mut task).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                task.abort();
+                // Only now is it certain that nothing of it is at work any more.
+                task.await
+            }
+        };
+        result(ended, Some(asked))
+    }
+
+    async fn step(
+        &self,
+        event: RunEvent,
+        data: Value,
+        ending: Option<Box<RunEnding>>,
+        mut changes: Vec<Change>,
+    ) -> Result<(), Error> {
+        changes.insert(0, self.hold.fence());
+        let step = Step {
+            run_id: self.run_id.clone(),
+            event,
+            event_id: EventId::random(),
+            data,
+            ending,
+            changes,
+        };
+        self.core.step_run(&self.session_id, step).await
+    }
+}
+
+/// An error that several may hold.
+#[derive(Debug)]
+struct SharedError(Arc<Error>);
+
+impl std::fmt::Display for SharedError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for SharedError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// Stands where an adapter was that has been taken to its work.
+struct NoWork;
+
+impl Adapter for NoWork {
+    async fn run(&self, _context: RunContext) -> Result<AdapterOutput, AdapterError> {
+        Ok(AdapterOutput::empty())
+    }
+}
+
+/// What a run's row says of the options.
+fn document(options: &RunOptions) -> Value {
+    json!({
+        "workspace": options.workspace,
+        "timeout_ms": options.timeout.map(|t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX)),
+        "resumable": options.resumable,
+        "metadata": options.metadata,
+        "own_session": options.own_session,
+    })
+}

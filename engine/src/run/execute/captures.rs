@@ -1,0 +1,272 @@
+//! The captures of a run, what is compared between them, and the way back after a failure.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stillframe_backends::{
+    Backend, Diff, ErrorKind, Interrupt, Label, Snapshot, SnapshotId, file_system_of,
+};
+
+use super::RunTask;
+use crate::error::Error;
+use crate::failure::Failure;
+use crate::records::run::RunStatus;
+use crate::run::artifact;
+use crate::run::closing::{self, Closing};
+use crate::workspace::restore::{self, RestoreDocument, RestorePurpose, RestoreStatus, WayBack};
+use crate::workspace::workspaces::{self, Opened};
+
+/// How long the captures after the work of a run wait for their turn. Much longer than any
+/// operation by hand: without them nobody knows what the run did.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(600);
+
+/// Which of a run's snapshots is to be taken.
+pub(super) struct Wanted {
+    pub(super) label: Label,
+    pub(super) id: SnapshotId,
+    /// The one that a rollback from it goes back to.
+    pub(super) since: Option<SnapshotId>,
+}
+
+impl RunTask {
+    pub(super) async fn capture(
+        &self,
+        opened: Opened,
+        backend: Arc<dyn Backend>,
+        wanted: Wanted,
+        interrupt: Interrupt,
+        patience: Duration,
+    ) -> Result<Snapshot, Error> {
+        let (session_id, hold) = (self.session_id.clone(), self.hold.clone());
+        let parts = self.core.parts.clone();
+        let workspace = opened.workspace.clone();
+        let what = "the capture of a run";
+        workspaces::work(&self.core, &workspace, what, patience, move |locked| {
+            let mut options = opened.snapshot_options(
+                &parts,
+                wanted.label,
+                &session_id,
+                Some(&hold.run_id),
+                interrupt,
+            );
+            options.id = wanted.id;
+            options.since = wanted.since;
+            options.keep_refs = true;
+            workspaces::capture(
+                &parts,
+                locked,
+                &*backend,
+                &options,
+                &session_id,
+                Some(&hold.run_id),
+                Some(hold.fence()),
+            )
+        })
+        .await
+    }
+
+    /// Makes the directory of the workspace again, if the work has removed it and is to be taken
+    /// back: nothing could be captured or put back otherwise. A failure is the capture's to tell.
+    pub(super) async fn make_place_again(&mut self, status: RunStatus) {
+        let Some(place) = &mut self.workspace else {
+            return;
+        };
+        if !may_roll_back(status) || !place.opened.options.rollback_on_failure {
+            return;
+        }
+        let workspace = place.opened.workspace.clone();
+        let what = "a rollback";
+        let made = workspaces::work(&self.core, &workspace, what, CLOSING_PATIENCE, |locked| {
+            Ok(locked.make_again()?.then(|| (**locked).clone()))
+        });
+        if let Ok(Some(workspace)) = made.await {
+            place.opened.workspace = workspace;
+        }
+    }
+
+    /// Captures the workspace after the work and compares.
+    pub(super) async fn close(&self, before: Snapshot, status: RunStatus) -> Closing {
+        let place = self.workspace.clone().expect("there is a before-snapshot");
+        let mut closing = Closing {
+            backend: Some(before.backend),
+            before: Some(before.clone()),
+            ..Closing::default()
+        };
+        let Ok(backend) = place.backend else {
+            return closing;
+        };
+        let after = self
+            .capture(
+                place.opened.clone(),
+                backend,
+                Wanted {
+                    label: status.closing_label(),
+                    id: place.after,
+                    since: Some(before.id.clone()),
+                },
+                Interrupt::never(),
+                CLOSING_PATIENCE,
+            )
+            .await;
+        let after = match after {
+            Ok(after) => after,
+            Err(e) => {
+                closing.error = Some(failure_of(&e));
+                return closing;
+            }
+        };
+        closing.after = Some(after);
+        match status.is_at_rest() {
+            // What the run changed is known when it has ended.
+            true => closing,
+            false => self.compared(closing).await,
+        }
+    }
+
+    /// With what the run changed between its snapshots, if both are there.
+    pub(super) async fn compared(&self, mut closing: Closing) -> Closing {
+        let (Some(place), Some(before), Some(after)) = (
+            self.workspace.clone(),
+            closing.before.clone(),
+            closing.after.clone(),
+        ) else {
+            return closing;
+        };
+        let (session_id, run_id) = (self.session_id.clone(), self.run_id.clone());
+        let parts = self.core.parts.clone();
+        let fence = self.hold.fence();
+        let compared = self
+            .core
+            .parts
+            .blocking
+            .run(move || {
+                let (snapshots, of) = ([&before, &after], (&session_id, &run_id));
+                closing::diff(&parts, &place.opened, snapshots, of, Some(fence))
+            })
+            .await
+            .map_err(Error::from)
+            .flatten();
+        let (mut diff, patch) = match compared {
+            Ok(compared) => compared,
+            Err(e) => {
+                closing.error = Some(failure_of(&e));
+                return closing;
+            }
+        };
+        if let Err(e) = self.offload(&mut diff, patch).await {
+            closing.error = Some(failure_of(&e));
+        }
+        closing.diff = Some(diff);
+        closing
+    }
+
+    /// Keeps the whole patch as an artifact, if it is too large to be embedded or the host wants
+    /// it so.
+    async fn offload(&self, diff: &mut Diff, patch: Option<File>) -> Result<(), Error> {
+        let offload = self
+            .options
+            .workspace
+            .as_ref()
+            .is_some_and(|w| w.offload_patches);
+        let Some(patch) = patch.filter(|_| diff.has_patch && (diff.patch_truncated || offload))
+        else {
+            return Ok(());
+        };
+        let digits = uuid::Uuid::new_v4().simple();
+        let key = format!("patch_{}_{}_{digits}", diff.from_ref, diff.to_ref);
+        let record = artifact::put(
+            &self.core,
+            &self.session_id,
+            Some(&self.run_id),
+            &key,
+            "text/x-patch",
+            Box::new(patch),
+            Some(self.hold.fence()),
+        )
+        .await?;
+        diff.patch = None;
+        diff.patch_ref = Some(record.key);
+        Ok(())
+    }
+
+    /// Puts the workspace back after a failure, if the host asked for it.
+    pub(super) async fn roll_back(
+        &self,
+        closing: &Closing,
+        status: RunStatus,
+    ) -> Option<RestoreDocument> {
+        let place = self.workspace.clone()?;
+        if !may_roll_back(status) || !place.opened.options.rollback_on_failure {
+            return None;
+        }
+        let before = closing.before.clone()?;
+        let Some(after) = closing.after.clone() else {
+            let failure = closing.error.clone().unwrap_or_else(|| {
+                Failure::new(ErrorKind::Unreadable.as_str(), "there is no after-snapshot")
+            });
+            return Some(restore::not_restored(
+                RestoreStatus::Refused,
+                Failure {
+                    message: format!(
+                        "what the run left could not be captured, so nothing was touched: {}; \"stillframe restore {}\" goes back to what was there before",
+                        failure.message, before.id
+                    ),
+                    ..failure
+                },
+            ));
+        };
+        let backend = place.backend.ok()?;
+        let (session_id, hold) = (self.session_id.clone(), self.hold.clone());
+        let parts = self.core.parts.clone();
+        let opened = place.opened;
+        let workspace = opened.workspace.clone();
+        let what = "a rollback";
+        let restored = workspaces::work(
+            &self.core,
+            &workspace,
+            what,
+            CLOSING_PATIENCE,
+            move |locked| {
+                let way = WayBack {
+                    before,
+                    after,
+                    session_id,
+                    hold,
+                    purpose: RestorePurpose::Rollback,
+                };
+                restore::go_back(&parts, locked, &*backend, &opened, way)
+            },
+        )
+        .await;
+        Some(match restored {
+            Ok(outcome) => RestoreDocument {
+                plan_id: None,
+                durations: None,
+                ..restore::restored_document(&outcome)
+            },
+            Err(e) => restore::not_restored(
+                match e.touched() {
+                    true => RestoreStatus::Failed,
+                    false => RestoreStatus::Refused,
+                },
+                failure_of(&e),
+            ),
+        })
+    }
+}
+
+/// Why the engine could not do its part; where a disk is full, which one.
+fn failure_of(error: &Error) -> Failure {
+    let mut failure = Failure::from(error);
+    let full = error.path().filter(|_| error.kind() == ErrorKind::NoSpace);
+    if let Some(full) = full.and_then(file_system_of) {
+        failure.message += &format!("; there is no room on {full}");
+    }
+    failure
+}
+
+/// Whether a run with this status is followed by a rollback where one was asked for.
+fn may_roll_back(status: RunStatus) -> bool {
+    status != RunStatus::Completed && !status.is_at_rest()
+}

@@ -1,0 +1,73 @@
+//! Holding a run: the lease that is taken and renewed, and what is heard through it.
+
+use std::time::Duration;
+
+use stillframe_backends::ErrorKind;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::actors::Parts;
+use crate::engine::Core;
+use crate::error::Error;
+use crate::records::lease::{Hold, Lease, Moment};
+use crate::state::Change;
+
+/// How often a run looks whether somebody asks it to stop through the log, at least.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A lease of this engine from now on.
+pub(crate) fn new_lease(parts: &Parts, epoch: u64) -> Result<Lease, Error> {
+    Ok(Lease {
+        owner: parts.engine_id.clone(),
+        epoch,
+        expires: Moment::now()?.after(parts.options.lease_expiry),
+        heartbeat_at: parts.now(),
+        cancel_requested_at: None,
+    })
+}
+
+/// Holds the lease of a run for as long as the run is under way, and hears of whoever asks through the log that
+/// it be cancelled. Cancels `lost` once the run is another engine's.
+pub(crate) async fn tend(
+    core: Core,
+    hold: Hold,
+    cancellation: CancellationToken,
+    lost: CancellationToken,
+) {
+    let heartbeat = core.parts.options.heartbeat;
+    let mut renewed = Instant::now();
+    loop {
+        tokio::time::sleep(heartbeat.min(LOOK_EVERY)).await;
+        let run_id = hold.run_id.clone();
+        let found = core
+            .parts
+            .reader
+            .read(move |store| store.lease(&run_id))
+            .await;
+        match found {
+            Ok(Some(lease)) if lease.epoch == hold.epoch => {
+                if lease.cancel_requested_at.is_some() {
+                    cancellation.cancel();
+                }
+            }
+            Ok(_) => return lost.cancel(),
+            // The next look may succeed; whoever takes it over meanwhile is found by the renewal.
+            Err(_) => {}
+        }
+        if renewed.elapsed() < heartbeat {
+            continue;
+        }
+        let Ok(now) = Moment::now() else { continue };
+        let renew = Change::RenewLease {
+            run_id: hold.run_id.clone(),
+            epoch: hold.epoch,
+            expires: now.after(core.parts.options.lease_expiry),
+            at: core.parts.now(),
+        };
+        match core.parts.writer.commit(vec![renew]).await {
+            Ok(_) => renewed = Instant::now(),
+            Err(e) if e.kind() == ErrorKind::Conflict => return lost.cancel(),
+            Err(_) => {}
+        }
+    }
+}

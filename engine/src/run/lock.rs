@@ -1,0 +1,124 @@
+//! One run, restore or undo at a time in a workspace, over all processes.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::time::Duration;
+
+use stillframe_backends::{ErrorKind, PathError, Workspace, open_regular, printable};
+use stillframe_disk::lock::{read_holder, try_lock, write_holder};
+use tokio::time::Instant;
+
+use crate::blocking::Blocking;
+use crate::error::Error;
+use crate::id::{RunId, SessionId};
+use crate::process::survivors::{self, Survivor};
+use crate::workspace::workspaces::MAX_PATIENCE;
+
+/// How long between two looks at a lock that somebody holds: flock has no form that waits for a
+/// while, and a fiftieth of a second is below what a person sees.
+const POLL: Duration = Duration::from_millis(20);
+
+/// The right to change a workspace. The kernel takes it back when the process dies.
+///
+/// It is not the lock that captures take turns by: that one is held for each step, so that a
+/// snapshot can be taken while a run is at work.
+#[derive(Debug)]
+pub(crate) struct RunLock {
+    file: File,
+}
+
+enum Attempt {
+    Taken(RunLock),
+    /// By whom, in the holder's words.
+    Held(String),
+    /// The holder has died, and these are at work that it had started.
+    Left(Vec<Survivor>),
+}
+
+impl RunLock {
+    /// Waits for the right to change `workspace`, at most for `patience`; after that it is `Busy`,
+    /// and the message names the holder, or the processes that a run is survived by whose engine died.
+    /// `holder` is what others will read.
+    pub(crate) async fn acquire(
+        workspace: &Workspace,
+        holder: &str,
+        patience: Duration,
+        blocking: &Blocking,
+    ) -> Result<Self, Error> {
+        let deadline = Instant::now() + patience.min(MAX_PATIENCE);
+        loop {
+            let (place, text) = (workspace.clone(), holder.to_owned());
+            let attempt = blocking.run(move || attempt(&place, &text)).await;
+            let attempt = match attempt?? {
+                Attempt::Taken(lock) => return Ok(lock),
+                attempt => attempt,
+            };
+            if Instant::now() >= deadline {
+                let path = printable(workspace.disk_path());
+                return Err(Error::new(
+                    ErrorKind::Busy,
+                    match attempt {
+                        Attempt::Left(survivors) => format!(
+                            "the workspace {path} is in use by what run {} had started before its engine died: {}; wait for its end, or end it; nothing was touched",
+                            survivors[0].run_id,
+                            survivors::some_of(&survivors)
+                        ),
+                        Attempt::Held(by) => {
+                            format!("the workspace {path} is in use by {by}; nothing was touched")
+                        }
+                        Attempt::Taken(_) => unreachable!("it was returned"),
+                    },
+                ));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Gives the right back after a run that was brought to its end: whoever comes next need not look for what
+    /// it had started.
+    pub(crate) fn release(self) {
+        // Best effort: where it fails, whoever comes next looks, and finds nothing or what was left on purpose.
+        let _ = self.file.set_len(0);
+    }
+}
+
+fn attempt(workspace: &Workspace, holder: &str) -> Result<Attempt, PathError> {
+    let directory = workspace.state().path().join("locks");
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory)
+        .map_err(PathError::at("make the directory", &directory))?;
+    let path = directory.join(format!("{}.run", workspace.id()));
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    let mut file = open_regular(options.mode(0o600), &path)
+        .map_err(PathError::at("open the lock file", &path))?;
+    if !try_lock(&file).map_err(PathError::at("lock", &path))? {
+        return Ok(Attempt::Held(read_holder(&mut file)));
+    }
+    if let Some(run) = run_of(&read_holder(&mut file)) {
+        let survivors = survivors::survivors(&run);
+        if !survivors.is_empty() {
+            return Ok(Attempt::Left(survivors));
+        }
+    }
+    // Best effort: the lock is the kernel's, the text is for whoever has to wait.
+    let holder = format!("{holder} (process {})", std::process::id());
+    let _ = write_holder(&mut file, &holder);
+    Ok(Attempt::Taken(RunLock { file }))
+}
+
+/// What a run calls itself that has a workspace.
+pub(crate) fn holder_of(run: &RunId, session: &SessionId) -> String {
+    format!("{RUN}{run}{OF_SESSION}{session}")
+}
+
+const RUN: &str = "run ";
+const OF_SESSION: &str = " of session ";
+
+/// The run that a holder's words are of, if they are a run's.
+fn run_of(holder: &str) -> Option<RunId> {
+    let (run, _) = holder.strip_prefix(RUN)?.split_once(OF_SESSION)?;
+    run.parse().ok()
+}

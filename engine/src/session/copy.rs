@@ -1,0 +1,37 @@
+//! What a snapshot has, put elsewhere.
+
+use stillframe_backends::{CopyOptions, CopyOutcome};
+
+use crate::engine::Core;
+use crate::error::Error;
+use crate::options::CopyRequest;
+use crate::state::StateStore;
+use crate::workspace::wish::Wish;
+use crate::workspace::workspaces::{self, Opened};
+
+/// Puts what the snapshot of this name has into a directory.
+pub(crate) async fn copy(
+    core: &Core,
+    opened: Opened,
+    request: CopyRequest,
+) -> Result<CopyOutcome, Error> {
+    let parts = core.parts.clone();
+    let patience = parts.options.lock_patience;
+    let workspace = opened.workspace.clone();
+    let wish = Wish::of(core, &opened.options);
+    let named = {
+        let (text, workspace) = (request.snapshot, workspace.clone());
+        let find =
+            move |store: &dyn StateStore| workspaces::find_snapshot(store, &text, Some(&workspace));
+        parts.reader.read_with(find).await?.snapshot
+    };
+    let options = CopyOptions::to(request.to)
+        .paths(request.paths)
+        .interrupt(wish.interrupt());
+    // No clean-up takes meanwhile what is read.
+    workspaces::work_while_wanted(core, &workspace, "a copy", patience, &wish, move |locked| {
+        let backend = workspaces::backend_of(&parts, named.backend)?;
+        Ok(backend.copy(locked, &named, &options)?)
+    })
+    .await
+}

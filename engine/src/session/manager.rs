@@ -1,0 +1,641 @@
+//! The handle of a session.
+
+use std::fmt;
+use std::io::Read;
+use std::sync::Arc;
+
+use stillframe_backends::{
+    Backend, BackendKind, CaptureRules, CopyOutcome, ErrorKind, Label, LockedWorkspace,
+    RepositoryRestore, RestoreGoal, RestoreOptions, RestorePlan, Snapshot, SnapshotOptions,
+};
+
+use crate::actors::session_manager::SessionMessage;
+use crate::engine::Core;
+use crate::error::Error;
+use crate::events::event::{Cursor, EventQuery};
+use crate::id::{EventId, SessionId};
+use crate::options::{
+    CopyRequest, DiffEnd, DiffRequest, RestoreRequest, RunOptions, UndoRequest, WorkspaceOptions,
+};
+use crate::records::outcome::{DiffOutcome, RunOutcome, TakenSnapshot};
+use crate::records::record::{ArtifactRecord, SessionRecord};
+use crate::records::session::SessionEvent;
+use crate::run::execute;
+use crate::run::lock::RunLock;
+use crate::session::stream::EventStream;
+use crate::session::{copy, undo};
+use crate::step::adapter::{Adapter, BoxAdapter};
+use crate::workspace::restore::{
+    self, RestoreDocument, RestorePurpose, Restoring, UndoOutcome, UndoPlan,
+};
+use crate::workspace::wish::Wish;
+use crate::workspace::workspaces::{self, NOW, Opened};
+
+/// The most bytes of a label that the host chooses: a line, not a document.
+const MAX_LABEL_BYTES: usize = 1_000;
+
+/// A session: where a host runs its work. Cheap to clone.
+///
+/// What is begun through it goes on though the future is dropped.
+#[derive(Clone)]
+pub struct SessionManager {
+    core: Core,
+    id: SessionId,
+}
+
+impl fmt::Debug for SessionManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionManager")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SessionManager {
+    /// The handle of a session that there is.
+    pub(crate) fn new(core: Core, id: SessionId) -> Self {
+        Self { core, id }
+    }
+
+    /// The id of the session.
+    pub fn id(&self) -> &SessionId {
+        &self.id
+    }
+
+    /// The session as it is kept.
+    pub async fn record(&self) -> Result<SessionRecord, Error> {
+        self.core.parts.check_available()?;
+        let id = self.id.clone();
+        let row = self
+            .core
+            .parts
+            .reader
+            .read(move |store| store.session(&id))
+            .await?;
+        row.map(SessionRecord::from)
+            .ok_or_else(|| Error::not_found(format!("there is no session {}", self.id)))
+    }
+
+    /// Runs `adapter` between two snapshots.
+    ///
+    /// Dropping the future does not stop the run; [`RunOptions::cancellation`] does.
+    ///
+    /// # Errors
+    ///
+    /// The engine could not do its part. [`Error::touched`] is false if the adapter was not called.
+    /// `InvalidOptions`, and `Conflict` of a session that takes no runs: there is no run. Any other
+    /// refusal is a failed run, or an interrupted one if the host has named it, and [`Error::run_id`] says which. A run whose end could not be
+    /// recorded is in [`Error::outcome`].
+    pub async fn execute_run(
+        &self,
+        options: RunOptions,
+        adapter: impl Adapter,
+    ) -> Result<RunOutcome, Error> {
+        execute::execute(&self.core, &self.id, options, BoxAdapter::new(adapter)).await
+    }
+
+    /// Takes a snapshot.
+    ///
+    /// The label is the host's: 1 to 1000 bytes, and any text but `now`, which stands for the
+    /// workspace as it is wherever a snapshot can be named.
+    pub async fn snapshot(
+        &self,
+        workspace: &WorkspaceOptions,
+        label: Label,
+    ) -> Result<Snapshot, Error> {
+        let taken = self.take(workspace, label, Skipping::Nothing).await?;
+        Ok(taken.snapshot)
+    }
+
+    /// As [`SessionManager::snapshot`], unless nothing differs from the newest snapshot of the workspace that is no
+    /// guard: then that one is the answer, whatever its label, and no further one is kept.
+    ///
+    /// What differs is what [`Backend::is_unchanged`](stillframe_backends::Backend::is_unchanged) looks at.
+    pub async fn snapshot_if_changed(
+        &self,
+        workspace: &WorkspaceOptions,
+        label: Label,
+    ) -> Result<TakenSnapshot, Error> {
+        self.take(workspace, label, Skipping::Unchanged).await
+    }
+
+    async fn take(
+        &self,
+        workspace: &WorkspaceOptions,
+        label: Label,
+        skipping: Skipping,
+    ) -> Result<TakenSnapshot, Error> {
+        check_label(&label)?;
+        self.check_open().await?;
+        let mut opened = self.core.open(workspace).await?;
+        let (core, session_id) = (self.core.clone(), self.id.clone());
+        self.core
+            .operation(async move {
+                core.keep_watched(&mut opened, &session_id);
+                let taken = take(&core, opened, session_id.clone(), label, skipping).await;
+                core.let_go_if_ended(&session_id).await;
+                taken
+            })
+            .await
+    }
+
+    /// Compares two snapshots, or one with the workspace as it is.
+    ///
+    /// An end is a snapshot of this workspace, by any of its [names](crate::SnapshotName); with the hash
+    /// backend also one of another workspace, by its id.
+    ///
+    /// The workspace as it is is captured by the rules and limits that are stored with the snapshot on
+    /// the other side. What `workspace` leaves out and includes adds to them.
+    pub async fn diff(
+        &self,
+        workspace: &WorkspaceOptions,
+        request: DiffRequest,
+    ) -> Result<DiffOutcome, Error> {
+        if request.options.max_patch_bytes == 0 {
+            return Err(Error::invalid_options("max_patch_bytes must not be zero"));
+        }
+        let opened = self.core.open(workspace).await?;
+        self.core.relearn(&opened.workspace).await?;
+        let (core, session_id) = (self.core.clone(), self.id.clone());
+        self.core
+            .operation(async move { diff(&core, opened, session_id, request).await })
+            .await
+    }
+
+    /// Says what a restore would do, to the repository too where that is asked for. Nothing is touched.
+    pub async fn plan_restore(
+        &self,
+        workspace: &WorkspaceOptions,
+        request: RestoreRequest,
+    ) -> Result<RestorePlan, Error> {
+        let opened = self.core.open(workspace).await?;
+        let (core, session_id) = (self.core.clone(), self.id.clone());
+        self.core
+            .operation(async move {
+                let parts = core.parts.clone();
+                let patience = parts.options.lock_patience;
+                let wish = Wish::of(&core, &opened.options);
+                let interrupt = wish.interrupt();
+                let workspace = opened.workspace.clone();
+                let what = "a plan";
+                workspaces::work_while_wanted(
+                    &core,
+                    &workspace,
+                    what,
+                    patience,
+                    &wish,
+                    move |locked| {
+                        let (target, backend) = target(&parts, locked, &request.snapshot)?;
+                        let mut guard = opened.snapshot_options(
+                            &parts,
+                            Label::GUARD,
+                            &session_id,
+                            None,
+                            interrupt,
+                        );
+                        workspaces::see_as_much_as(&mut guard, &*backend, locked, &target)?;
+                        let mut options = RestoreOptions::new(guard.clone());
+                        let present = match request.repository {
+                            true => {
+                                let mut now = guard.since(target.id.clone());
+                                now.label = Label::new(NOW);
+                                Some(backend.snapshot(locked, &now)?)
+                            }
+                            false => None,
+                        };
+                        if let Some(present) = &present {
+                            options = options.repository(to_target(&target, present));
+                        }
+                        let goal = RestoreGoal::Snapshot {
+                            snapshot: target,
+                            paths: request.paths,
+                        };
+                        let plan = backend.plan(locked, &goal, &options);
+                        // It has served whatever became of the plan, whose error is the one to tell.
+                        let served = Vec::from_iter(present.map(|present| present.id));
+                        if backend.forget(locked, &served).is_err() {
+                            parts.lock.leave_work();
+                        }
+                        Ok(plan?)
+                    },
+                )
+                .await
+            })
+            .await
+    }
+
+    /// Puts back what a snapshot has. What is there is captured first, as the guard.
+    ///
+    /// It waits for a run that is at work in the workspace, and is `Busy` after a while.
+    pub async fn restore(
+        &self,
+        workspace: &WorkspaceOptions,
+        request: RestoreRequest,
+    ) -> Result<RestoreDocument, Error> {
+        self.check_open().await?;
+        let opened = self.core.open_known(workspace).await?;
+        self.core.relearn(&opened.workspace).await?;
+        let (core, session_id) = (self.core.clone(), self.id.clone());
+        self.core
+            .operation(async move {
+                let restore =
+                    || restore(&core, opened.clone(), session_id.clone(), request.clone());
+                let parts = &core.parts;
+                parts.reserve.if_needed(&parts.blocking, restore).await
+            })
+            .await
+    }
+
+    /// Puts what a snapshot has into another directory, whole or not at all. Nothing of the workspace is touched, and
+    /// no guard is taken.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidOptions`: the directory is not new and not empty, or lies where it must not. `NotFound`: the snapshot does
+    /// not have a path that was asked for. After any error nothing is at the directory that was not there.
+    pub async fn copy(
+        &self,
+        workspace: &WorkspaceOptions,
+        request: CopyRequest,
+    ) -> Result<CopyOutcome, Error> {
+        let opened = self.core.open_known(workspace).await?;
+        self.core.relearn(&opened.workspace).await?;
+        let core = self.core.clone();
+        self.core
+            .operation(async move { copy::copy(&core, opened, request).await })
+            .await
+    }
+
+    /// Takes back what an operation changed, and keeps what was changed since.
+    ///
+    /// It waits for a run that is at work in the workspace, and is `Busy` after a while. `NotFound`
+    /// if there is nothing to take back, or the operation changed nothing at a path that was named. Of a run that was rolled back nothing is left to take back,
+    /// unless somebody brought it back: that is an outcome without a guard, and no operation that
+    /// another undo could take back.
+    pub async fn undo(
+        &self,
+        workspace: &WorkspaceOptions,
+        request: impl Into<UndoRequest>,
+    ) -> Result<UndoOutcome, Error> {
+        self.check_open().await?;
+        let opened = self.core.open_known(workspace).await?;
+        let (core, session_id, request) = (self.core.clone(), self.id.clone(), request.into());
+        self.core
+            .operation(async move {
+                let undo =
+                    || undo::undo(&core, opened.clone(), session_id.clone(), request.clone());
+                let parts = &core.parts;
+                parts.reserve.if_needed(&parts.blocking, undo).await
+            })
+            .await
+    }
+
+    /// Says what an undo would do. Nothing is touched.
+    pub async fn plan_undo(
+        &self,
+        workspace: &WorkspaceOptions,
+        request: impl Into<UndoRequest>,
+    ) -> Result<UndoPlan, Error> {
+        let opened = self.core.open_known(workspace).await?;
+        let (core, session_id, request) = (self.core.clone(), self.id.clone(), request.into());
+        self.core
+            .operation(async move { undo::plan(&core, opened, session_id, request).await })
+            .await
+    }
+
+    /// The events of this session from `cursor` on, those that are still to come included.
+    pub fn events(&self, cursor: Cursor) -> EventStream {
+        self.core
+            .watch(EventQuery::session(self.id.clone()).after(cursor.sequence()))
+    }
+
+    /// Keeps what `content` has under `key`, in place of what was there.
+    pub async fn put_artifact(
+        &self,
+        key: &str,
+        content_type: &str,
+        content: Box<dyn Read + Send>,
+    ) -> Result<ArtifactRecord, Error> {
+        let (core, session_id) = (self.core.clone(), self.id.clone());
+        let (key, content_type) = (key.to_owned(), content_type.to_owned());
+        self.core
+            .operation(async move {
+                crate::run::artifact::put(
+                    &core,
+                    &session_id,
+                    None,
+                    &key,
+                    &content_type,
+                    content,
+                    None,
+                )
+                .await
+            })
+            .await
+    }
+
+    /// Takes no runs until it is resumed. Runs that are under way go on.
+    pub async fn pause(&self, reason: &str) -> Result<SessionRecord, Error> {
+        self.step(SessionEvent::Pause, reason).await
+    }
+
+    /// Takes runs again.
+    pub async fn resume(&self, reason: &str) -> Result<SessionRecord, Error> {
+        self.step(SessionEvent::Resume, reason).await
+    }
+
+    /// Ends the session well. Runs that are under way go on.
+    pub async fn complete(&self, reason: &str) -> Result<SessionRecord, Error> {
+        self.step(SessionEvent::Complete, reason).await
+    }
+
+    /// Ends the session badly. Runs that are under way go on.
+    pub async fn fail(&self, reason: &str) -> Result<SessionRecord, Error> {
+        self.step(SessionEvent::Fail, reason).await
+    }
+
+    /// Gives the session up; the runs that this engine has in it are cancelled.
+    pub async fn cancel(&self, reason: &str) -> Result<SessionRecord, Error> {
+        self.step(SessionEvent::Cancel, reason).await
+    }
+
+    async fn step(&self, event: SessionEvent, reason: &str) -> Result<SessionRecord, Error> {
+        let event_id = EventId::random();
+        let row = self
+            .core
+            .ask_session(&self.id, |reply| SessionMessage::Move {
+                event,
+                reason: reason.to_owned(),
+                event_id: event_id.clone(),
+                reply,
+            })
+            .await?;
+        if row.status.is_terminal() {
+            self.core.let_go(&self.id).await;
+        }
+        Ok(SessionRecord::from(row))
+    }
+
+    /// Fails on a session that has ended.
+    async fn check_open(&self) -> Result<(), Error> {
+        let status = self.record().await?.status;
+        if status.is_terminal() {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!("session {} is {status}; nothing was touched", self.id),
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn check_label(label: &Label) -> Result<(), Error> {
+    let text = label.as_str();
+    if text == NOW {
+        return Err(Error::invalid_options(
+            "the label \"now\" stands for the workspace as it is; choose another",
+        ));
+    }
+    if text.is_empty() || text.len() > MAX_LABEL_BYTES {
+        return Err(Error::invalid_options(format!(
+            "a label has 1 to {MAX_LABEL_BYTES} bytes, this one has {}",
+            text.len()
+        )));
+    }
+    Ok(())
+}
+
+/// Which snapshots need not be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Skipping {
+    Nothing,
+    /// Those that have nothing new.
+    Unchanged,
+}
+
+async fn take(
+    core: &Core,
+    opened: Opened,
+    session_id: SessionId,
+    label: Label,
+    skipping: Skipping,
+) -> Result<TakenSnapshot, Error> {
+    let parts = core.parts.clone();
+    let patience = parts.options.lock_patience;
+    let wish = Wish::of(core, &opened.options);
+    let interrupt = wish.interrupt();
+    let workspace = opened.workspace.clone();
+    let backend = detect(core, &opened).await?;
+    let what = "a snapshot";
+    workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+        parts.reserve.check_if_lent(what)?;
+        let options = opened.snapshot_options(&parts, label, &session_id, None, interrupt);
+        match skipping {
+            Skipping::Unchanged => {
+                workspaces::capture_if_changed(&parts, locked, &*backend, &options, &session_id)
+            }
+            Skipping::Nothing => {
+                let snapshot = workspaces::capture(
+                    &parts,
+                    locked,
+                    &*backend,
+                    &options,
+                    &session_id,
+                    None,
+                    None,
+                )?;
+                Ok(TakenSnapshot {
+                    snapshot,
+                    unchanged: false,
+                })
+            }
+        }
+    })
+    .await
+}
+
+/// The backend for a new capture, found before anything is made for the workspace.
+async fn detect(core: &Core, opened: &Opened) -> Result<Arc<dyn Backend>, Error> {
+    let (parts, opened) = (core.parts.clone(), opened.clone());
+    core.parts
+        .blocking
+        .run(move || opened.detect(&parts))
+        .await?
+}
+
+/// The snapshot that is named, and the backend that understands it.
+fn target(
+    parts: &crate::actors::Parts,
+    locked: &LockedWorkspace,
+    text: &str,
+) -> Result<(Snapshot, Arc<dyn Backend>), Error> {
+    let row = parts
+        .reader
+        .read_blocking_with(|store| workspaces::find_snapshot(store, text, Some(locked)))?;
+    let backend = workspaces::backend_of(parts, row.snapshot.backend)?;
+    Ok((row.snapshot, backend))
+}
+
+async fn diff(
+    core: &Core,
+    opened: Opened,
+    session_id: SessionId,
+    request: DiffRequest,
+) -> Result<DiffOutcome, Error> {
+    let parts = core.parts.clone();
+    let workspace = opened.workspace.clone();
+    let stored = {
+        let (parts, workspace) = (parts.clone(), workspace.clone());
+        let ends = [request.from, request.to];
+        core.parts
+            .blocking
+            .run(move || {
+                let find = |end: DiffEnd| match end {
+                    DiffEnd::Now => Ok(None),
+                    DiffEnd::Snapshot(text) => parts
+                        .reader
+                        .read_blocking_with(|store| {
+                            workspaces::find_for_diff(store, &text, &workspace)
+                        })
+                        .map(|row| Some(row.snapshot)),
+                };
+                let [from, to] = ends;
+                Ok::<_, Error>((find(from)?, find(to)?))
+            })
+            .await??
+    };
+    let wish = Wish::of(core, &opened.options);
+    let interrupt = wish.interrupt();
+    let mut options = request.options;
+    options.interrupt = options.interrupt.or(interrupt.clone());
+    if let (Some(from), Some(to)) = &stored {
+        let (from, to) = (from.clone(), to.clone());
+        let compared = core
+            .parts
+            .blocking
+            .run(move || workspaces::compare(&parts, &workspace, &from, &to, &options))
+            .await??;
+        let (diff, patch) = compared;
+        return Ok(DiffOutcome { diff, patch });
+    }
+    let (from, to) = stored;
+    let kind: Option<BackendKind> = from.as_ref().or(to.as_ref()).map(|s| s.backend);
+    let patience = parts.options.lock_patience;
+    let now_workspace = workspace.clone();
+    let what = "a comparison";
+    workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+        let backend = match kind {
+            Some(kind) => workspaces::backend_of(&parts, kind)?,
+            None => opened.detect(&parts)?,
+        };
+        let label = Label::new(NOW);
+        let mut capture = opened.snapshot_options(&parts, label, &session_id, None, interrupt);
+        if let Some(other) = from.as_ref().or(to.as_ref()) {
+            as_captured(&mut capture, backend.rules_of(locked, other)?);
+        }
+        if let Some(bytes) = request.max_untracked_file_bytes {
+            capture.max_untracked_file_bytes = bytes;
+        }
+        let now = backend.snapshot(locked, &capture)?;
+        let compared = workspaces::compare(
+            &parts,
+            &now_workspace,
+            from.as_ref().unwrap_or(&now),
+            to.as_ref().unwrap_or(&now),
+            &options,
+        );
+        // It has served whatever became of the comparison, whose error is the one to tell.
+        let forgotten = backend.forget(locked, std::slice::from_ref(&now.id));
+        let (diff, patch) = compared?;
+        if forgotten.is_err() {
+            parts.lock.leave_work();
+        }
+        Ok(DiffOutcome { diff, patch })
+    })
+    .await
+}
+
+/// Lets `options` leave out and include what `rules` did, beside what they say themselves.
+fn as_captured(options: &mut SnapshotOptions, rules: CaptureRules) {
+    options.ignore.paths.extend(rules.ignore.paths);
+    options.ignore.globs.extend(rules.ignore.globs);
+    options.include.extend(rules.include);
+    if let Some(bytes) = rules.max_untracked_file_bytes {
+        options.max_untracked_file_bytes = bytes;
+    }
+}
+
+async fn restore(
+    core: &Core,
+    opened: Opened,
+    session_id: SessionId,
+    request: RestoreRequest,
+) -> Result<RestoreDocument, Error> {
+    let parts = core.parts.clone();
+    let patience = parts.options.lock_patience;
+    let workspace = opened.workspace.clone();
+    // What is named is told at once if it is wrong, whoever is at work, and is that one though others are taken until
+    // it is this one's turn.
+    let named = {
+        let (text, workspace) = (request.snapshot.clone(), workspace.clone());
+        core.parts
+            .reader
+            .read_with(move |store| workspaces::find_snapshot(store, &text, Some(&workspace)))
+            .await?
+            .snapshot
+            .id
+    };
+    let wish = Wish::of(core, &opened.options);
+    let lock = RunLock::acquire(&workspace, "a restore", patience, &parts.blocking);
+    let lock = wish.wait_for(lock, "waiting for the workspace").await?;
+    let interrupt = wish.interrupt();
+    let what = "a restore";
+    workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+        let _lock = lock;
+        let (target, backend) = target(&parts, locked, named.as_str())?;
+        // Each is a snapshot of its own, by its own id.
+        let as_large = || {
+            let interrupt = interrupt.clone();
+            let mut options =
+                opened.snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt);
+            workspaces::see_as_much_as(&mut options, &*backend, locked, &target)?;
+            Ok::<_, Error>(options)
+        };
+        let guard = as_large()?;
+        let mut options = RestoreOptions::new(guard);
+        options.expected_plan = request.expected_plan;
+        if request.repository {
+            // What is there stands for what a run left: anything else would be a guess at what
+            // the index and the branch may lose.
+            let present = as_large()?.since(target.id.clone());
+            let present = backend.snapshot(locked, &present)?;
+            let row = workspaces::row_of(locked, &present, Some(&session_id), None);
+            workspaces::keep(&parts, vec![row])?;
+            options = options.repository(to_target(&target, &present));
+        }
+        let to = target.id.clone();
+        let goal = RestoreGoal::Snapshot {
+            snapshot: target,
+            paths: request.paths,
+        };
+        let restoring = Restoring {
+            session_id,
+            hold: None,
+            to,
+            purpose: RestorePurpose::Restore,
+            repository: request.repository,
+        };
+        let outcome = restore::restore(&parts, locked, &*backend, &goal, &options, &restoring)?;
+        Ok(restore::restored_document(&outcome))
+    })
+    .await
+}
+
+/// What a restore of `target` by hand does to the repository, whose state is `present`.
+fn to_target(target: &Snapshot, present: &Snapshot) -> RepositoryRestore {
+    RepositoryRestore::Rollback {
+        before: target.clone(),
+        after: present.clone(),
+        run_id: target.id.to_string(),
+    }
+}

@@ -1,0 +1,116 @@
+//! Events as they come: pulled from the log by cursor.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::sync::mpsc;
+use tokio_stream::Stream;
+
+use crate::actors::Parts;
+use crate::error::Error;
+use crate::events::event::{Cursor, Event, EventQuery};
+
+/// How many events are read at a time: enough that reading costs little, and nothing to speak of
+/// for a reader that never comes back for them.
+const BATCH: u64 = 256;
+
+/// Events, from a cursor on, for ever: the stream ends with the engine.
+///
+/// They are read from the log, so a slow reader costs nothing and misses nothing, and those of
+/// other processes come too.
+pub struct EventStream {
+    events: mpsc::Receiver<Result<Event, Error>>,
+    cursor: Cursor,
+}
+
+impl EventStream {
+    /// Starts to read. Has to be called on `runtime`, or with it entered.
+    pub(crate) fn start(parts: Parts, runtime: &tokio::runtime::Handle, query: EventQuery) -> Self {
+        let cursor = Cursor::after(query.after.unwrap_or(0));
+        // One batch ahead of the reader, and no more: the rest stays in the log.
+        let (sender, events) = mpsc::channel(1);
+        runtime.spawn(pump(parts, query, sender));
+        Self { events, cursor }
+    }
+
+    /// Just after the last event that was handed out. It means something in a stream of one
+    /// session alone.
+    pub fn cursor(&self) -> Cursor {
+        self.cursor
+    }
+
+    /// The next event; `None`: the engine has stopped, or the limit of the query is reached.
+    pub async fn next(&mut self) -> Option<Result<Event, Error>> {
+        std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
+    }
+}
+
+impl Stream for EventStream {
+    type Item = Result<Event, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let event = ready!(self.events.poll_recv(cx));
+        if let Some(Ok(event)) = &event {
+            self.cursor = Cursor::after(event.sequence);
+        }
+        Poll::Ready(event)
+    }
+}
+
+impl fmt::Debug for EventStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventStream")
+            .field("cursor", &self.cursor)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reads batch after batch for as long as somebody takes them.
+async fn pump(parts: Parts, query: EventQuery, sender: mpsc::Sender<Result<Event, Error>>) {
+    let session_id = query.session_id.as_ref();
+    let mut doorbell = parts.writer.doorbell().listen(session_id);
+    let mut position = 0;
+    let mut left = query.limit;
+    while left != Some(0) {
+        // Before reading, so that what is written meanwhile rings.
+        doorbell.mark_unchanged();
+        let has_stopped = parts.stopped.is_cancelled();
+        let mut batch = query.clone();
+        batch.limit = Some(left.map_or(BATCH, |left| left.min(BATCH)));
+        let events = match parts
+            .reader
+            .read(move |store| store.events(&batch, position))
+            .await
+        {
+            Ok(events) => events,
+            Err(e) => {
+                // The reader decides whether to ask again.
+                let _ = sender.send(Err(e)).await;
+                return;
+            }
+        };
+        let is_end = events.is_empty();
+        for (at, event) in events {
+            if sender.send(Ok(event)).await.is_err() {
+                return;
+            }
+            position = at;
+            left = left.map(|left| left - 1);
+        }
+        if is_end && has_stopped {
+            return;
+        }
+        if is_end {
+            tokio::select! {
+                rung = doorbell.changed() => {
+                    if rung.is_err() {
+                        parts.stopped.cancelled().await;
+                    }
+                }
+                () = parts.stopped.cancelled() => {}
+                () = sender.closed() => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! What an adapter has of its run: phases, steps, tools and questions, and what is written of them.
+//!
+//! It knows `workspace` and what is below it. It does not know how a run begins or ends.
+
+pub(crate) mod adapter;
+pub(crate) mod commit;
+pub(crate) mod options;
+pub(crate) mod phase;
+pub(crate) mod plan;
+pub(crate) mod step_log;
+pub(crate) mod tool;

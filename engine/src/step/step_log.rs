@@ -1,0 +1,854 @@
+//! The record of a run's phases and steps, as its adapter asks for them: reads, captures and writes.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex as BlockingMutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use stillframe_backends::{Backend, ErrorKind, SnapshotId};
+use tokio::sync::{Mutex, oneshot};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::actors::stopped;
+use crate::engine::Core;
+use crate::error::Error;
+use crate::events::event::{Event, EventQuery, EventType};
+use crate::failure::Failure;
+use crate::id::{RunId, SessionId, StepId};
+use crate::options::RunOptions;
+use crate::records::lease::Hold;
+use crate::records::record::{PhaseRecord, RunExport};
+use crate::records::step::{
+    self, Asked, PhaseKey, PhaseRow, StepEnding, StepEvent, StepRow, StepStatus,
+};
+use crate::state::{Change, NewEvent};
+use crate::step::options::StepOptions;
+use crate::workspace::workspaces::{MAX_PATIENCE, Opened};
+
+mod captures;
+mod commits;
+mod going_back;
+mod questions;
+mod tasks;
+
+pub(crate) use going_back::Choices;
+use going_back::Ready;
+use questions::Waiting;
+
+/// How long between two tries at a database that somebody else has.
+const BUSY_PAUSE: Duration = Duration::from_millis(200);
+
+/// The record of one run's phases and steps. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct StepLog {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    core: Core,
+    session_id: SessionId,
+    hold: Hold,
+    place: Option<StepPlace>,
+    /// Whether the run has any phase.
+    is_used: AtomicBool,
+    /// Whether the run can be resumed though it has none.
+    is_begun_as_resumable: bool,
+    /// How long an answer is waited for before the run rests.
+    hot_wait: Duration,
+    /// What the host says of the run now, until that is on record.
+    metadata: BlockingMutex<Option<Value>>,
+    /// Set once the run has ended: nothing of it changes any more.
+    is_closed: AtomicBool,
+    /// What is under way, however the futures of the adapter fare.
+    under_way: TaskTracker,
+    /// One reads, decides and writes at a time.
+    turn: Mutex<()>,
+    /// Since when phases are worked on, in this process.
+    began: BlockingMutex<HashMap<PhaseKey, Instant>>,
+    waiting: BlockingMutex<Waiting>,
+    /// Cancelled once the run should rest until it is answered.
+    parking: CancellationToken,
+}
+
+/// Where the steps of a run work, and with what they are captured.
+#[derive(Clone)]
+pub(crate) struct StepPlace {
+    pub(crate) opened: Opened,
+    pub(crate) backend: Arc<dyn Backend>,
+}
+
+/// What a step that is asked for has to do.
+pub(crate) enum Begun {
+    /// Nothing: this is its result.
+    Done(Value),
+    /// Nothing: it ended like this, for this reason.
+    Failed(StepStatus, Failure),
+    /// Nothing: it, or its phase, was left out.
+    Skipped,
+    /// Another attempt.
+    Attempt(Box<Attempt>),
+    /// It was cut off, and somebody has to be asked how it goes on.
+    Choose(Box<StepRow>, Choices),
+    /// Nothing can be done: it is on record with another definition.
+    Changed(Vec<StepRow>),
+}
+
+/// An attempt at a step that is on record as under way.
+pub(crate) struct Attempt {
+    pub(crate) row: StepRow,
+    /// Let go of once its work has ended.
+    pub(crate) dropped: Dropped,
+}
+
+impl StepLog {
+    pub(crate) fn new(
+        core: Core,
+        session_id: SessionId,
+        hold: Hold,
+        place: Option<StepPlace>,
+        is_used: bool,
+        options: &RunOptions,
+    ) -> Self {
+        let hot_wait = options.hot_wait.unwrap_or(core.parts.options.hot_wait);
+        let inner = Inner {
+            core,
+            session_id,
+            hold,
+            place,
+            is_used: AtomicBool::new(is_used),
+            is_begun_as_resumable: options.resumable,
+            hot_wait,
+            metadata: BlockingMutex::new(Some(options.metadata.clone()).filter(|m| !m.is_null())),
+            is_closed: AtomicBool::new(false),
+            under_way: TaskTracker::new(),
+            turn: Mutex::new(()),
+            began: BlockingMutex::default(),
+            waiting: BlockingMutex::default(),
+            parking: CancellationToken::new(),
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Whether the run has phases.
+    pub(crate) fn is_used(&self) -> bool {
+        self.inner.is_used.load(Ordering::Acquire)
+    }
+
+    /// Whether the run can go on after it was stopped.
+    pub(crate) fn is_resumable(&self) -> bool {
+        self.inner.is_begun_as_resumable || self.is_used()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.inner.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Does `work` to its end, though the adapter drops the future that asked for it: what is half on record would
+    /// be in everybody's way.
+    async fn to_the_end<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        if self.is_closed() {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!("run {} has ended; nothing was done", self.run_id()),
+            ));
+        }
+        let (answer, answered) = oneshot::channel();
+        let tracked = self.inner.under_way.track_future(async move {
+            // The asker may have left; what is done is done.
+            let _ = answer.send(work.await);
+        });
+        self.inner.core.spawn(tracked);
+        answered.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Waits for what is under way; from here on nothing more begins.
+    pub(crate) async fn settle(&self) {
+        self.inner.is_closed.store(true, Ordering::Release);
+        self.inner.under_way.close();
+        self.inner.under_way.wait().await;
+    }
+
+    /// An attempt that is on record as under way, and who looks after it.
+    fn attempt(
+        &self,
+        row: StepRow,
+        options: &StepOptions,
+        cancellation: &CancellationToken,
+    ) -> Attempt {
+        let dropped = Dropped {
+            attempt: Some((self.clone(), row.clone(), options.snapshots)),
+            cancellation: cancellation.clone(),
+        };
+        Attempt { row, dropped }
+    }
+
+    fn run_id(&self) -> &RunId {
+        &self.inner.hold.run_id
+    }
+
+    fn event(&self, event_type: EventType, data: Value) -> Change {
+        let at = self.inner.core.parts.now();
+        let (session, run) = (&self.inner.session_id, Some(self.run_id()));
+        Change::Append(NewEvent::new(event_type, session, run, at, data))
+    }
+
+    async fn commit(&self, mut changes: Vec<Change>) -> Result<(), Error> {
+        changes.insert(0, self.inner.hold.fence());
+        self.inner.core.parts.writer.commit(changes).await?;
+        Ok(())
+    }
+
+    /// As [`StepLog::commit`], of what was paid for: where the disk is full the room that is kept for recovery is given
+    /// back for it, and where somebody else has the database it is waited for as long as the run is this engine's.
+    async fn commit_ending(&self, changes: Vec<Change>) -> Result<(), Error> {
+        let expiry = self.inner.core.parts.options.lease_expiry;
+        let deadline = Instant::now() + expiry.min(MAX_PATIENCE);
+        let committed = loop {
+            match self.commit(changes.clone()).await {
+                // Each has waited for some seconds.
+                Err(e) if e.kind() == ErrorKind::Busy && Instant::now() < deadline => {
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+                committed => break committed,
+            }
+        };
+        match committed {
+            Err(e) if e.kind() == ErrorKind::NoSpace => {
+                let reserve = self.inner.core.parts.reserve.clone();
+                let blocking = &self.inner.core.parts.blocking;
+                match blocking.run(move || reserve.lend()).await? {
+                    true => self.commit(changes).await,
+                    false => Err(e),
+                }
+            }
+            committed => committed,
+        }
+    }
+
+    /// What the host says of the run now; `None`: nothing, or it is on record.
+    fn metadata(&self) -> Option<Change> {
+        let mut metadata = self
+            .inner
+            .metadata
+            .lock()
+            .unwrap_or_else(|e| e.into_inner());
+        let metadata = metadata.take()?;
+        Some(Change::SetMetadata {
+            run_id: self.run_id().clone(),
+            metadata,
+        })
+    }
+
+    /// Puts on record what the host says of the run now, of which the plan is part: it was found to fit.
+    pub(crate) async fn keep_metadata(&self) -> Result<(), Error> {
+        match self.metadata() {
+            Some(change) => self.commit(vec![change]).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The phases on record with their steps, each in the order in which they were first begun.
+    pub(crate) async fn records(&self) -> Result<Vec<PhaseRecord>, Error> {
+        let run_id = self.run_id().clone();
+        let reader = &self.inner.core.parts.reader;
+        reader
+            .read(move |store| RunExport::phases_of(store, &run_id))
+            .await
+    }
+
+    /// The steps on record, in the order in which they were first begun.
+    pub(crate) async fn steps(&self) -> Result<Vec<StepRow>, Error> {
+        let run_id = self.run_id().clone();
+        let reader = &self.inner.core.parts.reader;
+        reader.read(move |store| store.steps(&run_id)).await
+    }
+
+    async fn phase(&self, key: &PhaseKey) -> Result<Option<PhaseRow>, Error> {
+        let (run_id, key) = (self.run_id().clone(), key.clone());
+        let reader = &self.inner.core.parts.reader;
+        reader.read(move |store| store.phase(&run_id, &key)).await
+    }
+
+    /// How long a phase was worked on in this process and before it.
+    fn worked(&self, phase: &PhaseRow) -> Option<Duration> {
+        let began = self.inner.began.lock().unwrap_or_else(|e| e.into_inner());
+        let here = began.get(&phase.key)?.elapsed();
+        Some(here + Duration::from_millis(phase.duration_ms.unwrap_or(0)))
+    }
+
+    /// What a phase's move means for its row and the log.
+    fn phase_change(
+        &self,
+        found: Option<&PhaseRow>,
+        key: &PhaseKey,
+        event: StepEvent,
+        reason: Option<&str>,
+    ) -> Result<Vec<Change>, Error> {
+        let at = self.inner.core.parts.now();
+        let fresh = PhaseRow::new(key.clone());
+        let row = found.unwrap_or(&fresh);
+        let worked = self.worked(row);
+        let row = row.after(event, at, worked).map_err(conflict)?;
+        let mut data = row.event_data();
+        if let Some(reason) = reason {
+            data["reason"] = json!(reason);
+        }
+        let told = step::phase_event(row.status).map(|told| self.event(told, data));
+        let put = Change::PutPhase {
+            run_id: self.run_id().clone(),
+            from: found.map(|row| row.status),
+            row: Box::new(row),
+        };
+        Ok([Some(put), told].into_iter().flatten().collect())
+    }
+
+    /// What a step's move means for its row and the log.
+    fn step_change(&self, from: Option<StepStatus>, row: &StepRow, data: Value) -> Vec<Change> {
+        let put = Change::PutStep {
+            run_id: self.run_id().clone(),
+            from,
+            row: Box::new(row.clone()),
+        };
+        vec![put, self.event(step::step_event(row.status), data)]
+    }
+
+    /// Begins a step, or finds that there is nothing to begin.
+    ///
+    /// The snapshot before it, where there is a workspace, and the attempt are durable then.
+    pub(crate) async fn begin(
+        &self,
+        phase: &PhaseKey,
+        options: &StepOptions,
+        cancellation: &CancellationToken,
+    ) -> Result<Begun, Error> {
+        let (log, phase, options) = (self.clone(), phase.clone(), options.clone());
+        let cancellation = cancellation.clone();
+        self.to_the_end(async move { log.try_begin(&phase, &options, &cancellation).await })
+            .await
+    }
+
+    async fn try_begin(
+        &self,
+        phase: &PhaseKey,
+        options: &StepOptions,
+        cancellation: &CancellationToken,
+    ) -> Result<Begun, Error> {
+        let _turn = self.inner.turn.lock().await;
+        let found_phase = self.phase(phase).await?;
+        let is_skipped = found_phase
+            .as_ref()
+            .is_some_and(|row| row.status == StepStatus::Skipped);
+        if is_skipped {
+            return Ok(Begun::Skipped);
+        }
+        let steps = self.steps().await?;
+        let found = steps
+            .iter()
+            .find(|row| row.phase == *phase && row.name == options.name);
+        let fresh = StepRow::new(
+            phase.clone(),
+            options.name.clone(),
+            options.definition_hash(),
+        );
+        let from = found.map(|row| row.status);
+        let mut in_place = None;
+        let row = match step::asked(found.cloned(), fresh) {
+            Asked::Done(row) => return Ok(Begun::Done(row.result.unwrap_or(Value::Null))),
+            Asked::Failed(row) => {
+                let failure = row.error.unwrap_or_else(|| {
+                    Failure::new(ErrorKind::Cancelled.as_str(), "its run was cancelled")
+                });
+                return Ok(Begun::Failed(row.status, failure));
+            }
+            Asked::Skipped => return Ok(Begun::Skipped),
+            Asked::Changed => return Ok(Begun::Changed(steps)),
+            Asked::UnderWay => {
+                return Err(Error::new(
+                    ErrorKind::Conflict,
+                    format!(
+                        "step {:?} of phase {:?} is under way already",
+                        options.name, phase.phase
+                    ),
+                ));
+            }
+            Asked::Finish(row) => return self.finish(found_phase, *row, options).await,
+            Asked::Begin(row) => *row,
+            Asked::Interrupted(row) => {
+                match self.make_ready(*row, &steps, options, cancellation).await? {
+                    Ready::Begin(row) => *row,
+                    Ready::InPlace(row, reason) => {
+                        in_place = Some(reason);
+                        *row
+                    }
+                    Ready::Choose(row, choices) => return Ok(Begun::Choose(row, choices)),
+                }
+            }
+        };
+        let begun = self
+            .begin_attempt((found_phase, from, row), in_place, options, cancellation)
+            .await?;
+        let attempt = self.attempt(begun, options, cancellation);
+        Ok(Begun::Attempt(Box::new(attempt)))
+    }
+
+    /// Begins another attempt at a step of which one has failed.
+    pub(crate) async fn begin_again(
+        &self,
+        row: StepRow,
+        options: &StepOptions,
+        cancellation: &CancellationToken,
+    ) -> Result<Attempt, Error> {
+        let (log, options, cancellation) = (self.clone(), options.clone(), cancellation.clone());
+        self.to_the_end(async move {
+            let _turn = log.inner.turn.lock().await;
+            let phase = log.phase(&row.phase).await?;
+            let row = on_record(log.steps().await?, row);
+            let from = Some(row.status);
+            let begun = log
+                .begin_attempt((phase, from, row), None, &options, &cancellation)
+                .await?;
+            Ok(log.attempt(begun, &options, &cancellation))
+        })
+        .await
+    }
+
+    /// `in_place`: why it goes on with what is there, though nobody asked for that.
+    async fn begin_attempt(
+        &self,
+        (phase, from, row): (Option<PhaseRow>, Option<StepStatus>, StepRow),
+        in_place: Option<String>,
+        options: &StepOptions,
+        cancellation: &CancellationToken,
+    ) -> Result<StepRow, Error> {
+        let run_id = self.run_id().clone();
+        let reader = &self.inner.core.parts.reader;
+        let lease = reader.read(move |store| store.lease(&run_id)).await?;
+        let is_unwanted = lease.is_some_and(|lease| lease.cancel_requested_at.is_some());
+        if is_unwanted || cancellation.is_cancelled() {
+            return Err(not_begun(&row.name));
+        }
+        let is_running = phase
+            .as_ref()
+            .is_some_and(|row| row.status == StepStatus::Running);
+        let key = row.phase.clone();
+        // A plan that has grown may have a new step in a phase that an earlier process was done with.
+        let is_of_earlier = || {
+            let began = self.inner.began.lock().unwrap_or_else(|e| e.into_inner());
+            !began.contains_key(&key)
+        };
+        let is_settled = |row: &PhaseRow| {
+            row.status.is_settled() && !(row.status == StepStatus::Completed && is_of_earlier())
+        };
+        if phase.as_ref().is_some_and(is_settled) {
+            let status = phase.map_or(StepStatus::Completed, |row| row.status);
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "phase {:?} is {status}, so that step {:?} cannot begin",
+                    key.phase, row.name
+                ),
+            ));
+        }
+        let reserve = self.inner.core.parts.reserve.clone();
+        let what = format!("step {:?}", row.name);
+        let blocking = &self.inner.core.parts.blocking;
+        blocking.run(move || reserve.check(&what)).await??;
+        let before = match &self.inner.place {
+            Some(place) if options.snapshots => {
+                let before = self.capture(place, Some(cancellation)).await?;
+                Some(before.id)
+            }
+            _ => None,
+        };
+        let order = step::next_order(&self.steps().await?);
+        let at = self.inner.core.parts.now();
+        let begun = row.begun(before, at, order).map_err(conflict)?;
+        let mut changes = match is_running {
+            true => Vec::new(),
+            false => self.phase_change(phase.as_ref(), &key, StepEvent::Begun, None)?,
+        };
+        let mut data = begun.event_data();
+        if let Some(reason) = in_place {
+            data["in_place"] = json!(reason);
+        }
+        changes.extend(self.step_change(from, &begun, data));
+        changes.extend(self.metadata());
+        self.commit(changes).await?;
+        self.inner.is_used.store(true, Ordering::Release);
+        let mut began = self.inner.began.lock().unwrap_or_else(|e| e.into_inner());
+        began.entry(key).or_insert_with(Instant::now);
+        Ok(begun)
+    }
+
+    /// Writes down how an attempt ended. `event` is one that ends it; `retry_in`: there is another after that.
+    pub(crate) async fn end_attempt(
+        &self,
+        row: StepRow,
+        event: StepEvent,
+        ending: StepEnding,
+        retry_in: Option<Duration>,
+        snapshots: bool,
+    ) -> Result<StepRow, Error> {
+        let log = self.clone();
+        self.to_the_end(async move { log.try_end(row, event, ending, retry_in, snapshots).await })
+            .await
+    }
+
+    async fn try_end(
+        &self,
+        row: StepRow,
+        event: StepEvent,
+        mut ending: StepEnding,
+        retry_in: Option<Duration>,
+        snapshots: bool,
+    ) -> Result<StepRow, Error> {
+        if let (Some(place), true) = (&self.inner.place, snapshots) {
+            match self.capture(place, None).await {
+                Ok(after) => ending.snapshot_after = Some(after.id),
+                // Its result is kept, and it is completed once what it left is captured.
+                Err(e) if event == StepEvent::Done => {
+                    let _turn = self.inner.turn.lock().await;
+                    let steps = self.steps().await?;
+                    let order = step::next_order(&steps);
+                    let row = on_record(steps, row);
+                    let at = self.inner.core.parts.now();
+                    ending.error = Some(Failure::from(&e));
+                    let cut = row
+                        .after(StepEvent::Interrupted, ending, at, order)
+                        .map_err(conflict)?;
+                    let changes = self.step_change(Some(row.status), &cut, cut.event_data());
+                    self.commit_ending(changes).await?;
+                    return Err(e);
+                }
+                // That it failed is the one to tell.
+                Err(e) if !matches!(e.kind(), ErrorKind::Conflict) => {
+                    let failure = Failure::from(&e);
+                    let told = self.event(EventType::ERROR_OCCURRED, failure.event_data());
+                    self.commit(vec![told]).await?;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        let _turn = self.inner.turn.lock().await;
+        let steps = self.steps().await?;
+        let order = step::next_order(&steps);
+        let row = on_record(steps, row);
+        let at = self.inner.core.parts.now();
+        let ended = row.after(event, ending, at, order).map_err(conflict)?;
+        let mut data = ended.event_data();
+        if let Some(delay) = retry_in {
+            data["retry_in_ms"] = json!(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
+        }
+        self.commit_ending(self.step_change(Some(row.status), &ended, data))
+            .await?;
+        Ok(ended)
+    }
+
+    /// How many attempts at a step have failed, and were to be repeated.
+    pub(crate) async fn failed_attempts(&self, step: &StepId) -> Result<u32, Error> {
+        let query = EventQuery::session(self.inner.session_id.clone())
+            .run(self.run_id().clone())
+            .of_type(EventType::STEP_FAILED);
+        let reader = &self.inner.core.parts.reader;
+        let events = reader.read(move |store| store.events(&query, 0)).await?;
+        let of_step = events
+            .iter()
+            .filter(|(_, event)| event.data["step_id"] == step.as_str());
+        Ok(u32::try_from(of_step.count()).unwrap_or(u32::MAX))
+    }
+
+    /// Completes a step whose work is done, and of which what that left could not be captured.
+    async fn finish(
+        &self,
+        phase: Option<PhaseRow>,
+        row: StepRow,
+        options: &StepOptions,
+    ) -> Result<Begun, Error> {
+        let after = match &self.inner.place {
+            Some(place) if options.snapshots => Some(self.capture(place, None).await?.id),
+            _ => None,
+        };
+        let at = self.inner.core.parts.now();
+        let order = step::next_order(&self.steps().await?);
+        let ending = StepEnding {
+            snapshot_after: after,
+            ..StepEnding::default()
+        };
+        let again = row.after(StepEvent::Begun, StepEnding::default(), at, order);
+        let done = again
+            .and_then(|row| row.after(StepEvent::Done, ending, at, order))
+            .map_err(conflict)?;
+        let done = StepRow {
+            error: None,
+            ..done
+        };
+        let mut changes = match phase.as_ref().map(|phase| phase.status) {
+            Some(StepStatus::Running) => Vec::new(),
+            _ => self.phase_change(phase.as_ref(), &row.phase, StepEvent::Begun, None)?,
+        };
+        changes.extend(self.step_change(Some(row.status), &done, done.event_data()));
+        self.commit(changes).await?;
+        Ok(Begun::Done(done.result.unwrap_or(Value::Null)))
+    }
+
+    /// Leaves a step out. One that is skipped already stays so.
+    pub(crate) async fn skip_step(
+        &self,
+        phase: &PhaseKey,
+        name: &str,
+        reason: &str,
+    ) -> Result<(), Error> {
+        let _turn = self.inner.turn.lock().await;
+        let steps = self.steps().await?;
+        let found = steps
+            .iter()
+            .find(|row| row.phase == *phase && row.name == name);
+        if found.is_some_and(|row| row.status == StepStatus::Skipped) {
+            return Ok(());
+        }
+        let options = StepOptions::new(name);
+        let fresh = || StepRow::new(phase.clone(), name.to_owned(), options.definition_hash());
+        let row = found.cloned().unwrap_or_else(fresh);
+        let at = self.inner.core.parts.now();
+        let order = step::next_order(&steps);
+        let skipped = row
+            .after(StepEvent::Skipped, StepEnding::default(), at, order)
+            .map_err(conflict)?;
+        let mut data = skipped.event_data();
+        data["reason"] = json!(reason);
+        let found_phase = self.phase(phase).await?;
+        let mut changes = match found_phase {
+            Some(_) => Vec::new(),
+            None => self.phase_change(None, phase, StepEvent::Begun, None)?,
+        };
+        changes.extend(self.step_change(found.map(|row| row.status), &skipped, data));
+        self.commit(changes).await?;
+        self.inner.is_used.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Moves a phase; one that is there already stays so.
+    pub(crate) async fn end_phase(
+        &self,
+        key: &PhaseKey,
+        event: StepEvent,
+        reason: Option<&str>,
+    ) -> Result<(), Error> {
+        let _turn = self.inner.turn.lock().await;
+        let found = self.phase(key).await?;
+        let goal = match event {
+            StepEvent::Skipped => StepStatus::Skipped,
+            _ => StepStatus::Completed,
+        };
+        if found.as_ref().is_some_and(|row| row.status == goal) {
+            // Whoever is done with it here has no more steps in it.
+            let mut began = self.inner.began.lock().unwrap_or_else(|e| e.into_inner());
+            began.entry(key.clone()).or_insert_with(Instant::now);
+            return Ok(());
+        }
+        // A phase that is gone on with and in which nothing was left to do was begun all the same.
+        let is_resumed = goal == StepStatus::Completed
+            && found
+                .as_ref()
+                .is_some_and(|row| row.status == StepStatus::Interrupted);
+        let mut changes = Vec::new();
+        let mut row = found;
+        if is_resumed && let Some(interrupted) = &row {
+            changes = self.phase_change(Some(interrupted), key, StepEvent::Begun, None)?;
+            let at = self.inner.core.parts.now();
+            row = Some(
+                interrupted
+                    .after(StepEvent::Begun, at, None)
+                    .map_err(conflict)?,
+            );
+        }
+        let steps = self.steps().await?;
+        let open = steps
+            .iter()
+            .find(|step| step.phase == *key && !step.status.is_settled());
+        if let Some(open) = open {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "step {:?} of phase {:?} is {}, so that the phase cannot end",
+                    open.name, key.phase, open.status
+                ),
+            ));
+        }
+        changes.extend(self.phase_change(row.as_ref(), key, event, reason)?);
+        self.commit(changes).await?;
+        self.inner.is_used.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Puts an event of the run into the log.
+    pub(crate) async fn tell(&self, event_type: EventType, data: Value) -> Result<(), Error> {
+        self.append(event_type, data).await.map(|_| ())
+    }
+
+    /// Puts an event of the run into the log; answers with it as it is kept.
+    pub(crate) async fn append(&self, event_type: EventType, data: Value) -> Result<Event, Error> {
+        let changes = vec![self.inner.hold.fence(), self.event(event_type, data)];
+        let mut stored = self.inner.core.parts.writer.commit(changes).await?;
+        Ok(stored.pop().expect("an append answers with its event"))
+    }
+
+    /// What the end of the run changes in the rows of its phases and steps.
+    pub(crate) async fn close(
+        &self,
+        how: step::Closed,
+        left: Option<&SnapshotId>,
+    ) -> Result<Vec<Change>, Error> {
+        let run_id = self.run_id().clone();
+        let (phases, steps) = self
+            .inner
+            .core
+            .parts
+            .reader
+            .read(move |store| Ok((store.phases(&run_id)?, store.steps(&run_id)?)))
+            .await?;
+        let phases: Vec<PhaseRow> = phases
+            .into_iter()
+            .map(|row| PhaseRow {
+                duration_ms: match row.status.is_settled() {
+                    true => row.duration_ms,
+                    false => self
+                        .worked(&row)
+                        .map(|worked| u64::try_from(worked.as_millis()).unwrap_or(u64::MAX))
+                        .or(row.duration_ms),
+                },
+                ..row
+            })
+            .collect();
+        Ok(closing_changes(
+            &self.inner.core,
+            &self.inner.session_id,
+            self.run_id(),
+            (&phases, &steps),
+            how,
+            left,
+            false,
+        ))
+    }
+}
+
+/// An attempt whose work is being done. Dropped before that has ended, it ends the attempt, so that the step can be
+/// asked for again.
+pub(crate) struct Dropped {
+    attempt: Option<(StepLog, StepRow, bool)>,
+    /// Cancelled when the work of the run should stop.
+    cancellation: CancellationToken,
+}
+
+impl Dropped {
+    /// The work has ended.
+    pub(crate) fn disarm(mut self) {
+        self.attempt = None;
+    }
+}
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        let Some((log, row, snapshots)) = self.attempt.take() else {
+            return;
+        };
+        if self.cancellation.is_cancelled() || log.is_closed() {
+            // The end of the run says what became of it.
+            return;
+        }
+        let ending = StepEnding {
+            error: Some(Failure::of_work(
+                "its future was dropped before it had ended",
+            )),
+            ..StepEnding::default()
+        };
+        let ended = log.clone();
+        let end = async move {
+            let ended = ended
+                .try_end(row, StepEvent::Retried, ending, None, snapshots)
+                .await;
+            if let Err(e) = ended {
+                tracing::warn!(error = %e.chain(), "a step that was dropped is not ended");
+            }
+        };
+        let tracked = log.inner.under_way.track_future(end);
+        log.inner.core.spawn(tracked);
+    }
+}
+
+/// What the end of a run changes in the rows of its phases and steps, and what it tells.
+pub(crate) fn closing_changes(
+    core: &Core,
+    session_id: &SessionId,
+    run_id: &RunId,
+    (phases, steps): (&[PhaseRow], &[StepRow]),
+    how: step::Closed,
+    left: Option<&SnapshotId>,
+    is_recovered: bool,
+) -> Vec<Change> {
+    let at = core.parts.now();
+    let (ended_phases, ended_steps) = step::closed(phases, steps, how, left, at);
+    let event = |event_type: EventType, mut data: Value| {
+        if is_recovered {
+            data["recovered"] = json!(true);
+        }
+        Change::Append(NewEvent::new(
+            event_type,
+            session_id,
+            Some(run_id),
+            at,
+            data,
+        ))
+    };
+    let mut changes = Vec::new();
+    for row in ended_steps {
+        let from = steps.iter().find(|step| step.id == row.id);
+        let told = event(step::step_event(row.status), row.event_data());
+        changes.push(Change::PutStep {
+            run_id: run_id.clone(),
+            from: from.map(|step| step.status),
+            row: Box::new(row),
+        });
+        changes.push(told);
+    }
+    for row in ended_phases {
+        let from = phases.iter().find(|phase| phase.key == row.key);
+        let told = step::phase_event(row.status).map(|told| event(told, row.event_data()));
+        changes.push(Change::PutPhase {
+            run_id: run_id.clone(),
+            from: from.map(|phase| phase.status),
+            row: Box::new(row),
+        });
+        changes.extend(told);
+    }
+    changes
+}
+
+/// Why there is no attempt at a step.
+pub(crate) fn not_begun(name: &str) -> Error {
+    Error::new(
+        ErrorKind::Cancelled,
+        format!("step {name:?} was not begun, because its run ends"),
+    )
+}
+
+/// The row as it is by now: what its work has put on record meanwhile is in it.
+fn on_record(steps: Vec<StepRow>, row: StepRow) -> StepRow {
+    let found = steps.into_iter().find(|step| step.id == row.id);
+    match found {
+        Some(found) if found.status == row.status && found.attempt == row.attempt => found,
+        // Somebody has ended it; the compare-and-swap says so.
+        _ => row,
+    }
+}
+
+fn conflict(error: step::IllegalStepEvent) -> Error {
+    Error::new(ErrorKind::Conflict, error)
+}

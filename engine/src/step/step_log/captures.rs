@@ -1,0 +1,122 @@
+//! Captures at the borders of steps and tools.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stillframe_backends::{Interrupt, Label, Snapshot};
+use tokio_util::sync::CancellationToken;
+
+use super::{StepLog, StepPlace};
+use crate::error::Error;
+use crate::workspace::workspaces;
+
+/// How long the capture after a step waits for its turn: without it nobody knows what the step did.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(600);
+
+impl StepLog {
+    /// The workspace before a tool is called; `None`: the run has none.
+    pub(crate) async fn capture_before(
+        &self,
+        cancellation: &CancellationToken,
+    ) -> Result<Option<Snapshot>, Error> {
+        match &self.inner.place {
+            Some(place) => self.capture(place, Some(cancellation)).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The workspace after a tool was called; `None`: the run has none.
+    pub(crate) async fn capture_after(&self) -> Result<Option<Snapshot>, Error> {
+        match &self.inner.place {
+            Some(place) => self.capture(place, None).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether the worktree is as HEAD has it. Leaves no snapshot.
+    pub(crate) async fn is_clean(&self, cancellation: &CancellationToken) -> Result<bool, Error> {
+        let Some(place) = self.inner.place.clone() else {
+            return Ok(true);
+        };
+        let parts = self.inner.core.parts.clone();
+        let (session_id, run_id) = (self.inner.session_id.clone(), self.run_id().clone());
+        let workspace = place.opened.workspace.clone();
+        let patience = parts.options.lock_patience;
+        let interrupt = Interrupt::never();
+        let told = interrupt.clone();
+        let what = "a look whether a workspace is clean";
+        let look = workspaces::work(
+            &self.inner.core,
+            &workspace,
+            what,
+            patience,
+            move |locked| {
+                let label = Label::new(workspaces::NOW);
+                let run = Some(&run_id);
+                let options =
+                    place
+                        .opened
+                        .snapshot_options(&parts, label, &session_id, run, interrupt);
+                let now = place.backend.snapshot(locked, &options)?;
+                place
+                    .backend
+                    .forget(locked, std::slice::from_ref(&now.id))?;
+                Ok(now.metadata.dirty == Some(false))
+            },
+        );
+        stoppable(look, cancellation, &told).await
+    }
+
+    /// Captures the workspace at the border of a step.
+    pub(super) async fn capture(
+        &self,
+        place: &StepPlace,
+        cancellation: Option<&CancellationToken>,
+    ) -> Result<Snapshot, Error> {
+        let parts = self.inner.core.parts.clone();
+        let (session_id, hold) = (self.inner.session_id.clone(), self.inner.hold.clone());
+        let (opened, backend) = (place.opened.clone(), Arc::clone(&place.backend));
+        let workspace = opened.workspace.clone();
+        let patience = match cancellation {
+            Some(_) => parts.options.lock_patience,
+            None => CLOSING_PATIENCE,
+        };
+        let interrupt = Interrupt::never();
+        let told = interrupt.clone();
+        let what = "the capture of a step";
+        let capture = workspaces::work(
+            &self.inner.core,
+            &workspace,
+            what,
+            patience,
+            move |locked| {
+                let run = Some(&hold.run_id);
+                let label = Label::STEP;
+                let options = opened.snapshot_options(&parts, label, &session_id, run, interrupt);
+                let fence = Some(hold.fence());
+                workspaces::capture(&parts, locked, &*backend, &options, &session_id, run, fence)
+            },
+        );
+        let Some(cancellation) = cancellation else {
+            return capture.await;
+        };
+        stoppable(capture, cancellation, &told).await
+    }
+}
+
+/// Does `work`, and tells it to stop once that is wanted.
+pub(super) async fn stoppable<T>(
+    work: impl Future<Output = Result<T, Error>>,
+    cancellation: &CancellationToken,
+    told: &Interrupt,
+) -> Result<T, Error> {
+    tokio::pin!(work);
+    tokio::select! {
+        biased;
+        done = &mut work => done,
+        () = cancellation.cancelled() => {
+            told.cancel();
+            work.await
+        }
+    }
+}

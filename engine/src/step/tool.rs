@@ -1,0 +1,402 @@
+//! Calls of tools between two snapshots: what an agent's tool breaks is put back at once.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stillframe_backends::SnapshotId;
+
+use crate::error::Error;
+use crate::events::event::{Event, EventType};
+use crate::failure::Failure;
+use crate::step::adapter::{AdapterError, RunContext};
+use crate::upkeep::recovery;
+
+/// Tools that change nothing, if the host names no others.
+pub const READ_ONLY_TOOLS: [&str; 6] = [
+    "Read",
+    "Glob",
+    "Grep",
+    "WebFetch",
+    "WebSearch",
+    "TaskOutput",
+];
+
+/// How to call a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ToolOptions {
+    /// The name of the tool.
+    pub name: String,
+    /// The names of tools around which nothing is captured. Default: [`READ_ONLY_TOOLS`]; any other
+    /// name counts as writing.
+    pub read_only: Vec<String>,
+    /// How long the call may take; after that its future is dropped and it has failed. Default: as long as
+    /// it wants.
+    pub timeout: Option<Duration>,
+    /// Whether the call is refused where the worktree differs from HEAD. Default: it is not.
+    pub verify_clean: bool,
+}
+
+impl ToolOptions {
+    /// A call of the tool of this name, with every option at its default.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            read_only: READ_ONLY_TOOLS.map(str::to_owned).to_vec(),
+            timeout: None,
+            verify_clean: false,
+        }
+    }
+
+    /// Sets [`ToolOptions::read_only`].
+    pub fn read_only(mut self, names: Vec<String>) -> Self {
+        self.read_only = names;
+        self
+    }
+
+    /// Sets [`ToolOptions::timeout`].
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
+        self
+    }
+
+    /// Sets [`ToolOptions::verify_clean`].
+    pub fn verify_clean(mut self, verify: bool) -> Self {
+        self.verify_clean = verify;
+        self
+    }
+
+    /// Whether the workspace is captured around the call.
+    fn is_writing(&self) -> bool {
+        !self.read_only.contains(&self.name)
+    }
+}
+
+/// What became of a call that succeeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ToolOutcome<T> {
+    /// What the tool returned.
+    pub value: T,
+    /// The workspace before the call; `None`: nothing was captured.
+    pub snapshot_before: Option<SnapshotId>,
+    /// The workspace after it; `None`: nothing was captured, or the capture failed.
+    pub snapshot_after: Option<SnapshotId>,
+    /// Why what the call did could not be captured. Its success stands.
+    pub warning: Option<Failure>,
+}
+
+/// Why a call of a tool did not succeed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ToolError {
+    /// It was not called.
+    #[error("tool {name:?} was not called: {source}")]
+    NotCalled {
+        /// The tool.
+        name: String,
+        /// Why.
+        source: Error,
+    },
+    /// It failed, or its time was up, and the workspace is as it was before.
+    #[error("tool {name:?} failed: {error}")]
+    Failed {
+        /// The tool.
+        name: String,
+        /// Why it failed.
+        error: Box<AdapterError>,
+    },
+    /// It failed, or its time was up, and the workspace could not be put back.
+    #[error("tool {name:?} failed: {error}; and what it did could not be taken back: {rollback}")]
+    NotRolledBack {
+        /// The tool.
+        name: String,
+        /// Why it failed.
+        error: Box<AdapterError>,
+        /// Why the workspace is not as it was before.
+        rollback: Error,
+        /// What it was like before.
+        snapshot_before: SnapshotId,
+    },
+}
+
+impl AdapterError {
+    /// The same error, with this to say.
+    fn told(self: Box<Self>, message: String) -> Self {
+        Self {
+            failure: Failure {
+                message,
+                ..self.failure
+            },
+            ..*self
+        }
+    }
+}
+
+/// A tool that could not be called, or be taken back, because of the engine leaves a run that can be resumed
+/// `interrupted`; otherwise its failure is that of the work.
+impl From<ToolError> for AdapterError {
+    fn from(error: ToolError) -> Self {
+        let message = error.to_string();
+        match error {
+            // The work may go on another time, where what was in the way passes.
+            ToolError::NotCalled { source, .. } => {
+                let kind = source.kind();
+                Self {
+                    failure: Failure::new(kind.as_str(), message),
+                    ..Self::from(source)
+                }
+            }
+            ToolError::Failed { error, .. } => error.told(message),
+            ToolError::NotRolledBack {
+                error, rollback, ..
+            } => Self {
+                is_of_engine: error.is_of_engine || recovery::is_for_later(rollback.kind()),
+                ..error.told(message)
+            },
+        }
+    }
+}
+
+/// What the tools of a run did, since its work began in this process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ToolCounters {
+    /// Calls that were asked for.
+    pub total: u64,
+    /// Calls that succeeded.
+    pub successful: u64,
+    /// Calls that failed, or were not made.
+    pub failed: u64,
+    /// Snapshots that were taken around calls.
+    pub snapshots: u64,
+    /// Failed calls after which the workspace was put back.
+    pub rollbacks: u64,
+    /// Calls by the name of the tool.
+    pub by_tool: BTreeMap<String, u64>,
+}
+
+impl RunContext {
+    /// Calls a tool between two snapshots. One that fails, or whose time is up, is taken back: files, index and
+    /// branch are as they were before the call.
+    ///
+    /// Its work has ended when its future has: whatever it started must have ended by then. Several calls at once in one
+    /// workspace see each other's changes, and taking one back takes back the others' since it began.
+    ///
+    /// ```no_run
+    /// # use stillframe::{AdapterError, RunContext, ToolOptions};
+    /// # async fn work(context: RunContext) -> Result<(), AdapterError> {
+    /// let edited = context
+    ///     .call_tool(ToolOptions::new("Edit"), async { Ok("three lines") })
+    ///     .await?;
+    /// println!("{} since {:?}", edited.value, edited.snapshot_before);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ToolError::NotCalled`]: `InvalidOptions` for an empty name, or a worktree that is not clean where that
+    /// was asked for; or the snapshot before failed.
+    pub async fn call_tool<T>(
+        &self,
+        options: ToolOptions,
+        call: impl Future<Output = Result<T, AdapterError>>,
+    ) -> Result<ToolOutcome<T>, ToolError> {
+        self.count(|counters| {
+            counters.total += 1;
+            *counters.by_tool.entry(options.name.clone()).or_default() += 1;
+        });
+        let called = match self.steps.note_work(self.within).await {
+            Ok(()) => self.called(&options, call).await,
+            Err(source) => Err(ToolError::NotCalled {
+                name: options.name.clone(),
+                source,
+            }),
+        };
+        self.steps.note_worked(self.within).await;
+        self.count(|counters| match &called {
+            Ok(_) => counters.successful += 1,
+            Err(_) => counters.failed += 1,
+        });
+        called
+    }
+
+    /// What the tools of this run did so far.
+    pub fn tool_counters(&self) -> ToolCounters {
+        let counters = self.tools.lock();
+        counters.unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    fn count(&self, change: impl FnOnce(&mut ToolCounters)) {
+        change(&mut self.tools.lock().unwrap_or_else(|e| e.into_inner()));
+    }
+
+    async fn called<T>(
+        &self,
+        options: &ToolOptions,
+        call: impl Future<Output = Result<T, AdapterError>>,
+    ) -> Result<ToolOutcome<T>, ToolError> {
+        let name = options.name.clone();
+        let not_called = |source: Error| ToolError::NotCalled {
+            name: name.clone(),
+            source,
+        };
+        if name.trim().is_empty() {
+            let nameless = Error::invalid_options("a tool needs a name; nothing was captured");
+            return Err(not_called(nameless));
+        }
+        let call_id = uuid::Uuid::new_v4().simple().to_string();
+        let mut data = json!({ "call_id": call_id, "tool_name": name });
+        if options.verify_clean {
+            let clean = self.steps.is_clean(&self.cancellation).await;
+            if !clean.map_err(not_called)? {
+                return Err(not_called(Error::invalid_options(
+                    "the worktree is not as HEAD has it, and a clean one was asked for; nothing was captured",
+                )));
+            }
+        }
+        let before = match options.is_writing() {
+            true => {
+                let before = self.steps.capture_before(&self.cancellation).await;
+                before.map_err(not_called)?
+            }
+            false => None,
+        };
+        if let Some(before) = &before {
+            self.count(|counters| counters.snapshots += 1);
+            data["snapshot_before"] = json!(before.id);
+        }
+        self.tell(EventType::TOOL_CALL_STARTED, data.clone())
+            .await
+            .map_err(not_called)?;
+        let called = match options.timeout {
+            None => call.await,
+            Some(limit) => match tokio::time::timeout(limit, call).await {
+                Ok(called) => called,
+                Err(_) => Err(AdapterError::timed_out(format!(
+                    "its {} ms were up",
+                    limit.as_millis()
+                ))),
+            },
+        };
+        let after = match &before {
+            Some(_) => Some(self.steps.capture_after().await),
+            None => None,
+        };
+        if matches!(after, Some(Ok(Some(_)))) {
+            self.count(|counters| counters.snapshots += 1);
+        }
+        match called {
+            Ok(value) => {
+                let (snapshot_after, warning) = match after {
+                    None | Some(Ok(None)) => (None, None),
+                    Some(Ok(Some(after))) => (Some(after.id), None),
+                    Some(Err(e)) => (None, Some(Failure::from(&e))),
+                };
+                data["snapshot_after"] = json!(snapshot_after);
+                data["warning"] = json!(warning.as_ref().map(|w| &w.message));
+                // What the tool did is done, whoever can be told.
+                let _ = self.tell(EventType::TOOL_CALL_COMPLETED, data).await;
+                Ok(ToolOutcome {
+                    value,
+                    snapshot_before: before.map(|before| before.id),
+                    snapshot_after,
+                    warning,
+                })
+            }
+            Err(error) => {
+                let error = Box::new(error);
+                let mut failure = error.failure.event_data();
+                data["reason"] = failure["message"].take();
+                data["kind"] = failure["kind"].take();
+                let result = match (before, after) {
+                    (Some(before), after) => {
+                        let id = before.id.clone();
+                        let back = match after {
+                            Some(Ok(Some(after))) => self.steps.take_back(before, after).await,
+                            // What it left is not known, so nothing can be told from somebody else's work.
+                            Some(Err(e)) => Err(e),
+                            _ => Ok(()),
+                        };
+                        match back {
+                            Ok(()) => {
+                                self.count(|counters| counters.rollbacks += 1);
+                                Err(ToolError::Failed { name, error })
+                            }
+                            Err(rollback) => {
+                                data["rollback"] = json!(Failure::from(&rollback).message);
+                                Err(ToolError::NotRolledBack {
+                                    name,
+                                    error,
+                                    rollback,
+                                    snapshot_before: id,
+                                })
+                            }
+                        }
+                    }
+                    (None, _) => Err(ToolError::Failed { name, error }),
+                };
+                // The tool's failure is the one to tell.
+                let _ = self.tell(EventType::TOOL_CALL_FAILED, data).await;
+                result
+            }
+        }
+    }
+
+    async fn tell(&self, event_type: EventType, data: Value) -> Result<(), Error> {
+        self.steps.tell(event_type, data).await
+    }
+}
+
+/// The snapshots before calls that are under way, or were when their process died, by the events of a run in
+/// their order: what a call that fails goes back to.
+pub(crate) fn unsettled(events: &[(u64, Event)]) -> Vec<SnapshotId> {
+    let mut open = BTreeMap::new();
+    for (_, event) in events {
+        let Some(call) = event.data["call_id"].as_str() else {
+            continue;
+        };
+        if event.event_type == EventType::TOOL_CALL_STARTED {
+            let before = event.data["snapshot_before"].as_str();
+            if let Some(before) = before.and_then(|id| id.parse().ok()) {
+                open.insert(call.to_owned(), before);
+            }
+        } else {
+            open.remove(call);
+        }
+    }
+    open.into_values().collect()
+}
+
+impl fmt::Display for ToolCounters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} calls, {} successful, {} failed, {} snapshots, {} rollbacks",
+            self.total, self.successful, self.failed, self.snapshots, self.rollbacks
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_name_that_is_not_known_to_read_counts_as_writing() {
+        for name in READ_ONLY_TOOLS {
+            assert!(!ToolOptions::new(name).is_writing(), "{name}");
+        }
+        for name in ["Edit", "read", "Read ", "Bash"] {
+            assert!(ToolOptions::new(name).is_writing(), "{name}");
+        }
+        let own = ToolOptions::new("Bash").read_only(vec!["Bash".to_owned()]);
+        assert!(!own.is_writing());
+        let own = ToolOptions::new("Read").read_only(Vec::new());
+        assert!(own.is_writing());
+    }
+}

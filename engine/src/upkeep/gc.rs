@@ -1,0 +1,765 @@
+//! Forgetting what need not be kept: retention and quota.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::json;
+use stillframe_artifact_store::ArtifactKey;
+use stillframe_backends::{
+    BackendKind, ErrorKind, Label, LockedWorkspace, Problem, SnapshotId, StoreError, Workspace,
+    seeded_bug,
+};
+
+use crate::actors::Parts;
+use crate::engine::Core;
+use crate::error::Error;
+use crate::events::event::EventType;
+use crate::id::{RunId, SessionId};
+use crate::options::GcOptions;
+use crate::records::record::ArtifactRecord;
+use crate::state::{Change, NewEvent, SnapshotRow, StateStore};
+use crate::upkeep::claims::{Claim, Claims};
+use crate::upkeep::{recovery, verify};
+use crate::workspace::safety::{self, SafetyRefs};
+use crate::workspace::wish::Wish;
+use crate::workspace::workspaces::{self, Opened};
+
+/// What a clean-up did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct GcOutcome {
+    /// Nothing was done: this is what would have been.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+    /// The snapshots that were forgotten, oldest first.
+    pub forgotten: Vec<SnapshotId>,
+    /// What is in the store as a snapshot and cannot be read, or lacks something. While there is any,
+    /// nobody can say what it needs, so that no content was removed:
+    /// [`GcOptions::forget_damaged`] is the way out.
+    pub unreadable: Vec<Problem>,
+    /// What is damaged and was not given up, because it is pinned.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub damaged_pinned: Vec<SnapshotId>,
+    /// What was wrong with the journal of a restore that was interrupted, if it could not be finished and
+    /// [`GcOptions::forget_damaged`] gave it up: its guard leads back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub journal_given_up: Option<Problem>,
+    /// What became of the refs in the user's repository that keep the commits which restores left: those of the
+    /// guards that were forgotten go too.
+    #[serde(flatten)]
+    pub safety_refs: SafetyRefs,
+    /// Why the store of artifacts cannot be opened, if it cannot: nothing of it was removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub artifacts_unusable: Option<Problem>,
+    /// The keys of the artifacts that were removed.
+    pub artifacts_removed: Vec<String>,
+    /// By how many bytes less the store and the artifacts occupy than before.
+    pub freed_bytes: u64,
+    /// The bytes that the store and the artifacts occupy afterwards.
+    pub used_bytes: u64,
+    /// How many snapshots of the workspace are left.
+    pub kept: u64,
+}
+
+/// Cleans up one workspace, and what was kept for its runs.
+pub(crate) async fn collect(
+    core: &Core,
+    opened: Opened,
+    options: GcOptions,
+) -> Result<GcOutcome, Error> {
+    options.check()?;
+    let parts = core.parts.clone();
+    let patience = parts.options.lock_patience;
+    let workspace = opened.workspace.clone();
+    let wish = Wish::of(core, &opened.options);
+    let what = "a clean-up";
+    let interrupt = wish.interrupt();
+    let given_up = match options.forget_damaged {
+        true => {
+            // By such a one nobody gets as far as a clean-up.
+            let workspace = opened.workspace.clone();
+            let given_up = move || {
+                let mut locked = workspace.lock(patience)?;
+                Ok::<_, Error>(locked.give_up_damaged_journal()?)
+            };
+            core.parts.blocking.run(given_up).await??
+        }
+        false => None,
+    };
+    workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+        let mut outcome = interrupt.during(|| clean_up(&parts, locked, &options))?;
+        outcome.journal_given_up = given_up;
+        Ok(outcome)
+    })
+    .await
+}
+
+/// What the removal of snapshots by hand did.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct RemovalOutcome {
+    /// The snapshots, and what became of their space.
+    #[serde(flatten)]
+    pub gc: GcOutcome,
+    /// Those that were kept after all: a ref in the user's repository is known by them that could not be removed.
+    #[serde(rename = "not_removed")]
+    pub kept: Vec<SnapshotId>,
+    /// The runs that no undo takes back any more.
+    pub not_undoable: Vec<RunId>,
+}
+
+/// Forgets the snapshots of these names, all or none, and frees their space.
+pub(crate) async fn remove(
+    core: &Core,
+    opened: Opened,
+    names: Vec<String>,
+) -> Result<RemovalOutcome, Error> {
+    let parts = core.parts.clone();
+    let patience = parts.options.lock_patience;
+    let workspace = opened.workspace.clone();
+    let wish = Wish::of(core, &opened.options);
+    let interrupt = wish.interrupt();
+    let what = "a removal";
+    workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+        interrupt.during(|| remove_named(&parts, locked, &names))
+    })
+    .await
+}
+
+fn remove_named(
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+    names: &[String],
+) -> Result<RemovalOutcome, Error> {
+    recovery::adopt(parts, locked, recovery::Untold::Tell)?;
+    let mut upkeep = Upkeep::read(parts, locked)?;
+    upkeep.is_by_name = true;
+    upkeep.measure(locked)?;
+    let (ids, not_undoable) = parts
+        .reader
+        .read_blocking_with(|store| removable(store, locked, names, upkeep.claims.clone()))?;
+    upkeep.forget(locked, ids.clone())?;
+    upkeep.collect(locked)?;
+    upkeep.outcome.kept = upkeep.snapshots.len() as u64;
+    let mut kept = ids;
+    kept.retain(|id| !upkeep.outcome.forgotten.contains(id));
+    Ok(RemovalOutcome {
+        gc: upkeep.outcome,
+        kept,
+        not_undoable,
+    })
+}
+
+/// The snapshots of these names, if nothing needs one of them, and the runs that cannot be undone without them.
+fn removable(
+    store: &dyn StateStore,
+    workspace: &Workspace,
+    names: &[String],
+    mut claims: Claims,
+) -> Result<(Vec<SnapshotId>, Vec<RunId>), Error> {
+    claims.add_latest(store, workspace.id())?;
+    let (mut ids, mut runs) = (Vec::new(), Vec::new());
+    for name in names {
+        let row = workspaces::find_snapshot(store, name, Some(workspace))?;
+        let id = row.snapshot.id;
+        if let Some(claim) = claims.of(&id) {
+            let needed = claim.reason(&id);
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!("snapshot {id} {needed}; nothing was removed"),
+            ));
+        }
+        if let Some(run_id) = row.run_id
+            && let Some(operation) = store.operation_of_run(&run_id)?
+            && [&operation.before, &operation.after].contains(&&id)
+            && !runs.contains(&run_id)
+        {
+            runs.push(run_id);
+        }
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    Ok((ids, runs))
+}
+
+fn clean_up(
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+    options: &GcOptions,
+) -> Result<GcOutcome, Error> {
+    recovery::adopt(parts, locked, recovery::Untold::Tell)?;
+    let mut upkeep = Upkeep::read(parts, locked)?;
+    upkeep.measure(locked)?;
+    if options.dry_run {
+        return upkeep.foretold(locked, options);
+    }
+    upkeep.move_tags(locked)?;
+    drop_strays(parts, locked)?;
+    if options.forget_damaged {
+        upkeep.forget_damaged(locked)?;
+    }
+    let due = upkeep.due(locked, options)?;
+    upkeep.forget(locked, due)?;
+    upkeep.collect(locked)?;
+    if let Some(quota) = options.max_bytes {
+        upkeep.shrink(locked, quota)?;
+    }
+    match parts.writer.commit_blocking(vec![Change::Compact]) {
+        // Beside the clean-up, which is done: the next one comes to it again.
+        Err(e) if !matches!(e.kind(), ErrorKind::Busy | ErrorKind::NoSpace) => return Err(e),
+        _ => {}
+    }
+    upkeep.outcome.kept = upkeep.snapshots.len() as u64;
+    Ok(upkeep.outcome)
+}
+
+/// Removes what restores displaced whose guards are forgotten: whoever forgot them was killed before it came to
+/// that. A guard that the log has or a store has, be it damaged, is not forgotten.
+pub(crate) fn drop_strays(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), Error> {
+    let workspace_id = locked.id().to_owned();
+    let rows = parts
+        .reader
+        .read_blocking(move |store| store.snapshots(&workspace_id))?;
+    let mut kept: HashSet<SnapshotId> = rows.into_iter().map(|row| row.snapshot.id).collect();
+    // Whatever backend this engine has been given: displaced files are of the workspace.
+    for kind in [BackendKind::Git, BackendKind::Hash] {
+        let backend = stillframe_backends::backend_of(kind);
+        kept.extend(backend.list(locked)?.into_iter().map(|s| s.id));
+        for found in backend.unreadable(locked)? {
+            match found.id {
+                Some(id) => drop(kept.insert(id)),
+                // It may be a guard, of anything.
+                None => return Ok(()),
+            }
+        }
+    }
+    Ok(locked.drop_displaced_but(&kept)?)
+}
+
+/// What is wrong with a store of artifacts that cannot be opened, because of `error`.
+pub(crate) fn unusable_artifacts(error: &Error) -> Problem {
+    Problem::new("artifacts", error.chain()).of_kind(error.kind())
+}
+
+/// Deletes an artifact: first what says that it is there, so that no row is without content.
+pub(crate) async fn remove_artifact(core: &Core, key: ArtifactKey) -> Result<(), Error> {
+    let change = Change::DeleteArtifact {
+        key: key.as_str().to_owned(),
+        at: core.parts.now(),
+    };
+    // First: of one that cannot be opened nothing is forgotten.
+    let artifacts = core.parts.artifacts.clone();
+    core.parts.blocking.run(move || artifacts.store()).await??;
+    core.parts.writer.commit(vec![change]).await?;
+    core.delete(key).await
+}
+
+/// By how much dates may contradict one another: clocks are set, and time zones are mistaken for times.
+const MAX_CONTRADICTION: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Fails where the dates of snapshots, newest first, say that the clock has jumped: one that is dated long before
+/// another that is older, or long after `now`. Their order is that of publication, which no clock can move. Pure.
+pub(crate) fn refuse_contradicting_dates(
+    snapshots: &[&SnapshotRow],
+    now: Timestamp,
+) -> Result<(), Error> {
+    let is_after = |one: Timestamp, other: Timestamp| {
+        Duration::try_from(one.duration_since(other)).is_ok_and(|by| by > MAX_CONTRADICTION)
+    };
+    let mut later = (now, None);
+    for row in snapshots {
+        let (at, id) = (row.snapshot.captured_at, &row.snapshot.id);
+        if is_after(at, later.0) {
+            let than = match later.1 {
+                None => "the clock says that it is".to_owned(),
+                Some(newer) => format!("{newer} is, which was taken after it"),
+            };
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "{id} is dated more than a day later than {than}, so the clock has jumped, and ages say nothing; nothing was forgotten (a number of snapshots to keep needs no clock)"
+                ),
+            ));
+        }
+        if at < later.0 {
+            later = (at, Some(id));
+        }
+    }
+    Ok(())
+}
+
+/// The snapshots that retention lets go of, oldest first. Pure.
+///
+/// `snapshots` are newest first, and can be read: one that cannot is nothing to fall back on, so that it
+/// does not count. The newest stays, and so does every one that is claimed; both count among those that
+/// are kept.
+fn expired(
+    snapshots: &[&SnapshotRow],
+    claims: &Claims,
+    options: &GcOptions,
+    now: Timestamp,
+) -> Vec<SnapshotId> {
+    let too_old = |row: &SnapshotRow| {
+        options.older_than.is_some_and(|age| {
+            let lived = now.duration_since(row.snapshot.captured_at);
+            Duration::try_from(lived).is_ok_and(|lived| lived > age)
+        })
+    };
+    let too_many = |place: usize| options.keep.is_some_and(|keep| place as u64 >= keep);
+    snapshots
+        .iter()
+        .enumerate()
+        .skip(1)
+        .filter(|(place, row)| too_many(*place) || too_old(row))
+        .filter(|(_, row)| !claims.hold(&row.snapshot.id) || seeded_bug!("pin-ignored"))
+        .map(|(_, row)| row.snapshot.id.clone())
+        .rev()
+        .collect()
+}
+
+/// A clean-up under way.
+pub(crate) struct Upkeep<'a> {
+    pub(crate) parts: &'a Parts,
+    /// Newest first.
+    pub(crate) snapshots: Vec<SnapshotRow>,
+    pub(crate) claims: Claims,
+    /// The artifacts of the runs of this workspace.
+    artifacts: Vec<ArtifactRecord>,
+    /// What was occupied before anything was done.
+    began_with_bytes: u64,
+    /// How many of the refs in the outcome, moved and removed, the log has been told of.
+    told_refs: (usize, usize),
+    /// Whether somebody named what goes.
+    is_by_name: bool,
+    pub(crate) outcome: GcOutcome,
+}
+
+impl<'a> Upkeep<'a> {
+    pub(crate) fn read(parts: &'a Parts, locked: &LockedWorkspace) -> Result<Self, Error> {
+        let workspace_id = locked.id().to_owned();
+        let (snapshots, claims, runs, artifacts) = parts.reader.read_blocking(|store| {
+            let filter = crate::state::RunFilter {
+                workspace_id: Some(workspace_id.clone()),
+                ..Default::default()
+            };
+            Ok::<_, crate::state::StateError>((
+                store.snapshots(&workspace_id)?,
+                Claims::read(store, &workspace_id)?,
+                store.runs(&filter)?,
+                store.artifacts(None)?,
+            ))
+        })?;
+        let runs: HashSet<RunId> = runs.into_iter().map(|run| run.id).collect();
+        let artifacts = artifacts
+            .into_iter()
+            .filter(|a| a.run_id.as_ref().is_some_and(|id| runs.contains(id)))
+            .collect();
+        Ok(Self {
+            parts,
+            snapshots,
+            claims,
+            artifacts,
+            began_with_bytes: 0,
+            told_refs: (0, 0),
+            is_by_name: false,
+            outcome: GcOutcome::default(),
+        })
+    }
+
+    /// Adds up what is occupied, before anything is done.
+    pub(crate) fn measure(&mut self, locked: &LockedWorkspace) -> Result<(), Error> {
+        self.began_with_bytes = self.used_bytes(locked)?;
+        Ok(())
+    }
+
+    /// What is to be forgotten, oldest first.
+    fn due(&self, locked: &LockedWorkspace, options: &GcOptions) -> Result<Vec<SnapshotId>, Error> {
+        let unreadable = self.unreadable(locked)?;
+        let readable = |row: &&SnapshotRow| !unreadable.contains(&row.snapshot.id);
+        let candidates: Vec<&SnapshotRow> = self.snapshots.iter().filter(readable).collect();
+        let now = self.parts.now();
+        if options.older_than.is_some() {
+            refuse_contradicting_dates(&candidates, now)?;
+        }
+        let mut due: HashSet<SnapshotId> = expired(&candidates, &self.claims, options, now)
+            .into_iter()
+            .collect();
+        if let Some(retention) = &options.retention {
+            due.extend(self.past_retention(locked, retention, now)?);
+        }
+        let oldest_first = self.snapshots.iter().rev().map(|row| &row.snapshot.id);
+        Ok(oldest_first
+            .filter(|id| due.contains(*id))
+            .cloned()
+            .collect())
+    }
+
+    /// What would be forgotten. Nothing is.
+    fn foretold(
+        mut self,
+        locked: &LockedWorkspace,
+        options: &GcOptions,
+    ) -> Result<GcOutcome, Error> {
+        let due = self.due(locked, options)?;
+        self.outcome.dry_run = true;
+        self.outcome.kept = (self.snapshots.len() - due.len()) as u64;
+        self.outcome.forgotten = due;
+        self.outcome.used_bytes = self.began_with_bytes;
+        Ok(self.outcome)
+    }
+
+    /// The snapshots that cannot be read.
+    pub(crate) fn unreadable(
+        &self,
+        locked: &LockedWorkspace,
+    ) -> Result<HashSet<SnapshotId>, Error> {
+        let mut ids = HashSet::new();
+        for backend in workspaces::backends(self.parts) {
+            ids.extend(
+                backend
+                    .unreadable(locked)?
+                    .into_iter()
+                    .filter_map(|found| found.id),
+            );
+        }
+        Ok(ids)
+    }
+
+    /// Forgets the snapshots that are not whole, and what cannot be read as one.
+    fn forget_damaged(&mut self, locked: &mut LockedWorkspace) -> Result<(), Error> {
+        let mut newer = HashSet::new();
+        for backend in workspaces::backends(self.parts) {
+            let found = backend.unreadable(locked)?.into_iter();
+            newer.extend(
+                found
+                    .filter(|found| found.is_newer)
+                    .filter_map(|found| found.id),
+            );
+        }
+        let mut damaged = Vec::new();
+        for row in self.snapshots.iter().rev() {
+            let (id, kind) = (&row.snapshot.id, row.snapshot.backend);
+            let claim = self.claims.of(id);
+            if claim.is_some_and(|claim| *claim != Claim::Pin) {
+                continue;
+            }
+            let backend = workspaces::backend_of(self.parts, kind)?;
+            let proof = verify::proof(&*backend, locked, &row.snapshot)?;
+            match proof.problems.is_empty() || newer.contains(id) {
+                true => {}
+                false if claim.is_some() => self.outcome.damaged_pinned.push(id.clone()),
+                false => damaged.push(id.clone()),
+            }
+        }
+        self.forget(locked, damaged)?;
+        for backend in workspaces::backends(self.parts) {
+            let of_nobody: Vec<String> = backend
+                .unreadable(locked)?
+                .into_iter()
+                .filter(|found| !found.is_newer)
+                .filter(|found| found.id.as_ref().is_none_or(|id| !self.claims.hold(id)))
+                .map(|found| found.name)
+                .collect();
+            if !of_nobody.is_empty() {
+                backend.forget_unreadable(locked, &of_nobody)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the tags that an earlier version made.
+    fn move_tags(&mut self, locked: &mut LockedWorkspace) -> Result<(), Error> {
+        for backend in workspaces::backends(self.parts) {
+            let tags = match safety::move_tags(self.parts, locked, &*backend) {
+                Ok(tags) => tags,
+                // A repository that cannot be read keeps nobody from a clean-up of the store.
+                Err(e) => {
+                    let problem = Problem::new("the user's repository", e.chain());
+                    self.outcome.safety_refs.kept.push(problem);
+                    continue;
+                }
+            };
+            let refs = &mut self.outcome.safety_refs;
+            refs.moved.extend(tags.moved);
+            let problem = tags.problem.map(|problem| problem.message);
+            refs.kept
+                .extend(problem.map(|detail| Problem::new("tags of an earlier version", detail)));
+        }
+        if !self.outcome.safety_refs.moved.is_empty() {
+            let told = self.telling(locked, &[], &[])?;
+            self.parts.writer.commit_blocking(told)?;
+        }
+        Ok(())
+    }
+
+    /// What puts on record that these are let go of, and what became of the refs of which nothing is on
+    /// record yet.
+    fn telling(
+        &mut self,
+        locked: &LockedWorkspace,
+        snapshots: &[SnapshotId],
+        artifacts: &[&str],
+    ) -> Result<Vec<Change>, Error> {
+        let session_id = SessionId::of_workspace(locked.id());
+        let mut changes = recovery::of_new_session(self.parts, &session_id)?;
+        let refs = &self.outcome.safety_refs;
+        let (moved, removed) = self.told_refs;
+        let mut data = json!({
+            "snapshots": snapshots,
+            "artifacts": artifacts,
+            "moved_tags": refs.moved[moved..],
+            "safety_refs_removed": refs.removed[removed..],
+        });
+        if self.is_by_name {
+            data["by_name"] = json!(true);
+        }
+        self.told_refs = (refs.moved.len(), refs.removed.len());
+        changes.push(Change::Append(NewEvent::new(
+            EventType::WORKSPACE_CLEANED_UP,
+            &session_id,
+            None,
+            self.parts.now(),
+            data,
+        )));
+        Ok(changes)
+    }
+
+    /// Lets go of what the guards among these have in the user's repository; answers with all but the guards of
+    /// what could not be removed there: with them it would be forgotten whose it is.
+    fn release(
+        &mut self,
+        locked: &mut LockedWorkspace,
+        mut ids: Vec<SnapshotId>,
+    ) -> Result<Vec<SnapshotId>, Error> {
+        let is_due = |row: &&SnapshotRow| {
+            row.snapshot.label == Label::GUARD && ids.contains(&row.snapshot.id)
+        };
+        let guards: Vec<SnapshotId> = self
+            .snapshots
+            .iter()
+            .filter(is_due)
+            .map(|row| row.snapshot.id.clone())
+            .collect();
+        if guards.is_empty() {
+            return Ok(ids);
+        }
+        let earlier = safety::earlier_tags(self.parts)?;
+        for backend in workspaces::backends(self.parts) {
+            let released = backend.release_safety_refs(locked, &guards, &earlier)?;
+            let refs = &mut self.outcome.safety_refs;
+            refs.removed.extend(released.removed);
+            for kept in released.kept {
+                ids.retain(|id| *id != kept.guard);
+                self.claims
+                    .add(kept.guard, Claim::SafetyRef(kept.name.clone()));
+                let problem = Problem::new(kept.name, kept.problem.message);
+                if !refs.kept.contains(&problem) {
+                    refs.kept.push(problem);
+                }
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Forgets snapshots, in the log first: a row without content would be a promise, and what the store still
+    /// has when this ends half way is removed by whoever looks next.
+    pub(crate) fn forget(
+        &mut self,
+        locked: &mut LockedWorkspace,
+        ids: Vec<SnapshotId>,
+    ) -> Result<(), Error> {
+        let ids = self.release(locked, ids)?;
+        let mut by_kind = BTreeMap::<&'static str, (BackendKind, Vec<SnapshotId>)>::new();
+        for row in self.snapshots.iter().rev() {
+            if ids.contains(&row.snapshot.id) {
+                let kind = row.snapshot.backend;
+                let entry = by_kind.entry(kind.as_str()).or_insert((kind, Vec::new()));
+                entry.1.push(row.snapshot.id.clone());
+            }
+        }
+        for (kind, ids) in by_kind.into_values() {
+            let mut changes = vec![Change::ForgetSnapshots(ids.clone())];
+            changes.extend(self.telling(locked, &ids, &[])?);
+            self.parts.writer.commit_blocking(changes)?;
+            workspaces::backend_of(self.parts, kind)?.forget(locked, &ids)?;
+            self.snapshots.retain(|row| !ids.contains(&row.snapshot.id));
+        }
+        self.outcome.forgotten.extend(ids);
+        Ok(())
+    }
+
+    /// Removes the oldest artifact of a run none of whose snapshots is left; `false`: there is
+    /// none.
+    fn remove_orphan(&mut self, locked: &LockedWorkspace) -> Result<bool, Error> {
+        let alive: HashSet<&RunId> = self
+            .snapshots
+            .iter()
+            .filter_map(|row| row.run_id.as_ref())
+            .collect();
+        let orphan = self.artifacts.iter().position(|artifact| {
+            artifact
+                .run_id
+                .as_ref()
+                .is_some_and(|id| !alive.contains(id))
+        });
+        let Some(orphan) = orphan else {
+            return Ok(false);
+        };
+        // First: one that cannot be opened keeps all it has.
+        let store = self.parts.artifacts.store()?;
+        let artifact = self.artifacts.remove(orphan);
+        let mut changes = vec![Change::DeleteArtifact {
+            key: artifact.key.clone(),
+            at: self.parts.now(),
+        }];
+        changes.extend(self.telling(locked, &[], &[&artifact.key])?);
+        self.parts.writer.commit_blocking(changes)?;
+        let key = ArtifactKey::new(artifact.key.clone())?;
+        store.delete(&key)?;
+        self.outcome.artifacts_removed.push(artifact.key);
+        Ok(true)
+    }
+
+    /// Frees the space of what nobody needs any more.
+    pub(crate) fn collect(&mut self, locked: &mut LockedWorkspace) -> Result<(), Error> {
+        self.outcome.unreadable.clear();
+        for backend in workspaces::backends(self.parts) {
+            let unreadable = backend.unreadable(locked)?;
+            let problems = unreadable.into_iter().map(|found| found.problem);
+            self.outcome.unreadable.extend(problems);
+            match backend.collect(locked) {
+                // What cannot be read is named already.
+                Err(error @ StoreError::VersionTooNew { .. }) => {
+                    if self.outcome.unreadable.is_empty() {
+                        let problem = Problem::new("the store", error.to_string());
+                        self.outcome.unreadable.push(problem);
+                    }
+                }
+                Err(StoreError::Corrupt { what, detail }) if self.outcome.unreadable.is_empty() => {
+                    self.outcome.unreadable.push(Problem::new(what, detail));
+                }
+                Ok(_) | Err(StoreError::Corrupt { .. }) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        match self.parts.artifacts.files() {
+            Ok(Some(files)) => drop(files.gc()?),
+            Ok(None) => {}
+            Err(e) => self.outcome.artifacts_unusable = Some(unusable_artifacts(&e)),
+        }
+        self.note_used_bytes(locked)
+    }
+
+    fn note_used_bytes(&mut self, locked: &LockedWorkspace) -> Result<(), Error> {
+        let used = self.used_bytes(locked)?;
+        self.outcome.used_bytes = used;
+        self.outcome.freed_bytes = self.began_with_bytes.saturating_sub(used);
+        Ok(())
+    }
+
+    fn used_bytes(&self, locked: &LockedWorkspace) -> Result<u64, Error> {
+        let mut bytes: u64 = self.artifacts.iter().map(|a| a.byte_size).sum();
+        for backend in workspaces::backends(self.parts) {
+            bytes += backend.store_bytes(locked)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Forgets the oldest, one after the other, until what is left fits.
+    fn shrink(&mut self, locked: &mut LockedWorkspace, quota: u64) -> Result<(), Error> {
+        while self.outcome.used_bytes > quota {
+            if self.remove_orphan(locked)? {
+                self.note_used_bytes(locked)?;
+                continue;
+            }
+            if let Some(problem) = self.outcome.unreadable.first() {
+                return Err(Error::new(
+                    ErrorKind::LimitExceeded,
+                    format!(
+                        "{} bytes are occupied, the quota is {quota}; nothing more can be removed, because {} is damaged ({}) and what it needs is not known; \"stillframe gc --forget-damaged\" gives it up",
+                        self.outcome.used_bytes, problem.what, problem.detail
+                    ),
+                ));
+            }
+            let oldest = self
+                .snapshots
+                .iter()
+                .skip(1)
+                .rfind(|row| !self.claims.hold(&row.snapshot.id))
+                .map(|row| row.snapshot.id.clone());
+            let Some(oldest) = oldest else {
+                return Err(Error::new(
+                    ErrorKind::LimitExceeded,
+                    format!(
+                        "what has to be kept occupies {} bytes, the quota is {quota}; the newest snapshot was kept",
+                        self.outcome.used_bytes
+                    ),
+                ));
+            };
+            self.forget(locked, vec![oldest])?;
+            self.collect(locked)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stillframe_backends::{Label, Snapshot};
+
+    use super::*;
+
+    const DAY: i64 = 24 * 60 * 60;
+
+    /// Snapshots that were taken at these days, newest first.
+    fn taken(days: &[i64]) -> Vec<SnapshotRow> {
+        let row = |(number, day): (usize, &i64)| SnapshotRow {
+            workspace_id: "w".to_owned(),
+            session_id: None,
+            run_id: None,
+            snapshot: Snapshot::new(
+                format!("snap_{number:032x}").parse().expect("an id"),
+                BackendKind::Git,
+                "/w".into(),
+                "ref".to_owned(),
+                Label::MANUAL,
+                Timestamp::from_second(day * DAY).expect("a time"),
+            ),
+        };
+        days.iter().enumerate().map(row).collect()
+    }
+
+    #[test]
+    fn ages_that_contradict_the_order_of_snapshots_say_nothing() {
+        let now = Timestamp::from_second(20_000 * DAY).expect("a time");
+        let answer = |days: &[i64]| {
+            let rows = taken(days);
+            refuse_contradicting_dates(&rows.iter().collect::<Vec<_>>(), now)
+        };
+        for fine in [
+            &[][..],
+            &[20_000],
+            &[20_000, 19_999, 100],
+            &[19_999, 20_000, 19_999],
+            &[20_001, 20_000],
+            &[1, 0, -4_000],
+        ] {
+            answer(fine).unwrap_or_else(|e| panic!("{fine:?}: {e}"));
+        }
+        // Ten years ahead; the newest from before 1970, when the clock was not set; one in the middle.
+        for (jumped, named) in [
+            (&[23_650, 19_000][..], 0),
+            (&[-5, 19_999, 19_998], 1),
+            (&[19_999, 16_000, 19_998], 2),
+            (&[19_999, 16_000, 15_999, 16_002], 3),
+        ] {
+            let error = answer(jumped).expect_err("it contradicts");
+            assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+            let id = format!("snap_{named:032x} is dated");
+            assert!(error.to_string().contains(&id), "{jumped:?}: {error}");
+        }
+    }
+}

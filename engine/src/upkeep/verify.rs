@@ -1,0 +1,288 @@
+//! Whether everything that is kept is whole.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+use stillframe_artifact_store::ArtifactKey;
+use stillframe_backends::{
+    Backend, BackendKind, ErrorKind, Problem, RelPath, Snapshot, SnapshotId, StateDir, StoreError,
+    Verification, Workspace,
+};
+
+use crate::actors::Parts;
+use crate::engine::Core;
+use crate::error::Error;
+use crate::failure::Failure;
+use crate::options::WorkspaceOptions;
+use crate::upkeep::gc;
+use crate::workspace::wish::Wish;
+use crate::workspace::workspaces;
+
+/// Whether everything that is kept is whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct VerifyOutcome {
+    /// Every snapshot of the workspace, newest first.
+    pub snapshots: Vec<SnapshotVerdict>,
+    /// Those of them that the log had not known of when this engine came to it, oldest first: some of it was lost, or
+    /// whoever took them was killed before it could write that down. They are in the log now. Said once; left out if
+    /// there are none. What the log has and the store does not is among `snapshots`, with that as its problem.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub adopted: Vec<SnapshotId>,
+    /// The artifacts that are missing or damaged, by key.
+    pub artifacts: Vec<ArtifactVerdict>,
+    /// What else is wrong in the store: what is there as a snapshot, and nobody can say which it is, and
+    /// damage that no snapshot suffers from.
+    pub store: Vec<Problem>,
+    /// What is wrong with the log of runs and snapshots, if anything is. Where it could not be read, only the
+    /// stores were looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log: Option<Failure>,
+}
+
+impl VerifyOutcome {
+    /// Whether there is nothing wrong.
+    pub fn is_sound(&self) -> bool {
+        self.artifacts.is_empty()
+            && self.store.is_empty()
+            && self.log.is_none()
+            && self.snapshots.iter().all(|s| s.problems.is_empty())
+    }
+}
+
+/// Whether a snapshot can be restored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct SnapshotVerdict {
+    /// The snapshot.
+    pub id: SnapshotId,
+    /// Who captured it.
+    pub backend: BackendKind,
+    /// What is missing or wrong; empty: it is whole.
+    pub problems: Vec<Problem>,
+    /// It was taken without content: it can be compared, and not restored. That is no damage.
+    pub without_content: bool,
+    /// Paths whose content was purged, sorted. They alone cannot be put back, which is no damage either.
+    /// Left out if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub purged: Vec<RelPath>,
+}
+
+impl SnapshotVerdict {
+    fn unproven(snapshot: &Snapshot, problem: Problem) -> Self {
+        Self {
+            id: snapshot.id.clone(),
+            backend: snapshot.backend,
+            problems: vec![problem],
+            without_content: false,
+            purged: Vec::new(),
+        }
+    }
+
+    /// Whether it can be restored as it was taken, but for what was purged.
+    pub fn is_restorable(&self) -> bool {
+        self.problems.is_empty() && !self.without_content
+    }
+}
+
+/// What is wrong with an artifact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ArtifactVerdict {
+    /// The artifact.
+    pub key: String,
+    /// What is wrong with it.
+    pub error: Failure,
+}
+
+/// What was found in the stores of a workspace.
+pub(crate) struct StoreVerdicts {
+    pub(crate) snapshots: Vec<SnapshotVerdict>,
+    pub(crate) store: Vec<Problem>,
+}
+
+impl StoreVerdicts {
+    /// Whether there is nothing wrong.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.store.is_empty() && self.snapshots.iter().all(|s| s.problems.is_empty())
+    }
+}
+
+/// Looks at every snapshot of a workspace: those that the log has, newest first, then what the stores have
+/// beside them. Blocks.
+pub(crate) fn snapshots(
+    backends: &[Arc<dyn Backend>],
+    workspace: &Workspace,
+    logged: Vec<Snapshot>,
+) -> Result<StoreVerdicts, Error> {
+    let mut known: HashSet<SnapshotId> = logged.iter().map(|s| s.id.clone()).collect();
+    let mut store = Vec::new();
+    let mut snapshots = prove(backends, workspace, &logged, &mut store)?;
+    let mut of_nobody = Vec::new();
+    for backend in backends {
+        let mut beside = backend.list(workspace)?;
+        beside.retain(|snapshot| known.insert(snapshot.id.clone()));
+        let beside = prove(backends, workspace, &beside, &mut store)?;
+        snapshots.extend(beside.into_iter().rev());
+        for found in backend.unreadable(workspace)? {
+            match found.id {
+                // It is named as a snapshot.
+                Some(id) if known.contains(&id) => {}
+                Some(id) => {
+                    snapshots.push(SnapshotVerdict {
+                        id: id.clone(),
+                        backend: backend.kind(),
+                        problems: vec![found.problem],
+                        without_content: false,
+                        purged: Vec::new(),
+                    });
+                    known.insert(id);
+                }
+                None => of_nobody.push(found.problem),
+            }
+        }
+    }
+    store.extend(of_nobody);
+    store.extend(workspace.damaged_journal()?);
+    Ok(StoreVerdicts { snapshots, store })
+}
+
+/// Proves snapshots, and answers in their order. What is wrong beside them in a store goes to `store`, once.
+fn prove(
+    backends: &[Arc<dyn Backend>],
+    workspace: &Workspace,
+    snapshots: &[Snapshot],
+    store: &mut Vec<Problem>,
+) -> Result<Vec<SnapshotVerdict>, Error> {
+    let mut verdicts: Vec<Option<SnapshotVerdict>> = vec![None; snapshots.len()];
+    for backend in backends {
+        let own = snapshots.iter().enumerate();
+        let own = own.filter(|(_, snapshot)| snapshot.backend == backend.kind());
+        let (places, own): (Vec<usize>, Vec<&Snapshot>) = own.unzip();
+        let found = backend.verify_all(workspace, &own);
+        for ((place, snapshot), found) in places.into_iter().zip(own).zip(found) {
+            let found = proof_of(snapshot, found)?;
+            for problem in found.beside {
+                if !store.contains(&problem) {
+                    store.push(problem);
+                }
+            }
+            verdicts[place] = Some(SnapshotVerdict {
+                id: snapshot.id.clone(),
+                backend: snapshot.backend,
+                problems: found.problems,
+                without_content: found.without_content,
+                purged: found.purged,
+            });
+        }
+    }
+    let verdicts = verdicts.into_iter().zip(snapshots);
+    Ok(verdicts
+        .map(|(verdict, snapshot)| verdict.unwrap_or_else(|| nobody_knows(snapshot)))
+        .collect())
+}
+
+fn nobody_knows(snapshot: &Snapshot) -> SnapshotVerdict {
+    let kind = snapshot.backend;
+    let detail = format!("this engine has no backend of the kind {kind}");
+    SnapshotVerdict::unproven(snapshot, Problem::new(snapshot.id.to_string(), detail))
+}
+
+/// Looks at every snapshot of a workspace that the log has, and at what the stores have beside them. Blocks.
+pub(crate) fn logged(parts: &Parts, workspace: &Workspace) -> Result<StoreVerdicts, Error> {
+    let rows = parts
+        .reader
+        .read_blocking(|store| store.snapshots(workspace.id()))?;
+    let logged = rows.into_iter().map(|row| row.snapshot).collect();
+    snapshots(&workspaces::backends(parts), workspace, logged)
+}
+
+/// What the store is found to have of a snapshot; that it met damage is what a proof is to find out.
+pub(crate) fn proof(
+    backend: &dyn Backend,
+    workspace: &Workspace,
+    snapshot: &Snapshot,
+) -> Result<Verification, Error> {
+    proof_of(snapshot, backend.verify(workspace, snapshot))
+}
+
+fn proof_of(
+    snapshot: &Snapshot,
+    found: Result<Verification, StoreError>,
+) -> Result<Verification, Error> {
+    let problem = match found {
+        // A row is believed only with what the store has.
+        Err(StoreError::UnknownSnapshot { id }) => {
+            Problem::new(id.to_string(), "the store does not have it")
+        }
+        Err(StoreError::Corrupt { what, detail }) => Problem::new(what, detail),
+        Err(error @ StoreError::VersionTooNew { .. }) => {
+            Problem::new(snapshot.id.to_string(), error.to_string())
+        }
+        found => return Ok(found?),
+    };
+    Ok(Verification::new(vec![problem]))
+}
+
+/// Proves the snapshots of a workspace without an engine, by what the stores say alone: for when the log,
+/// which an engine cannot start without, is what is damaged. Blocks; writes nothing. Artifacts, which only
+/// the log knows, are not looked at.
+pub fn verify_without_log(
+    state_dir: &Path,
+    workspace: &WorkspaceOptions,
+) -> Result<VerifyOutcome, Error> {
+    let state_dir = StateDir::open(state_dir)?;
+    let workspace = Workspace::open_known(&workspace.path, &state_dir)?;
+    let backends = [BackendKind::Git, BackendKind::Hash].map(stillframe_backends::backend_of);
+    let found = snapshots(&backends, &workspace, Vec::new())?;
+    Ok(VerifyOutcome {
+        snapshots: found.snapshots,
+        store: found.store,
+        ..VerifyOutcome::default()
+    })
+}
+
+/// Compares everything in the log with its sums: what is damaged there.
+pub(crate) async fn log(core: &Core, wish: &Wish) -> Result<Option<Failure>, Error> {
+    let reading = core.parts.reader.read(|store| store.problems());
+    let problems = wish.wait_for(reading, "reading the log").await?;
+    Ok((!problems.is_empty())
+        .then(|| Failure::new(ErrorKind::Corrupt.as_str(), problems.join("; "))))
+}
+
+/// What keeps the store of artifacts from being opened, if there is one and anything does.
+pub(crate) async fn artifact_store(core: &Core) -> Result<Option<Problem>, Error> {
+    let artifacts = core.parts.artifacts.clone();
+    let look = move || match artifacts.is_there() {
+        false => None,
+        true => artifacts.store().err(),
+    };
+    let error = core.parts.blocking.run(look).await?;
+    Ok(error.map(|e| gc::unusable_artifacts(&e)))
+}
+
+/// Looks at every artifact.
+pub(crate) async fn artifacts(core: &Core) -> Result<Vec<ArtifactVerdict>, Error> {
+    let rows = core
+        .parts
+        .reader
+        .read(|store| store.artifacts(None))
+        .await?;
+    let mut verdicts = Vec::new();
+    for row in rows {
+        // Opening reads all of it and compares.
+        let opened = match ArtifactKey::new(row.key.clone()) {
+            Ok(key) => core.get(key).await,
+            Err(e) => Err(e.into()),
+        };
+        if let Err(e) = opened {
+            verdicts.push(ArtifactVerdict {
+                key: row.key,
+                error: Failure::from(&e),
+            });
+        }
+    }
+    Ok(verdicts)
+}

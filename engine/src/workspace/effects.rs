@@ -1,0 +1,286 @@
+//! Carrying out what steps want done to a repository, and settling what a crash left of it: by looking.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use serde_json::json;
+use stillframe_backends::{
+    Backend, BackendKind, CommitError, CommitOutcome, ErrorKind, LockedWorkspace,
+};
+
+use crate::actors::Parts;
+use crate::blocking::panic_text;
+use crate::error::Error;
+use crate::events::event::EventType;
+use crate::failure::Failure;
+use crate::id::SessionId;
+use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
+use crate::records::run::RunStatus;
+use crate::records::step::StepStatus;
+use crate::state::{Change, NewEvent};
+use crate::workspace::workspaces;
+
+impl From<CommitError> for Error {
+    fn from(error: CommitError) -> Self {
+        Self::new(error.kind(), error)
+    }
+}
+
+/// For whom an effect is carried out.
+#[derive(Clone, Debug)]
+pub(crate) enum Occasion {
+    /// For its step. What came of it is written with this, so that nothing is if the run was taken over.
+    Step(Box<Change>),
+    /// A crash left it, in a step that is under way by the record.
+    Recovery,
+    /// Its step was cut off or has ended. What that did is known, and nothing is added to it.
+    TooLate,
+}
+
+impl Occasion {
+    /// For an effect that is found pending. `step`: its step, if that is on record.
+    fn of_leftover(run: RunStatus, step: Option<StepStatus>) -> Self {
+        let is_under_way = !run.is_at_rest() && !run.is_terminal();
+        match step {
+            Some(StepStatus::Running) if is_under_way => Self::Recovery,
+            _ => Self::TooLate,
+        }
+    }
+
+    fn is_recovery(&self) -> bool {
+        !matches!(self, Self::Step(_))
+    }
+
+    /// These changes, with what has to hold for them.
+    fn guarded(&self, changes: Vec<Change>) -> Vec<Change> {
+        let fence = match self {
+            Self::Step(fence) => Some((**fence).clone()),
+            Self::Recovery | Self::TooLate => None,
+        };
+        fence.into_iter().chain(changes).collect()
+    }
+}
+
+/// Carries out an effect that is on record as pending, or what is left of it, and writes down what came of it.
+///
+/// `Err`: it could not be carried out, which is on record too, unless it could not be written down; then it is settled
+/// when the workspace is used next.
+pub(crate) fn carry_out(
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+    backend: &dyn Backend,
+    effect: &EffectRow,
+    session_id: &SessionId,
+    occasion: &Occasion,
+) -> Result<CommitRecord, Error> {
+    let mut apply = || match occasion {
+        Occasion::Step(_) | Occasion::Recovery => backend.apply_commit(locked, &effect.intent),
+        Occasion::TooLate => backend.adopt_commit(locked, &effect.intent),
+    };
+    let applied = match apply() {
+        // Whatever was in the way may have been there for a moment.
+        Err(CommitError::Incomplete { .. }) => apply(),
+        applied => applied,
+    };
+    let is_recovered = occasion.is_recovery();
+    let (commit, is_adopted) = match applied {
+        Ok(CommitOutcome::InPlace { commit, is_adopted }) => (commit, is_adopted),
+        Ok(CommitOutcome::RefMoved {
+            reference,
+            expected,
+            found,
+        }) => {
+            let at = |id: Option<String>| id.unwrap_or_else(|| "nothing".to_owned());
+            let moved = Error::new(
+                ErrorKind::HeadMoved,
+                format!(
+                    "{reference} is at {}, not at {}, so that the commit was not put on it; nothing was touched",
+                    at(found),
+                    at(expected)
+                ),
+            );
+            return Err(fail(parts, effect, session_id, moved, occasion));
+        }
+        Ok(CommitOutcome::NotMade) => {
+            let late = Error::new(
+                ErrorKind::Conflict,
+                "its step was cut off, or has ended, before the commit could be made, so that it is not made; nothing was touched",
+            );
+            return Err(fail(parts, effect, session_id, late, occasion));
+        }
+        // It is made, and what is left is done when the workspace is used next.
+        Err(e @ CommitError::Incomplete { .. }) => {
+            parts.lock.leave_work();
+            return Err(Error::from(e).touched_if(true));
+        }
+        // Somebody has the repository now; the next look may find it free.
+        Err(e) if is_recovered && e.kind() == ErrorKind::Busy => return Err(e.into()),
+        Err(e) => return Err(fail(parts, effect, session_id, e.into(), occasion)),
+    };
+    let at = parts.now();
+    let (run_id, step_id) = (&effect.run_id, &effect.step_id);
+    let record = match backend.commit_info(locked, &commit) {
+        Ok(info) => CommitRecord::of_git(info, run_id, Some(step_id), at),
+        // It is made, whatever cannot be read of what it replaced.
+        Err(e) => {
+            tracing::warn!(commit, error = %Error::from(e).chain(), "what it changed is not counted");
+            CommitRecord::of_effect(effect, &commit, at)
+        }
+    };
+    let mut data = json!({
+        "effect_id": effect.id,
+        "step_id": step_id,
+        "commit": commit,
+        "parent": effect.intent.parent,
+        "reference": effect.intent.reference,
+        "is_adopted": is_adopted,
+    });
+    if is_recovered {
+        data["recovered"] = json!(true);
+    }
+    let done = EffectRow {
+        status: EffectStatus::Done,
+        commit: Some(commit.clone()),
+        error: None,
+        ended_at: Some(at),
+        ..effect.clone()
+    };
+    let told = NewEvent::new(
+        EventType::COMMIT_CREATED,
+        session_id,
+        Some(run_id),
+        at,
+        data,
+    );
+    let changes = vec![
+        Change::PutEffect {
+            from: Some(EffectStatus::Pending),
+            row: Box::new(done),
+        },
+        Change::RecordCommit(Box::new(record.clone())),
+        Change::SetStepCommit {
+            run_id: run_id.clone(),
+            step_id: step_id.clone(),
+            commit,
+        },
+        Change::Append(told),
+    ];
+    workspaces::keep(parts, occasion.guarded(changes))?;
+    Ok(record)
+}
+
+/// Writes down that an effect cannot be carried out. The failure is the one to tell.
+fn fail(
+    parts: &Parts,
+    effect: &EffectRow,
+    session_id: &SessionId,
+    error: Error,
+    occasion: &Occasion,
+) -> Error {
+    let at = parts.now();
+    let failure = Failure::from(&error);
+    let mut data = failure.event_data();
+    data["reason"] = data["message"].take();
+    data["effect_id"] = json!(effect.id);
+    data["step_id"] = json!(effect.step_id);
+    if occasion.is_recovery() {
+        data["recovered"] = json!(true);
+    }
+    let failed = EffectRow {
+        status: EffectStatus::Failed,
+        error: Some(failure),
+        ended_at: Some(at),
+        ..effect.clone()
+    };
+    let run_id = Some(&effect.run_id);
+    let told = NewEvent::new(EventType::COMMIT_FAILED, session_id, run_id, at, data);
+    let changes = vec![
+        Change::PutEffect {
+            from: Some(EffectStatus::Pending),
+            row: Box::new(failed),
+        },
+        Change::Append(told),
+    ];
+    if let Err(e) = workspaces::keep(parts, occasion.guarded(changes)) {
+        tracing::warn!(effect = %effect.id, error = %e.chain(), "its failure is not on record");
+        // Whoever uses the workspace while the step is under way tries it again.
+        return error.touched_if(true);
+    }
+    error
+}
+
+/// Settles the effects on this workspace that a crash left pending: whoever carries one out holds the workspace, so
+/// nobody does. What cannot be settled now keeps nobody from working here.
+pub(crate) fn settle(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), Error> {
+    let workspace_id = locked.id().to_owned();
+    let pending = parts
+        .reader
+        .read_blocking(move |store| store.pending_effects(&workspace_id));
+    let pending = match pending {
+        Err(e) if e.kind() == ErrorKind::Corrupt => {
+            tracing::warn!(error = %e.chain(), "effects are not settled");
+            return Ok(());
+        }
+        pending => pending?,
+    };
+    if pending.is_empty() || locked.is_gone() {
+        return Ok(());
+    }
+    let backend = workspaces::backend_of(parts, BackendKind::Git)?;
+    for effect in pending {
+        let found = parts
+            .reader
+            .read_blocking(|store| Ok((store.run(&effect.run_id)?, store.steps(&effect.run_id)?)));
+        let (run, steps) = match found {
+            Ok((Some(run), steps)) => (run, steps),
+            Ok((None, _)) => continue,
+            Err(e) if e.kind() == ErrorKind::Corrupt => {
+                tracing::warn!(effect = %effect.id, error = %e.chain(), "not settled");
+                continue;
+            }
+            Err(e) => return Err(e),
+        };
+        let step = steps.iter().find(|step| step.id == effect.step_id);
+        let occasion = Occasion::of_leftover(run.status, step.map(|step| step.status));
+        let session_id = &run.session_id;
+        let look = || carry_out(parts, locked, &*backend, &effect, session_id, &occasion);
+        // A defect in the making of commits keeps nobody from all else here.
+        let settled = catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|panic| {
+            let message = format!(
+                "an internal step failed: panicked at the commit: {}",
+                panic_text(&*panic)
+            );
+            let error = Error::new(ErrorKind::Storage, message);
+            Err(fail(parts, &effect, session_id, error, &occasion))
+        });
+        if let Err(e) = settled {
+            tracing::warn!(effect = %effect.id, error = %e.chain(), "not carried out");
+            if e.kind() == ErrorKind::Busy {
+                parts.lock.leave_work();
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_in_a_step_that_is_under_way_in_a_run_that_is_is_a_leftover_made() {
+        let made = |run, step| matches!(Occasion::of_leftover(run, step), Occasion::Recovery);
+        assert!(made(RunStatus::Running, Some(StepStatus::Running)));
+        assert!(made(RunStatus::Asking, Some(StepStatus::Running)));
+        // The run was claimed anew, and the step has not begun again.
+        assert!(!made(RunStatus::Running, Some(StepStatus::Interrupted)));
+        assert!(!made(RunStatus::Running, Some(StepStatus::Failed)));
+        assert!(!made(RunStatus::Running, None));
+        for at_rest in [
+            RunStatus::Interrupted,
+            RunStatus::WaitingForInput,
+            RunStatus::Cancelled,
+        ] {
+            assert!(!made(at_rest, Some(StepStatus::Running)), "{at_rest}");
+        }
+    }
+}

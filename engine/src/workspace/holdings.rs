@@ -1,0 +1,99 @@
+//! Whether the log and the stores of a workspace know of the same snapshots.
+//!
+//! A snapshot is in its store before it is in the log, and the log can lose its end: to a disk, or to whoever copied
+//! it without what belongs to it. So whoever is to work in a workspace, or to tell of its snapshots, looks first. The
+//! look costs no more than the names of the refs: what is lost of a log is its end, so that the newest snapshot of the
+//! store is missing; and whatever else is missing, the numbers differ.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use stillframe_backends::{Holdings, Snapshot, SnapshotId, Workspace};
+
+use crate::actors::Parts;
+use crate::error::Error;
+use crate::state::{StateError, StateStore};
+use crate::workspace::workspaces::{self, NOW};
+
+/// The snapshots that this engine gave rows to, by workspace, until somebody is told of them. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Adopted(Arc<Mutex<HashMap<String, Vec<SnapshotId>>>>);
+
+impl Adopted {
+    /// Adds more of a workspace, oldest first.
+    pub(crate) fn add(&self, workspace_id: &str, ids: Vec<SnapshotId>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(workspace_id.to_owned()).or_default().extend(ids);
+    }
+
+    /// Those of a workspace, to tell of them.
+    pub(crate) fn take(&self, workspace_id: &str) -> Vec<SnapshotId> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(workspace_id).unwrap_or_default()
+    }
+}
+
+/// Whether a look tells of nothing that only the log or only a store has. Blocks; reads no snapshot.
+pub(crate) fn is_in_step(parts: &Parts, workspace: &Workspace) -> Result<bool, Error> {
+    let mut holdings = Vec::new();
+    for backend in workspaces::backends(parts) {
+        holdings.push(backend.holdings(workspace)?);
+    }
+    let agree = parts
+        .reader
+        .read_blocking(|store| agree(store, workspace.id(), &holdings))?;
+    Ok(agree)
+}
+
+/// Whether the log can have what the stores of a workspace hold, and no more.
+fn agree(
+    log: &dyn StateStore,
+    workspace_id: &str,
+    holdings: &[Holdings],
+) -> Result<bool, StateError> {
+    let held: u64 = holdings.iter().map(Holdings::count).sum();
+    if held != log.snapshot_count(workspace_id)? {
+        return Ok(false);
+    }
+    for held in holdings.iter().filter(|held| held.count() > 0) {
+        let is_known = match held {
+            Holdings::Ids(ids) => {
+                let known: HashSet<_> = log.snapshot_ids(workspace_id)?.into_iter().collect();
+                ids.iter().all(|id| known.contains(id))
+            }
+            Holdings::Newest {
+                reference: Some(reference),
+                ..
+            } => log.is_among_newest(workspace_id, reference)?,
+            _ => false,
+        };
+        if !is_known {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The snapshots that the stores of a workspace hold and the log does not have, in no order. One that was only made to
+/// be compared with is none. Blocks; where log and stores are in step nothing is read.
+pub(crate) fn unlisted(parts: &Parts, workspace: &Workspace) -> Result<Vec<Snapshot>, Error> {
+    if is_in_step(parts, workspace)? {
+        return Ok(Vec::new());
+    }
+    let mut held = Vec::new();
+    for backend in workspaces::backends(parts) {
+        held.extend(backend.list(workspace)?);
+    }
+    // After the stores: what somebody publishes meanwhile has its row, or is seen by who comes next.
+    let known = known(parts, workspace)?;
+    held.retain(|snapshot| !known.contains(&snapshot.id) && snapshot.label.as_str() != NOW);
+    Ok(held)
+}
+
+/// The snapshots of a workspace that the log has.
+pub(crate) fn known(parts: &Parts, workspace: &Workspace) -> Result<HashSet<SnapshotId>, Error> {
+    let ids = parts
+        .reader
+        .read_blocking(|store| store.snapshot_ids(workspace.id()))?;
+    Ok(ids.into_iter().collect())
+}

@@ -1,0 +1,10 @@
+//! Work on one workspace: open it, take turns, capture, compare, restore, and finish what a crash interrupted.
+//!
+//! It knows `actors`, `state` and what is below them. It does not know of steps, runs and sessions but by their records.
+
+pub(crate) mod effects;
+pub(crate) mod holdings;
+pub(crate) mod restore;
+pub(crate) mod safety;
+pub(crate) mod wish;
+pub(crate) mod workspaces;

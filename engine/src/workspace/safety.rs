@@ -1,0 +1,87 @@
+//! The refs in the user's repository that keep the commits which restores left.
+
+use serde::Serialize;
+use serde_json::Value;
+use stillframe_backends::{
+    Backend, EarlierTag, LockedWorkspace, MovedTag, MovedTags, Problem, SnapshotId,
+};
+
+use crate::actors::Parts;
+use crate::error::Error;
+use crate::events::event::{Event, EventQuery, EventType};
+use crate::state::{StateError, StateStore};
+
+/// How the names of those begin that an earlier version made.
+const EARLIER: &str = "refs/tags/";
+
+/// What a clean-up did to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct SafetyRefs {
+    /// The tags of an earlier version that were moved to where no push of tags takes them. Left out if there
+    /// are none.
+    #[serde(rename = "moved_tags", skip_serializing_if = "Vec::is_empty")]
+    pub moved: Vec<MovedTag>,
+    /// The full names of those that went with their guard. Left out if there are none.
+    #[serde(rename = "safety_refs_removed", skip_serializing_if = "Vec::is_empty")]
+    pub removed: Vec<String>,
+    /// Those that could not be moved, or removed, with the reason. Left out if there are none.
+    #[serde(rename = "safety_refs_kept", skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<Problem>,
+}
+
+/// Moves the tags that an earlier version made, if the log knows name and commit. Blocks.
+pub(crate) fn move_tags(
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+    backend: &dyn Backend,
+) -> Result<MovedTags, Error> {
+    let tags = backend.safety_tags(locked)?;
+    if tags.is_empty() {
+        return Ok(MovedTags::default());
+    }
+    Ok(backend.move_safety_tags(locked, &earlier_tags(parts)?)?)
+}
+
+/// The tags that restores of an earlier version made, as the log has them. Reads the events of all restores.
+pub(crate) fn earlier_tags(parts: &Parts) -> Result<Vec<EarlierTag>, Error> {
+    let query = EventQuery::all().of_type(EventType::WORKSPACE_ROLLED_BACK);
+    parts.reader.read_blocking(|store| {
+        let mut tags = Vec::new();
+        for (_, event) in store.events(&query, 0)? {
+            let name = event.data["safety_tag"].as_str();
+            if let Some(name) = name.filter(|name| name.starts_with(EARLIER)) {
+                let (guard, commits) = known_of(store, &event)?;
+                tags.push(EarlierTag::new(name.to_owned(), guard, commits));
+            }
+        }
+        Ok(tags)
+    })
+}
+
+/// The guard of a restore, and where HEAD was when that began, as far as the log still knows.
+fn known_of(
+    store: &dyn StateStore,
+    event: &Event,
+) -> Result<(Option<SnapshotId>, Vec<String>), StateError> {
+    let guard = match &event.data["guard"] {
+        Value::String(id) => id.parse::<SnapshotId>().ok(),
+        _ => None,
+    };
+    let run = match &event.run_id {
+        Some(id) => store.run(id)?,
+        None => None,
+    };
+    let after = run
+        .and_then(|run| run.workspace)
+        .map(|workspace| workspace.after);
+    let mut commits = Vec::new();
+    for id in guard.iter().chain(&after) {
+        commits.extend(
+            store
+                .snapshot(id)?
+                .and_then(|row| row.snapshot.metadata.head_ref),
+        );
+    }
+    Ok((guard, commits))
+}
