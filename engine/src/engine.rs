@@ -28,6 +28,7 @@ use crate::id::{EngineId, QuestionId, RunId, SessionId};
 use crate::options::{EngineOptions, RunOptions, WorkspaceOptions};
 use crate::records::outcome::RunOutcome;
 use crate::records::question::QuestionRecord;
+use crate::records::recovery::RecoveryReport;
 use crate::records::run::RunStatus;
 use crate::run::{answering, resume};
 use crate::session::manager::SessionManager;
@@ -36,7 +37,7 @@ use crate::state::liveness::EngineLock;
 use crate::state::reserve::Reserve;
 use crate::state::sqlite::SqliteStore;
 use crate::step::adapter::{Adapter, BoxAdapter};
-use crate::upkeep::recovery::{self, RecoveryReport};
+use crate::upkeep::recovery;
 use crate::workspace::holdings::Adopted;
 
 pub(crate) use records::{find_run, find_run_in};

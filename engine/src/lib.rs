@@ -71,28 +71,34 @@ pub use options::{
 pub use session::manager::SessionManager;
 
 pub use process::command::{
-    CommandAdapter, CommandInput, CommandOutput, CommandResult, DEFAULT_MAX_OUTPUT_BYTES,
-    EndSignal, OutputPiece,
+    CommandAdapter, CommandInput, CommandOutput, DEFAULT_MAX_OUTPUT_BYTES, EndSignal, OutputPiece,
 };
-pub use step::adapter::{Adapter, AdapterError, AdapterOutput, BoxAdapter, Ending, RunContext};
+pub use records::output::AdapterOutput;
+pub use records::output::CommandResult;
+pub use step::adapter::{Adapter, AdapterError, BoxAdapter, Ending, RunContext};
 pub use tokio_util::sync::CancellationToken;
 
 pub use failure::Failure;
 pub use process::guardian::be_guardian;
-pub use process::survivors::Survivor;
+pub use records::artifact::{ArtifactRecord, SessionStats};
 pub use records::effect::{CommitRecord, EffectRecord, EffectStatus};
+pub use records::operation::OperationKind;
 pub use records::outcome::{
     DiffOutcome, RunDocument, RunOutcome, RunResult, StoredFile, TakenSnapshot, WorkspaceDocument,
     WorkspaceOutcome,
 };
 pub use records::question::{Answer, Question, QuestionRecord, QuestionStatus};
-pub use records::record::{
-    ArtifactRecord, LeaseRecord, PhaseRecord, RunExport, RunRecord, SessionRecord, SessionStats,
-    StepRecord,
+pub use records::record::{LeaseRecord, RunExport, RunRecord};
+pub use records::recovery::Survivor;
+pub use records::recovery::{LeftWorkspace, RecoveryReport};
+pub use records::restore_document::{
+    LeftRef, RestoreDocument, RestoreStatus, UndoOutcome, UndoPlan, Undone,
 };
 pub use records::run::RunStatus;
+pub use records::session::SessionRecord;
 pub use records::session::SessionStatus;
 pub use records::step::StepStatus;
+pub use records::step_record::{PhaseRecord, StepRecord};
 pub use records::task::TaskRecord;
 pub use state::snapshot_name::SnapshotName;
 pub use step::commit::CommitOptions;
@@ -102,12 +108,8 @@ pub use step::plan::{PlanReport, StepIdentity, StepPlan};
 pub use step::tool::{READ_ONLY_TOOLS, ToolCounters, ToolError, ToolOptions, ToolOutcome};
 pub use upkeep::gc::{GcOutcome, RemovalOutcome};
 pub use upkeep::purge::{PurgeOutcome, PurgePlan, PurgedSnapshot};
-pub use upkeep::recovery::{LeftWorkspace, RecoveryReport};
 pub use upkeep::retention::{RetentionOptions, RetentionOutcome};
 pub use upkeep::verify::{ArtifactVerdict, SnapshotVerdict, VerifyOutcome, verify_without_log};
-pub use workspace::restore::{
-    LeftRef, OperationKind, RestoreDocument, RestoreStatus, UndoOutcome, UndoPlan, Undone,
-};
 pub use workspace::safety::SafetyRefs;
 
 pub use events::event::{Cursor, EVENT_SCHEMA_VERSION, Event, EventQuery, EventType};

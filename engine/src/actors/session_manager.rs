@@ -8,8 +8,9 @@ use super::{Parts, Reply};
 use crate::error::Error;
 use crate::id::{EventId, RunId, SessionId};
 use crate::records::run::{RunEvent, RunStatus};
-use crate::records::session::SessionEvent;
-use crate::state::{Change, NewEvent, NewRun, RunEnding, SessionRow};
+use crate::records::run_row::{NewRun, RunEnding};
+use crate::records::session::{SessionEvent, SessionRow};
+use crate::state::{Change, NewEvent};
 
 /// The reason that the supervisor is given when a session is over and its actor not needed.
 pub(crate) const OVER: &str = "the session is over";

@@ -305,9 +305,10 @@ mod tests {
     use crate::engine::{Core, Engine};
     use crate::events::event::EventQuery;
     use crate::options::{EngineOptions, RunOptions, WorkspaceOptions};
+    use crate::records::output::AdapterOutput;
     use crate::records::run::RunStatus;
     use crate::session::manager::SessionManager;
-    use crate::step::adapter::{Adapter, AdapterError, AdapterOutput, RunContext};
+    use crate::step::adapter::{Adapter, AdapterError, RunContext};
     use crate::workspace::workspaces;
 
     struct Host {

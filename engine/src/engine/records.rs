@@ -10,16 +10,17 @@ use crate::error::Error;
 use crate::events::event::{Event, EventQuery};
 use crate::id::{RunId, SessionId};
 use crate::options::{RunQuery, SnapshotQuery, WorkspaceOptions};
+use crate::records::artifact::{ArtifactRecord, SessionStats};
 use crate::records::effect::EffectRecord;
 use crate::records::lease::{Lease, Moment};
 use crate::records::question::{QuestionRecord, QuestionRow};
-use crate::records::record::{
-    ArtifactRecord, LeaseRecord, RunExport, RunRecord, SessionRecord, SessionStats,
-};
+use crate::records::record::{LeaseRecord, RunExport, RunRecord};
 use crate::records::run::RunStatus;
+use crate::records::run_row::RunRow;
+use crate::records::session::SessionRecord;
 use crate::run::{answering, resume};
 use crate::session::stream::EventStream;
-use crate::state::{RunFilter, RunRow, SnapshotFilter, StateStore};
+use crate::state::{RunFilter, SnapshotFilter, StateStore};
 use crate::workspace::workspaces;
 
 impl Engine {

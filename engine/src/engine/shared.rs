@@ -23,9 +23,9 @@ use crate::error::Error;
 use crate::events::event::EventQuery;
 use crate::id::SessionId;
 use crate::options::WorkspaceOptions;
+use crate::records::recovery::RecoveryReport;
 use crate::records::session;
 use crate::session::stream::EventStream;
-use crate::upkeep::recovery::RecoveryReport;
 use crate::workspace::holdings;
 use crate::workspace::workspaces::{self, Opened};
 

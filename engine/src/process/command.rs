@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
-use serde::{Deserialize, Serialize};
 use stillframe_backends::{ErrorKind, printable, printable_bytes};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
@@ -31,7 +30,8 @@ use crate::process::orphans::{self, Orphans};
 use crate::process::started::{Guarded, Left, Started};
 use crate::process::survivors::CURRENT_RUN;
 use crate::process::terminal::{ModesKept, Terminal};
-use crate::step::adapter::{Adapter, AdapterError, AdapterOutput, Ending, RunContext};
+use crate::records::output::{AdapterOutput, CommandResult};
+use crate::step::adapter::{Adapter, AdapterError, Ending, RunContext};
 
 /// How much of each of a command's streams is kept when nothing else is said, in bytes.
 pub const DEFAULT_MAX_OUTPUT_BYTES: usize = 1_048_576;
@@ -125,40 +125,6 @@ pub enum OutputPiece {
     Stderr(Vec<u8>),
     /// The exit code; the last piece, sent exactly once.
     Exit(i32),
-}
-
-/// How a command ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct CommandResult {
-    /// The program, printable.
-    pub command: String,
-    /// Its arguments, printable.
-    pub args: Vec<String>,
-    /// Where it ran, printable.
-    pub cwd: String,
-    /// Its exit code; 124 when its time was up, 126 when it is not executable, 127 when there is
-    /// no such command, 128 and the signal's number when a signal ended it, or asked it to end and
-    /// it ended with 0.
-    pub exit_code: i32,
-    /// What it wrote to stdout, up to the cap. Bytes that are not UTF-8 are replaced.
-    pub stdout: String,
-    /// What it wrote to stderr, up to the cap.
-    pub stderr: String,
-    /// Whether there was more on stdout than was kept.
-    pub stdout_truncated: bool,
-    /// Whether there was more on stderr than was kept.
-    pub stderr_truncated: bool,
-    /// How long it ran, on a monotonic clock.
-    pub duration_ms: u64,
-    /// Whether it was ended because its time was up.
-    pub timed_out: bool,
-    /// The number of the signal that ended it, if one did.
-    #[serde(default)]
-    pub signal: Option<i32>,
-    /// Whether it had the terminal when it ended, so that what is typed there to interrupt was for it alone.
-    #[serde(default)]
-    pub had_terminal: bool,
 }
 
 impl CommandAdapter {

@@ -1,15 +1,14 @@
 //! Processes that a run had started, and that are at work though its engine has died.
 
-use std::fmt;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use stillframe_backends::printable_bytes;
 
 use crate::blocking::Blocking;
 use crate::id::RunId;
 use crate::process::guardian::GUARDIAN;
+use crate::records::recovery::Survivor;
 
 /// The variable that names its run to a command. Whatever the command starts inherits it, and the id of a run is
 /// used once, so that no process can be taken for another that has its id by now.
@@ -20,24 +19,6 @@ const GUARDIAN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often those that a guardian ends are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-
-/// A process that a run had started, and that is at work though the run's engine has died.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Survivor {
-    /// Its process id.
-    pub process: i32,
-    /// What the kernel calls it, printable: the first fifteen bytes of its program's name.
-    pub name: String,
-    /// The run that had started it.
-    pub run_id: RunId,
-}
-
-impl fmt::Display for Survivor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} ({})", self.process, self.name)
-    }
-}
 
 /// The processes that `run` had started and that can still do something, by their environment. Blocks.
 ///

@@ -7,11 +7,11 @@ use stillframe_backends::{BackendKind, Diff, EntryKind, Snapshot};
 
 use crate::failure::Failure;
 use crate::id::{RunId, SessionId};
+use crate::records::output::AdapterOutput;
 use crate::records::question::QuestionRecord;
-use crate::records::record::PhaseRecord;
+use crate::records::restore_document::RestoreDocument;
 use crate::records::run::RunStatus;
-use crate::step::adapter::AdapterOutput;
-use crate::workspace::restore::RestoreDocument;
+use crate::records::step_record::PhaseRecord;
 
 /// A snapshot that stands for what is there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -2,32 +2,20 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use stillframe_backends::{Snapshot, SnapshotId};
+use stillframe_backends::Snapshot;
 
 use crate::events::event::Event;
 use crate::failure::Failure;
-use crate::id::{ArtifactId, RunId, SessionId, StepId};
+use crate::id::{RunId, SessionId};
+use crate::records::artifact::ArtifactRecord;
 use crate::records::effect::{CommitRecord, EffectRecord};
 use crate::records::lease::Lease;
 use crate::records::question::QuestionRecord;
 use crate::records::run::RunStatus;
-use crate::records::step::{PhaseRow, StepRow, StepStatus};
+use crate::records::run_row::RunRow;
+use crate::records::step_record::{PhaseRecord, StepRecord};
 use crate::records::task::{TaskRecord, TaskRow};
-use crate::state::{RunRow, SessionRow, StateError, StateStore};
-
-/// A session, as it is kept.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct SessionRecord {
-    /// The session.
-    pub id: SessionId,
-    /// Where it stands.
-    pub status: crate::records::session::SessionStatus,
-    /// When it was made.
-    pub created_at: Timestamp,
-    /// When it ended.
-    pub ended_at: Option<Timestamp>,
-}
+use crate::state::{StateError, StateStore};
 
 /// A run, as it is kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,61 +48,6 @@ pub struct RunRecord {
     pub output: serde_json::Value,
     /// `{backend, before_ref, after_ref, diff, patch_ref, patch_bytes, …}`; null without a workspace.
     pub workspace: serde_json::Value,
-}
-
-/// A phase of a run, as it is kept.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct PhaseRecord {
-    /// Its name.
-    pub name: String,
-    /// Which time it is, from 0.
-    pub iteration: u32,
-    /// Where it stands.
-    pub status: StepStatus,
-    /// When it first began.
-    pub started_at: Option<Timestamp>,
-    /// When it ended.
-    pub completed_at: Option<Timestamp>,
-    /// How long engines were at work on it, in milliseconds, by a clock that nobody sets; the time between an
-    /// engine's death and the next one's beginning is not in it, nor what the dead one took.
-    pub duration_ms: Option<u64>,
-    /// Its steps, in the order in which they first began.
-    pub steps: Vec<StepRecord>,
-}
-
-/// A step of a run, as it is kept.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct StepRecord {
-    /// The step.
-    #[serde(rename = "step_id")]
-    pub id: StepId,
-    /// Its name.
-    pub name: String,
-    /// Where it stands.
-    pub status: StepStatus,
-    /// How often it was begun.
-    pub attempt: u32,
-    /// The snapshot before its last attempt.
-    pub snapshot_before: Option<SnapshotId>,
-    /// What its last attempt left.
-    pub snapshot_after: Option<SnapshotId>,
-    /// The commit that it made.
-    pub commit_created: Option<String>,
-    /// What it returned.
-    pub result: serde_json::Value,
-    /// Why its last attempt did not complete.
-    pub error: Option<Failure>,
-    /// When its last attempt began.
-    pub started_at: Option<Timestamp>,
-    /// When it ended.
-    pub completed_at: Option<Timestamp>,
-    /// How long its last attempt took, in milliseconds, by a clock that nobody sets; `None` if that was cut off.
-    pub duration_ms: Option<u64>,
-    /// The named parts of its last attempt, in the order in which they first began.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tasks: Vec<TaskRecord>,
 }
 
 /// Whose a run is.
@@ -186,40 +119,6 @@ impl RunExport {
     }
 }
 
-impl From<PhaseRow> for PhaseRecord {
-    fn from(row: PhaseRow) -> Self {
-        Self {
-            name: row.key.phase,
-            iteration: row.key.iteration,
-            status: row.status,
-            started_at: row.started_at,
-            completed_at: row.completed_at,
-            duration_ms: row.duration_ms,
-            steps: Vec::new(),
-        }
-    }
-}
-
-impl From<StepRow> for StepRecord {
-    fn from(row: StepRow) -> Self {
-        Self {
-            id: row.id,
-            name: row.name,
-            status: row.status,
-            attempt: row.attempt,
-            snapshot_before: row.snapshot_before,
-            snapshot_after: row.snapshot_after,
-            commit_created: row.commit_created,
-            result: row.result.unwrap_or_default(),
-            error: row.error,
-            started_at: row.started_at,
-            completed_at: row.completed_at,
-            duration_ms: row.duration_ms,
-            tasks: Vec::new(),
-        }
-    }
-}
-
 impl From<Lease> for LeaseRecord {
     fn from(lease: Lease) -> Self {
         Self {
@@ -227,56 +126,6 @@ impl From<Lease> for LeaseRecord {
             epoch: lease.epoch,
             heartbeat_at: lease.heartbeat_at,
             cancel_requested_at: lease.cancel_requested_at,
-        }
-    }
-}
-
-/// An artifact, as the registry has it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct ArtifactRecord {
-    /// The row.
-    pub id: ArtifactId,
-    /// The session that it belongs to.
-    pub session_id: SessionId,
-    /// The run that it belongs to, if any.
-    pub run_id: Option<RunId>,
-    /// Its key.
-    pub key: String,
-    /// What it is, such as `text/x-patch`.
-    pub content_type: String,
-    /// Its size in bytes.
-    pub byte_size: u64,
-    /// The blake3 of its bytes, in hexadecimal.
-    pub checksum: String,
-    /// Which kind of store has it: `file`, or `custom` for the host's own.
-    pub storage_backend: String,
-    /// What the store knows it by.
-    pub storage_ref: String,
-    /// The host's own.
-    pub metadata: serde_json::Value,
-    /// When it was registered.
-    pub created_at: Timestamp,
-    /// When it was deleted.
-    pub deleted_at: Option<Timestamp>,
-}
-
-/// What the artifacts of a session amount to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SessionStats {
-    /// Artifacts that are not deleted.
-    pub artifact_count: u64,
-    /// Their bytes.
-    pub total_bytes: u64,
-}
-
-impl From<SessionRow> for SessionRecord {
-    fn from(row: SessionRow) -> Self {
-        Self {
-            id: row.id,
-            status: row.status,
-            created_at: row.created_at,
-            ended_at: row.ended_at,
         }
     }
 }

@@ -149,6 +149,41 @@ impl fmt::Display for SessionStatus {
     }
 }
 
+/// A session, as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SessionRecord {
+    /// The session.
+    pub id: SessionId,
+    /// Where it stands.
+    pub status: crate::records::session::SessionStatus,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+}
+
+impl From<SessionRow> for SessionRecord {
+    fn from(row: SessionRow) -> Self {
+        Self {
+            id: row.id,
+            status: row.status,
+            created_at: row.created_at,
+            ended_at: row.ended_at,
+        }
+    }
+}
+
+/// A session as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SessionRow {
+    pub(crate) id: SessionId,
+    pub(crate) status: SessionStatus,
+    pub(crate) version: u64,
+    pub(crate) created_at: Timestamp,
+    pub(crate) ended_at: Option<Timestamp>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

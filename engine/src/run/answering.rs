@@ -18,9 +18,10 @@ use crate::options::RunQuery;
 use crate::records::lease::Moment;
 use crate::records::question::{QuestionRow, QuestionStatus};
 use crate::records::run::RunStatus;
+use crate::records::run_row::RunRow;
 use crate::records::session::SessionStatus;
 use crate::records::step::StepRow;
-use crate::state::{Change, NewEvent, RunFilter, RunRow, StateError, StateStore};
+use crate::state::{Change, NewEvent, RunFilter, StateError, StateStore};
 
 /// Answers a question; the first answer counts.
 pub(crate) async fn answer(core: &Core, id: &QuestionId, answer: &str) -> Result<(), Error> {

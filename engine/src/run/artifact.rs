@@ -6,7 +6,7 @@ use stillframe_artifact_store::ArtifactKey;
 use crate::engine::Core;
 use crate::error::Error;
 use crate::id::{ArtifactId, RunId, SessionId};
-use crate::records::record::ArtifactRecord;
+use crate::records::artifact::ArtifactRecord;
 use crate::state::Change;
 
 /// Keeps content under `key`, and registers it, unless `fence` refuses that.

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use crate::blocking::Blocking;
 use crate::error::Error;
 use crate::id::{RunId, SessionId};
-use crate::process::survivors::{self, Survivor};
+use crate::process::survivors;
+use crate::records::recovery::Survivor;
 use crate::workspace::workspaces::MAX_PATIENCE;
 
 /// How long between two looks at a lock that somebody holds: flock has no form that waits for a

@@ -12,19 +12,21 @@ use crate::error::Error;
 use crate::failure::Failure;
 use crate::id::{EventId, RunId, SessionId};
 use crate::records::lease::{Lease, Moment};
+use crate::records::operation::OperationRow;
 use crate::records::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
+use crate::records::output::AdapterOutput;
 use crate::records::question::{QuestionRecord, QuestionRow, QuestionStatus};
 use crate::records::record::RunExport;
+use crate::records::restore_document::RestoreDocument;
 use crate::records::run::{RunEvent, RunStatus};
+use crate::records::run_row::{RunEnding, RunRow};
 use crate::records::session::SessionEvent;
 use crate::records::step::Closed;
 use crate::run::answering;
 use crate::run::lock::RunLock;
-use crate::state::{Change, OperationRow, RunEnding, RunRow, StateError, liveness};
-use crate::step::adapter::AdapterOutput;
+use crate::state::{Change, StateError, liveness};
 use crate::step::step_log;
 use crate::upkeep::recovery::{self, Settled};
-use crate::workspace::restore::RestoreDocument;
 use crate::workspace::workspaces::{self, MAX_PATIENCE, Opened};
 
 /// A run that is on record, and whose it is.

@@ -17,17 +17,18 @@ use crate::id::{EventId, SessionId};
 use crate::options::{
     CopyRequest, DiffEnd, DiffRequest, RestoreRequest, RunOptions, UndoRequest, WorkspaceOptions,
 };
+use crate::records::artifact::ArtifactRecord;
 use crate::records::outcome::{DiffOutcome, RunOutcome, TakenSnapshot};
-use crate::records::record::{ArtifactRecord, SessionRecord};
-use crate::records::session::SessionEvent;
+use crate::records::restore_document::{
+    self, RestoreDocument, RestorePurpose, UndoOutcome, UndoPlan,
+};
+use crate::records::session::{SessionEvent, SessionRecord};
 use crate::run::execute;
 use crate::run::lock::RunLock;
 use crate::session::stream::EventStream;
 use crate::session::{copy, undo};
 use crate::step::adapter::{Adapter, BoxAdapter};
-use crate::workspace::restore::{
-    self, RestoreDocument, RestorePurpose, Restoring, UndoOutcome, UndoPlan,
-};
+use crate::workspace::restore::{self, Restoring};
 use crate::workspace::wish::Wish;
 use crate::workspace::workspaces::{self, NOW, Opened};
 
@@ -626,7 +627,7 @@ async fn restore(
             repository: request.repository,
         };
         let outcome = restore::restore(&parts, locked, &*backend, &goal, &options, &restoring)?;
-        Ok(restore::restored_document(&outcome))
+        Ok(restore_document::restored_document(&outcome))
     })
     .await
 }

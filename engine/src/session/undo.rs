@@ -13,12 +13,15 @@ use crate::engine::{Core, find_run, find_run_in};
 use crate::error::Error;
 use crate::id::SessionId;
 use crate::options::{UndoRequest, UndoTarget};
-use crate::records::run::RunStatus;
-use crate::run::lock::RunLock;
-use crate::state::{OperationRow, RunFilter, RunRow, StateStore};
-use crate::workspace::restore::{
-    self, RestoreDocument, RestorePurpose, RestoreStatus, Restoring, UndoOutcome, UndoPlan, Undone,
+use crate::records::operation::OperationRow;
+use crate::records::restore_document::{
+    self, RestoreDocument, RestorePurpose, RestoreStatus, UndoOutcome, UndoPlan, Undone,
 };
+use crate::records::run::RunStatus;
+use crate::records::run_row::RunRow;
+use crate::run::lock::RunLock;
+use crate::state::{RunFilter, StateStore};
+use crate::workspace::restore::{self, Restoring};
 use crate::workspace::wish::Wish;
 use crate::workspace::workspaces::{self, Opened};
 
@@ -181,7 +184,7 @@ pub(crate) async fn undo(
                 undone: undo.undone,
                 merged: Vec::new(),
                 conflicts: Vec::new(),
-                restore: restore::nothing_restored(),
+                restore: restore_document::nothing_restored(),
             });
         }
         let Undo {
@@ -202,7 +205,7 @@ pub(crate) async fn undo(
             repository,
         };
         let outcome = restore::restore(&parts, locked, &*backend, &goal, &options, &restoring)?;
-        Ok(restore::undone_document(undone, outcome))
+        Ok(restore_document::undone_document(undone, outcome))
     })
     .await
 }

@@ -1,11 +1,16 @@
 //! What every state store promises: one test for each, over any implementation.
 
 use serde_json::{Value, json};
+use stillframe_backends::Snapshot;
 use stillframe_backends::{ErrorKind, Label, RelPath, SnapshotId};
 
 use super::*;
-use crate::id::{ArtifactId, EngineId};
+use crate::failure::Failure;
+use crate::id::{ArtifactId, EngineId, OperationId};
 use crate::records::lease::{Lease, Moment};
+use crate::records::operation::OperationKind;
+use crate::records::restore_document::RestorePurpose;
+use crate::records::run_row::RunWorkspace;
 use crate::records::session;
 use crate::records::step::{StepEnding, StepEvent};
 
@@ -849,7 +854,7 @@ pub(crate) fn a_restore_is_known_until_its_record_is_written(state: &impl TestSt
 
 pub(crate) fn of_a_rollback_that_recovery_finished_the_run_gets_to_know(state: &impl TestState) {
     let (mut store, session) = started(state, "s");
-    let outcome = crate::workspace::restore::nothing_restored();
+    let outcome = crate::records::restore_document::nothing_restored();
     let finished = RestoreRow {
         outcome: Some(outcome.clone()),
         ..restore(&session, "w", Some("r"))

@@ -17,11 +17,12 @@ use crate::engine::Engine;
 use crate::events::event::{EventQuery, EventType};
 use crate::options::{EngineOptions, RunOptions};
 use crate::records::effect::EffectStatus;
+use crate::records::output::AdapterOutput;
 use crate::records::question::QuestionStatus;
 use crate::records::record::RunExport;
 use crate::records::run::RunStatus;
 use crate::records::step::StepStatus;
-use crate::step::adapter::{Adapter, AdapterError, AdapterOutput, RunContext};
+use crate::step::adapter::{Adapter, AdapterError, RunContext};
 
 /// What came with version 1, 2, 3 and so on. A version that brought no table needs none.
 const FIXTURES: &[&str] = &[

@@ -14,20 +14,22 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use stillframe_backends::{ErrorKind, Label, PathError, RelPath, Snapshot, SnapshotId, Workspace};
+use stillframe_backends::{ErrorKind, Label, PathError, SnapshotId, Workspace};
 
 use crate::events::event::{Event, EventQuery, EventType};
-use crate::failure::Failure;
-use crate::id::{EngineId, EventId, OperationId, QuestionId, RunId, SessionId, StepId};
+use crate::id::{EventId, QuestionId, RunId, SessionId, StepId};
+use crate::records::artifact::{ArtifactRecord, SessionStats};
 use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::records::lease::{Lease, Moment};
+use crate::records::operation::OperationRow;
 use crate::records::question::{QuestionRow, QuestionStatus};
-use crate::records::record::{ArtifactRecord, SessionStats};
+use crate::records::restore_document::{RestoreDocument, RestoreRow};
 use crate::records::run::RunStatus;
-use crate::records::session::SessionStatus;
+use crate::records::run_row::{NewRun, RunEnding, RunRow};
+use crate::records::session::{SessionRow, SessionStatus};
+use crate::records::snapshot::{PinRow, SnapshotRow};
 use crate::records::step::{PhaseKey, PhaseRow, StepRow, StepStatus};
 use crate::records::task::TaskRow;
-use crate::workspace::restore::{OperationKind, RestoreDocument, RestorePurpose};
 
 /// Keeps sessions, runs, events, snapshots, operations and artifacts. Every method blocks.
 ///
@@ -334,66 +336,6 @@ impl Change {
     }
 }
 
-/// A session as it is kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SessionRow {
-    pub(crate) id: SessionId,
-    pub(crate) status: SessionStatus,
-    pub(crate) version: u64,
-    pub(crate) created_at: Timestamp,
-    pub(crate) ended_at: Option<Timestamp>,
-}
-
-/// A run that is accepted.
-#[derive(Clone, Debug)]
-pub(crate) struct NewRun {
-    pub(crate) id: RunId,
-    pub(crate) session_id: SessionId,
-    pub(crate) input: String,
-    pub(crate) options: Value,
-    pub(crate) workspace: Option<RunWorkspace>,
-    pub(crate) at: Timestamp,
-    /// Whose it is.
-    pub(crate) lease: Lease,
-}
-
-/// The workspace of a run, and the ids that its snapshots will have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RunWorkspace {
-    pub(crate) workspace_id: String,
-    pub(crate) path: PathBuf,
-    pub(crate) before: SnapshotId,
-    pub(crate) after: SnapshotId,
-}
-
-/// How a run ended.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RunEnding {
-    pub(crate) exit_code: Option<i32>,
-    pub(crate) error: Option<Failure>,
-    pub(crate) output: Value,
-    pub(crate) workspace: Value,
-}
-
-/// A run as it is kept.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct RunRow {
-    pub(crate) id: RunId,
-    pub(crate) session_id: SessionId,
-    pub(crate) engine_id: EngineId,
-    pub(crate) status: RunStatus,
-    pub(crate) input: String,
-    pub(crate) options: Value,
-    pub(crate) workspace: Option<RunWorkspace>,
-    pub(crate) created_at: Timestamp,
-    pub(crate) started_at: Option<Timestamp>,
-    pub(crate) ended_at: Option<Timestamp>,
-    pub(crate) exit_code: Option<i32>,
-    pub(crate) error: Option<Failure>,
-    pub(crate) output: Value,
-    pub(crate) summary: Value,
-}
-
 /// Which runs to list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunFilter {
@@ -461,82 +403,6 @@ impl NewEvent {
             data,
         }
     }
-}
-
-/// A snapshot as it is kept: the description, and whose it is. The content is in the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SnapshotRow {
-    pub(crate) workspace_id: String,
-    /// `None`: found in the store without a row, so that its owner is not known.
-    pub(crate) session_id: Option<SessionId>,
-    pub(crate) run_id: Option<RunId>,
-    pub(crate) snapshot: Snapshot,
-}
-
-/// A snapshot that somebody has said is kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PinRow {
-    pub(crate) snapshot_id: SnapshotId,
-    pub(crate) workspace_id: String,
-}
-
-/// An operation that an undo can take back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OperationRow {
-    pub(crate) id: OperationId,
-    pub(crate) workspace_id: String,
-    pub(crate) session_id: SessionId,
-    pub(crate) run_id: Option<RunId>,
-    pub(crate) kind: OperationKind,
-    pub(crate) before: SnapshotId,
-    pub(crate) after: SnapshotId,
-    /// The paths that it changed; `None`: all that differ between the two snapshots.
-    pub(crate) paths: Option<Vec<RelPath>>,
-    /// Whether it concerned the user's index and branch too.
-    pub(crate) repository: bool,
-    pub(crate) at: Timestamp,
-}
-
-impl OperationRow {
-    /// What a run changed, which is all that differs between its first and its last snapshot.
-    pub(crate) fn of_run(
-        session_id: &SessionId,
-        run_id: &RunId,
-        workspace_id: &str,
-        (before, after): (&SnapshotId, &SnapshotId),
-        at: Timestamp,
-    ) -> Self {
-        Self {
-            id: OperationId::random(),
-            workspace_id: workspace_id.to_owned(),
-            session_id: session_id.clone(),
-            run_id: Some(run_id.clone()),
-            kind: OperationKind::Run,
-            before: before.clone(),
-            after: after.clone(),
-            paths: None,
-            repository: true,
-            at,
-        }
-    }
-}
-
-/// A restore that has begun, as long as its record is not written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RestoreRow {
-    /// Chosen before it is taken.
-    pub(crate) guard: SnapshotId,
-    pub(crate) workspace_id: String,
-    pub(crate) session_id: SessionId,
-    pub(crate) run_id: Option<RunId>,
-    /// What is gone back to.
-    pub(crate) target: SnapshotId,
-    pub(crate) purpose: RestorePurpose,
-    /// Whether it concerns the user's index and branch too.
-    pub(crate) repository: bool,
-    pub(crate) at: Timestamp,
-    /// What recovery made of it; `None`: nothing yet.
-    pub(crate) outcome: Option<RestoreDocument>,
 }
 
 /// Why the state could not be read or written. Nothing of the changes was kept.

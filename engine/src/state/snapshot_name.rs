@@ -5,7 +5,8 @@ use std::fmt;
 use stillframe_backends::{Label, Workspace, printable};
 
 use crate::error::Error;
-use crate::state::{SnapshotFilter, SnapshotRow, StateStore};
+use crate::records::snapshot::SnapshotRow;
+use crate::state::{SnapshotFilter, StateStore};
 
 /// What is meant by a text in the place of a snapshot's id.
 ///

@@ -25,17 +25,19 @@ use stillframe_backends::{Label, SnapshotId};
 
 use crate::events::event::{Event, EventQuery, EventType};
 use crate::id::{EventId, QuestionId, RunId, SessionId};
+use crate::records::artifact::{ArtifactRecord, SessionStats};
 use crate::records::effect::{CommitRecord, EffectRow};
 use crate::records::lease::Lease;
+use crate::records::operation::OperationRow;
 use crate::records::question::QuestionRow;
-use crate::records::record::{ArtifactRecord, SessionStats};
+use crate::records::restore_document::RestoreRow;
+use crate::records::run_row::RunRow;
+use crate::records::session::SessionRow;
+use crate::records::snapshot::{PinRow, SnapshotRow};
 use crate::records::step::{PhaseKey, PhaseRow, StepRow};
 use crate::records::task::TaskRow;
 use crate::state::row_sum::{self, damaged};
-use crate::state::{
-    Change, OperationRow, PinRow, RestoreRow, RunFilter, RunRow, SessionRow, SnapshotFilter,
-    SnapshotRow, StateError, StateStore,
-};
+use crate::state::{Change, RunFilter, SnapshotFilter, StateError, StateStore};
 
 use artifacts::{SELECT_ARTIFACT, read_artifact};
 use changes::apply;

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-use serde::{Deserialize, Serialize};
 use stillframe_backends::{ErrorKind, Snapshot};
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +15,7 @@ use crate::error::Error;
 use crate::events::event::{Event, EventType};
 use crate::failure::Failure;
 use crate::id::{RunId, SessionId, StepId};
-use crate::process::command::CommandResult;
+use crate::records::output::AdapterOutput;
 use crate::records::question::{Answer, Question, QuestionPlace};
 use crate::step::phase::{Phase, StepError};
 use crate::step::plan::{PlanReport, StepPlan};
@@ -225,33 +224,6 @@ impl fmt::Debug for RunContext {
             .field("run_id", &self.run_id)
             .field("workspace", &self.workspace)
             .finish_non_exhaustive()
-    }
-}
-
-/// What an adapter returns when its work ended well; a failed one may have some too.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct AdapterOutput {
-    /// An exit code, if the work has one.
-    pub exit_code: Option<i32>,
-    /// What the command printed, and how it ended, if the work was one.
-    pub command: Option<CommandResult>,
-    /// The adapter's own.
-    pub data: serde_json::Value,
-}
-
-impl AdapterOutput {
-    /// Nothing to say.
-    pub fn empty() -> Self {
-        Self::default()
-    }
-
-    /// The adapter's own data.
-    pub fn with_data(data: serde_json::Value) -> Self {
-        Self {
-            data,
-            ..Self::default()
-        }
     }
 }
 

@@ -19,10 +19,11 @@ use crate::failure::Failure;
 use crate::id::{RunId, SessionId, StepId};
 use crate::options::RunOptions;
 use crate::records::lease::Hold;
-use crate::records::record::{PhaseRecord, RunExport};
+use crate::records::record::RunExport;
 use crate::records::step::{
     self, Asked, PhaseKey, PhaseRow, StepEnding, StepEvent, StepRow, StepStatus,
 };
+use crate::records::step_record::PhaseRecord;
 use crate::state::{Change, NewEvent};
 use crate::step::options::StepOptions;
 use crate::workspace::workspaces::{MAX_PATIENCE, Opened};

@@ -8,9 +8,10 @@ use crate::engine::Core;
 use crate::error::Error;
 use crate::events::event::EventQuery;
 use crate::id::RunId;
-use crate::state::{Change, PinRow, StateError, StateStore};
+use crate::records::operation::OperationKind;
+use crate::records::snapshot::PinRow;
+use crate::state::{Change, StateError, StateStore};
 use crate::step::tool;
-use crate::workspace::restore::OperationKind;
 use crate::workspace::workspaces::{self, Opened};
 
 /// Why a snapshot stays, whatever its age and however many there are.

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stillframe_backends::{
     Backend, ErrorKind, Interrupt, Label, LockedWorkspace, Owner, Recovery, Snapshot, SnapshotId,
@@ -17,50 +16,24 @@ use crate::events::event::{Event, EventQuery, EventType};
 use crate::failure::Failure;
 use crate::id::{EventId, OperationId, SessionId};
 use crate::options::WorkspaceOptions;
-use crate::process::survivors::{self, Survivor};
+use crate::process::survivors;
 use crate::records::lease::{Lease, Moment};
+use crate::records::operation::{OperationKind, OperationRow};
 use crate::records::question::{QuestionRow, QuestionStatus};
+use crate::records::recovery::{LeftWorkspace, RecoveryReport};
 use crate::records::run::{RunEvent, RunStatus};
+use crate::records::run_row::{RunEnding, RunRow};
 use crate::records::session;
 use crate::records::step::Closed;
 use crate::run::closing::{self, Closing};
 use crate::run::{answering, resume};
-use crate::state::{Change, NewEvent, OperationRow, RunEnding, RunRow, liveness};
+use crate::state::{Change, NewEvent, liveness};
 use crate::step::step_log;
-use crate::workspace::restore::{self, OperationKind};
 use crate::workspace::workspaces::{self, NOW, Opened};
-use crate::workspace::{effects, holdings};
+use crate::workspace::{effects, holdings, restore};
 
 /// Why a run that a dead engine left is failed.
 const STRANDED: &str = "stranded_in_progress";
-
-/// What an engine found of dead ones when it started, and what it did about that.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct RecoveryReport {
-    /// What was done, as the events that say so, in their order: runs that were settled, restores that were carried
-    /// on to their end, commits that were made or found. The data of each has `recovered`.
-    pub done: Vec<Event>,
-    /// The workspaces that could not be looked after, because they are gone or in use, or what is on record of a run in
-    /// them is damaged, each with the reason. What was
-    /// left there is as it was, and is looked after when it is used next, or by the next engine.
-    pub left: Vec<LeftWorkspace>,
-    /// The processes that are at work, though the run that had started them was settled. No run begins in the workspace
-    /// before they have ended. [`survivors`](crate::Survivor) cannot be seen where they are another user's, or were given
-    /// an environment without `STILLFRAME_CURRENT_RUN`.
-    #[serde(default)]
-    pub survivors: Vec<Survivor>,
-}
-
-/// A workspace that a recovery could not look after.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct LeftWorkspace {
-    /// Its directory, printable.
-    pub path: String,
-    /// Why.
-    pub reason: Failure,
-}
 
 /// Looks after everything that dead engines left. What cannot be looked after, because its
 /// directory is gone or in use, is left as it is.

@@ -27,8 +27,9 @@ use crate::events::event::{EventQuery, EventType};
 use crate::id::{RunId, SessionId};
 use crate::options::WorkspaceOptions;
 use crate::records::outcome::TakenSnapshot;
+use crate::records::snapshot::SnapshotRow;
 use crate::state::snapshot_name::{self, SnapshotName};
-use crate::state::{Change, NewEvent, SnapshotRow, StateError, StateStore};
+use crate::state::{Change, NewEvent, StateError, StateStore};
 use crate::workspace::wish::{self, Wish};
 
 /// The label of a capture that is only made to be compared with, and forgotten at once.

@@ -11,10 +11,11 @@ use stillframe_backends::{
 use super::RunTask;
 use crate::error::Error;
 use crate::failure::Failure;
+use crate::records::restore_document::{self, RestoreDocument, RestorePurpose, RestoreStatus};
 use crate::records::run::RunStatus;
 use crate::run::artifact;
 use crate::run::closing::{self, Closing};
-use crate::workspace::restore::{self, RestoreDocument, RestorePurpose, RestoreStatus, WayBack};
+use crate::workspace::restore::{self, WayBack};
 use crate::workspace::workspaces::{self, Opened};
 
 /// How long the captures after the work of a run wait for their turn. Much longer than any
@@ -205,7 +206,7 @@ impl RunTask {
             let failure = closing.error.clone().unwrap_or_else(|| {
                 Failure::new(ErrorKind::Unreadable.as_str(), "there is no after-snapshot")
             });
-            return Some(restore::not_restored(
+            return Some(restore_document::not_restored(
                 RestoreStatus::Refused,
                 Failure {
                     message: format!(
@@ -243,9 +244,9 @@ impl RunTask {
             Ok(outcome) => RestoreDocument {
                 plan_id: None,
                 durations: None,
-                ..restore::restored_document(&outcome)
+                ..restore_document::restored_document(&outcome)
             },
-            Err(e) => restore::not_restored(
+            Err(e) => restore_document::not_restored(
                 match e.touched() {
                     true => RestoreStatus::Failed,
                     false => RestoreStatus::Refused,

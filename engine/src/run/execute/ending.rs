@@ -11,16 +11,18 @@ use crate::error::Error;
 use crate::events::event::EventType;
 use crate::failure::Failure;
 use crate::id::RunId;
+use crate::records::operation::OperationRow;
 use crate::records::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
 use crate::records::question::QuestionRecord;
+use crate::records::restore_document::RestoreDocument;
 use crate::records::run::{RunEvent, RunStatus};
+use crate::records::run_row::RunEnding;
 use crate::records::step::Closed;
 use crate::run::answering;
 use crate::run::closing::{self, Closing};
-use crate::state::{Change, NewEvent, OperationRow, RunEnding};
+use crate::state::{Change, NewEvent};
 use crate::step::step_log::StepLog;
 use crate::upkeep::recovery;
-use crate::workspace::restore::RestoreDocument;
 
 /// How often the end of a run is written down anew that something else came in between of.
 const MAX_ENDINGS: usize = 4;

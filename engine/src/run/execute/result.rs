@@ -7,8 +7,9 @@ use super::Asked;
 use crate::blocking::panic_text;
 use crate::failure::Failure;
 use crate::records::outcome::RunResult;
+use crate::records::output::AdapterOutput;
 use crate::records::run::RunStatus;
-use crate::step::adapter::{AdapterError, AdapterOutput, Ending};
+use crate::step::adapter::{AdapterError, Ending};
 
 /// What the end of the adapter's task means for the run. `asked`: what it was asked to end for.
 ///

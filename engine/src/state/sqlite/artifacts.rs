@@ -5,7 +5,7 @@ use rusqlite::{Row, Transaction, params};
 
 use super::values::{count, id, json, nanoseconds, parse, time};
 use crate::id::RunId;
-use crate::records::record::ArtifactRecord;
+use crate::records::artifact::ArtifactRecord;
 use crate::state::StateError;
 use crate::state::row_sum::damaged;
 

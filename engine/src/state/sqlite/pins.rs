@@ -5,8 +5,9 @@ use rusqlite::{Row, Transaction, params};
 use stillframe_backends::SnapshotId;
 
 use super::values::{id, nanoseconds};
+use crate::records::snapshot::PinRow;
+use crate::state::StateError;
 use crate::state::row_sum::damaged;
-use crate::state::{PinRow, StateError};
 
 /// Pins a snapshot; one that is stays as it is.
 pub(super) fn pin(

@@ -5,9 +5,9 @@ use stillframe_backends::SnapshotId;
 
 use super::values::{id, json, nanoseconds, parse, time, word};
 use crate::id::RunId;
+use crate::records::restore_document::{RestorePurpose, RestoreRow};
+use crate::state::StateError;
 use crate::state::row_sum::damaged;
-use crate::state::{RestoreRow, StateError};
-use crate::workspace::restore::RestorePurpose;
 
 /// Writes down that a restore begins; what one of this workspace left behind without an outcome goes.
 pub(super) fn begin_restore(

@@ -12,10 +12,11 @@ use super::lost::lost;
 use super::values::{id, json, nanoseconds, optional_time, parse, time, word};
 use crate::failure::Failure;
 use crate::id::RunId;
+use crate::records::restore_document::RestoreDocument;
 use crate::records::run::RunStatus;
+use crate::records::run_row::{NewRun, RunEnding, RunRow, RunWorkspace};
+use crate::state::StateError;
 use crate::state::row_sum::damaged;
-use crate::state::{NewRun, RunEnding, RunRow, RunWorkspace, StateError};
-use crate::workspace::restore::RestoreDocument;
 
 /// Makes a run that is pending, with its lease; its session has to be active.
 pub(super) fn create_run(transaction: &Transaction<'_>, run: &NewRun) -> Result<(), StateError> {

@@ -6,9 +6,9 @@ use rusqlite::{Row, Transaction, params};
 use super::lost::lost;
 use super::values::{count, id, nanoseconds, time, word};
 use crate::id::SessionId;
-use crate::records::session::SessionStatus;
+use crate::records::session::{SessionRow, SessionStatus};
+use crate::state::StateError;
 use crate::state::row_sum::damaged;
-use crate::state::{SessionRow, StateError};
 
 /// Makes a session that is pending; one that is there stays as it is.
 pub(super) fn create_session(

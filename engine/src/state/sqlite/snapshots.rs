@@ -6,9 +6,10 @@ use stillframe_backends::{Snapshot, SnapshotId};
 use super::packed::{pack, unpack};
 use super::values::{id, json, nanoseconds, parse, time, word};
 use crate::id::{RunId, SessionId};
+use crate::records::operation::{OperationKind, OperationRow};
+use crate::records::snapshot::SnapshotRow;
+use crate::state::StateError;
 use crate::state::row_sum::damaged;
-use crate::state::{OperationRow, SnapshotRow, StateError};
-use crate::workspace::restore::OperationKind;
 
 /// Deals the places of these snapshots out anew, in the order of `ids`.
 pub(super) fn order_snapshots(

@@ -6,9 +6,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{StepLog, StepPlace};
 use crate::error::Error;
+use crate::records::restore_document::RestorePurpose;
 use crate::records::step::{self, StepRow};
 use crate::step::options::{Rerun, StepOptions};
-use crate::workspace::restore::{self, RestorePurpose, WayBack};
+use crate::workspace::restore::{self, WayBack};
 use crate::workspace::workspaces;
 
 /// What a step that was cut off has to do.
