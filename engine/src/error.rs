@@ -9,9 +9,10 @@ use stillframe_backends::{
     WorkspaceError,
 };
 
+use crate::failure::Failure;
 use crate::id::RunId;
 use crate::records::outcome::RunOutcome;
-use crate::state::StateError;
+use crate::state::error::StateError;
 
 /// Why the engine could not do its part.
 ///
@@ -199,4 +200,15 @@ impl From<crate::id::InvalidId> for Error {
     fn from(source: crate::id::InvalidId) -> Self {
         Self::new(ErrorKind::InvalidOptions, source)
     }
+}
+
+impl From<&crate::error::Error> for Failure {
+    fn from(error: &crate::error::Error) -> Self {
+        Self::new(error.kind().as_str(), error.chain())
+    }
+}
+
+/// The error of a call on an engine that is gone.
+pub(crate) fn stopped() -> Error {
+    Error::unavailable("the engine has stopped")
 }

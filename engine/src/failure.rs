@@ -50,9 +50,3 @@ impl Failure {
         json!({ "kind": self.kind, "message": message })
     }
 }
-
-impl From<&crate::error::Error> for Failure {
-    fn from(error: &crate::error::Error) -> Self {
-        Self::new(error.kind().as_str(), error.chain())
-    }
-}

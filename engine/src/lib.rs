@@ -88,13 +88,13 @@ pub use records::outcome::{
     WorkspaceOutcome,
 };
 pub use records::question::{Answer, Question, QuestionRecord, QuestionStatus};
-pub use records::record::{LeaseRecord, RunExport, RunRecord};
 pub use records::recovery::Survivor;
 pub use records::recovery::{LeftWorkspace, RecoveryReport};
 pub use records::restore_document::{
     LeftRef, RestoreDocument, RestoreStatus, UndoOutcome, UndoPlan, Undone,
 };
 pub use records::run::RunStatus;
+pub use records::run_record::{LeaseRecord, RunExport, RunRecord};
 pub use records::session::SessionRecord;
 pub use records::session::SessionStatus;
 pub use records::step::StepStatus;

@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 use crate::id::RunId;
-use crate::records::record::RunRecord;
 use crate::records::run::RunStatus;
+use crate::records::run_record::RunRecord;
 use crate::step::adapter::BoxAdapter;
 use crate::upkeep::retention::RetentionOptions;
 

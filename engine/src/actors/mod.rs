@@ -11,6 +11,7 @@
 //! locked, and answers to whoever asked. So a restart loses a queue, never work, and whoever has
 //! something in the queue puts it there again.
 
+pub(crate) mod adopted;
 pub(crate) mod artifact_store;
 pub(crate) mod session_manager;
 pub(crate) mod state_writer;
@@ -28,15 +29,15 @@ use stillframe_backends::StateDir;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use crate::actors::adopted::Adopted;
 use crate::actors::watched::WatchedWorkspaces;
 use crate::blocking::Blocking;
-use crate::error::Error;
+use crate::error::{Error, stopped};
 use crate::id::{EngineId, RunId, SessionId};
 use crate::options::EngineOptions;
 use crate::state::liveness::EngineLock;
+use crate::state::reader::StateReader;
 use crate::state::reserve::Reserve;
-use crate::state::{StateError, StateStore};
-use crate::workspace::holdings::Adopted;
 
 use self::state_writer::StateWriter;
 
@@ -84,73 +85,6 @@ impl Parts {
             return Err(stopped());
         }
         Ok(())
-    }
-}
-
-/// The error of a call on an engine that is gone.
-pub(crate) fn stopped() -> Error {
-    Error::unavailable("the engine has stopped")
-}
-
-/// Reads the state beside the writer. Clones share one connection.
-#[derive(Clone)]
-pub(crate) struct StateReader {
-    /// `None`: it was closed.
-    store: Arc<Mutex<Option<Box<dyn StateStore>>>>,
-    threads: Blocking,
-}
-
-impl StateReader {
-    /// Reads with `store`.
-    pub(crate) fn new(store: Box<dyn StateStore>) -> Self {
-        Self {
-            store: Arc::new(Mutex::new(Some(store))),
-            // One connection: a second reader would only wait on another thread.
-            threads: Blocking::new(1),
-        }
-    }
-
-    /// Reads what is committed. Does not wait for work on workspaces.
-    pub(crate) async fn read<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(&dyn StateStore) -> Result<T, StateError> + Send + 'static,
-    ) -> Result<T, Error> {
-        let reader = self.clone();
-        self.threads.run(move || reader.read_blocking(read)).await?
-    }
-
-    /// As [`StateReader::read`], for questions that have errors of their own.
-    pub(crate) async fn read_with<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(&dyn StateStore) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
-        let reader = self.clone();
-        self.threads
-            .run(move || reader.read_blocking_with(read))
-            .await?
-    }
-
-    /// As [`StateReader::read`], for work that may block anyway.
-    pub(crate) fn read_blocking<T>(
-        &self,
-        read: impl FnOnce(&dyn StateStore) -> Result<T, StateError>,
-    ) -> Result<T, Error> {
-        self.read_blocking_with(|store| Ok(read(store)?))
-    }
-
-    /// As [`StateReader::read_with`], for work that may block anyway.
-    pub(crate) fn read_blocking_with<T>(
-        &self,
-        read: impl FnOnce(&dyn StateStore) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        // A reader keeps nothing that a panic could leave half-way.
-        let store = self.store.lock().unwrap_or_else(|e| e.into_inner());
-        read(store.as_deref().ok_or_else(stopped)?)
-    }
-
-    /// Closes the connection. Whoever reads after that is told that the engine has stopped.
-    fn close(&self) {
-        drop(self.store.lock().unwrap_or_else(|e| e.into_inner()).take());
     }
 }
 

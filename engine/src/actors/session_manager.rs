@@ -10,7 +10,7 @@ use crate::id::{EventId, RunId, SessionId};
 use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_row::{NewRun, RunEnding};
 use crate::records::session::{SessionEvent, SessionRow};
-use crate::state::{Change, NewEvent};
+use crate::state::change::{Change, NewEvent};
 
 /// The reason that the supervisor is given when a session is over and its actor not needed.
 pub(crate) const OVER: &str = "the session is over";

@@ -10,8 +10,10 @@ use tokio::sync::oneshot;
 use crate::error::Error;
 use crate::events::doorbell::Doorbell;
 use crate::events::event::Event;
+use crate::state::StateStore;
+use crate::state::change::Change;
+use crate::state::error::StateError;
 use crate::state::liveness::EngineLock;
-use crate::state::{Change, StateError, StateStore};
 
 /// How long between two looks for events of other processes, which ring no bell here.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -286,8 +288,8 @@ mod tests {
     use super::*;
     use crate::events::event::EventType;
     use crate::id::EngineId;
-    use crate::records::session;
-    use crate::state::NewEvent;
+    use crate::state::change::NewEvent;
+    use crate::state::new_session;
     use crate::state::sqlite::SqliteStore;
 
     // The log of a workspace in which every snapshot was a process of its own grew for ever
@@ -298,7 +300,7 @@ mod tests {
         let at = Timestamp::UNIX_EPOCH;
         let id = "s".parse().unwrap();
         let mut first = SqliteStore::open(&directory).unwrap();
-        first.commit(&session::creation(&id, at)).unwrap();
+        first.commit(&new_session::creation(&id, at)).unwrap();
         drop(first);
         let mut longest = 0;
         for nth in 0..200 {

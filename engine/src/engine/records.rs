@@ -14,8 +14,8 @@ use crate::records::artifact::{ArtifactRecord, SessionStats};
 use crate::records::effect::EffectRecord;
 use crate::records::lease::{Lease, Moment};
 use crate::records::question::{QuestionRecord, QuestionRow};
-use crate::records::record::{LeaseRecord, RunExport, RunRecord};
 use crate::records::run::RunStatus;
+use crate::records::run_record::{LeaseRecord, RunExport, RunRecord};
 use crate::records::run_row::RunRow;
 use crate::records::session::SessionRecord;
 use crate::run::{answering, resume};
@@ -331,7 +331,7 @@ impl Engine {
 
     pub(super) async fn read<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&dyn crate::state::StateStore) -> Result<T, crate::state::StateError>
+        read: impl FnOnce(&dyn crate::state::StateStore) -> Result<T, crate::state::error::StateError>
         + Send
         + 'static,
     ) -> Result<T, Error> {

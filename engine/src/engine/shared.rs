@@ -18,14 +18,14 @@ use crate::actors::artifact_store::ArtifactStoreMessage;
 use crate::actors::session_manager::{SessionMessage, Step};
 use crate::actors::supervisor::SupervisorMessage;
 use crate::actors::workspace::WorkspaceMessage;
-use crate::actors::{Parts, Reply, stopped};
-use crate::error::Error;
+use crate::actors::{Parts, Reply};
+use crate::error::{Error, stopped};
 use crate::events::event::EventQuery;
 use crate::id::SessionId;
 use crate::options::WorkspaceOptions;
 use crate::records::recovery::RecoveryReport;
-use crate::records::session;
 use crate::session::stream::EventStream;
+use crate::state::new_session;
 use crate::workspace::holdings;
 use crate::workspace::workspaces::{self, Opened};
 
@@ -248,7 +248,7 @@ impl Core {
             if found.is_some() {
                 return Ok(());
             }
-            let changes = session::creation(id, self.parts.now());
+            let changes = new_session::creation(id, self.parts.now());
             match self.parts.writer.commit(changes).await {
                 Ok(_) => {}
                 // Another engine was faster: its session is the session.

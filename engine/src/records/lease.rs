@@ -13,8 +13,7 @@ use jiff::Timestamp;
 use rustix::time::ClockId;
 use stillframe_backends::PathError;
 
-use crate::id::{EngineId, RunId};
-use crate::state::Change;
+use crate::id::EngineId;
 
 /// Where Linux says which start of the machine this is (random(4)).
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -91,23 +90,6 @@ impl Lease {
         !is_alive
             || self.expires.boot_id != now.boot_id
             || self.expires.nanoseconds <= now.nanoseconds
-    }
-}
-
-/// The right to write for a run, as long as nobody takes the run over.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Hold {
-    pub(crate) run_id: RunId,
-    pub(crate) epoch: u64,
-}
-
-impl Hold {
-    /// What is written before everything else, so that nothing is if the run was taken over.
-    pub(crate) fn fence(&self) -> Change {
-        Change::Fence {
-            run_id: self.run_id.clone(),
-            epoch: self.epoch,
-        }
     }
 }
 

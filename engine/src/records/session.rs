@@ -4,11 +4,9 @@ use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use crate::events::event::EventType;
 use crate::id::SessionId;
-use crate::state::{Change, NewEvent};
 
 /// Where a session stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -105,29 +103,6 @@ impl SessionStatus {
             }
         })
     }
-}
-
-/// What makes a session and starts it, in one transaction.
-///
-/// When another engine has made it meanwhile, that is a conflict and nothing is written.
-pub(crate) fn creation(id: &SessionId, at: Timestamp) -> Vec<Change> {
-    let event = |event_type| Change::Append(NewEvent::new(event_type, id, None, at, json!({})));
-    let from = SessionStatus::Pending;
-    let (to, started) = from
-        .next(SessionEvent::Start)
-        .expect("a session that is pending can be started");
-    vec![
-        Change::CreateSession { id: id.clone(), at },
-        event(EventType::SESSION_CREATED),
-        Change::MoveSession {
-            id: id.clone(),
-            from,
-            version: 1,
-            to,
-            at,
-        },
-        event(started),
-    ]
 }
 
 impl SessionEvent {

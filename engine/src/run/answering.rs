@@ -21,7 +21,9 @@ use crate::records::run::RunStatus;
 use crate::records::run_row::RunRow;
 use crate::records::session::SessionStatus;
 use crate::records::step::StepRow;
-use crate::state::{Change, NewEvent, RunFilter, StateError, StateStore};
+use crate::state::change::{Change, NewEvent};
+use crate::state::error::StateError;
+use crate::state::{RunFilter, StateStore};
 
 /// Answers a question; the first answer counts.
 pub(crate) async fn answer(core: &Core, id: &QuestionId, answer: &str) -> Result<(), Error> {

@@ -7,7 +7,7 @@ use crate::engine::Core;
 use crate::error::Error;
 use crate::id::{ArtifactId, RunId, SessionId};
 use crate::records::artifact::ArtifactRecord;
-use crate::state::Change;
+use crate::state::change::Change;
 
 /// Keeps content under `key`, and registers it, unless `fence` refuses that.
 pub(crate) async fn put(

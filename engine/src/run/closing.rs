@@ -11,7 +11,7 @@ use crate::events::event::EventType;
 use crate::failure::Failure;
 use crate::id::{RunId, SessionId};
 use crate::records::restore_document::RestoreDocument;
-use crate::state::{Change, NewEvent};
+use crate::state::change::{Change, NewEvent};
 use crate::workspace::workspaces::{self, Opened};
 
 /// What the engine saw after the work of a run.

@@ -9,8 +9,9 @@ use tokio_util::sync::CancellationToken;
 use crate::actors::Parts;
 use crate::engine::Core;
 use crate::error::Error;
-use crate::records::lease::{Hold, Lease, Moment};
-use crate::state::Change;
+use crate::records::lease::{Lease, Moment};
+use crate::state::change::Change;
+use crate::state::hold::Hold;
 
 /// How often a run looks whether somebody asks it to stop through the log, at least.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

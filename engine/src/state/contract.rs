@@ -1,18 +1,22 @@
 //! What every state store promises: one test for each, over any implementation.
 
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use stillframe_backends::Snapshot;
 use stillframe_backends::{ErrorKind, Label, RelPath, SnapshotId};
 
 use super::*;
+use crate::events::event::EventType;
 use crate::failure::Failure;
 use crate::id::{ArtifactId, EngineId, OperationId};
 use crate::records::lease::{Lease, Moment};
 use crate::records::operation::OperationKind;
 use crate::records::restore_document::RestorePurpose;
-use crate::records::run_row::RunWorkspace;
-use crate::records::session;
-use crate::records::step::{StepEnding, StepEvent};
+use crate::records::run_row::{NewRun, RunEnding, RunWorkspace};
+use crate::records::session::SessionStatus;
+use crate::records::step::{StepEnding, StepEvent, StepStatus};
+use crate::state::change::NewEvent;
+use crate::state::new_session;
 
 /// Declares a module with one test for each promise, all over states that `$new` makes.
 macro_rules! state_store_contract {
@@ -88,7 +92,7 @@ fn at(second: i64) -> Timestamp {
 fn started(state: &impl TestState, id: &str) -> (Box<dyn StateStore>, SessionId) {
     let mut store = state.open();
     let id: SessionId = id.parse().unwrap();
-    store.commit(&session::creation(&id, at(1))).unwrap();
+    store.commit(&new_session::creation(&id, at(1))).unwrap();
     (store, id)
 }
 

@@ -19,8 +19,8 @@ use crate::options::{EngineOptions, RunOptions};
 use crate::records::effect::EffectStatus;
 use crate::records::output::AdapterOutput;
 use crate::records::question::QuestionStatus;
-use crate::records::record::RunExport;
 use crate::records::run::RunStatus;
+use crate::records::run_record::RunExport;
 use crate::records::step::StepStatus;
 use crate::step::adapter::{Adapter, AdapterError, RunContext};
 

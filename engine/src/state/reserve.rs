@@ -14,6 +14,7 @@ use stillframe_backends::{ErrorKind, open_regular, printable};
 
 use crate::blocking::Blocking;
 use crate::error::Error;
+use crate::state::file_size_limit::has_file_size_limit;
 
 /// What the database, a journal and a snapshot of what is there need, with as much again for a file system that
 /// counts in larger pieces.
@@ -169,12 +170,6 @@ fn make(staged: &Path, bytes: u64) -> io::Result<()> {
 fn is_enough(is_kept: bool, is_lent: bool, free: Option<u64>) -> bool {
     let needed = if is_lent { 2 * BYTES } else { BYTES };
     is_kept || free.is_none_or(|free| free >= needed)
-}
-
-/// Whether this process may make no file as large as it likes (RLIMIT_FSIZE).
-pub(crate) fn has_file_size_limit() -> bool {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
-    limit.current.is_some()
 }
 
 /// How many bytes others than the system's own user may still use; `None`: nobody can tell.

@@ -7,7 +7,7 @@ use rusqlite::functions::{Context, FunctionFlags};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 
-use super::StateError;
+use crate::state::error::StateError;
 
 /// An expression of SQL, `damaged`: null for a row of this table that matches its sum, else what it is a row of.
 /// The columns are those that the triggers have.
@@ -368,7 +368,7 @@ mod tests {
         disk.execute_batch("UPDATE sessions SET row_sum = row_sum + 1")
             .unwrap();
         store = SqliteStore::open(state.path()).unwrap();
-        let event = crate::state::NewEvent::new(
+        let event = crate::state::change::NewEvent::new(
             crate::events::event::EventType::new("noted"),
             &"s".parse().unwrap(),
             None,
@@ -376,7 +376,7 @@ mod tests {
             serde_json::json!({}),
         );
         let refused = store
-            .commit(&[crate::state::Change::Append(event)])
+            .commit(&[crate::state::change::Change::Append(event)])
             .unwrap_err();
         assert_eq!(
             refused.kind(),

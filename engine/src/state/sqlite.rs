@@ -36,8 +36,10 @@ use crate::records::session::SessionRow;
 use crate::records::snapshot::{PinRow, SnapshotRow};
 use crate::records::step::{PhaseKey, PhaseRow, StepRow};
 use crate::records::task::TaskRow;
+use crate::state::change::Change;
+use crate::state::error::StateError;
 use crate::state::row_sum::{self, damaged};
-use crate::state::{Change, RunFilter, SnapshotFilter, StateError, StateStore};
+use crate::state::{RunFilter, SnapshotFilter, StateStore};
 
 use artifacts::{SELECT_ARTIFACT, read_artifact};
 use changes::apply;
@@ -675,9 +677,9 @@ mod tests {
     use super::opening::connect;
     use super::*;
     use crate::events::event::EventType;
-    use crate::records::session;
-    use crate::state::NewEvent;
+    use crate::state::change::NewEvent;
     use crate::state::contract::{TestState, state_store_contract};
+    use crate::state::new_session;
 
     /// A database in a directory of its own.
     struct OnDisk(tempfile::TempDir);
@@ -697,7 +699,7 @@ mod tests {
     pub(super) fn started(directory: &Path, id: &str) -> (SqliteStore, SessionId) {
         let mut store = SqliteStore::open(directory).unwrap();
         let id: SessionId = id.parse().unwrap();
-        store.commit(&session::creation(&id, at(1))).unwrap();
+        store.commit(&new_session::creation(&id, at(1))).unwrap();
         (store, id)
     }
 

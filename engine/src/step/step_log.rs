@@ -11,20 +11,19 @@ use tokio::sync::{Mutex, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::actors::stopped;
 use crate::engine::Core;
-use crate::error::Error;
+use crate::error::{Error, stopped};
 use crate::events::event::{Event, EventQuery, EventType};
 use crate::failure::Failure;
 use crate::id::{RunId, SessionId, StepId};
 use crate::options::RunOptions;
-use crate::records::lease::Hold;
-use crate::records::record::RunExport;
+use crate::records::run_record::RunExport;
 use crate::records::step::{
     self, Asked, PhaseKey, PhaseRow, StepEnding, StepEvent, StepRow, StepStatus,
 };
 use crate::records::step_record::PhaseRecord;
-use crate::state::{Change, NewEvent};
+use crate::state::change::{Change, NewEvent};
+use crate::state::hold::Hold;
 use crate::step::options::StepOptions;
 use crate::workspace::workspaces::{MAX_PATIENCE, Opened};
 

@@ -10,7 +10,9 @@ use crate::events::event::EventQuery;
 use crate::id::RunId;
 use crate::records::operation::OperationKind;
 use crate::records::snapshot::PinRow;
-use crate::state::{Change, StateError, StateStore};
+use crate::state::StateStore;
+use crate::state::change::Change;
+use crate::state::error::StateError;
 use crate::step::tool;
 use crate::workspace::workspaces::{self, Opened};
 

@@ -20,7 +20,8 @@ use crate::id::{RunId, SessionId};
 use crate::options::GcOptions;
 use crate::records::artifact::ArtifactRecord;
 use crate::records::snapshot::SnapshotRow;
-use crate::state::{Change, NewEvent, StateStore};
+use crate::state::StateStore;
+use crate::state::change::{Change, NewEvent};
 use crate::upkeep::claims::{Claim, Claims};
 use crate::upkeep::{recovery, verify};
 use crate::workspace::safety::{self, SafetyRefs};
@@ -346,7 +347,7 @@ impl<'a> Upkeep<'a> {
                 workspace_id: Some(workspace_id.clone()),
                 ..Default::default()
             };
-            Ok::<_, crate::state::StateError>((
+            Ok::<_, crate::state::error::StateError>((
                 store.snapshots(&workspace_id)?,
                 Claims::read(store, &workspace_id)?,
                 store.runs(&filter)?,

@@ -23,11 +23,11 @@ use crate::records::question::{QuestionRow, QuestionStatus};
 use crate::records::recovery::{LeftWorkspace, RecoveryReport};
 use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_row::{RunEnding, RunRow};
-use crate::records::session;
 use crate::records::step::Closed;
 use crate::run::closing::{self, Closing};
 use crate::run::{answering, resume};
-use crate::state::{Change, NewEvent, liveness};
+use crate::state::change::{Change, NewEvent};
+use crate::state::{liveness, new_session};
 use crate::step::step_log;
 use crate::workspace::workspaces::{self, NOW, Opened};
 use crate::workspace::{effects, holdings, restore};
@@ -281,7 +281,7 @@ pub(crate) fn of_new_session(parts: &Parts, session_id: &SessionId) -> Result<Ve
         .read_blocking(move |store| store.session(&asked))?;
     Ok(match known {
         Some(_) => Vec::new(),
-        None => session::creation(session_id, parts.now()),
+        None => new_session::creation(session_id, parts.now()),
     })
 }
 

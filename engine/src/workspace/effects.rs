@@ -16,7 +16,7 @@ use crate::id::SessionId;
 use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::records::run::RunStatus;
 use crate::records::step::StepStatus;
-use crate::state::{Change, NewEvent};
+use crate::state::change::{Change, NewEvent};
 use crate::workspace::workspaces;
 
 impl From<CommitError> for Error {

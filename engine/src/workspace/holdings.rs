@@ -5,33 +5,15 @@
 //! look costs no more than the names of the refs: what is lost of a log is its end, so that the newest snapshot of the
 //! store is missing; and whatever else is missing, the numbers differ.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashSet;
 
 use stillframe_backends::{Holdings, Snapshot, SnapshotId, Workspace};
 
 use crate::actors::Parts;
 use crate::error::Error;
-use crate::state::{StateError, StateStore};
+use crate::state::StateStore;
+use crate::state::error::StateError;
 use crate::workspace::workspaces::{self, NOW};
-
-/// The snapshots that this engine gave rows to, by workspace, until somebody is told of them. Clones are the same.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Adopted(Arc<Mutex<HashMap<String, Vec<SnapshotId>>>>);
-
-impl Adopted {
-    /// Adds more of a workspace, oldest first.
-    pub(crate) fn add(&self, workspace_id: &str, ids: Vec<SnapshotId>) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.entry(workspace_id.to_owned()).or_default().extend(ids);
-    }
-
-    /// Those of a workspace, to tell of them.
-    pub(crate) fn take(&self, workspace_id: &str) -> Vec<SnapshotId> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.remove(workspace_id).unwrap_or_default()
-    }
-}
 
 /// Whether a look tells of nothing that only the log or only a store has. Blocks; reads no snapshot.
 pub(crate) fn is_in_step(parts: &Parts, workspace: &Workspace) -> Result<bool, Error> {

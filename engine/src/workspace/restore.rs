@@ -15,12 +15,12 @@ use crate::error::Error;
 use crate::events::event::EventType;
 use crate::failure::Failure;
 use crate::id::{OperationId, SessionId};
-use crate::records::lease::Hold;
 use crate::records::operation::OperationRow;
 use crate::records::restore_document::{
     RestoreDocument, RestorePurpose, RestoreRow, nothing_restored, restored_document,
 };
-use crate::state::{Change, NewEvent};
+use crate::state::change::{Change, NewEvent};
+use crate::state::hold::Hold;
 use crate::upkeep::recovery::{self, Untold};
 use crate::workspace::safety;
 use crate::workspace::workspaces::{self, Opened};

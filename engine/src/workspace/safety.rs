@@ -9,7 +9,8 @@ use stillframe_backends::{
 use crate::actors::Parts;
 use crate::error::Error;
 use crate::events::event::{Event, EventQuery, EventType};
-use crate::state::{StateError, StateStore};
+use crate::state::StateStore;
+use crate::state::error::StateError;
 
 /// How the names of those begin that an earlier version made.
 const EARLIER: &str = "refs/tags/";

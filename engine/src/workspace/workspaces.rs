@@ -19,17 +19,19 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::actors::workspace::{Job, WorkspaceMessage};
-use crate::actors::{Parts, Ticket, stopped};
+use crate::actors::{Parts, Ticket};
 use crate::blocking::StepLost;
 use crate::engine::{Core, find_run};
-use crate::error::Error;
+use crate::error::{Error, stopped};
 use crate::events::event::{EventQuery, EventType};
 use crate::id::{RunId, SessionId};
 use crate::options::WorkspaceOptions;
 use crate::records::outcome::TakenSnapshot;
 use crate::records::snapshot::SnapshotRow;
+use crate::state::StateStore;
+use crate::state::change::{Change, NewEvent};
+use crate::state::error::StateError;
 use crate::state::snapshot_name::{self, SnapshotName};
-use crate::state::{Change, NewEvent, StateError, StateStore};
 use crate::workspace::wish::{self, Wish};
 
 /// The label of a capture that is only made to be compared with, and forgotten at once.

@@ -20,7 +20,7 @@ use crate::records::run_row::RunEnding;
 use crate::records::step::Closed;
 use crate::run::answering;
 use crate::run::closing::{self, Closing};
-use crate::state::{Change, NewEvent};
+use crate::state::change::{Change, NewEvent};
 use crate::step::step_log::StepLog;
 use crate::upkeep::recovery;
 

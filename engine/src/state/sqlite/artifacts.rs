@@ -6,7 +6,7 @@ use rusqlite::{Row, Transaction, params};
 use super::values::{count, id, json, nanoseconds, parse, time};
 use crate::id::RunId;
 use crate::records::artifact::ArtifactRecord;
-use crate::state::StateError;
+use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
 
 /// Deletes the artifact under a key; says how many that were.

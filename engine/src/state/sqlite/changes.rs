@@ -14,7 +14,8 @@ use super::sessions::{create_session, move_session};
 use super::snapshots::{add_operation, add_snapshot, forget_snapshots, order_snapshots};
 use super::steps::{put_phase, put_step, put_task, set_step_commit};
 use crate::events::event::Event;
-use crate::state::{Change, StateError};
+use crate::state::change::Change;
+use crate::state::error::StateError;
 
 /// Writes one change as part of `transaction`; an event that it appends goes to `events`.
 pub(super) fn apply(

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::opening::naming;
 use super::{DATABASE, SqliteStore};
-use crate::state::StateError;
+use crate::state::error::StateError;
 
 /// How often a copy that somebody wrote into is made anew.
 const MAX_TRIES: u32 = 50;

@@ -6,7 +6,7 @@ use stillframe_backends::Signature;
 use super::values::{count, id, json, nanoseconds, optional_time, parse, time, word};
 use crate::id::StepId;
 use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
-use crate::state::StateError;
+use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
 
 /// Writes an effect that is new, or is in the status that was seen.

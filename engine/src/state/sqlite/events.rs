@@ -5,8 +5,9 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 use super::values::{all_of, id, json, nanoseconds, parse, time};
 use crate::events::event::{EVENT_SCHEMA_VERSION, Event, EventQuery, EventType};
 use crate::id::{EventId, RunId};
+use crate::state::change::NewEvent;
+use crate::state::error::StateError;
 use crate::state::row_sum::{self, damaged};
-use crate::state::{NewEvent, StateError};
 
 /// Appends an event at the next place of its session; the stored one, if its id is there already.
 pub(super) fn append(transaction: &Transaction<'_>, event: &NewEvent) -> Result<Event, StateError> {

@@ -8,7 +8,7 @@ use super::values::{count, id, nanoseconds, optional_time, time};
 use crate::id::RunId;
 use crate::records::lease::{Lease, Moment};
 use crate::records::run::RunStatus;
-use crate::state::StateError;
+use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
 
 /// The first lease of a run.

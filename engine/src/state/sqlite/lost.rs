@@ -2,7 +2,7 @@
 
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
-use crate::state::StateError;
+use crate::state::error::StateError;
 
 /// Why a transition found no row: it is elsewhere, or not there.
 pub(super) fn lost(

@@ -12,7 +12,8 @@ use stillframe_disk::lock::lock_within;
 use stillframe_disk::patience::Patience;
 
 use super::{DATABASE, SqliteStore};
-use crate::state::{StateError, row_sum};
+use crate::state::error::StateError;
+use crate::state::row_sum;
 
 /// Held while a database is made or brought up to date. Its text tells the log whose name is durable.
 const OPENING_LOCK: &str = "opening.lock";
@@ -405,8 +406,9 @@ mod tests {
 
     use super::*;
     use crate::id::SessionId;
+    use crate::state::StateStore as _;
+    use crate::state::change::Change;
     use crate::state::sqlite::tests::{note, sequences, started};
-    use crate::state::{Change, StateStore as _};
 
     #[test]
     fn the_database_is_private_and_written_ahead() {

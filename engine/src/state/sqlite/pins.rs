@@ -6,7 +6,7 @@ use stillframe_backends::SnapshotId;
 
 use super::values::{id, nanoseconds};
 use crate::records::snapshot::PinRow;
-use crate::state::StateError;
+use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
 
 /// Pins a snapshot; one that is stays as it is.

@@ -7,7 +7,7 @@ use super::values::{id, json, nanoseconds, optional_time, parse, time, word};
 use crate::id::StepId;
 use crate::records::lease::Moment;
 use crate::records::question::{Deadline, QuestionPlace, QuestionRow, QuestionStatus};
-use crate::state::StateError;
+use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
 
 /// Writes a question that is new, or is in the status that was seen.

@@ -6,7 +6,7 @@ use stillframe_backends::SnapshotId;
 use super::values::{id, json, nanoseconds, parse, time, word};
 use crate::id::RunId;
 use crate::records::restore_document::{RestorePurpose, RestoreRow};
-use crate::state::StateError;
+use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
 
 /// Writes down that a restore begins; what one of this workspace left behind without an outcome goes.

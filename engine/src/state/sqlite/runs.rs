@@ -15,7 +15,7 @@ use crate::id::RunId;
 use crate::records::restore_document::RestoreDocument;
 use crate::records::run::RunStatus;
 use crate::records::run_row::{NewRun, RunEnding, RunRow, RunWorkspace};
-use crate::state::StateError;
+use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
 
 /// Makes a run that is pending, with its lease; its session has to be active.

@@ -7,7 +7,7 @@ use super::lost::lost;
 use super::values::{count, id, nanoseconds, time, word};
 use crate::id::SessionId;
 use crate::records::session::{SessionRow, SessionStatus};
-use crate::state::StateError;
+use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
 
 /// Makes a session that is pending; one that is there stays as it is.

@@ -8,7 +8,7 @@ use super::values::{id, json, nanoseconds, parse, time, word};
 use crate::id::{RunId, SessionId};
 use crate::records::operation::{OperationKind, OperationRow};
 use crate::records::snapshot::SnapshotRow;
-use crate::state::StateError;
+use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
 
 /// Deals the places of these snapshots out anew, in the order of `ids`.

@@ -10,7 +10,7 @@ use super::values::{
 use crate::id::{RunId, StepId};
 use crate::records::step::{PhaseKey, PhaseRow, StepRow, StepStatus};
 use crate::records::task::TaskRow;
-use crate::state::StateError;
+use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
 
 /// Writes a phase that is new, or is in the status that was seen.

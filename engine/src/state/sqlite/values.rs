@@ -5,7 +5,7 @@ use rusqlite::Row;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::state::StateError;
+use crate::state::error::StateError;
 
 pub(super) fn optional_time(row: &Row<'_>, at: usize) -> Result<Option<Timestamp>, StateError> {
     row.get::<_, Option<i64>>(at)?.map(time).transpose()

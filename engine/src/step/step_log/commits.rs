@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::events::event::EventType;
 use crate::id::{EffectId, StepId};
 use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
-use crate::state::{Change, NewEvent};
+use crate::state::change::{Change, NewEvent};
 use crate::step::commit::CommitOptions;
 use crate::workspace::effects::{self, Occasion};
 use crate::workspace::workspaces;

@@ -18,7 +18,7 @@ use crate::records::question::{Answer, Question, QuestionPlace, QuestionRow, Que
 use crate::records::run::{RunEvent, RunStatus};
 use crate::records::step::{StepRow, StepStatus};
 use crate::run::answering;
-use crate::state::Change;
+use crate::state::change::Change;
 
 /// How often a question is looked at that nobody rings for: another process may have answered.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

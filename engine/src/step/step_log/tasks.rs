@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::id::StepId;
 use crate::records::step::StepStatus;
 use crate::records::task::TaskRow;
-use crate::state::Change;
+use crate::state::change::Change;
 use crate::step::adapter::AdapterError;
 
 impl StepLog {

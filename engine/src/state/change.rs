@@ -1,0 +1,189 @@
+//! What is written to the state: one change, and an event that has no number yet.
+
+use jiff::Timestamp;
+use serde_json::Value;
+use stillframe_backends::SnapshotId;
+
+use crate::events::event::EventType;
+use crate::id::{EventId, RunId, SessionId, StepId};
+use crate::records::artifact::ArtifactRecord;
+use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
+use crate::records::lease::{Lease, Moment};
+use crate::records::operation::OperationRow;
+use crate::records::question::{QuestionRow, QuestionStatus};
+use crate::records::restore_document::{RestoreDocument, RestoreRow};
+use crate::records::run::RunStatus;
+use crate::records::run_row::{NewRun, RunEnding};
+use crate::records::session::SessionStatus;
+use crate::records::snapshot::{PinRow, SnapshotRow};
+use crate::records::step::{PhaseRow, StepRow, StepStatus};
+use crate::records::task::TaskRow;
+
+/// One thing to be written. Several are written together or not at all.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    /// A session that is `pending`. One that exists is left as it is, which is no error.
+    CreateSession { id: SessionId, at: Timestamp },
+    /// A session's transition; only from this status and version.
+    MoveSession {
+        id: SessionId,
+        from: SessionStatus,
+        version: u64,
+        to: SessionStatus,
+        at: Timestamp,
+    },
+    /// A run that is `pending`. Its session must be active.
+    CreateRun(Box<NewRun>),
+    /// A run's transition; only from this status.
+    MoveRun {
+        id: RunId,
+        from: RunStatus,
+        to: RunStatus,
+        at: Timestamp,
+        ending: Option<Box<RunEnding>>,
+    },
+    /// Writes what follows only if the lease of the run is of this epoch, so that an owner that was
+    /// taken for dead changes nothing.
+    Fence { run_id: RunId, epoch: u64 },
+    /// Takes a run over, only from this lease, of this epoch and not renewed since; `None`: it has none. The
+    /// run's next snapshot after its work gets the id `after`.
+    ClaimLease {
+        run_id: RunId,
+        from: Option<Box<Lease>>,
+        lease: Box<Lease>,
+        after: Option<SnapshotId>,
+    },
+    /// Writes nothing with it if somebody has asked for the run to be cancelled, which is a
+    /// [`StateError::Conflict`].
+    RefuseIfCancelled(RunId),
+    /// What the host says of a run from now on: the key `metadata` of its options.
+    SetMetadata { run_id: RunId, metadata: Value },
+    /// Holds a lease for longer, only one of this epoch.
+    RenewLease {
+        run_id: RunId,
+        epoch: u64,
+        expires: Moment,
+        at: Timestamp,
+    },
+    /// Asks whoever has the run to cancel it.
+    RequestCancel { run_id: RunId, at: Timestamp },
+    /// A phase as it is now, only from this status; `None`: it is new.
+    PutPhase {
+        run_id: RunId,
+        from: Option<StepStatus>,
+        row: Box<PhaseRow>,
+    },
+    /// A step as it is now, only from this status; `None`: it is new. Its phase is there. The commit of one whose attempt is
+    /// under way already stays as [`Change::SetStepCommit`] has it, which may have come since the row was read.
+    PutStep {
+        run_id: RunId,
+        from: Option<StepStatus>,
+        row: Box<StepRow>,
+    },
+    /// A part of a step as it is now; one that begins while another of its name is under way in the same attempt is
+    /// [`StateError::Exists`].
+    PutTask(Box<TaskRow>),
+    /// A question as it is now, only from this status; `None`: it is new in its place.
+    PutQuestion {
+        from: Option<QuestionStatus>,
+        row: Box<QuestionRow>,
+    },
+    /// An effect as it is now, only from this status; `None`: it is new.
+    PutEffect {
+        from: Option<EffectStatus>,
+        row: Box<EffectRow>,
+    },
+    /// A commit. One that is known keeps its first owner and time, and gets the rest.
+    RecordCommit(Box<CommitRecord>),
+    /// The last commit that a step made.
+    SetStepCommit {
+        run_id: RunId,
+        step_id: StepId,
+        commit: String,
+    },
+    /// An event. One whose id exists is answered as it is kept.
+    Append(NewEvent),
+    /// A snapshot. One that exists gets the owner that is given here.
+    AddSnapshot(Box<SnapshotRow>),
+    /// Snapshots that the store no longer has.
+    ForgetSnapshots(Vec<SnapshotId>),
+    /// A snapshot that is kept until it is unpinned, whatever becomes of its row. One that is pinned stays so.
+    PinSnapshot { row: PinRow, at: Timestamp },
+    /// A snapshot that is pinned no more; that it was not is no error.
+    UnpinSnapshot(SnapshotId),
+    /// Snapshots, oldest first: they share the places that they have in the order of snapshots anew.
+    /// Others keep theirs; an id that is unknown is no error.
+    OrderSnapshots(Vec<SnapshotId>),
+    /// An operation that an undo can take back.
+    AddOperation(Box<OperationRow>),
+    /// A restore that is about to begin, or one that recovery has finished and whose run is still
+    /// to be settled. There is one at a time in a workspace: an earlier one without an outcome is
+    /// dropped, because it came to nothing.
+    BeginRestore(Box<RestoreRow>),
+    /// A restore is on record, or came to nothing. One that is unknown is no error.
+    EndRestore(SnapshotId),
+    /// How the rollback of a run that has ended came out after all; `NotFound` if there is no such
+    /// run.
+    SetRollback {
+        run_id: RunId,
+        rollback: Box<RestoreDocument>,
+    },
+    /// An artifact. The row that has its key is marked as deleted.
+    RegisterArtifact(Box<ArtifactRecord>),
+    /// Takes the patches out of the records of these runs, embedded or as one of these artifacts, and notes
+    /// that they were purged.
+    RemovePatches {
+        runs: Vec<RunId>,
+        artifacts: Vec<String>,
+    },
+    /// Leaves no byte on disk of what was taken out before. Goes with no other change: it is none, and is
+    /// repeated if it fails. It is `Busy` while another process reads.
+    Scrub,
+    /// Gives the disk back what nothing is in any more, where that is much of all. Goes with no other change: it
+    /// is none.
+    Compact,
+    /// Marks the artifact of this key as deleted; `NotFound` if there is none.
+    DeleteArtifact { key: String, at: Timestamp },
+}
+
+impl Change {
+    /// Whether it tells of a capture, and the store of the workspace could tell it again.
+    pub(crate) fn is_of_a_capture(&self) -> bool {
+        match self {
+            Self::AddSnapshot(_) => true,
+            Self::Append(event) => event.event_type == EventType::WORKSPACE_SNAPSHOT_TAKEN,
+            _ => false,
+        }
+    }
+}
+
+/// An event that is not written yet; its sequence number is found when it is.
+#[derive(Clone, Debug)]
+pub(crate) struct NewEvent {
+    pub(crate) id: EventId,
+    pub(crate) event_type: EventType,
+    pub(crate) session_id: SessionId,
+    pub(crate) run_id: Option<RunId>,
+    pub(crate) at: Timestamp,
+    pub(crate) data: Value,
+}
+
+impl NewEvent {
+    /// An event with a random id.
+    pub(crate) fn new(
+        event_type: EventType,
+        session_id: &SessionId,
+        run_id: Option<&RunId>,
+        at: Timestamp,
+        data: Value,
+    ) -> Self {
+        Self {
+            id: EventId::random(),
+            event_type,
+            session_id: session_id.clone(),
+            run_id: run_id.cloned(),
+            at,
+            data,
+        }
+    }
+}
