@@ -12,7 +12,6 @@ use stillframe_backends::{
 use crate::failure::Failure;
 use crate::id::RunId;
 use crate::records::outcome::RunOutcome;
-use crate::state::error::StateError;
 
 /// Why the engine could not do its part.
 ///
@@ -92,10 +91,9 @@ impl Error {
         self
     }
 
-    /// Whether it is that another engine has the run by now.
-    pub(crate) fn is_taken_over(&self) -> bool {
-        let source = self.inner.source.downcast_ref();
-        matches!(source, Some(StateError::TakenOver(_)))
+    /// The error that it wraps, if that is of this type.
+    pub(crate) fn wrapped<E: std::error::Error + 'static>(&self) -> Option<&E> {
+        self.inner.source.downcast_ref()
     }
 
     /// What a host can do about it.

@@ -280,7 +280,7 @@ impl Engine {
     /// Events that are in the log, in the order in which they were written. `NotFound` if the session
     /// that is asked for has never been there.
     pub async fn events(&self, query: EventQuery) -> Result<Vec<Event>, Error> {
-        query.check()?;
+        check_query(&query)?;
         let asked = query.session_id.clone();
         let (events, is_known) = self
             .read(move |store| {
@@ -302,7 +302,7 @@ impl Engine {
     /// session may also begin later.
     pub fn watch(&self, query: EventQuery) -> Result<EventStream, Error> {
         self.core.parts.check_available()?;
-        query.check()?;
+        check_query(&query)?;
         Ok(self.core.watch(query))
     }
 
@@ -411,4 +411,14 @@ fn find_question(store: &dyn StateStore, text: &str) -> Result<QuestionRow, Erro
             Err(workspaces::ambiguous(text, named, count))
         }
     }
+}
+
+/// Refuses a query that means nothing.
+fn check_query(query: &EventQuery) -> Result<(), Error> {
+    if query.session_id.is_none() && (query.after.is_some() || query.before.is_some()) {
+        return Err(Error::invalid_options(
+            "sequence numbers are counted in each session; name the session",
+        ));
+    }
+    Ok(())
 }

@@ -5,7 +5,6 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
 use crate::id::{EventId, RunId, SessionId};
 
 /// The version of the envelope that this version writes.
@@ -167,22 +166,6 @@ impl EventType {
         &self.0
     }
 
-    /// Refuses what a host may not write.
-    pub(crate) fn check_own(&self) -> Result<(), Error> {
-        if self.is_reserved() {
-            return Err(Error::invalid_options(format!(
-                "events of the type {self} are the engine's"
-            )));
-        }
-        if !self.is_well_formed() {
-            return Err(Error::invalid_options(format!(
-                "{:?} is no type of events: 1 to 64 lower-case letters, digits or \"_\", the first a letter",
-                self.as_str()
-            )));
-        }
-        Ok(())
-    }
-
     /// Whether only the engine may write it.
     pub(crate) fn is_reserved(&self) -> bool {
         Self::OF_THE_ENGINE.contains(self)
@@ -299,14 +282,5 @@ impl EventQuery {
     pub fn limit(mut self, limit: u64) -> Self {
         self.limit = Some(limit);
         self
-    }
-
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.session_id.is_none() && (self.after.is_some() || self.before.is_some()) {
-            return Err(Error::invalid_options(
-                "sequence numbers are counted in each session; name the session",
-            ));
-        }
-        Ok(())
     }
 }

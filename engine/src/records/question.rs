@@ -7,15 +7,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::error::Error;
 use crate::id::{QuestionId, RunId, StepId};
 use crate::records::lease::Moment;
-
-/// The longest question, answer or choice, in bytes: a page for people, not a document.
-const MAX_TEXT_BYTES: usize = 64 * 1024;
-
-/// The most choices: more are no choice for a person.
-const MAX_CHOICES: usize = 100;
 
 /// What a step asks a person: see [`StepContext::ask`](crate::StepContext::ask).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,53 +43,6 @@ impl Question {
         self.deadline = Some((after, default.into()));
         self
     }
-
-    /// Refuses what cannot be asked, as [`StepContext::ask`](crate::StepContext::ask) does: `InvalidOptions`.
-    pub fn check(&self) -> Result<(), Error> {
-        if self.text.trim().is_empty() {
-            return Err(Error::invalid_options("a question needs a text"));
-        }
-        if self.choices.len() > MAX_CHOICES {
-            return Err(Error::invalid_options(format!(
-                "a question has at most {MAX_CHOICES} choices, this one has {}",
-                self.choices.len()
-            )));
-        }
-        for (place, choice) in self.choices.iter().enumerate() {
-            if choice.trim().is_empty() {
-                return Err(Error::invalid_options("a choice of a question is empty"));
-            }
-            if self.choices[..place].contains(choice) {
-                let short: String = choice.chars().take(80).collect();
-                return Err(Error::invalid_options(format!(
-                    "the choice {short:?} of a question is there twice"
-                )));
-            }
-        }
-        let texts = self.choices.iter().chain([&self.text]);
-        let default = self.deadline.as_ref().map(|(_, default)| default);
-        if let Some(long) = texts.chain(default).find(|t| t.len() > MAX_TEXT_BYTES) {
-            return Err(Error::invalid_options(format!(
-                "a question, and an answer to it, has at most {MAX_TEXT_BYTES} bytes, this one has {}",
-                long.len()
-            )));
-        }
-        match default {
-            Some(default) => check_choice(&self.choices, default),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Refuses an answer that is not one of the choices.
-fn check_choice(choices: &[String], answer: &str) -> Result<(), Error> {
-    if choices.is_empty() || choices.iter().any(|choice| choice == answer) {
-        return Ok(());
-    }
-    Err(Error::invalid_options(format!(
-        "{answer:?} is none of the answers that are taken: {}",
-        choices.join(", ")
-    )))
 }
 
 /// What was answered.
@@ -263,21 +209,6 @@ impl QuestionRow {
         }
     }
 
-    /// Refuses what is no answer to it.
-    pub(crate) fn check_answer(&self, answer: &str) -> Result<(), Error> {
-        if answer.trim().is_empty() {
-            // Of a variable that was not set, most often; the first answer is for ever.
-            return Err(Error::invalid_options("an answer needs a text"));
-        }
-        if answer.len() > MAX_TEXT_BYTES {
-            return Err(Error::invalid_options(format!(
-                "an answer has at most {MAX_TEXT_BYTES} bytes, this one has {}",
-                answer.len()
-            )));
-        }
-        check_choice(&self.choices, answer)
-    }
-
     /// The data of an event about it, of any status. The answer is left to that of the answer itself.
     pub(crate) fn event_data(&self) -> Value {
         json!({
@@ -346,7 +277,6 @@ impl From<QuestionRow> for QuestionRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stillframe_backends::ErrorKind;
 
     fn moment(boot: &str, seconds: i64) -> Moment {
         Moment {
@@ -401,36 +331,6 @@ mod tests {
         let row = row(&ages);
         assert_eq!(row.deadline.as_ref().unwrap().at, Timestamp::MAX);
         assert_eq!(row.ripe(at(1010), &moment("a", 60)), None);
-    }
-
-    #[test]
-    fn only_choices_are_taken_where_there_are_any() {
-        let approval = Question::new("go?").choices(["yes", "no"]);
-        assert!(approval.check().is_ok());
-        let row = row(&approval);
-        assert!(row.check_answer("yes").is_ok());
-        let refused = row.check_answer("maybe").unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::InvalidOptions);
-        assert!(refused.to_string().contains("yes, no"), "{refused}");
-        let late = approval.deadline(Duration::ZERO, "maybe");
-        assert_eq!(late.check().unwrap_err().kind(), ErrorKind::InvalidOptions);
-    }
-
-    #[test]
-    fn what_is_no_question_is_refused() {
-        let long = "x".repeat(MAX_TEXT_BYTES + 1);
-        for question in [
-            Question::new(" \n"),
-            Question::new(&long),
-            Question::new("go?").choices([&long]),
-            Question::new("go?").choices(["yes", " "]),
-            Question::new("go?").choices(["yes", "no", "yes"]),
-            Question::new("go?").deadline(Duration::ZERO, &long),
-            Question::new("go?").choices((0..=MAX_CHOICES).map(|n| n.to_string())),
-        ] {
-            let refused = question.check().unwrap_err();
-            assert_eq!(refused.kind(), ErrorKind::InvalidOptions);
-        }
     }
 
     #[test]

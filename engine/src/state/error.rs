@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use stillframe_backends::{ErrorKind, PathError};
 
+use crate::error::Error;
 use crate::id::RunId;
 
 /// Why the state could not be read or written. Nothing of the changes was kept.
@@ -97,8 +98,13 @@ impl StateError {
     }
 }
 
-impl From<StateError> for crate::error::Error {
+impl From<StateError> for Error {
     fn from(source: StateError) -> Self {
         Self::new(source.kind(), source)
     }
+}
+
+/// Whether `error` is that another engine has the run by now.
+pub(crate) fn is_taken_over(error: &Error) -> bool {
+    matches!(error.wrapped(), Some(StateError::TakenOver(_)))
 }

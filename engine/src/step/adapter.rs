@@ -212,7 +212,7 @@ impl RunContext {
         event_type: EventType,
         data: serde_json::Value,
     ) -> Result<Event, Error> {
-        event_type.check_own()?;
+        check_own(&event_type)?;
         self.steps.append(event_type, data).await
     }
 }
@@ -301,4 +301,20 @@ impl From<Error> for AdapterError {
             ..Self::new(ending, Failure::from(&error))
         }
     }
+}
+
+/// Refuses what a host may not write.
+fn check_own(event_type: &EventType) -> Result<(), Error> {
+    if event_type.is_reserved() {
+        return Err(Error::invalid_options(format!(
+            "events of the type {event_type} are the engine's"
+        )));
+    }
+    if !event_type.is_well_formed() {
+        return Err(Error::invalid_options(format!(
+            "{:?} is no type of events: 1 to 64 lower-case letters, digits or \"_\", the first a letter",
+            event_type.as_str()
+        )));
+    }
+    Ok(())
 }

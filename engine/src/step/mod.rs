@@ -7,5 +7,6 @@ pub(crate) mod commit;
 pub(crate) mod options;
 pub(crate) mod phase;
 pub(crate) mod plan;
+pub(crate) mod question;
 pub(crate) mod step_log;
 pub(crate) mod tool;

@@ -20,6 +20,7 @@ use crate::records::effect::CommitRecord;
 use crate::records::output::AdapterOutput;
 use crate::records::question::{Answer, Question, QuestionPlace};
 use crate::records::step::{PhaseKey, StepEnding, StepEvent, StepRow, StepStatus};
+use crate::state::error::is_taken_over;
 use crate::step::adapter::{AdapterError, Ending, RunContext};
 use crate::step::commit::CommitOptions;
 use crate::step::options::{Rerun, StepOptions};
@@ -520,7 +521,7 @@ fn is_lost_for_good(error: &Error) -> bool {
         | ErrorKind::NotFound
         | ErrorKind::Corrupt
         | ErrorKind::Unsupported => true,
-        ErrorKind::Conflict => !error.is_taken_over(),
+        ErrorKind::Conflict => !is_taken_over(error),
         _ => false,
     }
 }
