@@ -78,12 +78,12 @@ impl Engine {
         let doorbell = Doorbell::new();
         let (started, parts) = oneshot::channel();
         let make_parts = {
-            let (options, blocking) = (Arc::new(options.clone()), blocking.clone());
+            let (settings, blocking) = (Arc::new(options.settings()), blocking.clone());
             let (state_dir, lock) = (opened.state_dir, opened.lock);
             let reserve = opened.reserve;
             let (reader, artifacts) = (opened.reader, opened.artifacts);
             move |writer| Parts {
-                options,
+                settings,
                 engine_id,
                 state_dir,
                 reserve,
@@ -125,7 +125,7 @@ impl Engine {
             }),
         };
         let engine = Self { core };
-        let sweep = answering::sweep(Arc::downgrade(&engine.core.shared));
+        let sweep = answering::sweep(Arc::downgrade(&engine.core.shared), options.resumer.clone());
         match recovery::recover(&engine.core).await {
             Ok(report) => engine.core.recovery.set(report).expect("it is set once"),
             Err(e) => {
@@ -160,7 +160,7 @@ impl Engine {
         let core = &self.core;
         core.is_closing.store(true, Ordering::Release);
         core.tasks.close();
-        let grace = core.parts.options.shutdown_grace;
+        let grace = core.parts.settings.shutdown_grace;
         let mut is_done = tokio::time::timeout(grace, core.tasks.wait()).await.is_ok();
         if !is_done {
             core.parts.live_runs.stop_all();

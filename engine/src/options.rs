@@ -14,6 +14,7 @@ use stillframe_backends::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::actors::settings::Settings;
 use crate::error::Error;
 use crate::id::RunId;
 use crate::records::run::RunStatus;
@@ -242,6 +243,24 @@ impl EngineOptions {
     pub fn borrow(mut self, mode: BorrowMode) -> Self {
         self.borrow = mode;
         self
+    }
+
+    /// What of it outlasts the start of the engine.
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            backend: self.backend.clone(),
+            progress: self.progress.clone(),
+            clock: self.clock.clone(),
+            max_operations: self.max_operations,
+            lock_patience: self.lock_patience,
+            shutdown_grace: self.shutdown_grace,
+            borrow: self.borrow,
+            max_store_bytes: self.max_store_bytes,
+            heartbeat: self.heartbeat,
+            lease_expiry: self.lease_expiry,
+            hot_wait: self.hot_wait,
+            question_sweep: self.question_sweep,
+        }
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {

@@ -14,6 +14,7 @@
 pub(crate) mod adopted;
 pub(crate) mod artifact_store;
 pub(crate) mod session_manager;
+pub(crate) mod settings;
 pub(crate) mod state_writer;
 pub(crate) mod supervisor;
 pub(crate) mod watched;
@@ -30,11 +31,11 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::actors::adopted::Adopted;
+use crate::actors::settings::Settings;
 use crate::actors::watched::WatchedWorkspaces;
 use crate::blocking::Blocking;
 use crate::error::{Error, stopped};
 use crate::id::{EngineId, RunId, SessionId};
-use crate::options::EngineOptions;
 use crate::state::liveness::EngineLock;
 use crate::state::reader::StateReader;
 use crate::state::reserve::Reserve;
@@ -44,7 +45,7 @@ use self::state_writer::StateWriter;
 /// What every part of an engine needs. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Parts {
-    pub(crate) options: Arc<EngineOptions>,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) engine_id: EngineId,
     pub(crate) state_dir: StateDir,
     pub(crate) reserve: Reserve,
@@ -64,7 +65,7 @@ pub(crate) struct Parts {
 impl Parts {
     /// The time, by the clock of the options.
     pub(crate) fn now(&self) -> Timestamp {
-        (self.options.clock)()
+        (self.settings.clock)()
     }
 
     /// Ends what shows that this engine lives, and lets go of what it has open. The tree has stopped, and nothing is under

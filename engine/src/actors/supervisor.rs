@@ -313,6 +313,7 @@ mod tests {
 
     struct Host {
         scratch: tempfile::TempDir,
+        options: EngineOptions,
         engine: Engine,
         session: SessionManager,
     }
@@ -325,10 +326,11 @@ mod tests {
                 .state_dir(scratch.path().join("state"))
                 .lock_patience(Duration::from_secs(30))
                 .backend(Arc::new(CopyingBackend));
-            let engine = Engine::start(options).await.unwrap();
+            let engine = Engine::start(options.clone()).await.unwrap();
             let session = engine.session("s").await.unwrap();
             Self {
                 scratch,
+                options,
                 engine,
                 session,
             }
@@ -558,7 +560,7 @@ mod tests {
         assert_eq!(outcome.run.status, RunStatus::Cancelled);
         host.engine.shutdown().await.unwrap();
 
-        let options = host.core().parts.options.as_ref().clone();
+        let options = host.options.clone();
         let next = Engine::start(options).await.unwrap();
         let run = next.find_run(outcome.run_id.as_str()).await.unwrap();
         assert_eq!(run.status, RunStatus::Failed, "the next engine settled it");

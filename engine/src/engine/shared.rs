@@ -92,7 +92,7 @@ impl Core {
                     ErrorKind::Busy,
                     format!(
                         "{} operations are under way, which is the limit of this engine; nothing was touched",
-                        self.parts.options.max_operations
+                        self.parts.settings.max_operations
                     ),
                 )
             })

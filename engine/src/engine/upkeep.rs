@@ -36,7 +36,7 @@ impl Engine {
                 let wish = Wish::of(&core, &opened.options);
                 let is_writable = core.parts.state_dir.is_writable();
                 let adopted = match is_writable {
-                    true => adopt(&core, &opened, core.parts.options.lock_patience).await,
+                    true => adopt(&core, &opened, core.parts.settings.lock_patience).await,
                     false => Ok(()),
                 };
                 match adopted {
@@ -51,7 +51,7 @@ impl Engine {
                 if is_writable && !found.as_ref().is_ok_and(verify::StoreVerdicts::is_sound) {
                     // A clean-up that went on meanwhile looks like damage. Nobody is at work beside this.
                     let lock = opened.workspace.clone();
-                    let patience = core.parts.options.lock_patience;
+                    let patience = core.parts.settings.lock_patience;
                     let prove_alone = move || {
                         let _locked = lock.lock(patience)?;
                         prove()
@@ -346,7 +346,7 @@ async fn why(
     let wish = Wish::of(core, &opened.options);
     let interrupt = wish.interrupt();
     let Some(text) = snapshot else {
-        let patience = parts.options.lock_patience;
+        let patience = parts.settings.lock_patience;
         let what = "a question";
         return workspaces::work_while_wanted(
             core,

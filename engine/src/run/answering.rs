@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::engine::{Core, Engine, Shared};
 use crate::error::Error;
 use crate::events::event::EventType;
 use crate::id::{QuestionId, RunId};
-use crate::options::RunQuery;
+use crate::options::{Resumer, RunQuery};
 use crate::records::lease::Moment;
 use crate::records::question::{QuestionRow, QuestionStatus};
 use crate::records::run::RunStatus;
@@ -182,14 +182,14 @@ pub(crate) async fn withdrawal(core: &Core, run: &RunRow) -> Result<Vec<Change>,
 
 /// Looks after questions for as long as the engine is there: answers those whose time is up, and goes on with the runs
 /// that wait no more, if the host has said how.
-pub(crate) async fn sweep(engine: Weak<Shared>) {
+pub(crate) async fn sweep(engine: Weak<Shared>, resumer: Option<Arc<Resumer>>) {
     let mut offers = Offers::default();
     loop {
         let Some(shared) = engine.upgrade() else {
             return;
         };
         let (every, stopped) = (
-            shared.parts.options.question_sweep,
+            shared.parts.settings.question_sweep,
             shared.parts.stopped.clone(),
         );
         drop(shared);
@@ -203,7 +203,8 @@ pub(crate) async fn sweep(engine: Weak<Shared>) {
         if let Err(e) = settle_ripe(&core, None).await {
             tracing::warn!(error = %e.chain(), "questions whose time is up are not settled");
         }
-        if let Err(e) = resume_answered(&Engine { core }, &mut offers).await {
+        let Some(resumer) = &resumer else { continue };
+        if let Err(e) = resume_answered(&Engine { core }, &**resumer, &mut offers).await {
             tracing::warn!(error = %e.chain(), "runs that were answered are not gone on with");
         }
     }
@@ -255,12 +256,13 @@ impl Offers {
 }
 
 /// Goes on with the runs that have their answers: those that rest, and those that were interrupted before they used them.
-async fn resume_answered(engine: &Engine, offers: &mut Offers) -> Result<(), Error> {
+async fn resume_answered(
+    engine: &Engine,
+    resumer: &Resumer,
+    offers: &mut Offers,
+) -> Result<(), Error> {
     let parts = &engine.core.parts;
-    let Some(resumer) = parts.options.resumer.clone() else {
-        return Ok(());
-    };
-    let (now, every) = (Instant::now(), parts.options.question_sweep);
+    let (now, every) = (Instant::now(), parts.settings.question_sweep);
     offers.forget_old(now);
     let query = RunQuery::default()
         .incomplete()

@@ -336,7 +336,7 @@ impl RunTask {
         if let Some(place) = &self.workspace {
             // What a crash left half done here is finished or given up before anybody reads what its steps did.
             let (core, workspace) = (&self.core, &place.opened.workspace);
-            let patience = core.parts.options.lock_patience;
+            let patience = core.parts.settings.lock_patience;
             workspaces::work(core, workspace, "recovery", patience, |_| Ok(()))
                 .await
                 .map_err(|e| e.in_run(in_run.clone()))?;
@@ -439,7 +439,7 @@ impl RunTask {
             id: place.before.clone(),
             since: None,
         };
-        let patience = self.core.parts.options.lock_patience;
+        let patience = self.core.parts.settings.lock_patience;
         let (opened, never) = (place.opened.clone(), Interrupt::never());
         let taken = self.capture(opened, backend, wanted, never, patience);
         let before = taken.await?;
@@ -450,7 +450,7 @@ impl RunTask {
     /// Waits for the right to change the workspace.
     async fn take_workspace(&self, place: &RunPlace) -> Result<RunLock, Error> {
         let parts = &self.core.parts;
-        let patience = parts.options.lock_patience;
+        let patience = parts.settings.lock_patience;
         let holder = lock::holder_of(&self.run_id, &self.session_id);
         RunLock::acquire(&place.opened.workspace, &holder, patience, &parts.blocking).await
     }
@@ -580,7 +580,7 @@ impl RunTask {
             .backend
             .clone()
             .map_err(|e| NotStarted::Refused(Error::new(e.kind(), SharedError(e))))?;
-        let patience = self.core.parts.options.lock_patience;
+        let patience = self.core.parts.settings.lock_patience;
         let lock = tokio::select! {
             biased;
             () = self.asked_to_stop() => return Err(NotStarted::Cancelled),

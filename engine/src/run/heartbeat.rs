@@ -21,7 +21,7 @@ pub(crate) fn new_lease(parts: &Parts, epoch: u64) -> Result<Lease, Error> {
     Ok(Lease {
         owner: parts.engine_id.clone(),
         epoch,
-        expires: Moment::now()?.after(parts.options.lease_expiry),
+        expires: Moment::now()?.after(parts.settings.lease_expiry),
         heartbeat_at: parts.now(),
         cancel_requested_at: None,
     })
@@ -35,7 +35,7 @@ pub(crate) async fn tend(
     cancellation: CancellationToken,
     lost: CancellationToken,
 ) {
-    let heartbeat = core.parts.options.heartbeat;
+    let heartbeat = core.parts.settings.heartbeat;
     let mut renewed = Instant::now();
     loop {
         tokio::time::sleep(heartbeat.min(LOOK_EVERY)).await;
@@ -62,7 +62,7 @@ pub(crate) async fn tend(
         let renew = Change::RenewLease {
             run_id: hold.run_id.clone(),
             epoch: hold.epoch,
-            expires: now.after(core.parts.options.lease_expiry),
+            expires: now.after(core.parts.settings.lease_expiry),
             at: core.parts.now(),
         };
         match core.parts.writer.commit(vec![renew]).await {

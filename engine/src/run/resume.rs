@@ -140,7 +140,7 @@ pub(crate) async fn recorded_when_settled(
     core: &Core,
     id: &RunId,
 ) -> Result<Option<Recorded>, Error> {
-    let deadline = Instant::now() + core.parts.options.lock_patience.min(MAX_PATIENCE);
+    let deadline = Instant::now() + core.parts.settings.lock_patience.min(MAX_PATIENCE);
     loop {
         let found = recorded(core, id).await?;
         let held = found.as_ref().filter(|f| f.standing() == Standing::Held);

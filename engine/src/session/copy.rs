@@ -16,7 +16,7 @@ pub(crate) async fn copy(
     request: CopyRequest,
 ) -> Result<CopyOutcome, Error> {
     let parts = core.parts.clone();
-    let patience = parts.options.lock_patience;
+    let patience = parts.settings.lock_patience;
     let workspace = opened.workspace.clone();
     let wish = Wish::of(core, &opened.options);
     let named = {

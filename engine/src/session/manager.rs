@@ -174,7 +174,7 @@ impl SessionManager {
         self.core
             .operation(async move {
                 let parts = core.parts.clone();
-                let patience = parts.options.lock_patience;
+                let patience = parts.settings.lock_patience;
                 let wish = Wish::of(&core, &opened.options);
                 let interrupt = wish.interrupt();
                 let workspace = opened.workspace.clone();
@@ -422,7 +422,7 @@ async fn take(
     skipping: Skipping,
 ) -> Result<TakenSnapshot, Error> {
     let parts = core.parts.clone();
-    let patience = parts.options.lock_patience;
+    let patience = parts.settings.lock_patience;
     let wish = Wish::of(core, &opened.options);
     let interrupt = wish.interrupt();
     let workspace = opened.workspace.clone();
@@ -521,7 +521,7 @@ async fn diff(
     }
     let (from, to) = stored;
     let kind: Option<BackendKind> = from.as_ref().or(to.as_ref()).map(|s| s.backend);
-    let patience = parts.options.lock_patience;
+    let patience = parts.settings.lock_patience;
     let now_workspace = workspace.clone();
     let what = "a comparison";
     workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
@@ -573,7 +573,7 @@ async fn restore(
     request: RestoreRequest,
 ) -> Result<RestoreDocument, Error> {
     let parts = core.parts.clone();
-    let patience = parts.options.lock_patience;
+    let patience = parts.settings.lock_patience;
     let workspace = opened.workspace.clone();
     // What is named is told at once if it is wrong, whoever is at work, and is that one though others are taken until
     // it is this one's turn.

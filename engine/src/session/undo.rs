@@ -144,7 +144,7 @@ pub(crate) async fn plan(
     request: UndoRequest,
 ) -> Result<UndoPlan, Error> {
     let parts = core.parts.clone();
-    let patience = parts.options.lock_patience;
+    let patience = parts.settings.lock_patience;
     let workspace = opened.workspace.clone();
     let wish = Wish::of(core, &opened.options);
     let interrupt = wish.interrupt();
@@ -168,7 +168,7 @@ pub(crate) async fn undo(
     request: UndoRequest,
 ) -> Result<UndoOutcome, Error> {
     let parts = core.parts.clone();
-    let patience = parts.options.lock_patience;
+    let patience = parts.settings.lock_patience;
     let workspace = opened.workspace.clone();
     let wish = Wish::of(core, &opened.options);
     let lock = RunLock::acquire(&workspace, "an undo", patience, &parts.blocking);

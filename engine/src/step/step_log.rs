@@ -111,7 +111,7 @@ impl StepLog {
         is_used: bool,
         options: &RunOptions,
     ) -> Self {
-        let hot_wait = options.hot_wait.unwrap_or(core.parts.options.hot_wait);
+        let hot_wait = options.hot_wait.unwrap_or(core.parts.settings.hot_wait);
         let inner = Inner {
             core,
             session_id,
@@ -208,7 +208,7 @@ impl StepLog {
     /// As [`StepLog::commit`], of what was paid for: where the disk is full the room that is kept for recovery is given
     /// back for it, and where somebody else has the database it is waited for as long as the run is this engine's.
     async fn commit_ending(&self, changes: Vec<Change>) -> Result<(), Error> {
-        let expiry = self.inner.core.parts.options.lease_expiry;
+        let expiry = self.inner.core.parts.settings.lease_expiry;
         let deadline = Instant::now() + expiry.min(MAX_PATIENCE);
         let committed = loop {
             match self.commit(changes.clone()).await {

@@ -119,7 +119,7 @@ pub(crate) async fn set_pin(
     is_pinned: bool,
 ) -> Result<Snapshot, Error> {
     let parts = core.parts.clone();
-    let patience = parts.options.lock_patience;
+    let patience = parts.settings.lock_patience;
     let what = "a pin";
     let workspace = opened.workspace;
     workspaces::work(core, &workspace, what, patience, move |locked| {

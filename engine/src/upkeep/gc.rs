@@ -73,7 +73,7 @@ pub(crate) async fn collect(
 ) -> Result<GcOutcome, Error> {
     options.check()?;
     let parts = core.parts.clone();
-    let patience = parts.options.lock_patience;
+    let patience = parts.settings.lock_patience;
     let workspace = opened.workspace.clone();
     let wish = Wish::of(core, &opened.options);
     let what = "a clean-up";
@@ -119,7 +119,7 @@ pub(crate) async fn remove(
     names: Vec<String>,
 ) -> Result<RemovalOutcome, Error> {
     let parts = core.parts.clone();
-    let patience = parts.options.lock_patience;
+    let patience = parts.settings.lock_patience;
     let workspace = opened.workspace.clone();
     let wish = Wish::of(core, &opened.options);
     let interrupt = wish.interrupt();

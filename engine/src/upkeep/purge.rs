@@ -116,7 +116,7 @@ pub(crate) async fn purge(
     target: PurgeTarget,
 ) -> Result<PurgeOutcome, Error> {
     let parts = core.parts.clone();
-    let patience = parts.options.lock_patience;
+    let patience = parts.settings.lock_patience;
     let workspace = opened.workspace.clone();
     let wish = Wish::of(core, &opened.options);
     let interrupt = wish.interrupt();

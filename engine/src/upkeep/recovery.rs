@@ -104,7 +104,7 @@ async fn adopt_at(core: &Core, path: std::path::PathBuf) -> Result<(), Error> {
         .run(move || Opened::open(&parts, WorkspaceOptions::at(path)))
         .await??;
     let parts = core.parts.clone();
-    let patience = core.parts.options.lock_patience;
+    let patience = core.parts.settings.lock_patience;
     workspaces::work(
         core,
         &opened.workspace,
@@ -664,7 +664,7 @@ async fn close(core: &Core, run: &RunRow) -> Result<Closing, Error> {
         .await??;
     let (session_id, run_id) = (run.session_id.clone(), run.id.clone());
     let parts = core.parts.clone();
-    let patience = core.parts.options.lock_patience;
+    let patience = core.parts.settings.lock_patience;
     let workspace: Workspace = opened.workspace.clone();
     workspaces::work(core, &workspace, "recovery", patience, move |locked| {
         adopt(&parts, locked, Untold::Tell)?;

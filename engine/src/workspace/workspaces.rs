@@ -61,7 +61,7 @@ impl Opened {
 
     /// The backend for a new capture. Reads alone; blocks.
     pub(crate) fn detect(&self, parts: &Parts) -> Result<Arc<dyn Backend>, Error> {
-        match &parts.options.backend {
+        match &parts.settings.backend {
             None => {
                 Ok(stillframe_backends::detect(&self.workspace, self.options.strategy)?.backend)
             }
@@ -112,9 +112,9 @@ impl Opened {
             options.max_files = self.options.max_files;
             options.max_new_bytes = self.options.max_new_bytes;
         }
-        options.max_store_bytes = parts.options.max_store_bytes;
-        options.borrow = parts.options.borrow;
-        options.progress = parts.options.progress.clone();
+        options.max_store_bytes = parts.settings.max_store_bytes;
+        options.borrow = parts.settings.borrow;
+        options.progress = parts.settings.progress.clone();
         options
     }
 }
@@ -145,7 +145,7 @@ pub(crate) const MAX_PATIENCE: Duration = Duration::from_secs(365 * 24 * 60 * 60
 
 /// The backend that understands snapshots of `kind`, wherever the workspace lies by now.
 pub(crate) fn backend_of(parts: &Parts, kind: BackendKind) -> Result<Arc<dyn Backend>, Error> {
-    match &parts.options.backend {
+    match &parts.settings.backend {
         Some(backend) if backend.kind() == kind => Ok(Arc::clone(backend)),
         Some(_) => Err(Error::new(
             ErrorKind::Unsupported,

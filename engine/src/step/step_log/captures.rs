@@ -41,7 +41,7 @@ impl StepLog {
         let parts = self.inner.core.parts.clone();
         let (session_id, run_id) = (self.inner.session_id.clone(), self.run_id().clone());
         let workspace = place.opened.workspace.clone();
-        let patience = parts.options.lock_patience;
+        let patience = parts.settings.lock_patience;
         let interrupt = Interrupt::never();
         let told = interrupt.clone();
         let what = "a look whether a workspace is clean";
@@ -78,7 +78,7 @@ impl StepLog {
         let (opened, backend) = (place.opened.clone(), Arc::clone(&place.backend));
         let workspace = opened.workspace.clone();
         let patience = match cancellation {
-            Some(_) => parts.options.lock_patience,
+            Some(_) => parts.settings.lock_patience,
             None => CLOSING_PATIENCE,
         };
         let interrupt = Interrupt::never();

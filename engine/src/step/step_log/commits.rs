@@ -53,7 +53,7 @@ impl StepLog {
         let (log, told) = (self.clone(), cancellation.clone());
         self.to_the_end(async move {
             let parts = log.inner.core.parts.clone();
-            let patience = parts.options.lock_patience;
+            let patience = parts.settings.lock_patience;
             let workspace = place.opened.workspace.clone();
             let core = &log.inner.core;
             let work = workspaces::work(core, &workspace, "a commit", patience, move |locked| {

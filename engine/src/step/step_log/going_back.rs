@@ -203,7 +203,7 @@ impl StepLog {
         let parts = core.parts.clone();
         let session_id = self.inner.session_id.clone();
         let hold = self.inner.hold.clone();
-        let patience = parts.options.lock_patience;
+        let patience = parts.settings.lock_patience;
         let workspace = place.opened.workspace.clone();
         workspaces::work(core, &workspace, what, patience, move |locked| {
             if is_later {

@@ -1,0 +1,32 @@
+//! What a host has chosen for the work of its engine.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use stillframe_backends::{Backend, BorrowMode, Progress};
+
+/// What every part of an engine goes by: those of the engine's options that outlast its start. See
+/// [`EngineOptions`](crate::EngineOptions) for each.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) backend: Option<Arc<dyn Backend>>,
+    pub(crate) progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
+    pub(crate) clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    pub(crate) max_operations: usize,
+    pub(crate) lock_patience: Duration,
+    pub(crate) shutdown_grace: Duration,
+    pub(crate) borrow: BorrowMode,
+    pub(crate) max_store_bytes: u64,
+    pub(crate) heartbeat: Duration,
+    pub(crate) lease_expiry: Duration,
+    pub(crate) hot_wait: Duration,
+    pub(crate) question_sweep: Duration,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Settings")
+    }
+}
