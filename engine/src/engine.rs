@@ -1,5 +1,6 @@
 //! Starting and stopping an engine, and what it does beyond any one session.
 
+pub(crate) mod options;
 mod records;
 mod shared;
 mod upkeep;
@@ -23,10 +24,11 @@ use crate::actors::supervisor::{SupervisorActor, SupervisorArguments};
 use crate::actors::watched::WatchedWorkspaces;
 use crate::actors::{Artifacts, LiveRuns, Parts};
 use crate::blocking::Blocking;
+use crate::engine::options::EngineOptions;
 use crate::error::{Error, stopped};
 use crate::events::doorbell::Doorbell;
 use crate::id::{EngineId, QuestionId, RunId, SessionId};
-use crate::options::{EngineOptions, RunOptions, WorkspaceOptions};
+use crate::options::{RunOptions, WorkspaceOptions};
 use crate::records::outcome::RunOutcome;
 use crate::records::question::QuestionRecord;
 use crate::records::recovery::RecoveryReport;

@@ -63,10 +63,11 @@ extern crate self as stillframe;
 mod copying;
 
 pub use engine::Engine;
+pub use engine::options::{EngineOptions, Resumer};
 pub use options::{
     CopyRequest, DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, DiffEnd, DiffRequest,
-    EngineOptions, GcOptions, RestoreRequest, Resumer, RunOptions, RunQuery, SnapshotQuery,
-    UndoRequest, UndoTarget, WorkspaceOptions,
+    GcOptions, RestoreRequest, RunOptions, RunQuery, SnapshotQuery, UndoRequest, UndoTarget,
+    WorkspaceOptions,
 };
 pub use session::manager::SessionManager;
 
@@ -79,6 +80,7 @@ pub use step::adapter::{Adapter, AdapterError, BoxAdapter, Ending, RunContext};
 pub use tokio_util::sync::CancellationToken;
 
 pub use failure::Failure;
+pub use options::RetentionOptions;
 pub use process::guardian::be_guardian;
 pub use records::artifact::{ArtifactRecord, SessionStats};
 pub use records::effect::{CommitRecord, EffectRecord, EffectStatus};
@@ -108,7 +110,7 @@ pub use step::plan::{PlanReport, StepIdentity, StepPlan};
 pub use step::tool::{READ_ONLY_TOOLS, ToolCounters, ToolError, ToolOptions, ToolOutcome};
 pub use upkeep::gc::{GcOutcome, RemovalOutcome};
 pub use upkeep::purge::{PurgeOutcome, PurgePlan, PurgedSnapshot};
-pub use upkeep::retention::{RetentionOptions, RetentionOutcome};
+pub use upkeep::retention::RetentionOutcome;
 pub use upkeep::verify::{ArtifactVerdict, SnapshotVerdict, VerifyOutcome, verify_without_log};
 pub use workspace::safety::SafetyRefs;
 

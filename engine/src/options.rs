@@ -1,26 +1,18 @@
 //! What a host may choose: for the engine, for a run, for a workspace, for a restore.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use stillframe_artifact_store::ArtifactStore;
 use stillframe_backends::{
-    Backend, BorrowMode, DiffOptions, IgnoreOptions, Label, PlanId, Progress, RelPath,
-    RetainContent, Strategy,
+    DiffOptions, IgnoreOptions, Label, PlanId, RelPath, RetainContent, Strategy,
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::actors::settings::Settings;
 use crate::error::Error;
 use crate::id::RunId;
 use crate::records::run::RunStatus;
-use crate::records::run_record::RunRecord;
-use crate::step::adapter::BoxAdapter;
-use crate::upkeep::retention::RetentionOptions;
 
 /// The largest patch that is embedded when nothing else is said, in bytes: a megabyte shows any
 /// change that a person reads, and keeps a document quick to parse.
@@ -29,255 +21,6 @@ pub const DEFAULT_MAX_PATCH_BYTES: u64 = 1_048_576;
 /// The largest untracked file that is captured when nothing else is said, in bytes: what a forge
 /// refuses to take in one file.
 pub const DEFAULT_MAX_UNTRACKED_FILE_BYTES: u64 = 104_857_600;
-
-/// How to run an engine. Every option has a default.
-#[derive(Clone)]
-#[non_exhaustive]
-pub struct EngineOptions {
-    /// Where everything is kept. Default: `$STILLFRAME_HOME`, else `$XDG_STATE_HOME/stillframe`,
-    /// else `~/.local/state/stillframe`.
-    pub state_dir: Option<PathBuf>,
-    /// The backend of every workspace, in place of the built-in ones. Default: none.
-    pub backend: Option<Arc<dyn Backend>>,
-    /// Where artifacts are kept. Default: files in the state directory.
-    pub artifact_store: Option<Arc<dyn ArtifactStore>>,
-    /// Told how far a capture has come. Default: nobody.
-    pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
-    /// Where the time comes from. Default: the system's clock.
-    pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    /// How many operations and runs may be under way at once; one more is `Busy`, but for an answer and the cancelling of a
-    /// run, which make room. Default: 64.
-    pub max_operations: usize,
-    /// How many of them may occupy a thread at once; others wait. Default: 8.
-    pub max_blocking: usize,
-    /// How long to wait for a workspace that somebody else uses, before `Busy`. Default: 10 s.
-    pub lock_patience: Duration,
-    /// How long [`Engine::shutdown`](crate::Engine::shutdown) waits for what is under way before
-    /// it cancels it. Default: 10 s.
-    pub shutdown_grace: Duration,
-    /// How objects of the user's repository come into the store. Default: hard links.
-    pub borrow: BorrowMode,
-    /// The largest that the store of any one workspace may become, in bytes; zero: no limit. Default: 0.
-    /// A capture or a restore for which there is no room is refused with `LimitExceeded`, what a run
-    /// left and the guard of a restore included, and leaves nothing. It holds at every moment, temporary
-    /// files included: see
-    /// [`SnapshotOptions::max_store_bytes`](crate::backends::SnapshotOptions::max_store_bytes).
-    /// Artifacts and the log are not in a store. Nothing is forgotten because of it:
-    /// [`Engine::gc`](crate::Engine::gc) makes room.
-    pub max_store_bytes: u64,
-    /// Whether a state directory that cannot be written, or is another user's, is opened to read in it; default: it is
-    /// refused. Nothing in it is made or changed: the log is read from a copy in the temporary directory, as it was when
-    /// the engine was started, what dead engines left is not looked after, and whatever would write is `Storage`, also
-    /// what takes a capture, as a comparison with the present does.
-    pub allow_reading_alone: bool,
-    /// How often the lease of a run that is under way is renewed. Default: 30 s.
-    pub heartbeat: Duration,
-    /// How long after its last renewal a run may be taken over by another engine, though the process
-    /// that has it is there; one that is gone is known at once. At least twice the heartbeat. Default:
-    /// 120 s.
-    pub lease_expiry: Duration,
-    /// How long the engine waits with a run for an answer before the run rests until it is there. Default: 600 s.
-    pub hot_wait: Duration,
-    /// How often questions are looked at whose time may be up, and runs that were answered. Default: 15 s.
-    pub question_sweep: Duration,
-    /// Goes on with runs that rest and were answered, and with those that were interrupted before they used their answers:
-    /// what it gives for a run is run under its id. One that cannot go on is offered again, less and less often. Default:
-    /// none, so that they wait until somebody starts their ids again. One that is interrupted when it had used its
-    /// answers is the host's to start, like every other.
-    pub resumer: Option<Arc<Resumer>>,
-}
-
-/// Says how a run goes on that was answered; `None`: this host does not. One that panics goes on with none then, and is
-/// asked again later.
-pub type Resumer = dyn Fn(&RunRecord) -> Option<(RunOptions, BoxAdapter)> + Send + Sync;
-
-impl Default for EngineOptions {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one clock that everything else is handed"
-    )]
-    fn default() -> Self {
-        Self {
-            state_dir: None,
-            backend: None,
-            artifact_store: None,
-            progress: None,
-            clock: Arc::new(Timestamp::now),
-            max_operations: 64,
-            max_blocking: 8,
-            lock_patience: Duration::from_secs(10),
-            shutdown_grace: Duration::from_secs(10),
-            borrow: BorrowMode::HardLink,
-            max_store_bytes: 0,
-            allow_reading_alone: false,
-            heartbeat: Duration::from_secs(30),
-            lease_expiry: Duration::from_secs(120),
-            hot_wait: Duration::from_secs(600),
-            question_sweep: Duration::from_secs(15),
-            resumer: None,
-        }
-    }
-}
-
-impl fmt::Debug for EngineOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EngineOptions")
-            .field("state_dir", &self.state_dir)
-            .field("backend", &self.backend.as_ref().map(|b| b.kind()))
-            .field("max_operations", &self.max_operations)
-            .field("max_blocking", &self.max_blocking)
-            .field("lock_patience", &self.lock_patience)
-            .field("shutdown_grace", &self.shutdown_grace)
-            .field("borrow", &self.borrow)
-            .field("max_store_bytes", &self.max_store_bytes)
-            .field("allow_reading_alone", &self.allow_reading_alone)
-            .field("heartbeat", &self.heartbeat)
-            .field("lease_expiry", &self.lease_expiry)
-            .field("hot_wait", &self.hot_wait)
-            .field("question_sweep", &self.question_sweep)
-            .finish_non_exhaustive()
-    }
-}
-
-impl EngineOptions {
-    /// Sets [`EngineOptions::allow_reading_alone`].
-    pub fn allow_reading_alone(mut self, allow: bool) -> Self {
-        self.allow_reading_alone = allow;
-        self
-    }
-
-    /// Sets [`EngineOptions::state_dir`].
-    pub fn state_dir(mut self, path: impl Into<PathBuf>) -> Self {
-        self.state_dir = Some(path.into());
-        self
-    }
-
-    /// Sets [`EngineOptions::backend`].
-    pub fn backend(mut self, backend: Arc<dyn Backend>) -> Self {
-        self.backend = Some(backend);
-        self
-    }
-
-    /// Sets [`EngineOptions::artifact_store`].
-    pub fn artifact_store(mut self, store: Arc<dyn ArtifactStore>) -> Self {
-        self.artifact_store = Some(store);
-        self
-    }
-
-    /// Sets [`EngineOptions::progress`]. It is called on the thread that captures, often.
-    pub fn progress(mut self, report: impl Fn(Progress) + Send + Sync + 'static) -> Self {
-        self.progress = Some(Arc::new(report));
-        self
-    }
-
-    /// Sets [`EngineOptions::clock`].
-    pub fn clock(mut self, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        self.clock = Arc::new(clock);
-        self
-    }
-
-    /// Sets [`EngineOptions::max_operations`].
-    pub fn max_operations(mut self, count: usize) -> Self {
-        self.max_operations = count;
-        self
-    }
-
-    /// Sets [`EngineOptions::max_blocking`].
-    pub fn max_blocking(mut self, count: usize) -> Self {
-        self.max_blocking = count;
-        self
-    }
-
-    /// Sets [`EngineOptions::lock_patience`].
-    pub fn lock_patience(mut self, patience: Duration) -> Self {
-        self.lock_patience = patience;
-        self
-    }
-
-    /// Sets [`EngineOptions::shutdown_grace`].
-    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
-        self.shutdown_grace = grace;
-        self
-    }
-
-    /// Sets [`EngineOptions::max_store_bytes`].
-    pub fn max_store_bytes(mut self, bytes: u64) -> Self {
-        self.max_store_bytes = bytes;
-        self
-    }
-
-    /// Sets [`EngineOptions::hot_wait`].
-    pub fn hot_wait(mut self, wait: Duration) -> Self {
-        self.hot_wait = wait;
-        self
-    }
-
-    /// Sets [`EngineOptions::question_sweep`].
-    pub fn question_sweep(mut self, interval: Duration) -> Self {
-        self.question_sweep = interval;
-        self
-    }
-
-    /// Sets [`EngineOptions::resumer`].
-    pub fn resumer(
-        mut self,
-        resumer: impl Fn(&RunRecord) -> Option<(RunOptions, BoxAdapter)> + Send + Sync + 'static,
-    ) -> Self {
-        self.resumer = Some(Arc::new(resumer));
-        self
-    }
-
-    /// Sets [`EngineOptions::heartbeat`].
-    pub fn heartbeat(mut self, interval: Duration) -> Self {
-        self.heartbeat = interval;
-        self
-    }
-
-    /// Sets [`EngineOptions::lease_expiry`].
-    pub fn lease_expiry(mut self, expiry: Duration) -> Self {
-        self.lease_expiry = expiry;
-        self
-    }
-
-    /// Sets [`EngineOptions::borrow`].
-    pub fn borrow(mut self, mode: BorrowMode) -> Self {
-        self.borrow = mode;
-        self
-    }
-
-    /// What of it outlasts the start of the engine.
-    pub(crate) fn settings(&self) -> Settings {
-        Settings {
-            backend: self.backend.clone(),
-            progress: self.progress.clone(),
-            clock: self.clock.clone(),
-            max_operations: self.max_operations,
-            lock_patience: self.lock_patience,
-            shutdown_grace: self.shutdown_grace,
-            borrow: self.borrow,
-            max_store_bytes: self.max_store_bytes,
-            heartbeat: self.heartbeat,
-            lease_expiry: self.lease_expiry,
-            hot_wait: self.hot_wait,
-            question_sweep: self.question_sweep,
-        }
-    }
-
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.max_operations == 0 {
-            return Err(Error::invalid_options("max_operations must not be zero"));
-        }
-        if self.max_blocking == 0 {
-            return Err(Error::invalid_options("max_blocking must not be zero"));
-        }
-        if self.heartbeat.is_zero() || self.lease_expiry < self.heartbeat.saturating_mul(2) {
-            return Err(Error::invalid_options(
-                "heartbeat must not be zero, and lease_expiry at least twice as long",
-            ));
-        }
-        Ok(())
-    }
-}
 
 /// A workspace, and how to capture it.
 ///
@@ -943,6 +686,45 @@ impl RunQuery {
     /// Sets [`RunQuery::limit`].
     pub fn limit(mut self, limit: u64) -> Self {
         self.limit = Some(limit);
+        self
+    }
+}
+
+pub(crate) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Which snapshots are kept without being asked.
+///
+/// Always kept are the newest of a workspace; one that is pinned or has a label of the host's own; those that a run
+/// which has not ended, the latest operation or a restore under way names; and the before- and after-snapshot of a
+/// run as long as one of them is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RetentionOptions {
+    /// For how long any other is kept. Default: 90 days.
+    pub older_than: Duration,
+    /// How many of the snapshots of its steps are kept of each run, the newest. Default: 50.
+    pub step_snapshots: u64,
+}
+
+impl Default for RetentionOptions {
+    fn default() -> Self {
+        Self {
+            older_than: 90 * DAY,
+            step_snapshots: 50,
+        }
+    }
+}
+
+impl RetentionOptions {
+    /// Sets [`RetentionOptions::older_than`].
+    pub fn older_than(mut self, age: Duration) -> Self {
+        self.older_than = age;
+        self
+    }
+
+    /// Sets [`RetentionOptions::step_snapshots`].
+    pub fn step_snapshots(mut self, count: u64) -> Self {
+        self.step_snapshots = count;
         self
     }
 }

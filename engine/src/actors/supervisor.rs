@@ -302,9 +302,10 @@ mod tests {
     use super::*;
     use crate::actors::{Claim, Ticket};
     use crate::copying::CopyingBackend;
+    use crate::engine::options::EngineOptions;
     use crate::engine::{Core, Engine};
     use crate::events::event::EventQuery;
-    use crate::options::{EngineOptions, RunOptions, WorkspaceOptions};
+    use crate::options::{RunOptions, WorkspaceOptions};
     use crate::records::output::AdapterOutput;
     use crate::records::run::RunStatus;
     use crate::session::manager::SessionManager;

@@ -10,11 +10,12 @@ use serde_json::{Value, json};
 use stillframe_backends::{ErrorKind, seeded_bug};
 
 use crate::blocking::panic_text;
+use crate::engine::options::Resumer;
 use crate::engine::{Core, Engine, Shared};
 use crate::error::Error;
 use crate::events::event::EventType;
 use crate::id::{QuestionId, RunId};
-use crate::options::{Resumer, RunQuery};
+use crate::options::RunQuery;
 use crate::records::lease::Moment;
 use crate::records::question::{QuestionRow, QuestionStatus};
 use crate::records::run::RunStatus;

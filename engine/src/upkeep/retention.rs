@@ -21,6 +21,7 @@ use crate::engine::Core;
 use crate::error::Error;
 use crate::events::event::{EventQuery, EventType};
 use crate::id::{RunId, SessionId};
+use crate::options::{DAY, RetentionOptions};
 use crate::records::snapshot::SnapshotRow;
 use crate::state::StateStore;
 use crate::state::change::{Change, NewEvent};
@@ -29,8 +30,6 @@ use crate::upkeep::claims::Claims;
 use crate::upkeep::gc::{self, Upkeep};
 use crate::upkeep::recovery;
 use crate::workspace::workspaces::{self, Opened};
-
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How long after it was announced the retention begins.
 const NOTICE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -41,43 +40,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The file in the store of a workspace that says when it was looked at last.
 const LOOKED_FILE: &str = "retention";
-
-/// Which snapshots are kept without being asked.
-///
-/// Always kept are the newest of a workspace; one that is pinned or has a label of the host's own; those that a run
-/// which has not ended, the latest operation or a restore under way names; and the before- and after-snapshot of a
-/// run as long as one of them is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RetentionOptions {
-    /// For how long any other is kept. Default: 90 days.
-    pub older_than: Duration,
-    /// How many of the snapshots of its steps are kept of each run, the newest. Default: 50.
-    pub step_snapshots: u64,
-}
-
-impl Default for RetentionOptions {
-    fn default() -> Self {
-        Self {
-            older_than: 90 * DAY,
-            step_snapshots: 50,
-        }
-    }
-}
-
-impl RetentionOptions {
-    /// Sets [`RetentionOptions::older_than`].
-    pub fn older_than(mut self, age: Duration) -> Self {
-        self.older_than = age;
-        self
-    }
-
-    /// Sets [`RetentionOptions::step_snapshots`].
-    pub fn step_snapshots(mut self, count: u64) -> Self {
-        self.step_snapshots = count;
-        self
-    }
-}
 
 /// What came of a look at what need not be kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
