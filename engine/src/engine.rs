@@ -2,7 +2,6 @@
 
 pub(crate) mod options;
 mod records;
-mod shared;
 mod upkeep;
 
 use std::fmt;
@@ -19,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::actors::adopted::Adopted;
+use crate::actors::core::{Core, Shared};
 use crate::actors::state_writer::LogOnDemand;
 use crate::actors::supervisor::{SupervisorActor, SupervisorArguments};
 use crate::actors::watched::WatchedWorkspaces;
@@ -42,9 +42,6 @@ use crate::state::reserve::Reserve;
 use crate::state::sqlite::SqliteStore;
 use crate::step::adapter::{Adapter, BoxAdapter};
 use crate::upkeep::recovery;
-
-pub(crate) use records::{find_run, find_run_in};
-pub(crate) use shared::{Core, Shared};
 
 /// How long to wait, at a shutdown, for what was cancelled.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(60);

@@ -300,10 +300,11 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
+    use crate::actors::core::Core;
     use crate::actors::{Claim, Ticket};
     use crate::copying::CopyingBackend;
+    use crate::engine::Engine;
     use crate::engine::options::EngineOptions;
-    use crate::engine::{Core, Engine};
     use crate::events::event::EventQuery;
     use crate::options::{RunOptions, WorkspaceOptions};
     use crate::records::output::AdapterOutput;

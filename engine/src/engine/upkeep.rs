@@ -10,8 +10,8 @@ use stillframe_backends::{
 };
 
 use super::Engine;
-use super::shared::Core;
 use crate::actors::Parts;
+use crate::actors::core::Core;
 use crate::error::Error;
 use crate::id::SessionId;
 use crate::options::{GcOptions, RetentionOptions, WorkspaceOptions};

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use stillframe_backends::{ErrorKind, seeded_bug};
 
+use crate::actors::core::{Core, Shared};
 use crate::blocking::panic_text;
+use crate::engine::Engine;
 use crate::engine::options::Resumer;
-use crate::engine::{Core, Engine, Shared};
 use crate::error::Error;
 use crate::events::event::EventType;
 use crate::id::{QuestionId, RunId};

@@ -3,7 +3,7 @@
 use serde_json::json;
 use stillframe_artifact_store::ArtifactKey;
 
-use crate::engine::Core;
+use crate::actors::core::Core;
 use crate::error::Error;
 use crate::id::{ArtifactId, RunId, SessionId};
 use crate::records::artifact::ArtifactRecord;

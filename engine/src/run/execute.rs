@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::actors::Parts;
+use crate::actors::core::Core;
 use crate::actors::session_manager::{SessionMessage, Step};
-use crate::engine::Core;
 use crate::error::{Error, stopped};
 use crate::failure::Failure;
 use crate::id::{EventId, RunId, SessionId};

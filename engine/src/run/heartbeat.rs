@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::actors::Parts;
-use crate::engine::Core;
+use crate::actors::core::Core;
 use crate::error::Error;
 use crate::records::lease::{Lease, Moment};
 use crate::state::change::Change;

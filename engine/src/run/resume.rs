@@ -6,8 +6,8 @@ use serde_json::Value;
 use stillframe_backends::{BackendKind, DiffOptions, ErrorKind, Snapshot, Workspace};
 
 use crate::actors::Parts;
+use crate::actors::core::Core;
 use crate::actors::session_manager::{SessionMessage, Step};
-use crate::engine::Core;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::id::{EventId, RunId, SessionId};

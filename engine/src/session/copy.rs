@@ -2,7 +2,7 @@
 
 use stillframe_backends::{CopyOptions, CopyOutcome};
 
-use crate::engine::Core;
+use crate::actors::core::Core;
 use crate::error::Error;
 use crate::options::CopyRequest;
 use crate::state::StateStore;

@@ -9,8 +9,8 @@ use stillframe_backends::{
     RepositoryRestore, RestoreGoal, RestoreOptions, RestorePlan, Snapshot, SnapshotOptions,
 };
 
+use crate::actors::core::Core;
 use crate::actors::session_manager::SessionMessage;
-use crate::engine::Core;
 use crate::error::Error;
 use crate::events::event::{Cursor, EventQuery};
 use crate::id::{EventId, SessionId};

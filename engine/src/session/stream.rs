@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use tokio_stream::Stream;
 
 use crate::actors::Parts;
+use crate::actors::core::Core;
 use crate::error::Error;
 use crate::events::event::{Cursor, Event, EventQuery};
 
@@ -43,6 +44,13 @@ impl EventStream {
     /// The next event; `None`: the engine has stopped, or the limit of the query is reached.
     pub async fn next(&mut self) -> Option<Result<Event, Error>> {
         std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
+    }
+}
+
+impl Core {
+    /// The events that match, from the query's cursor on.
+    pub(crate) fn watch(&self, query: EventQuery) -> EventStream {
+        EventStream::start(self.parts.clone(), &self.runtime, query)
     }
 }
 

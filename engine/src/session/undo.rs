@@ -9,7 +9,8 @@ use stillframe_backends::{
 };
 
 use crate::actors::Parts;
-use crate::engine::{Core, find_run, find_run_in};
+use crate::actors::core::Core;
+use crate::engine::records::{find_run, find_run_in};
 use crate::error::Error;
 use crate::id::SessionId;
 use crate::options::{UndoRequest, UndoTarget};

@@ -11,7 +11,7 @@ use tokio::sync::{Mutex, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::engine::Core;
+use crate::actors::core::Core;
 use crate::error::{Error, stopped};
 use crate::events::event::{Event, EventQuery, EventType};
 use crate::failure::Failure;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use stillframe_backends::{Snapshot, SnapshotId};
 
-use crate::engine::Core;
+use crate::actors::core::Core;
 use crate::error::Error;
 use crate::events::event::EventQuery;
 use crate::id::RunId;

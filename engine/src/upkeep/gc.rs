@@ -13,7 +13,7 @@ use stillframe_backends::{
 };
 
 use crate::actors::Parts;
-use crate::engine::Core;
+use crate::actors::core::Core;
 use crate::error::Error;
 use crate::events::event::EventType;
 use crate::id::{RunId, SessionId};

@@ -10,7 +10,7 @@ use stillframe_backends::{
 };
 
 use crate::actors::Parts;
-use crate::engine::Core;
+use crate::actors::core::Core;
 use crate::error::Error;
 use crate::events::event::{Event, EventQuery, EventType};
 use crate::failure::Failure;

@@ -17,7 +17,7 @@ use stillframe_backends::{
 };
 
 use crate::actors::Parts;
-use crate::engine::Core;
+use crate::actors::core::Core;
 use crate::error::Error;
 use crate::events::event::{EventQuery, EventType};
 use crate::id::{RunId, SessionId};

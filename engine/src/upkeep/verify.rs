@@ -12,7 +12,7 @@ use stillframe_backends::{
 };
 
 use crate::actors::Parts;
-use crate::engine::Core;
+use crate::actors::core::Core;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::options::WorkspaceOptions;

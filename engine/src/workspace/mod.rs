@@ -4,6 +4,7 @@
 
 pub(crate) mod effects;
 pub(crate) mod holdings;
+pub(crate) mod relearn;
 pub(crate) mod restore;
 pub(crate) mod safety;
 pub(crate) mod wish;

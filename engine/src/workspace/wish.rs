@@ -3,7 +3,7 @@
 use stillframe_backends::Interrupt;
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::Core;
+use crate::actors::core::Core;
 use crate::error::Error;
 use crate::options::WorkspaceOptions;
 

@@ -18,10 +18,11 @@ use stillframe_backends::{
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::actors::core::Core;
 use crate::actors::workspace::{Job, WorkspaceMessage};
 use crate::actors::{Parts, Ticket};
 use crate::blocking::StepLost;
-use crate::engine::{Core, find_run};
+use crate::engine::records::find_run;
 use crate::error::{Error, stopped};
 use crate::events::event::{EventQuery, EventType};
 use crate::id::{RunId, SessionId};
@@ -116,6 +117,36 @@ impl Opened {
         options.borrow = parts.settings.borrow;
         options.progress = parts.settings.progress.clone();
         options
+    }
+}
+
+impl Core {
+    /// Opens a workspace. Reads alone.
+    pub(crate) async fn open(&self, options: &WorkspaceOptions) -> Result<Opened, Error> {
+        self.parts.check_available()?;
+        let (parts, options) = (self.parts.clone(), options.clone());
+        self.parts
+            .blocking
+            .run(move || Opened::open(&parts, options))
+            .await?
+    }
+
+    /// As [`Core::open`], also where the directory is gone: it can be listed and restored.
+    pub(crate) async fn open_known(&self, options: &WorkspaceOptions) -> Result<Opened, Error> {
+        self.parts.check_available()?;
+        let (parts, options) = (self.parts.clone(), options.clone());
+        self.parts
+            .blocking
+            .run(move || Opened::open_known(&parts, options))
+            .await?
+    }
+
+    /// Has a watched workspace stay watched until its session ends.
+    pub(crate) fn keep_watched(&self, opened: &mut Opened, session_id: &SessionId) {
+        if opened.options.watch {
+            let workspace = opened.workspace.clone();
+            opened.workspace = self.parts.watched.keep(workspace, session_id);
+        }
     }
 }
 

@@ -5,8 +5,8 @@ use stillframe_backends::ErrorKind;
 
 use super::RunTask;
 use super::result::{recorded, unwanted};
+use crate::actors::core::Core;
 use crate::blocking::panic_text;
-use crate::engine::Core;
 use crate::error::Error;
 use crate::events::event::EventType;
 use crate::failure::Failure;

@@ -5,11 +5,10 @@ use std::io::Read;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use ractor::ActorRef;
 use stillframe_artifact_store::{ArtifactKey, ArtifactMeta};
-use stillframe_backends::{ErrorKind, Identity, Workspace};
+use stillframe_backends::{ErrorKind, Identity};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,14 +19,9 @@ use crate::actors::supervisor::SupervisorMessage;
 use crate::actors::workspace::WorkspaceMessage;
 use crate::actors::{Parts, Reply};
 use crate::error::{Error, stopped};
-use crate::events::event::EventQuery;
 use crate::id::SessionId;
-use crate::options::WorkspaceOptions;
 use crate::records::recovery::RecoveryReport;
-use crate::session::stream::EventStream;
 use crate::state::new_session;
-use crate::workspace::holdings;
-use crate::workspace::workspaces::{self, Opened};
 
 /// How often an actor that was lost is asked for again before the engine counts as gone.
 const MAX_ASKS: usize = 8;
@@ -35,18 +29,18 @@ const MAX_ASKS: usize = 8;
 /// What the handles share.
 #[derive(Clone)]
 pub(crate) struct Core {
-    pub(super) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 pub(crate) struct Shared {
     pub(crate) parts: Parts,
-    pub(super) supervisor: ActorRef<SupervisorMessage>,
-    pub(super) runtime: tokio::runtime::Handle,
-    pub(super) admission: Arc<Semaphore>,
-    pub(super) tasks: TaskTracker,
-    pub(super) is_closing: AtomicBool,
+    pub(crate) supervisor: ActorRef<SupervisorMessage>,
+    pub(crate) runtime: tokio::runtime::Handle,
+    pub(crate) admission: Arc<Semaphore>,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) is_closing: AtomicBool,
     /// Set before anybody has the engine.
-    pub(super) recovery: OnceLock<RecoveryReport>,
+    pub(crate) recovery: OnceLock<RecoveryReport>,
     /// Stops what belongs to no run.
     pub(crate) stopping: CancellationToken,
 }
@@ -259,24 +253,6 @@ impl Core {
         Err(Error::unavailable(format!("session {id} cannot be made")))
     }
 
-    /// Opens a workspace. Reads alone.
-    pub(crate) async fn open(&self, options: &WorkspaceOptions) -> Result<Opened, Error> {
-        self.parts.check_available()?;
-        let (parts, options) = (self.parts.clone(), options.clone());
-        self.parts
-            .blocking
-            .run(move || Opened::open(&parts, options))
-            .await?
-    }
-
-    /// Has a watched workspace stay watched until its session ends.
-    pub(crate) fn keep_watched(&self, opened: &mut Opened, session_id: &SessionId) {
-        if opened.options.watch {
-            let workspace = opened.workspace.clone();
-            opened.workspace = self.parts.watched.keep(workspace, session_id);
-        }
-    }
-
     /// Lets go of what a session watches if it has ended, also while something of it was under way.
     pub(crate) async fn let_go_if_ended(&self, session_id: &SessionId) {
         let parts = &self.parts;
@@ -298,72 +274,7 @@ impl Core {
             let _ = self.parts.blocking.run(move || drop(gone)).await;
         }
     }
-
-    /// As [`Core::open`], also where the directory is gone: it can be listed and restored.
-    pub(crate) async fn open_known(&self, options: &WorkspaceOptions) -> Result<Opened, Error> {
-        self.parts.check_available()?;
-        let (parts, options) = (self.parts.clone(), options.clone());
-        self.parts
-            .blocking
-            .run(move || Opened::open_known(&parts, options))
-            .await?
-    }
-
-    /// Lets the log know again of the snapshots of a workspace that it has lost, so that they can be named.
-    /// Whoever is at work in the workspace does that itself.
-    pub(crate) async fn relearn(&self, workspace: &Workspace) -> Result<(), Error> {
-        if !self.parts.state_dir.is_writable() || !workspace.store_path().exists() {
-            return Ok(());
-        }
-        let (parts, asked) = (self.parts.clone(), workspace.clone());
-        let unlisted = move || holdings::unlisted(&parts, &asked);
-        match self.parts.blocking.run(unlisted).await? {
-            Ok(unlisted) if unlisted.is_empty() => return Ok(()),
-            // Whoever needs that store meets it.
-            Err(e) if e.kind() == ErrorKind::Corrupt => return Ok(()),
-            unlisted => drop(unlisted?),
-        }
-        let adopted = workspaces::work(
-            self,
-            workspace,
-            "recovery",
-            RELEARN_PATIENCE,
-            // What is missing is adopted before any work.
-            |_| Ok(()),
-        );
-        match adopted.await {
-            // Who reads is told what the log has. Whoever works there next adopts it, or says what is wrong.
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    ErrorKind::Busy | ErrorKind::Corrupt | ErrorKind::NoSpace
-                ) =>
-            {
-                Ok(())
-            }
-            adopted => adopted,
-        }
-    }
-
-    /// As [`Core::relearn`], for every workspace that has a store.
-    pub(crate) async fn relearn_all(&self) -> Result<(), Error> {
-        let state_dir = self.parts.state_dir.clone();
-        let workspaces = move || state_dir.workspaces();
-        for workspace in self.parts.blocking.run(workspaces).await?? {
-            self.relearn(&workspace).await?;
-        }
-        Ok(())
-    }
-
-    /// The events that match, from the query's cursor on.
-    pub(crate) fn watch(&self, query: EventQuery) -> EventStream {
-        EventStream::start(self.parts.clone(), &self.runtime, query)
-    }
 }
-
-/// How long somebody who is at work in a workspace whose log was lost is waited for: whoever begins gives the
-/// log its rows at once, and a program that is being started elsewhere holds a lock for a moment.
-const RELEARN_PATIENCE: Duration = Duration::from_secs(1);
 
 fn artifact_store_lost() -> Error {
     Error::unavailable("the artifact store was lost while it worked; try again")

@@ -1,0 +1,61 @@
+//! Letting the log know again of the snapshots that it has lost.
+
+use std::time::Duration;
+
+use stillframe_backends::{ErrorKind, Workspace};
+
+use crate::actors::core::Core;
+use crate::error::Error;
+use crate::workspace::{holdings, workspaces};
+
+/// How long somebody who is at work in a workspace whose log was lost is waited for: whoever begins gives the
+/// log its rows at once, and a program that is being started elsewhere holds a lock for a moment.
+const RELEARN_PATIENCE: Duration = Duration::from_secs(1);
+
+impl Core {
+    /// Lets the log know again of the snapshots of a workspace that it has lost, so that they can be named.
+    /// Whoever is at work in the workspace does that itself.
+    pub(crate) async fn relearn(&self, workspace: &Workspace) -> Result<(), Error> {
+        if !self.parts.state_dir.is_writable() || !workspace.store_path().exists() {
+            return Ok(());
+        }
+        let (parts, asked) = (self.parts.clone(), workspace.clone());
+        let unlisted = move || holdings::unlisted(&parts, &asked);
+        match self.parts.blocking.run(unlisted).await? {
+            Ok(unlisted) if unlisted.is_empty() => return Ok(()),
+            // Whoever needs that store meets it.
+            Err(e) if e.kind() == ErrorKind::Corrupt => return Ok(()),
+            unlisted => drop(unlisted?),
+        }
+        let adopted = workspaces::work(
+            self,
+            workspace,
+            "recovery",
+            RELEARN_PATIENCE,
+            // What is missing is adopted before any work.
+            |_| Ok(()),
+        );
+        match adopted.await {
+            // Who reads is told what the log has. Whoever works there next adopts it, or says what is wrong.
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    ErrorKind::Busy | ErrorKind::Corrupt | ErrorKind::NoSpace
+                ) =>
+            {
+                Ok(())
+            }
+            adopted => adopted,
+        }
+    }
+
+    /// As [`Core::relearn`], for every workspace that has a store.
+    pub(crate) async fn relearn_all(&self) -> Result<(), Error> {
+        let state_dir = self.parts.state_dir.clone();
+        let workspaces = move || state_dir.workspaces();
+        for workspace in self.parts.blocking.run(workspaces).await?? {
+            self.relearn(&workspace).await?;
+        }
+        Ok(())
+    }
+}
