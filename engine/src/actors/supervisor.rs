@@ -311,7 +311,7 @@ mod tests {
     use crate::records::run::RunStatus;
     use crate::session::manager::SessionManager;
     use crate::step::adapter::{Adapter, AdapterError, RunContext};
-    use crate::workspace::workspaces;
+    use crate::workspace::turn;
 
     struct Host {
         scratch: tempfile::TempDir,
@@ -459,7 +459,7 @@ mod tests {
             let (core, workspace) = (host.core().clone(), workspace.clone());
             tokio::spawn(async move {
                 let patience = Duration::from_secs(30);
-                workspaces::work(&core, &workspace, "a test", patience, move |_| {
+                turn::work(&core, &workspace, "a test", patience, move |_| {
                     job();
                     Ok(())
                 })

@@ -20,8 +20,8 @@ use crate::records::run_row::RunRow;
 use crate::records::session::SessionRecord;
 use crate::run::{answering, resume};
 use crate::session::stream::EventStream;
-use crate::state::{RunFilter, SnapshotFilter, StateStore};
-use crate::workspace::workspaces;
+use crate::state::run_name::{find_run, find_run_in};
+use crate::state::{RunFilter, SnapshotFilter, StateStore, id_beginning, snapshot_name};
 
 impl Engine {
     /// Every session, oldest first.
@@ -57,7 +57,7 @@ impl Engine {
         let find = || {
             let id = id.to_owned();
             let reader = &self.core.parts.reader;
-            reader.read_with(move |store| workspaces::find_snapshot(store, &id, None))
+            reader.read_with(move |store| snapshot_name::find_snapshot(store, &id, None))
         };
         let found = match find().await {
             Err(e) if e.kind() == ErrorKind::NotFound => {
@@ -84,7 +84,7 @@ impl Engine {
             .parts
             .reader
             .read_with(move |store| {
-                workspaces::find_snapshot(store, &name, Some(&opened.workspace))
+                snapshot_name::find_snapshot(store, &name, Some(&opened.workspace))
             })
             .await?;
         Ok(row.snapshot)
@@ -346,69 +346,20 @@ impl Engine {
     }
 }
 
-/// Finds the one run whose id is `text` or begins so.
-pub(crate) fn find_run(store: &dyn StateStore, text: &str) -> Result<RunRow, Error> {
-    find_run_among(store, text, None)
-}
-
-/// As [`find_run`], of the runs in this workspace alone.
-pub(crate) fn find_run_in(
-    store: &dyn StateStore,
-    text: &str,
-    workspace_id: &str,
-) -> Result<RunRow, Error> {
-    find_run_among(store, text, Some(workspace_id))
-}
-
-fn find_run_among(
-    store: &dyn StateStore,
-    text: &str,
-    workspace_id: Option<&str>,
-) -> Result<RunRow, Error> {
-    let unknown = || Error::not_found(format!("there is no run {text:?}"));
-    if let Ok(id) = text.parse()
-        && let Some(row) = store.run(&id)?
-    {
-        let own = row.workspace.as_ref().map(|own| own.workspace_id.as_str());
-        // All of an id is that run's wherever it is, and the beginning of no other.
-        return match workspace_id.is_none() || workspace_id == own {
-            true => Ok(row),
-            false => Err(unknown()),
-        };
-    }
-    let beginnings = [text.to_owned(), format!("run_{text}")];
-    let is_of_prefix = "run_".starts_with(text);
-    let own = text.strip_prefix("run_").unwrap_or(text);
-    if is_of_prefix || own.len() < workspaces::MIN_BEGINNING {
-        let matching = store.count_runs_that_begin(&beginnings, workspace_id)?;
-        return Err(workspaces::too_short(text, "run", matching));
-    }
-    let found = store.runs_that_begin(&beginnings, workspace_id)?;
-    match found.as_slice() {
-        [] => Err(unknown()),
-        [id] => store.run(id)?.ok_or_else(unknown),
-        several => Err(workspaces::ambiguous(
-            text,
-            several.iter().map(RunId::as_str),
-            store.count_runs_that_begin(&beginnings, workspace_id)?,
-        )),
-    }
-}
-
 /// The question of this id, or the only one whose id begins so, with or without `que_`.
 fn find_question(store: &dyn StateStore, text: &str) -> Result<QuestionRow, Error> {
     let own = text.strip_prefix("que_").unwrap_or(text);
     let beginning = format!("que_{own}");
-    let is_too_short = "que_".starts_with(text) || own.len() < workspaces::MIN_BEGINNING;
+    let is_too_short = "que_".starts_with(text) || own.len() < id_beginning::MIN_BEGINNING;
     let found = store.questions_that_begin(&beginning)?;
     let count = u64::try_from(found.len()).unwrap_or(u64::MAX);
     match found.as_slice() {
-        _ if is_too_short => Err(workspaces::too_short(text, "question", count)),
+        _ if is_too_short => Err(id_beginning::too_short(text, "question", count)),
         [] => Err(Error::not_found(format!("there is no question {text:?}"))),
         [question] => Ok(question.clone()),
         several => {
             let named = several.iter().take(3).map(|question| question.id.as_str());
-            Err(workspaces::ambiguous(text, named, count))
+            Err(id_beginning::ambiguous(text, named, count))
         }
     }
 }

@@ -16,13 +16,15 @@ use crate::error::Error;
 use crate::id::SessionId;
 use crate::options::{GcOptions, RetentionOptions, WorkspaceOptions};
 use crate::records::outcome::StoredFile;
+use crate::state::snapshot_name;
+use crate::upkeep::claims;
 use crate::upkeep::gc::{self, GcOutcome, RemovalOutcome};
 use crate::upkeep::purge::{self, PurgeOutcome, PurgePlan};
 use crate::upkeep::retention::{self, RetentionOutcome};
 use crate::upkeep::verify::{self, VerifyOutcome};
-use crate::upkeep::{claims, recovery};
+use crate::workspace::opened::Opened;
 use crate::workspace::wish::Wish;
-use crate::workspace::workspaces::{self, Opened};
+use crate::workspace::{adoption, backends, compare, turn};
 
 impl Engine {
     /// Proves every snapshot of a workspace restorable, and every artifact whole.
@@ -250,7 +252,7 @@ impl Engine {
         self.where_kept(snapshot, move |parts, backend, workspace, snapshot| {
             let read =
                 |out: &mut dyn Write| Ok(backend.read_file(workspace, snapshot, &path, out)?);
-            let (entry, content) = workspaces::spooled(parts, read)?;
+            let (entry, content) = compare::spooled(parts, read)?;
             let metadata = content
                 .metadata()
                 .map_err(PathError::at("look at", &path.as_path()))?;
@@ -280,7 +282,7 @@ impl Engine {
             let Some(workspace) = Workspace::kept(&row.workspace_id, &parts.state_dir) else {
                 return Ok(None);
             };
-            let backend = workspaces::backend_of(&parts, row.snapshot.backend)?;
+            let backend = backends::backend_of(&parts, row.snapshot.backend)?;
             work(&parts, &*backend, &workspace, &row.snapshot).map(Some)
         });
         done.await??.ok_or_else(unknown)
@@ -299,7 +301,7 @@ impl Engine {
             .parts
             .blocking
             .run(move || {
-                let backend = workspaces::backend_of(&parts, guard.backend)?;
+                let backend = backends::backend_of(&parts, guard.backend)?;
                 Ok(backend.displaced(&opened.workspace, &guard.id)?)
             })
             .await?
@@ -318,7 +320,7 @@ impl Engine {
             .parts
             .blocking
             .run(move || {
-                let backend = workspaces::backend_of(&parts, kind)?;
+                let backend = backends::backend_of(&parts, kind)?;
                 Ok(backend.check_restore_place(&opened.workspace)?)
             })
             .await?
@@ -348,21 +350,14 @@ async fn why(
     let Some(text) = snapshot else {
         let patience = parts.settings.lock_patience;
         let what = "a question";
-        return workspaces::work_while_wanted(
-            core,
-            &workspace,
-            what,
-            patience,
-            &wish,
-            move |locked| {
-                let backend = opened.detect(&parts)?;
-                let session_id = SessionId::of_workspace(locked.id());
-                let label = stillframe_backends::Label::MANUAL;
-                let wanted = interrupt.clone();
-                let options = opened.snapshot_options(&parts, label, &session_id, None, wanted);
-                interrupt.during(|| Ok(backend.why(locked, &path, &options)?))
-            },
-        )
+        return turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+            let backend = opened.detect(&parts)?;
+            let session_id = SessionId::of_workspace(locked.id());
+            let label = stillframe_backends::Label::MANUAL;
+            let wanted = interrupt.clone();
+            let options = opened.snapshot_options(&parts, label, &session_id, None, wanted);
+            interrupt.during(|| Ok(backend.why(locked, &path, &options)?))
+        })
         .await;
     };
     core.parts
@@ -370,8 +365,8 @@ async fn why(
         .run(move || {
             let row = parts
                 .reader
-                .read_blocking_with(|s| workspaces::find_snapshot(s, &text, Some(&workspace)))?;
-            let backend = workspaces::backend_of(&parts, row.snapshot.backend)?;
+                .read_blocking_with(|s| snapshot_name::find_snapshot(s, &text, Some(&workspace)))?;
+            let backend = backends::backend_of(&parts, row.snapshot.backend)?;
             interrupt.during(|| Ok(backend.why_in(&workspace, &row.snapshot, &path)?))
         })
         .await?
@@ -381,7 +376,7 @@ async fn why(
 async fn adopt(core: &Core, opened: &Opened, patience: Duration) -> Result<(), Error> {
     let parts = core.parts.clone();
     let work = move |locked: &mut stillframe_backends::LockedWorkspace| {
-        recovery::adopt(&parts, locked, recovery::Untold::Tell)
+        adoption::adopt(&parts, locked, adoption::Untold::Tell)
     };
-    workspaces::work(core, &opened.workspace, "recovery", patience, work).await
+    turn::work(core, &opened.workspace, "recovery", patience, work).await
 }

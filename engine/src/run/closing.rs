@@ -12,7 +12,8 @@ use crate::failure::Failure;
 use crate::id::{RunId, SessionId};
 use crate::records::restore_document::RestoreDocument;
 use crate::state::change::{Change, NewEvent};
-use crate::workspace::workspaces::{self, Opened};
+use crate::workspace::compare;
+use crate::workspace::opened::Opened;
 
 /// What the engine saw after the work of a run.
 #[derive(Clone, Debug, Default)]
@@ -72,7 +73,7 @@ pub(crate) fn diff(
 ) -> Result<(Diff, Option<File>), Error> {
     let mut options = DiffOptions::default().max_patch_bytes(opened.options.max_patch_bytes);
     options.capture_patch = opened.options.capture_patch;
-    let (diff, patch) = workspaces::compare(parts, &opened.workspace, before, after, &options)?;
+    let (diff, patch) = compare::compare(parts, &opened.workspace, before, after, &options)?;
     let data = json!({
         "files_changed": diff.files_changed,
         "insertions": diff.insertions,

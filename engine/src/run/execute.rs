@@ -42,7 +42,8 @@ use crate::state::hold::Hold;
 use crate::step::adapter::{Adapter, AdapterError, BoxAdapter, Ending, RunContext};
 use crate::step::step_log::{StepLog, StepPlace};
 use crate::upkeep::recovery;
-use crate::workspace::workspaces::{self, Opened};
+use crate::workspace::opened::Opened;
+use crate::workspace::{backends, turn};
 
 use captures::Wanted;
 use ending::abandon;
@@ -337,7 +338,7 @@ impl RunTask {
             // What a crash left half done here is finished or given up before anybody reads what its steps did.
             let (core, workspace) = (&self.core, &place.opened.workspace);
             let patience = core.parts.settings.lock_patience;
-            workspaces::work(core, workspace, "recovery", patience, |_| Ok(()))
+            turn::work(core, workspace, "recovery", patience, |_| Ok(()))
                 .await
                 .map_err(|e| e.in_run(in_run.clone()))?;
         }
@@ -347,7 +348,7 @@ impl RunTask {
             Ok(before) => {
                 if let (Some(place), Some(before)) = (&mut self.workspace, &before) {
                     // Whatever the directory has become since: what is compared is of one kind.
-                    let backend = workspaces::backend_of(&self.core.parts, before.backend);
+                    let backend = backends::backend_of(&self.core.parts, before.backend);
                     place.backend = backend.map_err(Arc::new);
                 }
                 before

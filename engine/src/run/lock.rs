@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::id::{RunId, SessionId};
 use crate::process::survivors;
 use crate::records::recovery::Survivor;
-use crate::workspace::workspaces::MAX_PATIENCE;
+use crate::workspace::turn::MAX_PATIENCE;
 
 /// How long between two looks at a lock that somebody holds: flock has no form that waits for a
 /// while, and a fiftieth of a second is below what a person sees.

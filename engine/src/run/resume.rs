@@ -29,7 +29,9 @@ use crate::state::error::StateError;
 use crate::state::liveness;
 use crate::step::step_log;
 use crate::upkeep::recovery::{self, Settled};
-use crate::workspace::workspaces::{self, MAX_PATIENCE, Opened};
+use crate::workspace::compare;
+use crate::workspace::opened::Opened;
+use crate::workspace::turn::MAX_PATIENCE;
 
 /// A run that is on record, and whose it is.
 #[derive(Clone, Debug)]
@@ -443,7 +445,7 @@ pub(crate) fn stored(
                 DiffOptions::default().max_patch_bytes(opened.options.max_patch_bytes);
             options.capture_patch = opened.options.capture_patch;
             // What it was then is in the record in any case.
-            workspaces::compare(parts, &opened.workspace, before, after, &options)
+            compare::compare(parts, &opened.workspace, before, after, &options)
                 .ok()
                 .map(|(diff, _)| diff)
         }

@@ -5,9 +5,10 @@ use stillframe_backends::{CopyOptions, CopyOutcome};
 use crate::actors::core::Core;
 use crate::error::Error;
 use crate::options::CopyRequest;
-use crate::state::StateStore;
+use crate::state::{StateStore, snapshot_name};
+use crate::workspace::opened::Opened;
 use crate::workspace::wish::Wish;
-use crate::workspace::workspaces::{self, Opened};
+use crate::workspace::{backends, turn};
 
 /// Puts what the snapshot of this name has into a directory.
 pub(crate) async fn copy(
@@ -21,16 +22,17 @@ pub(crate) async fn copy(
     let wish = Wish::of(core, &opened.options);
     let named = {
         let (text, workspace) = (request.snapshot, workspace.clone());
-        let find =
-            move |store: &dyn StateStore| workspaces::find_snapshot(store, &text, Some(&workspace));
+        let find = move |store: &dyn StateStore| {
+            snapshot_name::find_snapshot(store, &text, Some(&workspace))
+        };
         parts.reader.read_with(find).await?.snapshot
     };
     let options = CopyOptions::to(request.to)
         .paths(request.paths)
         .interrupt(wish.interrupt());
     // No clean-up takes meanwhile what is read.
-    workspaces::work_while_wanted(core, &workspace, "a copy", patience, &wish, move |locked| {
-        let backend = workspaces::backend_of(&parts, named.backend)?;
+    turn::work_while_wanted(core, &workspace, "a copy", patience, &wish, move |locked| {
+        let backend = backends::backend_of(&parts, named.backend)?;
         Ok(backend.copy(locked, &named, &options)?)
     })
     .await

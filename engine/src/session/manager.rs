@@ -27,10 +27,13 @@ use crate::run::execute;
 use crate::run::lock::RunLock;
 use crate::session::stream::EventStream;
 use crate::session::{copy, undo};
+use crate::state::snapshot_name;
 use crate::step::adapter::{Adapter, BoxAdapter};
+use crate::workspace::capture::{self, NOW};
+use crate::workspace::opened::{self, Opened};
 use crate::workspace::restore::{self, Restoring};
 use crate::workspace::wish::Wish;
-use crate::workspace::workspaces::{self, NOW, Opened};
+use crate::workspace::{backends, compare, turn};
 
 /// The most bytes of a label that the host chooses: a line, not a document.
 const MAX_LABEL_BYTES: usize = 1_000;
@@ -179,47 +182,35 @@ impl SessionManager {
                 let interrupt = wish.interrupt();
                 let workspace = opened.workspace.clone();
                 let what = "a plan";
-                workspaces::work_while_wanted(
-                    &core,
-                    &workspace,
-                    what,
-                    patience,
-                    &wish,
-                    move |locked| {
-                        let (target, backend) = target(&parts, locked, &request.snapshot)?;
-                        let mut guard = opened.snapshot_options(
-                            &parts,
-                            Label::GUARD,
-                            &session_id,
-                            None,
-                            interrupt,
-                        );
-                        workspaces::see_as_much_as(&mut guard, &*backend, locked, &target)?;
-                        let mut options = RestoreOptions::new(guard.clone());
-                        let present = match request.repository {
-                            true => {
-                                let mut now = guard.since(target.id.clone());
-                                now.label = Label::new(NOW);
-                                Some(backend.snapshot(locked, &now)?)
-                            }
-                            false => None,
-                        };
-                        if let Some(present) = &present {
-                            options = options.repository(to_target(&target, present));
+                turn::work_while_wanted(&core, &workspace, what, patience, &wish, move |locked| {
+                    let (target, backend) = target(&parts, locked, &request.snapshot)?;
+                    let mut guard =
+                        opened.snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt);
+                    opened::see_as_much_as(&mut guard, &*backend, locked, &target)?;
+                    let mut options = RestoreOptions::new(guard.clone());
+                    let present = match request.repository {
+                        true => {
+                            let mut now = guard.since(target.id.clone());
+                            now.label = Label::new(NOW);
+                            Some(backend.snapshot(locked, &now)?)
                         }
-                        let goal = RestoreGoal::Snapshot {
-                            snapshot: target,
-                            paths: request.paths,
-                        };
-                        let plan = backend.plan(locked, &goal, &options);
-                        // It has served whatever became of the plan, whose error is the one to tell.
-                        let served = Vec::from_iter(present.map(|present| present.id));
-                        if backend.forget(locked, &served).is_err() {
-                            parts.lock.leave_work();
-                        }
-                        Ok(plan?)
-                    },
-                )
+                        false => None,
+                    };
+                    if let Some(present) = &present {
+                        options = options.repository(to_target(&target, present));
+                    }
+                    let goal = RestoreGoal::Snapshot {
+                        snapshot: target,
+                        paths: request.paths,
+                    };
+                    let plan = backend.plan(locked, &goal, &options);
+                    // It has served whatever became of the plan, whose error is the one to tell.
+                    let served = Vec::from_iter(present.map(|present| present.id));
+                    if backend.forget(locked, &served).is_err() {
+                        parts.lock.leave_work();
+                    }
+                    Ok(plan?)
+                })
                 .await
             })
             .await
@@ -428,23 +419,16 @@ async fn take(
     let workspace = opened.workspace.clone();
     let backend = detect(core, &opened).await?;
     let what = "a snapshot";
-    workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+    turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
         parts.reserve.check_if_lent(what)?;
         let options = opened.snapshot_options(&parts, label, &session_id, None, interrupt);
         match skipping {
             Skipping::Unchanged => {
-                workspaces::capture_if_changed(&parts, locked, &*backend, &options, &session_id)
+                capture::capture_if_changed(&parts, locked, &*backend, &options, &session_id)
             }
             Skipping::Nothing => {
-                let snapshot = workspaces::capture(
-                    &parts,
-                    locked,
-                    &*backend,
-                    &options,
-                    &session_id,
-                    None,
-                    None,
-                )?;
+                let snapshot =
+                    capture::capture(&parts, locked, &*backend, &options, &session_id, None, None)?;
                 Ok(TakenSnapshot {
                     snapshot,
                     unchanged: false,
@@ -472,8 +456,8 @@ fn target(
 ) -> Result<(Snapshot, Arc<dyn Backend>), Error> {
     let row = parts
         .reader
-        .read_blocking_with(|store| workspaces::find_snapshot(store, text, Some(locked)))?;
-    let backend = workspaces::backend_of(parts, row.snapshot.backend)?;
+        .read_blocking_with(|store| snapshot_name::find_snapshot(store, text, Some(locked)))?;
+    let backend = backends::backend_of(parts, row.snapshot.backend)?;
     Ok((row.snapshot, backend))
 }
 
@@ -496,7 +480,7 @@ async fn diff(
                     DiffEnd::Snapshot(text) => parts
                         .reader
                         .read_blocking_with(|store| {
-                            workspaces::find_for_diff(store, &text, &workspace)
+                            snapshot_name::find_for_diff(store, &text, &workspace)
                         })
                         .map(|row| Some(row.snapshot)),
                 };
@@ -514,7 +498,7 @@ async fn diff(
         let compared = core
             .parts
             .blocking
-            .run(move || workspaces::compare(&parts, &workspace, &from, &to, &options))
+            .run(move || compare::compare(&parts, &workspace, &from, &to, &options))
             .await??;
         let (diff, patch) = compared;
         return Ok(DiffOutcome { diff, patch });
@@ -524,9 +508,9 @@ async fn diff(
     let patience = parts.settings.lock_patience;
     let now_workspace = workspace.clone();
     let what = "a comparison";
-    workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+    turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
         let backend = match kind {
-            Some(kind) => workspaces::backend_of(&parts, kind)?,
+            Some(kind) => backends::backend_of(&parts, kind)?,
             None => opened.detect(&parts)?,
         };
         let label = Label::new(NOW);
@@ -538,7 +522,7 @@ async fn diff(
             capture.max_untracked_file_bytes = bytes;
         }
         let now = backend.snapshot(locked, &capture)?;
-        let compared = workspaces::compare(
+        let compared = compare::compare(
             &parts,
             &now_workspace,
             from.as_ref().unwrap_or(&now),
@@ -581,7 +565,7 @@ async fn restore(
         let (text, workspace) = (request.snapshot.clone(), workspace.clone());
         core.parts
             .reader
-            .read_with(move |store| workspaces::find_snapshot(store, &text, Some(&workspace)))
+            .read_with(move |store| snapshot_name::find_snapshot(store, &text, Some(&workspace)))
             .await?
             .snapshot
             .id
@@ -591,7 +575,7 @@ async fn restore(
     let lock = wish.wait_for(lock, "waiting for the workspace").await?;
     let interrupt = wish.interrupt();
     let what = "a restore";
-    workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+    turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
         let _lock = lock;
         let (target, backend) = target(&parts, locked, named.as_str())?;
         // Each is a snapshot of its own, by its own id.
@@ -599,7 +583,7 @@ async fn restore(
             let interrupt = interrupt.clone();
             let mut options =
                 opened.snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt);
-            workspaces::see_as_much_as(&mut options, &*backend, locked, &target)?;
+            opened::see_as_much_as(&mut options, &*backend, locked, &target)?;
             Ok::<_, Error>(options)
         };
         let guard = as_large()?;
@@ -610,8 +594,8 @@ async fn restore(
             // the index and the branch may lose.
             let present = as_large()?.since(target.id.clone());
             let present = backend.snapshot(locked, &present)?;
-            let row = workspaces::row_of(locked, &present, Some(&session_id), None);
-            workspaces::keep(&parts, vec![row])?;
+            let row = capture::row_of(locked, &present, Some(&session_id), None);
+            capture::keep(&parts, vec![row])?;
             options = options.repository(to_target(&target, &present));
         }
         let to = target.id.clone();

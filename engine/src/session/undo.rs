@@ -10,7 +10,6 @@ use stillframe_backends::{
 
 use crate::actors::Parts;
 use crate::actors::core::Core;
-use crate::engine::records::{find_run, find_run_in};
 use crate::error::Error;
 use crate::id::SessionId;
 use crate::options::{UndoRequest, UndoTarget};
@@ -21,10 +20,12 @@ use crate::records::restore_document::{
 use crate::records::run::RunStatus;
 use crate::records::run_row::RunRow;
 use crate::run::lock::RunLock;
-use crate::state::{RunFilter, StateStore};
+use crate::state::run_name::{find_run, find_run_in};
+use crate::state::{RunFilter, StateStore, snapshot_name};
+use crate::workspace::opened::{self, Opened};
 use crate::workspace::restore::{self, Restoring};
 use crate::workspace::wish::Wish;
-use crate::workspace::workspaces::{self, Opened};
+use crate::workspace::{backends, restore_record, turn};
 
 /// An undo, as far as it is known before anything is captured.
 struct Undo {
@@ -48,12 +49,12 @@ impl Undo {
         let known = |id: &_| {
             parts
                 .reader
-                .read_blocking_with(|store| workspaces::known_snapshot(store, id, locked))
+                .read_blocking_with(|store| snapshot_name::known_snapshot(store, id, locked))
         };
         let (before, after) = (known(&operation.before)?, known(&operation.after)?);
-        let backend = workspaces::backend_of(parts, before.backend)?;
+        let backend = backends::backend_of(parts, before.backend)?;
         for side in [&before, &after] {
-            workspaces::see_as_much_as(&mut guard, &*backend, locked, side)?;
+            opened::see_as_much_as(&mut guard, &*backend, locked, side)?;
         }
         let undone = Undone {
             operation: operation.kind,
@@ -66,7 +67,7 @@ impl Undo {
             false => {
                 let changed = match operation.paths {
                     Some(paths) => paths.into_iter().collect(),
-                    None => restore::differing(parts, locked, &before, &after)?,
+                    None => restore_record::differing(parts, locked, &before, &after)?,
                 };
                 Some(changed_at(&undone, &changed, &request.paths)?)
             }
@@ -150,7 +151,7 @@ pub(crate) async fn plan(
     let wish = Wish::of(core, &opened.options);
     let interrupt = wish.interrupt();
     let what = "a plan";
-    workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+    turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
         let guard = opened.snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt);
         let undo = Undo::of(&parts, locked, request, guard)?;
         Ok(UndoPlan {
@@ -176,7 +177,7 @@ pub(crate) async fn undo(
     let lock = wish.wait_for(lock, "waiting for the workspace").await?;
     let interrupt = wish.interrupt();
     let what = "an undo";
-    workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+    turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
         let _lock = lock;
         let guard = opened.snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt);
         let undo = Undo::of(&parts, locked, request, guard)?;

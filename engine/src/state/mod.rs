@@ -7,13 +7,16 @@ pub(crate) mod contract;
 mod earlier_versions;
 pub(crate) mod error;
 pub(crate) mod file_size_limit;
+pub(crate) mod forgotten;
 pub(crate) mod hold;
+pub(crate) mod id_beginning;
 pub(crate) mod liveness;
 pub(crate) mod new_session;
 pub(crate) mod phases;
 pub(crate) mod reader;
 pub(crate) mod reserve;
 mod row_sum;
+pub(crate) mod run_name;
 pub(crate) mod snapshot_name;
 pub(crate) mod sqlite;
 

@@ -2,10 +2,14 @@
 
 use std::fmt;
 
+use stillframe_backends::{BackendKind, Snapshot, SnapshotId};
 use stillframe_backends::{Label, Workspace, printable};
 
 use crate::error::Error;
 use crate::records::snapshot::SnapshotRow;
+use crate::state::forgotten::forgotten;
+use crate::state::id_beginning::{MIN_BEGINNING, ambiguous, too_short};
+use crate::state::run_name::find_run;
 use crate::state::{SnapshotFilter, StateStore};
 
 /// What is meant by a text in the place of a snapshot's id.
@@ -106,6 +110,123 @@ pub(crate) fn find(
             printable(workspace.disk_path())
         ))
     })
+}
+
+/// Finds the snapshot that `text` [names](SnapshotName); in this workspace, if one is given.
+pub(crate) fn find_snapshot(
+    store: &dyn StateStore,
+    text: &str,
+    workspace: Option<&Workspace>,
+) -> Result<SnapshotRow, Error> {
+    match SnapshotName::parse(text)? {
+        SnapshotName::Id(text) => find_by_id(store, text, workspace),
+        name => find(store, name, workspace),
+    }
+}
+
+/// Finds the one snapshot whose id is `text` or begins so; in this workspace, if one is given.
+pub(crate) fn find_by_id(
+    store: &dyn StateStore,
+    text: &str,
+    workspace: Option<&Workspace>,
+) -> Result<SnapshotRow, Error> {
+    let digits = match text.strip_prefix(SNAPSHOT_PREFIX) {
+        Some(digits) => digits,
+        None if SNAPSHOT_PREFIX.starts_with(text) => "",
+        None => text,
+    };
+    let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    if digits.len() > 32 || !digits.bytes().all(is_hex) {
+        return Err(no_snapshot(store, text));
+    }
+    let prefix = format!("{SNAPSHOT_PREFIX}{digits}");
+    let scope = workspace.map(Workspace::id);
+    if digits.len() < MIN_BEGINNING {
+        let matching = store.count_snapshots_that_begin(&prefix, scope)?;
+        return Err(too_short(text, "snapshot", matching));
+    }
+    let mut found = store.snapshots_that_begin(&prefix, scope)?;
+    match (found.pop(), found.is_empty()) {
+        (Some(row), true) => Ok(row),
+        (Some(row), false) => {
+            found.push(row);
+            Err(ambiguous(
+                text,
+                found.iter().map(|row| row.snapshot.id.as_str()),
+                store.count_snapshots_that_begin(&prefix, scope)?,
+            ))
+        }
+        (None, _) => {
+            let elsewhere = store.snapshots_that_begin(&prefix, None)?;
+            match (elsewhere.first(), workspace) {
+                (Some(row), Some(workspace)) => Err(Error::invalid_options(format!(
+                    "snapshot {} is of the workspace {}, not of {}",
+                    row.snapshot.id,
+                    printable(&row.snapshot.path),
+                    printable(workspace.disk_path())
+                ))),
+                _ => Err(forgotten(store, &prefix, workspace)?
+                    .unwrap_or_else(|| no_snapshot(store, text))),
+            }
+        }
+    }
+}
+
+/// Why there is no such snapshot: nobody knows it, or it is a run, which has some.
+pub(crate) fn no_snapshot(store: &dyn StateStore, text: &str) -> Error {
+    let unknown = || Error::not_found(format!("there is no snapshot {text:?}"));
+    // What stands in the way of looking is told by who asks for runs.
+    let Ok(run) = find_run(store, text) else {
+        return unknown();
+    };
+    let is_kept = |id: &SnapshotId| matches!(store.snapshot(id), Ok(Some(_)));
+    let ends = run.workspace.iter().flat_map(|workspace| {
+        let ends = [("before", &workspace.before), ("after", &workspace.after)];
+        ends.into_iter().filter(|(_, id)| is_kept(id))
+    });
+    let ends: Vec<String> = ends.map(|(end, id)| format!("{id} ({end})")).collect();
+    Error::not_found(match ends.is_empty() {
+        true => format!("{} is a run, and no snapshot of it is kept", run.id),
+        false => format!(
+            "{} is a run; its snapshots are {}",
+            run.id,
+            ends.join(" and ")
+        ),
+    })
+}
+
+/// As [`find_snapshot`], for a comparison: hash snapshots of two directories may be compared.
+pub(crate) fn find_for_diff(
+    store: &dyn StateStore,
+    text: &str,
+    workspace: &Workspace,
+) -> Result<SnapshotRow, Error> {
+    find_snapshot(store, text, Some(workspace)).or_else(|e| {
+        match find_snapshot(store, text, None) {
+            Ok(row) if row.snapshot.backend == BackendKind::Hash => Ok(row),
+            _ => Err(e),
+        }
+    })
+}
+
+/// What every id of a snapshot begins with.
+pub(crate) const SNAPSHOT_PREFIX: &str = "snap_";
+
+/// The snapshot of this id in this workspace, which the log names; its loss is `NotFound`.
+pub(crate) fn known_snapshot(
+    store: &dyn StateStore,
+    id: &SnapshotId,
+    workspace: &Workspace,
+) -> Result<Snapshot, Error> {
+    match store.snapshot(id)? {
+        Some(row) if row.workspace_id == workspace.id() => Ok(row.snapshot),
+        _ => Err(match forgotten(store, id.as_str(), Some(workspace))? {
+            Some(forgotten) => Error::not_found(format!("{}; nothing was touched", forgotten)),
+            None => Error::not_found(format!(
+                "snapshot {id} is not kept any more; nothing was touched"
+            )),
+        }),
+    }
 }
 
 #[cfg(test)]

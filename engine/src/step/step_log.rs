@@ -25,7 +25,8 @@ use crate::records::step_record::PhaseRecord;
 use crate::state::change::{Change, NewEvent};
 use crate::state::hold::Hold;
 use crate::step::options::StepOptions;
-use crate::workspace::workspaces::{MAX_PATIENCE, Opened};
+use crate::workspace::opened::Opened;
+use crate::workspace::turn::MAX_PATIENCE;
 
 mod captures;
 mod commits;

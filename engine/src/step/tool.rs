@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::events::event::{Event, EventType};
 use crate::failure::Failure;
 use crate::step::adapter::{AdapterError, RunContext};
-use crate::upkeep::recovery;
+use crate::workspace::finish;
 
 /// Tools that change nothing, if the host names no others.
 pub const READ_ONLY_TOOLS: [&str; 6] = [
@@ -154,7 +154,7 @@ impl From<ToolError> for AdapterError {
             ToolError::NotRolledBack {
                 error, rollback, ..
             } => Self {
-                is_of_engine: error.is_of_engine || recovery::is_for_later(rollback.kind()),
+                is_of_engine: error.is_of_engine || finish::is_for_later(rollback.kind()),
                 ..error.told(message)
             },
         }

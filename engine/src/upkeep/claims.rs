@@ -10,11 +10,12 @@ use crate::events::event::EventQuery;
 use crate::id::RunId;
 use crate::records::operation::OperationKind;
 use crate::records::snapshot::PinRow;
-use crate::state::StateStore;
 use crate::state::change::Change;
 use crate::state::error::StateError;
+use crate::state::{StateStore, snapshot_name};
 use crate::step::tool;
-use crate::workspace::workspaces::{self, Opened};
+use crate::workspace::opened::Opened;
+use crate::workspace::turn;
 
 /// Why a snapshot stays, whatever its age and however many there are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,8 +123,9 @@ pub(crate) async fn set_pin(
     let patience = parts.settings.lock_patience;
     let what = "a pin";
     let workspace = opened.workspace;
-    workspaces::work(core, &workspace, what, patience, move |locked| {
-        let find = |store: &dyn StateStore| workspaces::find_snapshot(store, &name, Some(locked));
+    turn::work(core, &workspace, what, patience, move |locked| {
+        let find =
+            |store: &dyn StateStore| snapshot_name::find_snapshot(store, &name, Some(locked));
         let row = parts.reader.read_blocking_with(find)?;
         let id = row.snapshot.id.clone();
         let change = match is_pinned {

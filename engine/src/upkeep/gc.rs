@@ -20,13 +20,14 @@ use crate::id::{RunId, SessionId};
 use crate::options::GcOptions;
 use crate::records::artifact::ArtifactRecord;
 use crate::records::snapshot::SnapshotRow;
-use crate::state::StateStore;
 use crate::state::change::{Change, NewEvent};
+use crate::state::{StateStore, snapshot_name};
 use crate::upkeep::claims::{Claim, Claims};
-use crate::upkeep::{recovery, verify};
+use crate::upkeep::verify;
+use crate::workspace::opened::Opened;
 use crate::workspace::safety::{self, SafetyRefs};
 use crate::workspace::wish::Wish;
-use crate::workspace::workspaces::{self, Opened};
+use crate::workspace::{adoption, backends, turn};
 
 /// What a clean-up did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -90,7 +91,7 @@ pub(crate) async fn collect(
         }
         false => None,
     };
-    workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+    turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
         let mut outcome = interrupt.during(|| clean_up(&parts, locked, &options))?;
         outcome.journal_given_up = given_up;
         Ok(outcome)
@@ -124,7 +125,7 @@ pub(crate) async fn remove(
     let wish = Wish::of(core, &opened.options);
     let interrupt = wish.interrupt();
     let what = "a removal";
-    workspaces::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+    turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
         interrupt.during(|| remove_named(&parts, locked, &names))
     })
     .await
@@ -135,7 +136,7 @@ fn remove_named(
     locked: &mut LockedWorkspace,
     names: &[String],
 ) -> Result<RemovalOutcome, Error> {
-    recovery::adopt(parts, locked, recovery::Untold::Tell)?;
+    adoption::adopt(parts, locked, adoption::Untold::Tell)?;
     let mut upkeep = Upkeep::read(parts, locked)?;
     upkeep.is_by_name = true;
     upkeep.measure(locked)?;
@@ -164,7 +165,7 @@ fn removable(
     claims.add_latest(store, workspace.id())?;
     let (mut ids, mut runs) = (Vec::new(), Vec::new());
     for name in names {
-        let row = workspaces::find_snapshot(store, name, Some(workspace))?;
+        let row = snapshot_name::find_snapshot(store, name, Some(workspace))?;
         let id = row.snapshot.id;
         if let Some(claim) = claims.of(&id) {
             let needed = claim.reason(&id);
@@ -192,7 +193,7 @@ fn clean_up(
     locked: &mut LockedWorkspace,
     options: &GcOptions,
 ) -> Result<GcOutcome, Error> {
-    recovery::adopt(parts, locked, recovery::Untold::Tell)?;
+    adoption::adopt(parts, locked, adoption::Untold::Tell)?;
     let mut upkeep = Upkeep::read(parts, locked)?;
     upkeep.measure(locked)?;
     if options.dry_run {
@@ -419,7 +420,7 @@ impl<'a> Upkeep<'a> {
         locked: &LockedWorkspace,
     ) -> Result<HashSet<SnapshotId>, Error> {
         let mut ids = HashSet::new();
-        for backend in workspaces::backends(self.parts) {
+        for backend in backends::backends(self.parts) {
             ids.extend(
                 backend
                     .unreadable(locked)?
@@ -433,7 +434,7 @@ impl<'a> Upkeep<'a> {
     /// Forgets the snapshots that are not whole, and what cannot be read as one.
     fn forget_damaged(&mut self, locked: &mut LockedWorkspace) -> Result<(), Error> {
         let mut newer = HashSet::new();
-        for backend in workspaces::backends(self.parts) {
+        for backend in backends::backends(self.parts) {
             let found = backend.unreadable(locked)?.into_iter();
             newer.extend(
                 found
@@ -448,7 +449,7 @@ impl<'a> Upkeep<'a> {
             if claim.is_some_and(|claim| *claim != Claim::Pin) {
                 continue;
             }
-            let backend = workspaces::backend_of(self.parts, kind)?;
+            let backend = backends::backend_of(self.parts, kind)?;
             let proof = verify::proof(&*backend, locked, &row.snapshot)?;
             match proof.problems.is_empty() || newer.contains(id) {
                 true => {}
@@ -457,7 +458,7 @@ impl<'a> Upkeep<'a> {
             }
         }
         self.forget(locked, damaged)?;
-        for backend in workspaces::backends(self.parts) {
+        for backend in backends::backends(self.parts) {
             let of_nobody: Vec<String> = backend
                 .unreadable(locked)?
                 .into_iter()
@@ -474,7 +475,7 @@ impl<'a> Upkeep<'a> {
 
     /// Moves the tags that an earlier version made.
     fn move_tags(&mut self, locked: &mut LockedWorkspace) -> Result<(), Error> {
-        for backend in workspaces::backends(self.parts) {
+        for backend in backends::backends(self.parts) {
             let tags = match safety::move_tags(self.parts, locked, &*backend) {
                 Ok(tags) => tags,
                 // A repository that cannot be read keeps nobody from a clean-up of the store.
@@ -506,7 +507,7 @@ impl<'a> Upkeep<'a> {
         artifacts: &[&str],
     ) -> Result<Vec<Change>, Error> {
         let session_id = SessionId::of_workspace(locked.id());
-        let mut changes = recovery::of_new_session(self.parts, &session_id)?;
+        let mut changes = adoption::of_new_session(self.parts, &session_id)?;
         let refs = &self.outcome.safety_refs;
         let (moved, removed) = self.told_refs;
         let mut data = json!({
@@ -549,7 +550,7 @@ impl<'a> Upkeep<'a> {
             return Ok(ids);
         }
         let earlier = safety::earlier_tags(self.parts)?;
-        for backend in workspaces::backends(self.parts) {
+        for backend in backends::backends(self.parts) {
             let released = backend.release_safety_refs(locked, &guards, &earlier)?;
             let refs = &mut self.outcome.safety_refs;
             refs.removed.extend(released.removed);
@@ -586,7 +587,7 @@ impl<'a> Upkeep<'a> {
             let mut changes = vec![Change::ForgetSnapshots(ids.clone())];
             changes.extend(self.telling(locked, &ids, &[])?);
             self.parts.writer.commit_blocking(changes)?;
-            workspaces::backend_of(self.parts, kind)?.forget(locked, &ids)?;
+            backends::backend_of(self.parts, kind)?.forget(locked, &ids)?;
             self.snapshots.retain(|row| !ids.contains(&row.snapshot.id));
         }
         self.outcome.forgotten.extend(ids);
@@ -628,7 +629,7 @@ impl<'a> Upkeep<'a> {
     /// Frees the space of what nobody needs any more.
     pub(crate) fn collect(&mut self, locked: &mut LockedWorkspace) -> Result<(), Error> {
         self.outcome.unreadable.clear();
-        for backend in workspaces::backends(self.parts) {
+        for backend in backends::backends(self.parts) {
             let unreadable = backend.unreadable(locked)?;
             let problems = unreadable.into_iter().map(|found| found.problem);
             self.outcome.unreadable.extend(problems);
@@ -664,7 +665,7 @@ impl<'a> Upkeep<'a> {
 
     fn used_bytes(&self, locked: &LockedWorkspace) -> Result<u64, Error> {
         let mut bytes: u64 = self.artifacts.iter().map(|a| a.byte_size).sum();
-        for backend in workspaces::backends(self.parts) {
+        for backend in backends::backends(self.parts) {
             bytes += backend.store_bytes(locked)?;
         }
         Ok(bytes)

@@ -23,9 +23,10 @@ use crate::run::lock::RunLock;
 use crate::state::RunFilter;
 use crate::state::change::{Change, NewEvent};
 use crate::state::sqlite::DATABASE;
-use crate::upkeep::{gc, recovery};
+use crate::upkeep::gc;
+use crate::workspace::opened::Opened;
 use crate::workspace::wish::{self, Wish};
-use crate::workspace::workspaces::{self, Opened};
+use crate::workspace::{adoption, backends, turn};
 
 /// What whoever waits for the workspace meanwhile is told.
 const WHAT: &str = "a purge";
@@ -122,9 +123,9 @@ pub(crate) async fn purge(
     let interrupt = wish.interrupt();
     let locking = RunLock::acquire(&workspace, WHAT, patience, &parts.blocking);
     let lock = wish.wait_for(locking, "waiting for its turn").await?;
-    workspaces::work_while_wanted(core, &workspace, WHAT, patience, &wish, move |locked| {
+    turn::work_while_wanted(core, &workspace, WHAT, patience, &wish, move |locked| {
         let _lock = lock;
-        interrupt.during(|| recovery::adopt(&parts, locked, recovery::Untold::Tell))?;
+        interrupt.during(|| adoption::adopt(&parts, locked, adoption::Untold::Tell))?;
         let plan = search(&parts, locked, &target, &interrupt)?;
         let outcome = carry_out(&parts, locked, plan)?;
         tell(&parts, locked, &outcome)?;
@@ -153,7 +154,7 @@ fn search(
 /// Puts a purge on record, by counts and ids: a path may tell what a secret is for.
 fn tell(parts: &Parts, locked: &LockedWorkspace, outcome: &PurgeOutcome) -> Result<(), Error> {
     let session_id = SessionId::of_workspace(locked.id());
-    let mut changes = recovery::of_new_session(parts, &session_id)?;
+    let mut changes = adoption::of_new_session(parts, &session_id)?;
     let data = json!({
         "contents": outcome.purged.contents.len(),
         "bytes": outcome.purged.bytes,
@@ -184,7 +185,7 @@ fn carry_out(
 ) -> Result<PurgeOutcome, Error> {
     let before = stored_bytes(parts, locked)?;
     let mut proof = Proof::default();
-    for backend in workspaces::backends(parts) {
+    for backend in backends::backends(parts) {
         let found = backend.purge(locked, &plan.contents, parts.now())?;
         // Both look at what restores displaced.
         proof.displaced = 0;
@@ -226,7 +227,7 @@ fn look(
         .into_iter()
         .map(|row| (row.snapshot.id.clone(), row.snapshot))
         .collect();
-    let backends = workspaces::backends(parts);
+    let backends = backends::backends(parts);
     // What one backend has under its id, the other may have at a path that the target does not name.
     let mut also = BTreeSet::new();
     let found = loop {
@@ -311,7 +312,7 @@ fn refuse_nothing(plan: &PurgePlan, target: &PurgeTarget) -> Result<(), Error> {
 
 fn stored_bytes(parts: &Parts, workspace: &Workspace) -> Result<u64, Error> {
     let mut bytes = 0;
-    for backend in workspaces::backends(parts) {
+    for backend in backends::backends(parts) {
         bytes += backend.store_bytes(workspace)?;
     }
     Ok(bytes)

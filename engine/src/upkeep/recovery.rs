@@ -1,24 +1,19 @@
 //! What an engine does about what a dead one left, before it takes work of its own.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::json;
-use stillframe_backends::{
-    Backend, ErrorKind, Interrupt, Label, LockedWorkspace, Owner, Recovery, Snapshot, SnapshotId,
-    SnapshotOptions, Workspace,
-};
+use stillframe_backends::{Backend, ErrorKind, Interrupt, Label, Workspace};
 
-use crate::actors::Parts;
 use crate::actors::core::Core;
 use crate::error::Error;
-use crate::events::event::{Event, EventQuery, EventType};
+use crate::events::event::{Event, EventQuery};
 use crate::failure::Failure;
-use crate::id::{EventId, OperationId, SessionId};
+use crate::id::EventId;
 use crate::options::WorkspaceOptions;
 use crate::process::survivors;
 use crate::records::lease::{Lease, Moment};
-use crate::records::operation::{OperationKind, OperationRow};
+use crate::records::operation::OperationRow;
 use crate::records::question::{QuestionRow, QuestionStatus};
 use crate::records::recovery::{LeftWorkspace, RecoveryReport};
 use crate::records::run::{RunEvent, RunStatus};
@@ -27,10 +22,13 @@ use crate::records::step::Closed;
 use crate::run::closing::{self, Closing};
 use crate::run::{answering, resume};
 use crate::state::change::{Change, NewEvent};
-use crate::state::{liveness, new_session};
+use crate::state::{liveness, snapshot_name};
 use crate::step::step_log;
-use crate::workspace::workspaces::{self, NOW, Opened};
-use crate::workspace::{effects, holdings, restore};
+use crate::workspace::adoption::{Untold, adopt};
+use crate::workspace::capture;
+use crate::workspace::finish::is_for_later;
+use crate::workspace::opened::Opened;
+use crate::workspace::{backends, turn};
 
 /// Why a run that a dead engine left is failed.
 const STRANDED: &str = "stranded_in_progress";
@@ -83,19 +81,6 @@ pub(crate) async fn recover(core: &Core) -> Result<RecoveryReport, Error> {
     Ok(report)
 }
 
-/// Whether what could not be done in a workspace may be another time. One that was removed, or
-/// is none any more, has nothing that could be finished.
-pub(crate) fn is_for_later(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::Busy
-            | ErrorKind::Timeout
-            | ErrorKind::NoSpace
-            | ErrorKind::Storage
-            | ErrorKind::Unavailable
-    )
-}
-
 async fn adopt_at(core: &Core, path: std::path::PathBuf) -> Result<(), Error> {
     let parts = core.parts.clone();
     let opened = core
@@ -105,7 +90,7 @@ async fn adopt_at(core: &Core, path: std::path::PathBuf) -> Result<(), Error> {
         .await??;
     let parts = core.parts.clone();
     let patience = core.parts.settings.lock_patience;
-    workspaces::work(
+    turn::work(
         core,
         &opened.workspace,
         "recovery",
@@ -113,262 +98,6 @@ async fn adopt_at(core: &Core, path: std::path::PathBuf) -> Result<(), Error> {
         move |locked| adopt(&parts, locked, Untold::Tell),
     )
     .await
-}
-
-/// What to do about a restore that was not told of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Untold {
-    /// It is over, so it is put on record.
-    Tell,
-    /// It is not over, or somebody else puts it on record.
-    Leave,
-}
-
-/// Gives a row to every snapshot that the store has and the log does not know of, in the place that the
-/// store says is its own: one that was taken meanwhile stays the newest. One that a clean-up had taken off the
-/// log and not come to remove goes now.
-pub(crate) fn adopt(
-    parts: &Parts,
-    locked: &mut LockedWorkspace,
-    untold: Untold,
-) -> Result<(), Error> {
-    let known = holdings::known(parts, locked)?;
-    let is_found = |snapshot: &&Snapshot| !known.contains(&snapshot.id);
-    let mut all = Vec::new();
-    for backend in workspaces::backends(parts) {
-        let held = backend.list(locked)?;
-        let forgotten = match held.iter().any(|snapshot| is_found(&snapshot)) {
-            true => workspaces::forgotten_by_clean_ups(parts, locked)?,
-            false => HashSet::new(),
-        };
-        let has_served = |snapshot: &Snapshot| {
-            // One that was only made to be compared with has.
-            let is_due = snapshot.label.as_str() == NOW || forgotten.contains(&snapshot.id);
-            is_due && is_found(&snapshot)
-        };
-        let (served, kept): (Vec<_>, Vec<_>) = held.into_iter().partition(has_served);
-        if !served.is_empty() {
-            let ids: Vec<SnapshotId> = served.into_iter().map(|s| s.id).collect();
-            backend.forget(locked, &ids)?;
-        }
-        all = in_one_order(all, kept);
-    }
-    let found: Vec<&Snapshot> = all.iter().filter(is_found).collect();
-    if found.is_empty() {
-        return Ok(());
-    }
-    let adopted: Vec<SnapshotId> = found.iter().map(|snapshot| snapshot.id.clone()).collect();
-    let mut rows: Vec<Change> = found
-        .iter()
-        .map(|snapshot| workspaces::row_of(locked, snapshot, None, None))
-        .collect();
-    let order = all.iter().map(|snapshot| snapshot.id.clone());
-    rows.push(Change::OrderSnapshots(order.collect()));
-    // A guard without a row is that of a restore whose engine died before it could tell. What it did
-    // stands, so it can be undone like any other.
-    let guard = found.iter().rfind(|s| s.label == Label::GUARD);
-    if let (Untold::Tell, Some(guard)) = (untold, guard) {
-        let begun = parts
-            .reader
-            .read_blocking(|store| store.restore(&guard.id))?;
-        let later = all.iter().skip_while(|s| s.id != guard.id).skip(1);
-        rows.extend(match (begun, &*later.collect::<Vec<_>>()) {
-            (Some(begun), _) => restore::recovered(parts, locked, guard, &begun, None)?,
-            (None, []) => best_effort(untold_restore(parts, locked, guard, None)),
-            (None, [after]) if after.label == Label::AFTER => {
-                best_effort(untold_restore(parts, locked, guard, Some(after)))
-            }
-            // Others came after it, so it is not what an undo would mean.
-            (None, _) => Vec::new(),
-        });
-    }
-    workspaces::keep(parts, rows)?;
-    parts.adopted.add(locked.id(), adopted);
-    Ok(())
-}
-
-/// What a lost log can be told of a restore is better than nothing, and nothing better than no log.
-fn best_effort(told: Result<Vec<Change>, Error>) -> Vec<Change> {
-    told.unwrap_or_else(|e| {
-        tracing::warn!(error = %e.chain(), "what the last restore did is not known");
-        Vec::new()
-    })
-}
-
-/// Two lists of snapshots as one, each in its own order, which is that in which they were published:
-/// a clock may go backwards.
-fn in_one_order(one: Vec<Snapshot>, other: Vec<Snapshot>) -> Vec<Snapshot> {
-    let mut merged = Vec::with_capacity(one.len() + other.len());
-    let (mut one, mut other) = (one.into_iter().peekable(), other.into_iter().peekable());
-    while let (Some(a), Some(b)) = (one.peek(), other.peek()) {
-        let is_first = a.captured_at <= b.captured_at;
-        merged.extend(if is_first { one.next() } else { other.next() });
-    }
-    merged.extend(one.chain(other));
-    merged
-}
-
-/// As [`adopt`] where log and store are out of step: some of the log was lost. Whoever does anything with the
-/// workspace begins with that, so that what comes next is the newest.
-pub(crate) fn adopt_unlisted(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), Error> {
-    let adopted = match holdings::is_in_step(parts, locked) {
-        Ok(true) => Ok(()),
-        Ok(false) => adopt(parts, locked, Untold::Tell),
-        Err(e) => Err(e),
-    };
-    match adopted {
-        // Whoever is to work here meets that too, or has no need of it.
-        Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::NoSpace) => {
-            tracing::warn!(error = %e.chain(), "snapshots that the log lacks are not in it yet");
-            Ok(())
-        }
-        adopted => adopted,
-    }
-}
-
-/// The operation that `guard` was taken for, with `after` for its outcome: what it was compared with
-/// when it had ended, or else the workspace as it is.
-fn untold_restore(
-    parts: &Parts,
-    locked: &mut LockedWorkspace,
-    guard: &Snapshot,
-    after: Option<&Snapshot>,
-) -> Result<Vec<Change>, Error> {
-    let session_id = SessionId::of_workspace(locked.id());
-    let owner = Owner {
-        session_id: session_id.to_string(),
-        run_id: None,
-    };
-    let options = SnapshotOptions::new(Label::AFTER, parts.now())
-        .owner(owner)
-        .since(guard.id.clone())
-        .retain_content(true);
-    let backend = workspaces::backend_of(parts, guard.backend)?;
-    let taken = match after {
-        Some(_) => None,
-        None => Some(backend.snapshot(locked, &options)?),
-    };
-    let after = after.or(taken.as_ref()).expect("one of them is there");
-    if after.same_content(guard) {
-        // It ended before it changed anything: to take it back would be to take back nothing.
-        if let Some(taken) = taken {
-            backend.forget(locked, &[taken.id])?;
-        }
-        return Ok(Vec::new());
-    }
-    let mut changes = of_new_session(parts, &session_id)?;
-    changes.push(workspaces::row_of(locked, after, Some(&session_id), None));
-    changes.push(Change::AddOperation(Box::new(OperationRow {
-        id: OperationId::random(),
-        workspace_id: locked.id().to_owned(),
-        session_id,
-        run_id: None,
-        kind: OperationKind::Restore,
-        before: guard.id.clone(),
-        after: after.id.clone(),
-        paths: None,
-        repository: false,
-        at: parts.now(),
-    })));
-    Ok(changes)
-}
-
-/// What makes the session, if there is none yet.
-pub(crate) fn of_new_session(parts: &Parts, session_id: &SessionId) -> Result<Vec<Change>, Error> {
-    let asked = session_id.clone();
-    let known = parts
-        .reader
-        .read_blocking(move |store| store.session(&asked))?;
-    Ok(match known {
-        Some(_) => Vec::new(),
-        None => new_session::creation(session_id, parts.now()),
-    })
-}
-
-/// Finishes the restores that a crash interrupted in this workspace, and settles the effects. Most often there are
-/// none.
-pub(crate) fn finish(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), Error> {
-    let mut is_discarded = false;
-    for backend in workspaces::backends(parts) {
-        let recovery = backend.recover(locked)?;
-        for guard in &recovery.rolled_forward {
-            finished(parts, locked, guard, &recovery)?;
-        }
-        is_discarded |= recovery.discarded > 0;
-    }
-    if let Err(e) = tell_untold(parts, locked, is_discarded) {
-        // It keeps nobody from working here; the next engine looks again.
-        tracing::warn!(error = %e.chain(), "a restore is not on record");
-        parts.lock.leave_work();
-    }
-    effects::settle(parts, locked)
-}
-
-/// Puts on record a restore that is over, and of which nobody could tell: what was carried on to its
-/// end before may have ended before it was told.
-///
-/// Whoever restores holds the workspace until the record is written, so what is under way here by
-/// the record has ended.
-fn tell_untold(
-    parts: &Parts,
-    locked: &mut LockedWorkspace,
-    is_discarded: bool,
-) -> Result<(), Error> {
-    let workspace_id = locked.id().to_owned();
-    let begun = parts
-        .reader
-        .read_blocking(move |store| store.restore_under_way(&workspace_id))?;
-    let Some(begun) = begun else {
-        return Ok(());
-    };
-    if locked.is_gone() {
-        // Its journal waits for a directory that comes back.
-        return Ok(());
-    }
-    adopt(parts, locked, Untold::Leave)?;
-    let guard = parts
-        .reader
-        .read_blocking(|store| store.snapshot(&begun.guard))?;
-    let changes = match guard {
-        Some(row) if !is_discarded => {
-            restore::recovered(parts, locked, &row.snapshot, &begun, None)?
-        }
-        // Nothing was changed.
-        _ => vec![Change::EndRestore(begun.guard.clone())],
-    };
-    workspaces::keep(parts, changes)
-}
-
-/// Puts a restore that was carried on to its end on record.
-fn finished(
-    parts: &Parts,
-    locked: &mut LockedWorkspace,
-    guard: &SnapshotId,
-    recovery: &Recovery,
-) -> Result<(), Error> {
-    let find = |guard: &SnapshotId| {
-        parts
-            .reader
-            .read_blocking(|store| Ok((store.restore(guard)?, store.snapshot(guard)?)))
-    };
-    let (begun, _) = find(guard)?;
-    let untold = match &begun {
-        Some(_) => Untold::Leave,
-        None => Untold::Tell,
-    };
-    adopt(parts, locked, untold)?;
-    if let (Some(begun), Some(row)) = (begun, find(guard)?.1) {
-        let changes = restore::recovered(parts, locked, &row.snapshot, &begun, Some(recovery))?;
-        return workspaces::keep(parts, changes);
-    }
-    // The log that knew what it was about was lost.
-    let session_id = SessionId::of_workspace(locked.id());
-    let mut changes = of_new_session(parts, &session_id)?;
-    let data = json!({ "to": null, "guard": guard, "leftover_ignored": [], "recovered": true });
-    let event_type = EventType::WORKSPACE_ROLLED_BACK;
-    let event = NewEvent::new(event_type, &session_id, None, parts.now(), data);
-    changes.push(Change::Append(event));
-    workspaces::keep(parts, changes)
 }
 
 /// Ends the runs that dead engines left.
@@ -666,12 +395,12 @@ async fn close(core: &Core, run: &RunRow) -> Result<Closing, Error> {
     let parts = core.parts.clone();
     let patience = core.parts.settings.lock_patience;
     let workspace: Workspace = opened.workspace.clone();
-    workspaces::work(core, &workspace, "recovery", patience, move |locked| {
+    turn::work(core, &workspace, "recovery", patience, move |locked| {
         adopt(&parts, locked, Untold::Tell)?;
         let before = parts.reader.read_blocking_with(|store| {
-            workspaces::known_snapshot(store, &recorded.before, &opened.workspace)
+            snapshot_name::known_snapshot(store, &recorded.before, &opened.workspace)
         })?;
-        let backend: Arc<dyn Backend> = workspaces::backend_of(&parts, before.backend)?;
+        let backend: Arc<dyn Backend> = backends::backend_of(&parts, before.backend)?;
         let known = parts
             .reader
             .read_blocking(|store| store.snapshot(&recorded.after))?;
@@ -688,7 +417,7 @@ async fn close(core: &Core, run: &RunRow) -> Result<Closing, Error> {
                 );
                 options.id = recorded.after.clone();
                 options.since = Some(before.id.clone());
-                workspaces::capture(
+                capture::capture(
                     &parts,
                     locked,
                     &*backend,

@@ -28,8 +28,8 @@ use crate::state::change::{Change, NewEvent};
 use crate::state::error::StateError;
 use crate::upkeep::claims::Claims;
 use crate::upkeep::gc::{self, Upkeep};
-use crate::upkeep::recovery;
-use crate::workspace::workspaces::{self, Opened};
+use crate::workspace::opened::Opened;
+use crate::workspace::{adoption, turn};
 
 /// How long after it was announced the retention begins.
 const NOTICE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -84,7 +84,7 @@ pub(crate) async fn apply(
         return Ok(RetentionOutcome::Nothing);
     }
     let what = "the retention";
-    let applied = workspaces::work(core, &workspace, what, Duration::ZERO, move |locked| {
+    let applied = turn::work(core, &workspace, what, Duration::ZERO, move |locked| {
         carry_out(&parts, locked, &options)
     });
     match applied.await {
@@ -140,7 +140,7 @@ fn announce(
     now: Timestamp,
 ) -> Result<RetentionOutcome, Error> {
     let begins_at = now.checked_add(NOTICE).unwrap_or(Timestamp::MAX);
-    let mut changes = recovery::of_new_session(parts, session_id)?;
+    let mut changes = adoption::of_new_session(parts, session_id)?;
     let data = json!({ "snapshots": snapshots, "begins_at": begins_at });
     changes.push(Change::Append(NewEvent::new(
         EventType::WORKSPACE_RETENTION_ANNOUNCED,

@@ -17,8 +17,8 @@ use crate::error::Error;
 use crate::failure::Failure;
 use crate::options::WorkspaceOptions;
 use crate::upkeep::gc;
+use crate::workspace::backends;
 use crate::workspace::wish::Wish;
-use crate::workspace::workspaces;
 
 /// Whether everything that is kept is whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -196,7 +196,7 @@ pub(crate) fn logged(parts: &Parts, workspace: &Workspace) -> Result<StoreVerdic
         .reader
         .read_blocking(|store| store.snapshots(workspace.id()))?;
     let logged = rows.into_iter().map(|row| row.snapshot).collect();
-    snapshots(&workspaces::backends(parts), workspace, logged)
+    snapshots(&backends::backends(parts), workspace, logged)
 }
 
 /// What the store is found to have of a snapshot; that it met damage is what a proof is to find out.

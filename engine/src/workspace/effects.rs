@@ -17,7 +17,7 @@ use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::records::run::RunStatus;
 use crate::records::step::StepStatus;
 use crate::state::change::{Change, NewEvent};
-use crate::workspace::workspaces;
+use crate::workspace::{backends, capture};
 
 impl From<CommitError> for Error {
     fn from(error: CommitError) -> Self {
@@ -164,7 +164,7 @@ pub(crate) fn carry_out(
         },
         Change::Append(told),
     ];
-    workspaces::keep(parts, occasion.guarded(changes))?;
+    capture::keep(parts, occasion.guarded(changes))?;
     Ok(record)
 }
 
@@ -200,7 +200,7 @@ fn fail(
         },
         Change::Append(told),
     ];
-    if let Err(e) = workspaces::keep(parts, occasion.guarded(changes)) {
+    if let Err(e) = capture::keep(parts, occasion.guarded(changes)) {
         tracing::warn!(effect = %effect.id, error = %e.chain(), "its failure is not on record");
         // Whoever uses the workspace while the step is under way tries it again.
         return error.touched_if(true);
@@ -225,7 +225,7 @@ pub(crate) fn settle(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), 
     if pending.is_empty() || locked.is_gone() {
         return Ok(());
     }
-    let backend = workspaces::backend_of(parts, BackendKind::Git)?;
+    let backend = backends::backend_of(parts, BackendKind::Git)?;
     for effect in pending {
         let found = parts
             .reader

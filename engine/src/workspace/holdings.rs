@@ -13,12 +13,13 @@ use crate::actors::Parts;
 use crate::error::Error;
 use crate::state::StateStore;
 use crate::state::error::StateError;
-use crate::workspace::workspaces::{self, NOW};
+use crate::workspace::backends;
+use crate::workspace::capture::NOW;
 
 /// Whether a look tells of nothing that only the log or only a store has. Blocks; reads no snapshot.
 pub(crate) fn is_in_step(parts: &Parts, workspace: &Workspace) -> Result<bool, Error> {
     let mut holdings = Vec::new();
-    for backend in workspaces::backends(parts) {
+    for backend in backends::backends(parts) {
         holdings.push(backend.holdings(workspace)?);
     }
     let agree = parts
@@ -63,7 +64,7 @@ pub(crate) fn unlisted(parts: &Parts, workspace: &Workspace) -> Result<Vec<Snaps
         return Ok(Vec::new());
     }
     let mut held = Vec::new();
-    for backend in workspaces::backends(parts) {
+    for backend in backends::backends(parts) {
         held.extend(backend.list(workspace)?);
     }
     // After the stores: what somebody publishes meanwhile has its row, or is seen by who comes next.

@@ -6,7 +6,7 @@ use stillframe_backends::{ErrorKind, Workspace};
 
 use crate::actors::core::Core;
 use crate::error::Error;
-use crate::workspace::{holdings, workspaces};
+use crate::workspace::{holdings, turn};
 
 /// How long somebody who is at work in a workspace whose log was lost is waited for: whoever begins gives the
 /// log its rows at once, and a program that is being started elsewhere holds a lock for a moment.
@@ -27,7 +27,7 @@ impl Core {
             Err(e) if e.kind() == ErrorKind::Corrupt => return Ok(()),
             unlisted => drop(unlisted?),
         }
-        let adopted = workspaces::work(
+        let adopted = turn::work(
             self,
             workspace,
             "recovery",

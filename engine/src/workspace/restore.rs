@@ -1,29 +1,21 @@
 //! Restores: a rollback, a restore by hand or an undo, from its beginning to its record.
 
-use std::collections::BTreeSet;
-
-use serde_json::json;
 use stillframe_backends::ref_commands::is_symbolic;
 use stillframe_backends::{
-    Backend, DiffOptions, Interrupt, Label, LockedWorkspace, Owner, Recovery, RefChange, RelPath,
-    RepositoryRestore, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, SkipReason,
-    Snapshot, SnapshotId, SnapshotOptions, Workspace,
+    Backend, DiffOptions, Interrupt, Label, LockedWorkspace, RefChange, RepositoryRestore,
+    RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, Snapshot, SnapshotId, Workspace,
 };
 
 use crate::actors::Parts;
 use crate::error::Error;
-use crate::events::event::EventType;
-use crate::failure::Failure;
-use crate::id::{OperationId, SessionId};
-use crate::records::operation::OperationRow;
-use crate::records::restore_document::{
-    RestoreDocument, RestorePurpose, RestoreRow, nothing_restored, restored_document,
-};
-use crate::state::change::{Change, NewEvent};
+use crate::id::SessionId;
+use crate::records::restore_document::{RestorePurpose, RestoreRow, restored_document};
+use crate::state::change::Change;
 use crate::state::hold::Hold;
-use crate::upkeep::recovery::{self, Untold};
-use crate::workspace::safety;
-use crate::workspace::workspaces::{self, Opened};
+use crate::workspace::adoption::{self, Untold};
+use crate::workspace::opened::Opened;
+use crate::workspace::restore_record::{Done, head, record};
+use crate::workspace::{capture, compare, safety};
 
 /// What a restore is part of.
 pub(crate) struct Restoring {
@@ -90,7 +82,7 @@ pub(crate) fn restore(
     let (session, run) = (&begun.session_id, begun.run_id.as_ref());
     let mut changes: Vec<Change> = [&outcome.guard, &outcome.result]
         .into_iter()
-        .map(|snapshot| workspaces::row_of(locked, snapshot, Some(session), run))
+        .map(|snapshot| capture::row_of(locked, snapshot, Some(session), run))
         .collect();
     let document = restored_document(&outcome);
     let done = Done {
@@ -101,7 +93,7 @@ pub(crate) fn restore(
         is_recovered: false,
     };
     changes.extend(record(parts, &begun, &document, done));
-    workspaces::keep(parts, changes).map_err(|e| e.touched_if(true))?;
+    capture::keep(parts, changes).map_err(|e| e.touched_if(true))?;
     Ok(outcome)
 }
 
@@ -161,7 +153,7 @@ fn refs_changed(
 ) -> Result<Vec<RefChange>, Error> {
     let mut options = DiffOptions::default();
     options.max_compared_bytes = 0;
-    let (diff, _) = workspaces::compare(parts, workspace, before, to, &options)?;
+    let (diff, _) = compare::compare(parts, workspace, before, to, &options)?;
     let others = diff.refs.into_iter().filter(|change| change.name != "HEAD");
     Ok(others.collect())
 }
@@ -249,245 +241,10 @@ fn not_finished(
         RestoreError::Closing(_) => Untold::Tell,
         _ => Untold::Leave,
     };
-    recovery::adopt(parts, locked, untold)?;
+    adoption::adopt(parts, locked, untold)?;
     if !error.touched() {
         let change = Change::EndRestore(begun.guard.clone());
         parts.writer.commit_blocking(vec![change])?;
     }
     Ok(())
-}
-
-/// What an undo has to know of a restore that was carried out.
-struct Done<'a> {
-    /// The state that it led to.
-    after: &'a SnapshotId,
-    /// The paths that it changed; `None`: those where the guard and `after` differ.
-    paths: Option<Vec<RelPath>>,
-    /// What HEAD named before it, and after.
-    head: [(Option<&'a str>, Option<&'a str>); 2],
-    /// Whether there was nothing to do, or nothing that could be done.
-    is_idle: bool,
-    /// Whether recovery carried it on to its end, or found it there.
-    is_recovered: bool,
-}
-
-/// How many paths an event names at most: it is a line, and the record has all.
-const MAX_NAMED: usize = 20;
-
-/// The first of the paths that stayed as somebody had changed them since.
-fn edited_since(document: &RestoreDocument) -> Vec<&RelPath> {
-    let skipped = document.skipped.iter();
-    let edited = skipped.filter(|skipped| skipped.reason == SkipReason::EditedSince);
-    edited
-        .map(|skipped| &skipped.path)
-        .take(MAX_NAMED)
-        .collect()
-}
-
-/// The record of a restore that was carried out: the event, and how an undo takes it back.
-fn record(
-    parts: &Parts,
-    begun: &RestoreRow,
-    document: &RestoreDocument,
-    done: Done<'_>,
-) -> Vec<Change> {
-    let (session, run) = (&begun.session_id, begun.run_id.as_ref());
-    let mut data = json!({
-        "to": begun.target,
-        "guard": document.guard_snapshot,
-        "leftover_ignored": document.leftover_ignored,
-        "operation": begun.purpose.as_str(),
-        "restored": document.restored.len(),
-        "skipped": document.skipped.len(),
-    });
-    if let Some(durations) = document.durations {
-        data["durations"] = json!(durations);
-    }
-    if let Some(tag) = &document.safety_tag {
-        data["safety_tag"] = json!(tag);
-    }
-    if !document.moved_tags.is_empty() {
-        data["moved_tags"] = json!(document.moved_tags);
-    }
-    if !document.refs_left.is_empty() {
-        let names = document.refs_left.iter().map(|left| &left.change.name);
-        data["refs_left"] = json!(names.take(MAX_NAMED).collect::<Vec<_>>());
-    }
-    if let Some(problem) = &document.error {
-        // Of the repository not everything went back.
-        data["reason"] = problem.event_data()["message"].take();
-    }
-    let edited = edited_since(document);
-    if !edited.is_empty() {
-        data["edited_since"] = json!(edited);
-    }
-    let [from, to] = done.head;
-    // The branch, or the commit where HEAD named none.
-    let is_switched = from.0 != to.0 || (from.0.is_none() && from.1 != to.1);
-    if is_switched {
-        let name = |(branch, commit): (Option<&str>, Option<&str>)| json!(branch.or(commit));
-        data["head"] = json!({ "from": name(from), "to": name(to) });
-    }
-    if done.is_recovered {
-        data["recovered"] = json!(true);
-    }
-    let at = parts.now();
-    let event_type = EventType::WORKSPACE_ROLLED_BACK;
-    let event = NewEvent::new(event_type, session, run, at, data);
-    let kept = match begun.purpose {
-        // Until the run's own end is on record, it is this that says that what its steps did is taken back.
-        RestorePurpose::Rollback if !done.is_recovered => {
-            Change::BeginRestore(Box::new(RestoreRow {
-                outcome: Some(document.clone()),
-                ..begun.clone()
-            }))
-        }
-        _ => Change::EndRestore(begun.guard.clone()),
-    };
-    let mut changes = vec![Change::Append(event), kept];
-    // What changed nothing is not what came last: an undo would find nothing in it, and never come to what was before.
-    if let (Some(kind), Some(guard), false) = (
-        begun.purpose.operation(),
-        &document.guard_snapshot,
-        done.is_idle,
-    ) {
-        changes.push(Change::AddOperation(Box::new(OperationRow {
-            id: OperationId::random(),
-            workspace_id: begun.workspace_id.clone(),
-            session_id: session.clone(),
-            run_id: None,
-            kind,
-            before: guard.clone(),
-            after: done.after.clone(),
-            paths: done.paths,
-            repository: begun.repository,
-            at,
-        })));
-    }
-    changes
-}
-
-/// The record of a restore whose engine died, or failed, before it could tell. `recovery`: what was
-/// found when it was carried on to its end; `None`: it had come to its end, or had changed nothing.
-/// Blocks.
-///
-/// Somebody may have worked in the workspace before anybody looked again. So what the restore did is
-/// told by what it aimed at, and not by what is there: an undo keeps what differs from the target.
-pub(crate) fn recovered(
-    parts: &Parts,
-    locked: &mut LockedWorkspace,
-    guard: &Snapshot,
-    begun: &RestoreRow,
-    recovery: Option<&Recovery>,
-) -> Result<Vec<Change>, Error> {
-    let (session, run) = (&begun.session_id, begun.run_id.as_ref());
-    let target = parts
-        .reader
-        .read_blocking_with(|store| workspaces::known_snapshot(store, &begun.target, locked))?;
-    let owner = Owner {
-        session_id: session.to_string(),
-        run_id: run.map(ToString::to_string),
-    };
-    let options = SnapshotOptions::new(Label::AFTER, parts.now())
-        .owner(owner)
-        .since(guard.id.clone())
-        .retain_content(true);
-    let backend = workspaces::backend_of(parts, guard.backend)?;
-    let result = backend.snapshot(locked, &options)?;
-
-    let wanted = differing(parts, locked, guard, &target)?;
-    let left = differing(parts, locked, &result, &target)?;
-    let changed = differing(parts, locked, guard, &result)?;
-    let is_head_moved = begun.repository && head(guard) != head(&result);
-    // What an undo merges differs from its target, and is changed all the same. Whether somebody else changed it
-    // since cannot be told: an undo that took back nothing is better than one that nothing takes back.
-    let merges = matches!(begun.purpose, RestorePurpose::Undo | RestorePurpose::Step);
-    let may_have_merged = merges && !wanted.is_disjoint(&changed);
-    let is_as_before = wanted.is_subset(&left) && !is_head_moved && !may_have_merged;
-    if recovery.is_none() && is_as_before {
-        // It ended before it changed anything: to take it back would be to take back nothing.
-        backend.forget(locked, &[result.id])?;
-        return Ok(vec![Change::EndRestore(begun.guard.clone())]);
-    }
-    let skipped = recovery.map_or(Vec::new(), |r| r.skipped.clone());
-    let document = RestoreDocument {
-        guard_snapshot: Some(guard.id.clone()),
-        safety_tag: recovery.and_then(|r| r.safety_tags.first().cloned()),
-        restored: wanted
-            .intersection(&changed)
-            .filter(|path| skipped.iter().all(|s| s.path != **path))
-            .cloned()
-            .collect(),
-        error: recovery
-            .and_then(|r| r.repository_errors.first())
-            .map(|problem| Failure::new(problem.kind.as_str(), &problem.message)),
-        skipped,
-        ..nothing_restored()
-    };
-    let done = Done {
-        after: &target.id,
-        paths: None,
-        // What is there by now may be somebody's own; only what it led to is its doing.
-        head: match begun.repository && head(&result) == head(&target) {
-            true => [head(guard), head(&target)],
-            false => [head(guard); 2],
-        },
-        is_idle: false,
-        is_recovered: true,
-    };
-    let mut changes = vec![workspaces::row_of(locked, &result, Some(session), run)];
-    changes.extend(record(parts, begun, &document, done));
-    changes.extend(of_run(parts, begun, document)?);
-    Ok(changes)
-}
-
-/// The paths at which two snapshots differ in any way.
-pub(crate) fn differing(
-    parts: &Parts,
-    workspace: &Workspace,
-    from: &Snapshot,
-    to: &Snapshot,
-) -> Result<BTreeSet<RelPath>, Error> {
-    let mut options = DiffOptions::default();
-    options.capture_patch = false;
-    let (diff, _) = workspaces::compare(parts, workspace, from, to, &options)?;
-    let modes = diff.permissions_changed.into_iter().map(|mode| mode.path);
-    let directories = diff.directories_added.into_iter();
-    Ok(diff
-        .changed_paths
-        .into_iter()
-        .chain(modes)
-        .chain(directories)
-        .chain(diff.directories_deleted)
-        .collect())
-}
-
-/// What HEAD names in a snapshot.
-fn head(snapshot: &Snapshot) -> (Option<&str>, Option<&str>) {
-    let metadata = &snapshot.metadata;
-    (metadata.branch.as_deref(), metadata.head_ref.as_deref())
-}
-
-/// Where the record of its run gets to know of a rollback that recovery has finished.
-fn of_run(
-    parts: &Parts,
-    begun: &RestoreRow,
-    document: RestoreDocument,
-) -> Result<Vec<Change>, Error> {
-    let (RestorePurpose::Rollback, Some(run_id)) = (begun.purpose, begun.run_id.clone()) else {
-        return Ok(Vec::new());
-    };
-    let run = parts.reader.read_blocking(|store| store.run(&run_id))?;
-    Ok(match run {
-        Some(run) if run.status.is_terminal() => vec![Change::SetRollback {
-            run_id,
-            rollback: Box::new(document),
-        }],
-        // Whoever settles the run takes it from there.
-        Some(_) => vec![Change::BeginRestore(Box::new(RestoreRow {
-            outcome: Some(document),
-            ..begun.clone()
-        }))],
-        None => Vec::new(),
-    })
 }

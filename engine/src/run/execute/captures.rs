@@ -15,8 +15,9 @@ use crate::records::restore_document::{self, RestoreDocument, RestorePurpose, Re
 use crate::records::run::RunStatus;
 use crate::run::artifact;
 use crate::run::closing::{self, Closing};
+use crate::workspace::opened::Opened;
 use crate::workspace::restore::{self, WayBack};
-use crate::workspace::workspaces::{self, Opened};
+use crate::workspace::{capture, turn};
 
 /// How long the captures after the work of a run wait for their turn. Much longer than any
 /// operation by hand: without them nobody knows what the run did.
@@ -43,7 +44,7 @@ impl RunTask {
         let parts = self.core.parts.clone();
         let workspace = opened.workspace.clone();
         let what = "the capture of a run";
-        workspaces::work(&self.core, &workspace, what, patience, move |locked| {
+        turn::work(&self.core, &workspace, what, patience, move |locked| {
             let mut options = opened.snapshot_options(
                 &parts,
                 wanted.label,
@@ -54,7 +55,7 @@ impl RunTask {
             options.id = wanted.id;
             options.since = wanted.since;
             options.keep_refs = true;
-            workspaces::capture(
+            capture::capture(
                 &parts,
                 locked,
                 &*backend,
@@ -78,7 +79,7 @@ impl RunTask {
         }
         let workspace = place.opened.workspace.clone();
         let what = "a rollback";
-        let made = workspaces::work(&self.core, &workspace, what, CLOSING_PATIENCE, |locked| {
+        let made = turn::work(&self.core, &workspace, what, CLOSING_PATIENCE, |locked| {
             Ok(locked.make_again()?.then(|| (**locked).clone()))
         });
         if let Ok(Some(workspace)) = made.await {
@@ -223,7 +224,7 @@ impl RunTask {
         let opened = place.opened;
         let workspace = opened.workspace.clone();
         let what = "a rollback";
-        let restored = workspaces::work(
+        let restored = turn::work(
             &self.core,
             &workspace,
             what,

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{StepLog, StepPlace};
 use crate::error::Error;
-use crate::workspace::workspaces;
+use crate::workspace::{capture, turn};
 
 /// How long the capture after a step waits for its turn: without it nobody knows what the step did.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(600);
@@ -45,13 +45,13 @@ impl StepLog {
         let interrupt = Interrupt::never();
         let told = interrupt.clone();
         let what = "a look whether a workspace is clean";
-        let look = workspaces::work(
+        let look = turn::work(
             &self.inner.core,
             &workspace,
             what,
             patience,
             move |locked| {
-                let label = Label::new(workspaces::NOW);
+                let label = Label::new(capture::NOW);
                 let run = Some(&run_id);
                 let options =
                     place
@@ -84,7 +84,7 @@ impl StepLog {
         let interrupt = Interrupt::never();
         let told = interrupt.clone();
         let what = "the capture of a step";
-        let capture = workspaces::work(
+        let capture = turn::work(
             &self.inner.core,
             &workspace,
             what,
@@ -94,7 +94,7 @@ impl StepLog {
                 let label = Label::STEP;
                 let options = opened.snapshot_options(&parts, label, &session_id, run, interrupt);
                 let fence = Some(hold.fence());
-                workspaces::capture(&parts, locked, &*backend, &options, &session_id, run, fence)
+                capture::capture(&parts, locked, &*backend, &options, &session_id, run, fence)
             },
         );
         let Some(cancellation) = cancellation else {

@@ -18,7 +18,7 @@ use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::state::change::{Change, NewEvent};
 use crate::step::commit::CommitOptions;
 use crate::workspace::effects::{self, Occasion};
-use crate::workspace::workspaces;
+use crate::workspace::{capture, turn};
 
 /// The lines at the end of a message that say whose commit it is.
 const RUN_TRAILER: &str = "Stillframe-Run";
@@ -56,7 +56,7 @@ impl StepLog {
             let patience = parts.settings.lock_patience;
             let workspace = place.opened.workspace.clone();
             let core = &log.inner.core;
-            let work = workspaces::work(core, &workspace, "a commit", patience, move |locked| {
+            let work = turn::work(core, &workspace, "a commit", patience, move |locked| {
                 wanted.carry_out(&parts, locked)
             });
             stoppable(work, &told, &interrupt).await
@@ -139,7 +139,7 @@ impl Wanted {
     ) -> Result<Snapshot, Error> {
         let run = Some(self.log.run_id());
         let session_id = &self.log.inner.session_id;
-        let label = Label::new(workspaces::NOW);
+        let label = Label::new(capture::NOW);
         let interrupt = self.interrupt.clone();
         let opened = &self.place.opened;
         let options = opened.snapshot_options(parts, label, session_id, run, interrupt);

@@ -8,9 +8,10 @@ use super::{StepLog, StepPlace};
 use crate::error::Error;
 use crate::records::restore_document::RestorePurpose;
 use crate::records::step::{self, StepRow};
+use crate::state::snapshot_name;
 use crate::step::options::{Rerun, StepOptions};
 use crate::workspace::restore::{self, WayBack};
-use crate::workspace::workspaces;
+use crate::workspace::{capture, turn};
 
 /// What a step that was cut off has to do.
 pub(super) enum Ready {
@@ -169,7 +170,7 @@ impl StepLog {
             .read_with(move |store| {
                 let known = |id: Option<SnapshotId>| {
                     let id = id.expect("asked for what has both");
-                    workspaces::known_snapshot(store, &id, &workspace)
+                    snapshot_name::known_snapshot(store, &id, &workspace)
                 };
                 let [before, after] = ids;
                 Ok([known(before)?, known(after)?])
@@ -205,9 +206,9 @@ impl StepLog {
         let hold = self.inner.hold.clone();
         let patience = parts.settings.lock_patience;
         let workspace = place.opened.workspace.clone();
-        workspaces::work(core, &workspace, what, patience, move |locked| {
+        turn::work(core, &workspace, what, patience, move |locked| {
             if is_later {
-                let label = Label::new(workspaces::NOW);
+                let label = Label::new(capture::NOW);
                 let never = Interrupt::never();
                 let (opened, run) = (&place.opened, Some(&hold.run_id));
                 let options = opened.snapshot_options(&parts, label, &session_id, run, never);

@@ -1,0 +1,138 @@
+//! A capture, and what the log is told of it.
+
+use serde_json::json;
+use stillframe_backends::{Backend, LockedWorkspace, Snapshot, SnapshotOptions, Workspace};
+
+use crate::actors::Parts;
+use crate::error::Error;
+use crate::events::event::EventType;
+use crate::id::{RunId, SessionId};
+use crate::records::outcome::TakenSnapshot;
+use crate::records::snapshot::SnapshotRow;
+use crate::state::change::{Change, NewEvent};
+use crate::state::snapshot_name::{self, SnapshotName};
+
+/// The label of a capture that is only made to be compared with, and forgotten at once.
+pub(crate) const NOW: &str = "now";
+
+/// Takes a snapshot, and returns once it, its row and its event are durable. `fence`: what has to hold for
+/// the latter two.
+pub(crate) fn capture(
+    parts: &Parts,
+    locked: &LockedWorkspace,
+    backend: &dyn Backend,
+    options: &SnapshotOptions,
+    session_id: &SessionId,
+    run_id: Option<&RunId>,
+    fence: Option<Change>,
+) -> Result<Snapshot, Error> {
+    let snapshot = backend.snapshot(locked, options)?;
+    let log = log_of(parts, locked, &snapshot, session_id, run_id);
+    keep(parts, fence.into_iter().chain(log).collect())?;
+    Ok(snapshot)
+}
+
+/// Takes a snapshot as [`capture`] does, unless nothing differs from the newest that is no guard: then that one is the
+/// answer, and the other is not kept.
+pub(crate) fn capture_if_changed(
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+    backend: &dyn Backend,
+    options: &SnapshotOptions,
+    session_id: &SessionId,
+) -> Result<TakenSnapshot, Error> {
+    let snapshot = backend.snapshot(locked, options)?;
+    let latest = SnapshotName::Latest(0);
+    let latest = parts
+        .reader
+        .read_blocking_with(|store| snapshot_name::find(store, latest, Some(locked)));
+    let is_unchanged = |latest: &Snapshot| {
+        // Where that cannot be found out, what was captured is kept.
+        latest.backend == snapshot.backend
+            && backend
+                .is_unchanged(locked, latest, &snapshot)
+                .unwrap_or(false)
+    };
+    if let Some(latest) = latest.ok().map(|row| row.snapshot).filter(is_unchanged) {
+        if backend
+            .forget(locked, std::slice::from_ref(&snapshot.id))
+            .is_err()
+        {
+            parts.lock.leave_work();
+        }
+        return Ok(TakenSnapshot {
+            snapshot: latest,
+            unchanged: true,
+        });
+    }
+    let log = log_of(parts, locked, &snapshot, session_id, None);
+    keep(parts, log.into())?;
+    Ok(TakenSnapshot {
+        snapshot,
+        unchanged: false,
+    })
+}
+
+/// What the log is told of a snapshot.
+pub(crate) fn log_of(
+    parts: &Parts,
+    workspace: &Workspace,
+    snapshot: &Snapshot,
+    session_id: &SessionId,
+    run_id: Option<&RunId>,
+) -> [Change; 2] {
+    let event = Change::Append(taken(parts, snapshot, session_id, run_id));
+    let row = row_of(workspace, snapshot, Some(session_id), run_id);
+    [row, event]
+}
+
+/// Writes what the store already has; where that fails the next engine has to look.
+pub(crate) fn keep(parts: &Parts, changes: Vec<Change>) -> Result<(), Error> {
+    match parts.writer.commit_blocking(changes) {
+        Ok(_) => Ok(()),
+        Err(e) => {
+            parts.lock.leave_work();
+            Err(e)
+        }
+    }
+}
+
+/// The row of a snapshot.
+pub(crate) fn row_of(
+    workspace: &Workspace,
+    snapshot: &Snapshot,
+    session_id: Option<&SessionId>,
+    run_id: Option<&RunId>,
+) -> Change {
+    Change::AddSnapshot(Box::new(SnapshotRow {
+        workspace_id: workspace.id().to_owned(),
+        session_id: session_id.cloned(),
+        run_id: run_id.cloned(),
+        snapshot: snapshot.clone(),
+    }))
+}
+
+pub(crate) fn taken(
+    parts: &Parts,
+    snapshot: &Snapshot,
+    session_id: &SessionId,
+    run_id: Option<&RunId>,
+) -> NewEvent {
+    let metadata = &snapshot.metadata;
+    let mut data = json!({
+        "label": snapshot.label,
+        "backend": snapshot.backend,
+        "ref": snapshot.reference,
+        "snapshot_id": snapshot.id,
+        "files": metadata.files,
+        "files_hashed": metadata.files_hashed,
+        "bytes_read": metadata.bytes_read,
+        "duration_ms": metadata.duration_ms,
+        "omissions": snapshot.omissions().len(),
+    });
+    if !metadata.search.is_plain_walk() {
+        data["search"] = json!(metadata.search);
+    }
+    let event_type = EventType::WORKSPACE_SNAPSHOT_TAKEN;
+    NewEvent::new(event_type, session_id, run_id, parts.now(), data)
+}

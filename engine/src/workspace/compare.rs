@@ -1,0 +1,62 @@
+//! Two snapshots of a workspace compared.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Seek as _, Write};
+
+use stillframe_backends::{Diff, DiffOptions, PathError, Snapshot, Workspace};
+
+use crate::actors::Parts;
+use crate::error::Error;
+use crate::workspace::backends::backend_of;
+
+/// Compares two snapshots. The whole patch, if one is asked for, is in a file without a name, which
+/// is at its start.
+pub(crate) fn compare(
+    parts: &Parts,
+    workspace: &Workspace,
+    from: &Snapshot,
+    to: &Snapshot,
+    options: &DiffOptions,
+) -> Result<(Diff, Option<File>), Error> {
+    if options.max_patch_bytes == 0 {
+        return Err(Error::invalid_options("max_patch_bytes must not be zero"));
+    }
+    if from.backend != to.backend {
+        return Err(stillframe_backends::DiffError::DifferentBackends.into());
+    }
+    let backend = backend_of(parts, from.backend)?;
+    if !options.capture_patch {
+        let diff = backend.diff(workspace, from, to, options, &mut io::sink())?;
+        return Ok((diff, None));
+    }
+    let (diff, patch) = spooled(parts, |out| {
+        Ok(backend.diff(workspace, from, to, options, out)?)
+    })?;
+    let lacks_patch = !diff.has_patch && diff.files_changed > 0;
+    Ok((diff, (!lacks_patch).then_some(patch)))
+}
+
+/// What `write` answers with, and what it wrote: in a file without a name, at its start.
+pub(crate) fn spooled<T>(
+    parts: &Parts,
+    write: impl FnOnce(&mut dyn Write) -> Result<T, Error>,
+) -> Result<(T, File), Error> {
+    let elsewhere = std::env::temp_dir();
+    let directory = match parts.state_dir.is_writable() {
+        true => parts.state_dir.path(),
+        false => &elsewhere,
+    };
+    let spool = tempfile::tempfile_in(directory)
+        .map_err(PathError::at("make a temporary file in", directory))?;
+    let mut writer = BufWriter::new(spool);
+    let answer = write(&mut writer)?;
+    let spooled = writer.flush().and_then(|()| {
+        let mut file = writer
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)?;
+        file.rewind()?;
+        Ok(file)
+    });
+    let file = spooled.map_err(PathError::at("write a temporary file in", directory))?;
+    Ok((answer, file))
+}

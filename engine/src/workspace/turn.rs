@@ -1,0 +1,161 @@
+//! Work on a workspace, as the actors and the runs ask for it: open, take turns, capture, compare.
+//!
+//! What has `Locked` in its arguments blocks, and runs where blocking is allowed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use stillframe_backends::{ErrorKind, Interrupt, LockedWorkspace, Workspace, printable};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::actors::core::Core;
+use crate::actors::workspace::{Job, WorkspaceMessage};
+use crate::actors::{Parts, Ticket};
+use crate::blocking::StepLost;
+use crate::error::{Error, stopped};
+use crate::workspace::wish::{self, Wish};
+
+/// The longest that anybody waits for a lock. A patience without end has no deadline that a clock could
+/// show; a year is as good.
+pub(crate) const MAX_PATIENCE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// Does `work` on a workspace when its turn comes, with the workspace locked and recovered.
+///
+/// It waits at most for `patience`; after that it is `Busy`, and the message says by whom. Once
+/// begun, the work goes on though the caller is dropped.
+pub(crate) async fn work<T: Send + 'static>(
+    core: &Core,
+    workspace: &Workspace,
+    what: &'static str,
+    patience: Duration,
+    work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let never = Interrupt::never();
+    in_turn(
+        core,
+        workspace,
+        what,
+        patience,
+        never,
+        std::future::pending(),
+        work,
+    )
+    .await
+}
+
+/// As [`work`], as long as that is wanted: whoever is told to stop waits for no turn any more, and work
+/// that has begun ends as soon as it looks.
+pub(crate) async fn work_while_wanted<T: Send + 'static>(
+    core: &Core,
+    workspace: &Workspace,
+    what: &'static str,
+    patience: Duration,
+    wish: &Wish,
+    work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let interrupt = wish.interrupt();
+    in_turn(
+        core,
+        workspace,
+        what,
+        patience,
+        interrupt,
+        wish.told(),
+        work,
+    )
+    .await
+}
+
+async fn in_turn<T: Send + 'static>(
+    core: &Core,
+    workspace: &Workspace,
+    what: &'static str,
+    patience: Duration,
+    interrupt: Interrupt,
+    told: impl Future<Output = ()>,
+    work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let mut told = std::pin::pin!(told);
+    let (answer, mut answered) = oneshot::channel();
+    let deadline = Instant::now() + patience.min(MAX_PATIENCE);
+    let job: Job = {
+        let (parts, workspace) = (core.parts.clone(), workspace.clone());
+        let interrupt = interrupt.clone();
+        Box::new(move || {
+            let patience = deadline.saturating_duration_since(Instant::now());
+            let step = AssertUnwindSafe(|| locked(&parts, workspace, patience, &interrupt, work));
+            let result = catch_unwind(step)
+                .unwrap_or_else(|payload| Err(StepLost::panicked(&*payload).into()));
+            Box::new(move || {
+                // The asker may have left; the work is done all the same.
+                let _ = answer.send(result);
+            })
+        })
+    };
+    let (mut ticket, mut claim) = Ticket::new(job);
+    loop {
+        let actor = core.workspace_actor(workspace.identity()).await?;
+        // A message that cannot be sent takes its ticket along, which the claim hears of.
+        let _ = actor.send_message(WorkspaceMessage::Work { ticket, what });
+        tokio::select! {
+            biased;
+            result = &mut answered => return result.unwrap_or_else(|_| Err(stopped())),
+            () = claim.settled() => {}
+            () = &mut told => {
+                if claim.take_back().is_some() {
+                    let refused = wish::refusal(&interrupt, WAITING);
+                    return Err(refused.expect("who was told has cancelled it"));
+                }
+            }
+            () = tokio::time::sleep_until(deadline) => {
+                // Its actor answers in turn, so by then a workspace in no use has begun this work,
+                // however short the patience was.
+                let holder = holder(core, workspace).await;
+                if claim.take_back().is_some() {
+                    return Err(Error::new(ErrorKind::Busy, format!(
+                        "the workspace {} is in use by {holder} of this engine; nothing was touched",
+                        printable(workspace.disk_path())
+                    )));
+                }
+            }
+        }
+        match claim.take_back() {
+            // The actor ended with the ticket in its queue.
+            Some(job) => (ticket, claim) = Ticket::new(job),
+            None => return answered.await.unwrap_or_else(|_| Err(stopped())),
+        }
+    }
+}
+
+async fn holder(core: &Core, workspace: &Workspace) -> &'static str {
+    let (reply, answer) = oneshot::channel();
+    if let Ok(actor) = core.workspace_actor(workspace.identity()).await {
+        let _ = actor.send_message(WorkspaceMessage::Holder { reply });
+    }
+    answer.await.ok().flatten().unwrap_or("an operation")
+}
+
+/// What somebody does whose turn has not come.
+const WAITING: &str = "waiting for the workspace";
+
+/// Locks the workspace, finishes what a crash interrupted there, and does `work`.
+fn locked<T>(
+    parts: &Parts,
+    workspace: Workspace,
+    patience: Duration,
+    interrupt: &Interrupt,
+    work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error>,
+) -> Result<T, Error> {
+    parts.lock.note_workspace(workspace.disk_path())?;
+    let locked = interrupt.during(|| workspace.lock(patience));
+    let mut locked = match (locked, wish::refusal(interrupt, WAITING)) {
+        (Ok(locked), _) => locked,
+        // Somebody has it, and it was not waited for to the end.
+        (Err(e), Some(refused)) if e.kind() == ErrorKind::Busy => return Err(refused),
+        (Err(e), _) => return Err(e.into()),
+    };
+    crate::workspace::finish::finish(parts, &mut locked)?;
+    crate::workspace::adoption::adopt_unlisted(parts, &mut locked)?;
+    work(&mut locked)
+}
