@@ -25,7 +25,7 @@ use crate::blocking::Blocking;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::process::group::ProcessGroup;
-use crate::process::guardian::{self, GUARDIAN, Streams};
+use crate::process::guardian_channel::{self, GUARDIAN, Streams};
 use crate::process::orphans::{self, Orphans};
 use crate::process::started::{Guarded, Left, Started};
 use crate::process::survivors::CURRENT_RUN;
@@ -478,7 +478,7 @@ impl CommandAdapter {
         context: &RunContext,
     ) -> std::io::Result<std::io::Result<Guarded>> {
         let (host, socket) = UnixStream::pair()?;
-        let mut command = self.prepared(guardian::own_program().as_os_str(), cwd, context);
+        let mut command = self.prepared(guardian_channel::own_program().as_os_str(), cwd, context);
         command.arg0("stillframe").arg(GUARDIAN);
         command.stdin(OwnedFd::from(socket));
         command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -490,7 +490,7 @@ impl CommandAdapter {
         let streams = [stdin.try_clone()?, stdout.try_clone()?, stderr.try_clone()?];
         let send = move || {
             let words: Vec<&OsStr> = words.iter().map(OsString::as_os_str).collect();
-            guardian::send(
+            guardian_channel::send(
                 &host,
                 &words,
                 streams.each_ref().map(|stream| stream.as_fd()),

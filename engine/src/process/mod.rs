@@ -5,7 +5,9 @@
 pub(crate) mod command;
 pub(crate) mod group;
 pub(crate) mod guardian;
+pub(crate) mod guardian_channel;
 pub(crate) mod orphans;
 pub(crate) mod started;
+pub(crate) mod stat;
 pub(crate) mod survivors;
 pub(crate) mod terminal;

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
 use crate::blocking::Blocking;
-use crate::process::group::ProcessStat;
+use crate::process::stat::ProcessStat;
 
 /// How often those that ended are reaped while the command works. Nobody else does it, and each
 /// takes up a process id until then.

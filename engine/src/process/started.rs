@@ -10,7 +10,7 @@ use tokio::process::{Child, ChildStdout};
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::process::guardian::{WORD_BYTES, Word};
+use crate::process::guardian_channel::{WORD_BYTES, Word};
 
 /// A command that was started.
 #[derive(Debug)]

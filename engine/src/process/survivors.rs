@@ -7,7 +7,7 @@ use stillframe_backends::printable_bytes;
 
 use crate::blocking::Blocking;
 use crate::id::RunId;
-use crate::process::guardian::GUARDIAN;
+use crate::process::guardian_channel::GUARDIAN;
 use crate::records::recovery::Survivor;
 
 /// The variable that names its run to a command. Whatever the command starts inherits it, and the id of a run is

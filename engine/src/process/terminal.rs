@@ -15,8 +15,9 @@ use rustix::termios::{OptionalActions, Termios};
 use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 
 use crate::blocking::Blocking;
-use crate::process::group::{ProcessGroup, ProcessStat};
+use crate::process::group::ProcessGroup;
 use crate::process::started::Stops;
+use crate::process::stat::ProcessStat;
 
 /// How long a command in the background that asks for the terminal is left stopped before the host
 /// stops too. A shell that ends a stopped job continues it for that, so the command asks again just
