@@ -76,7 +76,9 @@ pub use process::command::{
 };
 pub use records::output::AdapterOutput;
 pub use records::output::CommandResult;
-pub use step::adapter::{Adapter, AdapterError, BoxAdapter, Ending, RunContext};
+pub use step::adapter::{Adapter, BoxAdapter};
+pub use step::adapter_error::{AdapterError, Ending};
+pub use step::context::RunContext;
 pub use tokio_util::sync::CancellationToken;
 
 pub use failure::Failure;
@@ -105,9 +107,11 @@ pub use records::task::TaskRecord;
 pub use state::snapshot_name::SnapshotName;
 pub use step::commit::CommitOptions;
 pub use step::options::{Rerun, RetryPolicy, StepOptions};
-pub use step::phase::{Phase, StepContext, StepError};
+pub use step::phase::{Phase, StepContext};
 pub use step::plan::{PlanReport, StepIdentity, StepPlan};
-pub use step::tool::{READ_ONLY_TOOLS, ToolCounters, ToolError, ToolOptions, ToolOutcome};
+pub use step::step_error::StepError;
+pub use step::tool::{READ_ONLY_TOOLS, ToolError, ToolOptions, ToolOutcome};
+pub use step::tool_counters::ToolCounters;
 pub use upkeep::gc::{GcOutcome, RemovalOutcome};
 pub use upkeep::purge::{PurgeOutcome, PurgePlan, PurgedSnapshot};
 pub use upkeep::retention::RetentionOutcome;

@@ -310,7 +310,9 @@ mod tests {
     use crate::records::output::AdapterOutput;
     use crate::records::run::RunStatus;
     use crate::session::manager::SessionManager;
-    use crate::step::adapter::{Adapter, AdapterError, RunContext};
+    use crate::step::adapter::Adapter;
+    use crate::step::adapter_error::AdapterError;
+    use crate::step::context::RunContext;
     use crate::workspace::turn;
 
     struct Host {

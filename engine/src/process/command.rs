@@ -31,7 +31,9 @@ use crate::process::started::{Guarded, Left, Started};
 use crate::process::survivors::CURRENT_RUN;
 use crate::process::terminal::{ModesKept, Terminal};
 use crate::records::output::{AdapterOutput, CommandResult};
-use crate::step::adapter::{Adapter, AdapterError, Ending, RunContext};
+use crate::step::adapter::Adapter;
+use crate::step::adapter_error::{AdapterError, Ending};
+use crate::step::context::RunContext;
 
 /// How much of each of a command's streams is kept when nothing else is said, in bytes.
 pub const DEFAULT_MAX_OUTPUT_BYTES: usize = 1_048_576;

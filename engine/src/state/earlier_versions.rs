@@ -23,7 +23,9 @@ use crate::records::question::QuestionStatus;
 use crate::records::run::RunStatus;
 use crate::records::run_record::RunExport;
 use crate::records::step::StepStatus;
-use crate::step::adapter::{Adapter, AdapterError, RunContext};
+use crate::step::adapter::Adapter;
+use crate::step::adapter_error::AdapterError;
+use crate::step::context::RunContext;
 
 /// What came with version 1, 2, 3 and so on. A version that brought no table needs none.
 const FIXTURES: &[&str] = &[

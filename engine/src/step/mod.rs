@@ -3,10 +3,14 @@
 //! It knows `workspace` and what is below it. It does not know how a run begins or ends.
 
 pub(crate) mod adapter;
+pub(crate) mod adapter_error;
 pub(crate) mod commit;
+pub(crate) mod context;
 pub(crate) mod options;
 pub(crate) mod phase;
 pub(crate) mod plan;
 pub(crate) mod question;
+pub(crate) mod step_error;
 pub(crate) mod step_log;
 pub(crate) mod tool;
+pub(crate) mod tool_counters;

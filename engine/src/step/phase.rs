@@ -21,10 +21,12 @@ use crate::records::output::AdapterOutput;
 use crate::records::question::{Answer, Question, QuestionPlace};
 use crate::records::step::{PhaseKey, StepEnding, StepEvent, StepRow, StepStatus};
 use crate::state::error::is_taken_over;
-use crate::step::adapter::{AdapterError, Ending, RunContext};
+use crate::step::adapter_error::{AdapterError, Ending};
 use crate::step::commit::CommitOptions;
+use crate::step::context::RunContext;
 use crate::step::options::{Rerun, StepOptions};
 use crate::step::plan::{PlanReport, StepIdentity};
+use crate::step::step_error::StepError;
 use crate::step::step_log::{self, Attempt, Begun, Choices, StepLog};
 
 /// The longest name of a phase or step, in bytes: a line in a listing, not a document.
@@ -192,50 +194,32 @@ impl fmt::Debug for StepContext {
     }
 }
 
-/// Why there is no result of a step.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StepError {
-    /// Its work failed, in its last attempt; also when that was before the run was resumed.
-    #[error("{0}")]
-    Work(Box<AdapterError>),
-    /// It, or its phase, was left out.
-    #[error("step {0:?} was left out")]
-    Skipped(String),
-    /// It is on record with another definition; nothing was done.
-    #[error("{0}")]
-    PlanChanged(Box<PlanReport>),
-    /// The engine could not do its part.
-    #[error("{0}")]
-    Engine(Error),
-}
-
-impl From<AdapterError> for StepError {
-    fn from(error: AdapterError) -> Self {
-        Self::Work(Box::new(error))
-    }
-}
-
-impl From<Error> for StepError {
-    fn from(error: Error) -> Self {
-        Self::Engine(error)
-    }
-}
-
-impl From<StepError> for AdapterError {
-    fn from(error: StepError) -> Self {
-        match error {
-            StepError::Work(error) => *error,
-            StepError::Engine(error) => error.into(),
-            StepError::PlanChanged(_) => Self {
-                is_of_engine: true,
-                ..Self::new(
-                    Ending::Failed,
-                    Failure::new("PlanChanged", error.to_string()),
-                )
-            },
-            StepError::Skipped(_) => Self::failed(error.to_string()),
-        }
+impl RunContext {
+    /// The phase of this name, in which steps are done once: their results are kept, and a run whose engine died
+    /// is resumed by starting its id again, which does what was not done.
+    ///
+    /// Nothing is written before its first step. A run with a phase is left as
+    /// [`Interrupted`](crate::RunStatus::Interrupted) by an engine that dies or shuts down.
+    ///
+    /// ```no_run
+    /// # async fn work(context: stillframe::RunContext) -> Result<(), stillframe::AdapterError> {
+    /// let plan = context.phase("plan");
+    /// let tasks: Vec<String> = plan
+    ///     .step("analyse", |_| async { Ok(vec!["parser".to_owned()]) })
+    ///     .await?;
+    /// for (round, task) in (0..).zip(&tasks) {
+    ///     let edit = context.phase("edit").iteration(round);
+    ///     edit.step("apply", |step| async move {
+    ///         println!("attempt {} at {task}", step.attempt);
+    ///         Ok(())
+    ///     })
+    ///     .await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn phase(&self, name: impl Into<String>) -> Phase {
+        Phase::new(self.clone(), self.steps.clone(), name.into())
     }
 }
 

@@ -1,7 +1,6 @@
 //! Calls of tools between two snapshots: what an agent's tool breaks is put back at once.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
@@ -11,7 +10,9 @@ use stillframe_backends::SnapshotId;
 use crate::error::Error;
 use crate::events::event::{Event, EventType};
 use crate::failure::Failure;
-use crate::step::adapter::{AdapterError, RunContext};
+use crate::step::adapter_error::AdapterError;
+use crate::step::context::RunContext;
+use crate::step::tool_counters::ToolCounters;
 use crate::workspace::finish;
 
 /// Tools that change nothing, if the host names no others.
@@ -159,24 +160,6 @@ impl From<ToolError> for AdapterError {
             },
         }
     }
-}
-
-/// What the tools of a run did, since its work began in this process.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ToolCounters {
-    /// Calls that were asked for.
-    pub total: u64,
-    /// Calls that succeeded.
-    pub successful: u64,
-    /// Calls that failed, or were not made.
-    pub failed: u64,
-    /// Snapshots that were taken around calls.
-    pub snapshots: u64,
-    /// Failed calls after which the workspace was put back.
-    pub rollbacks: u64,
-    /// Calls by the name of the tool.
-    pub by_tool: BTreeMap<String, u64>,
 }
 
 impl RunContext {
@@ -370,16 +353,6 @@ pub(crate) fn unsettled(events: &[(u64, Event)]) -> Vec<SnapshotId> {
         }
     }
     open.into_values().collect()
-}
-
-impl fmt::Display for ToolCounters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} calls, {} successful, {} failed, {} snapshots, {} rollbacks",
-            self.total, self.successful, self.failed, self.snapshots, self.rollbacks
-        )
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::records::outcome::RunResult;
 use crate::records::output::AdapterOutput;
 use crate::records::run::RunStatus;
-use crate::step::adapter::{AdapterError, Ending};
+use crate::step::adapter_error::{AdapterError, Ending};
 
 /// What the end of the adapter's task means for the run. `asked`: what it was asked to end for.
 ///

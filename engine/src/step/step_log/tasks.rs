@@ -10,7 +10,7 @@ use crate::id::StepId;
 use crate::records::step::StepStatus;
 use crate::records::task::TaskRow;
 use crate::state::change::Change;
-use crate::step::adapter::AdapterError;
+use crate::step::adapter_error::AdapterError;
 
 impl StepLog {
     /// Does `work` as a part of an attempt at a step.

@@ -1,0 +1,83 @@
+//! Why the work of a run did not end well.
+
+use stillframe_backends::ErrorKind;
+
+use crate::error::Error;
+use crate::failure::Failure;
+use crate::records::output::AdapterOutput;
+
+/// Why the work of a run did not end well.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}", failure.message)]
+#[non_exhaustive]
+pub struct AdapterError {
+    /// How it ended.
+    pub ending: Ending,
+    /// Why, for people and for the log.
+    pub failure: Failure,
+    /// What there was of an output.
+    pub output: Option<AdapterOutput>,
+    /// Whether it is the engine that could not do its part, so that the work may go on another time.
+    pub(crate) is_of_engine: bool,
+}
+
+/// How work that did not end well ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ending {
+    /// It failed.
+    Failed,
+    /// Its time was up.
+    TimedOut,
+    /// It stopped because it was asked to.
+    Cancelled,
+}
+
+impl AdapterError {
+    /// The work failed.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new(Ending::Failed, Failure::of_work(message))
+    }
+
+    /// The work was stopped because its time was up.
+    pub fn timed_out(message: impl Into<String>) -> Self {
+        Self::new(Ending::TimedOut, Failure::new("Timeout", message))
+    }
+
+    /// The work stopped because it was asked to.
+    pub fn cancelled(message: impl Into<String>) -> Self {
+        Self::new(Ending::Cancelled, Failure::new("Cancelled", message))
+    }
+
+    /// The work ended like this, for this reason.
+    pub fn new(ending: Ending, failure: Failure) -> Self {
+        Self {
+            ending,
+            failure,
+            output: None,
+            is_of_engine: false,
+        }
+    }
+
+    /// Keeps what there was of an output.
+    pub fn output(mut self, output: AdapterOutput) -> Self {
+        self.output = Some(output);
+        self
+    }
+}
+
+/// The engine could not do its part of the work, so that the work cannot go on.
+impl From<Error> for AdapterError {
+    fn from(error: Error) -> Self {
+        let ending = match error.kind() {
+            ErrorKind::Cancelled => Ending::Cancelled,
+            _ => Ending::Failed,
+        };
+        // What was asked for in a way that cannot be right is no better another time.
+        let is_of_engine = error.kind() != ErrorKind::InvalidOptions;
+        Self {
+            is_of_engine,
+            ..Self::new(ending, Failure::from(&error))
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What an adapter knows of the run that it works for.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use stillframe_backends::Snapshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::blocking::Blocking;
+use crate::error::Error;
+use crate::events::event::{Event, EventType};
+use crate::id::{RunId, SessionId, StepId};
+use crate::records::question::{Answer, Question, QuestionPlace};
+use crate::step::plan::{PlanReport, StepPlan};
+use crate::step::step_error::StepError;
+use crate::step::step_log::StepLog;
+use crate::step::tool_counters::ToolCounters;
+
+/// What an adapter knows of the run that it works for.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct RunContext {
+    /// The session.
+    pub session_id: SessionId,
+    /// The run.
+    pub run_id: RunId,
+    /// What the run is for, in the host's words.
+    pub input: String,
+    /// The directory of the workspace: absolute, without links; `None`: the run has none.
+    pub workspace: Option<PathBuf>,
+    /// The snapshot that was taken before the work; `None`: the run has no workspace.
+    pub snapshot_before: Option<Arc<Snapshot>>,
+    /// Cancelled when the work should stop.
+    pub cancellation: CancellationToken,
+    pub(crate) blocking: Blocking,
+    pub(crate) steps: StepLog,
+    pub(crate) tools: Arc<Mutex<ToolCounters>>,
+    /// How often which text was asked outside of steps.
+    pub(crate) asked: Arc<Mutex<HashMap<String, u32>>>,
+    /// The step in which this is used, by its number among those that are being done.
+    pub(crate) within: Option<u64>,
+}
+
+impl RunContext {
+    /// Compares the steps that are going to be done with those that are on record.
+    ///
+    /// # Errors
+    ///
+    /// [`StepError::PlanChanged`]: a step is on record with another definition. Nothing was done.
+    pub async fn check_plan(&self, plan: &StepPlan) -> Result<PlanReport, StepError> {
+        let report = PlanReport::compare(plan, &self.steps.steps().await?);
+        match report.is_refused() {
+            true => Err(StepError::PlanChanged(Box::new(report))),
+            false => {
+                self.steps.keep_metadata().await?;
+                Ok(report)
+            }
+        }
+    }
+
+    /// As [`StepContext::ask`](crate::StepContext::ask), outside of any step. A run without phases that was not begun
+    /// as [resumable](crate::RunOptions::resumable) is never put to rest: it waits until the deadline.
+    pub async fn ask(&self, question: Question) -> Result<Answer, Error> {
+        self.ask_in(None, &self.asked, question).await
+    }
+
+    /// Asks, where the same text has been asked as often as `asked` says.
+    pub(crate) async fn ask_in(
+        &self,
+        step: Option<&StepId>,
+        asked: &Mutex<HashMap<String, u32>>,
+        question: Question,
+    ) -> Result<Answer, Error> {
+        let nth = {
+            let mut asked = asked.lock().unwrap_or_else(|e| e.into_inner());
+            let times = asked.entry(question.text.clone()).or_default();
+            let nth = *times;
+            *times += 1;
+            nth
+        };
+        let place = QuestionPlace {
+            step_id: step.cloned(),
+            text: question.text.clone(),
+            nth,
+        };
+        self.steps
+            .ask(place, self.within, &question, &self.cancellation)
+            .await
+    }
+
+    /// Appends an event to the log of the session; it is durable on `Ok`.
+    ///
+    /// The types that the engine writes are refused. `data` should have ids, counts, states and
+    /// paths: never the content of files, never credentials.
+    pub async fn emit(
+        &self,
+        event_type: EventType,
+        data: serde_json::Value,
+    ) -> Result<Event, Error> {
+        check_own(&event_type)?;
+        self.steps.append(event_type, data).await
+    }
+}
+
+impl fmt::Debug for RunContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunContext")
+            .field("session_id", &self.session_id)
+            .field("run_id", &self.run_id)
+            .field("workspace", &self.workspace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Refuses what a host may not write.
+pub(crate) fn check_own(event_type: &EventType) -> Result<(), Error> {
+    if event_type.is_reserved() {
+        return Err(Error::invalid_options(format!(
+            "events of the type {event_type} are the engine's"
+        )));
+    }
+    if !event_type.is_well_formed() {
+        return Err(Error::invalid_options(format!(
+            "{:?} is no type of events: 1 to 64 lower-case letters, digits or \"_\", the first a letter",
+            event_type.as_str()
+        )));
+    }
+    Ok(())
+}
