@@ -1,6 +1,7 @@
 //! Starting and stopping an engine, and what it does beyond any one session.
 
 pub(crate) mod options;
+pub(crate) mod question_sweep;
 mod records;
 mod upkeep;
 
@@ -33,7 +34,7 @@ use crate::records::outcome::RunOutcome;
 use crate::records::question::QuestionRecord;
 use crate::records::recovery::RecoveryReport;
 use crate::records::run::RunStatus;
-use crate::run::{answering, resume};
+use crate::run::cancel;
 use crate::session::manager::SessionManager;
 use crate::state::change::Change;
 use crate::state::liveness::EngineLock;
@@ -41,6 +42,7 @@ use crate::state::reader::StateReader;
 use crate::state::reserve::Reserve;
 use crate::state::sqlite::SqliteStore;
 use crate::step::adapter::{Adapter, BoxAdapter};
+use crate::step::answering;
 use crate::upkeep::recovery;
 
 /// How long to wait, at a shutdown, for what was cancelled.
@@ -124,7 +126,8 @@ impl Engine {
             }),
         };
         let engine = Self { core };
-        let sweep = answering::sweep(Arc::downgrade(&engine.core.shared), options.resumer.clone());
+        let sweep =
+            question_sweep::sweep(Arc::downgrade(&engine.core.shared), options.resumer.clone());
         match recovery::recover(&engine.core).await {
             Ok(report) => engine.core.recovery.set(report).expect("it is set once"),
             Err(e) => {
@@ -296,7 +299,7 @@ impl Engine {
         let core = self.core.clone();
         let run_id = run_id.clone();
         self.core
-            .relief(async move { resume::cancel(&core, &run_id).await })
+            .relief(async move { cancel::cancel(&core, &run_id).await })
             .await
     }
 

@@ -18,10 +18,11 @@ use crate::records::run::RunStatus;
 use crate::records::run_record::{LeaseRecord, RunExport, RunRecord};
 use crate::records::run_row::RunRow;
 use crate::records::session::SessionRecord;
-use crate::run::{answering, resume};
+use crate::run::owner;
 use crate::session::stream::EventStream;
 use crate::state::run_name::{find_run, find_run_in};
 use crate::state::{RunFilter, SnapshotFilter, StateStore, id_beginning, snapshot_name};
+use crate::step::answering;
 
 impl Engine {
     /// Every session, oldest first.
@@ -157,7 +158,7 @@ impl Engine {
                     let is_claimable = match row.status {
                         status if status.is_terminal() => false,
                         status if status.is_at_rest() => true,
-                        _ => resume::is_free(&parts, &row, lease.as_ref())?,
+                        _ => owner::is_free(&parts, &row, lease.as_ref())?,
                     };
                     if is_claimable && free.len() < limit {
                         free.push(RunRecord::from(row));

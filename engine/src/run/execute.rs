@@ -35,7 +35,8 @@ use crate::records::session::SessionStatus;
 use crate::run::closing::Closing;
 use crate::run::heartbeat::{self, new_lease};
 use crate::run::lock::{self, RunLock};
-use crate::run::resume::{self, Recorded, Standing};
+use crate::run::recorded::{self, Recorded, Standing};
+use crate::run::{settle, stored};
 use crate::state::change::Change;
 use crate::state::error::StateError;
 use crate::state::hold::Hold;
@@ -43,7 +44,6 @@ use crate::step::adapter::{Adapter, BoxAdapter};
 use crate::step::adapter_error::{AdapterError, Ending};
 use crate::step::context::RunContext;
 use crate::step::step_log::{StepLog, StepPlace};
-use crate::upkeep::recovery;
 use crate::workspace::opened::Opened;
 use crate::workspace::{backends, turn};
 
@@ -116,7 +116,7 @@ pub(crate) async fn execute(
         workspace.check()?;
     }
     let recorded = match &options.run_id {
-        Some(id) => resume::recorded_when_settled(core, id).await?,
+        Some(id) => recorded::recorded_when_settled(core, id).await?,
         None => None,
     };
     if let Some(recorded) = &recorded {
@@ -125,7 +125,7 @@ pub(crate) async fn execute(
         if is_anothers && (options.own_session || recorded.standing() == Standing::Held) {
             return Err(recorded.begun_meanwhile().in_run(recorded.row.id.clone()));
         }
-        resume::check_session(&recorded.row, session_id)?;
+        recorded::check_session(&recorded.row, session_id)?;
         if matches!(recorded.standing(), Standing::Ended | Standing::Waiting) {
             return stored(core, recorded.row.clone(), &options).await;
         }
@@ -148,7 +148,7 @@ pub(crate) async fn execute(
         // What it was begun as it stays, whoever goes on with it.
         options.resumable |= recorded.row.options["resumable"] == true;
         let opened = workspace.as_ref().map(|place| &place.opened);
-        resume::check_workspace(&recorded.row, opened)?;
+        recorded::check_workspace(&recorded.row, opened)?;
         if recorded.standing() == Standing::Held {
             return Err(recorded.held().in_run(run_id));
         }
@@ -187,9 +187,9 @@ async fn stored(core: &Core, row: RunRow, options: &RunOptions) -> Result<RunOut
         .run(move || {
             let opened = workspace.and_then(|options| Opened::open_known(&parts, options).ok());
             if let Some(opened) = &opened {
-                resume::check_workspace(&row, Some(opened))?;
+                recorded::check_workspace(&row, Some(opened))?;
             }
-            resume::stored(&parts, row, opened.as_ref())
+            stored::stored(&parts, row, opened.as_ref())
         })
         .await?
 }
@@ -298,7 +298,7 @@ impl RunTask {
         if error.kind() != ErrorKind::Conflict {
             return error;
         }
-        match resume::recorded(&self.core, &self.run_id).await {
+        match recorded::recorded(&self.core, &self.run_id).await {
             Ok(Some(recorded)) => recorded.begun_meanwhile().in_run(self.run_id.clone()),
             _ => error,
         }
@@ -325,9 +325,9 @@ impl RunTask {
             None => None,
         };
         if !recorded.row.status.is_at_rest() {
-            recovery::settle_run(&self.core, recorded.row, None).await?;
+            settle::settle_run(&self.core, recorded.row, None).await?;
         }
-        let recorded = resume::recorded(&self.core, &self.run_id)
+        let recorded = recorded::recorded(&self.core, &self.run_id)
             .await?
             .ok_or_else(|| Error::not_found(format!("there is no run {in_run}")))?;
         if matches!(recorded.standing(), Standing::Ended | Standing::Waiting) {

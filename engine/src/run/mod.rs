@@ -2,10 +2,13 @@
 //!
 //! It knows `step`, `process`, `workspace` and what is below them. It does not know sessions but by their actor.
 
-pub(crate) mod answering;
 pub(crate) mod artifact;
+pub(crate) mod cancel;
 pub(crate) mod closing;
 pub(crate) mod execute;
 pub(crate) mod heartbeat;
 pub(crate) mod lock;
-pub(crate) mod resume;
+pub(crate) mod owner;
+pub(crate) mod recorded;
+pub(crate) mod settle;
+pub(crate) mod stored;

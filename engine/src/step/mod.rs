@@ -4,6 +4,7 @@
 
 pub(crate) mod adapter;
 pub(crate) mod adapter_error;
+pub(crate) mod answering;
 pub(crate) mod commit;
 pub(crate) mod context;
 pub(crate) mod options;

@@ -18,11 +18,11 @@ use crate::records::restore_document::RestoreDocument;
 use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_row::RunEnding;
 use crate::records::step::Closed;
-use crate::run::answering;
 use crate::run::closing::{self, Closing};
+use crate::run::settle;
 use crate::state::change::{Change, NewEvent};
+use crate::step::answering;
 use crate::step::step_log::StepLog;
-use crate::upkeep::recovery;
 
 /// How often the end of a run is written down anew that something else came in between of.
 const MAX_ENDINGS: usize = 4;
@@ -306,7 +306,7 @@ async fn settle_lost(core: &Core, run_id: &RunId, failure: Failure) -> Result<()
     let is_ours = lease.is_some_and(|lease| lease.owner == core.parts.engine_id);
     match row {
         Some(row) if is_ours && !row.status.is_terminal() && !row.status.is_at_rest() => {
-            recovery::settle_run(core, row, Some(failure)).await?;
+            settle::settle_run(core, row, Some(failure)).await?;
             Ok(())
         }
         _ => Ok(()),

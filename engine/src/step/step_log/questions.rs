@@ -17,8 +17,8 @@ use crate::records::lease::Moment;
 use crate::records::question::{Answer, Question, QuestionPlace, QuestionRow, QuestionStatus};
 use crate::records::run::{RunEvent, RunStatus};
 use crate::records::step::{StepRow, StepStatus};
-use crate::run::answering;
 use crate::state::change::Change;
+use crate::step::answering;
 
 /// How often a question is looked at that nobody rings for: another process may have answered.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -1,186 +1,23 @@
-//! Answers to questions: those that people give, those that count because nobody gave one in time, and what goes on
-//! once they are there.
+//! Looking after questions for as long as the engine is there: answers that are due, and runs that can go on.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
-use stillframe_backends::{ErrorKind, seeded_bug};
-
 use crate::actors::core::{Core, Shared};
 use crate::blocking::panic_text;
 use crate::engine::Engine;
 use crate::engine::options::Resumer;
 use crate::error::Error;
-use crate::events::event::EventType;
 use crate::id::{QuestionId, RunId};
 use crate::options::RunQuery;
-use crate::records::lease::Moment;
 use crate::records::question::{QuestionRow, QuestionStatus};
 use crate::records::run::RunStatus;
-use crate::records::run_row::RunRow;
 use crate::records::session::SessionStatus;
 use crate::records::step::StepRow;
-use crate::state::change::{Change, NewEvent};
-use crate::state::error::StateError;
-use crate::state::{RunFilter, StateStore};
-
-/// Answers a question; the first answer counts.
-pub(crate) async fn answer(core: &Core, id: &QuestionId, answer: &str) -> Result<(), Error> {
-    let found = settled(core, read(core, id).await?).await?;
-    if found.status != QuestionStatus::Open && !seeded_bug!("answer-not-first") {
-        return Err(not_open(&found));
-    }
-    found.check_answer(answer)?;
-    match put_answer(core, &found, answer, false).await {
-        Err(e) if e.kind() == ErrorKind::Conflict => Err(not_open(&read(core, id).await?)),
-        answered => answered,
-    }
-}
-
-/// The question as it is now: one whose time is up has its answer.
-pub(crate) async fn settled(core: &Core, question: QuestionRow) -> Result<QuestionRow, Error> {
-    let (at, now) = (core.parts.now(), Moment::now()?);
-    let Some(default) = question.ripe(at, &now) else {
-        return Ok(question);
-    };
-    put_default(core, &question, default).await?;
-    read(core, &question.id).await
-}
-
-async fn read(core: &Core, id: &QuestionId) -> Result<QuestionRow, Error> {
-    let asked = id.clone();
-    let reader = &core.parts.reader;
-    let found = reader.read(move |store| store.question(&asked)).await?;
-    found.ok_or_else(|| Error::not_found(format!("there is no question {id}")))
-}
-
-fn not_open(question: &QuestionRow) -> Error {
-    let why = match (&question.answered_at, question.timed_out) {
-        (Some(at), true) => format!("got its default answer at {at}, when its time was up"),
-        (Some(at), false) => format!("was answered at {at}, and the first answer counts"),
-        (None, _) => "waits for no answer any more".to_owned(),
-    };
-    Error::new(
-        ErrorKind::Conflict,
-        format!("question {} {why}; nothing was changed", question.id),
-    )
-}
-
-async fn put_answer(
-    core: &Core,
-    question: &QuestionRow,
-    answer: &str,
-    timed_out: bool,
-) -> Result<(), Error> {
-    let parts = &core.parts;
-    let run_id = question.run_id.clone();
-    let run = parts.reader.read(move |store| store.run(&run_id)).await?;
-    let run =
-        run.ok_or_else(|| Error::not_found(format!("there is no run {}", question.run_id)))?;
-    let at = parts.now();
-    let row = QuestionRow {
-        status: QuestionStatus::Answered,
-        answer: Some(answer.to_owned()),
-        answered_at: Some(at),
-        timed_out,
-        ..question.clone()
-    };
-    let mut data = row.event_data();
-    data["answer"] = json!(answer);
-    data["timed_out"] = json!(timed_out);
-    let changes = vec![
-        Change::PutQuestion {
-            from: Some(if seeded_bug!("answer-not-first") {
-                question.status
-            } else {
-                QuestionStatus::Open
-            }),
-            row: Box::new(row),
-        },
-        event(core, &run, EventType::QUESTION_ANSWERED, data),
-    ];
-    parts.writer.commit(changes).await?;
-    Ok(())
-}
-
-async fn put_default(core: &Core, question: &QuestionRow, default: &str) -> Result<(), Error> {
-    match put_answer(core, question, default, true).await {
-        // Somebody was faster, which is as good.
-        Err(e) if e.kind() == ErrorKind::Conflict => Ok(()),
-        answered => answered,
-    }
-}
-
-fn event(core: &Core, run: &RunRow, event_type: EventType, data: Value) -> Change {
-    let at = core.parts.now();
-    let event = NewEvent::new(event_type, &run.session_id, Some(&run.id), at, data);
-    Change::Append(event)
-}
-
-/// Gives those questions their default answers whose time is up, of one run or of all. What keeps one from its answer is
-/// in no other's way; the first such failure is the answer.
-pub(crate) async fn settle_ripe(core: &Core, run_id: Option<&RunId>) -> Result<(), Error> {
-    let (reader, asked) = (&core.parts.reader, run_id.cloned());
-    let of_runs: Vec<Result<Vec<QuestionRow>, StateError>> = reader
-        .read(move |store| {
-            let runs = match asked {
-                Some(id) => vec![id],
-                None => {
-                    let statuses = vec![RunStatus::Asking, RunStatus::WaitingForInput];
-                    let filter = RunFilter {
-                        statuses,
-                        ..RunFilter::default()
-                    };
-                    store.runs(&filter)?.into_iter().map(|run| run.id).collect()
-                }
-            };
-            Ok(runs.iter().map(|id| store.questions(id)).collect())
-        })
-        .await?;
-    let (at, now) = (core.parts.now(), Moment::now()?);
-    let mut all = Ok(());
-    for questions in of_runs {
-        let questions = match questions {
-            Ok(questions) => questions,
-            Err(e) => {
-                all = all.and(Err(e.into()));
-                continue;
-            }
-        };
-        for question in &questions {
-            if let Some(default) = question.ripe(at, &now) {
-                all = all.and(put_default(core, question, default).await);
-            }
-        }
-    }
-    all
-}
-
-/// What takes back the questions of a run that ends: nobody waits for their answers.
-pub(crate) async fn withdrawal(core: &Core, run: &RunRow) -> Result<Vec<Change>, Error> {
-    let run_id = run.id.clone();
-    let reader = &core.parts.reader;
-    let asked = reader.read(move |store| store.questions(&run_id)).await?;
-    let open = asked
-        .into_iter()
-        .filter(|row| row.status == QuestionStatus::Open);
-    Ok(open
-        .flat_map(|row| {
-            let data = row.event_data();
-            let withdrawn = Change::PutQuestion {
-                from: Some(row.status),
-                row: Box::new(row.withdrawn()),
-            };
-            [
-                withdrawn,
-                event(core, run, EventType::QUESTION_WITHDRAWN, data),
-            ]
-        })
-        .collect())
-}
+use crate::state::StateStore;
+use crate::step::answering::settle_ripe;
 
 /// Looks after questions for as long as the engine is there: answers those whose time is up, and goes on with the runs
 /// that wait no more, if the host has said how.
@@ -214,10 +51,10 @@ pub(crate) async fn sweep(engine: Weak<Shared>, resumer: Option<Arc<Resumer>>) {
 
 /// The runs that the host was asked to go on with, and when it is asked again: what stops one may not pass.
 #[derive(Debug, Default)]
-struct Offers(HashMap<RunId, Offer>);
+pub(crate) struct Offers(HashMap<RunId, Offer>);
 
 #[derive(Debug)]
-struct Offer {
+pub(crate) struct Offer {
     /// The answers that it was to go on with.
     answers: Vec<QuestionId>,
     next: Instant,
@@ -258,7 +95,7 @@ impl Offers {
 }
 
 /// Goes on with the runs that have their answers: those that rest, and those that were interrupted before they used them.
-async fn resume_answered(
+pub(crate) async fn resume_answered(
     engine: &Engine,
     resumer: &Resumer,
     offers: &mut Offers,

@@ -1,0 +1,232 @@
+//! Cancelling a run that this engine does not have.
+
+use std::time::Duration;
+
+use stillframe_backends::{ErrorKind, Workspace};
+
+use crate::actors::core::Core;
+use crate::actors::session_manager::{SessionMessage, Step};
+use crate::error::Error;
+use crate::failure::Failure;
+use crate::id::{EventId, RunId};
+use crate::records::lease::{Lease, Moment};
+use crate::records::operation::OperationRow;
+use crate::records::run::{RunEvent, RunStatus};
+use crate::records::run_row::{RunEnding, RunRow};
+use crate::records::session::SessionEvent;
+use crate::records::step::Closed;
+use crate::run::lock::RunLock;
+use crate::run::owner::has_owner;
+use crate::run::recorded::{Recorded, Standing, recorded};
+use crate::run::settle::{self, Settled};
+use crate::state::change::Change;
+use crate::state::error::StateError;
+use crate::step::{answering, step_log};
+
+/// How often a run that moves while it is cancelled is looked at again.
+pub(crate) const MAX_LOOKS: usize = 8;
+
+/// Cancels a run that this engine does not have.
+pub(crate) async fn cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
+    let mut looks = 1;
+    let cancelled = loop {
+        match try_cancel(core, run_id).await {
+            // Somebody has taken it, or let go of it, since it was looked at.
+            Err(e) if e.kind() == ErrorKind::Conflict && looks < MAX_LOOKS => {
+                looks += 1;
+                let found = recorded(core, run_id).await?;
+                if found.is_none_or(|found| found.row.status.is_terminal()) {
+                    return Err(e);
+                }
+            }
+            done => break done?,
+        }
+    };
+    if let Some(run) = cancelled {
+        end_own_session(core, &run).await;
+    }
+    Ok(())
+}
+
+/// Ends the session of a run that was cancelled here, if it was made for the run: whoever began it is gone. The run is
+/// cancelled, which is what was asked for, whatever becomes of this.
+pub(crate) async fn end_own_session(core: &Core, run: &RunRow) {
+    if run.options["own_session"] != true {
+        return;
+    }
+    let event_id = EventId::random();
+    let moved = core
+        .ask_session(&run.session_id, |reply| SessionMessage::Move {
+            event: SessionEvent::Cancel,
+            reason: String::new(),
+            event_id: event_id.clone(),
+            reply,
+        })
+        .await;
+    match moved {
+        Ok(_) => core.let_go(&run.session_id).await,
+        Err(e) => {
+            tracing::debug!(session = %run.session_id, error = %e.chain(), "not ended");
+        }
+    }
+}
+
+/// `None`: whoever has the run was asked; otherwise the run, which is cancelled.
+pub(crate) async fn try_cancel(core: &Core, run_id: &RunId) -> Result<Option<RunRow>, Error> {
+    let mut found = recorded(core, run_id).await?;
+    let is_stranded = |found: &Recorded| {
+        found.standing() == Standing::Claimable && !found.row.status.is_at_rest()
+    };
+    let mut is_left = false;
+    if let Some(stranded) = found.clone().filter(is_stranded) {
+        is_left = has_its_workspace(core, &stranded.row).await?
+            || settle::settle_run(core, stranded.row, None).await? == Settled::Left;
+        found = recorded(core, run_id).await?;
+        // It had been asked to before, and is now.
+        let is_cancelled = |found: &Recorded| found.row.status == RunStatus::Cancelled;
+        if found.as_ref().is_some_and(is_cancelled) {
+            return Ok(found.map(|found| found.row));
+        }
+    }
+    let found = found.ok_or_else(|| Error::not_found(format!("there is no run {run_id}")))?;
+    let parts = &core.parts;
+    // Whoever is in its workspace may be an owner that was not heard of for a while, and hears of it there.
+    if found.standing() == Standing::Held || is_left {
+        let ask = Change::RequestCancel {
+            run_id: run_id.clone(),
+            at: parts.now(),
+        };
+        match parts.writer.commit(vec![ask]).await {
+            // It has ended, or was interrupted, since.
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                return Err(Error::new(ErrorKind::Conflict, e));
+            }
+            asked => asked?,
+        };
+        let (parts, row) = (parts.clone(), found.row.clone());
+        let lives = move || has_owner(&parts, &row);
+        return match core.parts.blocking.run(lives).await?? {
+            true => Ok(None),
+            // Nobody hears of it before the run is settled.
+            false => Err(Error::new(
+                ErrorKind::Busy,
+                format!(
+                    "the engine of run {run_id} is gone, and its workspace is in use; the run is cancelled by whoever settles it, or by asking again; nothing was touched"
+                ),
+            )),
+        };
+    }
+    let asked = run_id.clone();
+    let (phases, steps) = parts
+        .reader
+        .read(move |store| Ok((store.phases(&asked)?, store.steps(&asked)?)))
+        .await?;
+    let session_id = &found.row.session_id;
+    let how = Closed::Cancelled;
+    let mut changes = match found.row.status.is_terminal() {
+        // The table refuses it, by name.
+        true => Vec::new(),
+        false => step_log::closing_changes(
+            core,
+            session_id,
+            run_id,
+            (&phases, &steps),
+            how,
+            None,
+            false,
+        ),
+    };
+    if !found.row.status.is_terminal() {
+        changes.extend(answering::withdrawal(core, &found.row).await?);
+        changes.extend(operation(core, &found.row).await?);
+    }
+    if let (Some(lease), false) = (&found.lease, found.row.status.is_terminal()) {
+        // Whoever takes it over at the same time, or was taken for dead, is refused.
+        let claim = Change::ClaimLease {
+            run_id: run_id.clone(),
+            from: Some(Box::new(lease.clone())),
+            lease: Box::new(Lease::of_nobody(
+                parts.engine_id.clone(),
+                lease.epoch + 1,
+                Moment::now()?,
+                parts.now(),
+            )),
+            after: None,
+        };
+        changes.insert(0, claim);
+    }
+    let failure = Failure::new(
+        ErrorKind::Cancelled.as_str(),
+        match found.row.status {
+            RunStatus::WaitingForInput => "cancelled while it waited for an answer",
+            _ => "cancelled while it was interrupted",
+        },
+    );
+    let mut data = failure.event_data();
+    data["reason"] = data["message"].take();
+    let step = Step {
+        run_id: run_id.clone(),
+        event: RunEvent::Cancelled,
+        event_id: EventId::random(),
+        data,
+        ending: Some(Box::new(RunEnding {
+            error: Some(failure),
+            ..RunEnding::default()
+        })),
+        changes,
+    };
+    core.step_run(session_id, step).await?;
+    Ok(Some(found.row))
+}
+
+/// Whether the owner of a run, though it was not heard of for long, is there and has the workspace: what it has started
+/// may be at work.
+pub(crate) async fn has_its_workspace(core: &Core, run: &RunRow) -> Result<bool, Error> {
+    let Some(recorded) = run.workspace.clone() else {
+        return Ok(false);
+    };
+    let (parts, asked) = (core.parts.clone(), run.clone());
+    let looked = move || {
+        let workspace = match has_owner(&parts, &asked)? {
+            // One that is gone is nobody's.
+            true => Workspace::open(&recorded.path, &parts.state_dir).ok(),
+            false => None,
+        };
+        Ok::<_, Error>(workspace)
+    };
+    let Some(workspace) = core.parts.blocking.run(looked).await?? else {
+        return Ok(false);
+    };
+    let blocking = &core.parts.blocking;
+    let lock = RunLock::acquire(&workspace, "a cancellation", Duration::ZERO, blocking);
+    match lock.await {
+        Ok(_) => Ok(false),
+        Err(e) if e.kind() == ErrorKind::Busy => Ok(true),
+        Err(e) => Err(e),
+    }
+}
+
+/// The record of what a run that rests has changed, for an undo, if both its snapshots are there.
+pub(crate) async fn operation(core: &Core, run: &RunRow) -> Result<Option<Change>, Error> {
+    let Some(workspace) = run.workspace.clone() else {
+        return Ok(None);
+    };
+    let ids = (workspace.before.clone(), workspace.after.clone());
+    let are_there = core
+        .parts
+        .reader
+        .read(move |store| {
+            let is_there = |id| Ok::<_, StateError>(store.snapshot(id)?.is_some());
+            Ok(is_there(&ids.0)? && is_there(&ids.1)?)
+        })
+        .await?;
+    Ok(are_there.then(|| {
+        Change::AddOperation(Box::new(OperationRow::of_run(
+            &run.session_id,
+            &run.id,
+            &workspace.workspace_id,
+            (&workspace.before, &workspace.after),
+            core.parts.now(),
+        )))
+    }))
+}

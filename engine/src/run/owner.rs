@@ -1,0 +1,25 @@
+//! Whether anybody has a run.
+
+use crate::actors::Parts;
+use crate::error::Error;
+use crate::records::lease::{Lease, Moment};
+use crate::records::run_row::RunRow;
+use crate::state::liveness;
+
+/// Whether nobody has the run, or nobody who is heard of. Blocks.
+pub(crate) fn is_free(parts: &Parts, row: &RunRow, lease: Option<&Lease>) -> Result<bool, Error> {
+    let is_alive = has_owner(parts, row)?;
+    Ok(match lease {
+        Some(lease) => lease.is_free(&Moment::now()?, is_alive),
+        None => !is_alive,
+    })
+}
+
+/// Whether the engine that has a run is there, and at work on it as far as that can be known. Blocks.
+pub(crate) fn has_owner(parts: &Parts, row: &RunRow) -> Result<bool, Error> {
+    if row.engine_id == parts.engine_id {
+        // Its end may not have been written down.
+        return Ok(parts.live_runs.has(&row.id));
+    }
+    Ok(liveness::is_alive(parts.state_dir.path(), &row.engine_id)?)
+}

@@ -1,0 +1,177 @@
+//! What it means to start a run whose id is on record.
+
+use std::time::{Duration, Instant};
+
+use stillframe_backends::ErrorKind;
+
+use crate::actors::core::Core;
+use crate::error::Error;
+use crate::id::{RunId, SessionId};
+use crate::records::lease::Lease;
+use crate::records::question::{QuestionRow, QuestionStatus};
+use crate::records::run::RunStatus;
+use crate::records::run_row::RunRow;
+use crate::run::owner::is_free;
+use crate::state::liveness;
+use crate::step::answering;
+use crate::workspace::opened::Opened;
+use crate::workspace::turn::MAX_PATIENCE;
+
+/// A run that is on record, and whose it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorded {
+    pub(crate) row: RunRow,
+    pub(crate) lease: Option<Lease>,
+    /// Whether anybody may take it.
+    pub(crate) is_free: bool,
+    /// Its questions that wait for an answer.
+    pub(crate) open: Vec<QuestionRow>,
+}
+
+/// What it means to start a run whose id is on record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It has ended: the answer is what is on record.
+    Ended,
+    /// It can be gone on with.
+    Claimable,
+    /// It rests until somebody answers.
+    Waiting,
+    /// Somebody has it.
+    Held,
+}
+
+impl Recorded {
+    /// What it means to start the run again.
+    pub(crate) fn standing(&self) -> Standing {
+        match self.row.status {
+            status if status.is_terminal() => Standing::Ended,
+            RunStatus::WaitingForInput if !self.open.is_empty() => Standing::Waiting,
+            // Whoever had it has given it up.
+            status if status.is_at_rest() => Standing::Claimable,
+            _ if self.is_free => Standing::Claimable,
+            _ => Standing::Held,
+        }
+    }
+
+    /// What somebody is told who wants a run that another engine has.
+    pub(crate) fn held(&self) -> Error {
+        let since = self.lease.as_ref().map_or(String::new(), |lease| {
+            format!(
+                " of engine {}, renewed at {}",
+                lease.owner, lease.heartbeat_at
+            )
+        });
+        Error::new(
+            ErrorKind::Busy,
+            format!(
+                "run {} is under way, with a lease{since}; nothing was touched",
+                self.row.id
+            ),
+        )
+    }
+
+    /// What somebody is told who was about to begin a run that another began first.
+    pub(crate) fn begun_meanwhile(&self) -> Error {
+        match self.standing() {
+            Standing::Held => self.held(),
+            _ => Error::new(
+                ErrorKind::Busy,
+                format!(
+                    "run {} was begun by somebody else meanwhile; nothing was touched",
+                    self.row.id
+                ),
+            ),
+        }
+    }
+}
+
+/// What is on record under `id`; `None`: nothing.
+pub(crate) async fn recorded(core: &Core, id: &RunId) -> Result<Option<Recorded>, Error> {
+    answering::settle_ripe(core, Some(id)).await?;
+    let asked = id.clone();
+    let (row, lease, questions) = core
+        .parts
+        .reader
+        .read(move |store| {
+            Ok((
+                store.run(&asked)?,
+                store.lease(&asked)?,
+                store.questions(&asked)?,
+            ))
+        })
+        .await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let open = questions.into_iter();
+    let open = open.filter(|question| question.status == QuestionStatus::Open);
+    let (parts, asked) = (core.parts.clone(), (row.clone(), lease.clone()));
+    let is_free = core
+        .parts
+        .blocking
+        .run(move || is_free(&parts, &asked.0, asked.1.as_ref()))
+        .await??;
+    Ok(Some(Recorded {
+        row,
+        lease,
+        is_free,
+        open: open.collect(),
+    }))
+}
+
+/// As [`recorded`]; of a run whose engine is dead, and which another engine is about to settle, once that is done. It is
+/// not waited for longer than for a workspace.
+pub(crate) async fn recorded_when_settled(
+    core: &Core,
+    id: &RunId,
+) -> Result<Option<Recorded>, Error> {
+    let deadline = Instant::now() + core.parts.settings.lock_patience.min(MAX_PATIENCE);
+    loop {
+        let found = recorded(core, id).await?;
+        let held = found.as_ref().filter(|f| f.standing() == Standing::Held);
+        let Some(held) = held.filter(|_| Instant::now() < deadline) else {
+            return Ok(found);
+        };
+        let (parts, owner) = (core.parts.clone(), held.row.engine_id.clone());
+        let is_looked_after = move || liveness::is_looked_after(parts.state_dir.path(), &owner);
+        if !core.parts.blocking.run(is_looked_after).await?? {
+            return Ok(found);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// How often a run is looked at that another engine is about to settle.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Refuses a run of another session.
+pub(crate) fn check_session(row: &RunRow, session_id: &SessionId) -> Result<(), Error> {
+    match row.session_id == *session_id {
+        true => Ok(()),
+        false => Err(Error::new(
+            ErrorKind::Conflict,
+            format!(
+                "run {} is of session {}, not of {session_id}; nothing was touched",
+                row.id, row.session_id
+            ),
+        )),
+    }
+}
+
+/// Refuses to go on with a run in another workspace than it was in.
+pub(crate) fn check_workspace(row: &RunRow, opened: Option<&Opened>) -> Result<(), Error> {
+    let recorded = row.workspace.as_ref().map(|w| w.workspace_id.as_str());
+    let asked = opened.map(|opened| opened.workspace.id());
+    if recorded == asked {
+        return Ok(());
+    }
+    let place = match &row.workspace {
+        Some(workspace) => format!("in {}", stillframe_backends::printable(&workspace.path)),
+        None => "in no workspace".to_owned(),
+    };
+    Err(Error::invalid_options(format!(
+        "run {} was begun {place}, and can go on nowhere else; nothing was touched",
+        row.id
+    )))
+}

@@ -1,0 +1,85 @@
+//! The answer of a run that has ended or waits, from what is on record.
+
+use serde_json::Value;
+use stillframe_backends::{BackendKind, DiffOptions, Snapshot};
+
+use crate::actors::Parts;
+use crate::error::Error;
+use crate::failure::Failure;
+use crate::records::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
+use crate::records::output::AdapterOutput;
+use crate::records::question::QuestionRecord;
+use crate::records::restore_document::RestoreDocument;
+use crate::records::run_record::RunExport;
+use crate::records::run_row::RunRow;
+use crate::workspace::compare;
+use crate::workspace::opened::Opened;
+
+/// What is on record of a run that has ended, or that waits. Blocks.
+pub(crate) fn stored(
+    parts: &Parts,
+    row: RunRow,
+    opened: Option<&Opened>,
+) -> Result<RunOutcome, Error> {
+    let run_id = row.id.clone();
+    let (phases, questions) = parts.reader.read_blocking(|store| {
+        let phases = RunExport::phases_of(store, &run_id)?;
+        Ok((phases, store.questions(&run_id)?))
+    })?;
+    let summary = &row.summary;
+    // Those that were forgotten since are not there.
+    let snapshot = |key: &str| -> Result<Option<Snapshot>, Error> {
+        let Some(id) = summary[key].as_str().and_then(|id| id.parse().ok()) else {
+            return Ok(None);
+        };
+        let found = parts.reader.read_blocking(|store| store.snapshot(&id))?;
+        Ok(found.map(|row| row.snapshot))
+    };
+    let (before, after) = (snapshot("before_snapshot")?, snapshot("after_snapshot")?);
+    let diff = match (opened, &before, &after) {
+        (Some(opened), Some(before), Some(after)) => {
+            let mut options =
+                DiffOptions::default().max_patch_bytes(opened.options.max_patch_bytes);
+            options.capture_patch = opened.options.capture_patch;
+            // What it was then is in the record in any case.
+            compare::compare(parts, &opened.workspace, before, after, &options)
+                .ok()
+                .map(|(diff, _)| diff)
+        }
+        _ => None,
+    };
+    let output = match &row.output {
+        Value::Null => None,
+        output => Some(AdapterOutput {
+            exit_code: row.exit_code,
+            command: None,
+            data: output["data"].clone(),
+        }),
+    };
+    Ok(RunOutcome {
+        session_id: row.session_id,
+        run_id: row.id,
+        run: RunResult {
+            status: row.status,
+            exit_code: row.exit_code,
+            output,
+            error: row.error,
+        },
+        workspace: WorkspaceOutcome {
+            backend: part::<BackendKind>(&summary["backend"]),
+            before_snapshot: before,
+            after_snapshot: after,
+            diff,
+            rollback: part::<RestoreDocument>(&summary["rollback"]),
+            error: part::<Failure>(&summary["error"]),
+        },
+        phases,
+        questions: questions.into_iter().map(QuestionRecord::from).collect(),
+        is_stored: true,
+    })
+}
+
+/// A part of a record, which another version may have written in another way.
+pub(crate) fn part<T: serde::de::DeserializeOwned>(value: &Value) -> Option<T> {
+    serde_json::from_value(value.clone()).ok()
+}
