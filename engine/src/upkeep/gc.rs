@@ -23,7 +23,7 @@ use crate::records::snapshot::SnapshotRow;
 use crate::state::change::{Change, NewEvent};
 use crate::state::{StateStore, snapshot_name};
 use crate::upkeep::claims::{Claim, Claims};
-use crate::upkeep::verify;
+use crate::upkeep::verify::{self, unusable_artifacts};
 use crate::workspace::opened::Opened;
 use crate::workspace::safety::{self, SafetyRefs};
 use crate::workspace::wish::Wish;
@@ -240,11 +240,6 @@ pub(crate) fn drop_strays(parts: &Parts, locked: &mut LockedWorkspace) -> Result
         }
     }
     Ok(locked.drop_displaced_but(&kept)?)
-}
-
-/// What is wrong with a store of artifacts that cannot be opened, because of `error`.
-pub(crate) fn unusable_artifacts(error: &Error) -> Problem {
-    Problem::new("artifacts", error.chain()).of_kind(error.kind())
 }
 
 /// Deletes an artifact: first what says that it is there, so that no row is without content.

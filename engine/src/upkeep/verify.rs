@@ -16,7 +16,6 @@ use crate::actors::core::Core;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::options::WorkspaceOptions;
-use crate::upkeep::gc;
 use crate::workspace::backends;
 use crate::workspace::wish::Wish;
 
@@ -260,7 +259,7 @@ pub(crate) async fn artifact_store(core: &Core) -> Result<Option<Problem>, Error
         true => artifacts.store().err(),
     };
     let error = core.parts.blocking.run(look).await?;
-    Ok(error.map(|e| gc::unusable_artifacts(&e)))
+    Ok(error.map(|e| unusable_artifacts(&e)))
 }
 
 /// Looks at every artifact.
@@ -285,4 +284,9 @@ pub(crate) async fn artifacts(core: &Core) -> Result<Vec<ArtifactVerdict>, Error
         }
     }
     Ok(verdicts)
+}
+
+/// What is wrong with a store of artifacts that cannot be opened, because of `error`.
+pub(crate) fn unusable_artifacts(error: &Error) -> Problem {
+    Problem::new("artifacts", error.chain()).of_kind(error.kind())
 }
