@@ -17,12 +17,13 @@ use crate::actors::core::Core;
 use crate::error::Error;
 use crate::events::event::EventType;
 use crate::id::{RunId, SessionId};
-use crate::options::GcOptions;
+use crate::options::{GcOptions, RetentionOptions};
 use crate::records::artifact::ArtifactRecord;
 use crate::records::snapshot::SnapshotRow;
 use crate::state::change::{Change, NewEvent};
 use crate::state::{StateStore, snapshot_name};
 use crate::upkeep::claims::{Claim, Claims};
+use crate::upkeep::retention_rules::due;
 use crate::upkeep::verify::{self, unusable_artifacts};
 use crate::workspace::opened::Opened;
 use crate::workspace::safety::{self, SafetyRefs};
@@ -701,6 +702,31 @@ impl<'a> Upkeep<'a> {
             self.collect(locked)?;
         }
         Ok(())
+    }
+}
+
+impl Upkeep<'_> {
+    /// The snapshots that the retention lets go of, oldest first.
+    pub(crate) fn past_retention(
+        &self,
+        locked: &LockedWorkspace,
+        options: &RetentionOptions,
+        now: Timestamp,
+    ) -> Result<Vec<SnapshotId>, Error> {
+        let mut claims = self.claims.clone();
+        self.parts
+            .reader
+            .read_blocking(|store| claims.add_latest(store, locked.id()))?;
+        let all: Vec<&SnapshotRow> = self.snapshots.iter().collect();
+        if due(&all, &claims, options, now).is_empty() {
+            // Without a look at the store.
+            return Ok(Vec::new());
+        }
+        let unreadable = self.unreadable(locked)?;
+        let readable = |row: &&SnapshotRow| !unreadable.contains(&row.snapshot.id);
+        let readable: Vec<&SnapshotRow> = all.into_iter().filter(readable).collect();
+        refuse_contradicting_dates(&readable, now)?;
+        Ok(due(&readable, &claims, options, now))
     }
 }
 

@@ -7,4 +7,5 @@ pub(crate) mod gc;
 pub(crate) mod purge;
 pub(crate) mod recovery;
 pub(crate) mod retention;
+pub(crate) mod retention_rules;
 pub(crate) mod verify;
