@@ -10,6 +10,8 @@
 //! An actor checks, logs, applies and starts work; the work itself runs outside, owns what it
 //! locked, and answers to whoever asked. So a restart loses a queue, never work, and whoever has
 //! something in the queue puts it there again.
+//!
+//! They know `state` and what is below it, and no work: whoever asks brings that along.
 
 pub(crate) mod adopted;
 pub(crate) mod artifact_store;

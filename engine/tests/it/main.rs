@@ -11,6 +11,7 @@ mod coming_back;
 mod commands;
 mod commits;
 mod events;
+mod folders;
 mod lifecycle;
 mod limits;
 mod questions;
