@@ -9,14 +9,13 @@ use crate::actors::session_manager::{SessionMessage, Step};
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::id::{EventId, RunId};
-use crate::records::lease::{Lease, Moment};
 use crate::records::operation::OperationRow;
 use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_row::{RunEnding, RunRow};
 use crate::records::session::SessionEvent;
 use crate::records::step::Closed;
 use crate::run::lock::RunLock;
-use crate::run::owner::has_owner;
+use crate::run::owner::{self, has_owner};
 use crate::run::recorded::{Recorded, Standing, recorded};
 use crate::run::settle::{self, Settled};
 use crate::state::change::Change;
@@ -72,7 +71,7 @@ pub(crate) async fn end_own_session(core: &Core, run: &RunRow) {
 }
 
 /// `None`: whoever has the run was asked; otherwise the run, which is cancelled.
-pub(crate) async fn try_cancel(core: &Core, run_id: &RunId) -> Result<Option<RunRow>, Error> {
+async fn try_cancel(core: &Core, run_id: &RunId) -> Result<Option<RunRow>, Error> {
     let mut found = recorded(core, run_id).await?;
     let is_stranded = |found: &Recorded| {
         found.standing() == Standing::Claimable && !found.row.status.is_at_rest()
@@ -89,71 +88,9 @@ pub(crate) async fn try_cancel(core: &Core, run_id: &RunId) -> Result<Option<Run
         }
     }
     let found = found.ok_or_else(|| Error::not_found(format!("there is no run {run_id}")))?;
-    let parts = &core.parts;
     // Whoever is in its workspace may be an owner that was not heard of for a while, and hears of it there.
     if found.standing() == Standing::Held || is_left {
-        let ask = Change::RequestCancel {
-            run_id: run_id.clone(),
-            at: parts.now(),
-        };
-        match parts.writer.commit(vec![ask]).await {
-            // It has ended, or was interrupted, since.
-            Err(e) if e.kind() == ErrorKind::NotFound => {
-                return Err(Error::new(ErrorKind::Conflict, e));
-            }
-            asked => asked?,
-        };
-        let (parts, row) = (parts.clone(), found.row.clone());
-        let lives = move || has_owner(&parts, &row);
-        return match core.parts.blocking.run(lives).await?? {
-            true => Ok(None),
-            // Nobody hears of it before the run is settled.
-            false => Err(Error::new(
-                ErrorKind::Busy,
-                format!(
-                    "the engine of run {run_id} is gone, and its workspace is in use; the run is cancelled by whoever settles it, or by asking again; nothing was touched"
-                ),
-            )),
-        };
-    }
-    let asked = run_id.clone();
-    let (phases, steps) = parts
-        .reader
-        .read(move |store| Ok((store.phases(&asked)?, store.steps(&asked)?)))
-        .await?;
-    let session_id = &found.row.session_id;
-    let how = Closed::Cancelled;
-    let mut changes = match found.row.status.is_terminal() {
-        // The table refuses it, by name.
-        true => Vec::new(),
-        false => step_log::closing_changes(
-            core,
-            session_id,
-            run_id,
-            (&phases, &steps),
-            how,
-            None,
-            false,
-        ),
-    };
-    if !found.row.status.is_terminal() {
-        changes.extend(answering::withdrawal(core, &found.row).await?);
-        changes.extend(operation(core, &found.row).await?);
-    }
-    if let (Some(lease), false) = (&found.lease, found.row.status.is_terminal()) {
-        // Whoever takes it over at the same time, or was taken for dead, is refused.
-        let claim = Change::ClaimLease {
-            run_id: run_id.clone(),
-            from: Some(Box::new(lease.clone())),
-            lease: Box::new(Lease::of_nobody(
-                parts.engine_id.clone(),
-                lease.epoch + 1,
-                Moment::now()?,
-                parts.now(),
-            )),
-            after: None,
-        };
-        changes.insert(0, claim);
+        return ask_its_owner(core, &found.row).await.map(|()| None);
     }
     let failure = Failure::new(
         ErrorKind::Cancelled.as_str(),
@@ -173,10 +110,71 @@ pub(crate) async fn try_cancel(core: &Core, run_id: &RunId) -> Result<Option<Run
             error: Some(failure),
             ..RunEnding::default()
         })),
-        changes,
+        changes: changes_beside(core, &found).await?,
     };
-    core.step_run(session_id, step).await?;
+    core.step_run(&found.row.session_id, step).await?;
     Ok(Some(found.row))
+}
+
+/// Asks whoever has a run to cancel it.
+async fn ask_its_owner(core: &Core, row: &RunRow) -> Result<(), Error> {
+    let parts = &core.parts;
+    let ask = Change::RequestCancel {
+        run_id: row.id.clone(),
+        at: parts.now(),
+    };
+    match parts.writer.commit(vec![ask]).await {
+        // It has ended, or was interrupted, since.
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            return Err(Error::new(ErrorKind::Conflict, e));
+        }
+        asked => asked?,
+    };
+    let (asked, owned) = (parts.clone(), row.clone());
+    let lives = move || has_owner(&asked, &owned);
+    match parts.blocking.run(lives).await?? {
+        true => Ok(()),
+        // Nobody hears of it before the run is settled.
+        false => Err(Error::new(
+            ErrorKind::Busy,
+            format!(
+                "the engine of run {} is gone, and its workspace is in use; the run is cancelled by whoever settles it, or by asking again; nothing was touched",
+                row.id
+            ),
+        )),
+    }
+}
+
+/// What is written with the end of a run that rests.
+async fn changes_beside(core: &Core, found: &Recorded) -> Result<Vec<Change>, Error> {
+    let (parts, row) = (&core.parts, &found.row);
+    if row.status.is_terminal() {
+        // The table refuses its end, by name.
+        return Ok(Vec::new());
+    }
+    let mut changes = Vec::new();
+    if let Some(lease) = found.lease.clone() {
+        // Whoever takes it over at the same time, or was taken for dead, is refused.
+        let at = parts.now();
+        changes.push(owner::taken_from_owner(parts, &row.id, lease, at)?);
+    }
+    let asked = row.id.clone();
+    let (phases, steps) = parts
+        .reader
+        .read(move |store| Ok((store.phases(&asked)?, store.steps(&asked)?)))
+        .await?;
+    changes.extend(step_log::closing_changes(
+        core,
+        &row.session_id,
+        &row.id,
+        (&phases, &steps),
+        Closed::Cancelled,
+        None,
+        false,
+    ));
+    changes.extend(answering::withdrawal(core, row).await?);
+    changes.extend(operation(core, row).await?);
+    Ok(changes)
 }
 
 /// Whether the owner of a run, though it was not heard of for long, is there and has the workspace: what it has started

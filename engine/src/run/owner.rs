@@ -1,9 +1,13 @@
-//! Whether anybody has a run.
+//! Whether anybody has a run, and how it is taken from whoever had it.
+
+use jiff::Timestamp;
 
 use crate::actors::Parts;
 use crate::error::Error;
+use crate::id::RunId;
 use crate::records::lease::{Lease, Moment};
 use crate::records::run_row::RunRow;
+use crate::state::change::Change;
 use crate::state::liveness;
 
 /// Whether nobody has the run, or nobody who is heard of. Blocks.
@@ -22,4 +26,21 @@ pub(crate) fn has_owner(parts: &Parts, row: &RunRow) -> Result<bool, Error> {
         return Ok(parts.live_runs.has(&row.id));
     }
     Ok(liveness::is_alive(parts.state_dir.path(), &row.engine_id)?)
+}
+
+/// Takes a run from whoever had it, so that nobody holds it, and an owner that comes back late writes nothing.
+pub(crate) fn taken_from_owner(
+    parts: &Parts,
+    run_id: &RunId,
+    lease: Lease,
+    at: Timestamp,
+) -> Result<Change, Error> {
+    let owner = parts.engine_id.clone();
+    let free = Lease::of_nobody(owner, lease.epoch + 1, Moment::now()?, at);
+    Ok(Change::ClaimLease {
+        run_id: run_id.clone(),
+        from: Some(Box::new(lease)),
+        lease: Box::new(free),
+        after: None,
+    })
 }

@@ -2,25 +2,28 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use jiff::Timestamp;
+use serde_json::{Value, json};
 use stillframe_backends::{Backend, ErrorKind, Interrupt, Label, Workspace};
 
 use crate::actors::core::Core;
 use crate::error::Error;
 use crate::failure::Failure;
-use crate::id::EventId;
+use crate::id::RunId;
 use crate::options::WorkspaceOptions;
 use crate::process::survivors;
-use crate::records::lease::{Lease, Moment};
+use crate::records::lease::Lease;
 use crate::records::operation::OperationRow;
 use crate::records::question::{QuestionRow, QuestionStatus};
+use crate::records::recovery::Survivor;
+use crate::records::restore_document::RestoreRow;
 use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_row::{RunEnding, RunRow};
 use crate::records::step::Closed;
 use crate::run::closing::{self, Closing};
 use crate::run::owner;
 use crate::state::change::{Change, NewEvent};
-use crate::state::snapshot_name;
+use crate::state::{StateStore, snapshot_name};
 use crate::step::{answering, step_log};
 use crate::workspace::adoption::{Untold, adopt};
 use crate::workspace::opened::Opened;
@@ -90,106 +93,158 @@ pub(crate) async fn settle_run(
     try_settle(core, run, why).await
 }
 
-pub(crate) async fn try_settle(
-    core: &Core,
-    run: RunRow,
-    why: Option<Failure>,
-) -> Result<Settled, Error> {
+async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Settled, Error> {
     let parts = &core.parts;
-    let asked = run.id.clone();
-    let (has_phases, lease) = parts
-        .reader
-        .read(move |store| Ok((!store.phases(&asked)?.is_empty(), store.lease(&asked)?)))
-        .await?;
-    let run_id = run.id.clone();
-    let rollback = parts
-        .reader
-        .read(move |store| store.rollback_of_run(&run_id))
-        .await?;
-    // Of a run whose rollback had begun the steps are taken back.
-    let is_resumable = rollback.is_none() && (run.options["resumable"] == true || has_phases);
+    let found = OnRecord::read(core, &run.id).await?;
     let survivors = match why {
         // What a guardian ends is not captured half way.
         None => survivors::unguarded(&run.id, &parts.blocking).await,
         Some(_) => Vec::new(),
     };
-    let closing = match (&run.workspace, run.status) {
-        (Some(_), RunStatus::Running | RunStatus::Asking) => match close(core, &run).await {
-            Ok(closing) => Some(closing),
-            // Whoever is at work there is left alone, and the next engine settles the run.
-            Err(e) if e.kind() == ErrorKind::Busy => {
-                tracing::warn!(run = %run.id, error = %e.chain(), "not settled");
-                return Ok(Settled::Left);
-            }
-            Err(e) => Some(Closing {
-                error: Some(Failure::from(&e)),
-                ..Closing::default()
-            }),
-        },
-        _ => None,
+    let closing = match what_it_left(core, &run).await {
+        // Whoever is at work there is left alone, and the next engine settles the run.
+        Err(e) if e.kind() == ErrorKind::Busy => {
+            tracing::warn!(run = %run.id, error = %e.chain(), "not settled");
+            return Ok(Settled::Left);
+        }
+        left => left?,
     };
-    // The workspace was used meanwhile, so that they know of their commits.
-    let asked = run.id.clone();
-    let (phases, steps) = parts
-        .reader
-        .read(move |store| Ok((store.phases(&asked)?, store.steps(&asked)?)))
-        .await?;
-    let asked = run.id.clone();
-    let reason = why.as_ref().map_or(STRANDED, |why| &why.message).to_owned();
-    let failure = why.unwrap_or_else(|| {
-        Failure::new(
-            ErrorKind::Unavailable.as_str(),
-            match &*survivors {
-                [] => format!("{STRANDED}: the engine that had the run is gone"),
-                survivors => format!(
-                    "{STRANDED}: the engine that had the run is gone; of what it had started is at work: {}",
-                    survivors::some_of(survivors)
-                ),
-            },
-        )
-    });
-    // Somebody asked for its end, and its engine died before it heard of it.
-    let is_unwanted = lease
-        .as_ref()
-        .is_some_and(|l| l.cancel_requested_at.is_some());
-    let is_resumable = is_resumable && !is_unwanted;
-    let event = match (is_resumable, is_unwanted) {
-        (true, _) if run.status == RunStatus::Asking => RunEvent::Parked,
-        (true, _) => RunEvent::Interrupted,
-        (_, true) => RunEvent::Cancelled,
-        (_, false) => RunEvent::Stranded,
-    };
+    let event = found.event(&run);
     let transition = run
         .status
         .next(event)
         .map_err(|e| Error::new(ErrorKind::Conflict, e))?;
+    let (reason, failure) = reason_and_failure(why, &survivors);
     let at = parts.now();
     let mut changes = Vec::new();
-    if let Some(lease) = lease {
-        changes.push(Change::ClaimLease {
-            run_id: run.id.clone(),
-            lease: Box::new(Lease::of_nobody(
-                parts.engine_id.clone(),
-                lease.epoch + 1,
-                Moment::now()?,
-                at,
-            )),
-            from: Some(Box::new(lease)),
-            after: None,
-        });
+    if let Some(lease) = found.lease {
+        changes.push(owner::taken_from_owner(parts, &run.id, lease, at)?);
     }
     changes.extend(
-        rollback
+        found
+            .rollback
             .iter()
             .map(|row| Change::EndRestore(row.guard.clone())),
     );
-    let left = closing.as_ref().and_then(|c| c.after.as_ref());
+    changes.extend(steps_closed(core, &run, event, closing.as_ref()).await?);
+    let mut ending = None;
+    if !transition.to.is_at_rest() {
+        changes.extend(answering::withdrawal(core, &run).await?);
+        changes.extend(operation(&run, closing.as_ref(), at));
+        let rollback = found.rollback.and_then(|row| row.outcome);
+        ending = Some(Box::new(RunEnding {
+            error: Some(failure),
+            workspace: closing
+                .as_ref()
+                .map_or(Value::Null, |c| closing::summary(c, rollback.as_ref())),
+            ..RunEnding::default()
+        }));
+    }
+    changes.push(Change::MoveRun {
+        id: run.id.clone(),
+        from: run.status,
+        to: transition.to,
+        at,
+        ending,
+    });
+    let data = event_data(core, &run.id, event, &reason).await?;
+    let (session_id, run_id) = (&run.session_id, Some(&run.id));
+    let told = NewEvent::new(transition.logged, session_id, run_id, at, data);
+    changes.push(Change::Append(told));
+    parts.writer.commit(changes).await?;
+    Ok(Settled::Done)
+}
+
+/// What is on record of a run that is to be settled.
+struct OnRecord {
+    has_phases: bool,
+    lease: Option<Lease>,
+    /// Its rollback, if one had begun.
+    rollback: Option<RestoreRow>,
+}
+
+impl OnRecord {
+    async fn read(core: &Core, run_id: &RunId) -> Result<Self, Error> {
+        let asked = run_id.clone();
+        let read = move |store: &dyn StateStore| {
+            Ok(Self {
+                has_phases: !store.phases(&asked)?.is_empty(),
+                lease: store.lease(&asked)?,
+                rollback: store.rollback_of_run(&asked)?,
+            })
+        };
+        core.parts.reader.read(read).await
+    }
+
+    /// Whether somebody asked for the end of the run, and its engine died before it heard of it.
+    fn is_unwanted(&self) -> bool {
+        let lease = self.lease.as_ref();
+        lease.is_some_and(|lease| lease.cancel_requested_at.is_some())
+    }
+
+    /// What happens to the run: it rests where it can be resumed. Of one whose rollback had begun the steps are taken
+    /// back.
+    fn event(&self, run: &RunRow) -> RunEvent {
+        let is_resumable = run.options["resumable"] == true || self.has_phases;
+        match (is_resumable && self.rollback.is_none(), self.is_unwanted()) {
+            (_, true) => RunEvent::Cancelled,
+            (true, false) if run.status == RunStatus::Asking => RunEvent::Parked,
+            (true, false) => RunEvent::Interrupted,
+            (false, false) => RunEvent::Stranded,
+        }
+    }
+}
+
+/// What a run left in its workspace, and why that could not be seen; `None`: its work had not begun there. `Busy`:
+/// somebody is at work there.
+async fn what_it_left(core: &Core, run: &RunRow) -> Result<Option<Closing>, Error> {
+    let is_at_work = matches!(run.status, RunStatus::Running | RunStatus::Asking);
+    if run.workspace.is_none() || !is_at_work {
+        return Ok(None);
+    }
+    match close(core, run).await {
+        Err(e) if e.kind() != ErrorKind::Busy => Ok(Some(Closing {
+            error: Some(Failure::from(&e)),
+            ..Closing::default()
+        })),
+        closing => closing.map(Some),
+    }
+}
+
+/// Why the run is settled: what its event says, and what its row does.
+fn reason_and_failure(why: Option<Failure>, survivors: &[Survivor]) -> (String, Failure) {
+    if let Some(why) = why {
+        return (why.message.clone(), why);
+    }
+    let mut message = format!("{STRANDED}: the engine that had the run is gone");
+    if !survivors.is_empty() {
+        message += "; of what it had started is at work: ";
+        message += &survivors::some_of(survivors);
+    }
+    let failure = Failure::new(ErrorKind::Unavailable.as_str(), message);
+    (STRANDED.to_owned(), failure)
+}
+
+/// What ends the steps of the run that are under way. It is read once the workspace was used, so that the steps know of
+/// their commits.
+async fn steps_closed(
+    core: &Core,
+    run: &RunRow,
+    event: RunEvent,
+    closing: Option<&Closing>,
+) -> Result<Vec<Change>, Error> {
+    let asked = run.id.clone();
+    let reader = &core.parts.reader;
+    let (phases, steps) = reader
+        .read(move |store| Ok((store.phases(&asked)?, store.steps(&asked)?)))
+        .await?;
+    let left = closing.and_then(|closing| closing.after.as_ref());
     let how = match event {
         RunEvent::Interrupted | RunEvent::Parked => Closed::Interrupted,
         RunEvent::Cancelled => Closed::Cancelled,
         _ => Closed::Failed,
     };
-    changes.extend(step_log::closing_changes(
+    Ok(step_log::closing_changes(
         core,
         &run.session_id,
         &run.id,
@@ -197,63 +252,39 @@ pub(crate) async fn try_settle(
         how,
         left.map(|after| &after.id),
         true,
-    ));
-    if !is_resumable {
-        changes.extend(answering::withdrawal(core, &run).await?);
-    }
-    let rollback = rollback.and_then(|row| row.outcome);
-    if !is_resumable
-        && let (Some(workspace), Some((before, after))) = (
-            &run.workspace,
-            closing
-                .as_ref()
-                .and_then(|c| c.before.as_ref().zip(c.after.as_ref())),
-        )
-    {
-        changes.push(Change::AddOperation(Box::new(OperationRow::of_run(
-            &run.session_id,
-            &run.id,
-            &workspace.workspace_id,
-            (&before.id, &after.id),
-            at,
-        ))));
-    }
-    changes.push(Change::MoveRun {
-        id: run.id.clone(),
-        from: run.status,
-        to: transition.to,
+    ))
+}
+
+/// The record of what the run changed, for an undo, if both its snapshots are there.
+fn operation(run: &RunRow, closing: Option<&Closing>, at: Timestamp) -> Option<Change> {
+    let (workspace, closing) = run.workspace.as_ref().zip(closing)?;
+    let (before, after) = closing.before.as_ref().zip(closing.after.as_ref())?;
+    Some(Change::AddOperation(Box::new(OperationRow::of_run(
+        &run.session_id,
+        &run.id,
+        &workspace.workspace_id,
+        (&before.id, &after.id),
         at,
-        ending: (!is_resumable).then(|| {
-            Box::new(RunEnding {
-                error: Some(failure),
-                workspace: closing.as_ref().map_or(serde_json::Value::Null, |c| {
-                    closing::summary(c, rollback.as_ref())
-                }),
-                ..RunEnding::default()
-            })
-        }),
-    });
-    changes.push(Change::Append(NewEvent {
-        id: EventId::random(),
-        event_type: transition.logged,
-        session_id: run.session_id.clone(),
-        run_id: Some(run.id.clone()),
-        at,
-        data: match event {
-            RunEvent::Parked => {
-                let open = parts
-                    .reader
-                    .read(move |store| store.questions(&asked))
-                    .await?;
-                let is_open = |row: &QuestionRow| row.status == QuestionStatus::Open;
-                let ids: Vec<_> = open.into_iter().filter(is_open).map(|row| row.id).collect();
-                json!({ "questions": ids, "reason": reason, "recovered": true })
-            }
-            _ => json!({ "reason": reason, "recovered": true }),
-        },
-    }));
-    parts.writer.commit(changes).await?;
-    Ok(Settled::Done)
+    ))))
+}
+
+/// The data of the event that tells of it.
+async fn event_data(
+    core: &Core,
+    run_id: &RunId,
+    event: RunEvent,
+    reason: &str,
+) -> Result<Value, Error> {
+    let mut data = json!({ "reason": reason, "recovered": true });
+    if event == RunEvent::Parked {
+        let asked = run_id.clone();
+        let reader = &core.parts.reader;
+        let all = reader.read(move |store| store.questions(&asked)).await?;
+        let is_open = |row: &QuestionRow| row.status == QuestionStatus::Open;
+        let open: Vec<_> = all.into_iter().filter(is_open).map(|row| row.id).collect();
+        data["questions"] = json!(open);
+    }
+    Ok(data)
 }
 
 /// Captures what a stranded run left, and compares it with what was there before.
