@@ -361,34 +361,12 @@ impl Adapter for CommandAdapter {
         result.had_terminal = had_terminal;
         result.signal = status.as_ref().ok().and_then(|status| status.signal());
         result.timed_out = ending == Some(Ending::TimedOut);
-        result.exit_code = match (&status, ending) {
-            (_, Some(Ending::TimedOut)) => EXIT_TIMED_OUT,
-            // What was asked to end did not do what it was there for, whatever it answers.
-            (Ok(status), Some(_)) if status.success() => 128 + self.end_signal.get().as_raw(),
-            (Ok(status), _) => exit_code(*status),
-            (Err(_), _) => EXIT_NOT_EXECUTABLE,
-        };
+        result.exit_code = self.exit_code(&status, ending);
         (result.stdout, result.stdout_truncated) = stdout.finish().await;
         (result.stderr, result.stderr_truncated) = stderr.finish().await;
         self.send_exit(result.exit_code);
 
-        let error = match (status, ending) {
-            (_, Some(Ending::TimedOut)) => Some(AdapterError::timed_out(format!(
-                "the command was not done within {} ms and was ended",
-                self.timeout.unwrap_or_default().as_millis()
-            ))),
-            (_, Some(_)) => Some(AdapterError::cancelled("the command was ended on request")),
-            (Err(e), None) => Some(AdapterError::failed(format!(
-                "the end of the command could not be seen: {e}"
-            ))),
-            (Ok(status), None) if !status.success() => {
-                Some(AdapterError::failed(match status.signal() {
-                    Some(signal) => format!("the command was ended by signal {signal}"),
-                    None => format!("the command exited with code {}", result.exit_code),
-                }))
-            }
-            (Ok(_), None) => None,
-        };
+        let error = self.error(&status, ending, result.exit_code);
         let output = AdapterOutput {
             exit_code: Some(result.exit_code),
             command: Some(result),
@@ -682,6 +660,43 @@ impl CommandAdapter {
             timed_out: false,
             signal: None,
             had_terminal: false,
+        }
+    }
+
+    /// The exit code of a command that ended so. `ending`: what it was asked to end for.
+    fn exit_code(&self, status: &std::io::Result<ExitStatus>, ending: Option<Ending>) -> i32 {
+        match (status, ending) {
+            (_, Some(Ending::TimedOut)) => EXIT_TIMED_OUT,
+            // What was asked to end did not do what it was there for, whatever it answers.
+            (Ok(status), Some(_)) if status.success() => 128 + self.end_signal.get().as_raw(),
+            (Ok(status), _) => exit_code(*status),
+            (Err(_), _) => EXIT_NOT_EXECUTABLE,
+        }
+    }
+
+    /// Why a command that ended so did not end well; `None`: it did.
+    fn error(
+        &self,
+        status: &std::io::Result<ExitStatus>,
+        ending: Option<Ending>,
+        exit_code: i32,
+    ) -> Option<AdapterError> {
+        match (status, ending) {
+            (_, Some(Ending::TimedOut)) => Some(AdapterError::timed_out(format!(
+                "the command was not done within {} ms and was ended",
+                self.timeout.unwrap_or_default().as_millis()
+            ))),
+            (_, Some(_)) => Some(AdapterError::cancelled("the command was ended on request")),
+            (Err(e), None) => Some(AdapterError::failed(format!(
+                "the end of the command could not be seen: {e}"
+            ))),
+            (Ok(status), None) if !status.success() => {
+                Some(AdapterError::failed(match status.signal() {
+                    Some(signal) => format!("the command was ended by signal {signal}"),
+                    None => format!("the command exited with code {exit_code}"),
+                }))
+            }
+            (Ok(_), None) => None,
         }
     }
 

@@ -296,30 +296,9 @@ impl Phase {
         check_name("step", &options.name)?;
         let mut options = options;
         let at_work = self.log.at_work(self.context.within);
-        let mut chosen = None;
-        let mut attempt = loop {
-            let begun = self
-                .log
-                .begin(&self.key, &options, &self.context.cancellation)
-                .await;
-            if let (Err(e), Some(place)) = (&begun, &chosen)
-                && is_lost_for_good(e)
-                && let Err(e) = self.log.forget_answer(place).await
-            {
-                // Why it cannot be carried out is the one to tell.
-                tracing::warn!(step = %options.name, error = %e.chain(), "an answer is kept that leads nowhere");
-            }
-            match begun? {
-                Begun::Attempt(attempt) => break *attempt,
-                Begun::Choose(row, choices) => {
-                    let (rerun, place) = self.choose(*row, choices, at_work.number).await?;
-                    (options.rerun, chosen) = (Some(rerun), Some(place));
-                }
-                Begun::Done(result) => return read_result(&options.name, result),
-                Begun::Failed(status, failure) => return Err(ended_before(status, failure).into()),
-                Begun::Skipped => return Err(StepError::Skipped(options.name)),
-                Begun::Changed(steps) => return Err(self.plan_changed(&options, &steps)),
-            }
+        let mut attempt = match self.begin(&mut options, at_work.number).await? {
+            Started::Attempt(attempt) => *attempt,
+            Started::Done(result) => return read_result(&options.name, result),
         };
         // Those that were cut off do not count against it: nobody knows that the work would have failed.
         let mut failed = match attempt.row.attempt {
@@ -329,30 +308,13 @@ impl Phase {
         loop {
             // A future that is dropped in the middle leaves no step that looks as if it were under way.
             let Attempt { row, dropped } = attempt;
-            let context = StepContext {
-                step_id: row.id.clone(),
-                attempt: row.attempt,
-                failed_attempts: failed,
-                snapshot_before: row.snapshot_before.clone(),
-                run: RunContext {
-                    within: Some(at_work.number),
-                    ..self.context.clone()
-                },
-                asked: Arc::default(),
-            };
+            let context = self.context_of(&row, failed, at_work.number);
             let began = Instant::now();
             let result = work(context).await;
             dropped.disarm();
             let worked = Some(began.elapsed());
-            let stored = match result {
-                Ok(value) => match write_result(&options.name, &value) {
-                    Ok(stored) => Ok((value, stored)),
-                    Err(refused) => Err(AdapterError::new(Ending::Failed, refused)),
-                },
-                Err(error) => Err(error),
-            };
-            let error = match stored {
-                Ok((value, stored)) => {
+            let error = match result.map(|value| (write_result(&options.name, &value), value)) {
+                Ok((Ok(stored), value)) => {
                     let ending = StepEnding {
                         result: Some(stored),
                         worked,
@@ -362,6 +324,7 @@ impl Phase {
                         .await?;
                     return Ok(value);
                 }
+                Ok((Err(refused), _)) => AdapterError::new(Ending::Failed, refused),
                 Err(error) => error,
             };
             failed += 1;
@@ -377,13 +340,7 @@ impl Phase {
                 worked,
                 ..StepEnding::default()
             };
-            let (event, delay) = match error.ending {
-                // It can go on once the reason is gone.
-                _ if error.is_of_engine => (StepEvent::Interrupted, options.retry.delay(failed)),
-                // Its work has given itself up: another attempt would do the same.
-                Ending::Cancelled => (StepEvent::Cancelled, None),
-                _ => (StepEvent::Failed, options.retry.delay(failed)),
-            };
+            let (event, delay) = after_failure(&error, &options, failed);
             let Some(delay) = delay else {
                 self.end(row, event, ending, None, &options).await?;
                 return Err(error.into());
@@ -403,6 +360,51 @@ impl Phase {
                 .log
                 .begin_again(row, &options, &self.context.cancellation)
                 .await?;
+        }
+    }
+
+    /// Begins a step, once it is known how it goes on if it was cut off. `number`: its number among those that are being
+    /// done.
+    async fn begin(&self, options: &mut StepOptions, number: u64) -> Result<Started, StepError> {
+        let mut chosen = None;
+        loop {
+            let begun = self
+                .log
+                .begin(&self.key, options, &self.context.cancellation)
+                .await;
+            if let (Err(e), Some(place)) = (&begun, &chosen)
+                && is_lost_for_good(e)
+                && let Err(e) = self.log.forget_answer(place).await
+            {
+                // Why it cannot be carried out is the one to tell.
+                tracing::warn!(step = %options.name, error = %e.chain(), "an answer is kept that leads nowhere");
+            }
+            match begun? {
+                Begun::Attempt(attempt) => return Ok(Started::Attempt(attempt)),
+                Begun::Choose(row, choices) => {
+                    let (rerun, place) = self.choose(*row, choices, number).await?;
+                    (options.rerun, chosen) = (Some(rerun), Some(place));
+                }
+                Begun::Done(result) => return Ok(Started::Done(result)),
+                Begun::Failed(status, failure) => return Err(ended_before(status, failure).into()),
+                Begun::Skipped => return Err(StepError::Skipped(options.name.clone())),
+                Begun::Changed(steps) => return Err(self.plan_changed(options, &steps)),
+            }
+        }
+    }
+
+    /// What the work of this attempt knows.
+    fn context_of(&self, row: &StepRow, failed_attempts: u32, number: u64) -> StepContext {
+        StepContext {
+            step_id: row.id.clone(),
+            attempt: row.attempt,
+            failed_attempts,
+            snapshot_before: row.snapshot_before.clone(),
+            run: RunContext {
+                within: Some(number),
+                ..self.context.clone()
+            },
+            asked: Arc::default(),
         }
     }
 
@@ -493,6 +495,29 @@ impl Phase {
     fn plan_changed(&self, options: &StepOptions, steps: &[StepRow]) -> StepError {
         let identity = StepIdentity::new(&self.key.phase, self.key.iteration, &options.name);
         StepError::PlanChanged(Box::new(PlanReport::of_one(identity, steps)))
+    }
+}
+
+/// What a step that is asked for has to do, once nobody has to be asked.
+enum Started {
+    /// An attempt.
+    Attempt(Box<Attempt>),
+    /// Nothing: this is its result.
+    Done(Value),
+}
+
+/// What an attempt that failed means for its step, and when there is another; `None`: there is none.
+fn after_failure(
+    error: &AdapterError,
+    options: &StepOptions,
+    failed: u32,
+) -> (StepEvent, Option<Duration>) {
+    match error.ending {
+        // It can go on once the reason is gone.
+        _ if error.is_of_engine => (StepEvent::Interrupted, options.retry.delay(failed)),
+        // Its work has given itself up: another attempt would do the same.
+        Ending::Cancelled => (StepEvent::Cancelled, None),
+        _ => (StepEvent::Failed, options.retry.delay(failed)),
     }
 }
 

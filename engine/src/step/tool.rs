@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use stillframe_backends::SnapshotId;
+use stillframe_backends::{Snapshot, SnapshotId};
 
 use crate::error::Error;
 use crate::events::event::{Event, EventType};
@@ -223,49 +223,12 @@ impl RunContext {
         options: &ToolOptions,
         call: impl Future<Output = Result<T, AdapterError>>,
     ) -> Result<ToolOutcome<T>, ToolError> {
-        let name = options.name.clone();
-        let not_called = |source: Error| ToolError::NotCalled {
-            name: name.clone(),
+        let begun = self.begin_call(options).await;
+        let (before, mut data) = begun.map_err(|source| ToolError::NotCalled {
+            name: options.name.clone(),
             source,
-        };
-        if name.trim().is_empty() {
-            let nameless = Error::invalid_options("a tool needs a name; nothing was captured");
-            return Err(not_called(nameless));
-        }
-        let call_id = uuid::Uuid::new_v4().simple().to_string();
-        let mut data = json!({ "call_id": call_id, "tool_name": name });
-        if options.verify_clean {
-            let clean = self.steps.is_clean(&self.cancellation).await;
-            if !clean.map_err(not_called)? {
-                return Err(not_called(Error::invalid_options(
-                    "the worktree is not as HEAD has it, and a clean one was asked for; nothing was captured",
-                )));
-            }
-        }
-        let before = match options.is_writing() {
-            true => {
-                let before = self.steps.capture_before(&self.cancellation).await;
-                before.map_err(not_called)?
-            }
-            false => None,
-        };
-        if let Some(before) = &before {
-            self.count(|counters| counters.snapshots += 1);
-            data["snapshot_before"] = json!(before.id);
-        }
-        self.tell(EventType::TOOL_CALL_STARTED, data.clone())
-            .await
-            .map_err(not_called)?;
-        let called = match options.timeout {
-            None => call.await,
-            Some(limit) => match tokio::time::timeout(limit, call).await {
-                Ok(called) => called,
-                Err(_) => Err(AdapterError::timed_out(format!(
-                    "its {} ms were up",
-                    limit.as_millis()
-                ))),
-            },
-        };
+        })?;
+        let called = in_time(call, options.timeout).await;
         let after = match &before {
             Some(_) => Some(self.steps.capture_after().await),
             None => None,
@@ -275,63 +238,126 @@ impl RunContext {
         }
         match called {
             Ok(value) => {
-                let (snapshot_after, warning) = match after {
-                    None | Some(Ok(None)) => (None, None),
-                    Some(Ok(Some(after))) => (Some(after.id), None),
-                    Some(Err(e)) => (None, Some(Failure::from(&e))),
-                };
-                data["snapshot_after"] = json!(snapshot_after);
-                data["warning"] = json!(warning.as_ref().map(|w| &w.message));
+                let outcome = succeeded(value, before, after);
+                data["snapshot_after"] = json!(outcome.snapshot_after);
+                data["warning"] = json!(outcome.warning.as_ref().map(|w| &w.message));
                 // What the tool did is done, whoever can be told.
                 let _ = self.tell(EventType::TOOL_CALL_COMPLETED, data).await;
-                Ok(ToolOutcome {
-                    value,
-                    snapshot_before: before.map(|before| before.id),
-                    snapshot_after,
-                    warning,
-                })
+                Ok(outcome)
             }
             Err(error) => {
-                let error = Box::new(error);
                 let mut failure = error.failure.event_data();
                 data["reason"] = failure["message"].take();
                 data["kind"] = failure["kind"].take();
-                let result = match (before, after) {
-                    (Some(before), after) => {
-                        let id = before.id.clone();
-                        let back = match after {
-                            Some(Ok(Some(after))) => self.steps.take_back(before, after).await,
-                            // What it left is not known, so nothing can be told from somebody else's work.
-                            Some(Err(e)) => Err(e),
-                            _ => Ok(()),
-                        };
-                        match back {
-                            Ok(()) => {
-                                self.count(|counters| counters.rollbacks += 1);
-                                Err(ToolError::Failed { name, error })
-                            }
-                            Err(rollback) => {
-                                data["rollback"] = json!(Failure::from(&rollback).message);
-                                Err(ToolError::NotRolledBack {
-                                    name,
-                                    error,
-                                    rollback,
-                                    snapshot_before: id,
-                                })
-                            }
-                        }
-                    }
-                    (None, _) => Err(ToolError::Failed { name, error }),
-                };
+                let name = options.name.clone();
+                let failed = self.take_back(name, Box::new(error), before, after).await;
+                if let ToolError::NotRolledBack { rollback, .. } = &failed {
+                    data["rollback"] = json!(Failure::from(rollback).message);
+                }
                 // The tool's failure is the one to tell.
                 let _ = self.tell(EventType::TOOL_CALL_FAILED, data).await;
-                result
+                Err(failed)
             }
+        }
+    }
+
+    /// What comes before a call: the snapshot to go back to, if the tool may change something, and the event. Answers
+    /// with the data of the event, too.
+    async fn begin_call(&self, options: &ToolOptions) -> Result<(Option<Snapshot>, Value), Error> {
+        if options.name.trim().is_empty() {
+            return Err(Error::invalid_options(
+                "a tool needs a name; nothing was captured",
+            ));
+        }
+        let call_id = uuid::Uuid::new_v4().simple().to_string();
+        let mut data = json!({ "call_id": call_id, "tool_name": options.name });
+        if options.verify_clean && !self.steps.is_clean(&self.cancellation).await? {
+            return Err(Error::invalid_options(
+                "the worktree is not as HEAD has it, and a clean one was asked for; nothing was captured",
+            ));
+        }
+        let before = match options.is_writing() {
+            true => self.steps.capture_before(&self.cancellation).await?,
+            false => None,
+        };
+        if let Some(before) = &before {
+            self.count(|counters| counters.snapshots += 1);
+            data["snapshot_before"] = json!(before.id);
+        }
+        self.tell(EventType::TOOL_CALL_STARTED, data.clone())
+            .await?;
+        Ok((before, data))
+    }
+
+    /// Takes back what a call that failed did, if there is a snapshot before it. Says what became of the call.
+    async fn take_back(
+        &self,
+        name: String,
+        error: Box<AdapterError>,
+        before: Option<Snapshot>,
+        after: After,
+    ) -> ToolError {
+        let Some(before) = before else {
+            return ToolError::Failed { name, error };
+        };
+        let snapshot_before = before.id.clone();
+        let back = match after {
+            Some(Ok(Some(after))) => self.steps.take_back(before, after).await,
+            // What it left is not known, so nothing can be told from somebody else's work.
+            Some(Err(e)) => Err(e),
+            _ => Ok(()),
+        };
+        match back {
+            Ok(()) => {
+                self.count(|counters| counters.rollbacks += 1);
+                ToolError::Failed { name, error }
+            }
+            Err(rollback) => ToolError::NotRolledBack {
+                name,
+                error,
+                rollback,
+                snapshot_before,
+            },
         }
     }
 
     async fn tell(&self, event_type: EventType, data: Value) -> Result<(), Error> {
         self.steps.tell(event_type, data).await
+    }
+}
+
+/// The snapshot after a call, where there is one before it.
+type After = Option<Result<Option<Snapshot>, Error>>;
+
+/// Waits for a call no longer than its time.
+async fn in_time<T>(
+    call: impl Future<Output = Result<T, AdapterError>>,
+    timeout: Option<Duration>,
+) -> Result<T, AdapterError> {
+    let Some(limit) = timeout else {
+        return call.await;
+    };
+    match tokio::time::timeout(limit, call).await {
+        Ok(called) => called,
+        Err(_) => Err(AdapterError::timed_out(format!(
+            "its {} ms were up",
+            limit.as_millis()
+        ))),
+    }
+}
+
+/// What became of a call that succeeded.
+fn succeeded<T>(value: T, before: Option<Snapshot>, after: After) -> ToolOutcome<T> {
+    let (snapshot_after, warning) = match after {
+        None | Some(Ok(None)) => (None, None),
+        Some(Ok(Some(after))) => (Some(after.id), None),
+        Some(Err(e)) => (None, Some(Failure::from(&e))),
+    };
+    ToolOutcome {
+        value,
+        snapshot_before: before.map(|before| before.id),
+        snapshot_after,
+        warning,
     }
 }
 

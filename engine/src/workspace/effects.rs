@@ -72,52 +72,17 @@ pub(crate) fn carry_out(
     session_id: &SessionId,
     occasion: &Occasion,
 ) -> Result<CommitRecord, Error> {
-    let mut apply = || match occasion {
-        Occasion::Step(_) | Occasion::Recovery => backend.apply_commit(locked, &effect.intent),
-        Occasion::TooLate => backend.adopt_commit(locked, &effect.intent),
-    };
-    let applied = match apply() {
-        // Whatever was in the way may have been there for a moment.
-        Err(CommitError::Incomplete { .. }) => apply(),
-        applied => applied,
-    };
-    let is_recovered = occasion.is_recovery();
-    let (commit, is_adopted) = match applied {
-        Ok(CommitOutcome::InPlace { commit, is_adopted }) => (commit, is_adopted),
-        Ok(CommitOutcome::RefMoved {
-            reference,
-            expected,
-            found,
-        }) => {
-            let at = |id: Option<String>| id.unwrap_or_else(|| "nothing".to_owned());
-            let moved = Error::new(
-                ErrorKind::HeadMoved,
-                format!(
-                    "{reference} is at {}, not at {}, so that the commit was not put on it; nothing was touched",
-                    at(found),
-                    at(expected)
-                ),
-            );
-            return Err(fail(parts, effect, session_id, moved, occasion));
-        }
-        Ok(CommitOutcome::NotMade) => {
-            let late = Error::new(
-                ErrorKind::Conflict,
-                "its step was cut off, or has ended, before the commit could be made, so that it is not made; nothing was touched",
-            );
-            return Err(fail(parts, effect, session_id, late, occasion));
-        }
+    let (commit, is_adopted) = match apply(locked, backend, effect, occasion) {
+        Ok(applied) => applied,
         // It is made, and what is left is done when the workspace is used next.
-        Err(e @ CommitError::Incomplete { .. }) => {
+        Err(NotApplied::Unfinished(e)) => {
             parts.lock.leave_work();
-            return Err(Error::from(e).touched_if(true));
+            return Err(e.touched_if(true));
         }
-        // Somebody has the repository now; the next look may find it free.
-        Err(e) if is_recovered && e.kind() == ErrorKind::Busy => return Err(e.into()),
-        Err(e) => return Err(fail(parts, effect, session_id, e.into(), occasion)),
+        Err(NotApplied::Later(e)) => return Err(e),
+        Err(NotApplied::Never(e)) => return Err(fail(parts, effect, session_id, e, occasion)),
     };
-    let at = parts.now();
-    let (run_id, step_id) = (&effect.run_id, &effect.step_id);
+    let (at, run_id, step_id) = (parts.now(), &effect.run_id, &effect.step_id);
     let record = match backend.commit_info(locked, &commit) {
         Ok(info) => CommitRecord::of_git(info, run_id, Some(step_id), at),
         // It is made, whatever cannot be read of what it replaced.
@@ -134,7 +99,7 @@ pub(crate) fn carry_out(
         "reference": effect.intent.reference,
         "is_adopted": is_adopted,
     });
-    if is_recovered {
+    if occasion.is_recovery() {
         data["recovered"] = json!(true);
     }
     let done = EffectRow {
@@ -144,13 +109,8 @@ pub(crate) fn carry_out(
         ended_at: Some(at),
         ..effect.clone()
     };
-    let told = NewEvent::new(
-        EventType::COMMIT_CREATED,
-        session_id,
-        Some(run_id),
-        at,
-        data,
-    );
+    let event_type = EventType::COMMIT_CREATED;
+    let told = NewEvent::new(event_type, session_id, Some(run_id), at, data);
     let changes = vec![
         Change::PutEffect {
             from: Some(EffectStatus::Pending),
@@ -166,6 +126,61 @@ pub(crate) fn carry_out(
     ];
     capture::keep(parts, occasion.guarded(changes))?;
     Ok(record)
+}
+
+/// Why a commit is not in place.
+enum NotApplied {
+    /// It cannot be put there.
+    Never(Error),
+    /// Somebody has the repository now; the next look may find it free.
+    Later(Error),
+    /// It is made, and not everything beside it.
+    Unfinished(Error),
+}
+
+/// Has the backend make the commit, or what is left of it. Answers with its id, and whether somebody else had made it.
+fn apply(
+    locked: &mut LockedWorkspace,
+    backend: &dyn Backend,
+    effect: &EffectRow,
+    occasion: &Occasion,
+) -> Result<(String, bool), NotApplied> {
+    let mut apply = || match occasion {
+        Occasion::Step(_) | Occasion::Recovery => backend.apply_commit(locked, &effect.intent),
+        Occasion::TooLate => backend.adopt_commit(locked, &effect.intent),
+    };
+    let applied = match apply() {
+        // Whatever was in the way may have been there for a moment.
+        Err(CommitError::Incomplete { .. }) => apply(),
+        applied => applied,
+    };
+    match applied {
+        Ok(CommitOutcome::InPlace { commit, is_adopted }) => Ok((commit, is_adopted)),
+        Ok(CommitOutcome::RefMoved {
+            reference,
+            expected,
+            found,
+        }) => {
+            let at = |id: Option<String>| id.unwrap_or_else(|| "nothing".to_owned());
+            Err(NotApplied::Never(Error::new(
+                ErrorKind::HeadMoved,
+                format!(
+                    "{reference} is at {}, not at {}, so that the commit was not put on it; nothing was touched",
+                    at(found),
+                    at(expected)
+                ),
+            )))
+        }
+        Ok(CommitOutcome::NotMade) => Err(NotApplied::Never(Error::new(
+            ErrorKind::Conflict,
+            "its step was cut off, or has ended, before the commit could be made, so that it is not made; nothing was touched",
+        ))),
+        Err(e @ CommitError::Incomplete { .. }) => Err(NotApplied::Unfinished(e.into())),
+        Err(e) if occasion.is_recovery() && e.kind() == ErrorKind::Busy => {
+            Err(NotApplied::Later(e.into()))
+        }
+        Err(e) => Err(NotApplied::Never(e.into())),
+    }
 }
 
 /// Writes down that an effect cannot be carried out. The failure is the one to tell.
