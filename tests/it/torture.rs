@@ -34,6 +34,21 @@ fn length<T>(short: T, long: T) -> T {
     }
 }
 
+/// The variable that says which choices are made, where there are more than are tried. `.ci/run` takes them from
+/// what it tests, so that each change is tested with others.
+const SEED: &str = "STILLFRAME_SEED";
+
+/// What a harness is told that must find nothing. What is printed makes the same choices again. A control, which must
+/// find something, has the same choices always.
+fn options() -> Options {
+    let seed = match std::env::var(SEED) {
+        Ok(seed) if !seed.is_empty() => seed.parse().expect("the seed is a number"),
+        _ => 1,
+    };
+    println!("the choices are those of {SEED}={seed}");
+    Options::new(launcher().into()).seed(seed)
+}
+
 /// Nothing is found; or the machine does not let it be done, which is said.
 fn finds_nothing(report: Result<Report, Refusal>) -> Option<Report> {
     let report = done(report)?;
@@ -73,7 +88,7 @@ pub(crate) fn tracer() -> Option<Tracer> {
 #[test]
 fn no_fault_of_a_system_call_loses_a_byte() {
     let wanted = length(48, 25_000);
-    let options = Options::new(launcher().into()).operations(wanted);
+    let options = options().operations(wanted);
     if let Some(report) = finds_nothing(faults::run(&Scene::ALL, &options)) {
         assert!(report.hit >= wanted, "{report}");
     }
@@ -82,7 +97,7 @@ fn no_fault_of_a_system_call_loses_a_byte() {
 #[test]
 fn what_finishes_a_killed_restore_may_be_killed_itself() {
     let wanted = length(10, 1_000);
-    let options = Options::new(launcher().into()).operations(wanted);
+    let options = options().operations(wanted);
     if let Some(report) = finds_nothing(recovery::run(&options)) {
         assert_eq!(report.tried, wanted, "{report}");
         // Which of them dies a second time depends on the threads.
@@ -92,7 +107,7 @@ fn what_finishes_a_killed_restore_may_be_killed_itself() {
 
 #[test]
 fn commands_that_are_killed_at_random_lose_nothing_and_are_in_nobodys_way() {
-    let options = Options::new(launcher().into())
+    let options = options()
         .operations(length(24, usize::MAX))
         .time(Duration::from_secs(length(60, 120)));
     if let Some(report) = finds_nothing(soak::run(&options)) {
@@ -103,7 +118,7 @@ fn commands_that_are_killed_at_random_lose_nothing_and_are_in_nobodys_way() {
 #[test]
 fn a_run_of_steps_that_is_killed_goes_on_where_it_was() {
     let wanted = length(12, 1_000);
-    let options = Options::new(launcher().into()).operations(wanted);
+    let options = options().operations(wanted);
     if let Some(report) = finds_nothing(steps::run(&options)) {
         assert!(report.hit >= wanted, "{report}");
     }
@@ -112,7 +127,7 @@ fn a_run_of_steps_that_is_killed_goes_on_where_it_was() {
 #[test]
 fn what_must_hold_holds_in_generated_histories() {
     let wanted = length(16, 1_000);
-    let options = Options::new(launcher().into()).operations(wanted);
+    let options = options().operations(wanted);
     let report = finds_nothing(invariants::run(&options)).expect("nothing is traced");
     for invariant in Invariant::ALL {
         let looked = report.tables["looked at"].get(&invariant.to_string());
@@ -123,7 +138,7 @@ fn what_must_hold_holds_in_generated_histories() {
 
 #[test]
 fn nothing_relies_on_what_a_power_cut_may_take() {
-    let options = Options::new(launcher().into());
+    let options = options();
     if let Some(report) = finds_nothing(order::run(&Scene::ALL, &options)) {
         assert!(report.hit >= Scene::ALL.len(), "{report}");
     }
@@ -132,7 +147,7 @@ fn nothing_relies_on_what_a_power_cut_may_take() {
 #[test]
 fn a_torn_journal_is_carried_out_by_nobody() {
     let wanted = length(16, 400);
-    let options = Options::new(launcher().into()).operations(wanted);
+    let options = options().operations(wanted);
     if let Some(report) = finds_nothing(torn::run(&options)) {
         assert_eq!(report.hit, wanted, "{report}");
     }
@@ -143,7 +158,7 @@ fn no_power_cut_loses_what_was_answered_for() {
     let wanted = length(48, 1_000);
     let few = [Scene::Edits, Scene::Restore, Scene::Recovery];
     let scenes = length(&few[..], &power::SCENES[..]);
-    let options = Options::new(launcher().into()).operations(wanted);
+    let options = options().operations(wanted);
     if let Some(report) = finds_nothing(power::run(scenes, Syncing::Kept, &options)) {
         assert!(report.hit >= wanted * 9 / 10, "{report}");
         assert_eq!(report.tables["cut"].len(), 2, "before and after: {report}");
@@ -177,7 +192,7 @@ fn power_cuts_lose_much_where_nothing_is_synced() {
 #[test]
 fn whoever_swaps_paths_leads_nobody_out_and_loses_no_edit() {
     let wanted = length(200, 10_000);
-    let options = Options::new(launcher().into()).operations(wanted);
+    let options = options().operations(wanted);
     if let Some(report) = finds_nothing(races::run(Subject::Product, &options)) {
         assert_eq!(report.tried, wanted, "{report}");
         assert!(
@@ -205,7 +220,7 @@ fn whoever_follows_a_link_is_found_out_by_the_canaries() {
 #[test]
 fn whoever_meddles_with_a_restore_loses_nothing_and_leads_it_nowhere() {
     let wanted = length(24, 1_000);
-    let options = Options::new(launcher().into()).operations(wanted);
+    let options = options().operations(wanted);
     if let Some(report) = finds_nothing(meddle::run(&options)) {
         assert!(report.hit > wanted / 2, "{report}");
     }
