@@ -70,6 +70,7 @@ mod hash;
 #[cfg(test)]
 #[path = "../../tests/support/holder.rs"]
 mod holder;
+mod host_rules;
 mod ignore_rules;
 mod listed;
 #[cfg(test)]

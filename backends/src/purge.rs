@@ -17,7 +17,7 @@ use crate::codec::{Format, TooLong, Unusable};
 use crate::coverage::{Coverage, Omission, OmissionReason};
 use crate::durable;
 use crate::error::{PathError, printable};
-use crate::ignore_rules::HostRules;
+use crate::host_rules::HostRules;
 use crate::path::RelPath;
 use crate::record::Record;
 use crate::snapshot::SnapshotId;

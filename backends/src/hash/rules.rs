@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::backend::{SnapshotError, SnapshotOptions};
 use crate::coverage::OmissionReason;
 use crate::git::tree_object;
-use crate::ignore_rules::HostRules;
+use crate::host_rules::HostRules;
 use crate::path::RelPath;
 use crate::record::Record;
 use crate::worktree::walk::{Rules, Verdict};
