@@ -8,7 +8,6 @@ use std::sync::Arc;
 use crate::path::{RelPath, printable_bytes};
 use crate::path_pattern::{PathPattern, until_nul};
 
-
 /// The rules of one `.gitignore`, `info/exclude` or the like. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct RuleFile(Arc<Rules>);

@@ -91,7 +91,8 @@ mod workspace;
 mod worktree;
 
 use stillframe_disk::{
-    codec, durable, faults, interrupt, lock, note, parallel, patience, regular_file, remains, room,
+    codec, descriptor, durable, faults, interrupt, lock, note, parallel, patience, regular_file,
+    remains, room,
 };
 use stillframe_model::{
     contents, coverage, diff_error, error, file_system, identity, interrupted, lock_error, nested,

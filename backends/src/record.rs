@@ -1,13 +1,14 @@
 //! What the store keeps of a snapshot beside its content: one JSON document for each.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{CaptureRules, IgnoreOptions, StoreError};
 use crate::coverage::OmissionReason;
 use crate::git::ObjectId;
-use crate::identity::Identity;
+use crate::git::repository::{Head, OperationFiles, OutsideRules};
+use crate::identity::KnownDirectory;
 use crate::path::RelPath;
 use crate::snapshot::Snapshot;
 use crate::tree::Modes;
@@ -172,106 +173,6 @@ impl GitState {
     }
 }
 
-/// What a directory is known again by, for as long as snapshots are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct KnownDirectory {
-    #[serde(flatten)]
-    pub(crate) identity: Identity,
-    /// When it was made, in nanoseconds since the Unix epoch, where the file system keeps that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) born_ns: Option<u64>,
-}
-
-impl KnownDirectory {
-    /// Whether both are one directory. The time of birth tells it from one that got its inode later; the
-    /// number of its device may be another one each time that the file system is mounted, so that counts
-    /// only where a time is not known.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        match (self.born_ns, other.born_ns) {
-            (Some(born), Some(other_born)) => {
-                self.identity.inode == other.identity.inode && born == other_born
-            }
-            _ => self.identity == other.identity,
-        }
-    }
-}
-
-/// The files by which git knows an operation in progress (a merge, a rebase, …), or remembers one that
-/// ended. Which these are: `git/repository/operation.rs`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct OperationFiles {
-    /// The blob in the store with the bytes of each, by its path below the git directory.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) files: BTreeMap<String, ObjectId>,
-    /// The directories that they lie in, and empty ones: `rebase-merge` alone is a rebase to git.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub(crate) directories: BTreeSet<String>,
-}
-
-impl OperationFiles {
-    /// The paths, of files and of directories, at which this and `other` differ; sorted.
-    pub(crate) fn differing<'a>(&'a self, other: &'a Self) -> BTreeSet<&'a str> {
-        let both = [(self, other), (other, self)];
-        let files = both.iter().flat_map(|(one, other)| {
-            let differs =
-                |(name, id): &(&'a String, &'a ObjectId)| other.files.get(*name) != Some(*id);
-            one.files.iter().filter(differs).map(|(name, _)| &**name)
-        });
-        let directories = self.directories.symmetric_difference(&other.directories);
-        files.chain(directories.map(|name| &**name)).collect()
-    }
-}
-
-/// What HEAD names.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "state")]
-pub(crate) enum Head {
-    /// A branch without a commit.
-    Unborn {
-        /// The full name, such as `refs/heads/main`.
-        branch: String,
-    },
-    /// A branch.
-    Branch {
-        /// The full name, such as `refs/heads/main`.
-        branch: String,
-        /// The commit at its tip.
-        commit: ObjectId,
-    },
-    /// A commit, with no branch.
-    Detached {
-        /// The commit.
-        commit: ObjectId,
-    },
-}
-
-impl Head {
-    /// The commit, unless unborn.
-    pub(crate) fn commit(&self) -> Option<ObjectId> {
-        match self {
-            Self::Unborn { .. } => None,
-            Self::Branch { commit, .. } | Self::Detached { commit } => Some(*commit),
-        }
-    }
-
-    /// The full name of the branch, unless detached.
-    pub(crate) fn branch(&self) -> Option<&str> {
-        match self {
-            Self::Unborn { branch } | Self::Branch { branch, .. } => Some(branch),
-            Self::Detached { .. } => None,
-        }
-    }
-}
-
-/// Ignore rules from a file outside of the tree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct OutsideRules {
-    /// Where they came from, for `why`: `.git/info/exclude`, or the path of the user's file.
-    pub(crate) origin: String,
-    /// The text. Bytes that are no UTF-8 are replaced.
-    pub(crate) text: String,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -355,53 +256,6 @@ mod tests {
         let text = serde_json::to_string(&none).unwrap();
         assert!(text.contains(r#""operation":{}"#), "{text}");
         assert_eq!(serde_json::from_str::<GitState>(&text).unwrap(), none);
-    }
-
-    #[test]
-    fn operations_differ_in_files_of_either_side_and_in_directories() {
-        let id = |digit: &str| digit.repeat(40).parse().unwrap();
-        let one = OperationFiles {
-            files: BTreeMap::from([
-                ("MERGE_HEAD".to_owned(), id("1")),
-                ("MERGE_MSG".to_owned(), id("2")),
-                ("ORIG_HEAD".to_owned(), id("3")),
-            ]),
-            directories: BTreeSet::new(),
-        };
-        let other = OperationFiles {
-            files: BTreeMap::from([
-                ("AUTO_MERGE".to_owned(), id("1")),
-                ("MERGE_MSG".to_owned(), id("9")),
-                ("ORIG_HEAD".to_owned(), id("3")),
-            ]),
-            directories: BTreeSet::from(["sequencer".to_owned()]),
-        };
-        let differing = ["AUTO_MERGE", "MERGE_HEAD", "MERGE_MSG", "sequencer"];
-        assert_eq!(Vec::from_iter(one.differing(&other)), differing);
-        assert_eq!(one.differing(&other), other.differing(&one));
-        assert!(one.differing(&one).is_empty());
-    }
-
-    // After a restart a disk may have another number, and an undo took its repository for another one
-    #[test]
-    fn a_directory_is_known_again_by_inode_and_birth() {
-        let known = |device, inode, born_ns| KnownDirectory {
-            identity: Identity { device, inode },
-            born_ns,
-        };
-        let before = known(1, 2, Some(3));
-        assert!(before.is_same(&known(9, 2, Some(3))));
-        assert!(!before.is_same(&known(1, 2, Some(4))));
-        assert!(!before.is_same(&known(1, 5, Some(3))));
-        // As an older record has it, or a file system without times of birth.
-        for unknown in [known(1, 2, None), before] {
-            assert!(unknown.is_same(&known(1, 2, None)));
-            assert!(!unknown.is_same(&known(9, 2, None)));
-        }
-        let old: GitState = serde_json::from_str(OLD).unwrap();
-        assert_eq!(old.common_dir, known(1, 2, None));
-        let text = serde_json::to_string(&before).unwrap();
-        assert_eq!(text, r#"{"device":1,"inode":2,"born_ns":3}"#);
     }
 
     #[test]

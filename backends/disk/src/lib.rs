@@ -19,6 +19,7 @@
 pub mod seeded;
 
 pub mod codec;
+pub mod descriptor;
 pub mod durable;
 pub mod faults;
 pub mod interrupt;

@@ -33,6 +33,7 @@ use crate::git::line_diffs;
 use crate::git::nodes::{node_of, tree_of};
 use crate::git::object_id::sha1;
 use crate::git::renames;
+use crate::git::repository::OperationFiles;
 use crate::git::repository::{self, OperationContents, Probe, RepositoryError, UserRepository};
 use crate::git::rollback::{FoundRepository, PATIENCE, staging_digest};
 use crate::git::safety_refs;
@@ -48,7 +49,7 @@ use crate::interrupt;
 use crate::listed::{self, ListedFile};
 use crate::path::RelPath;
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Wanted};
-use crate::record::{GitState, OperationFiles, Record};
+use crate::record::{GitState, Record};
 use crate::restore::{
     self, Captured, CopyOptions, CopyOutcome, Node, Publish, Restorable, RestoreGoal, RestorePlan,
     Side,

@@ -20,13 +20,13 @@ use crate::backend::{BorrowMode, SnapshotError, StoreError};
 use crate::caches;
 use crate::contents::ContentError;
 use crate::git::pack::PackWriter;
+use crate::git::repository::Head;
 use crate::git::repository::{RepositoryError, Shallow, UserRepository};
 use crate::git::store::Store;
 use crate::git::{ObjectId, ObjectKind};
 use crate::interrupt;
 use crate::note;
 use crate::purge::Purged;
-use crate::record::Head;
 use crate::snapshot::KeptHistory;
 
 pub(super) use self::given_back::{Giving, Lacking, give_back};

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use crate::backend::StoreError;
 use crate::contents::ContentError;
 use crate::git::pack::PackWriter;
+use crate::git::repository::Head;
 use crate::git::repository::{MAX_STASHES, Stash};
 use crate::git::store::Store;
 use crate::git::{ObjectId, ObjectKind};
-use crate::record::{GitState, Head};
+use crate::record::GitState;
 use crate::restore::{DroppedStash, RefChange};
 
 /// Ours, of which a restore tells by itself.

@@ -7,9 +7,9 @@ use std::path::Path;
 use super::inflate::Inflate;
 use super::pack::copy_exactly;
 use super::{ObjectHasher, ObjectId, ObjectKind};
-use crate::backend::StoreError;
 use crate::contents::ContentError;
 use crate::error::{PathError, printable};
+use crate::store_error::StoreError;
 
 /// No stream of zlib's inflates to more bytes than this for each of its own (zlib's technical
 /// notes, "Maximum Compression Factor"): what claims more is lying.

@@ -13,8 +13,8 @@ use flate2::write::ZlibEncoder;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::directory::{Create, give_to, open_below, open_directory};
 use super::put_error::PutError;
-use super::rollback::directory::{Create, give_to, open_below, open_directory};
 use super::{ObjectId, ObjectKind};
 use crate::error::{PathError, printable};
 use crate::faults;

@@ -7,6 +7,7 @@ pub(crate) mod capture;
 mod commit;
 mod compare;
 mod deflate;
+mod directory;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod heal;

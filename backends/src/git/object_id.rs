@@ -104,11 +104,6 @@ impl ObjectId {
         hasher.update(bytes);
         hasher.finish()
     }
-
-    /// The same id for libgit2.
-    pub(crate) fn to_git2(self) -> git2::Oid {
-        git2::Oid::from_bytes(&self.0).expect("twenty bytes are an id")
-    }
 }
 
 /// By bytes. Ids are spread evenly, so the first eight of them, compared as one number, nearly always
@@ -125,16 +120,6 @@ impl Ord for ObjectId {
 impl PartialOrd for ObjectId {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
-    }
-}
-
-impl From<git2::Oid> for ObjectId {
-    fn from(oid: git2::Oid) -> Self {
-        Self(
-            oid.as_bytes()
-                .try_into()
-                .expect("libgit2 is built for SHA-1"),
-        )
     }
 }
 

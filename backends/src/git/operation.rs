@@ -2,11 +2,11 @@
 
 use crate::backend::{SnapshotError, StoreError};
 use crate::git::pack::PackWriter;
+use crate::git::repository::OperationFiles;
 use crate::git::repository::{Operation, RepositoryError, UserRepository};
 use crate::git::store::Store;
 use crate::git::{ObjectId, ObjectKind};
 use crate::purge::Purged;
-use crate::record::OperationFiles;
 
 /// What a snapshot says of git's operations.
 #[derive(Debug, Default)]

@@ -19,12 +19,12 @@ use sha1::{Digest as _, Sha1};
 use super::deflate::Deflater;
 use super::object_id::Collision;
 use super::{ObjectHasher, ObjectId, ObjectKind};
-use crate::backend::StoreError;
 use crate::durable::{self, StagedFile};
 use crate::error::{PathError, printable};
 use crate::interrupt;
 use crate::interrupted::Interrupted;
 use crate::parallel;
+use crate::store_error::StoreError;
 
 pub(crate) use index::PackIndex;
 pub(crate) use read::{DeltaBases, OpenPack, Pack, StoredAs, copy_exactly, open_regular};

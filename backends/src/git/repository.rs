@@ -26,19 +26,21 @@ use self::git_dir::GitDir;
 use self::objects::Objects;
 use super::user_index::IndexError;
 use super::{ObjectId, ObjectKind};
-use crate::backend::{SnapshotError, StoreError};
 use crate::error::{PathError, printable};
 use crate::identity::Identity;
+use crate::identity::KnownDirectory;
 use crate::interrupted::Interrupted;
 use crate::path::RelPath;
-use crate::record::KnownDirectory;
+use crate::snapshot_error::SnapshotError;
+use crate::store_error::StoreError;
 
 pub(crate) use self::config::{Settings, UserConfig};
-pub(crate) use self::head::is_ref_name;
+pub(crate) use self::head::{Head, is_ref_name};
 pub(crate) use self::index::IndexFile;
-pub(crate) use self::operation::{Operation, OperationContents, is_operation_path};
+pub(crate) use self::operation::{Operation, OperationContents, OperationFiles, is_operation_path};
 pub(crate) use self::probe::{Probe, no_work_tree, probe};
 pub(crate) use self::refs::{MAX_STASHES, SharedRefs, Stash};
+pub(crate) use self::rules::OutsideRules;
 pub(crate) use self::shallow::{MAX_SHALLOW_BYTES, Shallow};
 pub(crate) use self::trees::Unfolded;
 

@@ -8,7 +8,6 @@
 //! crash we know our own from a foreign one, and every directory on the way is opened without
 //! following a link. No hook runs, and no configuration is read.
 
-pub(super) mod directory;
 mod hand;
 mod index;
 mod lacking;
@@ -36,7 +35,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use self::directory::{Create, open_below, open_directory, read_file};
 use self::hand::Hand;
 use self::index::{IndexGoal, IndexMove, IndexSeen};
 use self::moves::{BranchMove, HeadMove, HeadMoved, Moves, described};
@@ -46,22 +44,25 @@ use self::refs::{PACKED_REFS, Refs, split};
 use self::safety::free_names;
 use self::sight::Sight;
 use self::staged::give_objects_back;
+use super::directory::{Create, open_below, open_directory, read_file};
 use crate::backend::{RepositoryProblem, RestoreError, StoreError};
+use crate::descriptor;
 use crate::error::{ErrorKind, PathError, chain, printable};
 use crate::git::ObjectId;
 use crate::git::history::{self, Giving, List};
+use crate::git::repository::{Head, OperationFiles};
 use crate::git::repository::{MAX_SHALLOW_BYTES, Shallow, is_operation_path};
 use crate::git::tree_object::empty_tree_id;
 use crate::git::user_index;
 use crate::git::worktrees;
+use crate::identity::KnownDirectory;
 use crate::lock::LockFile;
 use crate::path::RelPath;
 use crate::patience::Patience;
 use crate::purge::Purged;
-use crate::record::{GitState, Head, KnownDirectory, OperationFiles, Record};
+use crate::record::{GitState, Record};
 use crate::restore::RepositoryChanges;
 use crate::workspace::{StateDir, make_private};
-use crate::worktree::root;
 
 /// How long a lock in the user's repository is waited for: git holds one for moments, and one
 /// that stays is what a killed git left.
@@ -973,7 +974,7 @@ pub(super) fn wait_for_lock(
 ) -> Result<Waited, RestoreError> {
     let lock = format!("{name}.lock");
     let mut waited = Waited::No;
-    while root::lstat_at(directory, lock.as_bytes()).is_ok() {
+    while descriptor::lstat_at(directory, lock.as_bytes()).is_ok() {
         waited = Waited::Yes;
         if !patience.pause() {
             return Err(RestoreError::Busy {

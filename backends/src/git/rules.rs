@@ -11,19 +11,20 @@ use rustix::io::Errno;
 
 use crate::backend::{Interrupted, SnapshotError, SnapshotOptions, StoreError};
 use crate::coverage::OmissionReason;
+use crate::descriptor;
 use crate::error::PathError;
 use crate::git::ObjectId;
 use crate::git::attributes::{AttributeFile, AttributeStack, Trust};
 use crate::git::keep::{Keep, KeptFor};
 use crate::git::object_id::sha1;
+use crate::git::repository::OutsideRules;
 use crate::git::repository::{UserConfig, UserRepository};
 use crate::git::store::Store;
 use crate::git::tree_object::{self, ItemKind, Trees as _};
 use crate::host_rules::HostRules;
 use crate::ignore_rules::{IgnoreStack, RuleFile};
 use crate::path::RelPath;
-use crate::record::OutsideRules;
-use crate::worktree::root::{self, Root};
+use crate::worktree::root::Root;
 use crate::worktree::stat_cache::{CachedRules, Delta, EntryStat, Flags, StatCache, is_racy};
 use crate::worktree::walk::{Clock, Omissions, Rules, Verdict};
 
@@ -404,7 +405,7 @@ impl<'a> GitRules<'a> {
         let known = self.cache.rule_files.get(directory);
         let is_unchanged = |known: &CachedRules| {
             let fd = self.root.open_directory(directory).ok()?;
-            let now = EntryStat::of(&root::lstat_at(fd.as_fd(), IGNORE_FILE).ok()?);
+            let now = EntryStat::of(&descriptor::lstat_at(fd.as_fd(), IGNORE_FILE).ok()?);
             (known.stat == now && !known.is_racy).then_some(())
         };
         let (file, is_new) = match known.filter(|known| is_unchanged(known).is_some()) {
@@ -464,8 +465,8 @@ impl<'a> GitRules<'a> {
         };
         let opened = self.root.open_directory(directory).and_then(|fd| {
             // Not opened to find out: opening a device does something.
-            match root::lstat_at(fd.as_fd(), name)?.file_type() {
-                FileType::RegularFile => root::open_file_at(fd.as_fd(), name),
+            match descriptor::lstat_at(fd.as_fd(), name)?.file_type() {
+                FileType::RegularFile => descriptor::open_file_at(fd.as_fd(), name),
                 FileType::Symlink => Err(Errno::LOOP),
                 _ => Err(Errno::NODEV),
             }
@@ -479,7 +480,7 @@ impl<'a> GitRules<'a> {
             Err(Errno::ACCESS | Errno::PERM | Errno::AGAIN) => return Ok(RuleText::Forbidden),
             Err(errno) => return Err(failed("open", errno.into())),
         };
-        let stat = root::fstat(&file).map_err(|errno| failed("look at", errno.into()))?;
+        let stat = descriptor::fstat(&file).map_err(|errno| failed("look at", errno.into()))?;
         if stat.file_type() != FileType::RegularFile {
             return Ok(RuleText::None);
         }

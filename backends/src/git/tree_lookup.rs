@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::backend::StoreError;
 use crate::git::ObjectId;
 use crate::git::tree_object::{self, ItemKind, TreeItem, Trees};
 use crate::path::RelPath;
+use crate::store_error::StoreError;
 use crate::tree::EntryKind;
 
 /// How many names are remembered at most: some twenty megabytes.

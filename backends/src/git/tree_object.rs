@@ -4,10 +4,10 @@ use std::cmp::Ordering;
 use std::io::Write as _;
 
 use super::{ObjectId, ObjectKind};
-use crate::backend::StoreError;
 use crate::interrupt;
 use crate::parallel;
 use crate::path::RelPath;
+use crate::store_error::StoreError;
 use crate::tree::{Change, Entry, EntryKind};
 
 /// How many directories may lie in each other. Far more than the kernel takes in one path; a bound,

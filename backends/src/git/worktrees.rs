@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Dir;
 
+use super::directory::{Create, open_below, open_directory, read_file};
 use super::put_error::PutError;
 use super::repository::Settings;
-use super::rollback::directory::{Create, open_below, open_directory, read_file};
 use super::rollback::refs::split;
 
 /// The most that is read of a HEAD, or of the path of a work tree.

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use crate::backend::{Problem, StoreError, Unreadable};
 use crate::codec::TooLong;
 use crate::contents::ContentError;
+use crate::descriptor;
 use crate::durable;
 use crate::error::PathError;
 use crate::hash::content::{self, ContentStore};
@@ -26,7 +27,6 @@ use crate::record::{MAX_RECORD_BYTES, Record};
 use crate::snapshot::SnapshotId;
 use crate::tree::ContentId;
 use crate::workspace::{Workspace, make_private};
-use crate::worktree::root;
 use crate::worktree::stat_cache::{EntryStat, is_racy};
 use crate::worktree::walk::now_ns;
 
@@ -204,7 +204,7 @@ impl HashStore {
     ) -> Result<(Option<EntryStat>, bool), StoreError> {
         let path = self.manifest_path(reference);
         // Before the read: what changes it later is seen.
-        let found = root::lstat_at(rustix::fs::CWD, path.as_os_str().as_bytes());
+        let found = descriptor::lstat_at(rustix::fs::CWD, path.as_os_str().as_bytes());
         let found = match found {
             Ok(stat) => Some(EntryStat::of(&stat)),
             Err(Errno::NOENT) => None,
@@ -606,7 +606,7 @@ mod tests {
 
         // What is proven is not read.
         fs::write(&path, &damaged).unwrap();
-        let now = root::lstat_at(rustix::fs::CWD, path.as_os_str().as_bytes()).unwrap();
+        let now = descriptor::lstat_at(rustix::fs::CWD, path.as_os_str().as_bytes()).unwrap();
         let now = Some(EntryStat::of(&now));
         assert_eq!(publish(now, later), (now, false));
     }

@@ -11,12 +11,13 @@ use super::view::View;
 use super::{Conflict, ConflictRegion, Restorable};
 use crate::backend::StoreError;
 use crate::contents::{ContentError, Contents, Overlaid};
+use crate::descriptor;
 use crate::git::{ObjectId, ObjectKind, libgit2};
 use crate::patch;
 use crate::path::RelPath;
 use crate::tree::{Change, ContentId, Entry, EntryKind};
 use crate::workspace::Workspace;
-use crate::worktree::root::{self, Root};
+use crate::worktree::root::Root;
 
 /// Longer files are not merged: three versions of one, and the result, are in memory together.
 const MAX_FILE_BYTES: usize = 4 << 20;
@@ -204,7 +205,7 @@ fn on_disk(
 /// The bytes of a file that is not too long; `None` if there is no such file any more.
 fn read(root: &Root, path: &RelPath) -> Option<Vec<u8>> {
     let (parent, name) = root.open_parent(path).ok()?;
-    let file = root::open_file_at(parent.as_fd(), name).ok()?;
+    let file = descriptor::open_file_at(parent.as_fd(), name).ok()?;
     let mut text = Vec::new();
     let read = file.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut text);
     (read.is_ok() && text.len() <= MAX_FILE_BYTES).then_some(text)

@@ -18,17 +18,19 @@ use crate::backend::{
 };
 use crate::contents::{ContentError, Contents};
 use crate::coverage::{Coverage, Omission, OmissionReason, OmittedKind};
+use crate::descriptor;
+use crate::git::repository::{Head, OperationFiles};
 use crate::git::rollback::FoundRepository;
 use crate::git::{ObjectId, ObjectKind};
 use crate::identity::Identity;
+use crate::identity::KnownDirectory;
 use crate::path::RelPath;
-use crate::record::{GitState, Head, KnownDirectory, OperationFiles, RECORD_VERSION, Record};
+use crate::record::{GitState, RECORD_VERSION, Record};
 use crate::restore::{PlanId, RestoreGoal, RestorePlan};
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::tree::{Change, ContentId, Entry, EntryKind, Modes, RECORDED_BITS};
 use crate::workspace::{LockedWorkspace, PATIENCE_OF_TESTS, StateDir, Workspace};
 use crate::worktree::journal::Seen;
-use crate::worktree::root;
 use crate::worktree::stat_cache::EntryStat;
 
 type Entries = BTreeMap<RelPath, Entry>;
@@ -501,7 +503,7 @@ impl Walk<'_> {
         };
         let id = ContentId::Blake3(*blake3::hash(&content).as_bytes());
         self.blobs.push((id, content));
-        let stat = root::lstat_at(rustix::fs::CWD, disk_path.as_os_str().as_bytes()).unwrap();
+        let stat = descriptor::lstat_at(rustix::fs::CWD, disk_path.as_os_str().as_bytes()).unwrap();
         self.capture
             .stats
             .insert(path.clone(), EntryStat::of(&stat));

@@ -19,6 +19,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::Errno;
 
+use crate::descriptor::{self, Stat};
 use crate::error::{ErrorKind, PathError};
 use crate::faults::{self, Effect};
 use crate::git::rollback::RepositoryPlan;
@@ -28,7 +29,7 @@ use crate::tree::RECORDED_BITS;
 use crate::worktree::area::{self, Area};
 use crate::worktree::journal::{Action, Intent, Journal, Seen, Staging, Step};
 use crate::worktree::read;
-use crate::worktree::root::{self, Root, Stat};
+use crate::worktree::root::{self, Root};
 use crate::worktree::stat_cache::EntryStat;
 
 /// Beyond this many directories one `syncfs` is cheaper than an `fsync` of each.
@@ -145,7 +146,7 @@ impl Committed {
                 root.open_directory(path).map(File::from)
             } else {
                 root.open_parent(path)
-                    .and_then(|(parent, name)| root::open_file_at(parent.as_fd(), name))
+                    .and_then(|(parent, name)| descriptor::open_file_at(parent.as_fd(), name))
             };
             // Where nobody may read it by its new bits, it gets along with its directory.
             if let Ok(file) = opened {
@@ -261,7 +262,7 @@ impl Hand<'_> {
     }
 
     fn look(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Result<Option<Stat>, Failure> {
-        match root::lstat_at(directory, name) {
+        match descriptor::lstat_at(directory, name) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(self.error("look at", errno)),
@@ -598,7 +599,7 @@ impl Hand<'_> {
             Err(Errno::NOENT) => return Ok(self.without_mode()),
             Err(errno) => return Err(self.refused("open", errno)),
         };
-        let now = root::fstat(&fd).map_err(|e| self.error("look at", e))?;
+        let now = descriptor::fstat(&fd).map_err(|e| self.error("look at", e))?;
         let is_right_kind = match self.step.expected {
             Some(_) => now.file_type() == FileType::RegularFile,
             None => now.file_type() == FileType::Directory,
@@ -688,7 +689,7 @@ fn rename_to_free(
     match renamed {
         // A file system without this flag: look first.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            match root::lstat_at(to, new_name.as_bytes()) {
+            match descriptor::lstat_at(to, new_name.as_bytes()) {
                 Err(Errno::NOENT) => rustix::fs::renameat(from, name, to, new_name),
                 Ok(_) => Err(Errno::EXIST),
                 Err(errno) => Err(errno),
@@ -711,7 +712,7 @@ mod tests {
         let mode = Mode::RUSR | Mode::WUSR;
         rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, mode, 0).unwrap();
         let directory = File::open(temp.path()).unwrap();
-        let opened = root::open_file_at(directory.as_fd(), b"pipe").unwrap();
+        let opened = descriptor::open_file_at(directory.as_fd(), b"pipe").unwrap();
         assert_eq!(rustix::fs::fsync(&opened), Err(Errno::INVAL));
         assert_eq!(sync_what_has_bytes(opened), Ok(()));
         assert_eq!(sync_what_has_bytes(directory), Ok(()));
@@ -724,7 +725,7 @@ mod tests {
         fs::write(temp.path().join("file"), "newer").unwrap();
         let directory = File::open(temp.path()).unwrap();
         let directory = directory.as_fd();
-        let now = root::lstat_at(directory, b"file").unwrap();
+        let now = descriptor::lstat_at(directory, b"file").unwrap();
         let holding = |content: &[u8], is_racy| Seen {
             stat: EntryStat::of(&now),
             content: Some(ContentId::Blake3(*blake3::hash(content).as_bytes())),

@@ -16,6 +16,7 @@ use rustix::fs::{Access, AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
 use crate::backend::{Problem, StoreError};
+use crate::descriptor;
 use crate::durable;
 use crate::error::{PathError, printable};
 use crate::faults::{self, Effect};
@@ -27,7 +28,7 @@ use crate::snapshot::SnapshotId;
 use crate::tree::ContentId;
 use crate::worktree::journal::{Action, OperationId, Staging, Step};
 use crate::worktree::remembered::{self, Remembered};
-use crate::worktree::root::{self, Root};
+use crate::worktree::root::Root;
 use crate::worktree::walk::now_ns;
 
 /// The prefix of a private directory beside the workspace.
@@ -387,7 +388,7 @@ impl Area {
         for (name, inode) in unused {
             // Under the same name may be what was displaced.
             let is_unused =
-                root::lstat_at(staged, name.as_bytes()).is_ok_and(|s| s.inode == *inode);
+                descriptor::lstat_at(staged, name.as_bytes()).is_ok_and(|s| s.inode == *inode);
             if is_unused {
                 faults::effect(Effect::Remove(&from.join(name)))
                     .and_then(|()| Ok(rustix::fs::unlinkat(staged, name, AtFlags::empty())?))
@@ -486,7 +487,7 @@ impl Mount {
         let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, flags)?;
         Ok(Self {
             device: (stat.stx_dev_major, stat.stx_dev_minor),
-            id: root::mount_in(&stat),
+            id: descriptor::mount_in(&stat),
         })
     }
 

@@ -8,10 +8,11 @@ use std::path::Path;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
+use crate::descriptor;
 use crate::faults::{self, Effect};
 use crate::path::RelPath;
 use crate::workspace::Workspace;
-use crate::worktree::root::{self, Root};
+use crate::worktree::root::Root;
 
 /// The access list of a file (acl(5)): who may do what beside owner, group and others.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
@@ -80,7 +81,7 @@ pub(crate) fn names_at(workspace: &Workspace, path: &RelPath) -> Vec<String> {
     };
     let found = root
         .open_parent(path)
-        .and_then(|(parent, name)| root::open_file_at(parent.as_fd(), name))
+        .and_then(|(parent, name)| descriptor::open_file_at(parent.as_fd(), name))
         .and_then(names);
     let names = found.unwrap_or_default();
     names.iter().map(|name| printable(name)).collect()

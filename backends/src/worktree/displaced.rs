@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::backend::StoreError;
 use crate::coverage::{Coverage, Omission};
+use crate::descriptor;
 use crate::durable;
 use crate::error::PathError;
 use crate::path::RelPath;
 use crate::snapshot::SnapshotId;
 use crate::tree::{Change, ContentId, Entry, EntryKind};
 use crate::worktree::area;
-use crate::worktree::root;
 use crate::worktree::stat_cache::EntryStat;
 
 /// The listing, in the private directory of a restore.
@@ -125,7 +125,7 @@ impl Held {
         {
             let at = trash.join(&name);
             let thing = Thing { omission, at, stat };
-            let found = root::lstat_at(CWD, thing.at.as_os_str().as_bytes());
+            let found = descriptor::lstat_at(CWD, thing.at.as_os_str().as_bytes());
             if found.is_ok_and(|found| thing.is(&EntryStat::of(&found))) {
                 by_path.insert(thing.omission.path.clone(), thing);
             }

@@ -9,9 +9,9 @@ use rustix::io::Errno;
 
 use crate::backend::{Interrupt, SnapshotError};
 use crate::coverage::OmissionReason;
+use crate::descriptor::{self, Stat};
 use crate::git::{ObjectHasher, ObjectId, ObjectKind};
 use crate::tree::ContentId;
-use crate::worktree::root::{self, Stat};
 
 /// Where the content of files and links goes.
 ///
@@ -81,13 +81,13 @@ pub(crate) fn file(
 ) -> Result<Reading, SinkError> {
     let mut bytes = 0;
     for _ in 0..TRIES {
-        let file = match root::open_file_at(directory, name) {
+        let file = match descriptor::open_file_at(directory, name) {
             Ok(file) => file,
             // Another process has a lease on it, and is being asked to give it back.
             Err(Errno::AGAIN) => continue,
             Err(errno) => return unopened(errno),
         };
-        let before = root::fstat(&file).map_err(read_error)?;
+        let before = descriptor::fstat(&file).map_err(read_error)?;
         if before.file_type() != FileType::RegularFile {
             return Ok(Reading::Replaced);
         }
@@ -109,7 +109,7 @@ pub(crate) fn file(
             Err(error) => return Err(error),
         };
         bytes += content.total;
-        let after = root::fstat(&file).map_err(read_error)?;
+        let after = descriptor::fstat(&file).map_err(read_error)?;
         if let Some(id) = id
             && is_same(&before, &after)
         {
@@ -130,18 +130,18 @@ pub(crate) fn link(
     sink: &dyn ContentSink,
 ) -> Result<Reading, SinkError> {
     for _ in 0..TRIES {
-        let before = match root::lstat_at(directory, name) {
+        let before = match descriptor::lstat_at(directory, name) {
             Ok(stat) if stat.file_type() == FileType::Symlink => stat,
             Ok(_) => return Ok(Reading::Replaced),
             Err(errno) => return unopened(errno),
         };
-        let text = match root::read_link_at(directory, name) {
+        let text = match descriptor::read_link_at(directory, name) {
             Ok(text) => text,
             // EINVAL: no link by now.
             Err(Errno::INVAL) => return Ok(Reading::Replaced),
             Err(errno) => return unopened(errno),
         };
-        if root::lstat_at(directory, name).is_ok_and(|after| is_same(&before, &after)) {
+        if descriptor::lstat_at(directory, name).is_ok_and(|after| is_same(&before, &after)) {
             let id = sink.link(&text)?;
             return Ok(Reading::Read {
                 id,
@@ -158,7 +158,7 @@ pub(crate) fn link(
 pub(crate) fn holds(directory: BorrowedFd<'_>, name: &[u8], id: &ContentId) -> bool {
     let digest = Digest { like: *id };
     let interrupt = Interrupt::never();
-    let reading = match root::lstat_at(directory, name).map(|stat| stat.file_type()) {
+    let reading = match descriptor::lstat_at(directory, name).map(|stat| stat.file_type()) {
         Ok(FileType::Symlink) => link(directory, name, &digest),
         Ok(FileType::RegularFile) => file(directory, name, &digest, &interrupt),
         _ => return false,

@@ -1,7 +1,6 @@
 //! The workspace's directory as a descriptor: every access to a path below it starts here.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use crate::descriptor::{Stat, fstat, lstat_at, mount_of};
 use crate::error::PathError;
 use crate::identity::Identity;
 use crate::path::RelPath;
-use crate::tree::RECORDED_BITS;
 use crate::workspace::Workspace;
 
 /// The longest path, in bytes, that is handed to the kernel at once; its own limit is 4096 with
@@ -37,81 +36,6 @@ pub(crate) struct Root {
     is_plain: AtomicBool,
 }
 
-/// What `lstat` says, in the units that the stat cache keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stat {
-    pub(crate) device: u64,
-    pub(crate) inode: u64,
-    /// Kind and permission bits as the kernel has them, such as `0o100644`.
-    pub(crate) mode: u32,
-    pub(crate) size: u64,
-    /// Nanoseconds since the Unix epoch.
-    pub(crate) mtime_ns: i128,
-    /// Nanoseconds since the Unix epoch.
-    pub(crate) ctime_ns: i128,
-    pub(crate) owner: u32,
-    /// How many names it has.
-    pub(crate) links: u64,
-}
-
-impl Stat {
-    fn from_kernel(stat: &rustix::fs::Stat) -> Self {
-        let ns = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
-        Self {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            mode: stat.st_mode,
-            size: u64::try_from(stat.st_size).unwrap_or(0),
-            mtime_ns: ns(stat.st_mtime, stat.st_mtime_nsec as i64),
-            ctime_ns: ns(stat.st_ctime, stat.st_ctime_nsec as i64),
-            owner: stat.st_uid,
-            #[allow(
-                clippy::unnecessary_cast,
-                reason = "the type differs between architectures"
-            )]
-            links: stat.st_nlink as u64,
-        }
-    }
-
-    pub(crate) fn file_type(&self) -> FileType {
-        FileType::from_raw_mode(self.mode)
-    }
-
-    /// The bits that a snapshot records: see [`RECORDED_BITS`].
-    pub(crate) fn permissions(&self) -> u32 {
-        self.mode & RECORDED_BITS
-    }
-}
-
-/// `lstat` of `name` in `directory`.
-pub(crate) fn lstat_at(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Stat> {
-    if seeded_bug!("link-followed-by-the-walk") {
-        return rustix::fs::statat(directory, OsStr::from_bytes(name), AtFlags::empty())
-            .map(|stat| Stat::from_kernel(&stat));
-    }
-    rustix::fs::statat(
-        directory,
-        OsStr::from_bytes(name),
-        AtFlags::SYMLINK_NOFOLLOW,
-    )
-    .map(|stat| Stat::from_kernel(&stat))
-}
-
-/// The mount that `name` in `directory` is on, without following a link; of `directory` itself for an
-/// empty name. `None` where the kernel does not tell (before 5.8).
-fn mount_of(directory: BorrowedFd<'_>, name: &[u8]) -> Option<u64> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
-    let name = OsStr::from_bytes(name);
-    let stat = rustix::fs::statx(directory, name, flags, StatxFlags::MNT_ID).ok()?;
-    mount_in(&stat)
-}
-
-/// The mount that this tells of, if [`StatxFlags::MNT_ID`] was asked for.
-pub(crate) fn mount_in(stat: &rustix::fs::Statx) -> Option<u64> {
-    let tells = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::MNT_ID);
-    tells.then_some(stat.stx_mnt_id)
-}
-
 /// Whether a path that was looked up below the workspace does not lead to what was there before: it is
 /// gone, a file or a link is above it, or it leads out of the workspace. `EXDEV` stands for a mount point,
 /// and for a directory that was renamed to a place outside while the kernel was in it
@@ -121,37 +45,6 @@ pub(crate) fn is_gone_or_replaced(errno: Errno) -> bool {
         errno,
         Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV
     )
-}
-
-/// `fstat` of an open descriptor.
-pub(crate) fn fstat(fd: impl AsFd) -> rustix::io::Result<Stat> {
-    rustix::fs::fstat(fd).map(|stat| Stat::from_kernel(&stat))
-}
-
-/// Opens the regular file `name` in `directory` for reading. A link is refused (`ELOOP`), so is a
-/// mount point where the kernel can tell (`EXDEV`), and a FIFO does not block.
-pub(crate) fn open_file_at(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<File> {
-    let flags =
-        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let name = OsStr::from_bytes(name);
-    if seeded_bug!("link-followed-by-the-walk") {
-        let flags = flags.difference(OFlags::NOFOLLOW);
-        return rustix::fs::openat(directory, name, flags, Mode::empty()).map(File::from);
-    }
-    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
-    match rustix::fs::openat2(directory, Path::new(name), flags, Mode::empty(), resolve) {
-        // Kernels before 5.6, and sandboxes that forbid what they do not know.
-        Err(Errno::NOSYS | Errno::PERM) => {
-            rustix::fs::openat(directory, name, flags, Mode::empty()).map(File::from)
-        }
-        other => other.map(File::from),
-    }
-}
-
-/// The text of the link `name` in `directory`.
-pub(crate) fn read_link_at(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Vec<u8>> {
-    rustix::fs::readlinkat(directory, OsStr::from_bytes(name), Vec::new())
-        .map(std::ffi::CString::into_bytes)
 }
 
 impl Root {

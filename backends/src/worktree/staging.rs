@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use crate::backend::{Interrupt, Interrupted, StoreError};
 use crate::contents::Contents;
 use crate::coverage::Omission;
+use crate::descriptor;
 use crate::durable;
 use crate::error::{ErrorKind, PathError};
 use crate::file_system::FileSystem;
@@ -164,7 +165,7 @@ impl Staged {
             |step: &Step| matches!(step.action, Action::Place { .. }) && step.expected.is_none();
         let steps = self.steps.iter().enumerate().filter(|(_, s)| is_new(s));
         let made = steps.map(|(number, step)| {
-            let stat = root::lstat_at(staged, number.to_string().as_bytes()).map_err(
+            let stat = descriptor::lstat_at(staged, number.to_string().as_bytes()).map_err(
                 PathError::at("look at what was staged in", self.area.path()),
             )?;
             Ok((step.path.clone(), EntryStat::of(&stat)))
@@ -377,7 +378,7 @@ impl<'a> Draft<'a> {
     /// else owns the kernel may refuse one.
     fn can_be_named_again(&self, place: &Path) -> bool {
         let user = rustix::process::geteuid();
-        let found = root::lstat_at(rustix::fs::CWD, place.as_os_str().as_bytes());
+        let found = descriptor::lstat_at(rustix::fs::CWD, place.as_os_str().as_bytes());
         found.is_ok_and(|found| {
             found.device == self.request.root.identity().device
                 && (user.is_root() || found.owner == user.as_raw())

@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::descriptor::Stat;
 use crate::path::RelPath;
 use crate::tree::{ContentId, Entry, EntryKind};
-use crate::worktree::root::Stat;
 
 pub(crate) use delta::Delta;
 pub(crate) use file::{OnDisk, Staged, load, save, stage};

@@ -24,6 +24,7 @@ use rustix::io::Errno;
 
 use crate::backend::{Interrupt, Progress, SnapshotError};
 use crate::coverage::{Omission, OmissionReason};
+use crate::descriptor::{self, Stat};
 use crate::error::PathError;
 use crate::faults::Seam;
 use crate::hard_links::Link;
@@ -36,7 +37,7 @@ use crate::tree::{ContentId, Entry, EntryKind};
 use crate::worktree::area;
 use crate::worktree::memory::Scope;
 use crate::worktree::read::{self, ContentSink, Reading, SinkError};
-use crate::worktree::root::{self, Root, Stat};
+use crate::worktree::root::Root;
 use crate::worktree::stat_cache::{
     CachedDirectory, CachedEntry, Delta, EntryStat, Flags, NameList, StatCache, is_racy,
     kind_of_mode,
@@ -139,7 +140,7 @@ fn list_undisturbed(fd: &OwnedFd, times: EntryStat) -> rustix::io::Result<NameLi
     let mut before = times;
     for _ in 1..TRIES {
         let names = list(fd)?;
-        let after = EntryStat::of(&root::fstat(fd)?);
+        let after = EntryStat::of(&descriptor::fstat(fd)?);
         if (after.mtime_ns, after.ctime_ns) == (before.mtime_ns, before.ctime_ns) {
             return Ok(names);
         }
@@ -728,7 +729,7 @@ impl<R: Rules> Walker<'_, R> {
         }
         // Before the look, and that before the list: what changes after it has a later time.
         let looked_ns = self.clock.now_ns();
-        let stat = root::fstat(fd).map_err(|e| self.unreadable(&job.path, "look at", e))?;
+        let stat = descriptor::fstat(fd).map_err(|e| self.unreadable(&job.path, "look at", e))?;
         let times = EntryStat::of(&stat);
         let others = cached.and_then(|cached| cached.others_at(&times));
         let others = others.filter(|_| self.clock.keeps_directory_times);
@@ -763,7 +764,7 @@ impl<R: Rules> Walker<'_, R> {
     fn is_in_place(&self, path: &RelPath, fd: &OwnedFd) -> Result<bool, SnapshotError> {
         let failed = |errno| self.unreadable(path, "find", errno);
         let there = match self.root.open_directory(path) {
-            Ok(there) => root::fstat(there).map_err(failed)?,
+            Ok(there) => descriptor::fstat(there).map_err(failed)?,
             Err(
                 Errno::NOENT
                 | Errno::NOTDIR
@@ -774,7 +775,7 @@ impl<R: Rules> Walker<'_, R> {
             ) => return Ok(false),
             Err(errno) => return Err(failed(errno)),
         };
-        let here = root::fstat(fd).map_err(failed)?;
+        let here = descriptor::fstat(fd).map_err(failed)?;
         Ok((there.device, there.inode) == (here.device, here.inode))
     }
 
@@ -826,7 +827,7 @@ impl<R: Rules> Walker<'_, R> {
         for _ in 0..TRIES {
             // Before the look: what changes after it has a later time.
             let looked_ns = self.clock.now_ns();
-            let stat = match root::lstat_at(visit.fd, name) {
+            let stat = match descriptor::lstat_at(visit.fd, name) {
                 Ok(stat) => stat,
                 Err(Errno::NOENT) => {
                     if let Some(gone) = &visit.known {
@@ -1009,7 +1010,7 @@ impl<R: Rules> Walker<'_, R> {
                 .settle(&EntryStat::of(stat), looked_ns, interrupt)
         {
             looked_ns = self.clock.now_ns();
-            again = root::lstat_at(visit.fd, visit.name).ok();
+            again = descriptor::lstat_at(visit.fd, visit.name).ok();
             if again.is_none_or(|again| again.file_type() != stat.file_type()) {
                 return Ok(false);
             }

@@ -9,12 +9,13 @@ use rustix::io::Errno;
 use super::staged::digest;
 use super::tree_changes::{Side, TreeChange};
 use crate::backend::StoreError;
+use crate::descriptor;
 use crate::git::index::within;
 use crate::git::user_index::{IndexEntry, IndexStat, MODE_SUBMODULE, UserIndex};
 use crate::git::{ObjectHasher, ObjectId, ObjectKind};
 use crate::path::RelPath;
 use crate::tree::EntryKind;
-use crate::worktree::root::{self, Root};
+use crate::worktree::root::Root;
 
 /// What an index follows.
 pub(super) struct Follow<'a> {
@@ -174,11 +175,11 @@ impl Follow<'_> {
         let (found, before) = match kind {
             EntryKind::Symlink => {
                 let before = kernel_stat(directory.as_fd(), name)?;
-                let text = root::read_link_at(directory.as_fd(), name).ok()?;
+                let text = descriptor::read_link_at(directory.as_fd(), name).ok()?;
                 (ObjectId::of(ObjectKind::Blob, &text).ok()?, before)
             }
             EntryKind::File | EntryKind::Executable => {
-                let mut file = root::open_file_at(directory.as_fd(), name).ok()?;
+                let mut file = descriptor::open_file_at(directory.as_fd(), name).ok()?;
                 let before = rustix::fs::fstat(&file).ok()?;
                 let is_executable = before.st_mode & 0o100 != 0;
                 if before.st_mode & 0o170_000 != 0o100_000

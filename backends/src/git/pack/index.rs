@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use sha1::{Digest as _, Sha1};
 
 use super::{CHECKSUM_BYTES, HEADER_BYTES, Packed};
-use crate::backend::StoreError;
 use crate::error::{PathError, printable};
 use crate::git::ObjectId;
 use crate::interrupt::{self, Pace};
 use crate::parallel::in_parts;
+use crate::store_error::StoreError;
 
 /// The longest an index may be that is kept in memory, some 2000 objects. A store has many packs of
 /// that size, one for each snapshot, and few larger ones.

@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex};
 use sha1::{Digest as _, Sha1};
 
 use super::{BUFFER_BYTES, CHECKSUM_BYTES, PackIndex};
-use crate::backend::StoreError;
 use crate::contents::ContentError;
 use crate::error::{PathError, printable};
 use crate::git::inflate::{self, Inflate};
@@ -19,6 +18,7 @@ use crate::git::{ObjectId, ObjectKind};
 use crate::interrupt;
 use crate::parallel::in_parts;
 use crate::regular_file;
+use crate::store_error::StoreError;
 
 /// The largest object that takes part in a delta, in bytes. git stores what is larger than 512 MiB
 /// whole unless it is told otherwise, and a delta of a few bytes can claim any size.

@@ -12,10 +12,10 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
 use super::RepositoryError;
+use crate::descriptor::{self, Stat};
 use crate::error::PathError;
 use crate::identity::Identity;
-use crate::record::KnownDirectory;
-use crate::worktree::root::{self, Stat};
+use crate::identity::KnownDirectory;
 
 /// A directory of the user's repository: the git directory, the common one, or one with objects.
 ///
@@ -74,7 +74,7 @@ impl GitDir {
     }
 
     fn from_fd(fd: OwnedFd, path: PathBuf) -> Result<Self, RepositoryError> {
-        let stat = root::fstat(&fd).map_err(PathError::at("look at", &path))?;
+        let stat = descriptor::fstat(&fd).map_err(PathError::at("look at", &path))?;
         Ok(Self { fd, path, stat })
     }
 
@@ -133,7 +133,7 @@ impl GitDir {
             Kind::File => {}
         }
         let parent = place.parent.as_ref().unwrap_or(&self.fd);
-        let file = match root::open_file_at(parent.as_fd(), place.component().as_bytes()) {
+        let file = match descriptor::open_file_at(parent.as_fd(), place.component().as_bytes()) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(Found::Nothing),
             Err(Errno::LOOP | Errno::NXIO) => {
@@ -141,7 +141,8 @@ impl GitDir {
             }
             Err(errno) => return Err(PathError::at("open", self.disk_path(name))(errno).into()),
         };
-        let stat = root::fstat(&file).map_err(PathError::at("look at", self.disk_path(name)))?;
+        let stat =
+            descriptor::fstat(&file).map_err(PathError::at("look at", self.disk_path(name)))?;
         if !stat.file_type().is_file() {
             return Err(self.hostile(name, "it was exchanged while it was being opened"));
         }
@@ -281,7 +282,7 @@ impl GitDir {
 
     fn kind_at(&self, place: &Place<'_>) -> Result<Kind, RepositoryError> {
         let parent = place.parent.as_ref().unwrap_or(&self.fd);
-        let stat = match root::lstat_at(parent.as_fd(), place.component().as_bytes()) {
+        let stat = match descriptor::lstat_at(parent.as_fd(), place.component().as_bytes()) {
             Ok(stat) => stat,
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Kind::Nothing),
             Err(errno) => {
@@ -332,15 +333,15 @@ pub(super) fn read_plain_file(path: &Path, max_bytes: u64) -> Option<Vec<u8>> {
     let directory = rustix::fs::open(path.parent()?, flags, Mode::empty()).ok()?;
     let name = path.file_name()?.as_bytes();
     // Looked at before it is opened: opening a device can have effects of its own.
-    if !root::lstat_at(directory.as_fd(), name)
+    if !descriptor::lstat_at(directory.as_fd(), name)
         .ok()?
         .file_type()
         .is_file()
     {
         return None;
     }
-    let file = root::open_file_at(directory.as_fd(), name).ok()?;
-    if !root::fstat(&file).ok()?.file_type().is_file() {
+    let file = descriptor::open_file_at(directory.as_fd(), name).ok()?;
+    if !descriptor::fstat(&file).ok()?.file_type().is_file() {
         return None;
     }
     let mut bytes = Vec::new();

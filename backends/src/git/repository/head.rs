@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use super::git_dir::{GitDir, Kind};
 use super::{MAX_LINE_BYTES, RepositoryError, UserRepository, hex_id};
 use crate::git::ObjectId;
 use crate::path::printable_bytes;
-use crate::record::Head;
 
 /// A million refs take some 100 MB.
 pub(super) const MAX_PACKED_REFS_BYTES: u64 = 256 * 1024 * 1024;
@@ -16,6 +17,47 @@ const NO_OBJECT: ObjectId = ObjectId([0; 20]);
 
 /// How many symbolic refs may lead to each other: git's own limit.
 const MAX_SYMREF_DEPTH: u32 = 5;
+
+/// What HEAD names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub(crate) enum Head {
+    /// A branch without a commit.
+    Unborn {
+        /// The full name, such as `refs/heads/main`.
+        branch: String,
+    },
+    /// A branch.
+    Branch {
+        /// The full name, such as `refs/heads/main`.
+        branch: String,
+        /// The commit at its tip.
+        commit: ObjectId,
+    },
+    /// A commit, with no branch.
+    Detached {
+        /// The commit.
+        commit: ObjectId,
+    },
+}
+
+impl Head {
+    /// The commit, unless unborn.
+    pub(crate) fn commit(&self) -> Option<ObjectId> {
+        match self {
+            Self::Unborn { .. } => None,
+            Self::Branch { commit, .. } | Self::Detached { commit } => Some(*commit),
+        }
+    }
+
+    /// The full name of the branch, unless detached.
+    pub(crate) fn branch(&self) -> Option<&str> {
+        match self {
+            Self::Unborn { branch } | Self::Branch { branch, .. } => Some(branch),
+            Self::Detached { .. } => None,
+        }
+    }
+}
 
 impl UserRepository {
     /// What HEAD names. A ref that does not exist is a branch without a commit.
@@ -192,9 +234,9 @@ mod tests {
 
     use super::super::testing::*;
     use super::*;
-    use crate::backend::SnapshotError;
     use crate::error::ErrorKind;
     use crate::git::test_repository::TestRepository;
+    use crate::snapshot_error::SnapshotError;
 
     #[test]
     fn a_ref_of_zeros_is_damaged_as_it_is_to_git() {

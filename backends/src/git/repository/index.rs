@@ -7,12 +7,12 @@ use std::path::PathBuf;
 
 use super::git_dir::Found;
 use super::{RepositoryError, UserRepository};
+use crate::descriptor::Stat;
 use crate::error::{PathError, printable};
 use crate::git::object_id::TrustingHasher;
 use crate::git::user_index::{self, IndexEntry, IndexError, UserIndex, Visited};
 use crate::git::{ObjectId, ObjectKind};
 use crate::interrupt;
-use crate::worktree::root::Stat;
 
 /// Ten million entries of a hundred bytes.
 const MAX_INDEX_BYTES: u64 = 1024 * 1024 * 1024;
@@ -258,9 +258,9 @@ mod tests {
 
     use super::super::testing::*;
     use super::*;
-    use crate::backend::SnapshotError;
     use crate::error::ErrorKind;
     use crate::git::test_repository::TestRepository;
+    use crate::snapshot_error::SnapshotError;
 
     #[test]
     fn a_split_index_is_read_with_its_shared_one() {

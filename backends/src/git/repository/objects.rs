@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex};
 
 use super::git_dir::{Found, GitDir, Kind, path_of};
 use super::{RepositoryError, is_absent};
-use crate::backend::StoreError;
 use crate::contents::ContentError;
 use crate::error::{PathError, printable};
 use crate::git::loose::LooseObject;
 use crate::git::pack::{DeltaBases, Pack};
 use crate::git::quoted::unquoted;
 use crate::git::{ObjectId, ObjectKind};
+use crate::store_error::StoreError;
 
 /// How deep alternates may name alternates: git's own limit.
 const MAX_ALTERNATE_DEPTH: usize = 5;
@@ -391,9 +391,9 @@ mod tests {
 
     use super::super::testing::*;
     use super::*;
-    use crate::backend::SnapshotError;
     use crate::error::ErrorKind;
     use crate::git::test_repository::TestRepository;
+    use crate::snapshot_error::SnapshotError;
 
     /// The objects of a commit with a directory: commit, trees, blobs.
     fn objects_of(git: &TestRepository) -> Vec<(ObjectId, ObjectKind, Vec<u8>)> {

@@ -8,11 +8,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::git_dir::Kind;
 use super::head::is_ref_name;
 use super::{RepositoryError, UserRepository};
 use crate::git::{Collision, ObjectId, ObjectKind};
-use crate::record::OperationFiles;
 
 /// What lies in the git directory itself, files and directories; sorted.
 const NAMES: [&str; 24] = [
@@ -57,6 +58,32 @@ const MAX_DEPTH: usize = 10;
 
 /// So many branches of a `rebase --update-refs` are looked at.
 const MAX_BRANCHES: usize = 1000;
+
+/// The files by which git knows an operation in progress (a merge, a rebase, …), or remembers one that
+/// ended. Which these are: [`is_operation_path`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OperationFiles {
+    /// The blob in the store with the bytes of each, by its path below the git directory.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) files: BTreeMap<String, ObjectId>,
+    /// The directories that they lie in, and empty ones: `rebase-merge` alone is a rebase to git.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) directories: BTreeSet<String>,
+}
+
+impl OperationFiles {
+    /// The paths, of files and of directories, at which this and `other` differ; sorted.
+    pub(crate) fn differing<'a>(&'a self, other: &'a Self) -> BTreeSet<&'a str> {
+        let both = [(self, other), (other, self)];
+        let files = both.iter().flat_map(|(one, other)| {
+            let differs =
+                |(name, id): &(&'a String, &'a ObjectId)| other.files.get(*name) != Some(*id);
+            one.files.iter().filter(differs).map(|(name, _)| &**name)
+        });
+        let directories = self.directories.symmetric_difference(&other.directories);
+        files.chain(directories.map(|name| &**name)).collect()
+    }
+}
 
 /// What of git's operations was found in a repository.
 #[derive(Debug)]
@@ -389,5 +416,30 @@ mod tests {
         let deep = git.path.join(".git/sequencer").join("d/".repeat(MAX_DEPTH));
         fs::create_dir_all(deep).unwrap();
         assert_eq!(limit(&git), MAX_DEPTH as u64);
+    }
+
+    #[test]
+    fn operations_differ_in_files_of_either_side_and_in_directories() {
+        let id = |digit: &str| digit.repeat(40).parse().unwrap();
+        let one = OperationFiles {
+            files: BTreeMap::from([
+                ("MERGE_HEAD".to_owned(), id("1")),
+                ("MERGE_MSG".to_owned(), id("2")),
+                ("ORIG_HEAD".to_owned(), id("3")),
+            ]),
+            directories: BTreeSet::new(),
+        };
+        let other = OperationFiles {
+            files: BTreeMap::from([
+                ("AUTO_MERGE".to_owned(), id("1")),
+                ("MERGE_MSG".to_owned(), id("9")),
+                ("ORIG_HEAD".to_owned(), id("3")),
+            ]),
+            directories: BTreeSet::from(["sequencer".to_owned()]),
+        };
+        let differing = ["AUTO_MERGE", "MERGE_HEAD", "MERGE_MSG", "sequencer"];
+        assert_eq!(Vec::from_iter(one.differing(&other)), differing);
+        assert_eq!(one.differing(&other), other.differing(&one));
+        assert!(one.differing(&one).is_empty());
     }
 }

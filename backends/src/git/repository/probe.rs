@@ -379,9 +379,9 @@ mod tests {
 
     use super::super::testing::*;
     use super::*;
-    use crate::backend::SnapshotError;
     use crate::error::ErrorKind;
     use crate::git::test_repository::TestRepository;
+    use crate::snapshot_error::SnapshotError;
 
     fn unsupported(path: &Path) -> String {
         match probe(path).unwrap() {

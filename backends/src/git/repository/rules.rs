@@ -2,15 +2,25 @@
 
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use super::config::UserConfig;
 use super::git_dir::{self, read_own_file};
 use super::{RepositoryError, UserRepository};
 use crate::error::printable;
 use crate::path::RelPath;
-use crate::record::OutsideRules;
 
 /// As for `.gitignore`: rules that a person wrote come nowhere near.
 const MAX_RULES_BYTES: u64 = 1024 * 1024;
+
+/// Ignore rules from a file outside of the tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OutsideRules {
+    /// Where they came from, for `why`: `.git/info/exclude`, or the path of the user's file.
+    pub(crate) origin: String,
+    /// The text. Bytes that are no UTF-8 are replaced.
+    pub(crate) text: String,
+}
 
 /// Attributes from files outside of the tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

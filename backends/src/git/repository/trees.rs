@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 
 use super::{RepositoryError, UserRepository, hex_id};
+use crate::git::repository::Head;
 use crate::git::{ObjectId, ObjectKind};
 use crate::interrupt;
 use crate::path::RelPath;
-use crate::record::Head;
 use crate::tree::{Entry, EntryKind};
 
 /// A commit message that long was not written by hand, and only its first line matters here.

@@ -7,19 +7,19 @@ use std::time::Duration;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use super::directory::{Create, open_below, open_directory};
 use super::index::{IndexGoal, IndexMove};
 use super::lock::{Locks, New, Place, Verdict};
 use super::operation::FileMove;
 use super::reflog::{self, Line, Missing};
 use super::refs::{PACKED_REFS, Refs, split};
 use super::{RepositoryPlan, path_of};
+use crate::descriptor;
 use crate::error::{PathError, printable};
 use crate::faults;
+use crate::git::directory::{Create, open_below, open_directory};
 use crate::git::put_error::PutError;
 use crate::git::{ObjectId, ObjectKind};
 use crate::path::printable_bytes;
-use crate::worktree::root;
 
 /// Who moves a ref, in a reflog.
 const COMMITTER: &str = "Stillframe <stillframe@localhost>";
@@ -197,7 +197,7 @@ impl Hand<'_> {
     /// Opens a directory of the repository, if it still is the one that the plan was made for.
     fn open_known(&self, path: &Path, inode: u64) -> Result<OwnedFd, PutError> {
         let fd = open_directory(path)?;
-        let stat = root::fstat(&fd).map_err(PathError::at("look at", path))?;
+        let stat = descriptor::fstat(&fd).map_err(PathError::at("look at", path))?;
         if stat.inode != inode {
             return Err(PutError::Replaced {
                 path: path.to_owned(),

@@ -16,12 +16,12 @@ use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::MAX_INDEX_BYTES;
-use super::directory::{give_to, read_file};
+use crate::descriptor::{self, Stat};
 use crate::error::{PathError, printable};
 use crate::faults;
+use crate::git::directory::{give_to, read_file};
 use crate::git::put_error::PutError;
 use crate::patience::Patience;
-use crate::worktree::root::{self, Stat};
 
 /// What git adds to the name of a file for that of its lock.
 const LOCK_SUFFIX: &str = ".lock";
@@ -282,7 +282,7 @@ impl Place<'_> {
     }
 
     fn look(&self, name: &str) -> Result<Option<Stat>, PathError> {
-        match root::lstat_at(self.directory, name.as_bytes()) {
+        match descriptor::lstat_at(self.directory, name.as_bytes()) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(self.at("look at")(errno)),

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::git::ObjectId;
 use crate::git::put_error::PutError;
-use crate::record::{GitState, Head};
+use crate::git::repository::Head;
+use crate::record::GitState;
 use crate::restore::RefChange;
 
 /// What HEAD's file has before the name of a branch.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::git::ObjectId;
 use crate::git::history;
+use crate::git::libgit2::oid_of;
 use crate::regular_file::open_regular;
 
 /// A commit of more is none that anybody wrote.
@@ -42,7 +43,7 @@ impl Objects {
 
     /// Whether the object is there. Where that cannot be told, it is taken to be.
     pub(in crate::git) fn has(&self, id: ObjectId) -> bool {
-        self.odb.as_ref().is_none_or(|odb| odb.exists(id.to_git2()))
+        self.odb.as_ref().is_none_or(|odb| odb.exists(oid_of(id)))
     }
 
     /// Whether the commit is there, with all parents that it names. Where that cannot be told, it is taken to be.
@@ -55,10 +56,10 @@ impl Objects {
             return Vec::new();
         };
         let is_commit = |(size, kind)| kind == git2::ObjectType::Commit && size <= MAX_COMMIT_BYTES;
-        if !odb.read_header(id.to_git2()).is_ok_and(is_commit) {
+        if !odb.read_header(oid_of(id)).is_ok_and(is_commit) {
             return Vec::new();
         }
-        let commit = odb.read(id.to_git2());
+        let commit = odb.read(oid_of(id));
         commit.map_or_else(
             |_| Vec::new(),
             |commit| history::parents_of(id, commit.data()),

@@ -8,8 +8,9 @@ use super::{FoundRepository, Request, operation_name};
 use crate::backend::{RepositoryProblem, RestoreError};
 use crate::error::ErrorKind;
 use crate::git::ObjectId;
+use crate::git::repository::OperationFiles;
 use crate::path::printable_bytes;
-use crate::record::{GitState, OperationFiles};
+use crate::record::GitState;
 
 /// A file that gets another content. `None`: there is no such file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

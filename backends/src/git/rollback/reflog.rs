@@ -7,11 +7,11 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::directory::{Create, give_to, open_below};
 use super::refs::split;
+use crate::descriptor;
 use crate::faults;
 use crate::git::ObjectId;
-use crate::worktree::root;
+use crate::git::directory::{Create, give_to, open_below};
 
 /// Stands for no commit.
 const NO_COMMIT: ObjectId = ObjectId([0; 20]);
@@ -67,8 +67,8 @@ pub(in crate::git) fn add(holder: BorrowedFd<'_>, name: &str, line: &Line<'_>, m
 pub(in crate::git) fn last(holder: BorrowedFd<'_>, name: &str) -> Option<ObjectId> {
     let (above, leaf) = split(name);
     let logs = open_below(holder, &format!("logs/{above}"), Create::No).ok()??;
-    let mut file = root::open_file_at(logs.as_fd(), leaf.as_bytes()).ok()?;
-    if root::fstat(&file).ok()?.file_type() != FileType::RegularFile {
+    let mut file = descriptor::open_file_at(logs.as_fd(), leaf.as_bytes()).ok()?;
+    if descriptor::fstat(&file).ok()?.file_type() != FileType::RegularFile {
         return None;
     }
     let length = file.seek(SeekFrom::End(0)).ok()?;
@@ -103,6 +103,6 @@ fn open(holder: BorrowedFd<'_>, name: &str, missing: Missing) -> Option<(Option<
         }
         opened => (None, opened.ok()?),
     };
-    let is_regular = root::fstat(&fd).is_ok_and(|s| s.file_type() == FileType::RegularFile);
+    let is_regular = descriptor::fstat(&fd).is_ok_and(|s| s.file_type() == FileType::RegularFile);
     is_regular.then(|| (made, File::from(fd)))
 }

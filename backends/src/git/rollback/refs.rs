@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::directory::{Create, open_below, open_directory, read_file};
 use super::lock::{Locks, New, Place, Verdict};
 use super::moves::shown;
 use crate::error::PathError;
 use crate::git::ObjectId;
+use crate::git::directory::{Create, open_below, open_directory, read_file};
 use crate::git::put_error::PutError;
 
 /// The most that is read of a loose ref or of HEAD; git writes far less.

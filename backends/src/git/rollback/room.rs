@@ -7,21 +7,21 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType};
 use rustix::io::Errno;
 
-use super::directory::{Create, open_below};
 use super::moves::Moves;
 use super::refs::{Refs, packed_refs, split};
 use super::safety::free_names;
 use crate::backend::RepositoryProblem;
+use crate::descriptor;
 use crate::error::{ErrorKind, PathError, printable};
 use crate::faults;
 use crate::git::ObjectId;
+use crate::git::directory::{Create, open_below};
 use crate::git::put_error::PutError;
+use crate::git::repository::Head;
 use crate::git::repository::is_ref_name;
 use crate::path::printable_name;
-use crate::record::Head;
 use crate::ref_commands;
 use crate::shell::shell_word;
-use crate::worktree::root;
 
 /// No more are named one by one, or in commands.
 const MAX_NAMED: usize = 10;
@@ -70,7 +70,8 @@ impl Refs {
             let Some(opened) = opened else {
                 return Ok(None);
             };
-            match root::lstat_at(opened.as_fd(), leaf.as_bytes()).map(|stat| stat.file_type()) {
+            match descriptor::lstat_at(opened.as_fd(), leaf.as_bytes()).map(|stat| stat.file_type())
+            {
                 Ok(FileType::RegularFile) => return Ok(Some(above)),
                 Ok(FileType::Directory) => {}
                 // Whoever goes there finds out what is wrong with it.
@@ -128,7 +129,7 @@ impl Refs {
             if [&b"."[..], b".."].contains(&leaf) {
                 continue;
             }
-            let stat = root::lstat_at(directory.as_fd(), leaf).map_err(at("look at"))?;
+            let stat = descriptor::lstat_at(directory.as_fd(), leaf).map_err(at("look at"))?;
             let is_directory = stat.file_type() == FileType::Directory;
             listed.push(match std::str::from_utf8(leaf) {
                 Ok(leaf) => (leaf.to_owned(), is_directory),
@@ -143,7 +144,7 @@ impl Refs {
     /// Whatever comes into it meanwhile stays: then it cannot be removed.
     pub(super) fn make_room(&self, directory: BorrowedFd<'_>, name: &str) -> Result<(), PutError> {
         let (_, leaf) = split(name);
-        let stat = root::lstat_at(directory, leaf.as_bytes());
+        let stat = descriptor::lstat_at(directory, leaf.as_bytes());
         let is_directory = stat.is_ok_and(|stat| stat.file_type() == FileType::Directory);
         if !is_directory || !name.starts_with("refs/") || !self.files_below(name)?.is_empty() {
             return Ok(());

@@ -5,12 +5,13 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use super::MAX_INDEX_BYTES;
-use super::directory::{open_directory, read_file};
 use super::objects::Objects;
 use crate::backend::StoreError;
 use crate::durable::{STAGED_PREFIX, StagedFile};
 use crate::error::PathError;
+use crate::git::directory::{open_directory, read_file};
 use crate::git::history::Giving;
+use crate::git::libgit2::id_of;
 use crate::git::loose_writer::LooseWriter;
 use crate::git::lost::Lost;
 use crate::git::put_error::PutError;
@@ -59,7 +60,7 @@ fn staged_entries(scratch: &Path, bytes: &[u8]) -> Result<Option<Vec<StagedEntry
     let entries = index.iter().map(|e| {
         (
             e.path.clone(),
-            e.id.into(),
+            id_of(e.id),
             e.mode,
             e.flags & FLAGS,
             e.flags_extended & EXTENDED_FLAGS,

@@ -8,8 +8,9 @@ use serde_json::json;
 
 use super::*;
 use crate::backend::IgnoreOptions;
+use crate::git::repository::Head;
 use crate::git::test_repository::TestRepository;
-use crate::record::{Head, RECORD_VERSION};
+use crate::record::RECORD_VERSION;
 use crate::snapshot::BackendKind;
 use crate::tree::Modes;
 

@@ -337,7 +337,7 @@ mod tests {
             let mut record = record_of(worktree, None, Label::BEFORE);
             let id = blob_id(b"1");
             let files = BTreeMap::from([("MERGE_HEAD".to_owned(), id)]);
-            record.git.as_mut().unwrap().operation = Some(crate::record::OperationFiles {
+            record.git.as_mut().unwrap().operation = Some(crate::git::repository::OperationFiles {
                 files,
                 ..Default::default()
             });

@@ -16,6 +16,7 @@ use super::StageError;
 use super::holes::Filled;
 use crate::backend::{Interrupt, StoreError};
 use crate::contents::{ContentError, Contents};
+use crate::descriptor;
 use crate::error::PathError;
 use crate::faults::{self, Effect, Seam};
 use crate::path::RelPath;
@@ -267,7 +268,7 @@ impl StagedFile<'_> {
     fn open_source(&self) -> Result<File, StageError> {
         let opened = self.stager.root.open_parent(self.job.path);
         opened
-            .and_then(|(parent, name)| root::open_file_at(parent.as_fd(), name))
+            .and_then(|(parent, name)| descriptor::open_file_at(parent.as_fd(), name))
             .map_err(|errno| match errno {
                 errno if root::is_gone_or_replaced(errno) => {
                     StageError::Changed(self.job.path.clone())

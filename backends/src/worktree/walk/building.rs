@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::worktree::root::Stat;
+use crate::descriptor::Stat;
 use crate::worktree::stat_cache::{CachedDirectory, CachedEntry, EntryStat, Listed, NameList};
 
 /// An entry of the cache, and its place in its directory.

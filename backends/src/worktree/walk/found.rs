@@ -3,10 +3,10 @@
 use rustix::fs::FileType;
 
 use crate::coverage::{Omission, OmissionReason, OmittedKind};
+use crate::descriptor::Stat;
 use crate::hard_links::Link;
 use crate::path::RelPath;
 use crate::tree::{ContentId, Entry};
-use crate::worktree::root::Stat;
 use crate::worktree::stat_cache::{Directories, Flags, StatCache};
 
 use super::building::{Building, Known};

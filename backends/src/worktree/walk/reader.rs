@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::backend::SnapshotError;
 use crate::coverage::OmissionReason;
+use crate::descriptor::Stat;
 use crate::faults::Seam;
 use crate::parallel;
 use crate::path::RelPath;
-use crate::worktree::root::Stat;
 use crate::worktree::stat_cache::{CachedDirectory, CachedEntry, NameList};
 
 use super::building::{Building, Known};

@@ -9,10 +9,10 @@ use std::path::Path;
 use rustix::fs::{FileType, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
+use crate::descriptor;
 use crate::error::PathError;
 use crate::faults;
 use crate::git::put_error::PutError;
-use crate::worktree::root;
 
 const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
@@ -85,13 +85,13 @@ pub(in crate::git) fn read_file(
         what: crate::error::printable(&path),
         problem,
     };
-    let file = match root::open_file_at(directory, name) {
+    let file = match descriptor::open_file_at(directory, name) {
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::LOOP) => return Err(unsafe_file("a link")),
         Err(errno) => return Err(PathError::at("open", &path)(errno).into()),
     };
-    let stat = root::fstat(&file).map_err(PathError::at("look at", &path))?;
+    let stat = descriptor::fstat(&file).map_err(PathError::at("look at", &path))?;
     if stat.file_type() == FileType::Directory {
         return Ok(None);
     }
