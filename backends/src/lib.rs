@@ -71,13 +71,11 @@ mod hash;
 #[path = "../../tests/support/holder.rs"]
 mod holder;
 mod host_rules;
-mod ignore_rules;
 mod listed;
 #[cfg(test)]
 #[path = "../../tests/support/must_run.rs"]
 mod must_run;
 mod patch;
-mod path_pattern;
 mod purge;
 #[cfg(test)]
 mod purge_faults;
@@ -94,6 +92,7 @@ use stillframe_disk::{
     codec, descriptor, durable, faults, interrupt, lock, note, parallel, patience, regular_file,
     remains, room,
 };
+use stillframe_git::{ignore_rules, path_pattern};
 use stillframe_model::{
     contents, coverage, diff_error, error, file_system, identity, interrupted, lock_error, nested,
     path, plan_id, read_error, repository_changes, restore_error, restore_goal, restore_plan,

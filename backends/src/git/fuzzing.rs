@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{self, Read as _};
 
-use super::inflate::{self, Inflate};
 use super::loose::LooseObject;
 use super::object_id::ObjectId;
 use super::pack::{DeltaBases, Pack};
@@ -11,6 +10,7 @@ use super::user_index::{self, IndexError, Visited};
 use super::{attributes, quoted, tree_object};
 use crate::error::ErrorKind;
 use crate::fuzzing::{MAX_CONTENT_BYTES, with_directory};
+use stillframe_git::inflate::{self, Inflate};
 
 const SOME_ID: ObjectId = ObjectId([7; 20]);
 

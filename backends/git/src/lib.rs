@@ -1,0 +1,44 @@
+//! git's own formats, read without git: objects, packs, indexes, refs, ignore rules, attributes and
+//! configuration.
+//!
+//! A [`repository::UserRepository`] is somebody's repository, read and never written. What is written for one is
+//! a pack ([`pack::PackWriter`]) or a loose object ([`loose_writer`]). Nothing here knows a workspace or a snapshot of
+//! Stillframe, and nothing here runs a program. A host finds what it needs of it in the crate `stillframe`.
+
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        reason = "tests start git and others that are their oracles"
+    )
+)]
+
+#[macro_use(seeded_bug)]
+extern crate stillframe_disk;
+
+pub mod attributes;
+mod deflate;
+pub mod directory;
+pub mod ignore_rules;
+pub mod inflate;
+pub mod loose;
+pub mod loose_writer;
+pub mod object_id;
+pub mod pack;
+pub mod path_pattern;
+pub mod put_error;
+pub mod quoted;
+pub mod repository;
+#[cfg(any(test, feature = "testing"))]
+pub mod test_repository;
+pub mod tree_lookup;
+pub mod tree_object;
+pub mod user_index;
+
+use stillframe_disk::{descriptor, durable, faults, interrupt, parallel, regular_file};
+use stillframe_model::{
+    contents, error, identity, interrupted, path, repository_changes, snapshot_error, store_error,
+    tree,
+};
+
+pub use object_id::{Collision, ObjectHasher, ObjectId, ObjectKind};
