@@ -19,6 +19,8 @@ pub use crate::interrupted::Interrupted;
 use crate::listed::ListedFile;
 use crate::path::RelPath;
 use crate::plan_id::PlanId;
+pub use crate::problem::Problem;
+pub use crate::progress::Progress;
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget};
 pub use crate::read_error::ReadError;
 pub use crate::repository_changes::RepositoryProblem;
@@ -653,16 +655,6 @@ pub enum BorrowMode {
     Copy,
 }
 
-/// How far a capture has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Progress {
-    /// Entries looked at so far.
-    pub entries: u64,
-    /// Bytes read so far.
-    pub bytes_read: u64,
-}
-
 /// How to restore.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -1026,36 +1018,6 @@ impl Verification {
             other => return other,
         };
         Ok(Self::new(vec![problem]))
-    }
-}
-
-/// Something that makes a snapshot less than restorable.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-#[non_exhaustive]
-pub struct Problem {
-    /// What is missing or wrong: an object id, or the name of a file in the store.
-    pub what: String,
-    /// How it is wrong.
-    pub detail: String,
-    /// Of what kind the error is that told so, where that says more than that it is damaged.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kind: Option<ErrorKind>,
-}
-
-impl Problem {
-    /// Something of the store, and how it is wrong.
-    pub fn new(what: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self {
-            what: what.into(),
-            detail: detail.into(),
-            kind: None,
-        }
-    }
-
-    /// With the kind of the error that told so.
-    pub fn of_kind(self, kind: ErrorKind) -> Self {
-        let kind = Some(kind);
-        Self { kind, ..self }
     }
 }
 

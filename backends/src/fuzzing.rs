@@ -14,6 +14,7 @@ use crate::codec;
 use crate::detect::{Strategy, detect};
 use crate::error::ErrorKind;
 use crate::git::fuzzing as git;
+use crate::git::rollback::RepositoryPlan;
 use crate::ignore_rules::RuleFile;
 use crate::path::{RelPath, printable_bytes};
 use crate::path_pattern::PathPattern;
@@ -348,6 +349,7 @@ fn journal(bytes: &[u8]) {
             let again = journal::find(store).expect("what was kept is whole");
             let again = again.expect("it is there");
             assert_eq!(again.staging, found.staging);
+            let _ = is_typed(journal::problem(store, RepositoryPlan::check));
         }
     });
 }

@@ -4,18 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::path::RelPath;
 use crate::snapshot::Snapshot;
+use crate::worktree::walk::Link;
 
 /// So many names are listed in a snapshot; of more files their number is. A store of packages that links its
 /// files has them by the hundred thousand, and nobody reads that.
 const MAX_NAMED: usize = 1000;
-
-/// A name of a file that has several, some of which may lie outside of the workspace.
-#[derive(Clone, Debug)]
-pub(crate) struct Link {
-    pub(crate) path: RelPath,
-    pub(crate) device: u64,
-    pub(crate) inode: u64,
-}
 
 /// Writes down in `snapshot` which of the captured names are of one file. A name may be among `links` twice: a
 /// directory that changes while it is read is read again.

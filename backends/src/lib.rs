@@ -58,9 +58,9 @@ mod caches;
 #[cfg(test)]
 mod capture_faults;
 mod commit;
+mod content_hash;
 mod detect;
 mod diff;
-mod file_system_of;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -89,14 +89,14 @@ mod workspace;
 mod worktree;
 
 use stillframe_disk::{
-    codec, descriptor, durable, faults, interrupt, lock, note, parallel, patience, regular_file,
-    remains, room,
+    codec, descriptor, durable, faults, file_system_of, interrupt, lock, note, parallel, patience,
+    regular_file, remains, room,
 };
 use stillframe_git::{ignore_rules, path_pattern};
 use stillframe_model::{
     contents, coverage, diff_error, error, file_system, identity, interrupted, lock_error, nested,
-    path, plan_id, read_error, repository_changes, restore_error, restore_goal, restore_plan,
-    retain, search, size, snapshot, snapshot_error, store_error, tree,
+    path, plan_id, problem, progress, read_error, repository_changes, restore_error, restore_goal,
+    restore_plan, retain, search, size, snapshot, snapshot_error, store_error, tree,
 };
 
 #[doc(hidden)]

@@ -5,6 +5,8 @@
 //! ids, and is durable before anything is removed. Whoever meets an id in it knows that its bytes are
 //! gone on purpose: a reader does without them, and a capture does not take them again.
 
+pub(crate) mod displaced;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;

@@ -17,11 +17,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{Problem, StoreError};
 use crate::error::{ErrorKind, PathError, printable};
+use crate::git::rollback::RepositoryPlan;
 use crate::git::store::StoreSlot;
 use crate::identity::Identity;
 use crate::lock::LockFile;
 use crate::lock_error::LockError;
-use crate::purge::FoundContents;
+use crate::purge::{self, FoundContents};
 use crate::remains::Remover;
 use crate::snapshot::SnapshotId;
 use crate::tree::ContentId;
@@ -31,6 +32,7 @@ use crate::durable::make_private_durably;
 use crate::worktree::area;
 use crate::worktree::journal;
 use crate::worktree::memory::Memory;
+use crate::worktree::root::Root;
 
 /// Where Stillframe keeps everything that is its own. Private: mode 0700.
 #[derive(Clone, Debug)]
@@ -374,6 +376,11 @@ impl Workspace {
         &self.disk_path
     }
 
+    /// Opens the directory; an error if another one has taken its place.
+    pub(crate) fn root(&self) -> Result<Root, PathError> {
+        Root::open(&self.disk_path, self.identity)
+    }
+
     /// What the kernel knows the directory by.
     pub fn identity(&self) -> Identity {
         self.identity
@@ -397,12 +404,12 @@ impl Workspace {
     /// What is wrong with the journal of a restore that was interrupted, if nobody can finish it by that.
     /// [`LockedWorkspace::give_up_damaged_journal`] is the way out.
     pub fn damaged_journal(&self) -> Result<Option<Problem>, StoreError> {
-        journal::problem(&self.store_path)
+        journal::problem(&self.store_path, RepositoryPlan::check)
     }
 
     /// Finds content in what restores displaced. Reads all of that; there is no path of what is found.
     pub fn find_displaced(&self, id: &ContentId) -> Result<FoundContents, StoreError> {
-        area::find_displaced(&self.store_path, id)
+        purge::displaced::find_displaced(&self.store_path, id)
     }
 
     /// The state directory that the store lies in.
@@ -494,7 +501,7 @@ impl LockedWorkspace {
     /// it; answers with what is wrong with it. Files that the restore had not come to stay as they are,
     /// what it displaced stays beside the store for as long as its guard, and the guard leads back.
     pub fn give_up_damaged_journal(&mut self) -> Result<Option<Problem>, StoreError> {
-        journal::give_up(&self.workspace.store_path)
+        journal::give_up(&self.workspace.store_path, RepositoryPlan::check)
     }
 
     /// Removes what restores displaced whose guards are not among `guards`, which has to name every one that is

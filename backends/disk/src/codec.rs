@@ -164,6 +164,13 @@ pub fn deserialize<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     codec(bytes.len() as u64).deserialize(bytes).ok()
 }
 
+/// The value that `bytes` begin with, and what follows it; `None` if they begin with none.
+pub fn split_first<T: DeserializeOwned>(bytes: &[u8]) -> Option<(T, &[u8])> {
+    let mut rest = bytes;
+    let first = codec(bytes.len() as u64).deserialize_from(&mut rest).ok()?;
+    Some((first, rest))
+}
+
 fn codec(max_bytes: u64) -> impl bincode::Options {
     bincode::DefaultOptions::new()
         .with_fixint_encoding()

@@ -22,6 +22,7 @@ pub mod codec;
 pub mod descriptor;
 pub mod durable;
 pub mod faults;
+pub mod file_system_of;
 pub mod interrupt;
 pub mod lock;
 pub mod note;

@@ -16,6 +16,8 @@ pub mod lock_error;
 pub mod nested;
 pub mod path;
 pub mod plan_id;
+pub mod problem;
+pub mod progress;
 pub mod read_error;
 pub mod repository_changes;
 pub mod restore_error;

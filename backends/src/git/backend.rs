@@ -48,7 +48,9 @@ use crate::hard_links;
 use crate::interrupt;
 use crate::listed::{self, ListedFile};
 use crate::path::RelPath;
-use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Wanted};
+use crate::purge::{
+    self, FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Wanted,
+};
 use crate::record::{GitState, Record};
 use crate::restore::{
     self, Captured, CopyOptions, CopyOutcome, Node, Publish, Restorable, RestoreGoal, RestorePlan,
@@ -63,7 +65,6 @@ use crate::worktree::attributes;
 use crate::worktree::displaced::{Displaced, Held};
 use crate::worktree::journal::Seen;
 use crate::worktree::memory::Use;
-use crate::worktree::root::Root;
 use crate::worktree::stat_cache::{Flags, StatCache};
 
 /// Captures a work tree of git's as trees and blobs in a private repository.
@@ -526,10 +527,12 @@ impl Restorable for GitBackend {
         capture: &GitCapture,
         paths: &[(RelPath, Entry)],
     ) -> Result<(), SnapshotError> {
-        let root = Root::open(workspace).map_err(|source| SnapshotError::Unreadable {
-            context: "the workspace could not be opened".to_owned(),
-            source,
-        })?;
+        let root = workspace
+            .root()
+            .map_err(|source| SnapshotError::Unreadable {
+                context: "the workspace could not be opened".to_owned(),
+                source,
+            })?;
         let store = existing_store(workspace)?;
         heal::heal(&root, &store, &capture.0.cache, paths)
     }
@@ -744,7 +747,9 @@ impl Backend for GitBackend {
         }
         if why.captured {
             why.hard_links = hard_links::others(&capture.record.snapshot, path);
-            why.attributes = attributes::names_at(workspace, path);
+            why.attributes = workspace
+                .root()
+                .map_or_else(|_| Vec::new(), |root| attributes::names_at(&root, path));
         }
         Ok(why)
     }
@@ -977,7 +982,7 @@ impl Backend for GitBackend {
         let purged = Purged::note(workspace, contents, at)?;
         // It vouches for objects that go, and has the text of ignore files.
         capture::forget_cache(workspace)?;
-        let displaced = area::drop_purged(workspace.store_path(), &purged)?;
+        let displaced = purge::displaced::drop_purged(workspace.store_path(), &purged)?;
         let Some(store) = store_of(workspace)? else {
             return Ok(displaced);
         };

@@ -126,13 +126,18 @@ pub(crate) fn capture(
         Source::Repository(repository) | Source::WithoutIndex(repository) => Some(repository),
         Source::Cache => None,
     };
-    let root = Root::open(workspace).map_err(|source| SnapshotError::Unreadable {
-        context: "the workspace could not be opened".to_owned(),
-        source,
-    })?;
-    let base = workspace
-        .memory()
-        .base(workspace, root.identity(), GIT_STAT_CACHE, usage);
+    let root = workspace
+        .root()
+        .map_err(|source| SnapshotError::Unreadable {
+            context: "the workspace could not be opened".to_owned(),
+            source,
+        })?;
+    let base = workspace.memory().base(
+        workspace.store_path(),
+        root.identity(),
+        GIT_STAT_CACHE,
+        usage,
+    );
     let mut base = Bulk::new(base);
     interrupt::check()?;
     let pack = store.writer()?;
@@ -189,7 +194,7 @@ pub(crate) fn capture(
         max_files: options.max_files,
         interrupt: &options.interrupt,
         progress: options.progress.as_deref(),
-        purged,
+        is_purged: &|id| purged.contains(id),
     };
     let mut walk = || {
         walk::search(&root, &rules, &sink, &mut scope, walk_options)
@@ -505,7 +510,7 @@ pub(crate) fn publish(
     let publish = || store.publish(&options.owner, parts, captured.pack);
     let (staged, published) = match closing.is_changed() {
         // While the disk is waited for.
-        true => parallel::both(|| closing.stage(workspace), publish),
+        true => parallel::both(|| closing.stage(workspace.store_path()), publish),
         false => (None, publish()),
     };
     record.snapshot = published?;
@@ -514,7 +519,8 @@ pub(crate) fn publish(
     interrupt::to_the_end(|| {
         store.vouch();
         store.merge_small_packs();
-        captured.closing.into_inner().keep(workspace, staged);
+        let closing = captured.closing.into_inner();
+        closing.keep(workspace.memory(), workspace.store_path(), staged);
     });
     Ok(Published {
         record,

@@ -46,6 +46,7 @@ use self::sight::Sight;
 use self::staged::give_objects_back;
 use super::directory::{Create, open_below, open_directory, read_file};
 use crate::backend::{RepositoryProblem, RestoreError, StoreError};
+use crate::codec;
 use crate::descriptor;
 use crate::error::{ErrorKind, PathError, chain, printable};
 use crate::git::ObjectId;
@@ -63,6 +64,7 @@ use crate::purge::Purged;
 use crate::record::{GitState, Record};
 use crate::restore::RepositoryChanges;
 use crate::workspace::{StateDir, make_private};
+use crate::worktree::journal;
 
 /// How long a lock in the user's repository is waited for: git holds one for moments, and one
 /// that stays is what a killed git left.
@@ -599,6 +601,24 @@ impl Prepared {
 }
 
 impl RepositoryPlan {
+    /// As it is kept in the journal of the restore.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        codec::serialize(self, u64::MAX).expect("there is no limit")
+    }
+
+    /// Reads what [`RepositoryPlan::to_bytes`] wrote.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, StoreError> {
+        codec::deserialize(bytes).ok_or_else(|| {
+            let how = "what it says of the repository cannot be decoded";
+            StoreError::corrupt(journal::FILE, how)
+        })
+    }
+
+    /// Whether they are what [`RepositoryPlan::to_bytes`] wrote.
+    pub(crate) fn check(bytes: &[u8]) -> Result<(), StoreError> {
+        Self::from_bytes(bytes).map(drop)
+    }
+
     fn at(found: &FoundRepository, now: Timestamp) -> Result<Self, RestoreError> {
         let inode = |path: &Path| {
             std::fs::metadata(path)

@@ -159,10 +159,13 @@ impl Request<'_> {
     fn capture(&self, store: &HashStore, way: Way) -> Result<Option<HashCapture>, SnapshotError> {
         let started = Instant::now();
         let rules = HashRules::new(self.options)?;
-        let root = Root::open(self.workspace).map_err(|source| SnapshotError::Unreadable {
-            context: "the workspace could not be opened".to_owned(),
-            source,
-        })?;
+        let root = self
+            .workspace
+            .root()
+            .map_err(|source| SnapshotError::Unreadable {
+                context: "the workspace could not be opened".to_owned(),
+                source,
+            })?;
         store.create().map_err(StoreError::from)?;
         if self.publish == Publish::Yes && store.has(&self.options.id) {
             return Err(SnapshotError::taken(&self.options.id));
@@ -234,7 +237,12 @@ impl Request<'_> {
             Publish::No => Use::Borrows,
         };
         let memory = self.workspace.memory();
-        let base = memory.base(self.workspace, root.identity(), way.cache_file(), usage);
+        let base = memory.base(
+            self.workspace.store_path(),
+            root.identity(),
+            way.cache_file(),
+            usage,
+        );
         let base = Bulk::new(base);
         interrupt::check()?;
         let basis = basis(self.options, purged);
@@ -255,7 +263,7 @@ impl Request<'_> {
                 max_files: self.options.max_files,
                 interrupt: &self.options.interrupt,
                 progress: self.options.progress.as_deref(),
-                purged,
+                is_purged: &|id| purged.contains(id),
             },
         )?);
         interrupt::check()?;
@@ -326,7 +334,7 @@ impl Request<'_> {
         let manifest = || encoded.unwrap_or_else(|| listing.encode());
         let publish = || store.publish(record, proof, manifest);
         let (staged, published) = match is_large(&closing) && closing.is_changed() {
-            true => parallel::both(|| closing.stage(self.workspace), publish),
+            true => parallel::both(|| closing.stage(self.workspace.store_path()), publish),
             false => (None, publish()),
         };
         closing.note_inventory(Inventory {
@@ -334,7 +342,11 @@ impl Request<'_> {
             proof: published?,
         });
         // It is there, so a wish to stop comes too late.
-        interrupt::to_the_end(|| closing.into_inner().keep(self.workspace, staged));
+        interrupt::to_the_end(|| {
+            closing
+                .into_inner()
+                .keep(self.workspace.memory(), self.workspace.store_path(), staged)
+        });
         Ok(())
     }
 }

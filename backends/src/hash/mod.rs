@@ -42,7 +42,9 @@ use crate::interrupt;
 use crate::listed::{self, ListedFile};
 use crate::parallel;
 use crate::path::RelPath;
-use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Wanted};
+use crate::purge::{
+    self, FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Wanted,
+};
 use crate::record::Record;
 use crate::remains;
 use crate::restore::{
@@ -56,7 +58,7 @@ use crate::worktree::area;
 use crate::worktree::attributes;
 use crate::worktree::displaced::{Displaced, Held};
 use crate::worktree::read::{self, SinkError};
-use crate::worktree::root::{self, Root};
+use crate::worktree::root;
 
 /// Captures a directory as a list of blake3 digests, and keeps the content if asked to.
 #[derive(Clone, Debug, Default)]
@@ -319,7 +321,8 @@ impl Restorable for HashBackend {
         paths: &[(RelPath, Entry)],
     ) -> Result<(), SnapshotError> {
         let unreadable = |context: String, source| SnapshotError::Unreadable { context, source };
-        let root = Root::open(workspace)
+        let root = workspace
+            .root()
             .map_err(|source| unreadable("the workspace could not be opened".to_owned(), source))?;
         let store = HashStore::of(workspace);
         let purged = Purged::of(workspace)?;
@@ -492,7 +495,9 @@ impl Backend for HashBackend {
         if !why.captured {
             why.rule = rules.excludes_in_tree(path, true);
         } else {
-            why.attributes = attributes::names_at(workspace, path);
+            why.attributes = workspace
+                .root()
+                .map_or_else(|_| Vec::new(), |root| attributes::names_at(&root, path));
         }
         Ok(why)
     }
@@ -622,7 +627,7 @@ impl Backend for HashBackend {
         let before = store.bytes()?;
         // What a purge that was killed left.
         let purged = Purged::of(workspace)?;
-        area::drop_purged(workspace.store_path(), &purged)?;
+        purge::displaced::drop_purged(workspace.store_path(), &purged)?;
         store.content.drop_purged(&purged)?;
         let dropped = before.saturating_sub(store.bytes()?);
         let freed = dropped + store.collect()?;
@@ -658,7 +663,7 @@ impl Backend for HashBackend {
         for cache in [HASH_STAT_CACHE, CONTENT_STAT_CACHE] {
             durable::remove_file(&workspace.store_path().join(cache))?;
         }
-        let displaced = area::drop_purged(workspace.store_path(), &purged)?;
+        let displaced = purge::displaced::drop_purged(workspace.store_path(), &purged)?;
         let store = HashStore::of(workspace);
         store.content.drop_purged(&purged)?;
         Ok(displaced.and(store.content.prove_purged(&purged)?))

@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::procedure::stage_error;
 use super::{PlanId, Restorable, RestorePlan, SkipReason, Skipped, Write};
 use crate::backend::{Interrupt, RestoreError};
+use crate::content_hash::ContentHashes;
 use crate::coverage::OmissionReason;
 use crate::durable;
 use crate::error::{PathError, printable};
@@ -236,7 +237,11 @@ fn make<B: Restorable>(
                 RestoreError::Prepare(source)
             }
         })?;
-    skipped.extend(committed.apply(&root).map_err(RestoreError::Prepare)?);
+    skipped.extend(
+        committed
+            .apply(&root, &ContentHashes)
+            .map_err(RestoreError::Prepare)?,
+    );
     committed.finish(&store).map_err(RestoreError::Prepare)?;
     if let Some(Skipped { path, .. }) = skipped.into_iter().next() {
         // Somebody was at work in a directory that is ours alone.

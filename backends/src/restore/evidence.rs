@@ -29,7 +29,7 @@ fn left_out_then<C: Captured>(
     if both.peek().is_none() {
         return Ok(BTreeMap::new());
     }
-    let clock = Clock::of(&Root::open(workspace)?);
+    let clock = Clock::of(&workspace.root()?);
     let at = after.snapshot.captured_at;
     let sizes = both.map(|(path, then, stat)| {
         // Nobody knows what it held, so that it is the same only while nobody had it in hand.
@@ -104,7 +104,7 @@ pub(super) fn unchanged<C: Captured>(
     if asked.peek().is_none() {
         return Ok(BTreeSet::new());
     }
-    let mut places = Places::new(Root::open(workspace)?, goal.snapshot.captured_at);
+    let mut places = Places::new(workspace.root()?, goal.snapshot.captured_at);
     let is_unchanged = |path: &&RelPath| {
         let seen = now.seen(path).map(|seen| seen.stat);
         seen.is_some_and(|stat| places.clock.shows_no_change_since(&stat, places.since))

@@ -36,7 +36,7 @@ fn absent_directories(
     if hidden.peek().is_none() {
         return Ok(BTreeSet::new());
     }
-    let root = Root::open(workspace)?;
+    let root = workspace.root()?;
     let is_absent = |path: &&RelPath| matches!(root.lstat(path), Err(Errno::NOENT));
     Ok(hidden.filter(is_absent).cloned().collect())
 }
@@ -47,7 +47,7 @@ fn is_there(workspace: &Workspace, path: &RelPath) -> Result<bool, RestoreError>
     if path.names().next() == Some(b".git") {
         return Ok(false);
     }
-    let root = match Root::open(workspace) {
+    let root = match workspace.root() {
         Ok(root) => root,
         // All of it was removed.
         Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => return Ok(false),
@@ -168,7 +168,10 @@ impl Goal {
     /// Where a restore put something since the goal, a guard, that still is as it was put. It is
     /// captured although a rule ignores it, so that it can be taken back.
     pub(super) fn made_since(&self, workspace: &Workspace) -> Result<Vec<RelPath>, PathError> {
-        self.made.still_there(workspace)
+        if self.made.is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(self.made.still_there(&workspace.root()?))
     }
 
     /// What a rule protects from this restore of `plan` and will not from the next, since the rule
@@ -254,9 +257,8 @@ impl Goal {
         let spared = match &self.after {
             // What an operation made, its undo takes back.
             Some(_) => Vec::new(),
-            None => {
-                Remembered::of(workspace.store_path()).spared(workspace, &self.record.snapshot)?
-            }
+            None => Remembered::of(workspace.store_path())
+                .spared(|| workspace.root(), &self.record.snapshot)?,
         };
         let sizes = match &self.after {
             Some(after) => evidence::sizes(backend, workspace, now, after, &operation)
@@ -399,7 +401,7 @@ impl Goal {
         if self.held.is_empty() {
             return Ok(Held::default());
         }
-        let root = Root::open(workspace)?;
+        let root = workspace.root()?;
         Ok(self.held.missing(|omission, is_it| {
             let found = root.lstat(&omission.path);
             found.is_ok_and(|found| is_it(&EntryStat::of(&found)))

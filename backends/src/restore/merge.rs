@@ -189,7 +189,7 @@ fn on_disk(
     let wanted = candidates.iter().filter(|c| is_missing(&c.current.id));
     let mut held = BTreeMap::new();
     let mut room = MAX_MERGED_BYTES;
-    let root = Root::open(workspace)?;
+    let root = workspace.root()?;
     for Candidate { path, current, .. } in wanted {
         let Some(text) = read(&root, path).filter(|text| text.len() <= room) else {
             continue;

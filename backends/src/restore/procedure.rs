@@ -15,11 +15,12 @@ use crate::backend::{
     Recovery, RepositoryProblem, RepositoryRestore, RestoreDurations, RestoreError, RestoreOptions,
     RestoreOutcome, SnapshotError, SnapshotOptions, StoreError,
 };
+use crate::content_hash::ContentHashes;
 use crate::contents::Overlaid;
 use crate::coverage::OmissionReason;
 use crate::error::{ErrorKind, PathError};
 use crate::git::ObjectId;
-use crate::git::rollback;
+use crate::git::rollback::{self, RepositoryPlan};
 use crate::interrupt;
 use crate::path::RelPath;
 use crate::purge::Purged;
@@ -323,7 +324,7 @@ impl Stopwatch {
 /// Says whether a restore would find a place to stage in: see
 /// [`Backend::check_restore_place`](crate::Backend::check_restore_place).
 pub(crate) fn check_place(workspace: &Workspace) -> Result<(), RestoreError> {
-    let root = Root::open(workspace).map_err(RestoreError::Prepare)?;
+    let root = workspace.root().map_err(RestoreError::Prepare)?;
     // The store may not be made yet; it will lie on the file system of the state directory.
     let place = Area::place(&root, workspace.state().path(), OperationId::random())
         .map_err(RestoreError::Prepare)?;
@@ -364,9 +365,11 @@ fn recover_to_the_end(workspace: &LockedWorkspace) -> Result<Recovery, RestoreEr
             recovery.discarded += 1;
         }
         State::Intended(intent, steps) => {
-            let root = Root::open(workspace).map_err(RestoreError::Apply)?;
-            let lock = intent
-                .repository
+            let root = workspace.root().map_err(RestoreError::Apply)?;
+            // Before anything is done: what cannot be read is done by nobody.
+            let plan = intent.repository.as_deref();
+            let plan = plan.map(RepositoryPlan::from_bytes).transpose()?;
+            let lock = plan
                 .as_ref()
                 .filter(|plan| !plan.is_empty() && plan.common_dir().exists())
                 .map(|plan| {
@@ -375,9 +378,11 @@ fn recover_to_the_end(workspace: &LockedWorkspace) -> Result<Recovery, RestoreEr
                 })
                 .transpose()?;
             let guard = staging.guard.clone();
-            let committed = Committed::resume(found.journal, staging, intent, steps);
-            recovery.skipped = committed.apply(&root).map_err(RestoreError::Apply)?;
-            let outcome = put_repository_back(&committed, store, true);
+            let committed = Committed::resume(found.journal, staging, steps);
+            recovery.skipped = committed
+                .apply(&root, &ContentHashes)
+                .map_err(RestoreError::Apply)?;
+            let outcome = put_repository_back(plan.as_ref(), &committed, store, true);
             recovery.safety_tags.extend(outcome.safety_tag);
             recovery.repository_errors.extend(outcome.error);
             committed.finish(store).map_err(RestoreError::Apply)?;
@@ -557,7 +562,7 @@ fn carry_out<B: Restorable>(
         repository,
     } = todo;
     let store = workspace.store_path();
-    let root = Root::open(workspace).map_err(RestoreError::Prepare)?;
+    let root = workspace.root().map_err(RestoreError::Prepare)?;
     let coverage = &guard.record().snapshot.omissions;
     let wanted: Vec<ContentId> = wanted(plan, made, goal).collect();
     let stored = backend
@@ -610,20 +615,21 @@ fn carry_out<B: Restorable>(
             return Err(error);
         }
         // The repository stays locked until its part is done.
-        let repository_plan = repository.as_ref().map(|r| r.plan.clone());
-        let committed =
-            staged
-                .commit(store, plan, repository_plan)
-                .map_err(|error| match error {
-                    CommitError::Refused(source) => {
-                        // Best effort: what it names is not there.
-                        let _ = Remembered::of(store).forget_made(&guard.record().snapshot.id);
-                        RestoreError::Prepare(source)
-                    }
-                    CommitError::Undecided(source) => RestoreError::Apply(source),
-                })?;
-        skipped.extend(committed.apply(&root).map_err(RestoreError::Apply)?);
-        let outcome = put_repository_back(&committed, store, false);
+        let plan_back = repository.as_ref().map(|prepared| &prepared.plan);
+        let encoded = plan_back.map(RepositoryPlan::to_bytes);
+        let committed = staged
+            .commit(store, plan, encoded)
+            .map_err(|error| match error {
+                CommitError::Refused(source) => {
+                    // Best effort: what it names is not there.
+                    let _ = Remembered::of(store).forget_made(&guard.record().snapshot.id);
+                    RestoreError::Prepare(source)
+                }
+                CommitError::Undecided(source) => RestoreError::Apply(source),
+            })?;
+        let applied = committed.apply(&root, &ContentHashes);
+        skipped.extend(applied.map_err(RestoreError::Apply)?);
+        let outcome = put_repository_back(plan_back, &committed, store, false);
         committed.finish(store).map_err(RestoreError::Apply)?;
         drop(repository);
         Ok(Carried {
@@ -680,11 +686,12 @@ pub(super) fn stage_error(error: StageError, target: &SnapshotId) -> RestoreErro
 }
 
 fn put_repository_back(
+    plan: Option<&RepositoryPlan>,
     committed: &Committed,
     scratch: &Path,
     is_recovery: bool,
 ) -> rollback::Outcome {
-    let Some(plan) = committed.repository() else {
+    let Some(plan) = plan else {
         return rollback::Outcome::default();
     };
     let staged = || committed.index();

@@ -22,13 +22,12 @@ use rustix::io::Errno;
 use crate::descriptor::{self, Stat};
 use crate::error::{ErrorKind, PathError};
 use crate::faults::{self, Effect};
-use crate::git::rollback::RepositoryPlan;
 use crate::path::RelPath;
-use crate::restore::{SkipReason, Skipped};
+use crate::restore_plan::{SkipReason, Skipped};
 use crate::tree::RECORDED_BITS;
 use crate::worktree::area::{self, Area};
-use crate::worktree::journal::{Action, Intent, Journal, Seen, Staging, Step};
-use crate::worktree::read;
+use crate::worktree::journal::{Action, Journal, Seen, Staging, Step};
+use crate::worktree::read::{self, Hashing};
 use crate::worktree::root::{self, Root};
 use crate::worktree::stat_cache::EntryStat;
 
@@ -42,37 +41,25 @@ pub(crate) struct Committed {
     journal: Journal,
     area: Area,
     steps: Vec<Step>,
-    repository: Option<RepositoryPlan>,
     is_recovery: bool,
 }
 
 impl Committed {
-    pub(super) fn new(journal: Journal, area: Area, intent: Intent, steps: Vec<Step>) -> Self {
+    pub(super) fn new(journal: Journal, area: Area, steps: Vec<Step>) -> Self {
         Self {
             journal,
             area,
             steps,
-            repository: intent.repository,
             is_recovery: false,
         }
     }
 
     /// Takes up a restore whose intent was found in the journal.
-    pub(crate) fn resume(
-        journal: Journal,
-        staging: Staging,
-        intent: Intent,
-        steps: Vec<Step>,
-    ) -> Self {
+    pub(crate) fn resume(journal: Journal, staging: Staging, steps: Vec<Step>) -> Self {
         Self {
             is_recovery: true,
-            ..Self::new(journal, Area::reopen(staging), intent, steps)
+            ..Self::new(journal, Area::reopen(staging), steps)
         }
-    }
-
-    /// What is put back of the repository.
-    pub(crate) fn repository(&self) -> Option<&RepositoryPlan> {
-        self.repository.as_ref()
     }
 
     /// The staged bytes of the user's index and of the files of git's operations.
@@ -85,7 +72,11 @@ impl Committed {
     ///
     /// Answers with the paths that were left as they are because somebody changed them since the
     /// guard, or because the system refused that one path.
-    pub(crate) fn apply(&self, root: &Root) -> Result<Vec<Skipped>, PathError> {
+    pub(crate) fn apply(
+        &self,
+        root: &Root,
+        hashing: &dyn Hashing,
+    ) -> Result<Vec<Skipped>, PathError> {
         let (mut skipped, mut unused) = (Vec::new(), Vec::new());
         let mut touched = Touched::default();
         for (number, step) in self.steps.iter().enumerate() {
@@ -95,6 +86,7 @@ impl Committed {
                 name: number.to_string(),
                 step,
                 is_recovery: self.is_recovery,
+                hashing,
             };
             let reason = match hand.carry_out() {
                 Ok(Done::Yes) => {
@@ -225,6 +217,7 @@ struct Hand<'a> {
     name: String,
     step: &'a Step,
     is_recovery: bool,
+    hashing: &'a dyn Hashing,
 }
 
 impl Hand<'_> {
@@ -302,7 +295,9 @@ impl Hand<'_> {
         }
         match (self.step.expected, self.look(parent.as_fd(), name)?) {
             (None, None) => self.put(staged, parent.as_fd(), name),
-            (Some(seen), Some(now)) if is_unchanged(&seen, &now, parent.as_fd(), name) => {
+            (Some(seen), Some(now))
+                if is_unchanged(&seen, &now, parent.as_fd(), name, self.hashing) =>
+            {
                 self.exchange(staged, parent.as_fd(), name, inode)
             }
             // Where two cannot be exchanged, the old one is moved away first.
@@ -476,7 +471,9 @@ impl Hand<'_> {
         };
         match (self.step.expected, self.look(parent.as_fd(), name)?) {
             (_, None) => Ok(Done::Yes),
-            (Some(seen), Some(now)) if is_unchanged(&seen, &now, parent.as_fd(), name) => {
+            (Some(seen), Some(now))
+                if is_unchanged(&seen, &now, parent.as_fd(), name, self.hashing) =>
+            {
                 let displaced = self
                     .area
                     .staged()
@@ -646,7 +643,13 @@ impl Hand<'_> {
 /// To rename or unlink one name of a file changes the inode's ctime, and so what its other names
 /// show. Where nothing else differs the content decides, and so it does where the guard looked so soon
 /// after a write that the next one may have the same time.
-fn is_unchanged(seen: &Seen, now: &Stat, directory: BorrowedFd<'_>, name: &[u8]) -> bool {
+fn is_unchanged(
+    seen: &Seen,
+    now: &Stat,
+    directory: BorrowedFd<'_>,
+    name: &[u8],
+    hashing: &dyn Hashing,
+) -> bool {
     let now = EntryStat::of(now);
     if (now == seen.stat && !seen.is_racy) || seeded_bug!("guard-not-compared") {
         return true;
@@ -658,7 +661,7 @@ fn is_unchanged(seen: &Seen, now: &Stat, directory: BorrowedFd<'_>, name: &[u8])
     is_same_inode
         && seen
             .content
-            .is_none_or(|id| read::holds(directory, name, &id))
+            .is_none_or(|id| read::holds(directory, name, &id, hashing))
 }
 
 /// Sets permission bits through a descriptor that may have been opened without any permission.
@@ -718,6 +721,27 @@ mod tests {
         assert_eq!(sync_what_has_bytes(directory), Ok(()));
     }
 
+    /// blake3, whatever is asked for.
+    struct Hashes;
+
+    impl Hashing for Hashes {
+        fn hasher(&self, _: &ContentId, _: u64) -> Box<dyn read::Hasher> {
+            Box::new(Hash(blake3::Hasher::new()))
+        }
+    }
+
+    struct Hash(blake3::Hasher);
+
+    impl read::Hasher for Hash {
+        fn update(&mut self, bytes: &[u8]) {
+            self.0.update(bytes);
+        }
+
+        fn finish(self: Box<Self>) -> Option<ContentId> {
+            Some(ContentId::Blake3(*self.0.finalize().as_bytes()))
+        }
+    }
+
     // What was written in the tick in which the guard had looked was displaced as what it had seen
     #[test]
     fn where_times_prove_nothing_the_content_decides() {
@@ -731,7 +755,7 @@ mod tests {
             content: Some(ContentId::Blake3(*blake3::hash(content).as_bytes())),
             is_racy,
         };
-        let is_unchanged = |seen: Seen| is_unchanged(&seen, &now, directory, b"file");
+        let is_unchanged = |seen: Seen| is_unchanged(&seen, &now, directory, b"file", &Hashes);
         assert!(is_unchanged(holding(b"newer", true)));
         assert!(!is_unchanged(holding(b"older", true)));
         assert!(is_unchanged(holding(b"older", false)), "it is not read");

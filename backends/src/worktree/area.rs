@@ -3,7 +3,7 @@
 //! It lies outside of the workspace and on the same mount, since entries are only ever renamed
 //! between the two: in the store, or else beside the workspace.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -15,17 +15,15 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
-use crate::backend::{Problem, StoreError};
 use crate::descriptor;
 use crate::durable;
 use crate::error::{PathError, printable};
 use crate::faults::{self, Effect};
-use crate::git::{ObjectHasher, ObjectKind};
 use crate::interrupt;
 use crate::path::RelPath;
-use crate::purge::{FoundContent, FoundContents, Proof, Purged};
+use crate::problem::Problem;
 use crate::snapshot::SnapshotId;
-use crate::tree::ContentId;
+use crate::store_error::StoreError;
 use crate::worktree::journal::{Action, OperationId, Staging, Step};
 use crate::worktree::remembered::{self, Remembered};
 use crate::worktree::root::Root;
@@ -539,68 +537,22 @@ fn remove_tree(path: &Path) -> Result<(), PathError> {
     }
 }
 
-fn remove_file(path: &Path) -> Result<(), PathError> {
+pub(crate) fn remove_file(path: &Path) -> Result<(), PathError> {
     match faults::effect(Effect::Remove(path)).and_then(|()| fs::remove_file(path)) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(PathError::at("remove", path)(e)),
         _ => Ok(()),
     }
 }
 
-/// Removes what restores displaced, or had staged, and was purged since, wherever it lies. Answers with
-/// what was looked at.
-pub(crate) fn drop_purged(store: &Path, purged: &Purged) -> Result<Proof, StoreError> {
-    let mut proof = Proof::default();
-    proof.unproven = each_displaced(store, &mut |entry| {
-        proof.displaced += 1;
-        let may_be = |length| purged.may_have_length(length);
-        let contents = contents_of(entry, &may_be).map_err(Displaced::Unread)?;
-        if contents.is_some_and(|(_, ids)| ids.iter().any(|id| purged.contains(id))) {
-            remove_file(entry.path())?;
-            let above = entry.path().parent().expect("it is in a private directory");
-            durable::sync_directory(above)?;
-        }
-        Ok(())
-    })?;
-    Ok(proof)
-}
-
-/// Finds the content `id` in what restores displaced, or had staged.
-///
-/// Reads all of that, and cannot tell a path: it lies under numbers.
-pub(crate) fn find_displaced(store: &Path, id: &ContentId) -> Result<FoundContents, StoreError> {
-    let purged = Purged::beside(store)?;
-    let mut found = FoundContents::default();
-    let mut contents = BTreeMap::new();
-    found.unreadable = each_displaced(store, &mut |entry| {
-        let read = contents_of(entry, &|length| length > 0).map_err(Displaced::Unread)?;
-        if let Some((bytes, ids)) = read.filter(|(_, ids)| ids.contains(id)) {
-            contents.insert(ids[0], (bytes, ids.get(1).copied()));
-        }
-        Ok(())
-    })?;
-    found.contents = contents
-        .into_iter()
-        .map(|(id, (bytes, other_id))| FoundContent {
-            id,
-            purged: purged.contains(&id),
-            other_id,
-            bytes: Some(bytes),
-            paths: Vec::new(),
-            also_at: Vec::new(),
-        })
-        .collect();
-    Ok(found)
-}
-
 /// Why something that a restore displaced was not dealt with.
-enum Displaced {
+pub(crate) enum Unvisited {
     /// It could not be read.
     Unread(io::Error),
     /// Nothing else can be done either.
     Failed(PathError),
 }
 
-impl From<PathError> for Displaced {
+impl From<PathError> for Unvisited {
     fn from(source: PathError) -> Self {
         Self::Failed(source)
     }
@@ -608,9 +560,9 @@ impl From<PathError> for Displaced {
 
 /// Calls `visit` for everything but directories in the private directories of all restores. Answers with
 /// what could not be looked at.
-fn each_displaced(
+pub(crate) fn each_displaced(
     store: &Path,
-    visit: &mut dyn FnMut(&walkdir::DirEntry) -> Result<(), Displaced>,
+    visit: &mut dyn FnMut(&walkdir::DirEntry) -> Result<(), Unvisited>,
 ) -> Result<Vec<Problem>, StoreError> {
     let mut unread = Vec::new();
     for directory in areas(store)? {
@@ -635,50 +587,14 @@ fn each_displaced(
             }
             match visit(&entry) {
                 Ok(()) => {}
-                Err(Displaced::Unread(e)) => {
+                Err(Unvisited::Unread(e)) => {
                     unread.push(Problem::new(printable(entry.path()), e.to_string()));
                 }
-                Err(Displaced::Failed(e)) => return Err(e.into()),
+                Err(Unvisited::Failed(e)) => return Err(e.into()),
             }
         }
     }
     Ok(unread)
-}
-
-/// The length of a file or link, and the ids of its bytes, git's first if it has one; `None`: it is neither, or its length
-/// is none that may matter.
-fn contents_of(
-    entry: &walkdir::DirEntry,
-    may_matter: &dyn Fn(u64) -> bool,
-) -> io::Result<Option<(u64, Vec<ContentId>)>> {
-    let file_type = entry.file_type();
-    let (length, mut content): (u64, Box<dyn io::Read>) = if file_type.is_symlink() {
-        let text = fs::read_link(entry.path())?.into_os_string().into_vec();
-        (text.len() as u64, Box::new(io::Cursor::new(text)))
-    } else if file_type.is_file() {
-        let length = entry.metadata()?.len();
-        if !may_matter(length) {
-            return Ok(None);
-        }
-        (length, Box::new(fs::File::open(entry.path())?))
-    } else {
-        return Ok(None);
-    };
-    let mut sha1 = ObjectHasher::new(ObjectKind::Blob, length);
-    let mut blake3 = blake3::Hasher::new();
-    let mut piece = vec![0; 64 * 1024];
-    loop {
-        match content.read(&mut piece)? {
-            0 => break,
-            n => {
-                sha1.update(&piece[..n]);
-                blake3.update(&piece[..n]);
-            }
-        }
-    }
-    let sha1 = sha1.finish().ok().map(ContentId::from);
-    let blake3 = ContentId::Blake3(*blake3.finalize().as_bytes());
-    Ok(Some((length, sha1.into_iter().chain([blake3]).collect())))
 }
 
 /// The private directories of all restores of a workspace that are known of.
@@ -705,7 +621,6 @@ fn areas(store: &Path) -> Result<Vec<PathBuf>, StoreError> {
 mod tests {
     use super::*;
     use crate::must_run::{Capability, skipped};
-    use crate::workspace::{StateDir, Workspace};
 
     #[test]
     fn a_workspace_that_is_a_mount_of_its_own_has_no_place_for_staging() {
@@ -716,9 +631,7 @@ mod tests {
             let why = "/dev/shm is no file system of its own";
             return skipped(Capability::OtherFileSystem, why);
         }
-        let state = StateDir::open(elsewhere.path()).unwrap();
-        let workspace = Workspace::open(shared, &state).unwrap();
-        let root = Root::open(&workspace).unwrap();
+        let root = Root::of_directory(shared).unwrap();
         let place = Area::place(&root, elsewhere.path(), OperationId::random()).unwrap();
         assert_eq!(place, None);
         let place = Area::place(&root, shared, OperationId::random()).unwrap();

@@ -11,7 +11,6 @@ use rustix::io::Errno;
 use crate::descriptor;
 use crate::faults::{self, Effect};
 use crate::path::RelPath;
-use crate::workspace::Workspace;
 use crate::worktree::root::Root;
 
 /// The access list of a file (acl(5)): who may do what beside owner, group and others.
@@ -75,10 +74,7 @@ impl Attributes {
 
 /// The names of the attributes of the file at `path`, for a person. None are told of what is no file, or may
 /// not be opened.
-pub(crate) fn names_at(workspace: &Workspace, path: &RelPath) -> Vec<String> {
-    let Ok(root) = Root::open(workspace) else {
-        return Vec::new();
-    };
+pub(crate) fn names_at(root: &Root, path: &RelPath) -> Vec<String> {
     let found = root
         .open_parent(path)
         .and_then(|(parent, name)| descriptor::open_file_at(parent.as_fd(), name))

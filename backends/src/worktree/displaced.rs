@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::CWD;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::backend::StoreError;
 use crate::coverage::{Coverage, Omission};
 use crate::descriptor;
 use crate::durable;
 use crate::error::PathError;
 use crate::path::RelPath;
 use crate::snapshot::SnapshotId;
+use crate::store_error::StoreError;
 use crate::tree::{Change, ContentId, Entry, EntryKind};
 use crate::worktree::area;
 use crate::worktree::stat_cache::EntryStat;

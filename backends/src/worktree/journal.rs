@@ -20,16 +20,16 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Problem, StoreError};
 use crate::codec::{self, TooLong};
 use crate::durable;
 use crate::error::PathError;
 use crate::faults::{self, Effect};
-use crate::git::rollback::RepositoryPlan;
 use crate::path::RelPath;
-use crate::restore::PlanId;
+use crate::plan_id::PlanId;
+use crate::problem::Problem;
 use crate::room::Taken;
 use crate::snapshot::SnapshotId;
+use crate::store_error::StoreError;
 use crate::tree::ContentId;
 use crate::worktree::area;
 use crate::worktree::stat_cache::{CachedEntry, EntryStat, Flags};
@@ -88,14 +88,53 @@ impl Staging {
 }
 
 /// The promise to carry out every step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Intent {
     pub(crate) plan: PlanId,
     pub(crate) target: SnapshotId,
     /// How many steps the frames before this one hold.
     pub(crate) steps: u64,
-    /// What is put back of the repository once the files are.
-    pub(crate) repository: Option<RepositoryPlan>,
+    /// What is put back of a repository once the files are, in a form that whoever does so reads.
+    pub(crate) repository: Option<Vec<u8>>,
+}
+
+/// What an intent begins with; the bytes of [`Intent::repository`] follow to its end.
+#[derive(Serialize, Deserialize)]
+struct IntentHead {
+    plan: PlanId,
+    target: SnapshotId,
+    steps: u64,
+    has_repository: Option<()>,
+}
+
+impl Intent {
+    fn encode(&self) -> io::Result<Vec<u8>> {
+        let mut payload = encode(&IntentHead {
+            plan: self.plan.clone(),
+            target: self.target.clone(),
+            steps: self.steps,
+            has_repository: self.repository.as_ref().map(|_| ()),
+        })?;
+        payload.extend_from_slice(self.repository.as_deref().unwrap_or_default());
+        match payload.len() <= MAX_PAYLOAD_BYTES {
+            true => Ok(payload),
+            false => Err(too_long()),
+        }
+    }
+
+    fn decode(payload: &[u8]) -> Result<Self, StoreError> {
+        let (head, rest) = codec::split_first::<IntentHead>(payload).ok_or_else(undecodable)?;
+        let repository = head.has_repository.map(|()| rest.to_vec());
+        if repository.is_none() && !rest.is_empty() {
+            return Err(undecodable());
+        }
+        Ok(Self {
+            plan: head.plan,
+            target: head.target,
+            steps: head.steps,
+            repository,
+        })
+    }
 }
 
 /// One change of the workspace. It says how a path is to be, so repeating it is harmless.
@@ -174,10 +213,6 @@ pub(crate) struct Leftover {
 
 /// How far the restore of a journal had come.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one for each recovery, and it is taken apart at once"
-)]
 pub(crate) enum State {
     /// Nothing of the workspace was touched.
     Staging,
@@ -251,7 +286,7 @@ impl Journal {
         if !frame.is_empty() {
             self.append(Kind::Steps, &frame)?;
         }
-        self.append(Kind::Intent, intent)?;
+        self.append_payload(Kind::Intent, intent.encode())?;
         match seeded_bug!("intent-not-synced") {
             true => Ok(()),
             false => self.sync(),
@@ -274,8 +309,16 @@ impl Journal {
     }
 
     fn append(&mut self, kind: Kind, payload: &impl Serialize) -> Result<(), PathError> {
+        self.append_payload(kind, encode(payload))
+    }
+
+    fn append_payload(
+        &mut self,
+        kind: Kind,
+        payload: io::Result<Vec<u8>>,
+    ) -> Result<(), PathError> {
         let path = self.store.join(FILE);
-        let payload = encode(payload).map_err(PathError::at("write", &path))?;
+        let payload = payload.map_err(PathError::at("write", &path))?;
         let mut frame = Vec::with_capacity(HEADER_BYTES + payload.len() + CHECKSUM_BYTES);
         frame.extend_from_slice(&MAGIC);
         frame.extend_from_slice(&VERSION.to_le_bytes());
@@ -339,18 +382,25 @@ pub(crate) fn find(store: &Path) -> Result<Option<Leftover>, StoreError> {
     }))
 }
 
+/// Whether [`Intent::repository`] can be read by whoever goes by it.
+pub(crate) type CheckRepository = fn(&[u8]) -> Result<(), StoreError>;
+
 /// What is wrong with the journal, if recovery cannot go by it. Nothing is written.
-pub(crate) fn problem(store: &Path) -> Result<Option<Problem>, StoreError> {
-    match read(store) {
+pub(crate) fn problem(store: &Path, check: CheckRepository) -> Result<Option<Problem>, StoreError> {
+    let checked = read(store).and_then(|found| match found {
+        Some((contents, _)) => contents.check(check),
+        None => Ok(()),
+    });
+    match checked {
         Err(StoreError::Corrupt { what, detail }) => Ok(Some(Problem::new(what, detail))),
-        read => read.map(|_| None),
+        checked => checked.map(|()| None),
     }
 }
 
 /// Removes a journal that recovery cannot go by, and answers with what is wrong with it. What its restore
 /// displaced stays where it is, for as long as its guard.
-pub(crate) fn give_up(store: &Path) -> Result<Option<Problem>, StoreError> {
-    let problem = problem(store)?;
+pub(crate) fn give_up(store: &Path, check: CheckRepository) -> Result<Option<Problem>, StoreError> {
+    let problem = problem(store, check)?;
     if problem.is_some() {
         durable::remove_file(&store.join(FILE))?;
         durable::sync_directory(store)?;
@@ -418,6 +468,13 @@ impl Contents {
         Ok(contents)
     }
 
+    fn check(&self, repository: CheckRepository) -> Result<(), StoreError> {
+        match &self.state {
+            State::Intended(intent, _) => intent.repository.as_deref().map_or(Ok(()), repository),
+            State::Staging | State::Done => Ok(()),
+        }
+    }
+
     fn take(&mut self, frame: &Frame<'_>) -> Result<(), StoreError> {
         match (frame.kind, &self.state, &self.staging) {
             (Kind::Staging, State::Staging, None) => {
@@ -427,7 +484,7 @@ impl Contents {
                 self.steps.append(&mut decode(frame.payload)?);
             }
             (Kind::Intent, State::Staging, Some(_)) => {
-                let intent: Intent = decode(frame.payload)?;
+                let intent = Intent::decode(frame.payload)?;
                 if intent.steps != self.steps.len() as u64 {
                     return Err(corrupt("steps are missing"));
                 }
@@ -527,12 +584,19 @@ fn corrupt(detail: impl Into<String>) -> StoreError {
 }
 
 fn encode(value: &impl Serialize) -> io::Result<Vec<u8>> {
-    codec::serialize(value, MAX_PAYLOAD_BYTES as u64)
-        .map_err(|TooLong| io::Error::other("a frame of it is too long"))
+    codec::serialize(value, MAX_PAYLOAD_BYTES as u64).map_err(|TooLong| too_long())
+}
+
+fn too_long() -> io::Error {
+    io::Error::other("a frame of it is too long")
 }
 
 fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, StoreError> {
-    codec::deserialize(bytes).ok_or_else(|| corrupt("a frame cannot be decoded"))
+    codec::deserialize(bytes).ok_or_else(undecodable)
+}
+
+fn undecodable() -> StoreError {
+    corrupt("a frame cannot be decoded")
 }
 
 #[cfg(test)]
@@ -540,6 +604,41 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    // Versions that knew what is put back of a repository wrote it as a field of the intent
+    #[test]
+    fn what_is_put_back_of_a_repository_is_the_last_field_of_an_intent() {
+        #[derive(Serialize)]
+        struct Earlier {
+            plan: PlanId,
+            target: SnapshotId,
+            steps: u64,
+            repository: Option<(u64, String)>,
+        }
+        let repository = (7, "refs/heads/main".to_owned());
+        let intent = Intent {
+            plan: "p".repeat(64).parse().unwrap(),
+            target: SnapshotId::random(),
+            steps: 3,
+            repository: Some(encode(&repository).unwrap()),
+        };
+        let mut earlier = Earlier {
+            plan: intent.plan.clone(),
+            target: intent.target.clone(),
+            steps: 3,
+            repository: Some(repository),
+        };
+        let bytes = encode(&earlier).unwrap();
+        assert_eq!(intent.encode().unwrap(), bytes);
+        assert_eq!(Intent::decode(&bytes).unwrap(), intent);
+
+        earlier.repository = None;
+        let mut bytes = encode(&earlier).unwrap();
+        assert_eq!(Intent::decode(&bytes).unwrap().repository, None);
+        bytes.push(0);
+        let error = Intent::decode(&bytes).unwrap_err();
+        assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+    }
 
     fn staging() -> Staging {
         Staging {
@@ -584,7 +683,7 @@ mod tests {
             plan: "plan_x".parse().unwrap(),
             target: SnapshotId::random(),
             steps: steps.len() as u64,
-            repository: Some(RepositoryPlan::default()),
+            repository: Some(b"what is put back".to_vec()),
         }
     }
 

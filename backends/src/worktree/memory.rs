@@ -9,7 +9,6 @@ use rustix::io::Errno;
 use crate::identity::Identity;
 use crate::path::RelPath;
 use crate::search::{Search, WalkReason};
-use crate::workspace::LockedWorkspace;
 use crate::worktree::root::Root;
 use crate::worktree::stat_cache::{
     self, Delta, Directories, EntryStat, Flags, OnDisk, Staged, StatCache,
@@ -123,16 +122,16 @@ pub(crate) struct Outcome {
 }
 
 impl Memory {
-    /// What is known from the last capture: from memory, if `file` in the store of `workspace` is the
+    /// What is known from the last capture: from memory, if `file` in the store is the
     /// one that goes with it, else from that.
     pub(crate) fn base(
         &self,
-        workspace: &LockedWorkspace,
+        store: &Path,
         identity: Identity,
         file: &'static str,
         usage: Use,
     ) -> Base {
-        let path = workspace.store_path().join(file);
+        let path = store.join(file);
         let mut held = self
             .remembered
             .lock()
@@ -443,8 +442,8 @@ impl Closing {
     /// Makes ready what [`Closing::keep`] writes, under no name that anybody would read it by.
     ///
     /// For a thread beside the one that makes durable what the cache vouches for.
-    pub(crate) fn stage(&self, workspace: &LockedWorkspace) -> Option<Staged> {
-        let path = workspace.store_path().join(self.file);
+    pub(crate) fn stage(&self, store: &Path) -> Option<Staged> {
+        let path = store.join(self.file);
         let Remembered {
             identity,
             cache,
@@ -461,8 +460,8 @@ impl Closing {
     /// cache vouches for is durable.
     ///
     /// A cache that cannot be written costs the next capture some time, and nothing else.
-    pub(crate) fn keep(mut self, workspace: &LockedWorkspace, staged: Option<Staged>) {
-        let path = workspace.store_path().join(self.file);
+    pub(crate) fn keep(mut self, memory: &Memory, store: &Path, staged: Option<Staged>) {
+        let path = store.join(self.file);
         let Remembered {
             identity,
             cache,
@@ -475,7 +474,7 @@ impl Closing {
         if let Some(kept) = &self.remembered.kept {
             kept.watch.settle();
         }
-        workspace.memory().keep(self.file, self.remembered);
+        memory.keep(self.file, self.remembered);
     }
 }
 

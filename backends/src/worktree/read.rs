@@ -7,10 +7,10 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use crate::backend::{Interrupt, SnapshotError};
 use crate::coverage::OmissionReason;
 use crate::descriptor::{self, Stat};
-use crate::git::{ObjectHasher, ObjectId, ObjectKind};
+use crate::interrupt::Interrupt;
+use crate::snapshot_error::SnapshotError;
 use crate::tree::ContentId;
 
 /// Where the content of files and links goes.
@@ -34,6 +34,21 @@ pub(crate) trait Content: Read {
     /// Makes `copy`, which is empty, a copy that shares its blocks with the file, so that it takes no room; what it
     /// has by then is as good as read. `false`: the file system cannot do that, and nothing was done.
     fn share_with(&mut self, copy: &File) -> bool;
+}
+
+/// How ids are made of content: by the hash that an id was made with.
+pub(crate) trait Hashing: Sync {
+    /// For content of `size` bytes, of which an id of the kind of `like` is wanted.
+    fn hasher(&self, like: &ContentId, size: u64) -> Box<dyn Hasher>;
+}
+
+/// Makes the id of some content.
+pub(crate) trait Hasher {
+    /// Takes the next bytes.
+    fn update(&mut self, bytes: &[u8]);
+
+    /// The id; `None` if none is given to such content, because it is half of an attack on the hash.
+    fn finish(self: Box<Self>) -> Option<ContentId>;
 }
 
 /// Why a sink did not take some content.
@@ -155,8 +170,13 @@ pub(crate) fn link(
 
 /// Whether the regular file or link `name` in `directory` holds what `id` says. Nothing is kept of
 /// it, and nothing waited for: what cannot be read is not known to hold it.
-pub(crate) fn holds(directory: BorrowedFd<'_>, name: &[u8], id: &ContentId) -> bool {
-    let digest = Digest { like: *id };
+pub(crate) fn holds(
+    directory: BorrowedFd<'_>,
+    name: &[u8],
+    id: &ContentId,
+    hashing: &dyn Hashing,
+) -> bool {
+    let digest = Digest { like: *id, hashing };
     let interrupt = Interrupt::never();
     let reading = match descriptor::lstat_at(directory, name).map(|stat| stat.file_type()) {
         Ok(FileType::Symlink) => link(directory, name, &digest),
@@ -166,44 +186,35 @@ pub(crate) fn holds(directory: BorrowedFd<'_>, name: &[u8], id: &ContentId) -> b
     matches!(reading, Ok(Reading::Read { id: found, .. }) if found == *id)
 }
 
-/// Hashes content the way that some id was made, and keeps none of it.
-struct Digest {
+/// Keeps nothing of the content, and makes the id that some other id would be of.
+struct Digest<'a> {
     like: ContentId,
+    hashing: &'a dyn Hashing,
 }
 
-impl ContentSink for Digest {
+impl ContentSink for Digest<'_> {
     fn file(&self, size: u64, content: &mut dyn Content) -> Result<Option<ContentId>, SinkError> {
-        let mut sha1 = ObjectHasher::new(ObjectKind::Blob, size);
-        let mut blake3 = blake3::Hasher::new();
+        let mut hasher = self.hashing.hasher(&self.like, size);
         let mut buffer = vec![0; 64 * 1024];
         let mut total = 0;
         loop {
-            let read = content.read(&mut buffer).map_err(SinkError::Read)?;
-            if read == 0 {
-                break;
+            match content.read(&mut buffer).map_err(SinkError::Read)? {
+                0 => break,
+                read => {
+                    hasher.update(&buffer[..read]);
+                    total += read as u64;
+                }
             }
-            match self.like {
-                ContentId::Sha1(_) => sha1.update(&buffer[..read]),
-                ContentId::Blake3(_) => drop(blake3.update(&buffer[..read])),
-            }
-            total += read as u64;
         }
-        Ok((total == size)
-            .then(|| match self.like {
-                ContentId::Sha1(_) => sha1.finish().ok().map(ContentId::from),
-                ContentId::Blake3(_) => Some(ContentId::Blake3(*blake3.finalize().as_bytes())),
-            })
-            .flatten())
+        let id = hasher.finish();
+        Ok(id.filter(|_| total == size))
     }
 
     fn link(&self, text: &[u8]) -> Result<ContentId, SinkError> {
-        Ok(match self.like {
-            // A text that is half of a collision is not known to be the other half.
-            ContentId::Sha1(_) => ObjectId::of(ObjectKind::Blob, text)
-                .unwrap_or(ObjectId([0; 20]))
-                .into(),
-            ContentId::Blake3(_) => ContentId::Blake3(*blake3::hash(text).as_bytes()),
-        })
+        let mut hasher = self.hashing.hasher(&self.like, text.len() as u64);
+        hasher.update(text);
+        // What has no id is not what has one.
+        Ok(hasher.finish().unwrap_or(ContentId::Sha1([0; 20])))
     }
 }
 

@@ -14,12 +14,11 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::StoreError;
 use crate::durable;
 use crate::error::PathError;
 use crate::path::RelPath;
 use crate::snapshot::{Label, Snapshot, SnapshotId};
-use crate::workspace::Workspace;
+use crate::store_error::StoreError;
 use crate::worktree::root::Root;
 use crate::worktree::stat_cache::EntryStat;
 
@@ -99,17 +98,18 @@ impl Made {
             .is_some_and(|made| made.iter().any(is_same))
     }
 
+    /// Whether no restore put anything anywhere.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The paths at which what a restore put there still is, sorted.
-    pub(crate) fn still_there(&self, workspace: &Workspace) -> Result<Vec<RelPath>, PathError> {
-        if self.0.is_empty() {
-            return Ok(Vec::new());
-        }
-        let root = Root::open(workspace)?;
+    pub(crate) fn still_there(&self, root: &Root) -> Vec<RelPath> {
         let is_there = |path: &&RelPath| {
             root.lstat(path)
                 .is_ok_and(|stat| self.is_at(path, &EntryStat::of(&stat)))
         };
-        Ok(self.0.keys().filter(is_there).cloned().collect())
+        self.0.keys().filter(is_there).cloned().collect()
     }
 }
 
@@ -185,17 +185,17 @@ impl<'a> Remembered<'a> {
         durable::remove_file(&self.made_path(guard))
     }
 
-    /// The paths that a restore of `goal` has to spare, sorted.
+    /// The paths that a restore of `goal` has to spare, sorted. `root` is called if there may be any.
     pub(crate) fn spared(
         &self,
-        workspace: &Workspace,
+        root: impl FnOnce() -> Result<Root, PathError>,
         goal: &Snapshot,
     ) -> Result<Vec<RelPath>, StoreError> {
         let all = self.all_spared()?;
         if all.is_empty() {
             return Ok(Vec::new());
         }
-        let root = &Root::open(workspace)?;
+        let root = &root()?;
         let mut paths: Vec<RelPath> = all
             .into_iter()
             .filter(|spared| spared.concerns(goal) && spared.is_there(root))

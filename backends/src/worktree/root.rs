@@ -15,7 +15,6 @@ use crate::descriptor::{Stat, fstat, lstat_at, mount_of};
 use crate::error::PathError;
 use crate::identity::Identity;
 use crate::path::RelPath;
-use crate::workspace::Workspace;
 
 /// The longest path, in bytes, that is handed to the kernel at once; its own limit is 4096 with
 /// the closing NUL.
@@ -48,12 +47,11 @@ pub(crate) fn is_gone_or_replaced(errno: Errno) -> bool {
 }
 
 impl Root {
-    /// Opens the directory of `workspace` and makes sure that it is the one that was opened as a
-    /// workspace: a directory that was swapped meanwhile is an error, never an empty tree.
-    pub(crate) fn open(workspace: &Workspace) -> Result<Self, PathError> {
-        let path = workspace.disk_path();
+    /// Opens the directory at `path` and makes sure that it is the one that is known by `identity`: a
+    /// directory that was swapped meanwhile is an error, never an empty tree.
+    pub(crate) fn open(path: &Path, identity: Identity) -> Result<Self, PathError> {
         let root = Self::of_directory(path)?;
-        if root.identity != workspace.identity() {
+        if root.identity != identity {
             return Err(PathError::at("recognise", path)(io::Error::other(
                 "another directory has taken its place",
             )));
@@ -61,7 +59,7 @@ impl Root {
         Ok(root)
     }
 
-    /// Opens a directory that is no workspace.
+    /// Opens a directory by its path, whichever it is.
     pub(crate) fn of_directory(path: &Path) -> Result<Self, PathError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd =

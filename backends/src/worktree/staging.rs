@@ -16,7 +16,6 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::backend::{Interrupt, Interrupted, StoreError};
 use crate::contents::Contents;
 use crate::coverage::Omission;
 use crate::descriptor;
@@ -24,12 +23,14 @@ use crate::durable;
 use crate::error::{ErrorKind, PathError};
 use crate::file_system::FileSystem;
 use crate::file_system_of::file_system_of;
-use crate::git::rollback::RepositoryPlan;
+use crate::interrupt::Interrupt;
+use crate::interrupted::Interrupted;
 use crate::path::RelPath;
-use crate::restore::{
+use crate::restore_plan::{
     LostAttributes, ModeChange, RestorePlan, SkipReason, Skipped, Write as PlannedWrite,
 };
 use crate::snapshot::SnapshotId;
+use crate::store_error::StoreError;
 use crate::tree::{EntryKind, Modes, RECORDED_BITS};
 use crate::worktree::apply::Committed;
 use crate::worktree::area::{self, Area};
@@ -180,12 +181,12 @@ impl Staged {
     }
 
     /// Passes the point of no return. On an error nothing is left to recover, unless the journal
-    /// could not even be removed.
+    /// could not even be removed. `repository` is what recovery is told by [`Intent::repository`].
     pub(crate) fn commit(
         mut self,
         store: &Path,
         plan: &RestorePlan,
-        repository: Option<RepositoryPlan>,
+        repository: Option<Vec<u8>>,
     ) -> Result<Committed, CommitError> {
         let intent = Intent {
             plan: plan.id.clone(),
@@ -198,7 +199,7 @@ impl Staged {
             false => self.journal.intend(&intent, &self.steps),
         };
         match intended {
-            Ok(()) => Ok(Committed::new(self.journal, self.area, intent, self.steps)),
+            Ok(()) => Ok(Committed::new(self.journal, self.area, self.steps)),
             // Whether the frame reached the disk is unknown, so it must not be found later.
             Err(error) => match self.discard(store) {
                 Ok(()) => Err(CommitError::Refused(error)),

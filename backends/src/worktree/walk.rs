@@ -22,17 +22,17 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FileType, RawDir, SeekFrom};
 use rustix::io::Errno;
 
-use crate::backend::{Interrupt, Progress, SnapshotError};
 use crate::coverage::{Omission, OmissionReason};
 use crate::descriptor::{self, Stat};
 use crate::error::PathError;
 use crate::faults::Seam;
-use crate::hard_links::Link;
+use crate::interrupt::Interrupt;
 use crate::interrupt::{self, Bulk};
 use crate::parallel;
 use crate::path::RelPath;
-use crate::purge::Purged;
+use crate::progress::Progress;
 use crate::search::WalkReason;
+use crate::snapshot_error::SnapshotError;
 use crate::tree::{ContentId, Entry, EntryKind};
 use crate::worktree::area;
 use crate::worktree::memory::Scope;
@@ -45,6 +45,7 @@ use crate::worktree::stat_cache::{
 use crate::worktree::watch::{Look, Pending, Watch};
 
 pub(crate) use clock::{Clock, now_ns};
+pub(crate) use found::Link;
 pub(crate) use seeds::Seeds;
 
 use building::Building;
@@ -173,7 +174,7 @@ pub(crate) struct WalkOptions<'a> {
     /// Told how far it has come.
     pub(crate) progress: Option<&'a (dyn Fn(Progress) + Send + Sync)>,
     /// Content that is omitted wherever it is found.
-    pub(crate) purged: &'a Purged,
+    pub(crate) is_purged: &'a (dyn Fn(&ContentId) -> bool + Sync),
 }
 
 /// What may have changed since the last capture, and what that left out.
@@ -1017,10 +1018,10 @@ impl<R: Rules> Walker<'_, R> {
         }
         let stat = again.as_ref().unwrap_or(stat);
         let now = EntryStat::of(stat);
-        let purged = self.options.purged;
+        let is_purged = self.options.is_purged;
         if let Some(known) = &visit.known
             && known.entry.is_clean(&now)
-            && !purged.contains(&known.entry.id)
+            && !is_purged(&known.entry.id)
             && self.accepts(visit, known.entry, stat, found)?
         {
             found.note_links(|| visit.path(), stat);
@@ -1058,7 +1059,7 @@ impl<R: Rules> Walker<'_, R> {
             Reading::Read { id, stat, bytes } => {
                 self.files_hashed.fetch_add(1, Ordering::Relaxed);
                 self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
-                if purged.contains(&id) {
+                if is_purged(&id) {
                     visit.omit(OmissionReason::Purged, Some(&stat), found, directory);
                     return Ok(true);
                 }
@@ -1158,10 +1159,7 @@ impl<R: Rules> Walker<'_, R> {
         let total = self.entries.fetch_add(entries, Ordering::Relaxed) + entries;
         if let Some(progress) = self.options.progress {
             let bytes_read = self.bytes_read.load(Ordering::Relaxed);
-            progress(Progress {
-                entries: total,
-                bytes_read,
-            });
+            progress(Progress::new(total, bytes_read));
         }
     }
 
@@ -1219,7 +1217,6 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::workspace::{StateDir, Workspace};
     use crate::worktree::read::Content;
 
     /// A directory, and what happens to it at certain moments of a walk.
@@ -1237,8 +1234,7 @@ mod tests {
         let directory = temporary.path().join("work");
         fs::create_dir(&directory).unwrap();
         prepare(&directory);
-        let state = StateDir::open(temporary.path().join("state")).unwrap();
-        let root = Root::open(&Workspace::open(&directory, &state).unwrap()).unwrap();
+        let root = Root::of_directory(&directory).unwrap();
         Stage {
             _temporary: temporary,
             root,
@@ -1266,7 +1262,7 @@ mod tests {
                 max_files: 0,
                 interrupt: &Interrupt::never(),
                 progress: None,
-                purged: &Purged::default(),
+                is_purged: &|_| false,
             };
             walk_waiting(&self.root, self, sink, &options, slow).unwrap()
         }

@@ -59,7 +59,7 @@ pub(in crate::git) fn apply(
         refs: Refs::open(repository.common_dir())?,
         git_dir: open_directory(repository.git_dir())?,
         settings: repository.settings(env)?,
-        root: Root::open(workspace)?,
+        root: workspace.root()?,
         operation: format!("commit-{}", sound.commit),
         aim,
         repository: &repository,

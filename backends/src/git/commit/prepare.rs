@@ -26,7 +26,6 @@ use crate::path::RelPath;
 use crate::record::Record;
 use crate::tree::EntryKind;
 use crate::workspace::LockedWorkspace;
-use crate::worktree::root::Root;
 
 /// A file of attributes that is larger is none.
 const MAX_ATTRIBUTES_BYTES: u64 = 1 << 20;
@@ -139,7 +138,7 @@ impl Decision<'_> {
     /// The tree of the commit: `base`, that of HEAD, with what was captured. All of it is in the repository
     /// then.
     fn tree(&self, head: &Head, base: ObjectId) -> Result<ObjectId, CommitError> {
-        let root = Root::open(self.workspace)?;
+        let root = self.workspace.root()?;
         let packs = self.store.reader_set()?;
         let stored = self.store.reader(&packs);
         let captured = tree_of(self.record)?;

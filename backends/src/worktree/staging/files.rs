@@ -14,13 +14,14 @@ use rustix::io::Errno;
 
 use super::StageError;
 use super::holes::Filled;
-use crate::backend::{Interrupt, StoreError};
 use crate::contents::{ContentError, Contents};
 use crate::descriptor;
 use crate::error::PathError;
 use crate::faults::{self, Effect, Seam};
+use crate::interrupt::Interrupt;
 use crate::path::RelPath;
-use crate::restore::{LostAttributes, ModeChange, Write as PlannedWrite};
+use crate::restore_plan::{LostAttributes, ModeChange, Write as PlannedWrite};
+use crate::store_error::StoreError;
 use crate::tree::{EntryKind, RECORDED_BITS};
 use crate::worktree::attributes::Attributes;
 use crate::worktree::journal::Seen;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 
-use crate::backend::Interrupt;
+use crate::interrupt::Interrupt;
 use crate::worktree::file_system::{FileSystem, file_system};
 use crate::worktree::root::Root;
 use crate::worktree::stat_cache::{EntryStat, is_racy};

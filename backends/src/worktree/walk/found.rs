@@ -4,12 +4,19 @@ use rustix::fs::FileType;
 
 use crate::coverage::{Omission, OmissionReason, OmittedKind};
 use crate::descriptor::Stat;
-use crate::hard_links::Link;
 use crate::path::RelPath;
 use crate::tree::{ContentId, Entry};
 use crate::worktree::stat_cache::{Directories, Flags, StatCache};
 
 use super::building::{Building, Known};
+
+/// A name of a file that has several, some of which may lie outside of the workspace.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub(crate) path: RelPath,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+}
 
 /// What one thread found.
 #[derive(Default)]

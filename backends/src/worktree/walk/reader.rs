@@ -6,12 +6,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::backend::SnapshotError;
 use crate::coverage::OmissionReason;
 use crate::descriptor::Stat;
 use crate::faults::Seam;
 use crate::parallel;
 use crate::path::RelPath;
+use crate::snapshot_error::SnapshotError;
 use crate::worktree::stat_cache::{CachedDirectory, CachedEntry, NameList};
 
 use super::building::{Building, Known};

@@ -12,7 +12,6 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::holder::Holder;
-use crate::workspace::{StateDir, Workspace};
 
 /// What is at a path: kind and permissions, inode, links, and the content of a file or link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -335,8 +334,7 @@ fn base() -> (tempfile::TempDir, PathBuf, Root) {
     let base = top.path().canonicalize().unwrap();
     fs::create_dir(base.join("work")).unwrap();
     fs::create_dir(base.join("outside")).unwrap();
-    let state = StateDir::open(base.join("state")).unwrap();
-    let root = Root::open(&Workspace::open(base.join("work"), &state).unwrap()).unwrap();
+    let root = Root::of_directory(&base.join("work")).unwrap();
     (top, base, root)
 }
 

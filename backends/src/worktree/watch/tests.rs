@@ -8,7 +8,6 @@ use tempfile::TempDir;
 use super::*;
 use crate::holder::Holder;
 use crate::must_run::{Capability, skipped};
-use crate::workspace::{StateDir, Workspace};
 
 /// A workspace with a few files and directories, all of them watched.
 struct Ground {
@@ -51,8 +50,7 @@ impl Ground {
             fs::write(work.join(file), "some content").unwrap();
         }
         prepare(&work);
-        let state = StateDir::open(base.join("state")).unwrap();
-        let root = Root::open(&Workspace::open(&work, &state).unwrap()).unwrap();
+        let root = Root::of_directory(&work).unwrap();
         let watch = Watch::begin(&root).unwrap();
         add_all(&root, &watch, &RelPath::root());
         let ground = Self { top, root, watch };
@@ -834,8 +832,6 @@ fn a_mount_that_came_and_went_is_none() {
 
 #[test]
 fn a_file_system_that_tells_nothing_is_not_watched() {
-    let state = tempfile::tempdir().unwrap();
-    let state = StateDir::open(state.path().join("state")).unwrap();
-    let root = Root::open(&Workspace::open("/proc/self/net", &state).unwrap()).unwrap();
+    let root = Root::of_directory(Path::new("/proc/self/net")).unwrap();
     assert_eq!(Watch::begin(&root).err(), Some(WalkReason::Filesystem));
 }

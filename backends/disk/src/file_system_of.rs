@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use crate::file_system::FileSystem;
+use stillframe_model::file_system::FileSystem;
 
 /// The file system that holds `path`, or would hold it if it were made; `None`: nobody can tell. Writes nothing.
 pub fn file_system_of(path: &Path) -> Option<FileSystem> {

@@ -1,0 +1,96 @@
+//! Purged content among what restores displaced, or had staged.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::Path;
+
+use super::{FoundContent, FoundContents, Proof, Purged};
+use crate::durable;
+use crate::git::{ObjectHasher, ObjectKind};
+use crate::store_error::StoreError;
+use crate::tree::ContentId;
+use crate::worktree::area::{self, Unvisited};
+
+/// Removes what restores displaced, or had staged, and was purged since, wherever it lies. Answers with
+/// what was looked at.
+pub(crate) fn drop_purged(store: &Path, purged: &Purged) -> Result<Proof, StoreError> {
+    let mut proof = Proof::default();
+    proof.unproven = area::each_displaced(store, &mut |entry| {
+        proof.displaced += 1;
+        let may_be = |length| purged.may_have_length(length);
+        let contents = contents_of(entry, &may_be).map_err(Unvisited::Unread)?;
+        if contents.is_some_and(|(_, ids)| ids.iter().any(|id| purged.contains(id))) {
+            area::remove_file(entry.path())?;
+            let above = entry.path().parent().expect("it is in a private directory");
+            durable::sync_directory(above)?;
+        }
+        Ok(())
+    })?;
+    Ok(proof)
+}
+
+/// Finds the content `id` in what restores displaced, or had staged.
+///
+/// Reads all of that, and cannot tell a path: it lies under numbers.
+pub(crate) fn find_displaced(store: &Path, id: &ContentId) -> Result<FoundContents, StoreError> {
+    let purged = Purged::beside(store)?;
+    let mut found = FoundContents::default();
+    let mut contents = BTreeMap::new();
+    found.unreadable = area::each_displaced(store, &mut |entry| {
+        let read = contents_of(entry, &|length| length > 0).map_err(Unvisited::Unread)?;
+        if let Some((bytes, ids)) = read.filter(|(_, ids)| ids.contains(id)) {
+            contents.insert(ids[0], (bytes, ids.get(1).copied()));
+        }
+        Ok(())
+    })?;
+    found.contents = contents
+        .into_iter()
+        .map(|(id, (bytes, other_id))| FoundContent {
+            id,
+            purged: purged.contains(&id),
+            other_id,
+            bytes: Some(bytes),
+            paths: Vec::new(),
+            also_at: Vec::new(),
+        })
+        .collect();
+    Ok(found)
+}
+
+/// The length of a file or link, and the ids of its bytes, git's first if it has one; `None`: it is neither, or its length
+/// is none that may matter.
+fn contents_of(
+    entry: &walkdir::DirEntry,
+    may_matter: &dyn Fn(u64) -> bool,
+) -> io::Result<Option<(u64, Vec<ContentId>)>> {
+    let file_type = entry.file_type();
+    let (length, mut content): (u64, Box<dyn io::Read>) = if file_type.is_symlink() {
+        let text = fs::read_link(entry.path())?.into_os_string().into_vec();
+        (text.len() as u64, Box::new(io::Cursor::new(text)))
+    } else if file_type.is_file() {
+        let length = entry.metadata()?.len();
+        if !may_matter(length) {
+            return Ok(None);
+        }
+        (length, Box::new(fs::File::open(entry.path())?))
+    } else {
+        return Ok(None);
+    };
+    let mut sha1 = ObjectHasher::new(ObjectKind::Blob, length);
+    let mut blake3 = blake3::Hasher::new();
+    let mut piece = vec![0; 64 * 1024];
+    loop {
+        match content.read(&mut piece)? {
+            0 => break,
+            n => {
+                sha1.update(&piece[..n]);
+                blake3.update(&piece[..n]);
+            }
+        }
+    }
+    let sha1 = sha1.finish().ok().map(ContentId::from);
+    let blake3 = ContentId::Blake3(*blake3.finalize().as_bytes());
+    Ok(Some((length, sha1.into_iter().chain([blake3]).collect())))
+}
