@@ -86,7 +86,6 @@ mod shell;
 #[cfg(test)]
 mod stopped;
 mod workspace;
-mod worktree;
 
 use stillframe_disk::{
     codec, descriptor, durable, faults, file_system_of, interrupt, lock, note, parallel, patience,
@@ -98,6 +97,7 @@ use stillframe_model::{
     path, plan_id, problem, progress, read_error, repository_changes, restore_error, restore_goal,
     restore_plan, retain, search, size, snapshot, snapshot_error, store_error, tree,
 };
+use stillframe_worktree as worktree;
 
 #[doc(hidden)]
 pub use stillframe_disk::seeded_bug;

@@ -27,7 +27,8 @@ fn program() -> &'static Path {
     let (_, path) = PROGRAM.get_or_init(|| {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("holder");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/support/holder.c");
+        let source = directory.path().join("holder.c");
+        std::fs::write(&source, include_str!("holder.c")).unwrap();
         let status = Command::new("cc").arg("-o").arg(&path).arg(source).status();
         assert!(status.expect("cc is installed").success());
         (directory, path)

@@ -1,0 +1,658 @@
+//! The private directory of a restore: what it has staged, and what it displaced.
+//!
+//! It lies outside of the workspace and on the same mount, since entries are only ever renamed
+//! between the two: in the store, or else beside the workspace.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
+
+use crate::descriptor;
+use crate::durable;
+use crate::error::{PathError, printable};
+use crate::faults::{self, Effect};
+use crate::interrupt;
+use crate::journal::{Action, OperationId, Staging, Step};
+use crate::path::RelPath;
+use crate::problem::Problem;
+use crate::remembered::{self, Remembered};
+use crate::root::Root;
+use crate::snapshot::SnapshotId;
+use crate::store_error::StoreError;
+use crate::walk::now_ns;
+
+/// The prefix of a private directory beside the workspace.
+const BESIDE_PREFIX: &str = ".stillframe-";
+/// The prefix of a private directory in the store.
+const STORE_PREFIX: &str = "restore-";
+/// In the store: which private directory holds the trash of which guard.
+const TRASH_INDEX: &str = "trash";
+/// How the name of a half-made record of the workspace begins.
+const UNLOCKED_LEFTOVER: &[u8] = b".tmp-workspace.json-";
+const HOUR_NS: i64 = 3_600_000_000_000;
+/// The directory of what waits to be placed, and of what that displaced.
+const STAGED: &str = "staged";
+/// The directory of what was displaced by a restore that is done.
+const TRASH: &str = "trash";
+/// The index of the user's repository, staged beside the entries.
+const INDEX: &str = "index";
+/// Far above the longest path that the kernel takes.
+const MAX_POINTER_BYTES: u64 = 64 * 1024;
+
+/// Whether a directory of this name is a private one of a restore of some workspace below: a
+/// workspace above leaves it out, and says so.
+pub(crate) fn is_private_name(name: &[u8]) -> bool {
+    let id = name.strip_prefix(BESIDE_PREFIX.as_bytes());
+    id.is_some_and(OperationId::is_one)
+}
+
+/// Whether something that these steps displace lies in the private directory, so that they were begun.
+pub(crate) fn has_displaced(staging: &Staging, steps: &[Step]) -> bool {
+    let directory = staging.path();
+    let inode_in = |place: &str, number: usize| {
+        let path = directory.join(place).join(number.to_string());
+        fs::symlink_metadata(path).ok().map(|found| found.ino())
+    };
+    steps.iter().enumerate().any(|(number, step)| {
+        let staged = inode_in(STAGED, number);
+        let is_displaced = match step.action {
+            Action::Place { inode } => staged.is_some_and(|found| found != inode),
+            Action::Remove => staged.is_some(),
+            Action::MakeDirectory | Action::RemoveDirectory | Action::SetMode { .. } => false,
+        };
+        is_displaced || inode_in(TRASH, number).is_some()
+    })
+}
+
+/// Makes a private directory in `parent`, for what is about to get a name there. A workspace around it leaves it
+/// out, and so does git.
+pub fn make_beside(parent: &Path) -> Result<PathBuf, PathError> {
+    let path = parent.join(format!("{BESIDE_PREFIX}{}", OperationId::random()));
+    faults::effect(Effect::MakeDirectory(&path))
+        .and_then(|()| fs::DirBuilder::new().mode(0o700).create(&path))
+        .map_err(PathError::at("make the directory", &path))?;
+    let ignored = path.join(".gitignore");
+    if let Err(error) = fs::write(&ignored, b"*\n") {
+        // Best effort: the first error is the one to tell.
+        let _ = remove_area(&path);
+        return Err(PathError::at("write", &ignored)(error));
+    }
+    Ok(path)
+}
+
+/// Removes a directory that [`make_beside`] made, whatever permission bits what is in it has got.
+pub fn remove_beside(path: &Path) -> Result<(), PathError> {
+    for entry in walkdir::WalkDir::new(path).follow_links(false) {
+        // What cannot be opened up is told by its removal.
+        if let Ok(entry) = entry
+            && entry.file_type().is_dir()
+        {
+            let _ = fs::set_permissions(entry.path(), fs::Permissions::from_mode(0o700));
+        }
+    }
+    remove_area(path)
+}
+
+/// Removes what a restore staged without having touched the workspace.
+pub fn discard(staging: &Staging, store: &Path) -> Result<(), PathError> {
+    remove_area(&staging.path())?;
+    forget_trash(store, &staging.guard)
+}
+
+/// Removes what a finished restore leaves behind, but for what it displaced.
+pub fn reap(staging: &Staging, store: &Path) -> Result<(), PathError> {
+    let directory = staging.path();
+    let is_trash_empty = match fs::read_dir(directory.join(TRASH)) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => true,
+        Err(e) => return Err(PathError::at("list the trash in", directory)(e)),
+    };
+    if is_trash_empty {
+        return discard(staging, store);
+    }
+    remove_tree(&directory.join(STAGED))?;
+    remove_file(&directory.join(INDEX))
+}
+
+/// Removes what the restores with these guards displaced, and what is remembered of them. With none
+/// it does nothing.
+///
+/// To be called when a guard is forgotten: until then the trash is a second copy of what the guard
+/// holds, with the owners, times and attributes that no snapshot has.
+pub fn purge_trashes(store: &Path, guards: &[SnapshotId]) -> Result<(), StoreError> {
+    for guard in guards {
+        purge_trash(store, guard)?;
+    }
+    Ok(())
+}
+
+/// See [`purge_trashes`].
+fn purge_trash(store: &Path, guard: &SnapshotId) -> Result<(), StoreError> {
+    if let Some(directory) = trash_of(store, guard)? {
+        remove_area(&directory)?;
+    }
+    Remembered::of(store).forget_made(guard)?;
+    Ok(forget_trash(store, guard)?)
+}
+
+/// Removes what restores displaced, and what is remembered of them, whose guards are not among `guards`:
+/// whoever forgot these was killed before it came to that.
+pub fn purge_strays(store: &Path, guards: &HashSet<SnapshotId>) -> Result<(), StoreError> {
+    let mut strays = HashSet::new();
+    for directory in [TRASH_INDEX, remembered::MADE] {
+        strays.extend(guards_in(&store.join(directory))?);
+    }
+    let strays: Vec<SnapshotId> = strays.difference(guards).cloned().collect();
+    purge_trashes(store, &strays)
+}
+
+/// The guards by whose ids files of a directory are named.
+fn guards_in(directory: &Path) -> Result<Vec<SnapshotId>, PathError> {
+    let entries = list(directory)?;
+    let guard = |entry: &fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    Ok(entries.iter().filter_map(guard).collect())
+}
+
+/// Removes the files beside the stores of a workspace that work which was interrupted left half made.
+///
+/// The caller holds the lock of the workspace, so that nobody else is about to give one its name; but for
+/// the record of the workspace, which is written before the lock is had. One of those is left alone for an
+/// hour.
+pub fn reap_leftovers(store: &Path) -> Result<(), PathError> {
+    let long_ago_ns = now_ns(rustix::time::ClockId::Realtime).saturating_sub(HOUR_NS);
+    for (path, meta) in leftovers(store)? {
+        let name = path.file_name().unwrap_or_default().as_bytes();
+        let changed_ns = meta.mtime().saturating_mul(1_000_000_000);
+        if !name.starts_with(UNLOCKED_LEFTOVER) || changed_ns < long_ago_ns {
+            durable::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Half-made files beside the stores of a workspace.
+fn leftovers(store: &Path) -> Result<Vec<(PathBuf, fs::Metadata)>, PathError> {
+    let mut found = Vec::new();
+    for directory in [
+        store.to_owned(),
+        store.join(TRASH_INDEX),
+        store.join(remembered::MADE),
+    ] {
+        for entry in list(&directory)? {
+            let is_ours = entry
+                .file_name()
+                .as_bytes()
+                .starts_with(durable::STAGED_PREFIX.as_bytes());
+            if let Ok(meta) = entry.metadata()
+                && is_ours
+                && meta.is_file()
+            {
+                found.push((entry.path(), meta));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What is in a directory; nothing, if there is none.
+fn list(path: &Path) -> Result<Vec<fs::DirEntry>, PathError> {
+    match fs::read_dir(path) {
+        Ok(entries) => entries
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(PathError::at("list", path)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(PathError::at("list", path)(e)),
+    }
+}
+
+/// The bytes that displaced files of all restores of this workspace occupy, wherever they lie, and half-made
+/// files beside its stores.
+pub fn bytes_beside(store: &Path) -> Result<u64, StoreError> {
+    let mut bytes = leftovers(store)?.iter().map(|(_, meta)| meta.len()).sum();
+    for guard in guards_in(&store.join(TRASH_INDEX))? {
+        let Some(directory) = trash_of(store, &guard)? else {
+            continue;
+        };
+        for entry in list(&directory.join(TRASH))? {
+            match fs::symlink_metadata(entry.path()) {
+                Ok(meta) => bytes += meta.blocks() * 512,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(PathError::at("look at", entry.path())(e).into()),
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+/// The bytes of all files of the store of a workspace at `store`, whatever they are for, and of what restores
+/// of it have displaced, wherever that lies. A hard link counts like any other file.
+pub fn bytes_of_all(store: &Path) -> Result<u64, StoreError> {
+    let mut bytes = below(store)?;
+    for guard in guards_in(&store.join(TRASH_INDEX))? {
+        let trash = trash_of(store, &guard)?;
+        if let Some(trash) = trash.filter(|trash| !trash.starts_with(store)) {
+            bytes += below(&trash)?;
+        }
+    }
+    Ok(bytes)
+}
+
+fn below(directory: &Path) -> Result<u64, StoreError> {
+    let mut bytes = 0;
+    for entry in walkdir::WalkDir::new(directory) {
+        interrupt::check()?;
+        match entry.and_then(|entry| entry.metadata()) {
+            Ok(meta) if meta.is_file() => bytes += meta.len(),
+            Ok(_) => {}
+            // Another process tidied up.
+            Err(e) if e.io_error().map(io::Error::kind) == Some(io::ErrorKind::NotFound) => {}
+            Err(e) => {
+                let path = e.path().unwrap_or(directory).to_owned();
+                return Err(PathError::at("look at", path)(io::Error::from(e)).into());
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+/// The private directory of a restore, held open.
+#[derive(Debug)]
+pub struct Area {
+    staging: Staging,
+    /// `None` if it was gone when a recovery looked for it.
+    staged: Option<OwnedFd>,
+    trash: Option<OwnedFd>,
+}
+
+impl Area {
+    /// Chooses where to stage; `None` if no directory outside of the workspace is on its mount
+    /// and can be written to.
+    pub fn place(
+        root: &Root,
+        store: &Path,
+        operation: OperationId,
+    ) -> Result<Option<PathBuf>, PathError> {
+        let workspace = root.disk_path(&RelPath::root());
+        let home = Mount::of(root.as_fd()).map_err(PathError::at("look at", &workspace))?;
+        if Mount::at(store).is_some_and(|m| m == home) {
+            return Ok(Some(store.join(format!("{STORE_PREFIX}{operation}"))));
+        }
+        let Some(parent) = workspace.parent() else {
+            return Ok(None);
+        };
+        let is_open = Mount::at(parent).is_some_and(|m| m == home)
+            && rustix::fs::accessat(
+                rustix::fs::CWD,
+                parent,
+                Access::WRITE_OK | Access::EXEC_OK,
+                AtFlags::EACCESS,
+            )
+            .is_ok();
+        Ok(is_open.then(|| parent.join(format!("{BESIDE_PREFIX}{operation}"))))
+    }
+
+    /// Why nothing can be restored where [`Area::place`] finds no place.
+    pub fn no_place(root: &Root) -> String {
+        let workspace = root.disk_path(&RelPath::root());
+        let name = printable(&workspace);
+        let above = workspace.parent().and_then(Mount::at);
+        match above.is_some_and(|above| Mount::of(root.as_fd()).ok() != Some(above)) {
+            true => format!(
+                "{name} is a mount point, so that no directory outside of it is on its file system; \
+                 put a copy elsewhere: restore SNAPSHOT --to DIR"
+            ),
+            false => format!(
+                "{name} is on another file system than the state directory, and the directory above \
+                 it cannot be written to; choose a state directory on that file system with \
+                 STILLFRAME_HOME, or put a copy elsewhere: restore SNAPSHOT --to DIR"
+            ),
+        }
+    }
+
+    /// Makes the directory, and notes whose trash it will hold. A power cut may take the directory
+    /// until [`Area::sync_each`] or [`Area::sync_all`].
+    pub fn make(staging: &Staging, store: &Path) -> Result<Self, PathError> {
+        let path = staging.path();
+        let make = |path: &Path| {
+            faults::effect(Effect::MakeDirectory(path))
+                .and_then(|()| fs::DirBuilder::new().mode(0o700).create(path))
+                .map_err(PathError::at("make the directory", path))
+        };
+        make(&path)?;
+        if path
+            .file_name()
+            .is_some_and(|name| is_private_name(name.as_bytes()))
+        {
+            // It may lie in a work tree of the user's, where git is to take no notice of it.
+            durable::replace(&path.join(".gitignore"), b"*\n")?;
+        }
+        for name in [STAGED, TRASH] {
+            make(&path.join(name))?;
+        }
+        let pointers = store.join(TRASH_INDEX);
+        if !pointers.is_dir() {
+            make(&pointers)?;
+        }
+        durable::replace(&pointers.join(staging.guard.as_str()), &staging.directory)?;
+        let open = |name: &str| {
+            let path = path.join(name);
+            open_private(&path).map_err(PathError::at("open", path))
+        };
+        Ok(Self {
+            staged: Some(open(STAGED)?),
+            trash: Some(open(TRASH)?),
+            staging: staging.clone(),
+        })
+    }
+
+    /// Opens the directory of a restore that was interrupted, as far as it is there.
+    pub fn reopen(staging: Staging) -> Self {
+        let path = staging.path();
+        let [staged, trash] = [STAGED, TRASH].map(|name| open_private(&path.join(name)).ok());
+        match staged {
+            Some(_) => Self {
+                staging,
+                staged,
+                trash,
+            },
+            // It had become the trash. A power cut may have kept that, and not all of what came
+            // before it.
+            None => Self {
+                staging,
+                staged: trash,
+                trash: None,
+            },
+        }
+    }
+
+    /// Makes the trash of everything that was displaced, once all steps are carried out. `unused` are
+    /// the names and inodes of what was staged for those that were not: it is removed.
+    ///
+    /// May be repeated. A power cut may undo it until [`Area::sync_displaced`].
+    pub(crate) fn keep_displaced(&self, unused: &[(String, u64)]) -> Result<(), PathError> {
+        let path = self.path();
+        let (from, to) = (path.join(STAGED), path.join(TRASH));
+        let Ok(staged) = self.staged() else {
+            return Ok(());
+        };
+        for (name, inode) in unused {
+            // Under the same name may be what was displaced.
+            let is_unused =
+                descriptor::lstat_at(staged, name.as_bytes()).is_ok_and(|s| s.inode == *inode);
+            if is_unused {
+                faults::effect(Effect::Remove(&from.join(name)))
+                    .and_then(|()| Ok(rustix::fs::unlinkat(staged, name, AtFlags::empty())?))
+                    .map_err(PathError::at("remove", from.join(name)))?;
+            }
+        }
+        let rename = |from: &Path, to: &Path| {
+            faults::effect(Effect::Rename { from, to }).and_then(|()| fs::rename(from, to))
+        };
+        let renamed = rename(&from, &to);
+        match renamed.as_ref().map_err(io::Error::kind) {
+            Ok(()) => return Ok(()),
+            // It is the trash already, or was taken away by somebody.
+            Err(io::ErrorKind::NotFound) => return Ok(()),
+            Err(io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists) => {}
+            Err(_) => return renamed.map_err(PathError::at("rename", from)),
+        }
+        // Where two entries cannot be exchanged, some of what was displaced is in the trash.
+        for entry in fs::read_dir(&from).map_err(PathError::at("list", &from))? {
+            let name = entry.map_err(PathError::at("list", &from))?.file_name();
+            rename(&from.join(&name), &to.join(&name))
+                .map_err(PathError::at("move to the trash", from.join(&name)))?;
+        }
+        Ok(())
+    }
+
+    /// Makes what was displaced, and its names, survive a power cut.
+    pub(crate) fn sync_displaced(&self) -> Result<(), PathError> {
+        let path = self.path();
+        let synced = |fd: BorrowedFd<'_>, path: &Path| {
+            faults::effect(Effect::SyncDirectory(path))
+                .and_then(|()| Ok(rustix::fs::fsync(fd)?))
+                .map_err(PathError::at("sync the directory", path))
+        };
+        for directory in [self.staged(), self.trash()].into_iter().flatten() {
+            synced(directory, &path)?;
+        }
+        match path.is_dir() {
+            true => durable::sync_directory(&path),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes the names in the directory survive a power cut, and its own.
+    pub(crate) fn sync_each(&self) -> Result<(), PathError> {
+        let path = self.path();
+        durable::sync_directory(&path.join(STAGED))?;
+        durable::sync_directory(&path)?;
+        match path.parent() {
+            Some(parent) => durable::sync_directory(parent),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes everything survive a power cut that is on the file system of the directory: what was
+    /// staged, its names, and the directory's own.
+    pub fn sync_all(&self) -> Result<(), PathError> {
+        durable::sync_file_system(&self.path().join(STAGED))
+    }
+
+    /// Where it is, as the journal says it.
+    pub fn staging(&self) -> &Staging {
+        &self.staging
+    }
+
+    /// Its path.
+    pub fn path(&self) -> PathBuf {
+        self.staging.path()
+    }
+
+    /// Where the index of the user's repository is staged, with the files of git's operations behind it.
+    pub fn index_path(&self) -> PathBuf {
+        self.path().join(INDEX)
+    }
+
+    /// The directory of what waits to be placed.
+    pub fn staged(&self) -> rustix::io::Result<BorrowedFd<'_>> {
+        self.staged.as_ref().map(AsFd::as_fd).ok_or(Errno::NOENT)
+    }
+
+    /// The directory of what was displaced.
+    pub fn trash(&self) -> rustix::io::Result<BorrowedFd<'_>> {
+        self.trash.as_ref().map(AsFd::as_fd).ok_or(Errno::NOENT)
+    }
+}
+
+/// What decides whether a rename between two directories is possible at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mount {
+    device: (u32, u32),
+    /// `None` where the kernel does not tell.
+    id: Option<u64>,
+}
+
+impl Mount {
+    fn of(fd: BorrowedFd<'_>) -> rustix::io::Result<Self> {
+        let flags = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+        let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, flags)?;
+        Ok(Self {
+            device: (stat.stx_dev_major, stat.stx_dev_minor),
+            id: descriptor::mount_in(&stat),
+        })
+    }
+
+    fn at(path: &Path) -> Option<Self> {
+        let fd = open_private(path).ok()?;
+        Self::of(fd.as_fd()).ok()
+    }
+}
+
+fn open_private(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty())
+}
+
+/// The private directory that holds the trash of `guard`.
+pub(crate) fn trash_of(store: &Path, guard: &SnapshotId) -> Result<Option<PathBuf>, StoreError> {
+    let pointer = store.join(TRASH_INDEX).join(guard.as_str());
+    let Some(bytes) = durable::read(&pointer, MAX_POINTER_BYTES)? else {
+        return Ok(None);
+    };
+    Ok(Some(PathBuf::from(OsString::from_vec(bytes))))
+}
+
+fn forget_trash(store: &Path, guard: &SnapshotId) -> Result<(), PathError> {
+    remove_file(&store.join(TRASH_INDEX).join(guard.as_str()))
+}
+
+/// Where what the restore with this private directory displaced lies.
+pub(crate) fn trash_in(directory: &Path) -> PathBuf {
+    directory.join(TRASH)
+}
+
+/// Removes a private directory of ours; anything else at the path is left alone.
+fn remove_area(path: &Path) -> Result<(), PathError> {
+    let is_ours = path.file_name().is_some_and(|name| {
+        let name = name.as_bytes();
+        name.starts_with(BESIDE_PREFIX.as_bytes()) || name.starts_with(STORE_PREFIX.as_bytes())
+    });
+    if !is_ours {
+        return Ok(());
+    }
+    remove_tree(path)
+}
+
+fn remove_tree(path: &Path) -> Result<(), PathError> {
+    match faults::effect(Effect::Remove(path)).and_then(|()| fs::remove_dir_all(path)) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(PathError::at("remove", path)(e)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes a file if it is there.
+pub fn remove_file(path: &Path) -> Result<(), PathError> {
+    match faults::effect(Effect::Remove(path)).and_then(|()| fs::remove_file(path)) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(PathError::at("remove", path)(e)),
+        _ => Ok(()),
+    }
+}
+
+/// Why something that a restore displaced was not dealt with.
+pub enum Unvisited {
+    /// It could not be read.
+    Unread(io::Error),
+    /// Nothing else can be done either.
+    Failed(PathError),
+}
+
+impl From<PathError> for Unvisited {
+    fn from(source: PathError) -> Self {
+        Self::Failed(source)
+    }
+}
+
+/// Calls `visit` for everything but directories in the private directories of all restores. Answers with
+/// what could not be looked at.
+pub fn each_displaced(
+    store: &Path,
+    visit: &mut dyn FnMut(&walkdir::DirEntry) -> Result<(), Unvisited>,
+) -> Result<Vec<Problem>, StoreError> {
+    let mut unread = Vec::new();
+    for directory in areas(store)? {
+        for entry in walkdir::WalkDir::new(&directory).follow_links(false) {
+            interrupt::check()?;
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(e)
+                    if e.io_error()
+                        .is_some_and(|e| e.kind() == io::ErrorKind::NotFound) =>
+                {
+                    continue;
+                }
+                Err(e) => {
+                    let path = e.path().unwrap_or(&directory);
+                    unread.push(Problem::new(printable(path), e.to_string()));
+                    continue;
+                }
+            };
+            if entry.file_type().is_dir() {
+                continue;
+            }
+            match visit(&entry) {
+                Ok(()) => {}
+                Err(Unvisited::Unread(e)) => {
+                    unread.push(Problem::new(printable(entry.path()), e.to_string()));
+                }
+                Err(Unvisited::Failed(e)) => return Err(e.into()),
+            }
+        }
+    }
+    Ok(unread)
+}
+
+/// The private directories of all restores of a workspace that are known of.
+fn areas(store: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let mut areas = Vec::new();
+    for entry in list(store)? {
+        if entry
+            .file_name()
+            .as_bytes()
+            .starts_with(STORE_PREFIX.as_bytes())
+        {
+            areas.push(entry.path());
+        }
+    }
+    for guard in guards_in(&store.join(TRASH_INDEX))? {
+        areas.extend(trash_of(store, &guard)?);
+    }
+    areas.sort();
+    areas.dedup();
+    Ok(areas)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::must_run::{Capability, skipped};
+
+    #[test]
+    fn a_workspace_that_is_a_mount_of_its_own_has_no_place_for_staging() {
+        let (shared, above) = (Path::new("/dev/shm"), Path::new("/dev"));
+        let elsewhere = tempfile::tempdir().unwrap();
+        let mounts = [shared, above, elsewhere.path()].map(Mount::at);
+        if mounts[0].is_none() || mounts[0] == mounts[1] || mounts[0] == mounts[2] {
+            let why = "/dev/shm is no file system of its own";
+            return skipped(Capability::OtherFileSystem, why);
+        }
+        let root = Root::of_directory(shared).unwrap();
+        let place = Area::place(&root, elsewhere.path(), OperationId::random()).unwrap();
+        assert_eq!(place, None);
+        let place = Area::place(&root, shared, OperationId::random()).unwrap();
+        assert!(place.unwrap().starts_with(shared), "a store there would do");
+    }
+
+    #[test]
+    fn only_directories_of_ours_are_purged() {
+        let base = tempfile::tempdir().unwrap();
+        let (store, precious) = (base.path().join("store"), base.path().join("precious"));
+        for path in [&store.join(TRASH_INDEX), &precious] {
+            fs::create_dir_all(path).unwrap();
+        }
+        let guard = SnapshotId::random();
+        let pointer = store.join(TRASH_INDEX).join(guard.as_str());
+        fs::write(&pointer, precious.as_os_str().as_bytes()).unwrap();
+        purge_trash(&store, &guard).unwrap();
+        assert!(precious.exists() && !pointer.exists());
+        purge_trash(&store, &SnapshotId::random()).unwrap();
+    }
+}
