@@ -9,30 +9,34 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::borrow_mode::BorrowMode;
+use crate::capture_rules::CaptureRules;
 use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
 use crate::diff::{Diff, DiffOptions};
-pub use crate::diff_error::DiffError;
+use crate::diff_error::DiffError;
 use crate::error::ErrorKind;
 use crate::git::ObjectId;
-pub use crate::interrupt::Interrupt;
-pub use crate::interrupted::Interrupted;
+use crate::holdings::{Holdings, Unreadable};
+use crate::host_rules::IgnoreOptions;
+use crate::interrupt::Interrupt;
 use crate::listed::ListedFile;
+use crate::owner::Owner;
 use crate::path::RelPath;
 use crate::plan_id::PlanId;
-pub use crate::problem::Problem;
-pub use crate::progress::Progress;
+use crate::problem::Problem;
+use crate::progress::Progress;
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget};
-pub use crate::read_error::ReadError;
-pub use crate::repository_changes::RepositoryProblem;
+use crate::read_error::ReadError;
+use crate::repository_changes::RepositoryProblem;
 use crate::restore::{
     CopyOptions, CopyOutcome, LostAttributes, RefChange, RestoreGoal, RestorePlan, Skipped,
 };
-pub use crate::restore_error::RestoreError;
+use crate::restore_error::RestoreError;
 use crate::retain::RetainContent;
 use crate::room::{self, Room};
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
-pub use crate::snapshot_error::SnapshotError;
-pub use crate::store_error::StoreError;
+use crate::snapshot_error::SnapshotError;
+use crate::store_error::StoreError;
 use crate::tree::{ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
@@ -597,64 +601,6 @@ impl SnapshotOptions {
     }
 }
 
-/// Whose a snapshot is: it becomes part of the ref's name.
-///
-/// Within one session a path once captured goes on being captured, though a rule ignores it later.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// A session id: 1 to 200 letters, digits, `.`, `_`, `-`, the first a letter or digit.
-    pub session_id: String,
-    /// A run id, of the same form; `None`: taken outside of any run.
-    pub run_id: Option<String>,
-}
-
-impl Default for Owner {
-    fn default() -> Self {
-        Self {
-            session_id: "manual".to_owned(),
-            run_id: None,
-        }
-    }
-}
-
-/// What to leave out of a capture, beyond git's own rules or the hash backend's default names.
-///
-/// With the git backend these hold for untracked paths only. They are stored with the snapshot.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct IgnoreOptions {
-    /// A bare name: directories of that name at any depth. With a slash: that path from the
-    /// workspace down.
-    pub paths: Vec<String>,
-    /// Globs, anchored at both ends: `*` and `?` do not cross `/`, `**/` is zero or more
-    /// directories, a trailing `**` everything below. One without `/` is also tried on the name.
-    pub globs: Vec<String>,
-}
-
-/// What the host asked for when a snapshot was captured, as it is stored with the snapshot.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CaptureRules {
-    /// [`SnapshotOptions::ignore`].
-    pub ignore: IgnoreOptions,
-    /// [`SnapshotOptions::include`].
-    pub include: Vec<RelPath>,
-    /// [`SnapshotOptions::max_untracked_file_bytes`]; `None`: nobody wrote it down.
-    pub max_untracked_file_bytes: Option<u64>,
-}
-
-/// How objects that the user's repository already has come into the store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BorrowMode {
-    /// Hard links, which cost no space; where the file system refuses, a reflink, else a copy.
-    #[default]
-    HardLink,
-    /// A reflink, else a copy: nobody who writes into the repository's packs can damage ours.
-    Reflink,
-    /// Always a copy.
-    Copy,
-}
-
 /// How to restore.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -1019,45 +965,6 @@ impl Verification {
         };
         Ok(Self::new(vec![problem]))
     }
-}
-
-/// What a look at a store tells of the snapshots in it: see [`Backend::holdings`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Holdings {
-    /// All of them, in no order.
-    Ids(Vec<SnapshotId>),
-    /// Their number, and the one that was published last.
-    Newest {
-        /// How many there are.
-        count: u64,
-        /// The [`reference`](Snapshot::reference) of that one; `None`: there is none, or it cannot be read.
-        reference: Option<String>,
-    },
-}
-
-impl Holdings {
-    /// How many snapshots there are.
-    pub fn count(&self) -> u64 {
-        match self {
-            Self::Ids(ids) => ids.len() as u64,
-            Self::Newest { count, .. } => *count,
-        }
-    }
-}
-
-/// Something in a store that is there as a snapshot and cannot be read as one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Unreadable {
-    /// What the store has it under, to forget it by.
-    pub name: String,
-    /// The snapshot that it is, if that can be told.
-    pub id: Option<SnapshotId>,
-    /// What is wrong with it.
-    pub problem: Problem,
-    /// It is of a newer version of this program, and nothing is wrong with it: it is to be left alone.
-    pub is_newer: bool,
 }
 
 /// Of several threads one is told to stop, or is refused room, and the others that what it wrote is

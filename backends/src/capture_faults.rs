@@ -8,7 +8,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use rustix::io::Errno;
 
-use crate::backend::{Backend, BorrowMode, SnapshotError, SnapshotOptions};
+use crate::backend::{Backend, SnapshotOptions};
+use crate::borrow_mode::BorrowMode;
 use crate::caches::is_cache;
 use crate::detect::{Strategy, detect};
 use crate::durable;
@@ -16,6 +17,7 @@ use crate::error::ErrorKind;
 use crate::faults::{self, Done, Fault};
 use crate::git::test_repository::TestRepository;
 use crate::snapshot::{Label, Snapshot, SnapshotId};
+use crate::snapshot_error::SnapshotError;
 use crate::workspace::{LockedWorkspace, PATIENCE_OF_TESTS, StateDir, Workspace};
 
 /// How the captures of a story are taken, and of what.

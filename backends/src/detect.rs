@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Backend, SnapshotError};
+use crate::backend::Backend;
 use crate::error::printable;
 use crate::git::repository::Probe;
 use crate::git::{self, GitBackend};
 use crate::hash::HashBackend;
 use crate::snapshot::BackendKind;
+use crate::snapshot_error::SnapshotError;
 use crate::workspace::Workspace;
 
 /// How the host wants the backend to be chosen.

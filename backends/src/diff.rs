@@ -13,13 +13,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{DiffError, Interrupt};
 use crate::coverage::Coverage;
 pub(crate) use crate::diff::file::Looked;
 pub use crate::diff::file::{ChangedFile, FileStatus};
 pub use crate::diff::nested::NestedChange;
 use crate::diff::renames::Pair;
 pub use crate::diff::renames::{Renamed, Renames};
+use crate::diff_error::DiffError;
+use crate::interrupt::Interrupt;
 use crate::path::RelPath;
 use crate::record::{GitState, KNOWS_NESTED, Record};
 use crate::restore::ModeChange;

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::backend::{SnapshotOptions, StoreError};
+use crate::backend::SnapshotOptions;
 use crate::codec;
 use crate::detect::{Strategy, detect};
 use crate::error::ErrorKind;
@@ -21,6 +21,7 @@ use crate::path_pattern::PathPattern;
 use crate::purge::{PurgeTarget, Purged};
 use crate::record::Record;
 use crate::snapshot::{Label, SnapshotId};
+use crate::store_error::StoreError;
 use crate::workspace::{LockedWorkspace, StateDir, Workspace};
 use crate::worktree::{journal, stat_cache};
 

@@ -3,9 +3,22 @@
 //! Nothing here reads a file.
 
 use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
+use serde::{Deserialize, Serialize};
 
-use crate::backend::IgnoreOptions;
 use crate::path::RelPath;
+
+/// What to leave out of a capture, beyond git's own rules or the hash backend's default names.
+///
+/// With the git backend these hold for untracked paths only. They are stored with the snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IgnoreOptions {
+    /// A bare name: directories of that name at any depth. With a slash: that path from the
+    /// workspace down.
+    pub paths: Vec<String>,
+    /// Globs, anchored at both ends: `*` and `?` do not cross `/`, `**/` is zero or more
+    /// directories, a trailing `**` everything below. One without `/` is also tried on the name.
+    pub globs: Vec<String>,
+}
 
 /// The names of directories that the hash backend does not enter, at any depth.
 pub(crate) const DEFAULT_EXCLUDED_DIRECTORIES: [&str; 4] =

@@ -54,9 +54,11 @@
 extern crate stillframe_disk;
 
 mod backend;
+mod borrow_mode;
 mod caches;
 #[cfg(test)]
 mod capture_faults;
+mod capture_rules;
 mod commit;
 mod content_hash;
 mod detect;
@@ -70,11 +72,14 @@ mod hash;
 #[cfg(test)]
 #[path = "../../tests/support/holder.rs"]
 mod holder;
+mod holdings;
 mod host_rules;
+mod kept_open;
 mod listed;
 #[cfg(test)]
 #[path = "../../tests/support/must_run.rs"]
 mod must_run;
+mod owner;
 mod patch;
 mod purge;
 #[cfg(test)]
@@ -113,11 +118,39 @@ pub use workspace::{LockedWorkspace, StateDir, Workspace, WorkspaceError};
 pub use detect::{Detection, Strategy, UnknownStrategy, backend_of, detect};
 
 pub use backend::{
-    Backend, BorrowMode, CaptureRules, DiffError, EarlierTag, Holdings, IgnoreOptions, Interrupt,
-    Interrupted, KeptRef, MovedTag, MovedTags, Owner, Problem, Progress, ReadError, Recovery,
-    ReleasedRefs, RepositoryProblem, RepositoryRestore, RestoreDurations, RestoreError,
-    RestoreOptions, RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Verification, Why,
+    Backend, EarlierTag, KeptRef, MovedTag, MovedTags, Recovery, ReleasedRefs, RepositoryRestore,
+    RestoreDurations, RestoreOptions, RestoreOutcome, SnapshotOptions, Verification, Why,
 };
+
+pub use borrow_mode::BorrowMode;
+
+pub use capture_rules::CaptureRules;
+
+pub use diff_error::DiffError;
+
+pub use holdings::Holdings;
+
+pub use host_rules::IgnoreOptions;
+
+pub use interrupt::Interrupt;
+
+pub use interrupted::Interrupted;
+
+pub use owner::Owner;
+
+pub use problem::Problem;
+
+pub use progress::Progress;
+
+pub use read_error::ReadError;
+
+pub use repository_changes::RepositoryProblem;
+
+pub use restore_error::RestoreError;
+
+pub use snapshot_error::SnapshotError;
+
+pub use store_error::StoreError;
 
 pub use snapshot::{
     BackendKind, InvalidSnapshotId, KeptHistory, Label, Snapshot, SnapshotId, SnapshotMetadata,

@@ -14,7 +14,6 @@ use std::str::FromStr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::StoreError;
 use crate::codec::{Format, TooLong, Unusable};
 use crate::coverage::{Coverage, Omission, OmissionReason};
 use crate::durable;
@@ -23,6 +22,7 @@ use crate::host_rules::HostRules;
 use crate::path::RelPath;
 use crate::record::Record;
 use crate::snapshot::SnapshotId;
+use crate::store_error::StoreError;
 use crate::tree::{ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 
@@ -108,7 +108,7 @@ impl Wanted {
             }
             PurgeTarget::Path(path) => wanted.paths.push(path.clone()),
             PurgeTarget::Glob(glob) => {
-                let options = crate::backend::IgnoreOptions {
+                let options = crate::host_rules::IgnoreOptions {
                     paths: Vec::new(),
                     globs: vec![glob.clone()],
                 };
@@ -191,7 +191,7 @@ pub struct FoundContents {
     /// What is named and stays, sorted.
     pub kept: Vec<KeptContent>,
     /// Snapshots that could not be looked at, and why. What they alone have is not found.
-    pub unreadable: Vec<crate::backend::Problem>,
+    pub unreadable: Vec<crate::problem::Problem>,
 }
 
 /// What was looked at after a purge, to prove it.
@@ -207,7 +207,7 @@ pub struct Proof {
     /// What restores displaced, and is kept beside their guards.
     pub displaced: u64,
     /// Files that could not be looked into, so that nothing is proven of them.
-    pub unproven: Vec<crate::backend::Problem>,
+    pub unproven: Vec<crate::problem::Problem>,
     /// The safety refs in the user's repository by which git still has it, full names, sorted. They keep
     /// commits of runs that were rolled back; a purge does not touch the repository.
     #[serde(skip_serializing_if = "Vec::is_empty")]

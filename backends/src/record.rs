@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{CaptureRules, IgnoreOptions, StoreError};
+use crate::capture_rules::CaptureRules;
 use crate::coverage::OmissionReason;
 use crate::git::ObjectId;
 use crate::git::repository::{Head, OperationFiles, OutsideRules};
+use crate::host_rules::IgnoreOptions;
 use crate::identity::KnownDirectory;
 use crate::path::RelPath;
 use crate::snapshot::Snapshot;
+use crate::store_error::StoreError;
 use crate::tree::Modes;
 
 /// The newest format that this version reads and the one that it writes. Older ones are read too.

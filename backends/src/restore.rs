@@ -13,6 +13,7 @@ pub use crate::restore_plan::{
 };
 
 mod copy;
+mod damaged_journal;
 mod evidence;
 mod goal;
 mod merge;

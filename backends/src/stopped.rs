@@ -8,20 +8,24 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::backend::{
-    Backend, BorrowMode, DiffError, Interrupt, Interrupted, RepositoryRestore, RestoreError,
-    RestoreOptions, SnapshotError, SnapshotOptions, StoreError,
-};
+use crate::backend::{Backend, RepositoryRestore, RestoreOptions, SnapshotOptions};
+use crate::borrow_mode::BorrowMode;
 use crate::caches;
 use crate::detect::{Strategy, detect};
 use crate::diff::DiffOptions;
+use crate::diff_error::DiffError;
 use crate::error::ErrorKind;
 use crate::git::repository::RepositoryError;
 use crate::git::test_repository::TestRepository;
+use crate::interrupt::Interrupt;
+use crate::interrupted::Interrupted;
 use crate::remains;
 use crate::restore::RestoreGoal;
+use crate::restore_error::RestoreError;
 use crate::retain::RetainContent;
 use crate::snapshot::{Label, Snapshot};
+use crate::snapshot_error::SnapshotError;
+use crate::store_error::StoreError;
 use crate::workspace::{LockedWorkspace, PATIENCE_OF_TESTS, StateDir, Workspace};
 use crate::worktree::journal;
 

@@ -1,6 +1,7 @@
 //! A directory that is captured and restored: its root, its identity, its place in the state
 //! directory, and its lock.
 
+use std::any::Any;
 use std::collections::HashSet;
 use std::fs;
 use std::io;
@@ -15,22 +16,17 @@ use rustix::fs::{Access, CWD, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Problem, StoreError};
 use crate::error::{ErrorKind, PathError, printable};
-use crate::git::rollback::RepositoryPlan;
-use crate::git::store::StoreSlot;
 use crate::identity::Identity;
+use crate::kept_open::KeptOpen;
 use crate::lock::LockFile;
 use crate::lock_error::LockError;
-use crate::purge::{self, FoundContents};
 use crate::remains::Remover;
 use crate::snapshot::SnapshotId;
-use crate::tree::ContentId;
+use crate::store_error::StoreError;
 
-pub(crate) use crate::durable::make_private;
-use crate::durable::make_private_durably;
+use crate::durable::{make_private, make_private_durably};
 use crate::worktree::area;
-use crate::worktree::journal;
 use crate::worktree::memory::Memory;
 use crate::worktree::root::Root;
 
@@ -55,7 +51,7 @@ pub struct Workspace {
     store_path: PathBuf,
     state: StateDir,
     memory: Arc<Memory>,
-    git_store: Arc<StoreSlot>,
+    kept_open: Arc<KeptOpen>,
 }
 
 /// A workspace that no other engine can touch while this value lives.
@@ -367,7 +363,7 @@ impl Workspace {
             store_path,
             state: state.clone(),
             memory: Arc::default(),
-            git_store: Arc::default(),
+            kept_open: Arc::default(),
         })
     }
 
@@ -401,17 +397,6 @@ impl Workspace {
         &self.store_path
     }
 
-    /// What is wrong with the journal of a restore that was interrupted, if nobody can finish it by that.
-    /// [`LockedWorkspace::give_up_damaged_journal`] is the way out.
-    pub fn damaged_journal(&self) -> Result<Option<Problem>, StoreError> {
-        journal::problem(&self.store_path, RepositoryPlan::check)
-    }
-
-    /// Finds content in what restores displaced. Reads all of that; there is no path of what is found.
-    pub fn find_displaced(&self, id: &ContentId) -> Result<FoundContents, StoreError> {
-        purge::displaced::find_displaced(&self.store_path, id)
-    }
-
     /// The state directory that the store lies in.
     pub fn state(&self) -> &StateDir {
         &self.state
@@ -422,9 +407,9 @@ impl Workspace {
         &self.memory
     }
 
-    /// The git backend's store, kept open between operations.
-    pub(crate) fn git_store(&self) -> &StoreSlot {
-        &self.git_store
+    /// What a backend keeps open between operations, by its type.
+    pub(crate) fn kept_open<T: Default + Any + Send + Sync>(&self) -> Arc<T> {
+        self.kept_open.get()
     }
 
     /// Waits for the lock, at most for `patience`; [`LockError::Busy`] names who holds it.
@@ -495,13 +480,6 @@ impl LockedWorkspace {
     pub(crate) fn remove_again(&self) {
         // Best effort beside the error that is the reason: an empty directory harms nobody.
         let _ = fs::remove_dir(&self.workspace.disk_path);
-    }
-
-    /// Gives up the journal of a restore that was interrupted, if it is damaged so that nobody can finish
-    /// it; answers with what is wrong with it. Files that the restore had not come to stay as they are,
-    /// what it displaced stays beside the store for as long as its guard, and the guard leads back.
-    pub fn give_up_damaged_journal(&mut self) -> Result<Option<Problem>, StoreError> {
-        journal::give_up(&self.workspace.store_path, RepositoryPlan::check)
     }
 
     /// Removes what restores displaced whose guards are not among `guards`, which has to name every one that is
@@ -617,7 +595,7 @@ mod registry {
             store_path,
             state: state.clone(),
             memory: Arc::default(),
-            git_store: Arc::default(),
+            kept_open: Arc::default(),
         }
     }
 
@@ -654,7 +632,7 @@ mod registry {
             store_path,
             state: state.clone(),
             memory: Arc::default(),
-            git_store: Arc::default(),
+            kept_open: Arc::default(),
         })
     }
 

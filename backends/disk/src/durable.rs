@@ -285,6 +285,13 @@ fn directory_of(path: &Path) -> &Path {
         .expect("a file of the store lies in a directory")
 }
 
+/// How files are made that only the owner may read, whatever the umask.
+pub fn private_file() -> fs::OpenOptions {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).mode(0o600);
+    options
+}
+
 /// Makes the directory `path` and what is missing above it, readable by the owner alone, whatever
 /// the umask. A power cut may take them until the directories above are synced.
 pub fn make_private(path: &Path) -> Result<(), PathError> {

@@ -39,7 +39,7 @@ pub use self::head::{Head, is_ref_name};
 pub use self::index::IndexFile;
 pub use self::operation::{Operation, OperationContents, OperationFiles, is_operation_path};
 pub use self::probe::{Probe, no_work_tree, probe};
-pub use self::refs::{MAX_STASHES, SharedRefs, Stash};
+pub use self::refs::{MAX_STASHES, SharedRefs, Stash, split};
 pub use self::rules::OutsideRules;
 pub use self::shallow::{MAX_SHALLOW_BYTES, Shallow};
 pub use self::trees::Unfolded;

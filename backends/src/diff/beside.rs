@@ -5,12 +5,12 @@
 use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::backend::StoreError;
 use crate::coverage::{Omission, OmissionReason};
 use crate::diff::{Approximation, FileStatus, LeftOut};
 use crate::path::RelPath;
 use crate::record::Record;
 use crate::restore::{ModeChange, Node, View};
+use crate::store_error::StoreError;
 use crate::tree::{Change, Entry, Modes};
 
 /// After this many look-ups on a side all of it is read at once, which by then is cheaper.
@@ -323,8 +323,8 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::backend::IgnoreOptions;
     use crate::coverage::Coverage;
+    use crate::host_rules::IgnoreOptions;
     use crate::record::RECORD_VERSION;
     use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
     use crate::tree::{ContentId, EntryKind};

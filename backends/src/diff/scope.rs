@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::backend::{DiffError, StoreError};
 use crate::diff::Diff;
 use crate::diff::beside::Compared;
+use crate::diff_error::DiffError;
 use crate::path::RelPath;
 use crate::restore::View;
+use crate::store_error::StoreError;
 
 /// The paths that are compared, each with all that lies below it.
 pub(crate) struct Scope<'a> {

@@ -8,16 +8,17 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::backend::{
-    Backend, CaptureRules, DiffError, EarlierTag, Holdings, Interrupt, MovedTags, ReadError,
-    Recovery, ReleasedRefs, RepositoryProblem, RestoreError, RestoreOptions, RestoreOutcome,
-    SnapshotError, SnapshotOptions, StoreError, Unreadable, Verification, Why,
+    Backend, EarlierTag, MovedTags, Recovery, ReleasedRefs, RestoreOptions, RestoreOutcome,
+    SnapshotOptions, Verification, Why,
 };
+use crate::capture_rules::CaptureRules;
 use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
 use crate::contents::{ContentError, Contents};
 use crate::coverage::OmissionReason;
 use crate::diff::beside;
 use crate::diff::scope::Scope;
 use crate::diff::{self, Diff, DiffOptions, Renames};
+use crate::diff_error::DiffError;
 use crate::error::ErrorKind;
 use crate::error::chain;
 use crate::git::ObjectId;
@@ -38,26 +39,33 @@ use crate::git::repository::{self, OperationContents, Probe, RepositoryError, Us
 use crate::git::rollback::{FoundRepository, PATIENCE, staging_digest};
 use crate::git::safety_refs;
 use crate::git::skip_worktree;
-use crate::git::store::{Proven, Store, purged_objects};
+use crate::git::store::{Proven, Store, StoreSlot, purged_objects};
 use crate::git::tree_lookup::TreeLookup;
 use crate::git::tree_object::{self, ItemKind};
 use crate::git::tree_rules::{StoredSide, TreeRules};
 use crate::git::user_index::{self, IndexError};
 use crate::git::worktrees;
 use crate::hard_links;
+use crate::holdings::{Holdings, Unreadable};
 use crate::interrupt;
+use crate::interrupt::Interrupt;
 use crate::listed::{self, ListedFile};
 use crate::path::RelPath;
 use crate::purge::{
     self, FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Wanted,
 };
+use crate::read_error::ReadError;
 use crate::record::{GitState, Record};
+use crate::repository_changes::RepositoryProblem;
 use crate::restore::{
     self, Captured, CopyOptions, CopyOutcome, Node, Publish, Restorable, RestoreGoal, RestorePlan,
     Side,
 };
+use crate::restore_error::RestoreError;
 use crate::room;
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
+use crate::snapshot_error::SnapshotError;
+use crate::store_error::StoreError;
 use crate::tree::{Change, ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
@@ -108,7 +116,7 @@ fn repository_of(workspace: &Workspace) -> Result<UserRepository, SnapshotError>
 
 fn store_of(workspace: &Workspace) -> Result<Option<Arc<Store>>, StoreError> {
     workspace
-        .git_store()
+        .kept_open::<StoreSlot>()
         .open(&workspace.store_path().join("git"))
 }
 
@@ -174,7 +182,7 @@ impl GitBackend {
             Err(_) if damage == Damage::PassedOver && store_of(workspace)?.is_some() => None,
             Err(error) => return Err(error),
         };
-        let store = workspace.git_store();
+        let store = workspace.kept_open::<StoreSlot>();
         let store = store.create(&workspace.store_path().join("git"))?;
         if publish == Publish::Yes && store.has(&options.id) {
             return Err(SnapshotError::taken(&options.id));
@@ -1001,7 +1009,7 @@ impl Backend for GitBackend {
                     let what = "the refs of the repository";
                     proof
                         .unproven
-                        .push(crate::backend::Problem::new(what, chain(&error)));
+                        .push(crate::problem::Problem::new(what, chain(&error)));
                 }
             }
         }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use crate::backend::{Interrupt, SnapshotError, SnapshotOptions, StoreError};
+use crate::backend::SnapshotOptions;
 use crate::caches::GIT_STAT_CACHE;
 use crate::coverage::{Coverage, Omission, OmissionReason};
 use crate::durable;
@@ -32,12 +32,15 @@ use crate::git::submodules;
 use crate::git::trees::{self, Compare, Trees};
 use crate::git::{ObjectHasher, ObjectId, ObjectKind};
 use crate::hard_links;
+use crate::interrupt::Interrupt;
 use crate::interrupt::{self, Bulk};
 use crate::parallel::{self, in_parts};
 use crate::path::RelPath;
 use crate::purge::Purged;
 use crate::record::{GitState, RECORD_VERSION, Record};
 use crate::snapshot::{BackendKind, Snapshot};
+use crate::snapshot_error::SnapshotError;
+use crate::store_error::StoreError;
 use crate::tree::{ContentId, EntryKind};
 use crate::workspace::LockedWorkspace;
 use crate::worktree::memory::{Base, Basis, Closing, Outcome, Use};

@@ -21,12 +21,14 @@ mod staged;
 mod tests;
 mod tree_changes;
 
-use crate::backend::{RestoreError, SnapshotError, StoreError};
 use crate::commit::CommitError;
 use crate::error::PathError;
 use crate::git::put_error::PutError;
 use crate::git::repository::{self, Probe, RepositoryError, UserRepository};
 use crate::interrupted::Interrupted;
+use crate::restore_error::RestoreError;
+use crate::snapshot_error::SnapshotError;
+use crate::store_error::StoreError;
 use crate::workspace::Workspace;
 
 pub(super) use self::apply::{Aim, apply};

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use crate::backend::StoreError;
 use crate::git::ObjectId;
 use crate::git::store::Reader;
 use crate::git::tree_object::{self, TreeItem, Trees};
+use crate::store_error::StoreError;
 
 /// The store's trees, and those that only a capture has.
 pub(crate) struct WithNew<'a> {

@@ -6,7 +6,6 @@
 
 use std::os::fd::AsFd as _;
 
-use crate::backend::{Interrupt, SnapshotError, StoreError};
 use crate::contents::ContentError;
 use crate::error::PathError;
 use crate::git::object_id::sha1;
@@ -14,8 +13,11 @@ use crate::git::pack::{PackWriter, Streamed};
 use crate::git::store::Store;
 use crate::git::tree_object::{self, ItemKind, TreeItem};
 use crate::git::{ObjectId, ObjectKind};
+use crate::interrupt::Interrupt;
 use crate::parallel::in_parts;
 use crate::path::RelPath;
+use crate::snapshot_error::SnapshotError;
+use crate::store_error::StoreError;
 use crate::tree::{ContentId, Entry, EntryKind};
 use crate::worktree::read::{self, Content, ContentSink, Reading, SinkError};
 use crate::worktree::root::{self, Root};

@@ -16,7 +16,7 @@ use std::path::Path;
 use self::brought::{Brought, Limits};
 use self::list::{Bundle, KeptCommit};
 use self::unreached::{Commit, Past, Reach, Unreached, unreached};
-use crate::backend::{BorrowMode, SnapshotError, StoreError};
+use crate::borrow_mode::BorrowMode;
 use crate::caches;
 use crate::contents::ContentError;
 use crate::git::pack::PackWriter;
@@ -28,6 +28,8 @@ use crate::interrupt;
 use crate::note;
 use crate::purge::Purged;
 use crate::snapshot::KeptHistory;
+use crate::snapshot_error::SnapshotError;
+use crate::store_error::StoreError;
 
 pub(super) use self::given_back::{Giving, Lacking, give_back};
 pub(super) use self::list::List;

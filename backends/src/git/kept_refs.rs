@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use crate::backend::StoreError;
 use crate::contents::ContentError;
 use crate::git::pack::PackWriter;
 use crate::git::repository::Head;
@@ -11,6 +10,7 @@ use crate::git::store::Store;
 use crate::git::{ObjectId, ObjectKind};
 use crate::record::GitState;
 use crate::restore::{DroppedStash, RefChange};
+use crate::store_error::StoreError;
 
 /// Ours, of which a restore tells by itself.
 const OWN: &str = "refs/stillframe/";

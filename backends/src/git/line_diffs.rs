@@ -6,16 +6,17 @@ use std::io::{self, Write};
 use std::sync::Mutex;
 use std::time::Instant;
 
-use crate::backend::{DiffError, StoreError};
 use crate::contents::ContentError;
 use crate::diff::sketch::LineSketch;
 use crate::diff::{Approximation, Diff, DiffOptions, Looked, PatchText, Renamed};
+use crate::diff_error::DiffError;
 use crate::git::ObjectId;
 use crate::git::object_id::sha1;
 use crate::git::store::{Reader, Store};
 use crate::parallel::{self, Held, Waiting};
 use crate::patch::{self, Compared, Limits, Side, Streamed};
 use crate::purge::Purged;
+use crate::store_error::StoreError;
 use crate::tree::{Change, Entry, EntryKind};
 
 /// A file larger than this is not compared by lines, and its patch holds it whole. Two of them and

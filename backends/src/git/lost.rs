@@ -2,8 +2,9 @@
 
 use super::ObjectId;
 use super::put_error::PutError;
-use crate::backend::{RepositoryProblem, StoreError};
 use crate::error::chain;
+use crate::repository_changes::RepositoryProblem;
+use crate::store_error::StoreError;
 
 /// An object that a repository still lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use crate::backend::{Interrupt, Interrupted};
 use crate::coverage::{Omission, OmissionReason};
 use crate::error::chain;
 use crate::git::repository::{self, Probe, RepositoryError};
+use crate::interrupt::Interrupt;
+use crate::interrupted::Interrupted;
 use crate::nested::{NestedRepository, NestedState};
 use crate::worktree::memory::Memory;
 use crate::worktree::root::Root;

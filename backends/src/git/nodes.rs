@@ -1,12 +1,12 @@
 //! What the tree of a snapshot holds.
 
-use crate::backend::StoreError;
 use crate::git::ObjectId;
 use crate::git::store::Store;
 use crate::git::tree_object::{ItemKind, TreeItem};
 use crate::path::RelPath;
 use crate::record::Record;
 use crate::restore::Node;
+use crate::store_error::StoreError;
 use crate::tree::Entry;
 
 /// The tree of the workspace in a snapshot.

@@ -1,12 +1,13 @@
 //! Keeping the files of git's operations with a snapshot.
 
-use crate::backend::{SnapshotError, StoreError};
 use crate::git::pack::PackWriter;
 use crate::git::repository::OperationFiles;
 use crate::git::repository::{Operation, RepositoryError, UserRepository};
 use crate::git::store::Store;
 use crate::git::{ObjectId, ObjectKind};
 use crate::purge::Purged;
+use crate::snapshot_error::SnapshotError;
+use crate::store_error::StoreError;
 
 /// What a snapshot says of git's operations.
 #[derive(Debug, Default)]

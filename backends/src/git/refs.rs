@@ -14,12 +14,12 @@ use std::sync::Mutex;
 
 use super::ObjectId;
 use super::pack::TEMPORARY_PREFIX;
-use super::store::private_file;
-use crate::backend::{Owner, StoreError};
+use crate::durable::make_private;
 use crate::durable::{self, StagedFile};
 use crate::error::PathError;
 use crate::faults::{self, Effect};
-use crate::workspace::make_private;
+use crate::owner::Owner;
+use crate::store_error::StoreError;
 
 /// What stands for "no run" in a ref's name.
 const NO_RUN: &str = "manual";
@@ -435,7 +435,7 @@ impl Refs {
         let path = self.git_dir.join(PACKED);
         let lock = self.git_dir.join("packed-refs.lock");
         let mut file = faults::effect(Effect::Stage(&self.git_dir))
-            .and_then(|()| private_file().create_new(true).open(&lock))
+            .and_then(|()| durable::private_file().create_new(true).open(&lock))
             .map_err(PathError::at("make", &lock))?;
         let mut text = String::from("# pack-refs with: sorted \n");
         for (name, id) in packed.iter().filter(|(name, _)| !names.contains(name)) {

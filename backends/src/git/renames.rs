@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
-use crate::backend::DiffError;
 use crate::diff::fingerprint::Fingerprint;
 use crate::diff::renames::{self, Candidate, MIN_SIMILARITY_BY_NAME, Pair, Unpaired};
 use crate::diff::{Diff, DiffOptions, Renames};
+use crate::diff_error::DiffError;
 use crate::git::line_diffs::{self, blob_id};
 use crate::git::store::{Reader, Store};
 use crate::parallel;

@@ -11,14 +11,15 @@ use super::repository::{Probe, RepositoryError, UserRepository, probe};
 use super::rollback::safety::{DIRECTORY, EARLIER_DIRECTORY, Earlier, SafetyRefs, is_earlier};
 use super::rollback::{self, PATIENCE};
 use super::store::Store;
-use crate::backend::{
-    EarlierTag, KeptRef, MovedTag, MovedTags, ReleasedRefs, RepositoryProblem, RestoreError,
-    SnapshotError, StoreError,
-};
+use crate::backend::{EarlierTag, KeptRef, MovedTag, MovedTags, ReleasedRefs};
 use crate::error::chain;
 use crate::lock::LockFile;
 use crate::record::{GitState, Record};
+use crate::repository_changes::RepositoryProblem;
+use crate::restore_error::RestoreError;
 use crate::snapshot::SnapshotId;
+use crate::snapshot_error::SnapshotError;
+use crate::store_error::StoreError;
 use crate::workspace::{LockedWorkspace, Workspace};
 
 /// The tags in the user's repository that have names as an earlier version gave them.

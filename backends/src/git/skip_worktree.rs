@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::backend::StoreError;
 use crate::diff::SkipWorktreeChange;
 use crate::git::ObjectId;
 use crate::git::index::within;
@@ -11,6 +10,7 @@ use crate::git::store::Store;
 use crate::git::user_index::{self, IndexEntry, IndexError, MODE_SPARSE_DIRECTORY};
 use crate::path::RelPath;
 use crate::record::{GitState, Record};
+use crate::store_error::StoreError;
 
 /// The files of which only one of two indexes has the bit, as far as both know them; sorted by path. An index that
 /// cannot be read by itself says nothing.

@@ -34,7 +34,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,20 +46,23 @@ use super::pack::{DeltaBases, Pack, PackWriter, StoredAs, open_regular};
 use super::refs::{self, Namespace, Refs, SnapshotRef};
 use super::tree_object::{self, ItemKind, TreeItem, Trees};
 use super::{ObjectId, ObjectKind};
-use crate::backend::{Holdings, Owner, Problem, StoreError, Unreadable};
 use crate::caches::SHORTCUTS;
 use crate::contents::ContentError;
+use crate::durable::make_private;
 use crate::durable::{self, StagedFile};
 use crate::error::{PathError, printable};
+use crate::holdings::{Holdings, Unreadable};
 use crate::identity::Identity;
 use crate::interrupt;
+use crate::owner::Owner;
 use crate::parallel;
 use crate::path::RelPath;
+use crate::problem::Problem;
 use crate::purge::Purged;
 use crate::record::{MAX_RECORD_BYTES, Record};
 use crate::snapshot::{Label, Snapshot, SnapshotId};
+use crate::store_error::StoreError;
 use crate::tree::{Change, Entry, EntryKind};
-use crate::workspace::make_private;
 
 use complete::Standing;
 use vouched::Vouched;
@@ -1141,13 +1144,6 @@ impl Write for Counting<'_> {
 enum Place<'a> {
     Pack(&'a Pack, u64),
     Loose(Box<LooseObject<'a, fs::File>>),
-}
-
-/// How files are made that only the owner may read, whatever the umask.
-pub(super) fn private_file() -> fs::OpenOptions {
-    let mut options = fs::OpenOptions::new();
-    options.write(true).mode(0o600);
-    options
 }
 
 const FILE: ItemKind = ItemKind::Entry(EntryKind::File);

@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use crate::backend::StoreError;
 use crate::coverage::{Omission, OmissionReason};
 use crate::diff::beside::Compared;
 use crate::git::ObjectId;
@@ -18,6 +17,7 @@ use crate::ignore_rules::{IgnoreStack, RuleFile};
 use crate::path::RelPath;
 use crate::record::Record;
 use crate::restore::Node;
+use crate::store_error::StoreError;
 use crate::tree::{Entry, EntryKind};
 use crate::worktree::stat_cache::StatCache;
 

@@ -11,7 +11,7 @@ use rustix::fs::Dir;
 use super::directory::{Create, open_below, open_directory, read_file};
 use super::put_error::PutError;
 use super::repository::Settings;
-use super::rollback::refs::split;
+use crate::git::repository::split;
 
 /// The most that is read of a HEAD, or of the path of a work tree.
 const MAX_BYTES: u64 = 64 * 1024;

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use crate::backend::{SnapshotError, SnapshotOptions, StoreError};
+use crate::backend::SnapshotOptions;
 use crate::caches::{CONTENT_STAT_CACHE, HASH_STAT_CACHE};
 use crate::codec::TooLong;
 use crate::coverage::Coverage;
@@ -28,6 +28,8 @@ use crate::retain::RetainContent;
 use crate::room;
 use crate::search::Search;
 use crate::snapshot::{BackendKind, Snapshot};
+use crate::snapshot_error::SnapshotError;
+use crate::store_error::StoreError;
 use crate::workspace::LockedWorkspace;
 use crate::worktree::journal::Seen;
 use crate::worktree::memory::{Base, Basis, Closing, Inventory, Outcome, Scope, Use};

@@ -11,19 +11,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use data_encoding::HEXLOWER;
 
-use crate::backend::{Problem, SnapshotError, StoreError};
 use crate::caches;
 use crate::contents::ContentError;
+use crate::durable::make_private;
 use crate::durable::{self, ClosedFile, StagedFile};
 use crate::error::{PathError, printable};
 use crate::git::{ObjectHasher, ObjectKind};
 use crate::hash::limit::{Limit, Room};
 use crate::interrupt;
+use crate::problem::Problem;
 use crate::purge::{Proof, Purged};
 use crate::regular_file::open_regular;
 use crate::remains::Remover;
+use crate::snapshot_error::SnapshotError;
+use crate::store_error::StoreError;
 use crate::tree::ContentId;
-use crate::workspace::make_private;
 use crate::worktree::read::{Content, ContentSink, SinkError};
 use crate::worktree::shards;
 use crate::worktree::stat_cache::StatCache;

@@ -6,13 +6,13 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::StoreError;
 #[cfg(any(test, feature = "fuzzing"))]
 use crate::codec::TooLong;
 use crate::codec::{Format, Unusable};
 use crate::interrupt::Pace;
 use crate::interrupted::Interrupted;
 use crate::path::RelPath;
+use crate::store_error::StoreError;
 use crate::tree::{Change, ContentId, Entry, EntryKind};
 
 pub(crate) use listing::Listing;

@@ -18,16 +18,16 @@ use jiff::Timestamp;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::manifest::Manifest as FuzzedManifest;
 use crate::backend::{
-    Backend, CaptureRules, DiffError, Holdings, Interrupt, ReadError, Recovery, RepositoryProblem,
-    RestoreError, RestoreOptions, RestoreOutcome, SnapshotError, SnapshotOptions, StoreError,
-    Unreadable, Verification, Why,
+    Backend, Recovery, RestoreOptions, RestoreOutcome, SnapshotOptions, Verification, Why,
 };
 use crate::caches::{CONTENT_STAT_CACHE, HASH_STAT_CACHE};
+use crate::capture_rules::CaptureRules;
 use crate::contents::{ContentError, Contents};
 use crate::coverage::OmissionReason;
 use crate::diff::beside::{self, Compared};
 use crate::diff::scope::Scope;
 use crate::diff::{self, Diff, DiffOptions, Renames, renames};
+use crate::diff_error::DiffError;
 use crate::durable;
 use crate::error::PathError;
 use crate::git::ObjectId;
@@ -38,20 +38,27 @@ use crate::hash::content::HashSink;
 use crate::hash::manifest::{Item, Manifest};
 use crate::hash::rules::HashRules;
 use crate::hash::store::HashStore;
+use crate::holdings::{Holdings, Unreadable};
 use crate::interrupt;
+use crate::interrupt::Interrupt;
 use crate::listed::{self, ListedFile};
 use crate::parallel;
 use crate::path::RelPath;
 use crate::purge::{
     self, FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Wanted,
 };
+use crate::read_error::ReadError;
 use crate::record::Record;
 use crate::remains;
+use crate::repository_changes::RepositoryProblem;
 use crate::restore::{
     self, CopyOptions, CopyOutcome, Node, Publish, Restorable, RestoreGoal, RestorePlan, Side,
 };
+use crate::restore_error::RestoreError;
 use crate::retain::RetainContent;
 use crate::snapshot::{BackendKind, Snapshot, SnapshotId};
+use crate::snapshot_error::SnapshotError;
+use crate::store_error::StoreError;
 use crate::tree::{Change, ContentId, Entry, EntryKind};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;

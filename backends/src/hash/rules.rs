@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::backend::{SnapshotError, SnapshotOptions};
+use crate::backend::SnapshotOptions;
 use crate::coverage::OmissionReason;
 use crate::git::tree_object;
 use crate::host_rules::HostRules;
 use crate::path::RelPath;
 use crate::record::Record;
+use crate::snapshot_error::SnapshotError;
 use crate::worktree::walk::{Rules, Verdict};
 
 /// The rules of one capture.

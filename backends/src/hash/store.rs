@@ -10,23 +10,26 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::backend::{Problem, StoreError, Unreadable};
 use crate::codec::TooLong;
 use crate::contents::ContentError;
 use crate::descriptor;
 use crate::durable;
+use crate::durable::make_private;
 use crate::error::PathError;
 use crate::hash::content::{self, ContentStore};
 use crate::hash::manifest::Manifest;
+use crate::holdings::Unreadable;
 use crate::interrupt;
 use crate::path::RelPath;
+use crate::problem::Problem;
 use crate::purge::{
     FoundContents, KeptContent, Places, PurgeError, Purged, Wanted, is_empty_content,
 };
 use crate::record::{MAX_RECORD_BYTES, Record};
 use crate::snapshot::SnapshotId;
+use crate::store_error::StoreError;
 use crate::tree::ContentId;
-use crate::workspace::{Workspace, make_private};
+use crate::workspace::Workspace;
 use crate::worktree::stat_cache::{EntryStat, is_racy};
 use crate::worktree::walk::now_ns;
 

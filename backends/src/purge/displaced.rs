@@ -11,6 +11,7 @@ use crate::durable;
 use crate::git::{ObjectHasher, ObjectKind};
 use crate::store_error::StoreError;
 use crate::tree::ContentId;
+use crate::workspace::Workspace;
 use crate::worktree::area::{self, Unvisited};
 
 /// Removes what restores displaced, or had staged, and was purged since, wherever it lies. Answers with
@@ -31,32 +32,33 @@ pub(crate) fn drop_purged(store: &Path, purged: &Purged) -> Result<Proof, StoreE
     Ok(proof)
 }
 
-/// Finds the content `id` in what restores displaced, or had staged.
-///
-/// Reads all of that, and cannot tell a path: it lies under numbers.
-pub(crate) fn find_displaced(store: &Path, id: &ContentId) -> Result<FoundContents, StoreError> {
-    let purged = Purged::beside(store)?;
-    let mut found = FoundContents::default();
-    let mut contents = BTreeMap::new();
-    found.unreadable = area::each_displaced(store, &mut |entry| {
-        let read = contents_of(entry, &|length| length > 0).map_err(Unvisited::Unread)?;
-        if let Some((bytes, ids)) = read.filter(|(_, ids)| ids.contains(id)) {
-            contents.insert(ids[0], (bytes, ids.get(1).copied()));
-        }
-        Ok(())
-    })?;
-    found.contents = contents
-        .into_iter()
-        .map(|(id, (bytes, other_id))| FoundContent {
-            id,
-            purged: purged.contains(&id),
-            other_id,
-            bytes: Some(bytes),
-            paths: Vec::new(),
-            also_at: Vec::new(),
-        })
-        .collect();
-    Ok(found)
+impl Workspace {
+    /// Finds content in what restores displaced, or had staged. Reads all of that; there is no path of what is
+    /// found, which lies under numbers.
+    pub fn find_displaced(&self, id: &ContentId) -> Result<FoundContents, StoreError> {
+        let purged = Purged::of(self)?;
+        let mut found = FoundContents::default();
+        let mut contents = BTreeMap::new();
+        found.unreadable = area::each_displaced(self.store_path(), &mut |entry| {
+            let read = contents_of(entry, &|length| length > 0).map_err(Unvisited::Unread)?;
+            if let Some((bytes, ids)) = read.filter(|(_, ids)| ids.contains(id)) {
+                contents.insert(ids[0], (bytes, ids.get(1).copied()));
+            }
+            Ok(())
+        })?;
+        found.contents = contents
+            .into_iter()
+            .map(|(id, (bytes, other_id))| FoundContent {
+                id,
+                purged: purged.contains(&id),
+                other_id,
+                bytes: Some(bytes),
+                paths: Vec::new(),
+                also_at: Vec::new(),
+            })
+            .collect();
+        Ok(found)
+    }
 }
 
 /// The length of a file or link, and the ids of its bytes, git's first if it has one; `None`: it is neither, or its length

@@ -14,14 +14,15 @@ use serde::Serialize;
 
 use super::procedure::stage_error;
 use super::{PlanId, Restorable, RestorePlan, SkipReason, Skipped, Write};
-use crate::backend::{Interrupt, RestoreError};
 use crate::content_hash::ContentHashes;
 use crate::coverage::OmissionReason;
 use crate::durable;
 use crate::error::{PathError, printable};
+use crate::interrupt::Interrupt;
 use crate::path::RelPath;
 use crate::purge::Purged;
 use crate::record::Record;
+use crate::restore_error::RestoreError;
 use crate::snapshot::{Snapshot, SnapshotId};
 use crate::tree::{ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};

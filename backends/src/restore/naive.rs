@@ -12,22 +12,24 @@ use std::process::Command;
 use jiff::Timestamp;
 
 use super::{Captured, Node, Publish, Restorable, Side};
-use crate::backend::{
-    IgnoreOptions, RepositoryProblem, RepositoryRestore, RestoreError, RestoreOptions,
-    RestoreOutcome, SnapshotError, SnapshotOptions, StoreError,
-};
+use crate::backend::{RepositoryRestore, RestoreOptions, RestoreOutcome, SnapshotOptions};
 use crate::contents::{ContentError, Contents};
 use crate::coverage::{Coverage, Omission, OmissionReason, OmittedKind};
 use crate::descriptor;
 use crate::git::repository::{Head, OperationFiles};
 use crate::git::rollback::FoundRepository;
 use crate::git::{ObjectId, ObjectKind};
+use crate::host_rules::IgnoreOptions;
 use crate::identity::Identity;
 use crate::identity::KnownDirectory;
 use crate::path::RelPath;
 use crate::record::{GitState, RECORD_VERSION, Record};
+use crate::repository_changes::RepositoryProblem;
 use crate::restore::{PlanId, RestoreGoal, RestorePlan};
+use crate::restore_error::RestoreError;
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
+use crate::snapshot_error::SnapshotError;
+use crate::store_error::StoreError;
 use crate::tree::{Change, ContentId, Entry, EntryKind, Modes, RECORDED_BITS};
 use crate::workspace::{LockedWorkspace, PATIENCE_OF_TESTS, StateDir, Workspace};
 use crate::worktree::journal::Seen;

@@ -12,8 +12,7 @@ use super::{
     Skipped,
 };
 use crate::backend::{
-    Recovery, RepositoryProblem, RepositoryRestore, RestoreDurations, RestoreError, RestoreOptions,
-    RestoreOutcome, SnapshotError, SnapshotOptions, StoreError,
+    Recovery, RepositoryRestore, RestoreDurations, RestoreOptions, RestoreOutcome, SnapshotOptions,
 };
 use crate::content_hash::ContentHashes;
 use crate::contents::Overlaid;
@@ -25,9 +24,13 @@ use crate::interrupt;
 use crate::path::RelPath;
 use crate::purge::Purged;
 use crate::record::Record;
+use crate::repository_changes::RepositoryProblem;
+use crate::restore_error::RestoreError;
 use crate::retain::RetainContent;
 use crate::room::{self, Taken};
 use crate::snapshot::{Label, SnapshotId};
+use crate::snapshot_error::SnapshotError;
+use crate::store_error::StoreError;
 use crate::tree::{ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::apply::Committed;
@@ -444,7 +447,7 @@ fn closing_options(options: &RestoreOptions, started: Instant) -> SnapshotOption
     closing.id = SnapshotId::random();
     closing.label = Label::AFTER;
     closing.retain_content = RetainContent::Always;
-    closing.interrupt = crate::backend::Interrupt::never();
+    closing.interrupt = crate::interrupt::Interrupt::never();
     (
         closing.max_files,
         closing.max_new_bytes,

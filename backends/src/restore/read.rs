@@ -5,11 +5,11 @@ use std::slice;
 
 use super::plan::{Node, View};
 use super::{Restorable, Side};
-use crate::backend::ReadError;
 use crate::contents::ContentError;
 use crate::coverage::{Omission, OmissionReason};
 use crate::path::RelPath;
 use crate::purge::Purged;
+use crate::read_error::ReadError;
 use crate::record::Record;
 use crate::snapshot::Snapshot;
 use crate::tree::Entry;

@@ -3,14 +3,18 @@
 use std::collections::BTreeMap;
 
 use super::plan::Node;
-use crate::backend::{RepositoryProblem, RestoreError, SnapshotError, SnapshotOptions, StoreError};
+use crate::backend::SnapshotOptions;
 use crate::contents::Contents;
 use crate::coverage::OmissionReason;
 use crate::git::ObjectId;
 use crate::git::rollback::FoundRepository;
 use crate::path::RelPath;
 use crate::record::Record;
+use crate::repository_changes::RepositoryProblem;
+use crate::restore_error::RestoreError;
 use crate::snapshot::SnapshotId;
+use crate::snapshot_error::SnapshotError;
+use crate::store_error::StoreError;
 use crate::tree::{Change, ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::journal::Seen;

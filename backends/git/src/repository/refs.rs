@@ -142,6 +142,11 @@ fn packed_below(text: &[u8], directory: &str) -> BTreeMap<String, ObjectId> {
     refs.collect()
 }
 
+/// The directory that a ref or file lies in, below the git directory, and its last name.
+pub fn split(name: &str) -> (&str, &str) {
+    name.rsplit_once('/').unwrap_or(("", name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::MAX_STASHES;

@@ -5,7 +5,6 @@ use std::io::{self, Write};
 
 use super::attribute_values::AttributeValues;
 use super::conversion::{Conversion, LineEnds, is_text_with_crlf};
-use crate::backend::StoreError;
 use crate::commit::CommitError;
 use crate::contents::ContentError;
 use crate::git::loose_writer::LooseWriter;
@@ -14,6 +13,7 @@ use crate::git::store::Store;
 use crate::git::{ObjectId, ObjectKind};
 use crate::interrupt;
 use crate::path::RelPath;
+use crate::store_error::StoreError;
 
 /// What a blob is made of.
 #[derive(Clone, Debug)]

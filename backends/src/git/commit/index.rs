@@ -8,12 +8,12 @@ use rustix::io::Errno;
 
 use super::staged::digest;
 use super::tree_changes::{Side, TreeChange};
-use crate::backend::StoreError;
 use crate::descriptor;
 use crate::git::index::within;
 use crate::git::user_index::{IndexEntry, IndexStat, MODE_SUBMODULE, UserIndex};
 use crate::git::{ObjectHasher, ObjectId, ObjectKind};
 use crate::path::RelPath;
+use crate::store_error::StoreError;
 use crate::tree::EntryKind;
 use crate::worktree::root::Root;
 

@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::edits::Edits;
-use crate::backend::StoreError;
 use crate::commit::CommitError;
 use crate::git::tree_lookup::TreeLookup;
 use crate::git::tree_object::{self, ItemKind, TreeItem, Trees};
 use crate::git::{ObjectId, ObjectKind};
 use crate::path::RelPath;
+use crate::store_error::StoreError;
 
 /// What becomes of the names of a directory.
 type Names = BTreeMap<Vec<u8>, Option<(ItemKind, ObjectId)>>;

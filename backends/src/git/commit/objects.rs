@@ -1,10 +1,11 @@
 //! The commits and trees of the user's repository.
 
-use crate::backend::{SnapshotError, StoreError};
 use crate::commit::{CommitError, Signature};
 use crate::git::repository::{RepositoryError, UserRepository};
 use crate::git::tree_object::{self, TreeItem, Trees};
 use crate::git::{ObjectId, ObjectKind};
+use crate::snapshot_error::SnapshotError;
+use crate::store_error::StoreError;
 
 /// A commit message that long was not written by hand.
 const MAX_COMMIT_BYTES: u64 = 64 << 20;

@@ -107,7 +107,7 @@ impl Story {
         snapshot: &crate::snapshot::SnapshotId,
         request: &CommitRequest,
     ) -> Result<Option<CommitIntent>, CommitError> {
-        let slot = self.workspace.git_store();
+        let slot = self.workspace.kept_open::<crate::git::store::StoreSlot>();
         let store = slot.open(&self.workspace.store_path().join("git"));
         let store = store.unwrap().unwrap();
         let record = GitBackend.record(&self.workspace, snapshot).unwrap();

@@ -2,12 +2,12 @@
 
 use std::cmp::Ordering;
 
-use crate::backend::StoreError;
 use crate::git::ObjectId;
 use crate::git::tree_object::{self, ItemKind, TreeItem, Trees};
 use crate::git::user_index::MODE_SUBMODULE;
 use crate::interrupt;
 use crate::path::RelPath;
+use crate::store_error::StoreError;
 
 /// A path, from the top of the tree, that is not the same on both sides.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use crate::backend::StoreError;
 use crate::git::repository::Shallow;
 use crate::git::tree_object::{self, ItemKind};
 use crate::git::{ObjectId, ObjectKind};
 use crate::path::RelPath;
+use crate::store_error::StoreError;
 
 /// Reads a blob of the store.
 pub(in crate::git) type ReadBlob<'a> = &'a dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>;

@@ -11,13 +11,14 @@ use super::index::{IndexGoal, IndexMove};
 use super::lock::{Locks, New, Place, Verdict};
 use super::operation::FileMove;
 use super::reflog::{self, Line, Missing};
-use super::refs::{PACKED_REFS, Refs, split};
+use super::refs::{PACKED_REFS, Refs};
 use super::{RepositoryPlan, path_of};
 use crate::descriptor;
 use crate::error::{PathError, printable};
 use crate::faults;
 use crate::git::directory::{Create, open_below, open_directory};
 use crate::git::put_error::PutError;
+use crate::git::repository::split;
 use crate::git::{ObjectId, ObjectKind};
 use crate::path::printable_bytes;
 

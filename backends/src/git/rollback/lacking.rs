@@ -1,9 +1,9 @@
 //! What is told of objects that a repository lacks after all, and what stays for that.
 
-use crate::backend::RepositoryProblem;
 use crate::error::ErrorKind;
 use crate::git::history::Lacking;
 use crate::git::lost::Lost;
+use crate::repository_changes::RepositoryProblem;
 
 /// What keeps HEAD and branches from going back to commits of which this is lacking, a problem for each kind of it.
 pub(super) fn of_history(lacking: &Lacking) -> Vec<RepositoryProblem> {
@@ -78,9 +78,9 @@ fn unreadable(lost: &Lost, what: &str) -> Option<RepositoryProblem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::StoreError;
     use crate::error::PathError;
     use crate::git::ObjectId;
+    use crate::store_error::StoreError;
 
     fn id(digit: &str) -> ObjectId {
         digit.repeat(40).parse().unwrap()

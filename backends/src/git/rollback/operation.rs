@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{FoundRepository, Request, operation_name};
-use crate::backend::{RepositoryProblem, RestoreError};
 use crate::error::ErrorKind;
 use crate::git::ObjectId;
 use crate::git::repository::OperationFiles;
 use crate::path::printable_bytes;
 use crate::record::GitState;
+use crate::repository_changes::RepositoryProblem;
+use crate::restore_error::RestoreError;
 
 /// A file that gets another content. `None`: there is no such file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

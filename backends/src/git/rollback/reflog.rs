@@ -7,11 +7,11 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::refs::split;
 use crate::descriptor;
 use crate::faults;
 use crate::git::ObjectId;
 use crate::git::directory::{Create, give_to, open_below};
+use crate::git::repository::split;
 
 /// Stands for no commit.
 const NO_COMMIT: ObjectId = ObjectId([0; 20]);

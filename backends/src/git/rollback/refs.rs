@@ -11,6 +11,7 @@ use crate::error::PathError;
 use crate::git::ObjectId;
 use crate::git::directory::{Create, open_below, open_directory, read_file};
 use crate::git::put_error::PutError;
+use crate::git::repository::split;
 
 /// The most that is read of a loose ref or of HEAD; git writes far less.
 const MAX_REF_BYTES: u64 = 4096;
@@ -158,10 +159,6 @@ impl Refs {
             errno => PathError::at("open", self.path.join(name))(errno).into(),
         }
     }
-}
-
-pub(in crate::git) fn split(name: &str) -> (&str, &str) {
-    name.rsplit_once('/').unwrap_or(("", name))
 }
 
 /// The id of `name` in the text of `packed-refs`.

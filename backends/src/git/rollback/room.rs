@@ -8,9 +8,8 @@ use rustix::fs::{AtFlags, Dir, FileType};
 use rustix::io::Errno;
 
 use super::moves::Moves;
-use super::refs::{Refs, packed_refs, split};
+use super::refs::{Refs, packed_refs};
 use super::safety::free_names;
-use crate::backend::RepositoryProblem;
 use crate::descriptor;
 use crate::error::{ErrorKind, PathError, printable};
 use crate::faults;
@@ -19,8 +18,10 @@ use crate::git::directory::{Create, open_below};
 use crate::git::put_error::PutError;
 use crate::git::repository::Head;
 use crate::git::repository::is_ref_name;
+use crate::git::repository::split;
 use crate::path::printable_name;
 use crate::ref_commands;
+use crate::repository_changes::RepositoryProblem;
 use crate::shell::shell_word;
 
 /// No more are named one by one, or in commands.

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use super::MAX_INDEX_BYTES;
 use super::objects::Objects;
-use crate::backend::StoreError;
 use crate::durable::{STAGED_PREFIX, StagedFile};
 use crate::error::PathError;
 use crate::git::directory::{open_directory, read_file};
@@ -17,6 +16,7 @@ use crate::git::lost::Lost;
 use crate::git::put_error::PutError;
 use crate::git::user_index::{self, IndexEntry, IndexError};
 use crate::git::{ObjectId, ObjectKind};
+use crate::store_error::StoreError;
 
 /// Flags of an entry; what is left out is the length of the name and a format bit.
 const ASSUME_UNCHANGED: u16 = 0x8000;

@@ -5,11 +5,11 @@ use std::io::Write;
 use std::sync::Arc;
 
 use super::{MAX_HELD_BYTES, Store, check_bytes};
-use crate::backend::StoreError;
 use crate::contents::{ContentError, Contents};
 use crate::git::object_id::sha1;
 use crate::git::pack::Pack;
 use crate::git::{ObjectId, ObjectKind};
+use crate::store_error::StoreError;
 use crate::tree::ContentId;
 
 /// Blobs of a store, opened for reading. Threads may share it.

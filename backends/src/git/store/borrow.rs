@@ -20,8 +20,9 @@ use rustix::io::Errno;
 
 use super::purge::objects_of;
 use super::{MAX_HELD_BYTES, Store, check_bytes, missing};
-use crate::backend::{BorrowMode, StoreError};
+use crate::borrow_mode::BorrowMode;
 use crate::descriptor::open_file_at;
+use crate::durable::make_private;
 use crate::durable::{self, ClosedFile, StagedFile};
 use crate::error::PathError;
 use crate::faults::{self, Effect, Seam};
@@ -29,7 +30,7 @@ use crate::git::ObjectId;
 use crate::git::loose::LooseObject;
 use crate::git::pack::{DeltaBases, Pack, PackIndex, PackWriter, TEMPORARY_OBJECT_PREFIX};
 use crate::interrupt;
-use crate::workspace::make_private;
+use crate::store_error::StoreError;
 
 /// Up to this many files are synced one by one; for more, one sync of the whole file system is less
 /// work for the disk.

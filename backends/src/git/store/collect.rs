@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{MAX_COMMIT_BYTES, PackSet, Place, Store, check_kind, missing, no_sink, parse_commit};
-use crate::backend::StoreError;
 use crate::caches::SHORTCUTS;
 use crate::contents::ContentError;
 use crate::durable;
@@ -16,6 +15,7 @@ use crate::error::{ErrorKind, PathError};
 use crate::git::pack::{CHECKSUM_BYTES, Pack, TEMPORARY_PREFIX};
 use crate::git::tree_object::{self, ItemKind, Trees};
 use crate::git::{ObjectId, ObjectKind};
+use crate::store_error::StoreError;
 
 /// With more packs of our own than this they are merged: every lookup goes through all of them.
 const MAX_OWN_PACKS: usize = 50;
@@ -370,7 +370,7 @@ pub(super) fn name_of(path: &Path) -> Option<&str> {
 mod tests {
     use super::super::testing::*;
     use super::*;
-    use crate::backend::BorrowMode;
+    use crate::borrow_mode::BorrowMode;
     use crate::git::test_repository::TestRepository;
     use crate::record::Record;
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use super::reader::Reader;
 use super::{Store, StoredParts, missing};
-use crate::backend::StoreError;
 use crate::git::ObjectId;
 use crate::git::refs::SnapshotRef;
 use crate::git::tree_object::{self, ItemKind};
 use crate::interrupt;
 use crate::parallel::in_parts;
 use crate::path::RelPath;
+use crate::store_error::StoreError;
 
 /// Fewer trees than this are read before another thread has begun.
 const TREES_PER_THREAD: usize = 100;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::collect::OwnPack;
 use super::{PackSet, Store};
-use crate::backend::StoreError;
 use crate::error::PathError;
+use crate::store_error::StoreError;
 
 /// With more small packs than this some of them are merged. To look at one costs about ten microseconds, to
 /// merge some three syncs.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::collect::{list, name_of};
 use super::{ObjectId, Store};
-use crate::backend::{Problem, StoreError};
 use crate::contents::ContentError;
 use crate::durable;
 use crate::error::{PathError, printable};
@@ -19,10 +18,12 @@ use crate::git::rules::IGNORE_FILE;
 use crate::git::user_index::{self, IndexError};
 use crate::interrupt;
 use crate::path::RelPath;
+use crate::problem::Problem;
 use crate::purge::{
     FoundContents, KeptContent, Places, Proof, PurgeError, Purged, Wanted, is_empty_content,
 };
 use crate::record::Record;
+use crate::store_error::StoreError;
 use crate::tree::{Change, ContentId};
 
 /// What git puts beside a pack, and the pack itself.

@@ -7,10 +7,10 @@ use std::sync::{Arc, OnceLock};
 use sha1::{Digest as _, Sha1};
 
 use super::{LooseShards, MAX_TREE_BYTES, PackSet, Store, check_kind};
-use crate::backend::StoreError;
 use crate::git::pack::{OpenPack, PackIndex};
 use crate::git::tree_object::{self, TreeItem, Trees};
 use crate::git::{ObjectId, ObjectKind};
+use crate::store_error::StoreError;
 
 /// How many packs are kept open, and how many indexes. What lies in others is read all the same.
 const MAX_OPEN_PACKS: usize = 64;

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
-use crate::backend::IgnoreOptions;
 use crate::git::repository::Head;
 use crate::git::test_repository::TestRepository;
+use crate::host_rules::IgnoreOptions;
 use crate::record::RECORD_VERSION;
 use crate::snapshot::BackendKind;
 use crate::tree::Modes;
@@ -187,7 +187,7 @@ impl TestStore {
     }
 
     /// What is wrong with a snapshot, as a fresh process finds it.
-    pub(super) fn problems(&self, record: &Record) -> Vec<crate::backend::Problem> {
+    pub(super) fn problems(&self, record: &Record) -> Vec<crate::problem::Problem> {
         let proven = &mut Proven::default();
         let proof = self.reopened().verify(record, proven).unwrap();
         [proof.problems, proof.beside].concat()

@@ -5,15 +5,16 @@ use std::io;
 use std::path::PathBuf;
 
 use super::{Place, Store, StoredParts};
-use crate::backend::{Problem, StoreError};
 use crate::contents::ContentError;
 use crate::error::printable;
 use crate::git::ObjectId;
 use crate::git::refs::SnapshotRef;
 use crate::git::tree_object::{self, ItemKind, Trees as _};
 use crate::path::{RelPath, printable_bytes};
+use crate::problem::Problem;
 use crate::purge::Purged;
 use crate::record::Record;
+use crate::store_error::StoreError;
 
 /// What was proven already, so that snapshots which share content are not read twice.
 #[derive(Debug, Default)]
@@ -296,7 +297,7 @@ mod tests {
 
     use super::super::testing::*;
     use super::*;
-    use crate::backend::BorrowMode;
+    use crate::borrow_mode::BorrowMode;
     use crate::git::test_repository::TestRepository;
     use crate::snapshot::Label;
 

@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use super::{PackSet, Store};
-use crate::backend::StoreError;
 use crate::caches::VOUCHED_PACKS;
 use crate::durable;
 use crate::error::PathError;
@@ -22,6 +21,7 @@ use crate::faults::{self, Effect};
 use crate::git::pack::Pack;
 use crate::regular_file::open_regular;
 use crate::room::Taken;
+use crate::store_error::StoreError;
 use crate::worktree::shards;
 
 /// More than a hundred thousand packs.

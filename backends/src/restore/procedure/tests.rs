@@ -7,9 +7,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::*;
-use crate::backend::{Interrupt, Interrupted};
 use crate::error::ErrorKind;
 use crate::faults::{self, Done, Fault};
+use crate::interrupt::Interrupt;
+use crate::interrupted::Interrupted;
 use crate::must_run::{self, Capability};
 use crate::restore::naive::{Stage, rel, scratch, view};
 use crate::snapshot::Snapshot;

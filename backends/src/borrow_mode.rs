@@ -1,0 +1,14 @@
+//! How objects that the user's repository has come into a store.
+
+/// How objects that the user's repository already has come into the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BorrowMode {
+    /// Hard links, which cost no space; where the file system refuses, a reflink, else a copy.
+    #[default]
+    HardLink,
+    /// A reflink, else a copy: nobody who writes into the repository's packs can damage ours.
+    Reflink,
+    /// Always a copy.
+    Copy,
+}

@@ -1,0 +1,16 @@
+//! What decided which paths a snapshot has, as it is stored with the snapshot.
+
+use crate::host_rules::IgnoreOptions;
+use crate::path::RelPath;
+
+/// What the host asked for when a snapshot was captured, as it is stored with the snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CaptureRules {
+    /// [`SnapshotOptions::ignore`](crate::SnapshotOptions::ignore).
+    pub ignore: IgnoreOptions,
+    /// [`SnapshotOptions::include`](crate::SnapshotOptions::include).
+    pub include: Vec<RelPath>,
+    /// [`SnapshotOptions::max_untracked_file_bytes`](crate::SnapshotOptions::max_untracked_file_bytes); `None`: nobody wrote it down.
+    pub max_untracked_file_bytes: Option<u64>,
+}
