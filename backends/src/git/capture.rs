@@ -43,13 +43,14 @@ use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
 use crate::tree::{ContentId, EntryKind};
 use crate::workspace::LockedWorkspace;
+use crate::worktree::clock::Clock;
 use crate::worktree::memory::{Base, Basis, Closing, Outcome, Use};
 use crate::worktree::read::{self, Content, ContentSink, Reading, SinkError};
 use crate::worktree::root::{self, Root};
 use crate::worktree::stat_cache::{
     CachedEntry, Directories, EntryStat, Flags, IndexStamp, StatCache, is_racy,
 };
-use crate::worktree::walk::{self, Clock, WalkOptions, Walked};
+use crate::worktree::walk::{self, WalkOptions, Walked};
 
 /// The names of the files that hold rules; those whose text the cache has come first.
 const RULE_FILES: &[&[u8]] = &[IGNORE_FILE, ATTRIBUTES_FILE];

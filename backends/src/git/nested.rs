@@ -8,10 +8,10 @@ use crate::git::repository::{self, Probe, RepositoryError};
 use crate::interrupt::Interrupt;
 use crate::interrupted::Interrupted;
 use crate::nested::{NestedRepository, NestedState};
+use crate::worktree::clock::Clock;
 use crate::worktree::memory::Memory;
 use crate::worktree::root::Root;
 use crate::worktree::stat_cache::{EntryStat, is_racy};
-use crate::worktree::walk::Clock;
 
 /// The largest index that is read of one: some million paths.
 const MAX_INDEX_BYTES: u64 = 128 * 1024 * 1024;

@@ -27,9 +27,10 @@ use crate::interrupted::Interrupted;
 use crate::path::RelPath;
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
+use crate::worktree::clock::Clock;
 use crate::worktree::root::Root;
 use crate::worktree::stat_cache::{CachedRules, Delta, EntryStat, Flags, StatCache, is_racy};
-use crate::worktree::walk::{Clock, Omissions, Rules, Verdict};
+use crate::worktree::walk::{Omissions, Rules, Verdict};
 
 /// The file in which a directory says what to ignore in it and below.
 pub(crate) const IGNORE_FILE: &[u8] = b".gitignore";

@@ -30,8 +30,8 @@ use crate::snapshot::SnapshotId;
 use crate::store_error::StoreError;
 use crate::tree::ContentId;
 use crate::workspace::Workspace;
+use crate::worktree::clock::now_ns;
 use crate::worktree::stat_cache::{EntryStat, is_racy};
-use crate::worktree::walk::now_ns;
 
 /// How long ago a file was changed at least whose stat data tells it from any later state: the
 /// coarsest clock of a file system ticks every two seconds.

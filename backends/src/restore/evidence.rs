@@ -13,9 +13,9 @@ use crate::record::Record;
 use crate::restore::sorted::change_at;
 use crate::tree::{Change, ContentId, EntryKind};
 use crate::workspace::Workspace;
+use crate::worktree::clock::Clock;
 use crate::worktree::root::Root;
 use crate::worktree::stat_cache::EntryStat;
-use crate::worktree::walk::Clock;
 
 /// What size and times tell of the files that `now` has captured and `after` has not.
 fn left_out_then<C: Captured>(

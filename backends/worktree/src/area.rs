@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
+use crate::clock::now_ns;
 use crate::descriptor;
 use crate::durable;
 use crate::error::{PathError, printable};
@@ -27,7 +28,6 @@ use crate::remembered::{self, Remembered};
 use crate::root::Root;
 use crate::snapshot::SnapshotId;
 use crate::store_error::StoreError;
-use crate::walk::now_ns;
 
 /// The prefix of a private directory beside the workspace.
 const BESIDE_PREFIX: &str = ".stillframe-";

@@ -20,6 +20,7 @@ extern crate stillframe_disk;
 pub mod apply;
 pub mod area;
 pub mod attributes;
+pub mod clock;
 pub mod displaced;
 mod file_system_kind;
 #[cfg(test)]

@@ -7,7 +7,6 @@
 
 mod absent;
 mod building;
-mod clock;
 mod found;
 mod reader;
 mod seeds;
@@ -23,6 +22,7 @@ use rustix::fs::{FileType, RawDir, SeekFrom};
 use rustix::io::Errno;
 
 use crate::area;
+use crate::clock::Clock;
 use crate::coverage::{Omission, OmissionReason};
 use crate::descriptor::{self, Stat};
 use crate::error::PathError;
@@ -44,7 +44,6 @@ use crate::stat_cache::{
 use crate::tree::{ContentId, Entry, EntryKind};
 use crate::watch::{Look, Pending, Watch};
 
-pub use clock::{Clock, now_ns};
 pub use found::Link;
 pub use seeds::Seeds;
 

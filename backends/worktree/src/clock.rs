@@ -19,7 +19,7 @@ pub struct Clock {
     granularity_ns: i64,
     started_ns: i64,
     /// Whether every change of a directory's names changes its times.
-    pub(super) keeps_directory_times: bool,
+    pub(crate) keeps_directory_times: bool,
 }
 
 impl Clock {
@@ -47,7 +47,7 @@ impl Clock {
     }
 
     /// Whether the file may have been changed since this clock was made.
-    pub(super) fn is_since(&self, stat: &EntryStat) -> bool {
+    pub(crate) fn is_since(&self, stat: &EntryStat) -> bool {
         const MAX_LAG_NS: i64 = 100_000_000;
         stat.newest_ns() >= self.started_ns.saturating_sub(MAX_LAG_NS)
     }
