@@ -1,63 +1,52 @@
 //! Capturing a work tree of git's.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::os::fd::AsFd as _;
-use std::path::PathBuf;
+mod borrow;
+mod seed;
+mod sink;
+mod state;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rustix::io::Errno;
-
+use self::borrow::{borrow, staged};
+use self::seed::{read_index, unread_index};
+use self::state::{short_branch, tips_of};
 use crate::backend::SnapshotOptions;
 use crate::caches::GIT_STAT_CACHE;
-use crate::coverage::{Coverage, Omission, OmissionReason};
-use crate::durable;
+use crate::coverage::Coverage;
 use crate::error::PathError;
 use crate::faults::Seam;
 use crate::git::compare::WithNew;
 use crate::git::history::{self, Keeper};
-use crate::git::index;
 use crate::git::keep::Keep;
 use crate::git::kept_refs::{self, RefDetails};
-use crate::git::nested;
 use crate::git::object_id::sha1;
 use crate::git::operation::{self, KeptOperation};
-use crate::git::pack::{PackWriter, Streamed};
-use crate::git::repository::Head;
-use crate::git::repository::{IndexFile, SharedRefs, Unfolded, UserRepository};
+use crate::git::pack::PackWriter;
+use crate::git::repository::{SharedRefs, UserRepository};
 use crate::git::rules::{ATTRIBUTES_FILE, GitRules, IGNORE_FILE};
-use crate::git::store::{Names, Parts, Reader, Store};
-use crate::git::submodules;
-use crate::git::trees::{self, Compare, Trees};
-use crate::git::{ObjectHasher, ObjectId, ObjectKind};
-use crate::hard_links;
-use crate::interrupt::Interrupt;
-use crate::interrupt::{self, Bulk};
+use crate::git::store::{Names, Parts, Store};
+use crate::git::trees::{self, Compare};
+use crate::git::{ObjectId, ObjectKind, nested, submodules};
+use crate::interrupt::{self, Bulk, Interrupt};
 use crate::parallel::{self, in_parts};
-use crate::path::RelPath;
 use crate::purge::Purged;
 use crate::record::{GitState, RECORD_VERSION, Record};
 use crate::snapshot::{BackendKind, Snapshot};
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
-use crate::tree::{ContentId, EntryKind};
 use crate::workspace::LockedWorkspace;
 use crate::worktree::clock::Clock;
-use crate::worktree::memory::{Base, Basis, Closing, Outcome, Use};
-use crate::worktree::read::{self, Content, ContentSink, Reading, SinkError};
-use crate::worktree::root::{self, Root};
-use crate::worktree::stat_cache::{
-    CachedEntry, Directories, EntryStat, Flags, IndexStamp, StatCache, is_racy,
-};
-use crate::worktree::walk::{self, WalkOptions, Walked};
+use crate::worktree::memory::{Basis, Closing, Outcome, Use};
+use crate::worktree::stat_cache::StatCache;
+use crate::worktree::walk::{self, WalkOptions};
+use crate::{durable, hard_links};
+
+pub(crate) use self::sink::GitSink;
 
 /// The names of the files that hold rules; those whose text the cache has come first.
 const RULE_FILES: &[&[u8]] = &[IGNORE_FILE, ATTRIBUTES_FILE];
-
-/// Files up to this size are read whole, hashed and compressed by the thread that found them;
-/// larger ones pass through in pieces, so that a file's size never is a thread's memory.
-const MAX_BUFFERED_BYTES: u64 = 4 << 20;
 
 /// Fewer trees than this are compressed before another thread has begun.
 const TREES_PER_THREAD: usize = 50;
@@ -542,453 +531,4 @@ pub(crate) fn has_cache(workspace: &LockedWorkspace) -> bool {
 /// Forgets what was captured, so that the next capture relies on nothing that the store lost.
 pub(crate) fn forget_cache(workspace: &LockedWorkspace) -> Result<(), PathError> {
     durable::remove_file(&workspace.store_path().join(GIT_STAT_CACHE))
-}
-
-/// Where these branches are; HEAD's own is told by HEAD. One whose ref is a trap, damaged or a name
-/// for another ref is left out: a rollback then leaves it where it is, and says so.
-fn tips_of<'a>(
-    repository: &UserRepository,
-    branches: impl Iterator<Item = &'a String>,
-    head: &Head,
-) -> BTreeMap<String, Option<ObjectId>> {
-    branches
-        .filter(|name| head.branch() != Some(name))
-        .filter_map(|name| Some((name.clone(), repository.tip(name).ok()?)))
-        .collect()
-}
-
-fn short_branch(full: &str) -> String {
-    full.strip_prefix("refs/heads/").unwrap_or(full).to_owned()
-}
-
-/// The bytes of the user's index, to be kept with the snapshot.
-struct IndexBytes {
-    id: ObjectId,
-    bytes: Vec<u8>,
-    /// When they were last written, in nanoseconds since the Unix epoch.
-    modified_ns: i64,
-}
-
-impl IndexBytes {
-    fn keep(&self, store: &Store, pack: &PackWriter) -> Result<(), StoreError> {
-        if !store.contains(&self.id)? {
-            pack.add(ObjectKind::Blob, self.id, &self.bytes)?;
-        }
-        Ok(())
-    }
-}
-
-/// Brings the cache into agreement with the user's index, if that is another than last time, and keeps
-/// its bytes in the store. Answers whether it was.
-fn read_index(
-    repository: &UserRepository,
-    clock: &Clock,
-    base: &mut Base,
-    store: &Store,
-    pack: &PackWriter,
-) -> Result<bool, SnapshotError> {
-    let Some(stat) = repository.index_stat()? else {
-        let cache = &mut base.cache;
-        // A capture beside a damaged index may have kept what an earlier one said.
-        let is_tracking =
-            !cache.submodules.is_empty() || cache.directories.values().any(|d| d.has_tracked());
-        let had_one = cache.index.take().is_some() || is_tracking;
-        if had_one {
-            base.revise(|cache| {
-                index::agree_with_none(cache);
-                Ok::<_, SnapshotError>(())
-            })?;
-        }
-        return Ok(had_one);
-    };
-    let now = EntryStat::of(&stat);
-    let known = base.cache.index.as_ref();
-    if known.is_some_and(|known| known.stat == now && !known.is_racy) {
-        return Ok(false);
-    }
-    // Before it is read: what is written after that has a later time.
-    let before_ns = clock.now_ns();
-    let path = || repository.git_dir().join("index");
-    let Some(file) = repository.open_index()? else {
-        return Err(SnapshotError::Unreadable {
-            context: "the index was removed while it was read".to_owned(),
-            source: PathError::at("read", path())(Errno::NOENT),
-        });
-    };
-    let now = EntryStat::of(&file.stat());
-    let is_racy = is_racy(&now, before_ns);
-    let known = known.map(|known| known.blob);
-    let is_same = known.is_some() && known == Some(file.blob_id()?.into());
-    let seam = Seam::of_this_thread();
-    let (agreed, kept) = std::thread::scope(|scope| {
-        // To hash and compress the bytes takes as long as to read the entries.
-        let helper = std::thread::Builder::new().spawn_scoped(scope, || {
-            seam.enter();
-            keep_index(&file, store, pack)
-        });
-        let agreed = match is_same {
-            true => Ok(None),
-            false => base
-                .revise(|cache| agree(repository, &file, cache))
-                .map(Some),
-        };
-        let kept = match helper.map(std::thread::ScopedJoinHandle::join) {
-            Ok(Ok(kept)) => kept,
-            Ok(Err(panic)) => std::panic::resume_unwind(panic),
-            // A machine that gives no thread gets its answer all the same.
-            Err(_) => keep_index(&file, store, pack),
-        };
-        (agreed, kept)
-    });
-    let (agreed, kept) = (agreed?, kept?);
-    let expected = agreed.map_or(known, |id| Some(id.into()));
-    if kept.map(ContentId::from) != expected {
-        return Err(SnapshotError::Unreadable {
-            context: "the index was written to while it was read".to_owned(),
-            source: PathError::at("read", path())(Errno::AGAIN),
-        });
-    }
-    base.cache.index = expected.map(|blob| IndexStamp {
-        stat: now,
-        is_racy,
-        blob,
-    });
-    Ok(true)
-}
-
-/// Makes the cache agree with the index in `file`; answers with the id of its bytes.
-fn agree(
-    repository: &UserRepository,
-    file: &IndexFile<'_>,
-    cache: &mut StatCache,
-) -> Result<ObjectId, SnapshotError> {
-    let mtime_ns = EntryStat::of(&file.stat()).mtime_ns;
-    let begin = || index::Tracked::new(repository.scope(), mtime_ns);
-    let (tracked, id) = file.fold(begin, index::Tracked::add)?;
-    let mut unfolded = Unfolded::default();
-    let mut expand =
-        |tree: ObjectId| Ok::<_, SnapshotError>(repository.tree_files(tree, &mut unfolded)?);
-    index::agree(cache, tracked, &mut expand)?;
-    let sizes = |ids: &[ObjectId]| Ok::<_, SnapshotError>(repository.object_sizes(ids)?);
-    index::doubt_other_sizes(cache, sizes)?;
-    Ok(id)
-}
-
-/// Puts the bytes of the index into the pack, unless the store has them; answers with their id. `None`:
-/// the index has not as many of them as it had.
-fn keep_index(
-    file: &IndexFile<'_>,
-    store: &Store,
-    pack: &PackWriter,
-) -> Result<Option<ObjectId>, SnapshotError> {
-    if store.has_packs()? {
-        let id = file.blob_id()?;
-        if store.contains(&id)? {
-            return Ok(Some(id));
-        }
-    }
-    let streamed = pack.add_stream(file.stat().size, &mut file.bytes());
-    match streamed.map_err(StoreError::from)? {
-        Streamed::Stored(id) => Ok(Some(id)),
-        Streamed::Unstable => Ok(None),
-        Streamed::Unreadable(source) => Err(SnapshotError::unreadable(
-            "the index could not be read",
-            PathError::at("read", file.path())(source),
-        )),
-        Streamed::Collision(found) => Err(collision(found)),
-    }
-}
-
-/// The bytes of an index, whatever they are; `None` if there is none.
-fn unread_index(repository: &UserRepository) -> Result<Option<IndexBytes>, SnapshotError> {
-    let Some((bytes, stat)) = repository.index_bytes()? else {
-        return Ok(None);
-    };
-    let id = ObjectId::of(ObjectKind::Blob, &bytes).map_err(collision)?;
-    let modified_ns = EntryStat::of(&stat).mtime_ns;
-    Ok(Some(IndexBytes {
-        id,
-        bytes,
-        modified_ns,
-    }))
-}
-
-fn object_dirs(repository: Option<&UserRepository>) -> Result<Vec<PathBuf>, SnapshotError> {
-    Ok(repository
-        .map(UserRepository::object_dirs)
-        .transpose()?
-        .unwrap_or_default())
-}
-
-/// Makes sure that every object of the capture is in the store, or will be with its pack.
-///
-/// A file whose object the repository lacks, as in a partial clone, is read like a changed one.
-#[expect(clippy::too_many_arguments, reason = "all of them are the capture's")]
-fn borrow(
-    repository: Option<&UserRepository>,
-    store: &Store,
-    sink: &GitSink<'_>,
-    root: &Root,
-    base: &Base,
-    submodules: &BTreeMap<RelPath, Option<ObjectId>>,
-    compare: Compare,
-    walked: &mut Walked,
-    options: &SnapshotOptions,
-) -> Result<Trees, SnapshotError> {
-    let before = &base.cache.directories;
-    let adopted = std::mem::take(&mut walked.adopted).into_iter();
-    // In place: there is one for each file.
-    let mut wanted: Vec<ObjectId> = adopted.map(ObjectId).collect();
-    let build = |walked: &mut Walked| {
-        let revised = &base.revised;
-        trees::build(&mut walked.delta, before, revised, submodules, compare)
-    };
-    let mut trees = build(walked)?;
-    let missing: Vec<ObjectId> = if wanted.is_empty() {
-        // Trees alone are not looked for in the repository: they are at hand.
-        Vec::new()
-    } else {
-        wanted.extend(trees.new.keys());
-        let object_dirs = object_dirs(repository)?;
-        store.borrow(&object_dirs, wanted, options.borrow)?.missing
-    };
-    let lost: HashSet<ObjectId> = missing
-        .into_iter()
-        .filter(|id| !trees.new.contains_key(id))
-        .collect();
-    if !lost.is_empty() {
-        let is_lost = |entry: &CachedEntry| {
-            entry.is_captured() && sha1(&entry.id).is_some_and(|id| lost.contains(&id))
-        };
-        let mut paths = Vec::new();
-        for (directory, cached) in walked.delta.iter(before) {
-            let entries = cached.entries.iter().filter(|(_, entry)| is_lost(entry));
-            paths.extend(entries.map(|(name, entry)| (directory.join(name), entry.id)));
-        }
-        let anew = Anew {
-            root,
-            sink,
-            before,
-            interrupt: &options.interrupt,
-        };
-        for (path, id) in paths {
-            options.interrupt.check()?;
-            anew.read(walked, &path, id)?;
-        }
-        trees = build(walked)?;
-    }
-    let ids: Vec<ObjectId> = trees.new.keys().copied().collect();
-    let missing: HashSet<ObjectId> = store.missing(ids)?.into_iter().collect();
-    trees.new.retain(|id, _| missing.contains(id));
-    Ok(trees)
-}
-
-/// Reads files that looked unchanged, because nobody has the objects that the index names for them.
-struct Anew<'a, 's> {
-    root: &'a Root,
-    sink: &'a GitSink<'s>,
-    before: &'a Directories,
-    interrupt: &'a Interrupt,
-}
-
-impl Anew<'_, '_> {
-    fn read(
-        &self,
-        walked: &mut Walked,
-        path: &RelPath,
-        indexed: ContentId,
-    ) -> Result<(), SnapshotError> {
-        let directory = path
-            .parent()
-            .and_then(|parent| walked.delta.get_mut(self.before, &parent))
-            .expect("an adopted entry lies in a directory that was walked");
-        let at = directory.entries.find(path.name());
-        let at = at.expect("an adopted entry was kept");
-        let entry = directory.entries.entry_mut(at);
-        if entry.flags.has(Flags::ABSENT) {
-            // A sparse checkout of a partial clone: neither the file nor its object is here.
-            entry.flags = entry.flags.with(Flags::UNSEEN);
-            return Ok(());
-        }
-        let unreadable = |operation, source: std::io::Error| SnapshotError::Unreadable {
-            context: format!("{path} could not be read"),
-            source: PathError::at(operation, self.root.disk_path(path))(source),
-        };
-        let reading = match self.root.open_parent(path) {
-            Ok((parent, name)) => match entry.kind {
-                EntryKind::Symlink => read::link(parent.as_fd(), name, self.sink),
-                _ => read::file(parent.as_fd(), name, self.sink, self.interrupt),
-            }
-            .map_err(|error| match error {
-                SinkError::Sink(error) => error,
-                SinkError::Read(source) => unreadable("read", source),
-            })?,
-            Err(errno) if root::is_gone_or_replaced(errno) => Reading::Replaced,
-            Err(Errno::ACCESS | Errno::PERM) => Reading::Omitted(OmissionReason::Unreadable),
-            Err(errno) => return Err(unreadable("open", errno.into())),
-        };
-        let reason = match reading {
-            Reading::Read { id, bytes, .. } if self.sink.purged.contains(&id) => {
-                walked.files_hashed += 1;
-                walked.bytes_read += bytes;
-                OmissionReason::Purged
-            }
-            Reading::Read { id, stat, bytes } => {
-                walked.files_hashed += 1;
-                walked.bytes_read += bytes;
-                entry.id = id;
-                entry.stat = EntryStat::of(&stat);
-                // It was clean a moment ago; the next capture looks again.
-                entry.flags = entry.flags.with(Flags::RACY);
-                if id != indexed && entry.flags.has(Flags::AS_INDEXED) {
-                    entry.flags = entry.flags.without(Flags::AS_INDEXED);
-                    walked.left_index.push((path.clone(), indexed));
-                }
-                return Ok(());
-            }
-            Reading::Replaced => OmissionReason::Unstable,
-            Reading::Omitted(reason) => reason,
-        };
-        entry.flags = entry.flags.with(Flags::ABSENT).with(Flags::UNSEEN);
-        if entry.flags.has(Flags::AS_INDEXED) {
-            entry.flags = entry.flags.without(Flags::AS_INDEXED);
-            walked.left_index.push((path.clone(), indexed));
-        }
-        let bytes = Some(entry.stat.size);
-        // It is there, and no entry says so: the next capture has to list the directory.
-        directory.listed = None;
-        let omission = Omission {
-            path: path.clone(),
-            reason,
-            bytes,
-            kind: None,
-        };
-        walked.omissions.insert(path.clone(), omission);
-        Ok(())
-    }
-}
-
-/// So many staged blobs are looked for although they were seen before: it costs next to nothing.
-const MAX_STAGED_LOOKED_FOR: usize = 1000;
-
-/// The blobs that only the user's index names, as far as anybody has them. Those in `seen`, which is
-/// sorted, were seen to be in the store: of very many that is believed.
-fn staged(
-    repository: Option<&UserRepository>,
-    store: &Store,
-    cache: &StatCache,
-    seen: &[ObjectId],
-    options: &SnapshotOptions,
-) -> Result<Vec<ObjectId>, SnapshotError> {
-    let ids: Vec<ObjectId> = index::only_in_index(cache)
-        .iter()
-        .filter_map(sha1)
-        .collect();
-    let is_many = ids.len() > MAX_STAGED_LOOKED_FOR;
-    let unseen = ids
-        .iter()
-        .filter(|id| !is_many || seen.binary_search(id).is_err());
-    let unseen: Vec<ObjectId> = unseen.copied().collect();
-    if unseen.is_empty() {
-        return Ok(ids);
-    }
-    let object_dirs = object_dirs(repository)?;
-    let missing = store.borrow(&object_dirs, unseen, options.borrow)?.missing;
-    Ok(ids
-        .into_iter()
-        .filter(|id| missing.binary_search(id).is_err())
-        .collect())
-}
-
-/// Puts new content into the pack of the capture.
-pub(crate) struct GitSink<'a> {
-    reader: Reader<'a>,
-    pack: &'a PackWriter,
-    /// What is hashed and never stored.
-    purged: &'a Purged,
-}
-
-fn collision(_: crate::git::Collision) -> SnapshotError {
-    SnapshotError::Unsupported(
-        "a file is half of a SHA-1 collision, which git cannot store".to_owned(),
-    )
-}
-
-thread_local! {
-    /// The content of the file that this thread reads; kept, so that its space is.
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-impl ContentSink for GitSink<'_> {
-    fn file(&self, size: u64, content: &mut dyn Content) -> Result<Option<ContentId>, SinkError> {
-        if size > MAX_BUFFERED_BYTES {
-            return self.large_file(size, content);
-        }
-        BUFFER.with_borrow_mut(|buffer| {
-            if !read::exactly(size, content, buffer).map_err(SinkError::Read)? {
-                return Ok(None);
-            }
-            self.blob(buffer).map(Some)
-        })
-    }
-
-    fn link(&self, text: &[u8]) -> Result<ContentId, SinkError> {
-        self.blob(text)
-    }
-}
-
-impl GitSink<'_> {
-    /// Whether the content need not be stored: it is there, or was purged.
-    fn has(&self, id: &ObjectId) -> Result<bool, SnapshotError> {
-        Ok(self.purged.contains(&(*id).into()) || self.reader.contains(id)?)
-    }
-
-    fn blob(&self, bytes: &[u8]) -> Result<ContentId, SinkError> {
-        let id = ObjectId::of(ObjectKind::Blob, bytes).map_err(collision)?;
-        if !self.has(&id)? {
-            self.pack
-                .add(ObjectKind::Blob, id, bytes)
-                .map_err(|e| SnapshotError::from(StoreError::from(e)))?;
-        }
-        Ok(id.into())
-    }
-
-    /// Reads the file once to know its id, and again only if the store lacks it.
-    fn large_file(
-        &self,
-        size: u64,
-        content: &mut dyn Content,
-    ) -> Result<Option<ContentId>, SinkError> {
-        let mut hasher = ObjectHasher::new(ObjectKind::Blob, size);
-        let mut piece = vec![0; 256 * 1024];
-        let mut total = 0;
-        loop {
-            match content.read(&mut piece).map_err(SinkError::Read)? {
-                0 => break,
-                n => {
-                    hasher.update(&piece[..n]);
-                    total += n as u64;
-                }
-            }
-        }
-        if total != size {
-            return Ok(None);
-        }
-        let id = hasher.finish().map_err(collision)?;
-        if self.has(&id)? {
-            return Ok(Some(id.into()));
-        }
-        content.rewind().map_err(SinkError::Read)?;
-        match self
-            .pack
-            .add_stream(size, content)
-            .map_err(|e| SnapshotError::from(StoreError::from(e)))?
-        {
-            Streamed::Stored(stored) if stored == id => Ok(Some(id.into())),
-            // It changed between the two readings: what was stored is whole, and nobody's.
-            Streamed::Stored(_) | Streamed::Unstable => Ok(None),
-            Streamed::Unreadable(source) => Err(SinkError::Read(source)),
-            Streamed::Collision(found) => Err(collision(found).into()),
-        }
-    }
 }

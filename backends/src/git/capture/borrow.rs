@@ -1,0 +1,213 @@
+//! What a capture takes from the user's repository, and what it reads because nobody has it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+
+use super::sink::GitSink;
+use crate::backend::SnapshotOptions;
+use crate::coverage::{Omission, OmissionReason};
+use crate::error::PathError;
+use crate::git::object_id::sha1;
+use crate::git::repository::UserRepository;
+use crate::git::store::Store;
+use crate::git::trees::{self, Compare, Trees};
+use crate::git::{ObjectId, index};
+use crate::interrupt::Interrupt;
+use crate::path::RelPath;
+use crate::snapshot_error::SnapshotError;
+use crate::tree::{ContentId, EntryKind};
+use crate::worktree::memory::Base;
+use crate::worktree::read::{self, Reading, SinkError};
+use crate::worktree::root::{self, Root};
+use crate::worktree::stat_cache::{CachedEntry, Directories, EntryStat, Flags, StatCache};
+use crate::worktree::walk::Walked;
+
+/// So many staged blobs are looked for although they were seen before: it costs next to nothing.
+const MAX_STAGED_LOOKED_FOR: usize = 1000;
+
+fn object_dirs(repository: Option<&UserRepository>) -> Result<Vec<PathBuf>, SnapshotError> {
+    Ok(repository
+        .map(UserRepository::object_dirs)
+        .transpose()?
+        .unwrap_or_default())
+}
+
+/// Makes sure that every object of the capture is in the store, or will be with its pack.
+///
+/// A file whose object the repository lacks, as in a partial clone, is read like a changed one.
+#[expect(clippy::too_many_arguments, reason = "all of them are the capture's")]
+pub(super) fn borrow(
+    repository: Option<&UserRepository>,
+    store: &Store,
+    sink: &GitSink<'_>,
+    root: &Root,
+    base: &Base,
+    submodules: &BTreeMap<RelPath, Option<ObjectId>>,
+    compare: Compare,
+    walked: &mut Walked,
+    options: &SnapshotOptions,
+) -> Result<Trees, SnapshotError> {
+    let before = &base.cache.directories;
+    let adopted = std::mem::take(&mut walked.adopted).into_iter();
+    // In place: there is one for each file.
+    let mut wanted: Vec<ObjectId> = adopted.map(ObjectId).collect();
+    let build = |walked: &mut Walked| {
+        let revised = &base.revised;
+        trees::build(&mut walked.delta, before, revised, submodules, compare)
+    };
+    let mut trees = build(walked)?;
+    let missing: Vec<ObjectId> = if wanted.is_empty() {
+        // Trees alone are not looked for in the repository: they are at hand.
+        Vec::new()
+    } else {
+        wanted.extend(trees.new.keys());
+        let object_dirs = object_dirs(repository)?;
+        store.borrow(&object_dirs, wanted, options.borrow)?.missing
+    };
+    let lost: HashSet<ObjectId> = missing
+        .into_iter()
+        .filter(|id| !trees.new.contains_key(id))
+        .collect();
+    if !lost.is_empty() {
+        let is_lost = |entry: &CachedEntry| {
+            entry.is_captured() && sha1(&entry.id).is_some_and(|id| lost.contains(&id))
+        };
+        let mut paths = Vec::new();
+        for (directory, cached) in walked.delta.iter(before) {
+            let entries = cached.entries.iter().filter(|(_, entry)| is_lost(entry));
+            paths.extend(entries.map(|(name, entry)| (directory.join(name), entry.id)));
+        }
+        let anew = Anew {
+            root,
+            sink,
+            before,
+            interrupt: &options.interrupt,
+        };
+        for (path, id) in paths {
+            options.interrupt.check()?;
+            anew.read(walked, &path, id)?;
+        }
+        trees = build(walked)?;
+    }
+    let ids: Vec<ObjectId> = trees.new.keys().copied().collect();
+    let missing: HashSet<ObjectId> = store.missing(ids)?.into_iter().collect();
+    trees.new.retain(|id, _| missing.contains(id));
+    Ok(trees)
+}
+
+/// Reads files that looked unchanged, because nobody has the objects that the index names for them.
+struct Anew<'a, 's> {
+    root: &'a Root,
+    sink: &'a GitSink<'s>,
+    before: &'a Directories,
+    interrupt: &'a Interrupt,
+}
+
+impl Anew<'_, '_> {
+    fn read(
+        &self,
+        walked: &mut Walked,
+        path: &RelPath,
+        indexed: ContentId,
+    ) -> Result<(), SnapshotError> {
+        let directory = path
+            .parent()
+            .and_then(|parent| walked.delta.get_mut(self.before, &parent))
+            .expect("an adopted entry lies in a directory that was walked");
+        let at = directory.entries.find(path.name());
+        let at = at.expect("an adopted entry was kept");
+        let entry = directory.entries.entry_mut(at);
+        if entry.flags.has(Flags::ABSENT) {
+            // A sparse checkout of a partial clone: neither the file nor its object is here.
+            entry.flags = entry.flags.with(Flags::UNSEEN);
+            return Ok(());
+        }
+        let unreadable = |operation, source: std::io::Error| SnapshotError::Unreadable {
+            context: format!("{path} could not be read"),
+            source: PathError::at(operation, self.root.disk_path(path))(source),
+        };
+        let reading = match self.root.open_parent(path) {
+            Ok((parent, name)) => match entry.kind {
+                EntryKind::Symlink => read::link(parent.as_fd(), name, self.sink),
+                _ => read::file(parent.as_fd(), name, self.sink, self.interrupt),
+            }
+            .map_err(|error| match error {
+                SinkError::Sink(error) => error,
+                SinkError::Read(source) => unreadable("read", source),
+            })?,
+            Err(errno) if root::is_gone_or_replaced(errno) => Reading::Replaced,
+            Err(Errno::ACCESS | Errno::PERM) => Reading::Omitted(OmissionReason::Unreadable),
+            Err(errno) => return Err(unreadable("open", errno.into())),
+        };
+        let reason = match reading {
+            Reading::Read { id, bytes, .. } if self.sink.purged.contains(&id) => {
+                walked.files_hashed += 1;
+                walked.bytes_read += bytes;
+                OmissionReason::Purged
+            }
+            Reading::Read { id, stat, bytes } => {
+                walked.files_hashed += 1;
+                walked.bytes_read += bytes;
+                entry.id = id;
+                entry.stat = EntryStat::of(&stat);
+                // It was clean a moment ago; the next capture looks again.
+                entry.flags = entry.flags.with(Flags::RACY);
+                if id != indexed && entry.flags.has(Flags::AS_INDEXED) {
+                    entry.flags = entry.flags.without(Flags::AS_INDEXED);
+                    walked.left_index.push((path.clone(), indexed));
+                }
+                return Ok(());
+            }
+            Reading::Replaced => OmissionReason::Unstable,
+            Reading::Omitted(reason) => reason,
+        };
+        entry.flags = entry.flags.with(Flags::ABSENT).with(Flags::UNSEEN);
+        if entry.flags.has(Flags::AS_INDEXED) {
+            entry.flags = entry.flags.without(Flags::AS_INDEXED);
+            walked.left_index.push((path.clone(), indexed));
+        }
+        let bytes = Some(entry.stat.size);
+        // It is there, and no entry says so: the next capture has to list the directory.
+        directory.listed = None;
+        let omission = Omission {
+            path: path.clone(),
+            reason,
+            bytes,
+            kind: None,
+        };
+        walked.omissions.insert(path.clone(), omission);
+        Ok(())
+    }
+}
+
+/// The blobs that only the user's index names, as far as anybody has them. Those in `seen`, which is
+/// sorted, were seen to be in the store: of very many that is believed.
+pub(super) fn staged(
+    repository: Option<&UserRepository>,
+    store: &Store,
+    cache: &StatCache,
+    seen: &[ObjectId],
+    options: &SnapshotOptions,
+) -> Result<Vec<ObjectId>, SnapshotError> {
+    let ids: Vec<ObjectId> = index::only_in_index(cache)
+        .iter()
+        .filter_map(sha1)
+        .collect();
+    let is_many = ids.len() > MAX_STAGED_LOOKED_FOR;
+    let unseen = ids
+        .iter()
+        .filter(|id| !is_many || seen.binary_search(id).is_err());
+    let unseen: Vec<ObjectId> = unseen.copied().collect();
+    if unseen.is_empty() {
+        return Ok(ids);
+    }
+    let object_dirs = object_dirs(repository)?;
+    let missing = store.borrow(&object_dirs, unseen, options.borrow)?.missing;
+    Ok(ids
+        .into_iter()
+        .filter(|id| missing.binary_search(id).is_err())
+        .collect())
+}
