@@ -229,7 +229,15 @@ impl GitBackend {
             Publish::No => Use::Borrows,
         };
         let capture = |source: Source<'_>| {
-            capture::capture(workspace, source, &store, options, &keep, &branches, usage)
+            capture::capture(capture::Request {
+                workspace,
+                source,
+                store: &store,
+                options,
+                keep: &keep,
+                branches: &branches,
+                usage,
+            })
         };
         let attempt = || {
             let mut captured = match &repository {

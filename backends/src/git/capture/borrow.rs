@@ -1,19 +1,18 @@
 //! What a capture takes from the user's repository, and what it reads because nobody has it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
+use super::sink::GitSink;
+use super::{Request, Setting};
 use rustix::io::Errno;
 
-use super::sink::GitSink;
-use crate::backend::SnapshotOptions;
 use crate::coverage::{Omission, OmissionReason};
 use crate::error::PathError;
 use crate::git::object_id::sha1;
 use crate::git::repository::UserRepository;
-use crate::git::store::Store;
-use crate::git::trees::{self, Compare, Trees};
+use crate::git::trees::Trees;
 use crate::git::{ObjectId, index};
 use crate::interrupt::Interrupt;
 use crate::path::RelPath;
@@ -35,43 +34,51 @@ fn object_dirs(repository: Option<&UserRepository>) -> Result<Vec<PathBuf>, Snap
         .unwrap_or_default())
 }
 
-/// Makes sure that every object of the capture is in the store, or will be with its pack.
-///
-/// A file whose object the repository lacks, as in a partial clone, is read like a changed one.
-#[expect(clippy::too_many_arguments, reason = "all of them are the capture's")]
-pub(super) fn borrow(
-    repository: Option<&UserRepository>,
-    store: &Store,
-    sink: &GitSink<'_>,
-    root: &Root,
-    base: &Base,
-    submodules: &BTreeMap<RelPath, Option<ObjectId>>,
-    compare: Compare,
-    walked: &mut Walked,
-    options: &SnapshotOptions,
-) -> Result<Trees, SnapshotError> {
-    let before = &base.cache.directories;
-    let adopted = std::mem::take(&mut walked.adopted).into_iter();
-    // In place: there is one for each file.
-    let mut wanted: Vec<ObjectId> = adopted.map(ObjectId).collect();
-    let build = |walked: &mut Walked| {
-        let revised = &base.revised;
-        trees::build(&mut walked.delta, before, revised, submodules, compare)
-    };
-    let mut trees = build(walked)?;
-    let missing: Vec<ObjectId> = if wanted.is_empty() {
-        // Trees alone are not looked for in the repository: they are at hand.
-        Vec::new()
-    } else {
-        wanted.extend(trees.new.keys());
-        let object_dirs = object_dirs(repository)?;
-        store.borrow(&object_dirs, wanted, options.borrow)?.missing
-    };
-    let lost: HashSet<ObjectId> = missing
-        .into_iter()
-        .filter(|id| !trees.new.contains_key(id))
-        .collect();
-    if !lost.is_empty() {
+impl Setting<'_> {
+    /// Makes sure that every object of the capture is in the store, or will be with its pack.
+    ///
+    /// A file whose object the repository lacks, as in a partial clone, is read like a changed one.
+    pub(super) fn borrow(
+        &self,
+        base: &Base,
+        walked: &mut Walked,
+        build: impl Fn(&mut Walked) -> Result<Trees, SnapshotError>,
+    ) -> Result<Trees, SnapshotError> {
+        let Request { store, options, .. } = self.request;
+        let adopted = std::mem::take(&mut walked.adopted).into_iter();
+        // In place: there is one for each file.
+        let mut wanted: Vec<ObjectId> = adopted.map(ObjectId).collect();
+        let mut trees = build(walked)?;
+        let missing: Vec<ObjectId> = if wanted.is_empty() {
+            // Trees alone are not looked for in the repository: they are at hand.
+            Vec::new()
+        } else {
+            wanted.extend(trees.new.keys());
+            let object_dirs = object_dirs(self.repository)?;
+            store.borrow(&object_dirs, wanted, options.borrow)?.missing
+        };
+        let lost: HashSet<ObjectId> = missing
+            .into_iter()
+            .filter(|id| !trees.new.contains_key(id))
+            .collect();
+        if !lost.is_empty() {
+            self.read_anew(&lost, &base.cache.directories, walked)?;
+            trees = build(walked)?;
+        }
+        let ids: Vec<ObjectId> = trees.new.keys().copied().collect();
+        let missing: HashSet<ObjectId> = store.missing(ids)?.into_iter().collect();
+        trees.new.retain(|id, _| missing.contains(id));
+        Ok(trees)
+    }
+
+    /// Reads the files whose objects are lost.
+    fn read_anew(
+        &self,
+        lost: &HashSet<ObjectId>,
+        before: &Directories,
+        walked: &mut Walked,
+    ) -> Result<(), SnapshotError> {
+        let interrupt = &self.request.options.interrupt;
         let is_lost = |entry: &CachedEntry| {
             entry.is_captured() && sha1(&entry.id).is_some_and(|id| lost.contains(&id))
         };
@@ -81,21 +88,48 @@ pub(super) fn borrow(
             paths.extend(entries.map(|(name, entry)| (directory.join(name), entry.id)));
         }
         let anew = Anew {
-            root,
-            sink,
+            root: self.root,
+            sink: self.sink,
             before,
-            interrupt: &options.interrupt,
+            interrupt,
         };
         for (path, id) in paths {
-            options.interrupt.check()?;
+            interrupt.check()?;
             anew.read(walked, &path, id)?;
         }
-        trees = build(walked)?;
+        Ok(())
     }
-    let ids: Vec<ObjectId> = trees.new.keys().copied().collect();
-    let missing: HashSet<ObjectId> = store.missing(ids)?.into_iter().collect();
-    trees.new.retain(|id, _| missing.contains(id));
-    Ok(trees)
+
+    /// The blobs that only the user's index names, as far as anybody has them, but for what was purged. Of very
+    /// many it is believed, where `believes` says so, that the store has those that it had.
+    pub(super) fn staged(
+        &self,
+        cache: &StatCache,
+        believes: bool,
+    ) -> Result<Vec<ObjectId>, SnapshotError> {
+        let Request { store, options, .. } = self.request;
+        // Sorted.
+        let seen = match believes {
+            true => store.standing_staged(),
+            false => Vec::new(),
+        };
+        let mut ids: Vec<ObjectId> = index::only_in_index(cache)
+            .iter()
+            .filter_map(sha1)
+            .collect();
+        let is_many = ids.len() > MAX_STAGED_LOOKED_FOR;
+        let unseen = ids
+            .iter()
+            .filter(|id| !is_many || seen.binary_search(id).is_err());
+        let unseen: Vec<ObjectId> = unseen.copied().collect();
+        if !unseen.is_empty() {
+            let object_dirs = object_dirs(self.repository)?;
+            let missing = store.borrow(&object_dirs, unseen, options.borrow)?.missing;
+            ids.retain(|id| missing.binary_search(id).is_err());
+        }
+        ids.retain(|id| !self.sink.purged.contains(&(*id).into()));
+        Ok(ids)
+    }
 }
 
 /// Reads files that looked unchanged, because nobody has the objects that the index names for them.
@@ -181,33 +215,4 @@ impl Anew<'_, '_> {
         walked.omissions.insert(path.clone(), omission);
         Ok(())
     }
-}
-
-/// The blobs that only the user's index names, as far as anybody has them. Those in `seen`, which is
-/// sorted, were seen to be in the store: of very many that is believed.
-pub(super) fn staged(
-    repository: Option<&UserRepository>,
-    store: &Store,
-    cache: &StatCache,
-    seen: &[ObjectId],
-    options: &SnapshotOptions,
-) -> Result<Vec<ObjectId>, SnapshotError> {
-    let ids: Vec<ObjectId> = index::only_in_index(cache)
-        .iter()
-        .filter_map(sha1)
-        .collect();
-    let is_many = ids.len() > MAX_STAGED_LOOKED_FOR;
-    let unseen = ids
-        .iter()
-        .filter(|id| !is_many || seen.binary_search(id).is_err());
-    let unseen: Vec<ObjectId> = unseen.copied().collect();
-    if unseen.is_empty() {
-        return Ok(ids);
-    }
-    let object_dirs = object_dirs(repository)?;
-    let missing = store.borrow(&object_dirs, unseen, options.borrow)?.missing;
-    Ok(ids
-        .into_iter()
-        .filter(|id| missing.binary_search(id).is_err())
-        .collect())
 }

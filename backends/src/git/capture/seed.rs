@@ -1,10 +1,12 @@
 //! What a capture starts from: what the last one saw, brought into agreement with the user's index.
 
+use super::sink::collision;
+use super::{Setting, Source};
 use rustix::io::Errno;
 
-use super::sink::collision;
 use crate::error::PathError;
 use crate::faults::Seam;
+use crate::git::object_id::sha1;
 use crate::git::pack::{PackWriter, Streamed};
 use crate::git::repository::{IndexFile, Unfolded, UserRepository};
 use crate::git::store::Store;
@@ -16,12 +18,57 @@ use crate::worktree::clock::Clock;
 use crate::worktree::memory::Base;
 use crate::worktree::stat_cache::{EntryStat, IndexStamp, StatCache, is_racy};
 
+/// What a capture takes from the user's index before it looks at any file.
+pub(super) struct Seed {
+    /// Whether the index is another than last time.
+    pub(super) is_new: bool,
+    /// The blob with its bytes; `None`: there is no index.
+    pub(super) index: Option<ObjectId>,
+    /// When that was last written, in nanoseconds since the Unix epoch.
+    pub(super) index_modified_ns: Option<i64>,
+    /// The bytes of an index that cannot be read, which are still to be kept.
+    pub(super) unread: Option<IndexBytes>,
+    /// Whether no tree of the last capture is known.
+    pub(super) has_only_new_trees: bool,
+}
+
+impl Setting<'_> {
+    /// Brings what the last capture saw into agreement with the user's index.
+    pub(super) fn seed(&self, base: &mut Base) -> Result<Seed, SnapshotError> {
+        let (is_new, unread) = match self.request.source {
+            Source::Repository(repository) => {
+                let clock = Clock::of(self.root);
+                let (store, pack) = (self.request.store, self.sink.pack);
+                (read_index(repository, &clock, base, store, pack)?, None)
+            }
+            Source::WithoutIndex(repository) => {
+                let had_one = base.cache.index.take().is_some();
+                (had_one, unread_index(repository)?)
+            }
+            Source::Cache => (base.cache.index.take().is_some(), None),
+        };
+        let (index, index_modified_ns) = match (&unread, &base.cache.index) {
+            (Some(kept), _) => (Some(kept.id), Some(kept.modified_ns)),
+            (None, Some(stamp)) => (sha1(&stamp.blob), Some(stamp.stat.mtime_ns)),
+            (None, None) => (None, None),
+        };
+        let mut directories = base.cache.directories.values();
+        Ok(Seed {
+            is_new,
+            index,
+            index_modified_ns,
+            unread,
+            has_only_new_trees: directories.all(|directory| directory.tree.is_none()),
+        })
+    }
+}
+
 /// The bytes of the user's index, to be kept with the snapshot.
 pub(super) struct IndexBytes {
-    pub(super) id: ObjectId,
+    id: ObjectId,
     bytes: Vec<u8>,
     /// When they were last written, in nanoseconds since the Unix epoch.
-    pub(super) modified_ns: i64,
+    modified_ns: i64,
 }
 
 impl IndexBytes {
@@ -35,7 +82,7 @@ impl IndexBytes {
 
 /// Brings the cache into agreement with the user's index, if that is another than last time, and keeps
 /// its bytes in the store. Answers whether it was.
-pub(super) fn read_index(
+fn read_index(
     repository: &UserRepository,
     clock: &Clock,
     base: &mut Base,
@@ -155,9 +202,7 @@ fn keep_index(
 }
 
 /// The bytes of an index, whatever they are; `None` if there is none.
-pub(super) fn unread_index(
-    repository: &UserRepository,
-) -> Result<Option<IndexBytes>, SnapshotError> {
+fn unread_index(repository: &UserRepository) -> Result<Option<IndexBytes>, SnapshotError> {
     let Some((bytes, stat)) = repository.index_bytes()? else {
         return Ok(None);
     };
