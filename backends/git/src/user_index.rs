@@ -32,6 +32,15 @@ const TRAILER_BYTES: usize = 20;
 /// An entry up to its flags: what comes before the name in every version.
 const FIXED_ENTRY_BYTES: usize = 62;
 
+/// git takes the file to be as the index has it.
+const FLAG_ASSUME_UNCHANGED: u16 = 0x8000;
+/// Further flags follow.
+const FLAG_EXTENDED: u16 = 0x4000;
+/// The length of the path; all bits set: that much or more.
+const FLAG_LENGTH: u16 = 0x0fff;
+const EXTENDED_SKIP_WORKTREE: u16 = 0x4000;
+const EXTENDED_INTENT_TO_ADD: u16 = 0x2000;
+
 /// The longest path that is read. Names that the kernel takes at once end at 4096 bytes; this leaves
 /// room for trees that are deeper, and bounds what one entry of version 4 can claim.
 const MAX_PATH_BYTES: usize = 64 * 1024;
@@ -556,13 +565,6 @@ impl<E> Stream<'_, E> {
         body: u64,
         visit: &mut dyn FnMut(&IndexEntry<&[u8]>, bool),
     ) -> Result<(), Failed<E>> {
-        const FLAG_ASSUME_UNCHANGED: u16 = 0x8000;
-        const FLAG_EXTENDED: u16 = 0x4000;
-        /// The length of the path; all bits set: that much or more.
-        const FLAG_LENGTH: u16 = 0x0fff;
-        const EXTENDED_SKIP_WORKTREE: u16 = 0x4000;
-        const EXTENDED_INTENT_TO_ADD: u16 = 0x2000;
-
         self.part = "its entries";
         // Before anything is looked at: that many entries must be able to fit.
         if count as u64 > self.rest() / FIXED_ENTRY_BYTES as u64 {
@@ -576,55 +578,9 @@ impl<E> Stream<'_, E> {
         let (mut name, mut previous): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
         let mut previous_stage = 0;
         for position in 0..count {
-            let bad = |reason| Failed::from(IndexError::BadEntry { position, reason });
-            let head: [u8; FIXED_ENTRY_BYTES] = self.array()?;
-            let word =
-                |at: usize| u32::from_be_bytes(head[at * 4..][..4].try_into().expect("four bytes"));
-            let mode = word(6);
-            let id = ObjectId(head[40..60].try_into().expect("twenty bytes"));
-            let flags = u16::from_be_bytes([head[60], head[61]]);
-            let is_extended = flags & FLAG_EXTENDED != 0;
-            let extended = match is_extended {
-                true => u16::from_be_bytes(self.array()?),
-                false => 0,
-            };
-            if extended & !(EXTENDED_SKIP_WORKTREE | EXTENDED_INTENT_TO_ADD) != 0 {
-                return Err(bad("has flags that are not known"));
-            }
-            if !matches!(
-                mode,
-                MODE_FILE | MODE_EXECUTABLE | MODE_LINK | MODE_SUBMODULE | MODE_SPARSE_DIRECTORY
-            ) {
-                return Err(bad("has a mode that is not one of git's"));
-            }
-
+            let fixed = self.fixed_part(position)?;
             name.clear();
-            if version == 4 {
-                let kept = usize::try_from(self.varint()?)
-                    .ok()
-                    .and_then(|stripped| previous.len().checked_sub(stripped))
-                    .ok_or_else(|| bad("shares more with the entry before than that has"))?;
-                name.extend_from_slice(&previous[..kept]);
-            }
-            let length = self
-                .before_nul(MAX_PATH_BYTES - name.len())?
-                .ok_or_else(|| bad("has a path that is too long"))?;
-            name.extend_from_slice(&self.bytes[self.at..][..length]);
-            self.at += length;
-            if version == 4 {
-                self.at += 1;
-            } else {
-                if name.len().min(usize::from(FLAG_LENGTH)) != usize::from(flags & FLAG_LENGTH) {
-                    return Err(bad("has a path of another length than it says"));
-                }
-                // One to eight NULs, so that the entry is a multiple of eight bytes long.
-                let unpadded = FIXED_ENTRY_BYTES + 2 * usize::from(is_extended) + length;
-                let padding = 8 - unpadded % 8;
-                if self.peek(padding)?.iter().any(|b| *b != 0) {
-                    return Err(bad("is not padded with NUL"));
-                }
-                self.at += padding;
-            }
+            self.name(version, position, &fixed, &previous, &mut name)?;
             path_bytes += name.len();
             if path_bytes > max_path_bytes {
                 return Err(IndexError::PathsTooLong {
@@ -632,22 +588,8 @@ impl<E> Stream<'_, E> {
                 }
                 .into());
             }
-            // `dir/`: the slash says that the entry is a directory, as the mode does.
-            let path = match mode {
-                MODE_SPARSE_DIRECTORY => name
-                    .strip_suffix(b"/")
-                    .ok_or_else(|| bad("is a directory, and its path does not end in a slash"))?,
-                _ => &name[..],
-            };
-            // The names that it has in common with the path before were looked at there.
-            let known = shared_names(&previous, path);
-            if path.len() == known || RelPath::check(&path[known..]).is_err() {
-                RelPath::check(path).map_err(|source| IndexError::BadPath { position, source })?;
-            }
-            if names_git_dir(&path[known..]) {
-                return Err(bad("has a path with a component \".git\""));
-            }
-            let stage = (flags >> 12 & 3) as u8;
+            let path = checked_path(position, fixed.mode, &name, &previous)?;
+            let stage = (fixed.flags >> 12 & 3) as u8;
             let is_next = match previous.cmp(&name) {
                 Ordering::Less => true,
                 // Merged and unmerged at once: no path is both.
@@ -656,26 +598,96 @@ impl<E> Stream<'_, E> {
             };
             let entry = IndexEntry {
                 path,
-                mode,
-                id,
-                stat: IndexStat {
-                    ctime: (word(0), word(1)),
-                    mtime: (word(2), word(3)),
-                    dev: word(4),
-                    ino: word(5),
-                    uid: word(7),
-                    gid: word(8),
-                    size: word(9),
-                },
+                mode: fixed.mode,
+                id: fixed.id,
+                stat: fixed.stat,
                 stage,
-                is_intent_to_add: extended & EXTENDED_INTENT_TO_ADD != 0,
-                is_skip_worktree: extended & EXTENDED_SKIP_WORKTREE != 0,
-                is_assume_unchanged: flags & FLAG_ASSUME_UNCHANGED != 0,
+                is_intent_to_add: fixed.extended & EXTENDED_INTENT_TO_ADD != 0,
+                is_skip_worktree: fixed.extended & EXTENDED_SKIP_WORKTREE != 0,
+                is_assume_unchanged: fixed.flags & FLAG_ASSUME_UNCHANGED != 0,
             };
             visit(&entry, is_next);
             previous_stage = stage;
             std::mem::swap(&mut name, &mut previous);
         }
+        Ok(())
+    }
+
+    /// What an entry has in front of its name.
+    #[inline]
+    fn fixed_part(&mut self, position: usize) -> Result<FixedPart, Failed<E>> {
+        let head: [u8; FIXED_ENTRY_BYTES] = self.array()?;
+        let word =
+            |at: usize| u32::from_be_bytes(head[at * 4..][..4].try_into().expect("four bytes"));
+        let flags = u16::from_be_bytes([head[60], head[61]]);
+        let extended = match flags & FLAG_EXTENDED {
+            0 => 0,
+            _ => u16::from_be_bytes(self.array()?),
+        };
+        if extended & !(EXTENDED_SKIP_WORKTREE | EXTENDED_INTENT_TO_ADD) != 0 {
+            return Err(bad(position, "has flags that are not known").into());
+        }
+        let mode = word(6);
+        if !matches!(
+            mode,
+            MODE_FILE | MODE_EXECUTABLE | MODE_LINK | MODE_SUBMODULE | MODE_SPARSE_DIRECTORY
+        ) {
+            return Err(bad(position, "has a mode that is not one of git's").into());
+        }
+        Ok(FixedPart {
+            stat: IndexStat {
+                ctime: (word(0), word(1)),
+                mtime: (word(2), word(3)),
+                dev: word(4),
+                ino: word(5),
+                uid: word(7),
+                gid: word(8),
+                size: word(9),
+            },
+            mode,
+            id: ObjectId(head[40..60].try_into().expect("twenty bytes")),
+            flags,
+            extended,
+        })
+    }
+
+    /// Reads the name of an entry to the end of `name`, which is empty, and what pads it.
+    #[inline]
+    fn name(
+        &mut self,
+        version: u32,
+        position: usize,
+        fixed: &FixedPart,
+        previous: &[u8],
+        name: &mut Vec<u8>,
+    ) -> Result<(), Failed<E>> {
+        if version == 4 {
+            let kept = usize::try_from(self.varint()?)
+                .ok()
+                .and_then(|stripped| previous.len().checked_sub(stripped))
+                .ok_or_else(|| bad(position, "shares more with the entry before than that has"))?;
+            name.extend_from_slice(&previous[..kept]);
+        }
+        let length = self
+            .before_nul(MAX_PATH_BYTES - name.len())?
+            .ok_or_else(|| bad(position, "has a path that is too long"))?;
+        name.extend_from_slice(&self.bytes[self.at..][..length]);
+        self.at += length;
+        if version == 4 {
+            self.at += 1;
+            return Ok(());
+        }
+        if name.len().min(usize::from(FLAG_LENGTH)) != usize::from(fixed.flags & FLAG_LENGTH) {
+            return Err(bad(position, "has a path of another length than it says").into());
+        }
+        // One to eight NULs, so that the entry is a multiple of eight bytes long.
+        let is_extended = fixed.flags & FLAG_EXTENDED != 0;
+        let unpadded = FIXED_ENTRY_BYTES + 2 * usize::from(is_extended) + length;
+        let padding = 8 - unpadded % 8;
+        if self.peek(padding)?.iter().any(|b| *b != 0) {
+            return Err(bad(position, "is not padded with NUL").into());
+        }
+        self.at += padding;
         Ok(())
     }
 
@@ -968,6 +980,47 @@ impl<'a> Reader<'a> {
     fn u32(&mut self) -> Result<u32, IndexError> {
         self.array().map(u32::from_be_bytes)
     }
+}
+
+/// What an entry has in front of its name.
+struct FixedPart {
+    stat: IndexStat,
+    mode: u32,
+    id: ObjectId,
+    flags: u16,
+    /// Zero where there are none.
+    extended: u16,
+}
+
+fn bad(position: usize, reason: &'static str) -> IndexError {
+    IndexError::BadEntry { position, reason }
+}
+
+/// The path that an entry has by its name. `previous` is the name before it, which was looked at.
+#[inline]
+fn checked_path<'n>(
+    position: usize,
+    mode: u32,
+    name: &'n [u8],
+    previous: &[u8],
+) -> Result<&'n [u8], IndexError> {
+    // `dir/`: the slash says that the entry is a directory, as the mode does.
+    let path = match mode {
+        MODE_SPARSE_DIRECTORY => name.strip_suffix(b"/").ok_or_else(|| {
+            let reason = "is a directory, and its path does not end in a slash";
+            bad(position, reason)
+        })?,
+        _ => name,
+    };
+    // The names that it has in common with the path before were looked at there.
+    let known = shared_names(previous, path);
+    if path.len() == known || RelPath::check(&path[known..]).is_err() {
+        RelPath::check(path).map_err(|source| IndexError::BadPath { position, source })?;
+    }
+    if names_git_dir(&path[known..]) {
+        return Err(bad(position, "has a path with a component \".git\""));
+    }
+    Ok(path)
 }
 
 #[cfg(test)]

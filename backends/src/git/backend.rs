@@ -173,15 +173,7 @@ impl GitBackend {
         publish: Publish,
         damage: Damage,
     ) -> Result<GitCapture, SnapshotError> {
-        let repository = match repository_of(workspace) {
-            Ok(repository) => Some(repository),
-            // The run removed the repository: what it left is captured all the same, so that the
-            // files can be put back.
-            Err(SnapshotError::Unsupported(_)) if store_of(workspace)?.is_some() => None,
-            // So it is where the run broke it.
-            Err(_) if damage == Damage::PassedOver && store_of(workspace)?.is_some() => None,
-            Err(error) => return Err(error),
-        };
+        let repository = repository_if_any(workspace, damage)?;
         let store = workspace.kept_open::<StoreSlot>();
         let store = store.create(&workspace.store_path().join("git"))?;
         if publish == Publish::Yes && store.has(&options.id) {
@@ -240,22 +232,7 @@ impl GitBackend {
             })
         };
         let attempt = || {
-            let mut captured = match &repository {
-                None => capture(Source::Cache)?,
-                Some(found) => match capture(Source::Repository(found)) {
-                    // If it succeeds with less of the repository, the rest was the reason.
-                    Err(error)
-                        if damage == Damage::PassedOver
-                            && error.may_be_damage()
-                            && room::refused().is_none() =>
-                    {
-                        capture(Source::WithoutIndex(found))
-                            .or_else(|_| capture(Source::Cache))
-                            .map_err(|_| error)?
-                    }
-                    captured => captured?,
-                },
-            };
+            let mut captured = with_as_much_as_can_be_read(&repository, damage, capture)?;
             let metadata = &mut captured.record.snapshot.metadata;
             metadata.warnings.extend(warnings.iter().cloned());
             Ok(GitCapture(match publish {
@@ -283,6 +260,44 @@ impl GitBackend {
             interrupt::to_the_end(|| store.take_back());
         }
         captured
+    }
+}
+
+/// The user's repository; `None`: the run has removed it, or broken it and that is passed over. What it left is
+/// captured all the same, so that the files can be put back.
+fn repository_if_any(
+    workspace: &LockedWorkspace,
+    damage: Damage,
+) -> Result<Option<UserRepository>, SnapshotError> {
+    match repository_of(workspace) {
+        Ok(repository) => Ok(Some(repository)),
+        Err(SnapshotError::Unsupported(_)) if store_of(workspace)?.is_some() => Ok(None),
+        Err(_) if damage == Damage::PassedOver && store_of(workspace)?.is_some() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Captures by the repository, and where damage is passed over by less of it.
+fn with_as_much_as_can_be_read<'r>(
+    repository: &'r Option<UserRepository>,
+    damage: Damage,
+    capture: impl Fn(Source<'r>) -> Result<capture::Captured, SnapshotError>,
+) -> Result<capture::Captured, SnapshotError> {
+    let Some(found) = repository else {
+        return capture(Source::Cache);
+    };
+    match capture(Source::Repository(found)) {
+        // If it succeeds with less of the repository, the rest was the reason.
+        Err(error)
+            if damage == Damage::PassedOver
+                && error.may_be_damage()
+                && room::refused().is_none() =>
+        {
+            capture(Source::WithoutIndex(found))
+                .or_else(|_| capture(Source::Cache))
+                .map_err(|_| error)
+        }
+        captured => captured,
     }
 }
 

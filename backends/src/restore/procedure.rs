@@ -132,31 +132,15 @@ fn restore_in_place<B: Restorable>(
     if let Some(prepared) = &repository {
         guard_options.safety_refs = prepared.plan.safety_refs();
     }
-    let publish = match seeded_bug!("guard-not-published") {
-        true => Publish::No,
-        false => Publish::Yes,
-    };
     let guard = backend
-        .capture(workspace, &guard_options, &goal.keep(), publish)
+        .capture(workspace, &guard_options, &goal.keep(), publishes_guard())
         .map_err(RestoreError::Guard)?;
     let mut repository = repository.map(|prepared| prepared.guarded_by(guard.record()));
     let mut durations = RestoreDurations {
         guard: stopwatch.lap(),
         ..RestoreDurations::default()
     };
-    let planned = match goal.plan(backend, workspace, &guard) {
-        // The guard may lack what was believed to be in the store, and the workspace still has.
-        Err(Unplanned::Store(StoreError::Corrupt { .. })) => {
-            in_room(&options.guard, workspace, || {
-                backend.heal(workspace, &guard, &[])
-            })
-            .map_err(RestoreError::Guard)?;
-            goal.plan(backend, workspace, &guard)
-        }
-        planned => planned,
-    };
-    let Planned { plan, made } =
-        planned.map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
+    let Planned { plan, made } = planned(backend, workspace, goal, options, &guard)?;
     keep_in_sight(repository.as_mut(), goal, &guard, &plan);
     foresee_objects(backend, workspace, repository.as_mut())?;
     let mut plan = with_repository(plan, repository.as_ref());
@@ -168,23 +152,8 @@ fn restore_in_place<B: Restorable>(
     durations.plan = stopwatch.lap();
 
     if plan.is_empty() {
-        return Ok(RestoreOutcome {
-            restored: Vec::new(),
-            leftover_ignored: goal.leftover_ignored(guard.record(), &plan, &plan.skipped, None),
-            guard: guard.record().snapshot.clone(),
-            // Nothing was done, so nothing has to be looked at again.
-            result: guard.record().snapshot.clone(),
-            skipped: plan.skipped.clone(),
-            plan,
-            safety_tag: None,
-            moved_tags: Vec::new(),
-            refs_left: Vec::new(),
-            objects_gone: BTreeSet::new(),
-            taken_elsewhere: BTreeMap::new(),
-            repository_error: repository.and_then(|r| r.plan.notes()),
-            attributes_lost: Vec::new(),
-            durations,
-        });
+        let notes = repository.and_then(|r| r.plan.notes());
+        return Ok(nothing_to_do(goal, guard.record(), plan, notes, durations));
     }
     let todo = Todo {
         plan: &plan,
@@ -226,6 +195,62 @@ fn restore_in_place<B: Restorable>(
         attributes_lost: carried.attributes_lost,
         durations,
     })
+}
+
+/// The guard is what leads back.
+fn publishes_guard() -> Publish {
+    match seeded_bug!("guard-not-published") {
+        true => Publish::No,
+        false => Publish::Yes,
+    }
+}
+
+/// What is to be done, seen from the guard.
+fn planned<B: Restorable>(
+    backend: &B,
+    workspace: &LockedWorkspace,
+    goal: &Goal,
+    options: &RestoreOptions,
+    guard: &B::Capture,
+) -> Result<Planned, RestoreError> {
+    let planned = match goal.plan(backend, workspace, guard) {
+        // The guard may lack what was believed to be in the store, and the workspace still has.
+        Err(Unplanned::Store(StoreError::Corrupt { .. })) => {
+            in_room(&options.guard, workspace, || {
+                backend.heal(workspace, guard, &[])
+            })
+            .map_err(RestoreError::Guard)?;
+            goal.plan(backend, workspace, guard)
+        }
+        planned => planned,
+    };
+    planned.map_err(|error| error.before_anything(&goal.record.snapshot.id))
+}
+
+/// The outcome where the workspace is as it is to be: nothing has to be looked at again.
+fn nothing_to_do(
+    goal: &Goal,
+    guard: &Record,
+    plan: RestorePlan,
+    repository_error: Option<RepositoryProblem>,
+    durations: RestoreDurations,
+) -> RestoreOutcome {
+    RestoreOutcome {
+        restored: Vec::new(),
+        leftover_ignored: goal.leftover_ignored(guard, &plan, &plan.skipped, None),
+        guard: guard.snapshot.clone(),
+        result: guard.snapshot.clone(),
+        skipped: plan.skipped.clone(),
+        plan,
+        safety_tag: None,
+        moved_tags: Vec::new(),
+        refs_left: Vec::new(),
+        objects_gone: BTreeSet::new(),
+        taken_elsewhere: BTreeMap::new(),
+        repository_error,
+        attributes_lost: Vec::new(),
+        durations,
+    }
 }
 
 /// How much of the workspace is moved aside, in bytes, where it stays for as long as its guard does.

@@ -271,32 +271,7 @@ fn walk_waiting<R: Rules>(
     options: &WalkOptions<'_>,
     slow: Duration,
 ) -> Result<Walked, SnapshotError> {
-    let walker = Walker {
-        root,
-        rules,
-        sink,
-        options,
-        clock: Clock::of(root),
-        above_absent: above_absent(options),
-        tracked: Mutex::default(),
-        queue: Mutex::new(Queue {
-            jobs: first_jobs(rules, options)?,
-            active: 0,
-            waiting: 0,
-            failure: None,
-        }),
-        wake: Condvar::new(),
-        is_stopping: AtomicBool::new(false),
-        slow,
-        is_slow: AtomicBool::new(false),
-        is_sharing: AtomicBool::new(false),
-        entries: AtomicU64::new(0),
-        files: AtomicU64::new(0),
-        bytes_read: AtomicU64::new(0),
-        files_hashed: AtomicU64::new(0),
-        has_new_link: AtomicBool::new(false),
-        has_fresh_link: AtomicBool::new(false),
-    };
+    let walker = Walker::new(root, rules, sink, options, slow)?;
     let mut found = Bulk::new(walker.run());
     if let Some(failure) = lock(&walker.queue).failure.take() {
         return Err(failure);
@@ -568,6 +543,43 @@ impl<S> Job<S> {
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // A panic in one worker ends the walk; what the others still see of the queue is whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'a, R: Rules> Walker<'a, R> {
+    fn new(
+        root: &'a Root,
+        rules: &'a R,
+        sink: &'a dyn ContentSink,
+        options: &'a WalkOptions<'a>,
+        slow: Duration,
+    ) -> Result<Self, SnapshotError> {
+        Ok(Self {
+            root,
+            rules,
+            sink,
+            options,
+            clock: Clock::of(root),
+            above_absent: above_absent(options),
+            tracked: Mutex::default(),
+            queue: Mutex::new(Queue {
+                jobs: first_jobs(rules, options)?,
+                active: 0,
+                waiting: 0,
+                failure: None,
+            }),
+            wake: Condvar::new(),
+            is_stopping: AtomicBool::new(false),
+            slow,
+            is_slow: AtomicBool::new(false),
+            is_sharing: AtomicBool::new(false),
+            entries: AtomicU64::new(0),
+            files: AtomicU64::new(0),
+            bytes_read: AtomicU64::new(0),
+            files_hashed: AtomicU64::new(0),
+            has_new_link: AtomicBool::new(false),
+            has_fresh_link: AtomicBool::new(false),
+        })
+    }
 }
 
 impl<R: Rules> Walker<'_, R> {
@@ -972,109 +984,149 @@ impl<R: Rules> Walker<'_, R> {
         found: &mut Found,
         directory: &mut Building<'_>,
     ) -> Result<bool, SnapshotError> {
-        let is_link = stat.file_type() == FileType::Symlink;
-        let is_tracked = visit.cached().is_some_and(|e| e.flags.has(Flags::TRACKED));
-        let seen = Some(stat);
-        if self.root.is_other_filesystem(visit.fd, visit.name, stat) {
-            // A file can be a mount point too.
-            visit.omit(OmissionReason::OtherFilesystem, seen, found, directory);
+        if let Some(reason) = self.why_omitted(visit, stat)? {
+            visit.omit(reason, Some(stat), found, directory);
             return Ok(true);
         }
-        if !is_tracked {
-            if let Verdict::Omit(reason) = self.rules.judge(visit.scope, &visit.path(), false)? {
-                visit.omit(reason, seen, found, directory);
-                return Ok(true);
-            }
-            let limit = self.options.max_untracked_file_bytes;
-            if limit != 0 && !is_link && stat.size > limit {
-                visit.omit(OmissionReason::TooLarge, seen, found, directory);
-                return Ok(true);
-            }
-        }
-        if let Some(watch) = self.options.watch
-            && !is_link
-        {
-            if stat.links > 1 {
-                if watch.always_look_at(&visit.job.path, visit.name) {
-                    self.has_new_link.store(true, Ordering::Relaxed);
-                    let is_fresh = self.clock.is_since(&EntryStat::of(stat));
-                    self.has_fresh_link.fetch_or(is_fresh, Ordering::Relaxed);
-                }
-            } else if self.options.only.is_some() && watch.is_held(stat.inode) {
-                // A walk that looks everywhere asks once for all, at its end.
-                watch.look_at_held(&visit.job.path, visit.name);
-            }
-        }
-        let interrupt = self.options.interrupt;
-        let (mut looked_ns, mut again) = (looked_ns, None);
-        // A journal tells of what is written behind an unchanged time. Rules are compared by it.
-        let is_settling = self.options.watch.is_none() || self.rules.are_in(visit.name);
-        if is_settling
-            && self
-                .clock
-                .settle(&EntryStat::of(stat), looked_ns, interrupt)
-        {
-            looked_ns = self.clock.now_ns();
-            again = descriptor::lstat_at(visit.fd, visit.name).ok();
-            if again.is_none_or(|again| again.file_type() != stat.file_type()) {
-                return Ok(false);
-            }
-        }
-        let stat = again.as_ref().unwrap_or(stat);
-        let now = EntryStat::of(stat);
-        let is_purged = self.options.is_purged;
-        if let Some(known) = &visit.known
-            && known.entry.is_clean(&now)
-            && !is_purged(&known.entry.id)
-            && self.accepts(visit, known.entry, stat, found)?
-        {
-            found.note_links(|| visit.path(), stat);
-            let flags = known.entry.flags.without(Flags::FROM_INDEX);
-            let flags = flags.set(Flags::RACY, is_racy(&now, looked_ns));
-            if known.entry.stat == now && known.entry.flags == flags {
-                directory.keep_as_it_is(known);
-            } else {
-                let entry = known.entry.clone();
-                directory.keep(
-                    known,
-                    CachedEntry {
-                        stat: now,
-                        flags,
-                        ..entry
-                    },
-                );
-            }
+        self.tell_watch(visit, stat);
+        let Some((settled, looked_ns)) = self.settled(visit, stat, looked_ns) else {
+            return Ok(false);
+        };
+        if self.keep_clean(visit, &settled, looked_ns, found, directory)? {
             return Ok(true);
         }
         found.has_read = true;
-        let reading = if is_link {
-            read::link(visit.fd, visit.name, self.sink)
-        } else {
-            read::file(visit.fd, visit.name, self.sink, interrupt)
-        };
-        let reading = reading.map_err(|error| match error {
-            SinkError::Sink(error) => error,
-            SinkError::Read(source) => SnapshotError::Unreadable {
-                context: format!("{} could not be read", visit.path()),
-                source: PathError::at("read", self.root.disk_path(&visit.path()))(source),
-            },
-        })?;
-        match reading {
+        match self.content(visit, &settled)? {
             Reading::Read { id, stat, bytes } => {
                 self.files_hashed.fetch_add(1, Ordering::Relaxed);
                 self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
-                if is_purged(&id) {
+                if (self.options.is_purged)(&id) {
                     visit.omit(OmissionReason::Purged, Some(&stat), found, directory);
                     return Ok(true);
                 }
                 found.note_links(|| visit.path(), &stat);
                 self.keep(visit, id, &stat, looked_ns, found, directory);
-                return Ok(true);
             }
             Reading::Replaced => return Ok(false),
-            Reading::Omitted(reason) => visit.omit(reason, seen, found, directory),
+            Reading::Omitted(reason) => visit.omit(reason, Some(stat), found, directory),
         }
         Ok(true)
+    }
+
+    /// Why a file or link is left out without being read.
+    fn why_omitted(
+        &self,
+        visit: &Visit<'_, R::Scope>,
+        stat: &Stat,
+    ) -> Result<Option<OmissionReason>, SnapshotError> {
+        if self.root.is_other_filesystem(visit.fd, visit.name, stat) {
+            // A file can be a mount point too.
+            return Ok(Some(OmissionReason::OtherFilesystem));
+        }
+        if visit.cached().is_some_and(|e| e.flags.has(Flags::TRACKED)) {
+            return Ok(None);
+        }
+        if let Verdict::Omit(reason) = self.rules.judge(visit.scope, &visit.path(), false)? {
+            return Ok(Some(reason));
+        }
+        let limit = self.options.max_untracked_file_bytes;
+        let is_link = stat.file_type() == FileType::Symlink;
+        let is_too_large = limit != 0 && !is_link && stat.size > limit;
+        Ok(is_too_large.then_some(OmissionReason::TooLarge))
+    }
+
+    /// Has the journal look at a file that may change without an event.
+    fn tell_watch(&self, visit: &Visit<'_, R::Scope>, stat: &Stat) {
+        let Some(watch) = self.options.watch else {
+            return;
+        };
+        if stat.file_type() == FileType::Symlink {
+            return;
+        }
+        if stat.links > 1 {
+            if watch.always_look_at(&visit.job.path, visit.name) {
+                self.has_new_link.store(true, Ordering::Relaxed);
+                let is_fresh = self.clock.is_since(&EntryStat::of(stat));
+                self.has_fresh_link.fetch_or(is_fresh, Ordering::Relaxed);
+            }
+        } else if self.options.only.is_some() && watch.is_held(stat.inode) {
+            // A walk that looks everywhere asks once for all, at its end.
+            watch.look_at_held(&visit.job.path, visit.name);
+        }
+    }
+
+    /// Waits until the time of a file tells whether it is written again, where that is needed; answers with what
+    /// it is by then, and when that was looked at. `None`: something of another kind is there.
+    fn settled(
+        &self,
+        visit: &Visit<'_, R::Scope>,
+        stat: &Stat,
+        looked_ns: i64,
+    ) -> Option<(Stat, i64)> {
+        // A journal tells of what is written behind an unchanged time. Rules are compared by it.
+        let is_settling = self.options.watch.is_none() || self.rules.are_in(visit.name);
+        let interrupt = self.options.interrupt;
+        let waits = || {
+            let seen = EntryStat::of(stat);
+            self.clock.settle(&seen, looked_ns, interrupt)
+        };
+        if !is_settling || !waits() {
+            return Some((*stat, looked_ns));
+        }
+        let looked_ns = self.clock.now_ns();
+        let again = descriptor::lstat_at(visit.fd, visit.name).ok()?;
+        let is_same_kind = again.file_type() == stat.file_type();
+        is_same_kind.then_some((again, looked_ns))
+    }
+
+    /// Keeps what is known of a file or link that is as it was; false if it has to be read.
+    fn keep_clean(
+        &self,
+        visit: &Visit<'_, R::Scope>,
+        stat: &Stat,
+        looked_ns: i64,
+        found: &mut Found,
+        directory: &mut Building<'_>,
+    ) -> Result<bool, SnapshotError> {
+        let now = EntryStat::of(stat);
+        let Some(known) = &visit.known else {
+            return Ok(false);
+        };
+        let entry = known.entry;
+        if !entry.is_clean(&now)
+            || (self.options.is_purged)(&entry.id)
+            || !self.accepts(visit, entry, stat, found)?
+        {
+            return Ok(false);
+        }
+        found.note_links(|| visit.path(), stat);
+        let flags = entry.flags.without(Flags::FROM_INDEX);
+        let flags = flags.set(Flags::RACY, is_racy(&now, looked_ns));
+        if entry.stat == now && entry.flags == flags {
+            directory.keep_as_it_is(known);
+        } else {
+            let seen = CachedEntry {
+                stat: now,
+                flags,
+                ..entry.clone()
+            };
+            directory.keep(known, seen);
+        }
+        Ok(true)
+    }
+
+    fn content(&self, visit: &Visit<'_, R::Scope>, stat: &Stat) -> Result<Reading, SnapshotError> {
+        let reading = match stat.file_type() {
+            FileType::Symlink => read::link(visit.fd, visit.name, self.sink),
+            _ => read::file(visit.fd, visit.name, self.sink, self.options.interrupt),
+        };
+        reading.map_err(|error| match error {
+            SinkError::Sink(error) => error,
+            SinkError::Read(source) => SnapshotError::Unreadable {
+                context: format!("{} could not be read", visit.path()),
+                source: PathError::at("read", self.root.disk_path(&visit.path()))(source),
+            },
+        })
     }
 
     /// Whether an entry that looks unchanged may keep its id.
