@@ -331,7 +331,6 @@ fn known_branches(store: &Store, options: &SnapshotOptions) -> Result<Vec<String
 /// Whether the same is staged in both of these kept indexes. One that cannot be parsed is the same as itself alone.
 fn stage_the_same(
     store: &Store,
-    workspace: &Workspace,
     a: Option<ObjectId>,
     b: Option<ObjectId>,
 ) -> Result<bool, StoreError> {
@@ -343,7 +342,7 @@ fn stage_the_same(
     }
     let digest = |blob: &ObjectId| {
         let (_, bytes) = store.read(blob, u64::MAX)?;
-        Ok::<_, StoreError>(staging_digest(workspace.store_path(), &bytes)?)
+        Ok::<_, StoreError>(staging_digest(&bytes))
     };
     Ok(match (digest(&a)?, digest(&b)?) {
         (Some(a), Some(b)) => a == b,
@@ -838,9 +837,7 @@ impl Backend for GitBackend {
         }
         match (&earlier.git, &later.git) {
             (None, None) => Ok(true),
-            (Some(a), Some(b)) if a.stands_the_same(b) => {
-                stage_the_same(&store, workspace, a.index, b.index)
-            }
+            (Some(a), Some(b)) if a.stands_the_same(b) => stage_the_same(&store, a.index, b.index),
             _ => Ok(false),
         }
     }

@@ -1,9 +1,7 @@
-//! The settings of libgit2 that hold for the whole process, and its ids.
+//! The settings of libgit2 that hold for the whole process.
 
 use std::ffi::{c_char, c_int};
 use std::sync::Once;
-
-use crate::git::ObjectId;
 
 /// The first release without six published defects that a hostile repository can use.
 const OLDEST_LIBGIT2: (u32, u32, u32) = (1, 9, 7);
@@ -59,17 +57,6 @@ fn set_process_wide() {
         ];
         assert_eq!(refusals, [0; 4], "libgit2 knows these settings");
     }
-}
-
-/// The same id for libgit2.
-pub(in crate::git) fn oid_of(id: ObjectId) -> git2::Oid {
-    git2::Oid::from_bytes(&id.0).expect("twenty bytes are an id")
-}
-
-/// The id that libgit2 tells.
-pub(in crate::git) fn id_of(oid: git2::Oid) -> ObjectId {
-    let bytes = oid.as_bytes().try_into();
-    ObjectId(bytes.expect("libgit2 is built for SHA-1"))
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ mod index;
 mod lacking;
 pub(super) mod lock;
 pub(super) mod moves;
-mod objects;
 mod operation;
 pub(super) mod reflog;
 pub(super) mod refs;
@@ -38,7 +37,6 @@ use serde::{Deserialize, Serialize};
 use self::hand::Hand;
 use self::index::{IndexGoal, IndexMove, IndexSeen};
 use self::moves::{BranchMove, HeadMove, HeadMoved, Moves, described};
-pub(super) use self::objects::Objects;
 use self::operation::{Decision, OperationMove, decide};
 use self::refs::{PACKED_REFS, Refs};
 use self::safety::free_names;
@@ -53,7 +51,7 @@ use crate::git::ObjectId;
 use crate::git::history::{self, Giving, List};
 use crate::git::repository::split;
 use crate::git::repository::{Head, OperationFiles};
-use crate::git::repository::{MAX_SHALLOW_BYTES, Shallow, is_operation_path};
+use crate::git::repository::{MAX_SHALLOW_BYTES, RepositoryObjects, Shallow, is_operation_path};
 use crate::git::tree_object::empty_tree_id;
 use crate::git::user_index;
 use crate::git::worktrees;
@@ -76,6 +74,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The most that is read of an index: some ten million paths.
 const MAX_INDEX_BYTES: u64 = 2 * 1024 * 1024 * 1024;
+/// A commit of more is none that anybody wrote.
+const MAX_COMMIT_BYTES: u64 = 16 << 20;
 
 /// The user's repository as a rollback finds it.
 #[derive(Clone, Debug)]
@@ -97,8 +97,6 @@ pub(crate) struct FoundRepository {
 /// What is asked to be put back.
 pub(crate) struct Request<'a> {
     pub(crate) state: &'a StateDir,
-    /// A private directory for what has to lie in a file to be read.
-    pub(crate) scratch: &'a Path,
     /// `None`: it is gone; an error: it is there, and cannot be read.
     pub(crate) found: Result<Option<&'a FoundRepository>, RepositoryProblem>,
     pub(crate) before: &'a GitState,
@@ -291,11 +289,8 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
 ///
 /// A part that cannot be put back ends it, since the parts after it rest on it. What was not done
 /// is in the answer.
-///
-/// `scratch` is a private directory.
 pub(crate) fn carry_out(
     plan: &RepositoryPlan,
-    scratch: &Path,
     staged: impl FnOnce() -> Result<Vec<u8>, PathError>,
     is_recovery: bool,
     patience: Duration,
@@ -305,7 +300,6 @@ pub(crate) fn carry_out(
     if !plan.is_empty() {
         let hand = Hand {
             plan,
-            scratch,
             is_recovery,
             patience,
         };
@@ -497,7 +491,7 @@ impl Prepared {
     /// complain of: with the older commits of a branch that stays its trees are gone.
     fn forget_lost_trees(&mut self, given: &HashSet<ObjectId>) {
         let Some(index) = self.index() else { return };
-        let objects = Objects::open(&self.plan.common_dir());
+        let objects = RepositoryObjects::open(&self.plan.common_dir());
         // git need not have it anywhere.
         let is_lost =
             |id: &ObjectId| *id != empty_tree_id() && !given.contains(id) && !objects.has(*id);
@@ -604,6 +598,13 @@ impl Prepared {
     }
 }
 
+/// Whether the commit is there, with all parents that it names. Where that cannot be told, it is taken to be.
+fn has_with_parents(objects: &RepositoryObjects, id: ObjectId) -> bool {
+    let commit = objects.commit(id, MAX_COMMIT_BYTES).unwrap_or_default();
+    let mut parents = history::parents_of(id, &commit).into_iter();
+    objects.has(id) && parents.all(|parent| objects.has(parent))
+}
+
 impl RepositoryPlan {
     /// As it is kept in the journal of the restore.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
@@ -663,7 +664,8 @@ impl RepositoryPlan {
     /// what comes before them were there.
     fn takes_history(&self, request: &Request<'_>, found: &FoundRepository) -> bool {
         let tip = request.before.head.commit();
-        self.moves_refs() || tip.is_some_and(|tip| !Objects::open(&found.common_dir).has(tip))
+        self.moves_refs()
+            || tip.is_some_and(|tip| !RepositoryObjects::open(&found.common_dir).has(tip))
     }
 
     /// Whether it takes bytes that are staged.
@@ -732,7 +734,7 @@ impl RepositoryPlan {
                 return Ok(RefsStay::Yes);
             }
         };
-        let objects = Objects::open(&found.common_dir);
+        let objects = RepositoryObjects::open(&found.common_dir);
         let is_lost = |commit: &ObjectId| !objects.has(*commit) && !history.has(commit);
         let has = |id: &ObjectId| objects.has(*id);
         let lost = moves.destinations().find(is_lost);
@@ -746,7 +748,7 @@ impl RepositoryPlan {
                 return None;
             }
             let shallow = shallow_in(&found.common_dir);
-            let goes_on = |id: &ObjectId| objects.has_with_parents(*id);
+            let goes_on = |id: &ObjectId| has_with_parents(&objects, *id);
             let gap = history.gap(&has, &goes_on, &shallow);
             gap.map(|gap| gap.to_string())
         });
@@ -822,18 +824,14 @@ impl RepositoryPlan {
         if wanted == now {
             return Ok(IndexBytes::default());
         }
-        let seen = |bytes: &Option<Vec<u8>>| {
-            IndexSeen::of(request.scratch, bytes.as_deref()).map_err(RestoreError::Prepare)
-        };
-        let Some(from) = seen(&now)? else {
+        let Some(from) = IndexSeen::of(now.as_deref()) else {
             let what = "the index is half of a SHA-1 collision, and was left as it is";
             self.note(ErrorKind::Unsupported, what);
             return Ok(IndexBytes::default());
         };
         if request.keeps_edits {
             let then = kept(&after.index)?;
-            let is_same = from.is(request.scratch, then.as_deref());
-            if !is_same.map_err(RestoreError::Prepare)? {
+            if !from.is(then.as_deref()) {
                 let what = "the index was changed since, and was kept";
                 return Ok(IndexBytes {
                     stays: Some(RepositoryProblem::new(ErrorKind::Conflict, what)),
@@ -944,12 +942,8 @@ fn is_index_edited(
         return Ok(true);
     };
     let then = after.index.as_ref().map(request.index_bytes).transpose()?;
-    let was = IndexSeen::of(request.scratch, then.as_deref());
-    let is_same = was.and_then(|was| match was {
-        Some(was) => was.is(request.scratch, now.as_deref()),
-        None => Ok(false),
-    });
-    Ok(!is_same.map_err(RestoreError::Prepare)?)
+    let was = IndexSeen::of(then.as_deref());
+    Ok(!was.is_some_and(|was| was.is(now.as_deref())))
 }
 
 /// What git calls an operation, for the error.

@@ -410,7 +410,7 @@ fn recover_to_the_end(workspace: &LockedWorkspace) -> Result<Recovery, RestoreEr
             recovery.skipped = committed
                 .apply(&root, &ContentHashes)
                 .map_err(RestoreError::Apply)?;
-            let outcome = put_repository_back(plan.as_ref(), &committed, store, true);
+            let outcome = put_repository_back(plan.as_ref(), &committed, true);
             recovery.safety_tags.extend(outcome.safety_tag);
             recovery.repository_errors.extend(outcome.error);
             committed.finish(store).map_err(RestoreError::Apply)?;
@@ -657,7 +657,7 @@ fn carry_out<B: Restorable>(
             })?;
         let applied = committed.apply(&root, &ContentHashes);
         skipped.extend(applied.map_err(RestoreError::Apply)?);
-        let outcome = put_repository_back(plan_back, &committed, store, false);
+        let outcome = put_repository_back(plan_back, &committed, false);
         committed.finish(store).map_err(RestoreError::Apply)?;
         drop(repository);
         Ok(Carried {
@@ -716,14 +716,13 @@ pub(super) fn stage_error(error: StageError, target: &SnapshotId) -> RestoreErro
 fn put_repository_back(
     plan: Option<&RepositoryPlan>,
     committed: &Committed,
-    scratch: &Path,
     is_recovery: bool,
 ) -> rollback::Outcome {
     let Some(plan) = plan else {
         return rollback::Outcome::default();
     };
     let staged = || committed.index();
-    rollback::carry_out(plan, scratch, staged, is_recovery, rollback::PATIENCE)
+    rollback::carry_out(plan, staged, is_recovery, rollback::PATIENCE)
 }
 
 /// Checks what is asked for of the repository, before anything is done.
@@ -762,7 +761,6 @@ fn prepare_repository<B: Restorable>(
     });
     rollback::prepare(&rollback::Request {
         state: workspace.state(),
-        scratch: workspace.store_path(),
         found: found.as_ref().map(Option::as_ref).map_err(Clone::clone),
         before: state_before,
         after: after.git.as_ref(),

@@ -137,6 +137,25 @@ impl Objects {
         }
     }
 
+    /// Whether the object is in a pack that is known, or loose.
+    fn contains(&self, id: ObjectId) -> Result<bool, RepositoryError> {
+        for directory in &self.directories {
+            let packs = directory.known_packs();
+            if packs
+                .iter()
+                .any(|pack| matches!(pack.index.find(&id), Ok(Some(_))))
+            {
+                return Ok(true);
+            }
+        }
+        for directory in &self.directories {
+            if directory.loose_file(id)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// See [`UserRepository::object_sizes`](super::UserRepository::object_sizes).
     pub(super) fn sizes(&self, ids: &[ObjectId]) -> Result<Vec<Option<u64>>, RepositoryError> {
         if ids.is_sorted_by(|a, b| a < b) {
@@ -204,6 +223,39 @@ impl Objects {
             Ok(found) if found == id => Ok(Some((kind, bytes))),
             Ok(_) => Err(corrupt("its content has another id")),
             Err(collision) => Err(corrupt(&collision.to_string())),
+        }
+    }
+}
+
+/// The objects of a repository by its common directory alone: no configuration is read.
+#[derive(Debug)]
+pub struct RepositoryObjects(Option<Objects>);
+
+impl RepositoryObjects {
+    /// Opens them, with all packs that are there now.
+    pub fn open(common_dir: &Path) -> Self {
+        let open = || {
+            let objects = Objects::open(&GitDir::open(common_dir)?)?;
+            for directory in &objects.directories {
+                // A pack that cannot be read has nothing.
+                directory.new_packs(ObjectId([0; 20]), &mut None)?;
+            }
+            Ok::<_, RepositoryError>(objects)
+        };
+        Self(open().ok())
+    }
+
+    /// Whether the object is there. Where that cannot be told, because of a trap, it is taken to be.
+    pub fn has(&self, id: ObjectId) -> bool {
+        let contains = |objects: &Objects| objects.contains(id).unwrap_or(true);
+        self.0.as_ref().is_none_or(contains)
+    }
+
+    /// The bytes of a commit of at most `max_bytes`; `None`: it is not there, damaged or no commit.
+    pub fn commit(&self, id: ObjectId, max_bytes: u64) -> Option<Vec<u8>> {
+        match self.0.as_ref()?.read(id, max_bytes) {
+            Ok(Some((ObjectKind::Commit, bytes))) => Some(bytes),
+            _ => None,
         }
     }
 }
@@ -409,6 +461,49 @@ mod tests {
             (text, kind, content)
         };
         list.lines().map(object).collect()
+    }
+
+    #[test]
+    fn what_git_has_is_there_and_what_nobody_can_tell_is_taken_to_be() {
+        let git = TestRepository::with_commit();
+        git.git(&["repack", "-adq"]);
+        git.write("loose", "content");
+        git.commit("second");
+        let borrower = git.beside("borrower");
+        git.git(&["clone", "-qs", ".", borrower.to_str().unwrap()]);
+        for common_dir in [git.path.join(".git"), borrower.join(".git")] {
+            let objects = RepositoryObjects::open(&common_dir);
+            for (id, kind, content) in objects_of(&git) {
+                assert!(objects.has(id));
+                let commit = objects.commit(id, 1 << 20);
+                assert_eq!(commit, (kind == ObjectKind::Commit).then_some(content));
+            }
+            assert!(!objects.has(ObjectId([7; 20])));
+            assert_eq!(objects.commit(ObjectId([7; 20]), 1 << 20), None);
+        }
+
+        // A pack without a sound index has nothing.
+        let head = id(&git.git(&["rev-parse", "HEAD~"]));
+        let directory = git.path.join(".git/objects/pack");
+        let indexes = fs::read_dir(&directory).unwrap().map(|e| e.unwrap().path());
+        for path in indexes.filter(|path| path.extension().is_some_and(|e| e == "idx")) {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            fs::write(&path, "no index").unwrap();
+        }
+        assert!(!RepositoryObjects::open(&git.path.join(".git")).has(head));
+
+        // A trap tells nothing.
+        let digits = "08".repeat(20);
+        let loose = git.path.join(".git/objects/08");
+        fs::create_dir_all(&loose).unwrap();
+        fifo(&loose.join(&digits[2..]));
+        let common_dir = git.path.join(".git");
+        assert!(in_time(
+            move || RepositoryObjects::open(&common_dir).has(ObjectId([8; 20]))
+        ));
+        fs::remove_dir_all(&directory).unwrap();
+        symlink(git.beside("elsewhere"), &directory).unwrap();
+        assert!(RepositoryObjects::open(&git.path.join(".git")).has(ObjectId([9; 20])));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::list::{Bundle, List, ReadBlob};
 use crate::git::loose_writer::LooseWriter;
 use crate::git::lost::Lost;
 use crate::git::put_error::PutError;
-use crate::git::rollback::Objects;
+use crate::git::repository::RepositoryObjects;
 use crate::git::{ObjectId, ObjectKind};
 use crate::purge::Purged;
 
@@ -46,7 +46,7 @@ pub(in crate::git) fn give_back(
     let mut giver = Giver {
         common_dir,
         giving,
-        objects: Objects::open(common_dir),
+        objects: RepositoryObjects::open(common_dir),
         given: HashSet::new(),
         writer: None,
     };
@@ -86,7 +86,7 @@ pub(in crate::git) fn give_back(
 struct Giver<'a> {
     common_dir: &'a Path,
     giving: Giving,
-    objects: Objects,
+    objects: RepositoryObjects,
     given: HashSet<ObjectId>,
     /// Opened for the first object that is not there: where none is lost nothing is to be written.
     writer: Option<LooseWriter>,

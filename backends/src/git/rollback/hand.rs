@@ -28,8 +28,6 @@ const COMMITTER: &str = "Stillframe <stillframe@localhost>";
 /// Carries out a plan.
 pub(super) struct Hand<'a> {
     pub(super) plan: &'a RepositoryPlan,
-    /// A private directory.
-    pub(super) scratch: &'a Path,
     pub(super) is_recovery: bool,
     pub(super) patience: Duration,
 }
@@ -127,7 +125,7 @@ impl Hand<'_> {
         if now == index.new.map(|new| new.bytes) {
             return Ok(Verdict::Right);
         }
-        match index.planned.from.is(self.scratch, now)? {
+        match index.planned.from.is(now) {
             true => Ok(Verdict::Replace),
             false => Err(PutError::Changed {
                 what: printable(&index.place.path.join(index.place.name)),

@@ -1,11 +1,8 @@
 //! What becomes of the user's index, and what it is taken from.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 
 use super::staged::staging_digest;
-use crate::error::PathError;
 use crate::git::{ObjectId, ObjectKind};
 use crate::restore::IndexChange;
 
@@ -67,26 +64,22 @@ pub(super) struct IndexSeen {
 }
 
 impl IndexSeen {
-    /// One that has these bytes; `Ok(None)` for half of a SHA-1 collision. `scratch` is a private directory.
-    pub(super) fn of(scratch: &Path, bytes: Option<&[u8]>) -> Result<Option<Self>, PathError> {
+    /// One that has these bytes; `None` for half of a SHA-1 collision.
+    pub(super) fn of(bytes: Option<&[u8]>) -> Option<Self> {
         let blob = bytes.map(|bytes| ObjectId::of(ObjectKind::Blob, bytes));
-        let Ok(blob) = blob.transpose() else {
-            return Ok(None);
-        };
-        let digest = bytes.map(|bytes| staging_digest(scratch, bytes));
-        let digest = digest.transpose()?.flatten();
-        Ok(Some(Self { blob, digest }))
+        Some(Self {
+            blob: blob.transpose().ok()?,
+            digest: bytes.and_then(staging_digest),
+        })
     }
 
     /// Whether an index with these bytes is this one.
-    pub(super) fn is(&self, scratch: &Path, now: Option<&[u8]>) -> Result<bool, PathError> {
+    pub(super) fn is(&self, now: Option<&[u8]>) -> bool {
         let Some(bytes) = now else {
-            return Ok(self.blob.is_none());
+            return self.blob.is_none();
         };
-        if ObjectId::of(ObjectKind::Blob, bytes).is_ok_and(|id| self.blob == Some(id)) {
-            return Ok(true);
-        }
-        Ok(self.digest.is_some() && self.digest == staging_digest(scratch, bytes)?)
+        ObjectId::of(ObjectKind::Blob, bytes).is_ok_and(|id| self.blob == Some(id))
+            || (self.digest.is_some() && self.digest == staging_digest(bytes))
     }
 }
 
@@ -100,14 +93,12 @@ mod tests {
         let git = TestRepository::new();
         git.write("file", "content\n");
         git.git(&["add", "file"]);
-        let scratch = tempfile::tempdir().unwrap();
-        let scratch = scratch.path();
         let read = || std::fs::read(git.path.join(".git/index")).unwrap();
         let first = read();
-        let seen = IndexSeen::of(scratch, Some(&first)).unwrap().unwrap();
-        assert!(seen.is(scratch, Some(&first)).unwrap());
-        assert!(!seen.is(scratch, None).unwrap());
-        assert!(!seen.is(scratch, Some(b"no index")).unwrap());
+        let seen = IndexSeen::of(Some(&first)).unwrap();
+        assert!(seen.is(Some(&first)));
+        assert!(!seen.is(None));
+        assert!(!seen.is(Some(b"no index")));
 
         let file = std::fs::File::open(git.path.join("file")).unwrap();
         file.set_modified(std::time::SystemTime::UNIX_EPOCH)
@@ -115,14 +106,14 @@ mod tests {
         git.git(&["update-index", "--refresh"]);
         let refreshed = read();
         assert_ne!(refreshed, first);
-        assert!(seen.is(scratch, Some(&refreshed)).unwrap());
+        assert!(seen.is(Some(&refreshed)));
         git.git(&["update-index", "--chmod=+x", "file"]);
-        assert!(!seen.is(scratch, Some(&read())).unwrap());
+        assert!(!seen.is(Some(&read())));
 
-        let none = IndexSeen::of(scratch, None).unwrap().unwrap();
-        assert!(none.is(scratch, None).unwrap() && !none.is(scratch, Some(&first)).unwrap());
-        let garbage = IndexSeen::of(scratch, Some(b"garbage")).unwrap().unwrap();
-        assert!(garbage.is(scratch, Some(b"garbage")).unwrap());
-        assert!(!garbage.is(scratch, Some(b"other garbage")).unwrap());
+        let none = IndexSeen::of(None).unwrap();
+        assert!(none.is(None) && !none.is(Some(&first)));
+        let garbage = IndexSeen::of(Some(b"garbage")).unwrap();
+        assert!(garbage.is(Some(b"garbage")));
+        assert!(!garbage.is(Some(b"other garbage")));
     }
 }

@@ -5,83 +5,43 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use super::MAX_INDEX_BYTES;
-use super::objects::Objects;
-use crate::durable::{STAGED_PREFIX, StagedFile};
-use crate::error::PathError;
 use crate::git::directory::{open_directory, read_file};
 use crate::git::history::Giving;
-use crate::git::libgit2::id_of;
 use crate::git::loose_writer::LooseWriter;
 use crate::git::lost::Lost;
 use crate::git::put_error::PutError;
+use crate::git::repository::RepositoryObjects;
 use crate::git::user_index::{self, IndexEntry, IndexError};
 use crate::git::{ObjectId, ObjectKind};
 use crate::store_error::StoreError;
 
-/// Flags of an entry; what is left out is the length of the name and a format bit.
+/// A flag of an entry; the two bits of its stage are beside it.
 const ASSUME_UNCHANGED: u16 = 0x8000;
-const STAGE: u16 = 0x3000;
 /// Extended flags of an entry.
 const SKIP_WORKTREE: u16 = 0x4000;
 const INTENT_TO_ADD: u16 = 0x2000;
 
-/// Path, id, mode, flags and extended flags of an entry in the index.
-type StagedEntry = (Vec<u8>, ObjectId, u32, u16, u16);
-
 /// A digest of what an index stages, without stat data; `None` if that cannot be read from these bytes alone. It is
 /// the same whether or not git wrote the index as a sparse one, unless that has a directory in the place of its files.
-pub(crate) fn staging_digest(scratch: &Path, bytes: &[u8]) -> Result<Option<[u8; 32]>, PathError> {
-    let entries = staged_entries(scratch, bytes)?;
-    let Some(entries) = entries.or_else(|| entries_of_sparse(bytes)) else {
-        return Ok(None);
-    };
-    let mut hasher = blake3::Hasher::new();
-    for (path, id, mode, flags, extended_flags) in entries {
-        hasher
-            .update(&(path.len() as u64).to_le_bytes())
-            .update(&path)
-            .update(&id.0)
-            .update(&mode.to_le_bytes())
-            .update(&flags.to_le_bytes())
-            .update(&extended_flags.to_le_bytes());
-    }
-    Ok(Some(*hasher.finalize().as_bytes()))
-}
-
-/// What an index stages; `None` if libgit2 cannot read it.
-fn staged_entries(scratch: &Path, bytes: &[u8]) -> Result<Option<Vec<StagedEntry>>, PathError> {
-    const FLAGS: u16 = ASSUME_UNCHANGED | STAGE;
-    const EXTENDED_FLAGS: u16 = SKIP_WORKTREE | INTENT_TO_ADD;
-    let file = StagedFile::create(scratch, STAGED_PREFIX)?;
-    file.write_at(bytes, 0)?;
-    let Ok(index) = git2::Index::open(file.path()) else {
-        return Ok(None);
-    };
-    let entries = index.iter().map(|e| {
-        (
-            e.path.clone(),
-            id_of(e.id),
-            e.mode,
-            e.flags & FLAGS,
-            e.flags_extended & EXTENDED_FLAGS,
-        )
-    });
-    Ok(Some(entries.collect()))
-}
-
-/// What a sparse index stages, which libgit2 does not read; `None` if it is split, or no index.
-fn entries_of_sparse(bytes: &[u8]) -> Option<Vec<StagedEntry>> {
+pub(crate) fn staging_digest(bytes: &[u8]) -> Option<[u8; 32]> {
     let no_shared_index = |_: &ObjectId| Err(IndexError::NotAnIndex);
     let index = user_index::parse(bytes, &mut { no_shared_index }).ok()?;
     let set = |is_set: bool, flag: u16| if is_set { flag } else { 0 };
-    let entries = index.entries.into_iter().map(|entry| {
+    let mut hasher = blake3::Hasher::new();
+    for entry in index.entries {
         let flags = set(entry.is_assume_unchanged, ASSUME_UNCHANGED) | u16::from(entry.stage) << 12;
-        let extended =
+        let extended_flags =
             set(entry.is_skip_worktree, SKIP_WORKTREE) | set(entry.is_intent_to_add, INTENT_TO_ADD);
-        let path = entry.path.as_bytes().to_vec();
-        (path, entry.id, entry.mode, flags, extended)
-    });
-    Some(entries.collect())
+        let path = entry.path.as_bytes();
+        hasher
+            .update(&(path.len() as u64).to_le_bytes())
+            .update(path)
+            .update(&entry.id.0)
+            .update(&entry.mode.to_le_bytes())
+            .update(&flags.to_le_bytes())
+            .update(&extended_flags.to_le_bytes());
+    }
+    Some(*hasher.finalize().as_bytes())
 }
 
 /// Content that an index stages.
@@ -119,7 +79,7 @@ fn lacking_objects(git_dir: &Path, common_dir: &Path, index: &[u8]) -> Vec<Stage
     let Ok(index) = user_index::parse(index, &mut shared) else {
         return Vec::new();
     };
-    let objects = Objects::open(common_dir);
+    let objects = RepositoryObjects::open(common_dir);
     let mut content = staged_content(index.entries);
     content.retain(|staged| !objects.has(staged.id));
     content

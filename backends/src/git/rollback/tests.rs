@@ -182,7 +182,6 @@ fn what_the_guard_could_not_see_of_the_repository_is_not_replaced() {
     let prepared = || {
         prepare(&Request {
             state: lock.state(),
-            scratch: lock.store_path(),
             found: Ok(found.as_ref()),
             before: before.git.as_ref().unwrap(),
             after: guard.git.as_ref(),
@@ -577,13 +576,7 @@ fn a_foreign_index_lock_is_waited_for_and_never_deleted() {
     let prepared = prepared(&mut stage, &before, &after, PATIENCE_OF_TESTS).unwrap();
     stage.write(".git/index.lock", "somebody's\n");
     let index = prepared.staged.clone().unwrap();
-    let outcome = carry_out(
-        &prepared.plan,
-        stage.workspace.store_path(),
-        || Ok(index),
-        false,
-        Duration::ZERO,
-    );
+    let outcome = carry_out(&prepared.plan, || Ok(index), false, Duration::ZERO);
     let error = outcome.error.unwrap();
     assert!(error.message.contains("index.lock is locked"), "{error:?}");
     assert_eq!(error.kind, ErrorKind::Busy);
@@ -660,13 +653,7 @@ fn what_the_disk_refuses_is_told_as_that() {
             let index = prepared.staged.clone().unwrap();
             let fault = Fault::FailAt(call, errno.raw_os_error());
             let (outcome, calls) = faults::with(fault, || {
-                carry_out(
-                    &prepared.plan,
-                    stage.workspace.store_path(),
-                    || Ok(index),
-                    false,
-                    Duration::ZERO,
-                )
+                carry_out(&prepared.plan, || Ok(index), false, Duration::ZERO)
             });
             if calls <= call {
                 break;
@@ -695,7 +682,6 @@ fn prepared(
     let found = stage.backend.repository(&stage.workspace).unwrap();
     prepare(&Request {
         state: stage.workspace.state(),
-        scratch: stage.workspace.store_path(),
         found: Ok(found.as_ref()),
         before: &record(before),
         after: Some(&record(after)),
@@ -717,13 +703,7 @@ fn a_branch_that_moves_at_the_last_moment_is_kept_and_so_is_the_index() {
     stage.git(&["commit", "-q", "--allow-empty", "-m", "by a person"]);
     let was = seen(&stage);
     let index = prepared.staged.clone().unwrap();
-    let outcome = carry_out(
-        &prepared.plan,
-        stage.workspace.store_path(),
-        || Ok(index),
-        false,
-        Duration::ZERO,
-    );
+    let outcome = carry_out(&prepared.plan, || Ok(index), false, Duration::ZERO);
     let error = outcome.error.unwrap();
     assert!(error.message.contains("refs/heads/main is"), "{error:?}");
     assert_eq!(error.kind, ErrorKind::HeadMoved);
