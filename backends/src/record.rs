@@ -186,6 +186,8 @@ mod tests {
     #[test]
     fn a_state_without_further_branches_is_written_as_it_always_was() {
         let state: GitState = serde_json::from_str(OLD).unwrap();
+        assert_eq!(state.common_dir.born_ns, None);
+        assert_eq!(state.common_dir.identity.inode, 2);
         let tip = "0123456789012345678901234567890123456789".parse().ok();
         assert_eq!(state.tips(), BTreeMap::from([("refs/heads/main", tip)]));
         let written: serde_json::Value = serde_json::to_value(&state).unwrap();

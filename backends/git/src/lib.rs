@@ -1,9 +1,9 @@
 //! git's own formats, read without git: objects, packs, indexes, refs, ignore rules, attributes and
 //! configuration.
 //!
-//! A [`repository::UserRepository`] is somebody's repository, read and never written. What is written for one is
-//! a pack ([`pack::PackWriter`]) or a loose object ([`loose_writer`]). Nothing here knows a workspace or a snapshot of
-//! Stillframe, and nothing here runs a program. A host finds what it needs of it in the crate `stillframe`.
+//! A [`repository::UserRepository`] is somebody's repository, read and never written. What whoever
+//! may write in one does that with is here too: directories ([`directory`]), loose objects ([`loose_writer`]) and packs
+//! ([`pack::PackWriter`]). Nothing here captures or restores, and nothing here runs a program. A host finds what it needs of it in the crate `stillframe`.
 
 #![cfg_attr(
     test,

@@ -127,8 +127,10 @@ pub(crate) fn capture(request: Request<'_>) -> Result<Captured, SnapshotError> {
         workspace, store, ..
     } = request;
     let root = workspace.root();
-    let root = root
-        .map_err(|source| SnapshotError::unreadable("the workspace could not be opened", source))?;
+    let root = root.map_err(|source| SnapshotError::Unreadable {
+        context: "the workspace could not be opened".to_owned(),
+        source,
+    })?;
     let (memory, usage) = (workspace.memory(), request.usage);
     let base = memory.base(
         workspace.store_path(),

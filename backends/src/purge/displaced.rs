@@ -7,12 +7,11 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 
 use super::{FoundContent, FoundContents, Proof, Purged};
-use crate::durable;
 use crate::git::{ObjectHasher, ObjectKind};
 use crate::store_error::StoreError;
 use crate::tree::ContentId;
 use crate::workspace::Workspace;
-use crate::worktree::area::{self, Unvisited};
+use crate::worktree::area::{self, Fate};
 
 /// Removes what restores displaced, or had staged, and was purged since, wherever it lies. Answers with
 /// what was looked at.
@@ -21,13 +20,9 @@ pub(crate) fn drop_purged(store: &Path, purged: &Purged) -> Result<Proof, StoreE
     proof.unproven = area::each_displaced(store, &mut |entry| {
         proof.displaced += 1;
         let may_be = |length| purged.may_have_length(length);
-        let contents = contents_of(entry, &may_be).map_err(Unvisited::Unread)?;
-        if contents.is_some_and(|(_, ids)| ids.iter().any(|id| purged.contains(id))) {
-            area::remove_file(entry.path())?;
-            let above = entry.path().parent().expect("it is in a private directory");
-            durable::sync_directory(above)?;
-        }
-        Ok(())
+        let contents = contents_of(entry, &may_be)?;
+        let is_purged = contents.is_some_and(|(_, ids)| ids.iter().any(|id| purged.contains(id)));
+        Ok(if is_purged { Fate::Goes } else { Fate::Stays })
     })?;
     Ok(proof)
 }
@@ -40,11 +35,11 @@ impl Workspace {
         let mut found = FoundContents::default();
         let mut contents = BTreeMap::new();
         found.unreadable = area::each_displaced(self.store_path(), &mut |entry| {
-            let read = contents_of(entry, &|length| length > 0).map_err(Unvisited::Unread)?;
+            let read = contents_of(entry, &|length| length > 0)?;
             if let Some((bytes, ids)) = read.filter(|(_, ids)| ids.contains(id)) {
                 contents.insert(ids[0], (bytes, ids.get(1).copied()));
             }
-            Ok(())
+            Ok(Fate::Stays)
         })?;
         found.contents = contents
             .into_iter()

@@ -379,6 +379,12 @@ fn recover_to_the_end(workspace: &LockedWorkspace) -> Result<Recovery, RestoreEr
     let Some(found) = journal::find(store)? else {
         return Ok(recovery);
     };
+    // Before anything is done: what cannot be read is done by nobody.
+    let repository = match &found.state {
+        State::Intended(intent, _) => intent.repository.as_deref(),
+        State::Staging | State::Done => None,
+    };
+    let plan = repository.map(RepositoryPlan::from_bytes).transpose()?;
     let Some(staging) = found.staging else {
         // It ended within its first frame, before anything else was made.
         found.journal.remove().map_err(RestoreError::Prepare)?;
@@ -392,11 +398,8 @@ fn recover_to_the_end(workspace: &LockedWorkspace) -> Result<Recovery, RestoreEr
             found.journal.remove().map_err(RestoreError::Prepare)?;
             recovery.discarded += 1;
         }
-        State::Intended(intent, steps) => {
+        State::Intended(_, steps) => {
             let root = workspace.root().map_err(RestoreError::Apply)?;
-            // Before anything is done: what cannot be read is done by nobody.
-            let plan = intent.repository.as_deref();
-            let plan = plan.map(RepositoryPlan::from_bytes).transpose()?;
             let lock = plan
                 .as_ref()
                 .filter(|plan| !plan.is_empty() && plan.common_dir().exists())

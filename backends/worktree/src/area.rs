@@ -458,7 +458,7 @@ impl Area {
     }
 
     /// Where the index of the user's repository is staged, with the files of git's operations behind it.
-    pub fn index_path(&self) -> PathBuf {
+    pub(crate) fn index_path(&self) -> PathBuf {
         self.path().join(INDEX)
     }
 
@@ -468,7 +468,7 @@ impl Area {
     }
 
     /// The directory of what was displaced.
-    pub fn trash(&self) -> rustix::io::Result<BorrowedFd<'_>> {
+    pub(crate) fn trash(&self) -> rustix::io::Result<BorrowedFd<'_>> {
         self.trash.as_ref().map(AsFd::as_fd).ok_or(Errno::NOENT)
     }
 }
@@ -539,33 +539,26 @@ fn remove_tree(path: &Path) -> Result<(), PathError> {
     }
 }
 
-/// Removes a file if it is there.
-pub fn remove_file(path: &Path) -> Result<(), PathError> {
+fn remove_file(path: &Path) -> Result<(), PathError> {
     match faults::effect(Effect::Remove(path)).and_then(|()| fs::remove_file(path)) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(PathError::at("remove", path)(e)),
         _ => Ok(()),
     }
 }
 
-/// Why something that a restore displaced was not dealt with.
-pub enum Unvisited {
-    /// It could not be read.
-    Unread(io::Error),
-    /// Nothing else can be done either.
-    Failed(PathError),
-}
-
-impl From<PathError> for Unvisited {
-    fn from(source: PathError) -> Self {
-        Self::Failed(source)
-    }
+/// What becomes of something that a restore displaced.
+pub enum Fate {
+    /// It stays where it is.
+    Stays,
+    /// It is removed, and durably so.
+    Goes,
 }
 
 /// Calls `visit` for everything but directories in the private directories of all restores. Answers with
 /// what could not be looked at.
 pub fn each_displaced(
     store: &Path,
-    visit: &mut dyn FnMut(&walkdir::DirEntry) -> Result<(), Unvisited>,
+    visit: &mut dyn FnMut(&walkdir::DirEntry) -> io::Result<Fate>,
 ) -> Result<Vec<Problem>, StoreError> {
     let mut unread = Vec::new();
     for directory in areas(store)? {
@@ -589,11 +582,13 @@ pub fn each_displaced(
                 continue;
             }
             match visit(&entry) {
-                Ok(()) => {}
-                Err(Unvisited::Unread(e)) => {
-                    unread.push(Problem::new(printable(entry.path()), e.to_string()));
+                Ok(Fate::Stays) => {}
+                Ok(Fate::Goes) => {
+                    remove_file(entry.path())?;
+                    let above = entry.path().parent();
+                    durable::sync_directory(above.expect("it is in a private directory"))?;
                 }
-                Err(Unvisited::Failed(e)) => return Err(e.into()),
+                Err(e) => unread.push(Problem::new(printable(entry.path()), e.to_string())),
             }
         }
     }

@@ -243,7 +243,7 @@ enum Kind {
 
 impl Journal {
     /// Begins the journal of a restore; on `Ok` it is on disk.
-    pub fn begin(
+    pub(crate) fn begin(
         store: &Path,
         operation: OperationId,
         staging: &Staging,

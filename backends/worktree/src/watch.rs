@@ -237,7 +237,7 @@ impl Watch {
     /// Whether something has, or had, the file with this inode mapped or open for writing: a file that
     /// is so has to be looked at always. It may be another file of the same number on another file
     /// system. Waits for what was so when the journal began; what is found later is known later.
-    pub fn is_held(&self, inode: u64) -> bool {
+    pub(crate) fn is_held(&self, inode: u64) -> bool {
         self.shared.scans.wait_for(FIRST_SCAN);
         lock(&self.shared.held).contains_key(&inode)
     }

@@ -195,6 +195,11 @@ fn what_the_guard_could_not_see_of_the_repository_is_not_replaced() {
     };
     let guarded = prepared().guarded_by(&guard);
     assert!(!guarded.plan.is_empty(), "all of it can be put back again");
+    // As the last field of what a journal holds of a restore, which knows nothing of it.
+    let field = codec::serialize(&Some(&guarded.plan), u64::MAX).unwrap();
+    let (is_there, rest) = codec::split_first::<Option<()>>(&field).unwrap();
+    assert_eq!((is_there, rest), (Some(()), &guarded.plan.to_bytes()[..]));
+    assert_eq!(RepositoryPlan::from_bytes(rest).unwrap(), guarded.plan);
     drop(guarded);
     let unguarded = prepared();
     guard.git = None;

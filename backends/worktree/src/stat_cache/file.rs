@@ -66,7 +66,7 @@ impl OnDisk {
     }
 
     /// Whether the file at `path` still is the one that this describes.
-    pub fn is_current(&self, path: &Path) -> bool {
+    pub(crate) fn is_current(&self, path: &Path) -> bool {
         let (Some(known), Ok(found)) = (self.file, std::fs::symlink_metadata(path)) else {
             return false;
         };

@@ -37,7 +37,7 @@ struct Bytes(Vec<u8>);
 
 impl NameList {
     /// The names of `spans` in `bytes`, which are in any order.
-    pub fn sorted(bytes: &[u8], spans: &mut [(u32, u32)]) -> Self {
+    pub(crate) fn sorted(bytes: &[u8], spans: &mut [(u32, u32)]) -> Self {
         let name = |(start, end): (u32, u32)| &bytes[start as usize..end as usize];
         spans.sort_unstable_by(|a, b| name(*a).cmp(name(*b)));
         let mut names = Self {

@@ -27,8 +27,12 @@ pub(super) struct Reader<'w, 'a, R: Rules> {
 }
 
 /// A directory with more names than this is looked at on every core, one such at a time: others lie beside
-/// directories that the other threads look at. In unit tests every directory is shared out that can be.
-const MIN_SHARED_NAMES: usize = if cfg!(test) { 1 } else { 4096 };
+/// directories that the other threads look at. In tests every directory is shared out that can be.
+const MIN_SHARED_NAMES: usize = if cfg!(any(test, feature = "testing")) {
+    1
+} else {
+    4096
+};
 
 /// The time in which one directory is looked at on every core, so that there are no more threads than those
 /// of the walk and one for each core.
