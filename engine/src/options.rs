@@ -220,7 +220,7 @@ pub struct RunOptions {
     /// [phase](crate::RunContext::phase); one that has come there can anyway. Default: false.
     pub resumable: bool,
     /// How long the engine waits with the run for an answer before the run rests. Default:
-    /// [`EngineOptions::hot_wait`].
+    /// [`EngineOptions::hot_wait`](crate::EngineOptions::hot_wait).
     pub hot_wait: Option<Duration>,
     /// The host's own, kept with the run: what it takes to go on with it. Default: null.
     pub metadata: serde_json::Value,

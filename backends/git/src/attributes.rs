@@ -3,9 +3,9 @@
 //! git converts a file between the worktree and its objects where attributes or configuration say
 //! so. A snapshot has raw bytes, so the object that the index names for a file may stand for the
 //! file only where nothing can have converted it. Line endings make the object shorter than the file,
-//! whatever asked for them and whenever: there the sizes tell, and attributes are not asked
-//! (see [`index::doubt_other_sizes`](super::index::doubt_other_sizes)). A filter or an encoding may
-//! keep the size, and so does `ident` where the object has an `$Id$` that is filled in already. The rules are those of gitattributes(5), read with more care than git takes: what
+//! whatever asked for them and whenever: there the sizes tell, and attributes are not asked. A filter
+//! or an encoding may keep the size, and so does `ident` where the object has an `$Id$` that is
+//! filled in already. The rules are those of gitattributes(5), read with more care than git takes: what
 //! one line asks for stays asked for, though a stronger line takes it back.
 
 use std::borrow::Cow;

@@ -318,7 +318,7 @@ impl Area {
     }
 
     /// Makes the directory, and notes whose trash it will hold. A power cut may take the directory
-    /// until [`Area::sync_each`] or [`Area::sync_all`].
+    /// until it is synced.
     pub fn make(staging: &Staging, store: &Path) -> Result<Self, PathError> {
         let path = staging.path();
         let make = |path: &Path| {

@@ -258,7 +258,7 @@ impl Watch {
     /// Everything that may have changed since what the last [`Watch::settle`] closed off.
     ///
     /// Every directory in it is watched. A name in it that is a directory and is not watched (see
-    /// [`Watch::watches`]) has to be read as a whole; one that is watched has changed itself, in its
+    /// `Watch::watches`) has to be read as a whole; one that is watched has changed itself, in its
     /// permissions.
     ///
     /// The error: the journal has a hole, so the whole tree must be walked and a new journal begun.
