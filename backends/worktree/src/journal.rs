@@ -758,7 +758,10 @@ mod tests {
             for tail in [&[][..], &[0; 100]] {
                 fs::write(&path, [&bytes[..length], tail].concat()).unwrap();
                 let found = find(store.path()).unwrap().unwrap();
-                let length = length as u64;
+                // Where a checksum ends with zeros, zeros in their place make it whole.
+                let zeros = bytes[length..].iter().take_while(|byte| **byte == 0);
+                let completed = zeros.count().min(tail.len());
+                let length = (length + completed) as u64;
                 assert_eq!(found.staging.is_some(), length >= ends[0], "{length}");
                 match found.state {
                     State::Staging => assert!(length < ends[1], "{length}"),
