@@ -11,6 +11,7 @@ pub struct CaptureRules {
     pub ignore: IgnoreOptions,
     /// [`SnapshotOptions::include`](crate::SnapshotOptions::include).
     pub include: Vec<RelPath>,
-    /// [`SnapshotOptions::max_untracked_file_bytes`](crate::SnapshotOptions::max_untracked_file_bytes); `None`: nobody wrote it down.
+    /// [`SnapshotOptions::max_untracked_file_bytes`](crate::SnapshotOptions::max_untracked_file_bytes);
+    /// `None`: nobody wrote it down.
     pub max_untracked_file_bytes: Option<u64>,
 }

@@ -13,7 +13,8 @@ pub enum Holdings {
     Newest {
         /// How many there are.
         count: u64,
-        /// The [`reference`](crate::Snapshot::reference) of that one; `None`: there is none, or it cannot be read.
+        /// The [`reference`](crate::Snapshot::reference) of that one; `None`: there is none, or it
+        /// cannot be read.
         reference: Option<String>,
     },
 }

@@ -2,8 +2,9 @@
 //! configuration.
 //!
 //! A [`repository::UserRepository`] is somebody's repository, read and never written. What whoever
-//! may write in one does that with is here too: directories ([`directory`]), loose objects ([`loose_writer`]) and packs
-//! ([`pack::PackWriter`]). Nothing here captures or restores, and nothing here runs a program. A host finds what it needs of it in the crate `stillframe`.
+//! may write in one does that with is here too: directories ([`directory`]), loose objects
+//! ([`loose_writer`]) and packs ([`pack::PackWriter`]). Nothing here captures or restores, and
+//! nothing here runs a program. A host finds what it needs of it in the crate `stillframe`.
 
 #![cfg_attr(
     test,

@@ -28,8 +28,8 @@ pub(crate) fn drop_purged(store: &Path, purged: &Purged) -> Result<Proof, StoreE
 }
 
 impl Workspace {
-    /// Finds content in what restores displaced, or had staged. Reads all of that; there is no path of what is
-    /// found, which lies under numbers.
+    /// Finds content in what restores displaced, or had staged. Reads all of that; there is no path
+    /// of what is found, which lies under numbers.
     pub fn find_displaced(&self, id: &ContentId) -> Result<FoundContents, StoreError> {
         let purged = Purged::of(self)?;
         let mut found = FoundContents::default();
@@ -56,8 +56,8 @@ impl Workspace {
     }
 }
 
-/// The length of a file or link, and the ids of its bytes, git's first if it has one; `None`: it is neither, or its length
-/// is none that may matter.
+/// The length of a file or link, and the ids of its bytes, git's first if it has one; `None`: it is
+/// neither, or its length is none that may matter.
 fn contents_of(
     entry: &walkdir::DirEntry,
     may_matter: &dyn Fn(u64) -> bool,

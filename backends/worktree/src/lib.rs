@@ -1,10 +1,11 @@
 //! The files of a workspace: walked, watched, read and put back, and what is remembered of them in between.
 //!
-//! The only code that touches the files of a workspace. Every component of a path is opened relative to the
-//! workspace's [`root`], and no link is followed. What is known of the last look is in a
-//! [`stat_cache`]; [`walk`] compares that with what is there, and [`watch`] tells where to look. A restore stages new
-//! bytes ([`staging`]), writes its intent down ([`journal`]) and then renames ([`apply`]). Nothing here has code
-//! of git's formats, of a store or of a snapshot's record. A host finds what it needs of it in the crate `stillframe`.
+//! The only code that touches the files of a workspace. Every component of a path is opened
+//! relative to the workspace's [`root`], and no link is followed. What is known of the last look is
+//! in a [`stat_cache`]; [`walk`] compares that with what is there, and [`watch`] tells where to
+//! look. A restore stages new bytes ([`staging`]), writes its intent down ([`journal`]) and then
+//! renames ([`apply`]). Nothing here has code of git's formats, of a store or of a snapshot's
+//! record. A host finds what it needs of it in the crate `stillframe`.
 
 #![cfg_attr(
     test,

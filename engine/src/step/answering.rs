@@ -1,5 +1,5 @@
-//! Answers to questions: those that people give, those that count because nobody gave one in time, and what goes on
-//! once they are there.
+//! Answers to questions: those that people give, and those that count because nobody gave one in
+//! time.
 
 use serde_json::{Value, json};
 use stillframe_backends::{ErrorKind, seeded_bug};

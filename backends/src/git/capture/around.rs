@@ -92,8 +92,8 @@ impl Setting<'_> {
         })
     }
 
-    /// Keeps what the refs name, and the commits that only HEAD reaches. Refs that cannot be read are no reason
-    /// to capture nothing: then they are not kept.
+    /// Keeps what the refs name, and the commits that only HEAD reaches. Refs that cannot be read
+    /// are no reason to capture nothing: then they are not kept.
     fn keep_refs(
         &self,
         repository: &UserRepository,

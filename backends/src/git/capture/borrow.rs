@@ -100,8 +100,9 @@ impl Setting<'_> {
         Ok(())
     }
 
-    /// The blobs that only the user's index names, as far as anybody has them, but for what was purged. Of very
-    /// many it is believed, where `believes` says so, that the store has those that it had.
+    /// The blobs that only the user's index names, as far as anybody has them, but for what was
+    /// purged. Of very many it is believed, where `believes` says so, that the store has those that
+    /// it had.
     pub(super) fn staged(
         &self,
         cache: &StatCache,
