@@ -11,6 +11,7 @@ use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_row::{NewRun, RunEnding};
 use crate::records::session::{SessionEvent, SessionRow};
 use crate::state::change::{Change, NewEvent};
+use crate::state::error::StateError;
 
 /// The reason that the supervisor is given when a session is over and its actor not needed.
 pub(crate) const OVER: &str = "the session is over";
@@ -39,6 +40,8 @@ pub(crate) enum SessionMessage {
 pub(crate) struct Step {
     pub(crate) run_id: RunId,
     pub(crate) event: RunEvent,
+    /// The status that the run has until then; `None`: any that the event leads away from.
+    pub(crate) from: Option<RunStatus>,
     /// The id that the event of the transition gets: repeating the step repeats nothing.
     pub(crate) event_id: EventId,
     /// The data of that event.
@@ -114,6 +117,13 @@ impl SessionManagerActor {
             .await?;
         let row =
             row.ok_or_else(|| Error::not_found(format!("there is no run {}", step.run_id)))?;
+        if let Some(from) = step.from.filter(|from| *from != row.status) {
+            return Err(Error::from(StateError::Conflict {
+                what: format!("run {}", step.run_id),
+                expected: from.to_string(),
+                found: row.status.to_string(),
+            }));
+        }
         let transition = row
             .status
             .next(step.event)

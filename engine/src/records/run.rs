@@ -81,6 +81,13 @@ pub(crate) struct IllegalEvent {
     event: RunEvent,
 }
 
+impl RunEvent {
+    /// Whether it puts the run to rest, so that it can go on.
+    pub(crate) fn is_rest(self) -> bool {
+        matches!(self, Self::Interrupted | Self::Parked)
+    }
+}
+
 impl RunStatus {
     /// The name that JSON documents use.
     pub fn as_str(self) -> &'static str {

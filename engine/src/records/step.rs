@@ -11,6 +11,7 @@ use stillframe_backends::SnapshotId;
 use crate::events::event::EventType;
 use crate::failure::Failure;
 use crate::id::StepId;
+use crate::records::run::RunEvent;
 
 /// Where a phase or a step stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -410,6 +411,18 @@ pub(crate) enum Closed {
     Cancelled,
     /// It can be resumed.
     Interrupted,
+}
+
+impl Closed {
+    /// What the end of a run is for its steps.
+    pub(crate) fn of(event: RunEvent) -> Self {
+        match event {
+            RunEvent::Done => Self::Completed,
+            RunEvent::Cancelled => Self::Cancelled,
+            event if event.is_rest() => Self::Interrupted,
+            _ => Self::Failed,
+        }
+    }
 }
 
 /// Why the workspace cannot go back to where an interrupted step began; `None`: it can. `keeps_content`: whether there

@@ -5,22 +5,20 @@ use std::time::Duration;
 use stillframe_backends::{ErrorKind, Workspace};
 
 use crate::actors::core::Core;
-use crate::actors::session_manager::{SessionMessage, Step};
+use crate::actors::session_manager::SessionMessage;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::id::{EventId, RunId};
-use crate::records::operation::OperationRow;
 use crate::records::run::{RunEvent, RunStatus};
-use crate::records::run_row::{RunEnding, RunRow};
+use crate::records::run_row::RunRow;
 use crate::records::session::SessionEvent;
-use crate::records::step::Closed;
+use crate::run::end::{Changed, End, Left, end_run, reason};
 use crate::run::lock::RunLock;
 use crate::run::owner::{self, has_owner};
 use crate::run::recorded::{Recorded, Standing, recorded};
 use crate::run::settle::{self, Settled};
 use crate::state::change::Change;
 use crate::state::error::StateError;
-use crate::step::{answering, step_log};
 
 /// How often a run that moves while it is cancelled is looked at again.
 pub(crate) const MAX_LOOKS: usize = 8;
@@ -99,20 +97,15 @@ async fn try_cancel(core: &Core, run_id: &RunId) -> Result<Option<RunRow>, Error
             _ => "cancelled while it was interrupted",
         },
     );
-    let mut data = failure.event_data();
-    data["reason"] = data["message"].take();
-    let step = Step {
-        run_id: run_id.clone(),
-        event: RunEvent::Cancelled,
-        event_id: EventId::random(),
-        data,
-        ending: Some(Box::new(RunEnding {
-            error: Some(failure),
-            ..RunEnding::default()
-        })),
-        changes: changes_beside(core, &found).await?,
+    let (right, left) = what_is_left(core, &found).await?;
+    let data = reason(&failure);
+    let end = End {
+        right,
+        error: Some(failure),
+        left,
+        ..End::new(RunEvent::Cancelled, data)
     };
-    core.step_run(&found.row.session_id, step).await?;
+    end_run(core, (&found.row.session_id, run_id), end).await?;
     Ok(Some(found.row))
 }
 
@@ -145,36 +138,35 @@ async fn ask_its_owner(core: &Core, row: &RunRow) -> Result<(), Error> {
     }
 }
 
-/// What is written with the end of a run that rests.
-async fn changes_beside(core: &Core, found: &Recorded) -> Result<Vec<Change>, Error> {
+/// What takes a run that rests from its last owner, and what its work left.
+async fn what_is_left(
+    core: &Core,
+    found: &Recorded,
+) -> Result<(Option<Change>, Option<Left>), Error> {
     let (parts, row) = (&core.parts, &found.row);
     if row.status.is_terminal() {
         // The table refuses its end, by name.
-        return Ok(Vec::new());
+        return Ok((None, None));
     }
-    let mut changes = Vec::new();
-    if let Some(lease) = found.lease.clone() {
+    let right = match found.lease.clone() {
         // Whoever takes it over at the same time, or was taken for dead, is refused.
-        let at = parts.now();
-        changes.push(owner::taken_from_owner(parts, &row.id, lease, at)?);
-    }
+        Some(lease) => {
+            let at = parts.now();
+            Some(owner::taken_from_owner(parts, &row.id, lease, at)?)
+        }
+        None => None,
+    };
     let asked = row.id.clone();
-    let (phases, steps) = parts
+    let steps = parts
         .reader
         .read(move |store| Ok((store.phases(&asked)?, store.steps(&asked)?)))
         .await?;
-    changes.extend(step_log::closing_changes(
-        core,
-        &row.session_id,
-        &row.id,
-        (&phases, &steps),
-        Closed::Cancelled,
-        None,
-        false,
-    ));
-    changes.extend(answering::withdrawal(core, row).await?);
-    changes.extend(operation(core, row).await?);
-    Ok(changes)
+    let left = Left {
+        steps,
+        changed: changed(core, row).await?,
+        ..Left::default()
+    };
+    Ok((right, Some(left)))
 }
 
 /// Whether the owner of a run, though it was not heard of for long, is there and has the workspace: what it has started
@@ -204,8 +196,8 @@ pub(crate) async fn has_its_workspace(core: &Core, run: &RunRow) -> Result<bool,
     }
 }
 
-/// The record of what a run that rests has changed, for an undo, if both its snapshots are there.
-pub(crate) async fn operation(core: &Core, run: &RunRow) -> Result<Option<Change>, Error> {
+/// What a run that rests has changed, for an undo, if both its snapshots are there.
+async fn changed(core: &Core, run: &RunRow) -> Result<Option<Changed>, Error> {
     let Some(workspace) = run.workspace.clone() else {
         return Ok(None);
     };
@@ -218,13 +210,9 @@ pub(crate) async fn operation(core: &Core, run: &RunRow) -> Result<Option<Change
             Ok(is_there(&ids.0)? && is_there(&ids.1)?)
         })
         .await?;
-    Ok(are_there.then(|| {
-        Change::AddOperation(Box::new(OperationRow::of_run(
-            &run.session_id,
-            &run.id,
-            &workspace.workspace_id,
-            (&workspace.before, &workspace.after),
-            core.parts.now(),
-        )))
+    Ok(are_there.then_some(Changed {
+        workspace_id: workspace.workspace_id,
+        before: workspace.before,
+        after: workspace.after,
     }))
 }

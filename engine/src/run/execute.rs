@@ -30,7 +30,7 @@ use crate::options::{RunOptions, WorkspaceOptions};
 use crate::records::outcome::{RunOutcome, RunResult};
 use crate::records::output::AdapterOutput;
 use crate::records::run::{RunEvent, RunStatus};
-use crate::records::run_row::{NewRun, RunEnding, RunRow, RunWorkspace};
+use crate::records::run_row::{NewRun, RunRow, RunWorkspace};
 use crate::records::session::SessionStatus;
 use crate::run::closing::Closing;
 use crate::run::heartbeat::{self, new_lease};
@@ -390,6 +390,7 @@ impl RunTask {
         let step = Step {
             run_id: self.run_id.clone(),
             event: RunEvent::Claimed,
+            from: None,
             event_id: EventId::random(),
             data: json!({ "resumed": true, "attempt": epoch }),
             ending: None,
@@ -465,7 +466,7 @@ impl RunTask {
             Err(NotStarted::Refused(e)) => return Err(self.refuse(e).await),
             Err(NotStarted::Cancelled) => return self.cancelled_before_start().await,
         };
-        self.step(RunEvent::Started, json!({}), None, Vec::new())
+        self.step(RunEvent::Started, json!({}))
             .await
             .map_err(|e| e.in_run(self.run_id.clone()))?;
         self.worked(lock, before).await
@@ -679,21 +680,15 @@ impl RunTask {
         result(ended, Some(asked))
     }
 
-    async fn step(
-        &self,
-        event: RunEvent,
-        data: Value,
-        ending: Option<Box<RunEnding>>,
-        mut changes: Vec<Change>,
-    ) -> Result<(), Error> {
-        changes.insert(0, self.hold.fence());
+    async fn step(&self, event: RunEvent, data: Value) -> Result<(), Error> {
         let step = Step {
             run_id: self.run_id.clone(),
             event,
+            from: None,
             event_id: EventId::random(),
             data,
-            ending,
-            changes,
+            ending: None,
+            changes: vec![self.hold.fence()],
         };
         self.core.step_run(&self.session_id, step).await
     }

@@ -5,6 +5,7 @@
 pub(crate) mod artifact;
 pub(crate) mod cancel;
 pub(crate) mod closing;
+pub(crate) mod end;
 pub(crate) mod execute;
 pub(crate) mod heartbeat;
 pub(crate) mod lock;

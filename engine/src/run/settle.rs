@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use stillframe_backends::{Backend, ErrorKind, Interrupt, Label, Workspace};
 
@@ -13,18 +12,15 @@ use crate::id::RunId;
 use crate::options::WorkspaceOptions;
 use crate::process::survivors;
 use crate::records::lease::Lease;
-use crate::records::operation::OperationRow;
 use crate::records::question::{QuestionRow, QuestionStatus};
 use crate::records::recovery::Survivor;
 use crate::records::restore_document::RestoreRow;
 use crate::records::run::{RunEvent, RunStatus};
-use crate::records::run_row::{RunEnding, RunRow};
-use crate::records::step::Closed;
+use crate::records::run_row::RunRow;
 use crate::run::closing::{self, Closing};
+use crate::run::end::{Changed, End, Left, end_run};
 use crate::run::owner;
-use crate::state::change::{Change, NewEvent};
 use crate::state::{StateStore, snapshot_name};
-use crate::step::{answering, step_log};
 use crate::workspace::adoption::{Untold, adopt};
 use crate::workspace::opened::Opened;
 use crate::workspace::{backends, capture, turn};
@@ -110,48 +106,39 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
         left => left?,
     };
     let event = found.event(&run);
-    let transition = run
-        .status
-        .next(event)
-        .map_err(|e| Error::new(ErrorKind::Conflict, e))?;
     let (reason, failure) = reason_and_failure(why, &survivors);
-    let at = parts.now();
-    let mut changes = Vec::new();
-    if let Some(lease) = found.lease {
-        changes.push(owner::taken_from_owner(parts, &run.id, lease, at)?);
-    }
-    changes.extend(
-        found
-            .rollback
-            .iter()
-            .map(|row| Change::EndRestore(row.guard.clone())),
-    );
-    changes.extend(steps_closed(core, &run, event, closing.as_ref()).await?);
-    let mut ending = None;
-    if !transition.to.is_at_rest() {
-        changes.extend(answering::withdrawal(core, &run).await?);
-        changes.extend(operation(&run, closing.as_ref(), at));
-        let rollback = found.rollback.and_then(|row| row.outcome);
-        ending = Some(Box::new(RunEnding {
-            error: Some(failure),
-            workspace: closing
-                .as_ref()
-                .map_or(Value::Null, |c| closing::summary(c, rollback.as_ref())),
-            ..RunEnding::default()
-        }));
-    }
-    changes.push(Change::MoveRun {
-        id: run.id.clone(),
-        from: run.status,
-        to: transition.to,
-        at,
-        ending,
-    });
+    let right = match found.lease {
+        Some(lease) => Some(owner::taken_from_owner(parts, &run.id, lease, parts.now())?),
+        None => None,
+    };
+    let asked = run.id.clone();
+    // Read once the workspace was used, so that the steps know of their commits.
+    let steps = parts
+        .reader
+        .read(move |store| Ok((store.phases(&asked)?, store.steps(&asked)?)))
+        .await?;
+    let after = closing.as_ref().and_then(|closing| closing.after.as_ref());
+    let left = Left {
+        steps,
+        after: after.map(|after| after.id.clone()),
+        changed: changed(&run, closing.as_ref()),
+        guard: found.rollback.as_ref().map(|row| row.guard.clone()),
+        problems: Vec::new(),
+    };
+    let rollback = found.rollback.and_then(|row| row.outcome);
     let data = event_data(core, &run.id, event, &reason).await?;
-    let (session_id, run_id) = (&run.session_id, Some(&run.id));
-    let told = NewEvent::new(transition.logged, session_id, run_id, at, data);
-    changes.push(Change::Append(told));
-    parts.writer.commit(changes).await?;
+    let end = End {
+        from: Some(run.status),
+        right,
+        is_recovered: true,
+        error: Some(failure),
+        workspace: closing
+            .as_ref()
+            .map_or(Value::Null, |c| closing::summary(c, rollback.as_ref())),
+        left: Some(left),
+        ..End::new(event, data)
+    };
+    end_run(core, (&run.session_id, &run.id), end).await?;
     Ok(Settled::Done)
 }
 
@@ -225,47 +212,15 @@ fn reason_and_failure(why: Option<Failure>, survivors: &[Survivor]) -> (String, 
     (STRANDED.to_owned(), failure)
 }
 
-/// What ends the steps of the run that are under way. It is read once the workspace was used, so that the steps know of
-/// their commits.
-async fn steps_closed(
-    core: &Core,
-    run: &RunRow,
-    event: RunEvent,
-    closing: Option<&Closing>,
-) -> Result<Vec<Change>, Error> {
-    let asked = run.id.clone();
-    let reader = &core.parts.reader;
-    let (phases, steps) = reader
-        .read(move |store| Ok((store.phases(&asked)?, store.steps(&asked)?)))
-        .await?;
-    let left = closing.and_then(|closing| closing.after.as_ref());
-    let how = match event {
-        RunEvent::Interrupted | RunEvent::Parked => Closed::Interrupted,
-        RunEvent::Cancelled => Closed::Cancelled,
-        _ => Closed::Failed,
-    };
-    Ok(step_log::closing_changes(
-        core,
-        &run.session_id,
-        &run.id,
-        (&phases, &steps),
-        how,
-        left.map(|after| &after.id),
-        true,
-    ))
-}
-
-/// The record of what the run changed, for an undo, if both its snapshots are there.
-fn operation(run: &RunRow, closing: Option<&Closing>, at: Timestamp) -> Option<Change> {
+/// What the run changed, for an undo, if both its snapshots are there.
+fn changed(run: &RunRow, closing: Option<&Closing>) -> Option<Changed> {
     let (workspace, closing) = run.workspace.as_ref().zip(closing)?;
     let (before, after) = closing.before.as_ref().zip(closing.after.as_ref())?;
-    Some(Change::AddOperation(Box::new(OperationRow::of_run(
-        &run.session_id,
-        &run.id,
-        &workspace.workspace_id,
-        (&before.id, &after.id),
-        at,
-    ))))
+    Some(Changed {
+        workspace_id: workspace.workspace_id.clone(),
+        before: before.id.clone(),
+        after: after.id.clone(),
+    })
 }
 
 /// The data of the event that tells of it.

@@ -7,11 +7,10 @@ use stillframe_backends::{ErrorKind, seeded_bug};
 use crate::actors::core::Core;
 use crate::error::Error;
 use crate::events::event::EventType;
-use crate::id::{QuestionId, RunId};
+use crate::id::{QuestionId, RunId, SessionId};
 use crate::records::lease::Moment;
 use crate::records::question::{QuestionRow, QuestionStatus};
 use crate::records::run::RunStatus;
-use crate::records::run_row::RunRow;
 use crate::state::RunFilter;
 use crate::state::change::{Change, NewEvent};
 use crate::state::error::StateError;
@@ -89,7 +88,12 @@ async fn put_answer(
             }),
             row: Box::new(row),
         },
-        event(core, &run, EventType::QUESTION_ANSWERED, data),
+        event(
+            core,
+            (&run.session_id, &run.id),
+            EventType::QUESTION_ANSWERED,
+            data,
+        ),
     ];
     parts.writer.commit(changes).await?;
     Ok(())
@@ -103,9 +107,14 @@ async fn put_default(core: &Core, question: &QuestionRow, default: &str) -> Resu
     }
 }
 
-fn event(core: &Core, run: &RunRow, event_type: EventType, data: Value) -> Change {
+fn event(
+    core: &Core,
+    (session_id, run_id): (&SessionId, &RunId),
+    event_type: EventType,
+    data: Value,
+) -> Change {
     let at = core.parts.now();
-    let event = NewEvent::new(event_type, &run.session_id, Some(&run.id), at, data);
+    let event = NewEvent::new(event_type, session_id, Some(run_id), at, data);
     Change::Append(event)
 }
 
@@ -149,10 +158,13 @@ pub(crate) async fn settle_ripe(core: &Core, run_id: Option<&RunId>) -> Result<(
 }
 
 /// What takes back the questions of a run that ends: nobody waits for their answers.
-pub(crate) async fn withdrawal(core: &Core, run: &RunRow) -> Result<Vec<Change>, Error> {
-    let run_id = run.id.clone();
+pub(crate) async fn withdrawal(
+    core: &Core,
+    (session_id, run_id): (&SessionId, &RunId),
+) -> Result<Vec<Change>, Error> {
+    let asked_by = run_id.clone();
     let reader = &core.parts.reader;
-    let asked = reader.read(move |store| store.questions(&run_id)).await?;
+    let asked = reader.read(move |store| store.questions(&asked_by)).await?;
     let open = asked
         .into_iter()
         .filter(|row| row.status == QuestionStatus::Open);
@@ -165,7 +177,12 @@ pub(crate) async fn withdrawal(core: &Core, run: &RunRow) -> Result<Vec<Change>,
             };
             [
                 withdrawn,
-                event(core, run, EventType::QUESTION_WITHDRAWN, data),
+                event(
+                    core,
+                    (session_id, run_id),
+                    EventType::QUESTION_WITHDRAWN,
+                    data,
+                ),
             ]
         })
         .collect())

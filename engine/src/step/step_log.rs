@@ -701,12 +701,8 @@ impl StepLog {
         Ok(stored.pop().expect("an append answers with its event"))
     }
 
-    /// What the end of the run changes in the rows of its phases and steps.
-    pub(crate) async fn close(
-        &self,
-        how: step::Closed,
-        left: Option<&SnapshotId>,
-    ) -> Result<Vec<Change>, Error> {
+    /// The phases and steps on record, those that are under way with how long they were worked on until now.
+    pub(crate) async fn until_now(&self) -> Result<(Vec<PhaseRow>, Vec<StepRow>), Error> {
         let run_id = self.run_id().clone();
         let (phases, steps) = self
             .inner
@@ -715,7 +711,7 @@ impl StepLog {
             .reader
             .read(move |store| Ok((store.phases(&run_id)?, store.steps(&run_id)?)))
             .await?;
-        let phases: Vec<PhaseRow> = phases
+        let phases = phases
             .into_iter()
             .map(|row| PhaseRow {
                 duration_ms: match row.status.is_settled() {
@@ -728,15 +724,7 @@ impl StepLog {
                 ..row
             })
             .collect();
-        Ok(closing_changes(
-            &self.inner.core,
-            &self.inner.session_id,
-            self.run_id(),
-            (&phases, &steps),
-            how,
-            left,
-            false,
-        ))
+        Ok((phases, steps))
     }
 }
 
@@ -787,9 +775,8 @@ impl Drop for Dropped {
 /// What the end of a run changes in the rows of its phases and steps, and what it tells.
 pub(crate) fn closing_changes(
     core: &Core,
-    session_id: &SessionId,
-    run_id: &RunId,
-    (phases, steps): (&[PhaseRow], &[StepRow]),
+    (session_id, run_id): (&SessionId, &RunId),
+    (phases, steps): &(Vec<PhaseRow>, Vec<StepRow>),
     how: step::Closed,
     left: Option<&SnapshotId>,
     is_recovered: bool,

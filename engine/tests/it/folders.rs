@@ -1,4 +1,4 @@
-//! The folders of the engine import one another one way.
+//! What the source of the engine shows: its folders import one another one way, and a run ends in one place.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -83,4 +83,23 @@ fn each_folder_imports_only_what_comes_before_it() {
         }
     }
     assert!(looked_at > 500, "{looked_at} imports were found");
+}
+
+#[test]
+fn the_end_of_a_run_is_written_in_one_place() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut all = Vec::new();
+    files(&src, &mut all);
+    let writes = |path: &PathBuf| {
+        let source = fs::read_to_string(path).unwrap();
+        let product = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        product.contains(" RunEnding {") && !product.contains("struct RunEnding {")
+    };
+    let places: Vec<&Path> = all
+        .iter()
+        .filter(|path| writes(path))
+        .map(|path| path.strip_prefix(&src).unwrap())
+        .filter(|place| !place.starts_with("state/contract.rs"))
+        .collect();
+    assert_eq!(places, [Path::new("run/end.rs")]);
 }

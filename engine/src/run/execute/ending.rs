@@ -8,20 +8,15 @@ use super::result::{recorded, unwanted};
 use crate::actors::core::Core;
 use crate::blocking::panic_text;
 use crate::error::Error;
-use crate::events::event::EventType;
 use crate::failure::Failure;
 use crate::id::RunId;
-use crate::records::operation::OperationRow;
 use crate::records::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
 use crate::records::question::QuestionRecord;
 use crate::records::restore_document::RestoreDocument;
 use crate::records::run::{RunEvent, RunStatus};
-use crate::records::run_row::RunEnding;
-use crate::records::step::Closed;
 use crate::run::closing::{self, Closing};
+use crate::run::end::{Changed, End, Left, end_run, reason};
 use crate::run::settle;
-use crate::state::change::{Change, NewEvent};
-use crate::step::answering;
 use crate::step::step_log::StepLog;
 
 /// How often the end of a run is written down anew that something else came in between of.
@@ -80,7 +75,7 @@ impl RunTask {
         }
     }
 
-    /// Writes down how the run ended, in one transaction.
+    /// Writes down how the run ended.
     async fn log_end(
         &self,
         result: &RunResult,
@@ -88,63 +83,59 @@ impl RunTask {
         rollback: Option<&RestoreDocument>,
         steps: &StepLog,
     ) -> Result<(), Error> {
-        let (event, how) = match result.status {
-            RunStatus::Completed => (RunEvent::Done, Closed::Completed),
-            RunStatus::Timeout => (RunEvent::TimedOut, Closed::Failed),
-            RunStatus::Cancelled => (RunEvent::Cancelled, Closed::Cancelled),
-            RunStatus::Interrupted => (RunEvent::Interrupted, Closed::Interrupted),
-            RunStatus::WaitingForInput => (RunEvent::Parked, Closed::Interrupted),
-            _ => (RunEvent::Failed, Closed::Failed),
+        let event = match result.status {
+            RunStatus::Completed => RunEvent::Done,
+            RunStatus::Timeout => RunEvent::TimedOut,
+            RunStatus::Cancelled => RunEvent::Cancelled,
+            RunStatus::Interrupted => RunEvent::Interrupted,
+            RunStatus::WaitingForInput => RunEvent::Parked,
+            _ => RunEvent::Failed,
         };
         if matches!(result.status, RunStatus::Completed | RunStatus::Failed) {
             // Those that could not be taken back before.
-            steps
-                .withdraw_all()
-                .await
-                .map_err(|e| e.touched_if(true).in_run(self.run_id.clone()))?;
+            steps.withdraw_all().await?;
         }
-        let ending = RunEnding {
-            exit_code: result.exit_code,
-            error: result.error.clone(),
-            output: result.output.as_ref().map_or(Value::Null, recorded),
-            workspace: closing::summary(closing, rollback),
-        };
-        let mut changes = Vec::new();
-        if steps.is_used() {
-            let left = closing.after.as_ref().map(|after| &after.id);
-            changes = steps
-                .close(how, left)
-                .await
-                .map_err(|e| e.touched_if(true).in_run(self.run_id.clone()))?;
-        }
-        if result.status.is_at_rest() {
-            changes.push(Change::RefuseIfCancelled(self.run_id.clone()));
-        } else {
-            changes.extend(self.operation(closing));
-            changes.extend(self.withdrawal().await?);
-        }
-        let guard = rollback.and_then(|r| r.guard_snapshot.clone());
-        changes.extend(guard.map(Change::EndRestore));
-        let failures = [
+        let problems = [
             closing.error.as_ref(),
             rollback.and_then(|r| r.error.as_ref()),
         ];
-        for failure in failures.into_iter().flatten() {
-            changes.push(self.event(EventType::ERROR_OCCURRED, failure.event_data()));
-        }
+        let left = Left {
+            steps: match steps.is_used() {
+                true => steps.until_now().await?,
+                false => Default::default(),
+            },
+            after: closing.after.as_ref().map(|after| after.id.clone()),
+            changed: self.changed(closing),
+            guard: rollback.and_then(|r| r.guard_snapshot.clone()),
+            problems: problems.into_iter().flatten().cloned().collect(),
+        };
         let data = match &result.error {
             None if event == RunEvent::Parked => json!({ "questions": steps.open_questions() }),
             None => json!({ "exit_code": result.exit_code }),
             Some(failure) => {
-                let mut data = failure.event_data();
-                data["reason"] = data["message"].take();
+                let mut data = reason(failure);
                 data["exit_code"] = json!(result.exit_code);
                 data
             }
         };
-        // Nothing has ended that could be resumed.
-        let ending = (!result.status.is_at_rest()).then(|| Box::new(ending));
-        self.step(event, data, ending, changes).await
+        self.write_end(End {
+            exit_code: result.exit_code,
+            error: result.error.clone(),
+            output: result.output.as_ref().map_or(Value::Null, recorded),
+            workspace: closing::summary(closing, rollback),
+            left: Some(left),
+            ..End::new(event, data)
+        })
+        .await
+    }
+
+    /// Ends the run or puts it to rest, unless it is another engine's by then.
+    async fn write_end(&self, end: End) -> Result<(), Error> {
+        let end = End {
+            right: Some(self.hold.fence()),
+            ..end
+        };
+        end_run(&self.core, (&self.session_id, &self.run_id), end).await
     }
 
     /// Whether somebody wants the run to end for good.
@@ -158,18 +149,6 @@ impl RunTask {
         matches!(lease, Ok(Some(lease)) if lease.cancel_requested_at.is_some())
     }
 
-    /// What takes back the questions that nobody will answer.
-    async fn withdrawal(&self) -> Result<Vec<Change>, Error> {
-        let run_id = self.run_id.clone();
-        let reader = &self.core.parts.reader;
-        let told = |e: Error| e.touched_if(true).in_run(self.run_id.clone());
-        let row = reader.read(move |store| store.run(&run_id)).await;
-        match row.map_err(told)? {
-            Some(row) => answering::withdrawal(&self.core, &row).await.map_err(told),
-            None => Ok(Vec::new()),
-        }
-    }
-
     /// What the run has asked, for whoever is told of its end.
     async fn questions(&self) -> Vec<QuestionRecord> {
         let run_id = self.run_id.clone();
@@ -179,23 +158,15 @@ impl RunTask {
         rows.map(QuestionRecord::from).collect()
     }
 
-    /// The record of what the run changed, for an undo.
-    fn operation(&self, closing: &Closing) -> Option<Change> {
+    /// What the run changed, for an undo.
+    fn changed(&self, closing: &Closing) -> Option<Changed> {
         let place = self.workspace.as_ref()?;
         let (before, after) = closing.before.as_ref().zip(closing.after.as_ref())?;
-        Some(Change::AddOperation(Box::new(OperationRow::of_run(
-            &self.session_id,
-            &self.run_id,
-            place.opened.workspace.id(),
-            (&before.id, &after.id),
-            self.core.parts.now(),
-        ))))
-    }
-
-    fn event(&self, event_type: EventType, data: Value) -> Change {
-        let at = self.core.parts.now();
-        let (session, run) = (&self.session_id, Some(&self.run_id));
-        Change::Append(NewEvent::new(event_type, session, run, at, data))
+        Some(Changed {
+            workspace_id: place.opened.workspace.id().to_owned(),
+            before: before.id.clone(),
+            after: after.id.clone(),
+        })
     }
 
     /// Ends a run whose work was not begun, because the engine could not do its part. One that the host has named, so
@@ -208,16 +179,14 @@ impl RunTask {
             let _ = self.rest_or_cancel(&failure, true).await;
             return error.in_run(self.run_id.clone());
         }
-        let mut data = failure.event_data();
-        data["reason"] = data["message"].take();
-        let ending = Box::new(RunEnding {
-            error: Some(failure),
-            ..RunEnding::default()
-        });
+        let data = reason(&failure);
         // The refusal is what the caller has to know. Where it could not be written down, the
         // next engine writes that the run was given up.
         let _ = self
-            .step(RunEvent::Refused, data, Some(ending), Vec::new())
+            .write_end(End {
+                error: Some(failure),
+                ..End::new(RunEvent::Refused, data)
+            })
             .await;
         error.in_run(self.run_id.clone())
     }
@@ -229,24 +198,21 @@ impl RunTask {
         failure: &Failure,
         is_resumable: bool,
     ) -> Result<RunStatus, Error> {
-        let mut data = failure.event_data();
-        data["reason"] = data["message"].take();
+        let data = reason(failure);
         if is_resumable && !self.is_unwanted().await {
-            let guard = vec![Change::RefuseIfCancelled(self.run_id.clone())];
-            let rest = self.step(RunEvent::Interrupted, data.clone(), None, guard);
+            let rest = self.write_end(End::new(RunEvent::Interrupted, data.clone()));
             match rest.await {
                 // Somebody wants it to end for good in this moment.
                 Err(e) if e.kind() == ErrorKind::Conflict && self.is_unwanted().await => {}
                 rested => return rested.map(|()| RunStatus::Interrupted),
             }
         }
-        let ending = Box::new(RunEnding {
+        self.write_end(End {
             error: Some(failure.clone()),
-            ..RunEnding::default()
-        });
-        self.step(RunEvent::Cancelled, data, Some(ending), Vec::new())
-            .await
-            .map(|()| RunStatus::Cancelled)
+            ..End::new(RunEvent::Cancelled, data)
+        })
+        .await
+        .map(|()| RunStatus::Cancelled)
     }
 
     pub(super) async fn cancelled_before_start(&self) -> Result<RunOutcome, Error> {

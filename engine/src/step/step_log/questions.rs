@@ -566,6 +566,7 @@ impl StepLog {
             let step = Step {
                 run_id: self.run_id().clone(),
                 event,
+                from: None,
                 event_id: EventId::random(),
                 data,
                 ending: None,

@@ -1,0 +1,157 @@
+//! The end of a run: the one place where it is written down.
+//!
+//! However an end comes, it is one transaction: the steps that were under way, the questions that nobody will answer, the
+//! operation that an undo takes back, the outcome, the status and the last event.
+
+use serde_json::Value;
+use stillframe_backends::SnapshotId;
+
+use crate::actors::core::Core;
+use crate::actors::session_manager::Step;
+use crate::error::Error;
+use crate::events::event::EventType;
+use crate::failure::Failure;
+use crate::id::{EventId, RunId, SessionId};
+use crate::records::operation::OperationRow;
+use crate::records::run::{RunEvent, RunStatus};
+use crate::records::run_row::RunEnding;
+use crate::records::step::{Closed, PhaseRow, StepRow};
+use crate::state::change::{Change, NewEvent};
+use crate::step::{answering, step_log};
+
+/// How a run ends, or comes to rest.
+#[derive(Debug)]
+pub(crate) struct End {
+    /// What brings it about.
+    pub(crate) event: RunEvent,
+    /// The status that the run has until then; `None`: any that `event` leads away from.
+    pub(crate) from: Option<RunStatus>,
+    /// What refuses all of it if the run is somebody else's by then.
+    pub(crate) right: Option<Change>,
+    /// The data of the last event.
+    pub(crate) data: Value,
+    /// Whether this is told of a run whose engine or task was lost.
+    pub(crate) is_recovered: bool,
+    pub(crate) exit_code: Option<i32>,
+    pub(crate) error: Option<Failure>,
+    /// What its row says of what the adapter returned.
+    pub(crate) output: Value,
+    /// What its row says of the workspace.
+    pub(crate) workspace: Value,
+    /// What its work left; `None`: that had not begun.
+    pub(crate) left: Option<Left>,
+}
+
+/// What the work of a run left, as far as its end is concerned with it.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    /// Its phases and steps, of which those that are under way end with it.
+    pub(crate) steps: (Vec<PhaseRow>, Vec<StepRow>),
+    /// The snapshot of what those steps left.
+    pub(crate) after: Option<SnapshotId>,
+    /// What an undo takes back; `None`: the run has no workspace, or what it did there is not known.
+    pub(crate) changed: Option<Changed>,
+    /// The guard of its rollback, which is on record with this end.
+    pub(crate) guard: Option<SnapshotId>,
+    /// What the engine could not do after the work, to be told before the end.
+    pub(crate) problems: Vec<Failure>,
+}
+
+/// The workspace that a run changed, and between which snapshots.
+#[derive(Debug)]
+pub(crate) struct Changed {
+    pub(crate) workspace_id: String,
+    pub(crate) before: SnapshotId,
+    pub(crate) after: SnapshotId,
+}
+
+impl End {
+    /// An end without an outcome, of a run whose work had not begun.
+    pub(crate) fn new(event: RunEvent, data: Value) -> Self {
+        Self {
+            event,
+            from: None,
+            right: None,
+            data,
+            is_recovered: false,
+            exit_code: None,
+            error: None,
+            output: Value::Null,
+            workspace: Value::Null,
+            left: None,
+        }
+    }
+}
+
+/// The data of the event of an end that has this reason.
+pub(crate) fn reason(failure: &Failure) -> Value {
+    let mut data = failure.event_data();
+    data["reason"] = data["message"].take();
+    data
+}
+
+/// Ends a run or puts it to rest: all of it is durable on `Ok`, and nothing is written on `Err`.
+///
+/// # Errors
+///
+/// `Conflict`: the run is somebody else's, has ended, or moved meanwhile; or it was to rest, and somebody has asked for
+/// its end.
+pub(crate) async fn end_run(
+    core: &Core,
+    (session_id, run_id): (&SessionId, &RunId),
+    end: End,
+) -> Result<(), Error> {
+    let at = core.parts.now();
+    let is_rest = end.event.is_rest();
+    let mut changes = Vec::from_iter(end.right);
+    if let Some(left) = &end.left {
+        changes.extend(step_log::closing_changes(
+            core,
+            (session_id, run_id),
+            &left.steps,
+            Closed::of(end.event),
+            left.after.as_ref(),
+            end.is_recovered,
+        ));
+    }
+    if is_rest {
+        changes.push(Change::RefuseIfCancelled(run_id.clone()));
+    }
+    if let Some(left) = end.left {
+        if !is_rest {
+            changes.extend(answering::withdrawal(core, (session_id, run_id)).await?);
+            changes.extend(left.changed.map(|changed| {
+                let Changed {
+                    workspace_id,
+                    before,
+                    after,
+                } = changed;
+                let snapshots = (&before, &after);
+                let row = OperationRow::of_run(session_id, run_id, &workspace_id, snapshots, at);
+                Change::AddOperation(Box::new(row))
+            }));
+        }
+        changes.extend(left.guard.map(Change::EndRestore));
+        changes.extend(left.problems.iter().map(|problem| {
+            let (told, data) = (EventType::ERROR_OCCURRED, problem.event_data());
+            Change::Append(NewEvent::new(told, session_id, Some(run_id), at, data))
+        }));
+    }
+    let ending = RunEnding {
+        exit_code: end.exit_code,
+        error: end.error,
+        output: end.output,
+        workspace: end.workspace,
+    };
+    let step = Step {
+        run_id: run_id.clone(),
+        event: end.event,
+        from: end.from,
+        event_id: EventId::random(),
+        data: end.data,
+        // Nothing has ended that can be resumed.
+        ending: (!is_rest).then(|| Box::new(ending)),
+        changes,
+    };
+    core.step_run(session_id, step).await
+}
