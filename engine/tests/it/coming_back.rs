@@ -153,8 +153,8 @@ fn nothing_of_a_session_that_is_paused_is_offered_to_the_host() {
         let options = host.options().question_sweep(sweep).resumer(resumer);
         let engine = Engine::start(options).await.unwrap();
         engine.answer(&asked, "yes").await.unwrap();
-        // Some fifty looks.
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        // Each sweep looks at the clock.
+        host.looks_at_the_clock(50).await;
         assert_eq!(offers.load(Ordering::Relaxed), 0);
         let session = engine.session("s").await.unwrap();
         session.resume("").await.unwrap();
@@ -332,16 +332,16 @@ fn a_step_whose_end_somebody_elses_hold_on_the_database_delays_is_not_done_again
     let ran = Arc::new(AtomicU32::new(0));
     on_a_runtime(async {
         let engine = host.engine().await;
-        let (holds, done) = (Arc::new(Mutex::new(None)), ran.clone());
-        let (state, held) = (host.state(), holds.clone());
+        let (hold, mut held) = tokio::sync::mpsc::channel(1);
+        let (state, done) = (host.state(), ran.clone());
         let work = Work(move |context: RunContext| {
-            let (state, held, done) = (state.clone(), held.clone(), done.clone());
+            let (state, hold, done) = (state.clone(), hold.clone(), done.clone());
             async move {
                 let paid = |_| async move {
                     done.fetch_add(1, Ordering::Relaxed);
                     let other = rusqlite::Connection::open(state.join("stillframe.db")).unwrap();
                     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-                    *held.lock().unwrap() = Some(other);
+                    hold.send(other).await.unwrap();
                     Ok(())
                 };
                 context.phase("p").step("paid", paid).await?;
@@ -350,11 +350,8 @@ fn a_step_whose_end_somebody_elses_hold_on_the_database_delays_is_not_done_again
         });
         // Longer than a statement waits by itself.
         let lets_go = tokio::spawn(async move {
-            while holds.lock().unwrap().is_none() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+            let _other = held.recv().await.unwrap();
             tokio::time::sleep(Duration::from_secs(7)).await;
-            holds.lock().unwrap().take();
         });
         let options = RunOptions::new("pay").run_id(id());
         let outcome = engine.run_once(options, work).await.unwrap();
@@ -441,11 +438,11 @@ fn a_run_whose_owner_stands_still_in_its_workspace_is_asked_to_stop() {
             })
         });
         stands_still.recv().unwrap();
-        let short = &short;
+        let (short, host) = (&short, &host);
         // It has what lets go of the owner, also where it fails.
         on_a_runtime(async move {
             let engine = Engine::start(short()).await.unwrap();
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            host.is_past("SELECT expires_at FROM leases").await;
             engine.cancel_run(&id()).await.unwrap();
             let run = engine.export_run("ticket-42").await.unwrap();
             assert_eq!(run.run.status, RunStatus::Running, "it is at work");

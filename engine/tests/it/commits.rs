@@ -4,7 +4,6 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use serde_json::json;
 use stillframe::backends::Signature;
@@ -15,7 +14,7 @@ use stillframe::{
 
 use tokio::sync::mpsc;
 
-use crate::support::{Work, completed, die_in_the_middle_of, on_a_runtime};
+use crate::support::{Work, completed, die_in_the_middle_of, eventually, on_a_runtime};
 
 /// A repository with one commit, and a state directory beside it.
 struct Place(tempfile::TempDir);
@@ -373,9 +372,7 @@ fn a_commit_that_could_not_be_settled_when_the_engine_started_is_made_once() {
             let _engine = engine;
             session.execute_run(options, work()).await
         });
-        while pending() == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        eventually("the commit is wanted", || async { pending() > 0 }).await;
     });
     on_a_runtime(async {
         let engine = place.engine().await;

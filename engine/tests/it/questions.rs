@@ -21,6 +21,9 @@ use crate::support::{
 
 const COLD: Duration = Duration::ZERO;
 
+/// Until when a question waits.
+const DEADLINE: &str = "SELECT deadline_boottime FROM questions";
+
 fn id() -> RunId {
     "ticket-42".parse().unwrap()
 }
@@ -98,16 +101,16 @@ async fn open(engine: &Engine) -> QuestionRecord {
 
 /// The question of which this holds, once it waits.
 async fn open_where(engine: &Engine, is_it: fn(&QuestionRecord) -> bool) -> QuestionRecord {
-    let waited = tokio::time::timeout(Duration::from_secs(20), async {
-        loop {
-            let waiting = engine.open_questions().await.unwrap();
-            if let Some(found) = waiting.into_iter().find(is_it) {
-                return found;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    });
-    waited.await.expect("a question is asked")
+    let found = Mutex::new(None);
+    eventually("a question is asked", || async {
+        let waiting = engine.open_questions().await.unwrap();
+        let is_there = waiting.into_iter().find(is_it);
+        let is_found = is_there.is_some();
+        *found.lock().unwrap() = is_there;
+        is_found
+    })
+    .await;
+    found.into_inner().unwrap().expect("it was seen")
 }
 
 /// Answers what is asked.
@@ -262,7 +265,7 @@ fn at_its_deadline_the_default_counts_also_if_nobody_was_there() {
         let question = go().deadline(Duration::from_millis(700), "no");
         let asked = park(&host, &notes, question.clone()).await;
         assert_eq!(asked.default.as_deref(), Some("no"));
-        tokio::time::sleep(Duration::from_millis(800)).await;
+        host.is_past(DEADLINE).await;
         let (engine, session) = host.session().await;
         let late = engine.answer(&asked.id, "yes").await.unwrap_err();
         assert_eq!(late.kind(), ErrorKind::Conflict);
@@ -301,7 +304,8 @@ fn a_host_that_says_how_has_its_answered_runs_gone_on_with_once() {
             options.question_sweep(sweep).resumer(resumer)
         })
         .await;
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        // Each sweep looks at the clock.
+        host.looks_at_the_clock(10).await;
         assert_eq!(
             engine.find_run("ticket-42").await.unwrap().status,
             RunStatus::WaitingForInput,
@@ -309,7 +313,7 @@ fn a_host_that_says_how_has_its_answered_runs_gone_on_with_once() {
         );
         engine.answer(&asked.id, "yes").await.unwrap();
         until(&engine, "ticket-42", RunStatus::Completed).await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        host.looks_at_the_clock(5).await;
         let done = ["first", "asks 1", "asks 2", "hears yes false", "last"];
         assert_eq!(notes.all(), done);
         engine.shutdown().await.unwrap();
@@ -396,7 +400,8 @@ fn one_that_still_works_beside_its_question_is_not_put_to_rest() {
         });
         let running = begin(&session, options(&host), work);
         open(&engine).await;
-        tokio::time::sleep(Duration::from_millis(700)).await;
+        // Whoever asks looks at the clock each time that it looks for its answer.
+        host.looks_at_the_clock(2).await;
         let status = engine.find_run("ticket-42").await.unwrap().status;
         assert_eq!(status, RunStatus::Asking, "its other step works");
         release.send(true).unwrap();
@@ -759,7 +764,7 @@ fn an_engine_that_is_there_for_a_moment_finds_what_goes_on_by_its_default() {
         let early = host.engine().await;
         assert!(early.runs(waits.clone()).await.unwrap().is_empty());
         early.shutdown().await.unwrap();
-        tokio::time::sleep(Duration::from_millis(800)).await;
+        host.is_past(DEADLINE).await;
         // It looks after questions every 15 s, and is gone by then.
         let engine = host.engine().await;
         let found = engine.runs(waits).await.unwrap();
@@ -781,7 +786,7 @@ fn a_question_whose_time_is_up_is_shown_with_its_answer_by_whoever_shows_it_firs
     on_a_runtime(async {
         let question = go().deadline(Duration::from_millis(700), "no");
         let asked = park(&host, &notes, question.clone()).await;
-        tokio::time::sleep(Duration::from_millis(800)).await;
+        host.is_past(DEADLINE).await;
         let engine = host.engine().await;
         let found = engine.find_question(asked.id.as_str()).await.unwrap();
         assert_eq!(found.status, QuestionStatus::Answered);
@@ -790,7 +795,7 @@ fn a_question_whose_time_is_up_is_shown_with_its_answer_by_whoever_shows_it_firs
 
         let (host, notes) = (Host::new(), Notes::default());
         park(&host, &notes, question).await;
-        tokio::time::sleep(Duration::from_millis(800)).await;
+        host.is_past(DEADLINE).await;
         let engine = host.engine().await;
         let told = engine.export_run("ticket-42").await.unwrap().questions;
         assert_eq!(told[0].answer.as_deref(), Some("no"));

@@ -80,6 +80,26 @@ impl Host {
             })
     }
 
+    /// Waits until engines of this host have looked at its clock `count` times more.
+    pub(crate) async fn looks_at_the_clock(&self, count: u64) {
+        let wanted = self.ticks.load(Ordering::Relaxed) + count;
+        eventually("the clock is looked at", || async {
+            self.ticks.load(Ordering::Relaxed) >= wanted
+        })
+        .await;
+    }
+
+    /// Waits until the moment is past that `query` finds in the log, by the clock that no test sets.
+    pub(crate) async fn is_past(&self, query: &str) {
+        let log = rusqlite::Connection::open(self.state().join("stillframe.db")).unwrap();
+        let moment: i64 = log.query_row(query, (), |row| row.get(0)).unwrap();
+        eventually("the moment is past", || async {
+            let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+            now.tv_sec * 1_000_000_000 + now.tv_nsec > moment
+        })
+        .await;
+    }
+
     pub(crate) async fn engine(&self) -> Engine {
         Engine::start(self.options()).await.unwrap()
     }
