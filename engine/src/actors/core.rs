@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::actors::artifact_store::ArtifactStoreMessage;
-use crate::actors::session_manager::{SessionMessage, Step};
+use crate::actors::run::Step;
+use crate::actors::session_manager::SessionMessage;
 use crate::actors::supervisor::SupervisorMessage;
 use crate::actors::workspace::WorkspaceMessage;
 use crate::actors::{Parts, Reply};

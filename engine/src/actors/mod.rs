@@ -16,6 +16,7 @@
 pub(crate) mod adopted;
 pub(crate) mod artifact_store;
 pub(crate) mod core;
+pub(crate) mod run;
 pub(crate) mod session_manager;
 pub(crate) mod settings;
 pub(crate) mod state_writer;

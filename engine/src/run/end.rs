@@ -7,7 +7,7 @@ use serde_json::Value;
 use stillframe_backends::SnapshotId;
 
 use crate::actors::core::Core;
-use crate::actors::session_manager::Step;
+use crate::actors::run::Step;
 use crate::error::Error;
 use crate::events::event::EventType;
 use crate::failure::Failure;

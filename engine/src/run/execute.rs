@@ -22,7 +22,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::actors::Parts;
 use crate::actors::core::Core;
-use crate::actors::session_manager::{SessionMessage, Step};
+use crate::actors::run::Step;
+use crate::actors::session_manager::SessionMessage;
 use crate::error::{Error, stopped};
 use crate::failure::Failure;
 use crate::id::{EventId, RunId, SessionId};

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::StepLog;
-use crate::actors::session_manager::Step;
+use crate::actors::run::Step;
 use crate::error::Error;
 use crate::events::event::EventType;
 use crate::id::{EventId, QuestionId, StepId};
