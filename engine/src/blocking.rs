@@ -3,9 +3,11 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Poll;
 
 use stillframe_backends::ErrorKind;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
 
 use crate::error::Error;
 
@@ -45,6 +47,19 @@ pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
         .unwrap_or("no message")
 }
 
+/// Does `work`; a panic of it comes back as what it was thrown with.
+pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Box<dyn Any + Send>> {
+    let mut work = std::pin::pin!(work);
+    std::future::poll_fn(|context| {
+        let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
+        match polled {
+            Ok(polled) => polled.map(Ok),
+            Err(payload) => Poll::Ready(Err(payload)),
+        }
+    })
+    .await
+}
+
 impl Blocking {
     /// At most `threads` steps at once; more wait for their turn.
     pub(crate) fn new(threads: usize) -> Self {
@@ -53,7 +68,22 @@ impl Blocking {
         }
     }
 
-    /// Runs `work` on a thread that may block. Nothing else in the engine calls `spawn_blocking`.
+    /// Starts `work`, which never panics, on a thread that may block, and waits for nothing: where no thread is free it is
+    /// started once one is.
+    pub(crate) fn start(&self, work: impl FnOnce() + Send + 'static) {
+        match Arc::clone(&self.permits).try_acquire_owned() {
+            Ok(permit) => drop(on_a_thread(permit, work)),
+            Err(_) => {
+                let permit = Arc::clone(&self.permits).acquire_owned();
+                tokio::spawn(async move {
+                    let permit = permit.await.expect("the semaphore is never closed");
+                    drop(on_a_thread(permit, work));
+                });
+            }
+        }
+    }
+
+    /// Runs `work` on a thread that may block.
     ///
     /// The work runs to its end even if the caller is dropped or its actor killed, so it has to
     /// own what it locked. A panic comes back as a failed step.
@@ -65,9 +95,7 @@ impl Blocking {
             .acquire_owned()
             .await
             .expect("the semaphore is never closed");
-        #[expect(clippy::disallowed_methods, reason = "this is the seam")]
-        let task = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
+        let task = on_a_thread(permit, || {
             catch_unwind(AssertUnwindSafe(work)).map_err(|payload| StepLost::panicked(&*payload))
         });
         match task.await {
@@ -77,6 +105,18 @@ impl Blocking {
             }),
         }
     }
+}
+
+/// Does `work` on a thread that may block. Nothing else in the engine calls `spawn_blocking`.
+#[expect(clippy::disallowed_methods, reason = "this is the seam")]
+fn on_a_thread<T: Send + 'static>(
+    permit: OwnedSemaphorePermit,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        work()
+    })
 }
 
 #[cfg(test)]
@@ -90,6 +130,33 @@ mod tests {
         let lost = lost.map(|()| "it came back").unwrap_err();
         assert!(lost.to_string().contains("made of cheese"), "{lost}");
         assert_eq!(blocking.run(|| 7).await.unwrap(), 7, "the permit is back");
+    }
+
+    #[tokio::test]
+    async fn a_panic_after_a_wait_is_caught_with_what_it_said() {
+        let work = async {
+            tokio::task::yield_now().await;
+            panic!("the disk is made of cheese");
+        };
+        let payload = caught(work).await.map(|(): ()| "it came back").unwrap_err();
+        assert!(panic_text(&*payload).contains("made of cheese"));
+        assert_eq!(caught(async { 7 }).await.unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn work_that_is_started_waits_for_a_thread_and_its_caller_does_not() {
+        let blocking = Blocking::new(1);
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let (done, mut is_done) = tokio::sync::mpsc::unbounded_channel();
+        let also_done = done.clone();
+        blocking.start(move || {
+            wait.recv().expect("the sender is alive");
+            done.send("first").expect("the receiver is alive");
+        });
+        blocking.start(move || also_done.send("second").expect("the receiver is alive"));
+        go.send(()).expect("the work waits");
+        assert_eq!(is_done.recv().await, Some("first"));
+        assert_eq!(is_done.recv().await, Some("second"));
     }
 
     #[tokio::test]

@@ -10,18 +10,21 @@ use ractor::ActorRef;
 use stillframe_artifact_store::{ArtifactKey, ArtifactMeta};
 use stillframe_backends::{ErrorKind, Identity};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::actors::artifact_store::ArtifactStoreMessage;
-use crate::actors::run::Step;
+use crate::actors::run::{RunMessage, Step, Work};
 use crate::actors::session_manager::SessionMessage;
 use crate::actors::supervisor::SupervisorMessage;
 use crate::actors::workspace::WorkspaceMessage;
-use crate::actors::{Parts, Reply};
+use crate::actors::{Parts, Reply, Ticket};
 use crate::error::{Error, stopped};
-use crate::id::SessionId;
+use crate::id::{RunId, SessionId};
+use crate::records::outcome::RunOutcome;
 use crate::records::recovery::RecoveryReport;
+use crate::records::run_row::NewRun;
 use crate::state::new_session;
 
 /// How often an actor that was lost is asked for again before the engine counts as gone.
@@ -93,9 +96,12 @@ impl Core {
             })
     }
 
-    /// Starts a task that a shutdown waits for.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn_on(task, &self.runtime);
+    /// Starts a task that a shutdown waits for, and that goes on though nobody waits for it.
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.tasks.spawn_on(task, &self.runtime)
     }
 
     /// Does something that goes on though the caller is dropped, and that a shutdown waits for.
@@ -104,8 +110,11 @@ impl Core {
         operation: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
         let permit = self.admit()?;
-        let answered = self.begin(Some(permit), operation);
-        answered.await.unwrap_or_else(|_| Err(stopped()))
+        let task = self.spawn(async move {
+            let _permit = permit;
+            operation.await
+        });
+        answer_of(task).await
     }
 
     /// As [`Core::operation`], also in an engine that has no room for more: what lets its runs go on or end.
@@ -114,26 +123,7 @@ impl Core {
         operation: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
         self.check_open()?;
-        let answered = self.begin(None, operation);
-        answered.await.unwrap_or_else(|_| Err(stopped()))
-    }
-
-    fn begin<T: Send + 'static>(
-        &self,
-        permit: Option<OwnedSemaphorePermit>,
-        operation: impl Future<Output = Result<T, Error>> + Send + 'static,
-    ) -> oneshot::Receiver<Result<T, Error>> {
-        let (answer, answered) = oneshot::channel();
-        self.spawn(async move {
-            let _permit = permit;
-            let result = match tokio::spawn(operation).await {
-                Ok(result) => result,
-                Err(e) => Err(Error::new(ErrorKind::Storage, e)),
-            };
-            // The asker may have left; what is done is done.
-            let _ = answer.send(result);
-        });
-        answered
+        answer_of(self.spawn(operation)).await
     }
 
     /// Asks the supervisor.
@@ -165,29 +155,87 @@ impl Core {
         message: impl Fn(Reply<T>) -> SessionMessage,
     ) -> Result<T, Error> {
         for _ in 0..MAX_ASKS {
-            let actor = self
-                .ask(|reply| SupervisorMessage::Session {
-                    id: id.clone(),
-                    reply,
-                })
-                .await?;
+            let actor = self.session_actor(id).await?;
             let (reply, answer) = oneshot::channel();
             let _ = actor.send_message(message(reply));
             if let Ok(result) = answer.await {
                 return result;
             }
         }
-        self.parts.check_available()?;
-        Err(Error::unavailable(format!("session {id} keeps failing")))
+        Err(self.keeps_failing(id))
     }
 
-    /// Has a run take one step: it is in the log on `Ok`.
-    pub(crate) async fn step_run(&self, session_id: &SessionId, step: Step) -> Result<(), Error> {
-        self.ask_session(session_id, |reply| SessionMessage::Step {
-            step: Box::new(step.clone()),
+    async fn session_actor(&self, id: &SessionId) -> Result<ActorRef<SessionMessage>, Error> {
+        let id = id.clone();
+        let ask = |reply| SupervisorMessage::Session {
+            id: id.clone(),
             reply,
-        })
-        .await
+        };
+        self.ask(ask).await
+    }
+
+    fn keeps_failing(&self, id: &SessionId) -> Error {
+        let keeps_failing = || Error::unavailable(format!("session {id} keeps failing"));
+        self.parts
+            .check_available()
+            .err()
+            .unwrap_or_else(keeps_failing)
+    }
+
+    /// Has a session start the work of a run, and accept the run first if it is new; comes back with the answer of the
+    /// work. `Err`: it was not begun.
+    ///
+    /// Once its session has the message, the work goes on though the caller is dropped.
+    pub(crate) async fn begin_run(
+        &self,
+        (session_id, run_id): (&SessionId, &RunId),
+        new: Option<NewRun>,
+        work: Work,
+    ) -> Result<Result<RunOutcome, Error>, Error> {
+        let (mut work, mut claim) = Ticket::new(work);
+        for _ in 0..MAX_ASKS {
+            let actor = self.session_actor(session_id).await?;
+            let (reply, answer) = oneshot::channel();
+            let _ = actor.send_message(SessionMessage::Begin {
+                run_id: run_id.clone(),
+                new: new.clone().map(Box::new),
+                work,
+                reply,
+            });
+            let answer = answer.await;
+            match (answer, claim.take_back()) {
+                (Ok(answer), None) => return Ok(answer),
+                (Ok(refused), Some(_)) => return Err(refused.err().unwrap_or_else(stopped)),
+                // The actor ended with it in its queue.
+                (Err(_), Some(lost)) => (work, claim) = Ticket::new(lost),
+                (Err(_), None) => return Ok(Err(stopped())),
+            }
+        }
+        Err(self.keeps_failing(session_id))
+    }
+
+    /// Has a run take one step: it is in the log on `Ok`. When the actor of the run is lost with its answer, its successor
+    /// is asked again, which answers as the first would have.
+    pub(crate) async fn step_run(&self, session_id: &SessionId, step: Step) -> Result<(), Error> {
+        for _ in 0..MAX_ASKS {
+            let actor = match self.parts.live_runs.actor(&step.run_id) {
+                Some(actor) => ActorRef::from(actor),
+                None => {
+                    let ask = |reply| SessionMessage::Run {
+                        run_id: step.run_id.clone(),
+                        reply,
+                    };
+                    self.ask_session(session_id, ask).await?
+                }
+            };
+            let (reply, answer) = oneshot::channel();
+            let step = Box::new(step.clone());
+            let _ = actor.send_message(RunMessage::Step { step, reply });
+            if let Ok(result) = answer.await {
+                return result;
+            }
+        }
+        Err(self.keeps_failing(session_id))
     }
 
     /// Keeps content under `key`. It is not registered.
@@ -274,6 +322,15 @@ impl Core {
             // An engine that stops lets go of them too.
             let _ = self.parts.blocking.run(move || drop(gone)).await;
         }
+    }
+}
+
+/// What a task answers, also where it panics, or is lost with its runtime.
+async fn answer_of<T>(task: JoinHandle<Result<T, Error>>) -> Result<T, Error> {
+    match task.await {
+        Ok(answer) => answer,
+        Err(lost) if lost.is_panic() => Err(Error::new(ErrorKind::Storage, lost)),
+        Err(_) => Err(stopped()),
     }
 }
 

@@ -4,6 +4,7 @@
 //! supervisor ─┬─ state writer      lost: nobody may act, the tree stops
 //!             ├─ artifact store    restarted
 //!             ├─ session manager   one for each session; restarted, reloads from the log
+//!             │   └─ run           one for each run; a successor is made by whoever asks for it
 //!             └─ workspace         one for each directory, by device and inode; restarted
 //! ```
 //!
@@ -27,8 +28,10 @@ pub(crate) mod workspace;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
 
 use jiff::Timestamp;
+use ractor::{Actor, ActorCell, ActorRef, ActorStatus};
 use stillframe_artifact_store::{ArtifactStore, FileStore};
 use stillframe_backends::StateDir;
 use tokio::sync::oneshot;
@@ -45,6 +48,25 @@ use crate::state::reader::StateReader;
 use crate::state::reserve::Reserve;
 
 use self::state_writer::StateWriter;
+
+/// The reason that whoever supervises an actor is given when it is over and not needed.
+const OVER: &str = "it is over";
+
+/// How long the children of an actor may take to stop with it.
+const STOP_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Starts a child.
+async fn spawn<A: Actor>(
+    actor: A,
+    arguments: A::Arguments,
+    supervisor: ActorCell,
+) -> Result<ActorRef<A::Msg>, Error> {
+    // Without a name: names are global to the process, and two engines may live in it.
+    let (actor, _) = Actor::spawn_linked(None, actor, arguments, supervisor)
+        .await
+        .map_err(|e| Error::unavailable(format!("a part of the engine cannot be started: {e}")))?;
+    Ok(actor)
+}
 
 /// What every part of an engine needs. Cheap to clone.
 #[derive(Clone)]
@@ -188,6 +210,25 @@ struct LiveRun {
     cancellation: CancellationToken,
     /// Ends it so that it can be resumed, if it can.
     suspension: CancellationToken,
+    /// Its actor, once it has one.
+    actor: Option<ActorCell>,
+}
+
+/// A run of this engine that is under way, until this is dropped.
+#[must_use = "dropping it says that the run is over"]
+#[derive(Debug)]
+pub(crate) struct UnderWay {
+    live_runs: LiveRuns,
+    run_id: RunId,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let ended = self.live_runs.runs().remove(&self.run_id);
+        if let Some(actor) = ended.and_then(|run| run.actor) {
+            actor.stop(Some(OVER.to_owned()));
+        }
+    }
 }
 
 impl LiveRuns {
@@ -196,31 +237,41 @@ impl LiveRuns {
         self.runs.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Notes a run; `false`: there is one of that id already.
-    pub(crate) fn insert(
+    /// Notes a run for as long as the answer lives; `None`: there is one of that id already.
+    pub(crate) fn begin(
         &self,
         run_id: RunId,
         session_id: SessionId,
         cancellation: CancellationToken,
         suspension: CancellationToken,
-    ) -> bool {
+    ) -> Option<UnderWay> {
         use std::collections::hash_map::Entry;
-        match self.runs().entry(run_id) {
-            Entry::Occupied(_) => false,
-            Entry::Vacant(entry) => {
-                entry.insert(LiveRun {
-                    session_id,
-                    cancellation,
-                    suspension,
-                });
-                true
-            }
+        let mut runs = self.runs();
+        let Entry::Vacant(entry) = runs.entry(run_id.clone()) else {
+            return None;
+        };
+        entry.insert(LiveRun {
+            session_id,
+            cancellation,
+            suspension,
+            actor: None,
+        });
+        drop(runs);
+        let live_runs = self.clone();
+        Some(UnderWay { live_runs, run_id })
+    }
+
+    /// Notes the actor of a run, if that is under way.
+    pub(crate) fn serve(&self, run_id: &RunId, actor: ActorCell) {
+        if let Some(run) = self.runs().get_mut(run_id) {
+            run.actor = Some(actor);
         }
     }
 
-    /// The run is over.
-    pub(crate) fn remove(&self, run_id: &RunId) {
-        self.runs().remove(run_id);
+    /// The actor of a run that is under way, if it is alive.
+    pub(crate) fn actor(&self, run_id: &RunId) -> Option<ActorCell> {
+        let actor = self.runs().get(run_id)?.actor.clone();
+        actor.filter(|actor| actor.get_status() <= ActorStatus::Running)
     }
 
     /// Whether a run of this id is under way.
@@ -270,18 +321,15 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
 /// Work that waits in the queue of an actor, and can be taken back until it is begun.
 ///
-/// Whoever asked keeps a [`Claim`] on it: when the queue is lost with its actor, the claim hears of
-/// it and still has the work.
+/// Whoever asked keeps a [`Claim`] on it: when the queue is lost with its actor, the way to answer is lost too, which they
+/// hear of, and they still have the work.
 pub(crate) struct Ticket<J> {
     job: Arc<Mutex<Option<J>>>,
-    // Dropped with the ticket, which the claim hears of.
-    _held: oneshot::Sender<()>,
 }
 
 /// The other half of a [`Ticket`].
 pub(crate) struct Claim<J> {
     job: Arc<Mutex<Option<J>>>,
-    lost: oneshot::Receiver<()>,
 }
 
 fn take<J>(job: &Mutex<Option<J>>) -> Option<J> {
@@ -292,12 +340,10 @@ impl<J> Ticket<J> {
     /// A ticket for `job`, and the claim on it.
     pub(crate) fn new(job: J) -> (Self, Claim<J>) {
         let job = Arc::new(Mutex::new(Some(job)));
-        let (held, lost) = oneshot::channel();
         let ticket = Self {
             job: Arc::clone(&job),
-            _held: held,
         };
-        (ticket, Claim { job, lost })
+        (ticket, Claim { job })
     }
 
     /// The job, to be begun; `None`: it was taken back.
@@ -307,12 +353,6 @@ impl<J> Ticket<J> {
 }
 
 impl<J> Claim<J> {
-    /// Comes back once the ticket is gone: because the job was begun, or because it never will be.
-    pub(crate) async fn settled(&mut self) {
-        // Nothing is ever sent: the end of the sender is the news.
-        let _ = (&mut self.lost).await;
-    }
-
     /// The job, if it was not begun.
     pub(crate) fn take_back(&self) -> Option<J> {
         take(&self.job)

@@ -1,31 +1,41 @@
-//! The actor of a session: every transition of the session and of its runs goes through here.
+//! The actor of a session: every transition of the session goes through here, and its runs are started from here.
 
-use ractor::{Actor, ActorProcessingErr, ActorRef};
+use std::collections::HashMap;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef, ActorStatus, SupervisionEvent};
 use serde_json::json;
 use stillframe_backends::ErrorKind;
 
-use super::run::Step;
-use super::{Parts, Reply};
+use super::run::{RunActor, RunArguments, RunMessage, Work};
+use super::{OVER, Parts, Reply, STOP_PATIENCE, Ticket, spawn};
 use crate::error::Error;
-use crate::id::{EventId, SessionId};
+use crate::id::{EventId, RunId, SessionId};
+use crate::records::outcome::RunOutcome;
 use crate::records::run::RunStatus;
 use crate::records::run_row::NewRun;
 use crate::records::session::{SessionEvent, SessionRow};
 use crate::state::change::{Change, NewEvent};
 
-/// The reason that the supervisor is given when a session is over and its actor not needed.
-pub(crate) const OVER: &str = "the session is over";
-
-/// Checks every transition against the tables, and answers once it is in the log.
+/// Accepts runs and starts their actors, and checks every transition of the session against the table; answers once it is
+/// in the log.
 pub(crate) struct SessionManagerActor;
 
 /// What a session is asked for. A message that is sent again because its answer was lost has the
 /// same ids, and gets the answer of the first.
 pub(crate) enum SessionMessage {
-    /// Accept a run.
-    Begin { run: Box<NewRun>, reply: Reply<()> },
-    /// Take one step of a run.
-    Step { step: Box<Step>, reply: Reply<()> },
+    /// Start the work of a run, which is answered when it is done, or why it was not begun.
+    Begin {
+        run_id: RunId,
+        /// What is to be accepted first; `None`: the run is on record.
+        new: Option<Box<NewRun>>,
+        work: Ticket<Work>,
+        reply: Reply<RunOutcome>,
+    },
+    /// The actor of a run.
+    Run {
+        run_id: RunId,
+        reply: Reply<ActorRef<RunMessage>>,
+    },
     /// Take one step of the session.
     Move {
         event: SessionEvent,
@@ -38,12 +48,17 @@ pub(crate) enum SessionMessage {
 /// What a session's actor has. Everything that can change is in the log, and is read from there:
 /// what an earlier incarnation was about to write may still be written after this one has begun.
 pub(crate) struct SessionState {
-    pub(super) session_id: SessionId,
-    pub(super) parts: Parts,
+    session_id: SessionId,
+    parts: Parts,
+    /// The actors of its runs.
+    runs: HashMap<RunId, ActorRef<RunMessage>>,
+    /// Whether the session has ended, so that nobody needs this actor once it has no runs.
+    is_over: bool,
 }
 
 impl SessionManagerActor {
-    async fn begin(&self, state: &SessionState, run: NewRun) -> Result<(), Error> {
+    /// Accepts a run, if the session takes any.
+    async fn accept(&self, state: &SessionState, run: NewRun) -> Result<(), Error> {
         let run_id = run.id.clone();
         let change = Change::CreateRun(Box::new(run));
         match state.parts.writer.commit(vec![change]).await {
@@ -65,7 +80,39 @@ impl SessionManagerActor {
         }
     }
 
-    /// Takes one step of the session, as [`SessionManagerActor::step`] does for a run.
+    /// Starts the actor of a run, with its work if that is still to be begun.
+    async fn start(
+        &self,
+        myself: &ActorRef<SessionMessage>,
+        state: &mut SessionState,
+        run_id: RunId,
+        work: Option<(Ticket<Work>, Reply<RunOutcome>)>,
+    ) -> Result<ActorRef<RunMessage>, Error> {
+        let arguments = RunArguments {
+            session_id: state.session_id.clone(),
+            run_id: run_id.clone(),
+            parts: state.parts.clone(),
+            work,
+        };
+        let actor = spawn(RunActor, arguments, myself.get_cell()).await?;
+        state.runs.insert(run_id, actor.clone());
+        Ok(actor)
+    }
+
+    /// The actor of a run.
+    async fn run(
+        &self,
+        myself: &ActorRef<SessionMessage>,
+        state: &mut SessionState,
+        run_id: RunId,
+    ) -> Result<ActorRef<RunMessage>, Error> {
+        match state.runs.get(&run_id) {
+            Some(actor) if actor.get_status() <= ActorStatus::Running => Ok(actor.clone()),
+            _ => self.start(myself, state, run_id, None).await,
+        }
+    }
+
+    /// Takes one step of the session, as the actor of a run does for that.
     async fn move_session(
         &self,
         state: &SessionState,
@@ -148,6 +195,15 @@ impl SessionManagerActor {
     }
 }
 
+impl SessionManagerActor {
+    fn stop_if_over(&self, myself: &ActorRef<SessionMessage>, state: &SessionState) {
+        if state.is_over && state.runs.is_empty() {
+            // Whoever asks for something finds another.
+            myself.stop(Some(OVER.to_owned()));
+        }
+    }
+}
+
 impl Actor for SessionManagerActor {
     type Msg = SessionMessage;
     type State = SessionState;
@@ -158,7 +214,12 @@ impl Actor for SessionManagerActor {
         _myself: ActorRef<Self::Msg>,
         (session_id, parts): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        Ok(SessionState { session_id, parts })
+        Ok(SessionState {
+            session_id,
+            parts,
+            runs: HashMap::new(),
+            is_over: false,
+        })
     }
 
     async fn handle(
@@ -168,11 +229,30 @@ impl Actor for SessionManagerActor {
         state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            SessionMessage::Begin { run, reply } => {
-                let _ = reply.send(self.begin(state, *run).await);
+            SessionMessage::Begin {
+                run_id,
+                new,
+                work,
+                reply,
+            } => {
+                let accepted = match new {
+                    Some(run) => self.accept(state, *run).await,
+                    None => Ok(()),
+                };
+                match accepted {
+                    // Where it cannot be started its claim hears of that, and asks again.
+                    Ok(()) => {
+                        let _ = self
+                            .start(&myself, state, run_id, Some((work, reply)))
+                            .await;
+                    }
+                    Err(e) => {
+                        let _ = reply.send(Err(e));
+                    }
+                }
             }
-            SessionMessage::Step { step, reply } => {
-                let _ = reply.send(self.step(state, *step).await);
+            SessionMessage::Run { run_id, reply } => {
+                let _ = reply.send(self.run(&myself, state, run_id).await);
             }
             SessionMessage::Move {
                 event,
@@ -181,14 +261,39 @@ impl Actor for SessionManagerActor {
                 reply,
             } => {
                 let moved = self.move_session(state, event, &reason, &event_id).await;
-                let is_over = moved.as_ref().is_ok_and(|row| row.status.is_terminal());
+                state.is_over |= moved.as_ref().is_ok_and(|row| row.status.is_terminal());
                 let _ = reply.send(moved);
-                if is_over {
-                    // Runs that are still under way find another, as everybody does who asks.
-                    myself.stop(Some(OVER.to_owned()));
-                }
+                self.stop_if_over(&myself, state);
             }
         }
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        event: SupervisionEvent,
+        state: &mut Self::State,
+    ) -> Result<(), ActorProcessingErr> {
+        if let SupervisionEvent::ActorFailed(ended, _)
+        | SupervisionEvent::ActorTerminated(ended, _, _) = event
+        {
+            // One that is needed is started again by whoever asks for it.
+            state
+                .runs
+                .retain(|_, actor| actor.get_id() != ended.get_id());
+            self.stop_if_over(&myself, state);
+        }
+        Ok(())
+    }
+
+    async fn post_stop(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        _state: &mut Self::State,
+    ) -> Result<(), ActorProcessingErr> {
+        // It would kill its children otherwise.
+        myself.drain_children_and_wait(Some(STOP_PATIENCE)).await;
         Ok(())
     }
 }

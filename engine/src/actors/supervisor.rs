@@ -9,10 +9,10 @@ use stillframe_backends::Identity;
 use tokio::sync::oneshot;
 
 use super::artifact_store::{ArtifactStoreActor, ArtifactStoreArguments, ArtifactStoreMessage};
-use super::session_manager::{OVER, SessionManagerActor, SessionMessage};
+use super::session_manager::{SessionManagerActor, SessionMessage};
 use super::state_writer::{LogOnDemand, StateWriter, StateWriterActor, StateWriterArguments};
 use super::workspace::{WorkspaceActor, WorkspaceMessage};
-use super::{Parts, Reply};
+use super::{OVER, Parts, Reply, STOP_PATIENCE, spawn};
 use crate::error::Error;
 use crate::events::doorbell::Doorbell;
 use crate::id::SessionId;
@@ -23,9 +23,6 @@ const MAX_RESTARTS: usize = 5;
 
 /// See [`MAX_RESTARTS`].
 const RESTART_WINDOW: Duration = Duration::from_secs(10);
-
-/// How long the children may take to stop.
-const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The root supervisor.
 pub(crate) struct SupervisorActor;
@@ -128,7 +125,7 @@ impl SupervisorActor {
             return Ok(actor);
         }
         let arguments = (id.clone(), state.parts.clone());
-        let actor = spawn(SessionManagerActor, arguments, myself).await?;
+        let actor = spawn(SessionManagerActor, arguments, myself.get_cell()).await?;
         state.sessions.actors.insert(id, actor.clone());
         Ok(actor)
     }
@@ -142,7 +139,12 @@ impl SupervisorActor {
         if let Some(actor) = state.workspaces.alive(&identity) {
             return Ok(actor);
         }
-        let actor = spawn(WorkspaceActor, state.parts.blocking.clone(), myself).await?;
+        let actor = spawn(
+            WorkspaceActor,
+            state.parts.blocking.clone(),
+            myself.get_cell(),
+        )
+        .await?;
         state.workspaces.actors.insert(identity, actor.clone());
         Ok(actor)
     }
@@ -159,7 +161,7 @@ impl SupervisorActor {
             artifacts: state.parts.artifacts.clone(),
             blocking: state.parts.blocking.clone(),
         };
-        let actor = spawn(ArtifactStoreActor, arguments, myself).await?;
+        let actor = spawn(ArtifactStoreActor, arguments, myself.get_cell()).await?;
         state.artifact_store.actors.insert((), actor.clone());
         Ok(actor)
     }
@@ -190,18 +192,6 @@ impl SupervisorActor {
     }
 }
 
-async fn spawn<A: Actor>(
-    actor: A,
-    arguments: A::Arguments,
-    supervisor: &ActorRef<SupervisorMessage>,
-) -> Result<ActorRef<A::Msg>, Error> {
-    // Without a name: names are global to the process, and two engines may live in it.
-    let (actor, _) = Actor::spawn_linked(None, actor, arguments, supervisor.get_cell())
-        .await
-        .map_err(|e| Error::unavailable(format!("a part of the engine cannot be started: {e}")))?;
-    Ok(actor)
-}
-
 impl Actor for SupervisorActor {
     type Msg = SupervisorMessage;
     type State = SupervisorState;
@@ -216,7 +206,7 @@ impl Actor for SupervisorActor {
             log: arguments.log,
             doorbell: arguments.doorbell.clone(),
         };
-        let writer = spawn(StateWriterActor, writer_arguments, &myself).await?;
+        let writer = spawn(StateWriterActor, writer_arguments, myself.get_cell()).await?;
         let writer = StateWriter::new(writer, arguments.doorbell);
         let parts = (arguments.parts)(writer);
         // Whoever starts an engine waits for them.
@@ -306,6 +296,7 @@ mod tests {
     use crate::engine::Engine;
     use crate::engine::options::EngineOptions;
     use crate::events::event::EventQuery;
+    use crate::id::RunId;
     use crate::options::{RunOptions, WorkspaceOptions};
     use crate::records::output::AdapterOutput;
     use crate::records::run::RunStatus;
@@ -324,9 +315,13 @@ mod tests {
 
     impl Host {
         async fn new() -> Self {
+            Self::with(EngineOptions::default()).await
+        }
+
+        async fn with(options: EngineOptions) -> Self {
             let scratch = tempfile::tempdir().unwrap();
             std::fs::create_dir(scratch.path().join("workspace")).unwrap();
-            let options = EngineOptions::default()
+            let options = options
                 .state_dir(scratch.path().join("state"))
                 .lock_patience(Duration::from_secs(30))
                 .backend(Arc::new(CopyingBackend));
@@ -452,6 +447,110 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_actor_of_a_run_that_is_killed_is_replaced_and_the_run_comes_to_its_end() {
+        let host = Host::new().await;
+        let (work, mut has_begun, go) = Held::new();
+        let id: RunId = "killed".parse().unwrap();
+        let options = RunOptions::new("x")
+            .workspace(host.workspace())
+            .run_id(id.clone());
+        let session = host.session.clone();
+        let run = tokio::spawn(async move { session.execute_run(options, work).await });
+        has_begun.recv().await.unwrap();
+
+        let live_runs = &host.core().parts.live_runs;
+        let killed = live_runs.actor(&id).unwrap();
+        killed.kill_and_wait(None).await.unwrap();
+        assert!(live_runs.actor(&id).is_none() && live_runs.has(&id));
+
+        go.send(()).unwrap();
+        let outcome = run.await.unwrap().unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Completed);
+        assert!(!live_runs.has(&id));
+        assert_eq!(host.sequences().await, [1, 2, 3, 4, 5, 6, 7]);
+        host.engine.shutdown().await.unwrap();
+    }
+
+    /// Panics at one look at the clock, counted from when it is told to.
+    #[derive(Clone, Default)]
+    struct BadClock(Arc<std::sync::atomic::AtomicI64>);
+
+    impl BadClock {
+        fn host_options(&self) -> EngineOptions {
+            let (left, looks) = (self.0.clone(), std::sync::atomic::AtomicI64::new(0));
+            EngineOptions::default().clock(move || {
+                use std::sync::atomic::Ordering::SeqCst;
+                assert!(left.fetch_sub(1, SeqCst) != 1, "the clock is broken");
+                jiff::Timestamp::from_second(looks.fetch_add(1, SeqCst)).unwrap()
+            })
+        }
+    }
+
+    impl Adapter for BadClock {
+        async fn run(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
+            let looks = context.input.parse().unwrap();
+            self.0.store(looks, std::sync::atomic::Ordering::SeqCst);
+            Ok(AdapterOutput::empty())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_the_engine_in_a_run_is_a_failed_run_and_one_in_its_actor_is_none() {
+        let clock = BadClock::default();
+        let host = Host::with(clock.host_options()).await;
+        let mut endings = Vec::new();
+        for look in ["1", "3", "9"] {
+            let options = RunOptions::new(look).run_id(format!("at-{look}").parse().unwrap());
+            let answer = host.session.execute_run(options, clock.clone()).await;
+            let run = host.engine.find_run(&format!("at-{look}")).await.unwrap();
+            let why = run.error.map(|failure| failure.message);
+            endings.push((answer.is_ok(), run.status, why));
+        }
+        let said = Some("the engine panicked: the clock is broken".to_owned());
+        assert_eq!(
+            endings,
+            [
+                (false, RunStatus::Failed, said),
+                (true, RunStatus::Completed, None),
+                (true, RunStatus::Completed, None),
+            ]
+        );
+        let events = EventQuery::session(host.session.id().clone());
+        let events = host.engine.events(events).await.unwrap();
+        let types: Vec<&str> = events.iter().map(|e| e.event_type.as_str()).collect();
+        let expected = [
+            "session_created",
+            "session_started",
+            "run_started",
+            "run_failed",
+            "run_started",
+            "run_completed",
+            "run_started",
+            "run_completed",
+        ];
+        assert_eq!(types, expected, "each ends once");
+        host.engine.shutdown().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_session_that_ends_under_its_runs_keeps_its_actor_until_they_have_ended() {
+        let host = Host::new().await;
+        let (work, mut has_begun, go) = Held::new();
+        let session = host.session.clone();
+        let run =
+            tokio::spawn(async move { session.execute_run(RunOptions::new("x"), work).await });
+        has_begun.recv().await.unwrap();
+        let actor = host.session_actor().await;
+        host.session.complete("").await.unwrap();
+        assert_eq!(host.session_actor().await.get_id(), actor.get_id());
+        go.send(()).unwrap();
+        let outcome = run.await.unwrap().unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Completed);
+        actor.wait(None).await.unwrap();
+        host.engine.shutdown().await.unwrap();
+    }
+
+    #[tokio::test]
     async fn work_in_the_queue_of_a_killed_workspace_is_done_by_its_successor() {
         let host = Host::new().await;
         let workspace = host.opened().await;
@@ -507,9 +606,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_ticket_that_is_lost_leaves_the_work_with_whoever_claims_it() {
-        let (ticket, mut claim): (Ticket<u8>, Claim<u8>) = Ticket::new(7);
+        let (ticket, claim): (Ticket<u8>, Claim<u8>) = Ticket::new(7);
         drop(ticket);
-        claim.settled().await;
         assert_eq!(claim.take_back(), Some(7));
 
         let (ticket, claim) = Ticket::new(8);

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 
-use super::Ticket;
 use crate::blocking::Blocking;
 
 /// Lets the work of this engine on one directory take turns, in the order of asking.
@@ -13,6 +12,10 @@ use crate::blocking::Blocking;
 /// The lock that keeps other processes out is taken by the work itself, which owns it: the work
 /// goes on, locked, when this actor is killed.
 pub(crate) struct WorkspaceActor;
+
+/// Work on a workspace that waits for its turn, and is asked for when that comes; `None`: it was taken back. Dropped
+/// before, it tells whoever asked.
+pub(crate) type Waiting = Box<dyn FnOnce() -> Option<Job> + Send>;
 
 /// Work on a workspace. It ends with the way to answer whoever asked.
 pub(crate) type Job = Box<dyn FnOnce() -> Answer + Send>;
@@ -23,10 +26,7 @@ pub(crate) type Answer = Box<dyn FnOnce() + Send>;
 /// What a workspace is asked for.
 pub(crate) enum WorkspaceMessage {
     /// Do this when its turn comes. `what` is a noun, for those who wait.
-    Work {
-        ticket: Ticket<Job>,
-        what: &'static str,
-    },
+    Work { work: Waiting, what: &'static str },
     /// The work that was begun has ended.
     Done,
     /// What is being done; `None`: nothing.
@@ -37,7 +37,7 @@ pub(crate) enum WorkspaceMessage {
 
 #[derive(Default)]
 pub(crate) struct WorkspaceState {
-    queue: VecDeque<(Ticket<Job>, &'static str)>,
+    queue: VecDeque<(Waiting, &'static str)>,
     holder: Option<&'static str>,
 }
 
@@ -52,22 +52,19 @@ impl WorkspaceActor {
         if state.holder.is_some() {
             return;
         }
-        while let Some((ticket, what)) = state.queue.pop_front() {
-            let Some(job) = ticket.begin() else {
+        while let Some((waiting, what)) = state.queue.pop_front() {
+            let Some(job) = waiting() else {
                 continue;
             };
             state.holder = Some(what);
-            let blocking = blocking.clone();
             let myself = myself.clone();
-            tokio::spawn(async move {
-                // A job catches its own panics. Where the runtime is shutting down it is lost, and
-                // with it what would have answered.
-                let answer = blocking.run(job).await;
+            // A job catches its own panics. Where the runtime is shutting down it is lost, and
+            // with it what would have answered.
+            blocking.start(move || {
+                let answer = job();
                 let _ = myself.send_message(WorkspaceMessage::Done);
                 // After that: whoever is answered and asks again finds the workspace free.
-                if let Ok(answer) = answer {
-                    answer();
-                }
+                answer();
             });
             return;
         }
@@ -94,7 +91,7 @@ impl Actor for WorkspaceActor {
         (blocking, state): &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            WorkspaceMessage::Work { ticket, what } => state.queue.push_back((ticket, what)),
+            WorkspaceMessage::Work { work, what } => state.queue.push_back((work, what)),
             WorkspaceMessage::Done => state.holder = None,
             WorkspaceMessage::Holder { reply } => {
                 let _ = reply.send(state.holder);

@@ -1,8 +1,8 @@
 //! A run from its acceptance to its end.
 //!
-//! The task of a run owns everything that the run needs: the lock, the adapter, the way to answer.
-//! It asks the actor of the session for every transition, so a restart of that actor does not end
-//! a run, and neither does whoever asked for it by leaving.
+//! The work of a run is a task that the run's actor starts, and that owns everything which the run needs: permit, lock,
+//! adapter. It asks the actor for every transition, so that the loss of that does not end a run, and neither does whoever
+//! asked for it by leaving.
 
 mod captures;
 mod ending;
@@ -16,15 +16,15 @@ use stillframe_backends::{
     Backend, BackendKind, ErrorKind, Interrupt, Label, RetainContent, Snapshot, SnapshotId,
     printable_size,
 };
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::actors::Parts;
 use crate::actors::core::Core;
-use crate::actors::run::Step;
-use crate::actors::session_manager::SessionMessage;
-use crate::error::{Error, stopped};
+use crate::actors::run::{Step, Work};
+use crate::blocking::{caught, panic_text};
+use crate::error::Error;
 use crate::failure::Failure;
 use crate::id::{EventId, RunId, SessionId};
 use crate::options::{RunOptions, WorkspaceOptions};
@@ -154,8 +154,6 @@ pub(crate) async fn execute(
             return Err(recorded.held().in_run(run_id));
         }
     }
-    // The host's token stops this run; stopping this run does not touch the host's token.
-    let cancellation = options.cancellation.child_token();
     let task = RunTask {
         core: core.clone(),
         session_id: session_id.clone(),
@@ -165,18 +163,30 @@ pub(crate) async fn execute(
             epoch: 1,
         },
         run_id,
+        // The host's token stops this run; stopping this run does not touch the host's token.
+        cancellation: options.cancellation.child_token(),
         options,
         adapter,
         workspace,
         recorded,
         tended: None,
         is_refused: false,
-        cancellation,
         suspension: CancellationToken::new(),
         lost: CancellationToken::new(),
         _permit: permit,
     };
-    task.start().await.unwrap_or_else(|_| Err(stopped()))
+    task.start().await
+}
+
+/// Why a run was not begun: somebody else may have begun it since it was looked for.
+async fn not_begun(core: &Core, run_id: &RunId, error: Error) -> Error {
+    if error.kind() != ErrorKind::Conflict {
+        return error;
+    }
+    match recorded::recorded(core, run_id).await {
+        Ok(Some(recorded)) => recorded.begun_meanwhile().in_run(run_id.clone()),
+        _ => error,
+    }
 }
 
 /// The answer of a run that has ended before, also where its directory is gone.
@@ -246,63 +256,74 @@ fn refuse_where_none_was_kept(place: &RunPlace, before: &Snapshot) -> Result<(),
 }
 
 impl RunTask {
-    /// Starts the run on a task of its own, which goes on though nobody waits for it.
-    fn start(self) -> oneshot::Receiver<Result<RunOutcome, Error>> {
-        let (answer, answered) = oneshot::channel();
-        let core = self.core.clone();
-        let (session_id, run_id) = (self.session_id.clone(), self.run_id.clone());
-        core.clone().spawn(async move {
-            let live = core.parts.live_runs.clone();
-            if !live.insert(
-                run_id.clone(),
-                session_id.clone(),
-                self.cancellation.clone(),
-                self.suspension.clone(),
-            ) {
-                let _ = answer.send(Err(Error::new(
-                    ErrorKind::Busy,
-                    format!("run {run_id} is under way already"),
-                )));
-                return;
-            }
-            let result = match tokio::spawn(self.run()).await {
-                Ok(result) => result,
-                Err(e) => Err(abandon(&core, &run_id, e).await),
-            };
-            live.remove(&run_id);
-            let _ = answer.send(result);
+    /// Has the session start the run's actor, and that the run.
+    async fn start(self) -> Result<RunOutcome, Error> {
+        let (core, session_id, run_id) = (
+            self.core.clone(),
+            self.session_id.clone(),
+            self.run_id.clone(),
+        );
+        let under_way = core.parts.live_runs.begin(
+            run_id.clone(),
+            session_id.clone(),
+            self.cancellation.clone(),
+            self.suspension.clone(),
+        );
+        let under_way = under_way.ok_or_else(|| {
+            let message = format!("run {run_id} is under way already");
+            Error::new(ErrorKind::Busy, message)
+        })?;
+        let new = match &self.recorded {
+            None => Some(self.as_new()?),
+            Some(_) => None,
+        };
+        // From here on a shutdown waits for it, though its task is still to be started.
+        let waited_for = core.tasks.token();
+        let work: Work = Box::new(move |reply| {
+            Box::pin(async move {
+                let answer = self.finished().await;
+                drop(under_way);
+                // The host may have left; what is done is done.
+                let _ = reply.send(answer);
+                drop(waited_for);
+            })
         });
-        answered
+        match core.begin_run((&session_id, &run_id), new, work).await {
+            Ok(answer) => answer,
+            Err(e) => Err(not_begun(&core, &run_id, e).await),
+        }
+    }
+
+    /// Does all of the run, and ends it also where that panics, which takes a defect of the engine.
+    async fn finished(self) -> Result<RunOutcome, Error> {
+        let (core, run_id) = (self.core.clone(), self.run_id.clone());
+        match caught(Box::pin(self.run())).await {
+            Ok(answer) => answer,
+            Err(payload) => {
+                let message = panic_text(&*payload).to_owned();
+                Err(abandon(&core, &run_id, &message).await)
+            }
+        }
     }
 
     async fn run(mut self) -> Result<RunOutcome, Error> {
         let recorded = self.recorded.take();
         if recorded.is_none() {
-            if let Err(e) = self.begin().await {
-                return Err(self.not_begun(e).await);
-            }
             self.hold_on();
         }
         if let Some(place) = &mut self.workspace {
             self.core.keep_watched(&mut place.opened, &self.session_id);
         }
         let outcome = match recorded {
-            None => self.accepted().await,
             Some(recorded) => self.resumed(recorded).await,
+            None => match self.prepare().await {
+                Ok((lock, before)) => self.started(lock, before).await,
+                Err(NotStarted::Refused(e)) => Err(self.refuse(e).await),
+                Err(NotStarted::Cancelled) => self.cancelled_before_start().await,
+            },
         };
         self.core.let_go_if_ended(&self.session_id).await;
         outcome
-    }
-
-    /// Why the run was not begun: somebody else may have begun it since it was looked for.
-    async fn not_begun(&self, error: Error) -> Error {
-        if error.kind() != ErrorKind::Conflict {
-            return error;
-        }
-        match recorded::recorded(&self.core, &self.run_id).await {
-            Ok(Some(recorded)) => recorded.begun_meanwhile().in_run(self.run_id.clone()),
-            _ => error,
-        }
     }
 
     /// Goes on with a run that nobody has.
@@ -388,16 +409,8 @@ impl RunTask {
             lease: Box::new(lease),
             after,
         };
-        let step = Step {
-            run_id: self.run_id.clone(),
-            event: RunEvent::Claimed,
-            from: None,
-            event_id: EventId::random(),
-            data: json!({ "resumed": true, "attempt": epoch }),
-            ending: None,
-            changes: vec![claim],
-        };
-        self.core.step_run(&self.session_id, step).await?;
+        let data = json!({ "resumed": true, "attempt": epoch });
+        self.step(RunEvent::Claimed, data, claim).await?;
         self.hold.epoch = epoch;
         if let (Some(place), Some(recorded)) = (&mut self.workspace, &recorded.row.workspace) {
             place.before = recorded.before.clone();
@@ -460,14 +473,13 @@ impl RunTask {
         RunLock::acquire(&place.opened.workspace, &holder, patience, &parts.blocking).await
     }
 
-    /// Does what its session has accepted.
-    async fn accepted(&mut self) -> Result<RunOutcome, Error> {
-        let (lock, before) = match self.prepare().await {
-            Ok(ready) => ready,
-            Err(NotStarted::Refused(e)) => return Err(self.refuse(e).await),
-            Err(NotStarted::Cancelled) => return self.cancelled_before_start().await,
-        };
-        self.step(RunEvent::Started, json!({}))
+    /// Does the work of a run that its session has accepted.
+    async fn started(
+        &mut self,
+        lock: Option<RunLock>,
+        before: Option<Snapshot>,
+    ) -> Result<RunOutcome, Error> {
+        self.step(RunEvent::Started, json!({}), self.hold.fence())
             .await
             .map_err(|e| e.in_run(self.run_id.clone()))?;
         self.worked(lock, before).await
@@ -548,9 +560,9 @@ impl RunTask {
         ))
     }
 
-    /// Has the run accepted by its session, which has to be active.
-    async fn begin(&self) -> Result<(), Error> {
-        let run = NewRun {
+    /// The run as its session is to accept it.
+    fn as_new(&self) -> Result<NewRun, Error> {
+        Ok(NewRun {
             id: self.run_id.clone(),
             session_id: self.session_id.clone(),
             input: self.options.input.clone(),
@@ -563,13 +575,7 @@ impl RunTask {
             }),
             at: self.core.parts.now(),
             lease: new_lease(&self.core.parts, self.hold.epoch)?,
-        };
-        self.core
-            .ask_session(&self.session_id, |reply| SessionMessage::Begin {
-                run: Box::new(run.clone()),
-                reply,
-            })
-            .await
+        })
     }
 
     /// Takes the workspace, and captures it before the work.
@@ -681,7 +687,8 @@ impl RunTask {
         result(ended, Some(asked))
     }
 
-    async fn step(&self, event: RunEvent, data: Value) -> Result<(), Error> {
+    /// Takes a step of the run that does not end it; `right` refuses it if the run is another engine's by then.
+    async fn step(&self, event: RunEvent, data: Value, right: Change) -> Result<(), Error> {
         let step = Step {
             run_id: self.run_id.clone(),
             event,
@@ -689,7 +696,7 @@ impl RunTask {
             event_id: EventId::random(),
             data,
             ending: None,
-            changes: vec![self.hold.fence()],
+            changes: vec![right],
         };
         self.core.step_run(&self.session_id, step).await
     }

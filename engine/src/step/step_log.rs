@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use stillframe_backends::{Backend, ErrorKind, SnapshotId};
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -160,13 +160,9 @@ impl StepLog {
                 format!("run {} has ended; nothing was done", self.run_id()),
             ));
         }
-        let (answer, answered) = oneshot::channel();
-        let tracked = self.inner.under_way.track_future(async move {
-            // The asker may have left; what is done is done.
-            let _ = answer.send(work.await);
-        });
-        self.inner.core.spawn(tracked);
-        answered.await.unwrap_or_else(|_| Err(stopped()))
+        let tracked = self.inner.under_way.track_future(work);
+        let answered = self.inner.core.spawn(tracked).await;
+        answered.unwrap_or_else(|_| Err(stopped()))
     }
 
     /// Waits for what is under way; from here on nothing more begins.

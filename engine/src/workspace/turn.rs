@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::actors::core::Core;
-use crate::actors::workspace::{Job, WorkspaceMessage};
+use crate::actors::workspace::{Job, Waiting, WorkspaceMessage};
 use crate::actors::{Parts, Ticket};
 use crate::blocking::StepLost;
 use crate::error::{Error, stopped};
@@ -77,31 +77,44 @@ async fn in_turn<T: Send + 'static>(
     work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     let mut told = std::pin::pin!(told);
-    let (answer, mut answered) = oneshot::channel();
     let deadline = Instant::now() + patience.min(MAX_PATIENCE);
-    let job: Job = {
+    let step = {
         let (parts, workspace) = (core.parts.clone(), workspace.clone());
         let interrupt = interrupt.clone();
-        Box::new(move || {
+        move || {
             let patience = deadline.saturating_duration_since(Instant::now());
             let step = AssertUnwindSafe(|| locked(&parts, workspace, patience, &interrupt, work));
-            let result = catch_unwind(step)
-                .unwrap_or_else(|payload| Err(StepLost::panicked(&*payload).into()));
-            Box::new(move || {
-                // The asker may have left; the work is done all the same.
-                let _ = answer.send(result);
-            })
-        })
+            catch_unwind(step).unwrap_or_else(|payload| Err(StepLost::panicked(&*payload).into()))
+        }
     };
-    let (mut ticket, mut claim) = Ticket::new(job);
+    let (mut ticket, mut claim) = Ticket::new(step);
     loop {
         let actor = core.workspace_actor(workspace.identity()).await?;
-        // A message that cannot be sent takes its ticket along, which the claim hears of.
-        let _ = actor.send_message(WorkspaceMessage::Work { ticket, what });
+        let (answer, mut answered) = oneshot::channel();
+        let work: Waiting = Box::new(move || {
+            let step = ticket.begin()?;
+            let job: Job = Box::new(move || {
+                let result = step();
+                Box::new(move || {
+                    // The asker may have left; the work is done all the same.
+                    let _ = answer.send(result);
+                })
+            });
+            Some(job)
+        });
+        // A message that cannot be sent takes the way to answer along, which is heard of below.
+        let _ = actor.send_message(WorkspaceMessage::Work { work, what });
         tokio::select! {
             biased;
-            result = &mut answered => return result.unwrap_or_else(|_| Err(stopped())),
-            () = claim.settled() => {}
+            answered = &mut answered => match (answered, claim.take_back()) {
+                (Ok(result), _) => return result,
+                // The actor ended with it in its queue.
+                (Err(_), Some(step)) => {
+                    (ticket, claim) = Ticket::new(step);
+                    continue;
+                }
+                (Err(_), None) => return Err(stopped()),
+            },
             () = &mut told => {
                 if claim.take_back().is_some() {
                     let refused = wish::refusal(&interrupt, WAITING);
@@ -120,11 +133,8 @@ async fn in_turn<T: Send + 'static>(
                 }
             }
         }
-        match claim.take_back() {
-            // The actor ended with the ticket in its queue.
-            Some(job) => (ticket, claim) = Ticket::new(job),
-            None => return answered.await.unwrap_or_else(|_| Err(stopped())),
-        }
+        // It is begun.
+        return answered.await.unwrap_or_else(|_| Err(stopped()));
     }
 }
 

@@ -6,7 +6,6 @@ use stillframe_backends::ErrorKind;
 use super::RunTask;
 use super::result::{recorded, unwanted};
 use crate::actors::core::Core;
-use crate::blocking::panic_text;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::id::RunId;
@@ -245,12 +244,9 @@ impl RunTask {
     }
 }
 
-/// Ends a run whose own task is lost, which takes a defect of the engine.
-pub(super) async fn abandon(core: &Core, run_id: &RunId, lost: tokio::task::JoinError) -> Error {
-    let message = match lost.try_into_panic() {
-        Ok(payload) => format!("the engine panicked: {}", panic_text(&*payload)),
-        Err(_) => "the runtime is shutting down".to_owned(),
-    };
+/// Ends a run whose task has panicked, which takes a defect of the engine.
+pub(super) async fn abandon(core: &Core, run_id: &RunId, panic: &str) -> Error {
+    let message = format!("the engine panicked: {panic}");
     let failure = Failure::new(ErrorKind::Storage.as_str(), message);
     // The first failure is the one to tell.
     if let Err(e) = settle_lost(core, run_id, failure.clone()).await {
