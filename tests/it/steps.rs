@@ -3,8 +3,14 @@
 //! What was begun is told by a file outside of the workspace, which every command writes to and no restore takes back.
 
 use std::fs;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
 
 use rusqlite::Connection;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify;
 use serde_json::Value;
 use stillframe_tests::torture::call_class::CallClass;
 use stillframe_tests::torture::fault::Fault;
@@ -649,6 +655,31 @@ fn a_run_that_nobody_has_named_and_that_could_not_begin_is_left_by_none() {
     assert!(log(&ws).is_empty());
 }
 
+/// The kernel's word of each time that somebody opens a file.
+struct Looks(OwnedFd);
+
+impl Looks {
+    fn at(path: &Path) -> Self {
+        let inotify = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+        inotify::add_watch(&inotify, path, inotify::WatchFlags::OPEN).unwrap();
+        Self(inotify)
+    }
+
+    /// Waits until it was opened so often: by whoever looks again and again whether it is free.
+    fn wait(&self, times: usize) {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut told = inotify::Reader::new(&self.0, &mut buffer);
+        for _ in 0..times {
+            if told.is_buffer_empty() {
+                let patience = Timespec::try_from(Duration::from_secs(60)).unwrap();
+                let mut ready = [PollFd::new(&self.0, PollFlags::IN)];
+                assert_eq!(poll(&mut ready, Some(&patience)), Ok(1), "nobody looks");
+            }
+            told.next().unwrap();
+        }
+    }
+}
+
 // "run r is under way, with a lease of engine …", of an engine that was dead
 #[test]
 fn a_run_whose_dead_process_somebody_looks_after_is_waited_for() {
@@ -663,11 +694,12 @@ fn a_run_whose_dead_process_somebody_looks_after_is_waited_for() {
         let lock = paths.filter(|path| path.extension().is_some_and(|e| e == "lock"));
         let [lock] = lock.collect::<Vec<_>>().try_into().unwrap();
         // As whoever has found it dead, or as a process that is alive.
-        let mut held = fs::OpenOptions::new().append(true).open(lock).unwrap();
+        let mut held = fs::OpenOptions::new().append(true).open(&lock).unwrap();
         held.lock().unwrap();
         if is_looked_after {
             std::io::Write::write_all(&mut held, &[0]).unwrap();
         }
+        let looks = Looks::at(&lock);
         let resuming = ws.call(["--json", "resume", "r"]).start();
         if !is_looked_after {
             let refused = resuming.wait().exits(125);
@@ -675,7 +707,7 @@ fn a_run_whose_dead_process_somebody_looks_after_is_waited_for() {
             assert_eq!(log(&ws), ["half"]);
             continue;
         }
-        std::thread::sleep(std::time::Duration::from_millis(500));
+        looks.wait(10);
         assert_eq!(log(&ws), ["half"], "it waits");
         drop(held);
         assert_eq!(resuming.wait().ok().json()["status"], "completed");
@@ -782,7 +814,7 @@ fn a_run_that_is_stopped_as_it_begins_goes_on_later() {
         let file = plan(&ws, &[("first", "test -e \"$OUTSIDE/go\" || sleep 20", "")]);
         let args = ["run", "--run-id", "r", "--steps", &file];
         let running = ws.call(args).start();
-        std::thread::sleep(std::time::Duration::from_millis(milliseconds));
+        std::thread::sleep(Duration::from_millis(milliseconds));
         running.signal(rustix::process::Signal::TERM);
         let ended = running.wait();
         // Before it listens it is the system that ends it.
@@ -812,8 +844,12 @@ fn a_run_that_is_stopped_while_it_waits_for_its_workspace_exits_by_the_signal() 
     let script = format!("touch '{}'; sleep 60", blocker.display());
     let mut other = ws.call(["run", "--", "sh", "-c", &script]).start();
     other.until("it has the workspace", |_| blocker.exists());
+    let locks = fs::read_dir(ws.state().join("locks")).unwrap();
+    let locks = locks.map(|entry| entry.unwrap().path());
+    let mut of_runs = locks.filter(|path| path.extension().is_some_and(|e| e == "run"));
+    let looks = Looks::at(&of_runs.next().unwrap());
     let waiting = ws.call(["resume", "r"]).start();
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    looks.wait(3);
     waiting.signal(rustix::process::Signal::INT);
     let ended = waiting.wait().exits(130);
     assert!(

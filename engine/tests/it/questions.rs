@@ -1,5 +1,6 @@
 //! Runs that ask: answered at once, after they were put to rest, too late, by nobody, and once only.
 
+use std::collections::HashSet;
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -653,18 +654,27 @@ fn somebody_answers_at_a_look(
 fn a_run_whose_question_is_answered_while_it_takes_it_back_completes_and_the_answer_stays() {
     let host = Host::new();
     let (is_armed, clock) = somebody_answers_at_a_look(&host);
+    let looked = Arc::new(Mutex::new(HashSet::new()));
+    let noted = looked.clone();
+    let clock = move || {
+        noted.lock().unwrap().extend(tokio::task::try_id());
+        clock()
+    };
     on_a_runtime(async {
         let engine = engine(&host, |options| options.clock(clock)).await;
         let session = engine.session("s").await.unwrap();
         let (armed, looks) = (is_armed.clone(), engine.clone());
         let work = Work(move |context: RunContext| {
-            let (armed, looks) = (armed.clone(), looks.clone());
+            let (armed, looks, looked) = (armed.clone(), looks.clone(), looked.clone());
             async move {
                 fs::write(context.workspace.as_ref().unwrap().join("done"), "x").unwrap();
-                tokio::spawn(async move { context.ask(go()).await });
+                let asks = tokio::spawn(async move { context.ask(go()).await }).id();
                 open(&looks).await;
-                // Until nobody but who takes it back looks at the clock.
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                // From then on nobody but who takes it back looks at the clock for a while.
+                eventually("it looks for its answer", || async {
+                    looked.lock().unwrap().contains(&asks)
+                })
+                .await;
                 armed.store(true, Ordering::Release);
                 Ok(AdapterOutput::empty())
             }
@@ -1086,17 +1096,23 @@ fn a_step_that_calls_a_tool_beside_its_question_begins_anew() {
 
 #[test]
 fn a_step_that_is_cut_off_in_a_tool_that_it_called_as_it_asked_begins_anew() {
-    let work = |_: &Engine| {
-        Work(|context: RunContext| async move {
-            let phase = context.phase("p");
-            phase
-                .step("asks", |step| async move {
+    let work = |engine: &Engine| {
+        let engine = engine.clone();
+        Work(move |context: RunContext| {
+            let engine = engine.clone();
+            async move {
+                let phase = context.phase("p");
+                let asks = phase.step("asks", |step| async move {
                     let path = step.workspace().unwrap().join("half");
                     let mut edit = stillframe::ToolOptions::new("Edit");
                     // Nothing is captured around it, so that it is at work before the question is on record.
                     edit.read_only = vec!["Edit".to_owned()];
                     let call = Box::pin(step.run.call_tool(edit, async {
-                        tokio::time::sleep(Duration::from_millis(300)).await;
+                        eventually("it is asked", || async {
+                            let run = engine.export_run("ticket-42").await.unwrap();
+                            !run.questions.is_empty()
+                        })
+                        .await;
                         add_to(&path);
                         if step.attempt == 1 {
                             std::future::pending::<()>().await;
@@ -1113,9 +1129,10 @@ fn a_step_that_is_cut_off_in_a_tool_that_it_called_as_it_asked_begins_anew() {
                     let (asked, ()) = tokio::join!(step.ask(go()), beside);
                     asked?;
                     Ok(())
-                })
-                .await?;
-            Ok(AdapterOutput::empty())
+                });
+                asks.await?;
+                Ok(AdapterOutput::empty())
+            }
         })
     };
     goes_on_as_from_its_beginning(work);
