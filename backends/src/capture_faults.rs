@@ -216,9 +216,8 @@ impl Stage<'_> {
     }
 }
 
-/// Takes a capture with the fault at each of the calls that it makes and `is_meant` names, and has
-/// the answer judged. Of calls of one kind the first few and the last are tried: the others do the
-/// same for one more file.
+/// Takes a capture with the fault at each of the calls that are chosen of those that `is_meant` names, and has
+/// the answer judged.
 fn at_each_call(
     scene: Scene,
     is_meant: impl Fn(&Done) -> bool,
@@ -227,19 +226,12 @@ fn at_each_call(
 ) {
     let ground = Ground::new(scene);
     let stage = ground.stage();
-    let (expected, seen) = faults::seen(|| stage.snapshot().unwrap());
-    let is_tried = |at: usize| {
-        let kind = std::mem::discriminant(&seen[at]);
-        let alike = |calls: &[Done]| {
-            let alike = calls.iter().filter(|c| std::mem::discriminant(*c) == kind);
-            alike.count()
-        };
-        is_meant(&seen[at]) && (alike(&seen[..at]) < 6 || alike(&seen[at..]) <= 3)
-    };
-    for call in 0.. {
+    let (_, seen) = faults::seen(|| stage.snapshot().unwrap());
+    let stage = ground.stage();
+    let (expected, calls) = faults::calls_of(|| stage.snapshot().unwrap());
+    for call in calls.chosen() {
         // The next capture may make a few calls more, depending on how threads share the work.
-        let at = call as usize;
-        if at < seen.len() && !is_tried(at) {
+        if seen.get(call as usize).is_some_and(|call| !is_meant(call)) {
             continue;
         }
         let stage = ground.stage();

@@ -131,9 +131,15 @@ impl Stage {
     }
 }
 
+/// Purges with the fault at each of the calls that are chosen, and how each of them ended: whether the content is on the
+/// list, and whether it is left.
 fn at_each_call(strategy: Strategy, fault: impl Fn(u64) -> Fault) -> BTreeSet<(bool, bool)> {
     let mut endings = BTreeSet::new();
-    for call in 0.. {
+    let mut stage = Stage::new(strategy);
+    let found = stage.found();
+    let (proof, calls) = faults::calls_of(|| stage.purge(&found));
+    assert_eq!(proof.unwrap().unproven, []);
+    for call in calls.chosen() {
         let mut stage = Stage::new(strategy);
         assert!(stage.has_secret());
         let found = stage.found();
