@@ -228,7 +228,7 @@ impl Engine {
         let is_recorded = recorded.is_some();
         let ends_session = recorded
             .as_ref()
-            .is_none_or(|row| row.options["own_session"] == true);
+            .is_none_or(|row| row.begun_as().own_session);
         let mut options = options;
         options.own_session = true;
         options.is_nameless = options.run_id.is_none();

@@ -1,7 +1,6 @@
 //! Why something failed, in a form that can be kept.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 /// The most characters of a reason that an event has.
 const MAX_REASON_CHARS: usize = 240;
@@ -39,14 +38,10 @@ impl Failure {
         }
     }
 
-    /// The data of an event about it: one line of at most 240 characters.
-    pub(crate) fn event_data(&self) -> Value {
-        let message: String = self
-            .message
-            .chars()
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .take(MAX_REASON_CHARS)
-            .collect();
-        json!({ "kind": self.kind, "message": message })
+    /// The message as an event has it: one line of at most 240 characters.
+    pub(crate) fn line(&self) -> String {
+        let characters = self.message.chars();
+        let printable = characters.map(|c| if c.is_control() { ' ' } else { c });
+        printable.take(MAX_REASON_CHARS).collect()
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, ActorStatus, SupervisionEvent};
-use serde_json::json;
 use stillframe_backends::ErrorKind;
 
 use super::run::{RunActor, RunArguments, RunMessage, Work};
 use super::{OVER, Parts, Reply, STOP_PATIENCE, Ticket, spawn};
 use crate::error::Error;
+use crate::events::data::{SessionMoved, data};
 use crate::id::{EventId, RunId, SessionId};
 use crate::records::outcome::RunOutcome;
 use crate::records::run::RunStatus;
@@ -163,9 +163,8 @@ impl SessionManagerActor {
             .next(event)
             .map_err(|e| Error::new(ErrorKind::Conflict, e))?;
         let at = state.parts.now();
-        let data = match reason {
-            "" => json!({}),
-            reason => json!({ "reason": reason }),
+        let said = SessionMoved {
+            reason: Some(reason).filter(|reason| !reason.is_empty()),
         };
         let moved = Change::MoveSession {
             id: row.id.clone(),
@@ -180,7 +179,7 @@ impl SessionManagerActor {
             session_id: row.id.clone(),
             run_id: None,
             at,
-            data,
+            data: data(&said),
         });
         state.parts.writer.commit(vec![moved, logged]).await?;
         if event == SessionEvent::Cancel {

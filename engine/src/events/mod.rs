@@ -1,6 +1,7 @@
-//! What a host may watch: the events, and who is woken when one is written.
+//! What a host may watch: the events, what they say, and who is woken when one is written.
 //!
-//! It knows the ids alone.
+//! It knows ids and failures alone.
 
+pub(crate) mod data;
 pub(crate) mod doorbell;
 pub(crate) mod event;

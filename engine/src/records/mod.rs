@@ -13,6 +13,7 @@ pub(crate) mod question;
 pub(crate) mod recovery;
 pub(crate) mod restore_document;
 pub(crate) mod run;
+pub(crate) mod run_document;
 pub(crate) mod run_record;
 pub(crate) mod run_row;
 pub(crate) mod session;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
+use crate::events::data::QuestionMoved;
 use crate::id::{QuestionId, RunId, StepId};
 use crate::records::lease::Moment;
 
@@ -209,14 +209,15 @@ impl QuestionRow {
         }
     }
 
-    /// The data of an event about it, of any status. The answer is left to that of the answer itself.
-    pub(crate) fn event_data(&self) -> Value {
-        json!({
-            "question_id": self.id,
-            "step_id": self.place.step_id,
-            "question": self.place.text,
-            "deadline": self.deadline.as_ref().map(|deadline| deadline.at),
-        })
+    /// What an event about it says, of any status. The answer is left to that of the answer itself.
+    pub(crate) fn said(&self) -> QuestionMoved<'_> {
+        QuestionMoved {
+            question_id: &self.id,
+            step_id: self.place.step_id.as_ref(),
+            question: &self.place.text,
+            deadline: self.deadline.as_ref().map(|deadline| deadline.at),
+            answer: None,
+        }
     }
 }
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use stillframe_backends::SnapshotId;
 
+use crate::events::data::{Failed, PhaseMoved, StepLeft, StepMoved};
 use crate::events::event::EventType;
 use crate::failure::Failure;
 use crate::id::StepId;
@@ -214,13 +215,15 @@ impl PhaseRow {
         })
     }
 
-    /// The data of an event about it.
-    pub(crate) fn event_data(&self) -> Value {
-        let mut data = json!({ "phase": self.key.phase, "iteration": self.key.iteration });
-        if let (true, Some(ms)) = (self.status.is_settled(), self.duration_ms) {
-            data["duration_ms"] = json!(ms);
+    /// What an event about it says.
+    pub(crate) fn said(&self) -> PhaseMoved<'_> {
+        PhaseMoved {
+            phase: &self.key.phase,
+            iteration: self.key.iteration,
+            duration_ms: self.duration_ms.filter(|_| self.status.is_settled()),
+            reason: None,
+            recovered: false,
         }
-        data
     }
 }
 
@@ -328,29 +331,29 @@ impl StepRow {
         })
     }
 
-    /// The data of an event about it.
-    pub(crate) fn event_data(&self) -> Value {
-        let mut data = json!({
-            "step_id": self.id,
-            "phase": self.phase.phase,
-            "iteration": self.phase.iteration,
-            "step": self.name,
-            "attempt": self.attempt,
-            "snapshot_before": self.snapshot_before,
-        });
-        if self.status != StepStatus::Running {
-            data["snapshot_after"] = json!(self.snapshot_after);
-            data["commit_created"] = json!(self.commit_created);
-            data["duration_ms"] = json!(self.duration_ms);
+    /// What an event about it says.
+    pub(crate) fn said(&self) -> StepMoved<'_> {
+        let left = StepLeft {
+            snapshot_after: self.snapshot_after.as_ref(),
+            commit_created: self.commit_created.as_deref(),
+            duration_ms: self.duration_ms,
+        };
+        let error = self.error.as_ref();
+        StepMoved {
+            step_id: &self.id,
+            phase: &self.phase.phase,
+            iteration: self.phase.iteration,
+            step: &self.name,
+            attempt: self.attempt,
+            snapshot_before: self.snapshot_before.as_ref(),
+            left: (self.status != StepStatus::Running).then_some(left),
+            failed: error
+                .filter(|_| self.status != StepStatus::Completed)
+                .map(Failed::from),
+            in_place: None,
+            retry_in_ms: None,
+            recovered: false,
         }
-        if self.status != StepStatus::Completed
-            && let Some(error) = &self.error
-        {
-            let mut failure = error.event_data();
-            data["reason"] = failure["message"].take();
-            data["kind"] = failure["kind"].take();
-        }
-        data
     }
 }
 
@@ -550,6 +553,8 @@ pub(crate) fn was_alone(step: &StepRow, steps: &[StepRow]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     const STATES: [StepStatus; 7] = [

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
+use crate::events::data::{Failed, TaskMoved};
 use crate::failure::Failure;
 use crate::id::{RunId, StepId};
 use crate::records::step::{StepStatus, milliseconds};
@@ -43,22 +43,15 @@ impl TaskRow {
         }
     }
 
-    /// The data of an event about it.
-    pub(crate) fn event_data(&self) -> Value {
-        let mut data = json!({
-            "step_id": self.step_id,
-            "task": self.name,
-            "attempt": self.attempt,
-        });
-        if let Some(ms) = self.duration_ms {
-            data["duration_ms"] = json!(ms);
+    /// What an event about it says.
+    pub(crate) fn said(&self) -> TaskMoved<'_> {
+        TaskMoved {
+            step_id: &self.step_id,
+            task: &self.name,
+            attempt: self.attempt,
+            duration_ms: self.duration_ms,
+            failed: self.error.as_ref().map(Failed::from),
         }
-        if let Some(error) = &self.error {
-            let mut failure = error.event_data();
-            data["reason"] = failure["message"].take();
-            data["kind"] = failure["kind"].take();
-        }
-        data
     }
 }
 

@@ -7,12 +7,13 @@ use stillframe_backends::{ErrorKind, Workspace};
 use crate::actors::core::Core;
 use crate::actors::session_manager::SessionMessage;
 use crate::error::Error;
+use crate::events::data::RunEnded;
 use crate::failure::Failure;
 use crate::id::{EventId, RunId};
 use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_row::RunRow;
 use crate::records::session::SessionEvent;
-use crate::run::end::{Changed, End, Left, end_run, reason};
+use crate::run::end::{Changed, End, Left, end_run};
 use crate::run::lock::RunLock;
 use crate::run::owner::{self, has_owner};
 use crate::run::recorded::{Recorded, Standing, recorded};
@@ -48,7 +49,7 @@ pub(crate) async fn cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
 /// Ends the session of a run that was cancelled here, if it was made for the run: whoever began it is gone. The run is
 /// cancelled, which is what was asked for, whatever becomes of this.
 pub(crate) async fn end_own_session(core: &Core, run: &RunRow) {
-    if run.options["own_session"] != true {
+    if !run.begun_as().own_session {
         return;
     }
     let event_id = EventId::random();
@@ -98,12 +99,12 @@ async fn try_cancel(core: &Core, run_id: &RunId) -> Result<Option<RunRow>, Error
         },
     );
     let (right, left) = what_is_left(core, &found).await?;
-    let data = reason(&failure);
+    let said = RunEnded::because(&failure);
     let end = End {
         right,
         error: Some(failure),
         left,
-        ..End::new(RunEvent::Cancelled, data)
+        ..End::new(RunEvent::Cancelled, said)
     };
     end_run(core, (&found.row.session_id, run_id), end).await?;
     Ok(Some(found.row))

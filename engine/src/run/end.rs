@@ -9,6 +9,7 @@ use stillframe_backends::SnapshotId;
 use crate::actors::core::Core;
 use crate::actors::run::Step;
 use crate::error::Error;
+use crate::events::data::{ErrorOccurred, RunEnded, data};
 use crate::events::event::EventType;
 use crate::failure::Failure;
 use crate::id::{EventId, RunId, SessionId};
@@ -28,8 +29,8 @@ pub(crate) struct End {
     pub(crate) from: Option<RunStatus>,
     /// What refuses all of it if the run is somebody else's by then.
     pub(crate) right: Option<Change>,
-    /// The data of the last event.
-    pub(crate) data: Value,
+    /// What the last event says.
+    pub(crate) said: RunEnded,
     /// Whether this is told of a run whose engine or task was lost.
     pub(crate) is_recovered: bool,
     pub(crate) exit_code: Option<i32>,
@@ -67,12 +68,12 @@ pub(crate) struct Changed {
 
 impl End {
     /// An end without an outcome, of a run whose work had not begun.
-    pub(crate) fn new(event: RunEvent, data: Value) -> Self {
+    pub(crate) fn new(event: RunEvent, said: RunEnded) -> Self {
         Self {
             event,
             from: None,
             right: None,
-            data,
+            said,
             is_recovered: false,
             exit_code: None,
             error: None,
@@ -81,13 +82,6 @@ impl End {
             left: None,
         }
     }
-}
-
-/// The data of the event of an end that has this reason.
-pub(crate) fn reason(failure: &Failure) -> Value {
-    let mut data = failure.event_data();
-    data["reason"] = data["message"].take();
-    data
 }
 
 /// Ends a run or puts it to rest: all of it is durable on `Ok`, and nothing is written on `Err`.
@@ -133,8 +127,8 @@ pub(crate) async fn end_run(
         }
         changes.extend(left.guard.map(Change::EndRestore));
         changes.extend(left.problems.iter().map(|problem| {
-            let (told, data) = (EventType::ERROR_OCCURRED, problem.event_data());
-            Change::Append(NewEvent::new(told, session_id, Some(run_id), at, data))
+            let (told, said) = (EventType::ERROR_OCCURRED, ErrorOccurred::from(problem));
+            Change::Append(NewEvent::new(told, session_id, Some(run_id), at, said))
         }));
     }
     let ending = RunEnding {
@@ -148,7 +142,7 @@ pub(crate) async fn end_run(
         event: end.event,
         from: end.from,
         event_id: EventId::random(),
-        data: end.data,
+        data: data(&end.said),
         // Nothing has ended that can be resumed.
         ending: (!is_rest).then(|| Box::new(ending)),
         changes,

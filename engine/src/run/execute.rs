@@ -11,7 +11,7 @@ mod result;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use stillframe_backends::{
     Backend, BackendKind, ErrorKind, Interrupt, Label, RetainContent, Snapshot, SnapshotId,
     printable_size,
@@ -25,14 +25,17 @@ use crate::actors::core::Core;
 use crate::actors::run::{Step, Work};
 use crate::blocking::{caught, panic_text};
 use crate::error::Error;
+use crate::events::data::{RunStarted, data};
 use crate::failure::Failure;
 use crate::id::{EventId, RunId, SessionId};
 use crate::options::{RunOptions, WorkspaceOptions};
 use crate::records::outcome::{RunOutcome, RunResult};
 use crate::records::output::AdapterOutput;
 use crate::records::run::{RunEvent, RunStatus};
+use crate::records::run_document::{BegunAs, KeptOptions, document};
 use crate::records::run_row::{NewRun, RunRow, RunWorkspace};
 use crate::records::session::SessionStatus;
+use crate::records::step::milliseconds;
 use crate::run::closing::Closing;
 use crate::run::heartbeat::{self, new_lease};
 use crate::run::lock::{self, RunLock};
@@ -147,7 +150,7 @@ pub(crate) async fn execute(
     let mut options = options;
     if let Some(recorded) = &recorded {
         // What it was begun as it stays, whoever goes on with it.
-        options.resumable |= recorded.row.options["resumable"] == true;
+        options.resumable |= recorded.row.begun_as().resumable;
         let opened = workspace.as_ref().map(|place| &place.opened);
         recorded::check_workspace(&recorded.row, opened)?;
         if recorded.standing() == Standing::Held {
@@ -409,8 +412,11 @@ impl RunTask {
             lease: Box::new(lease),
             after,
         };
-        let data = json!({ "resumed": true, "attempt": epoch });
-        self.step(RunEvent::Claimed, data, claim).await?;
+        let said = RunStarted {
+            attempt: Some(epoch),
+            resumed: true,
+        };
+        self.step(RunEvent::Claimed, &said, claim).await?;
         self.hold.epoch = epoch;
         if let (Some(place), Some(recorded)) = (&mut self.workspace, &recorded.row.workspace) {
             place.before = recorded.before.clone();
@@ -479,7 +485,7 @@ impl RunTask {
         lock: Option<RunLock>,
         before: Option<Snapshot>,
     ) -> Result<RunOutcome, Error> {
-        self.step(RunEvent::Started, json!({}), self.hold.fence())
+        self.step(RunEvent::Started, &RunStarted::default(), self.hold.fence())
             .await
             .map_err(|e| e.in_run(self.run_id.clone()))?;
         self.worked(lock, before).await
@@ -566,7 +572,7 @@ impl RunTask {
             id: self.run_id.clone(),
             session_id: self.session_id.clone(),
             input: self.options.input.clone(),
-            options: document(&self.options),
+            options: kept(&self.options),
             workspace: self.workspace.as_ref().map(|place| RunWorkspace {
                 workspace_id: place.opened.workspace.id().to_owned(),
                 path: place.opened.workspace.disk_path().to_owned(),
@@ -688,13 +694,13 @@ impl RunTask {
     }
 
     /// Takes a step of the run that does not end it; `right` refuses it if the run is another engine's by then.
-    async fn step(&self, event: RunEvent, data: Value, right: Change) -> Result<(), Error> {
+    async fn step(&self, event: RunEvent, said: &RunStarted, right: Change) -> Result<(), Error> {
         let step = Step {
             run_id: self.run_id.clone(),
             event,
             from: None,
             event_id: EventId::random(),
-            data,
+            data: data(said),
             ending: None,
             changes: vec![right],
         };
@@ -728,12 +734,14 @@ impl Adapter for NoWork {
 }
 
 /// What a run's row says of the options.
-fn document(options: &RunOptions) -> Value {
-    json!({
-        "workspace": options.workspace,
-        "timeout_ms": options.timeout.map(|t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX)),
-        "resumable": options.resumable,
-        "metadata": options.metadata,
-        "own_session": options.own_session,
+fn kept(options: &RunOptions) -> Value {
+    document(&KeptOptions {
+        workspace: &options.workspace,
+        timeout_ms: options.timeout.map(milliseconds),
+        begun_as: BegunAs {
+            resumable: options.resumable,
+            own_session: options.own_session,
+        },
+        metadata: options.metadata.clone(),
     })
 }

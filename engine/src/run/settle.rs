@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde::Deserialize as _;
+use serde_json::Value;
 use stillframe_backends::{Backend, ErrorKind, Interrupt, Label, Workspace};
 
 use crate::actors::core::Core;
 use crate::error::Error;
+use crate::events::data::{RunEnded, Why};
 use crate::failure::Failure;
 use crate::id::RunId;
 use crate::options::WorkspaceOptions;
@@ -16,6 +18,7 @@ use crate::records::question::{QuestionRow, QuestionStatus};
 use crate::records::recovery::Survivor;
 use crate::records::restore_document::RestoreRow;
 use crate::records::run::{RunEvent, RunStatus};
+use crate::records::run_document::KeptOptions;
 use crate::records::run_row::RunRow;
 use crate::run::closing::{self, Closing};
 use crate::run::end::{Changed, End, Left, end_run};
@@ -126,7 +129,7 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
         problems: Vec::new(),
     };
     let rollback = found.rollback.and_then(|row| row.outcome);
-    let data = event_data(core, &run.id, event, &reason).await?;
+    let said = said(core, &run.id, event, reason).await?;
     let end = End {
         from: Some(run.status),
         right,
@@ -136,7 +139,7 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
             .as_ref()
             .map_or(Value::Null, |c| closing::summary(c, rollback.as_ref())),
         left: Some(left),
-        ..End::new(event, data)
+        ..End::new(event, said)
     };
     end_run(core, (&run.session_id, &run.id), end).await?;
     Ok(Settled::Done)
@@ -172,7 +175,7 @@ impl OnRecord {
     /// What happens to the run: it rests where it can be resumed. Of one whose rollback had begun the steps are taken
     /// back.
     fn event(&self, run: &RunRow) -> RunEvent {
-        let is_resumable = run.options["resumable"] == true || self.has_phases;
+        let is_resumable = run.begun_as().resumable || self.has_phases;
         match (is_resumable && self.rollback.is_none(), self.is_unwanted()) {
             (_, true) => RunEvent::Cancelled,
             (true, false) if run.status == RunStatus::Asking => RunEvent::Parked,
@@ -223,35 +226,41 @@ fn changed(run: &RunRow, closing: Option<&Closing>) -> Option<Changed> {
     })
 }
 
-/// The data of the event that tells of it.
-async fn event_data(
+/// What the event says that tells of it.
+async fn said(
     core: &Core,
     run_id: &RunId,
     event: RunEvent,
-    reason: &str,
-) -> Result<Value, Error> {
-    let mut data = json!({ "reason": reason, "recovered": true });
-    if event == RunEvent::Parked {
-        let asked = run_id.clone();
-        let reader = &core.parts.reader;
-        let all = reader.read(move |store| store.questions(&asked)).await?;
-        let is_open = |row: &QuestionRow| row.status == QuestionStatus::Open;
-        let open: Vec<_> = all.into_iter().filter(is_open).map(|row| row.id).collect();
-        data["questions"] = json!(open);
-    }
-    Ok(data)
+    reason: String,
+) -> Result<RunEnded, Error> {
+    let questions = match event {
+        RunEvent::Parked => {
+            let asked = run_id.clone();
+            let reader = &core.parts.reader;
+            let all = reader.read(move |store| store.questions(&asked)).await?;
+            let is_open = |row: &QuestionRow| row.status == QuestionStatus::Open;
+            Some(all.into_iter().filter(is_open).map(|row| row.id).collect())
+        }
+        _ => None,
+    };
+    Ok(RunEnded {
+        why: Some(Why::Settled { reason }),
+        questions,
+        recovered: true,
+        ..RunEnded::default()
+    })
 }
 
 /// Captures what a stranded run left, and compares it with what was there before.
 pub(crate) async fn close(core: &Core, run: &RunRow) -> Result<Closing, Error> {
     let recorded = run.workspace.clone().expect("asked for runs that have one");
-    let mut options: WorkspaceOptions = serde_json::from_value(run.options["workspace"].clone())
-        .map_err(|e| {
-            Error::new(
-                ErrorKind::Corrupt,
-                format!("the options of run {} cannot be read: {e}", run.id),
-            )
-        })?;
+    let kept = KeptOptions::<WorkspaceOptions>::deserialize(&run.options).map_err(|e| {
+        Error::new(
+            ErrorKind::Corrupt,
+            format!("the options of run {} cannot be read: {e}", run.id),
+        )
+    })?;
+    let mut options = kept.workspace;
     options.path = recorded.path.clone();
     // The whole patch belongs to a run that came to its end; it can still be asked for.
     options.capture_patch = false;

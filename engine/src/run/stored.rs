@@ -1,15 +1,11 @@
 //! The answer of a run that has ended or waits, from what is on record.
 
-use serde_json::Value;
-use stillframe_backends::{BackendKind, DiffOptions, Snapshot};
+use stillframe_backends::{DiffOptions, Snapshot, SnapshotId};
 
 use crate::actors::Parts;
 use crate::error::Error;
-use crate::failure::Failure;
 use crate::records::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
-use crate::records::output::AdapterOutput;
 use crate::records::question::QuestionRecord;
-use crate::records::restore_document::RestoreDocument;
 use crate::records::run_record::RunExport;
 use crate::records::run_row::RunRow;
 use crate::workspace::compare;
@@ -26,16 +22,19 @@ pub(crate) fn stored(
         let phases = RunExport::phases_of(store, &run_id)?;
         Ok((phases, store.questions(&run_id)?))
     })?;
-    let summary = &row.summary;
+    let seen = row.seen();
     // Those that were forgotten since are not there.
-    let snapshot = |key: &str| -> Result<Option<Snapshot>, Error> {
-        let Some(id) = summary[key].as_str().and_then(|id| id.parse().ok()) else {
+    let snapshot = |id: Option<SnapshotId>| -> Result<Option<Snapshot>, Error> {
+        let Some(id) = id else {
             return Ok(None);
         };
         let found = parts.reader.read_blocking(|store| store.snapshot(&id))?;
         Ok(found.map(|row| row.snapshot))
     };
-    let (before, after) = (snapshot("before_snapshot")?, snapshot("after_snapshot")?);
+    let (before, after) = (
+        snapshot(seen.before_snapshot)?,
+        snapshot(seen.after_snapshot)?,
+    );
     let diff = match (opened, &before, &after) {
         (Some(opened), Some(before), Some(after)) => {
             let mut options =
@@ -48,14 +47,7 @@ pub(crate) fn stored(
         }
         _ => None,
     };
-    let output = match &row.output {
-        Value::Null => None,
-        output => Some(AdapterOutput {
-            exit_code: row.exit_code,
-            command: None,
-            data: output["data"].clone(),
-        }),
-    };
+    let output = row.returned();
     Ok(RunOutcome {
         session_id: row.session_id,
         run_id: row.id,
@@ -66,20 +58,15 @@ pub(crate) fn stored(
             error: row.error,
         },
         workspace: WorkspaceOutcome {
-            backend: part::<BackendKind>(&summary["backend"]),
+            backend: seen.backend,
             before_snapshot: before,
             after_snapshot: after,
             diff,
-            rollback: part::<RestoreDocument>(&summary["rollback"]),
-            error: part::<Failure>(&summary["error"]),
+            rollback: seen.rollback,
+            error: seen.error,
         },
         phases,
         questions: questions.into_iter().map(QuestionRecord::from).collect(),
         is_stored: true,
     })
-}
-
-/// A part of a record, which another version may have written in another way.
-pub(crate) fn part<T: serde::de::DeserializeOwned>(value: &Value) -> Option<T> {
-    serde_json::from_value(value.clone()).ok()
 }

@@ -15,7 +15,7 @@ use crate::id::SessionId;
 use crate::options::{UndoRequest, UndoTarget};
 use crate::records::operation::OperationRow;
 use crate::records::restore_document::{
-    self, RestoreDocument, RestorePurpose, RestoreStatus, UndoOutcome, UndoPlan, Undone,
+    self, RestorePurpose, RestoreStatus, UndoOutcome, UndoPlan, Undone,
 };
 use crate::records::run::RunStatus;
 use crate::records::run_row::RunRow;
@@ -218,10 +218,7 @@ fn is_rolled_back(parts: &Parts, operation: &OperationRow) -> Result<bool, Error
         return Ok(false);
     };
     let run = parts.reader.read_blocking(|store| store.run(&run_id))?;
-    // A record of another version may hold anything.
-    let rollback = run.and_then(|run| {
-        serde_json::from_value::<RestoreDocument>(run.summary["rollback"].clone()).ok()
-    });
+    let rollback = run.and_then(|run| run.seen().rollback);
     Ok(rollback.is_some_and(|r| r.status == RestoreStatus::Completed && r.error.is_none()))
 }
 

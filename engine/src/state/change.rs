@@ -1,9 +1,11 @@
 //! What is written to the state: one change, and an event that has no number yet.
 
 use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::Value;
 use stillframe_backends::SnapshotId;
 
+use crate::events::data::data;
 use crate::events::event::EventType;
 use crate::id::{EventId, RunId, SessionId, StepId};
 use crate::records::artifact::ArtifactRecord;
@@ -175,7 +177,7 @@ impl NewEvent {
         session_id: &SessionId,
         run_id: Option<&RunId>,
         at: Timestamp,
-        data: Value,
+        said: impl Serialize,
     ) -> Self {
         Self {
             id: EventId::random(),
@@ -183,7 +185,7 @@ impl NewEvent {
             session_id: session_id.clone(),
             run_id: run_id.cloned(),
             at,
-            data,
+            data: data(&said),
         }
     }
 }

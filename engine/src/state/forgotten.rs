@@ -24,12 +24,10 @@ pub(crate) fn told_by_clean_ups(
     };
     let mut found = BTreeMap::new();
     for (_, event) in store.events(&query, 0)? {
-        let ids = event.data["snapshots"].as_array().into_iter().flatten();
-        let ids = ids
-            .filter_map(|id| id.as_str())
-            .filter(|id| id.starts_with(prefix));
-        let is_by_name = event.data["by_name"] == true;
-        found.extend(ids.map(|id| (id.to_owned(), (event.timestamp, is_by_name))));
+        let told = event.told_of_clean_up();
+        let ids = told.snapshots.into_iter();
+        let ids = ids.filter(|id| id.starts_with(prefix));
+        found.extend(ids.map(|id| (id, (event.timestamp, told.by_name))));
     }
     Ok(found)
 }

@@ -1,8 +1,8 @@
 //! What makes a session.
 
 use jiff::Timestamp;
-use serde_json::json;
 
+use crate::events::data::SessionMoved;
 use crate::events::event::EventType;
 use crate::id::SessionId;
 use crate::records::session::{SessionEvent, SessionStatus};
@@ -12,7 +12,10 @@ use crate::state::change::{Change, NewEvent};
 ///
 /// When another engine has made it meanwhile, that is a conflict and nothing is written.
 pub(crate) fn creation(id: &SessionId, at: Timestamp) -> Vec<Change> {
-    let event = |event_type| Change::Append(NewEvent::new(event_type, id, None, at, json!({})));
+    let event = |event_type| {
+        let said = SessionMoved::default();
+        Change::Append(NewEvent::new(event_type, id, None, at, said))
+    };
     let from = SessionStatus::Pending;
     let (to, started) = from
         .next(SessionEvent::Start)

@@ -1,11 +1,12 @@
 //! Answers to questions: those that people give, and those that count because nobody gave one in
 //! time.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use stillframe_backends::{ErrorKind, seeded_bug};
 
 use crate::actors::core::Core;
 use crate::error::Error;
+use crate::events::data::{Answered, QuestionMoved, data};
 use crate::events::event::EventType;
 use crate::id::{QuestionId, RunId, SessionId};
 use crate::records::lease::Moment;
@@ -76,9 +77,10 @@ async fn put_answer(
         timed_out,
         ..question.clone()
     };
-    let mut data = row.event_data();
-    data["answer"] = json!(answer);
-    data["timed_out"] = json!(timed_out);
+    let said = data(&QuestionMoved {
+        answer: Some(Answered { answer, timed_out }),
+        ..row.said()
+    });
     let changes = vec![
         Change::PutQuestion {
             from: Some(if seeded_bug!("answer-not-first") {
@@ -92,7 +94,7 @@ async fn put_answer(
             core,
             (&run.session_id, &run.id),
             EventType::QUESTION_ANSWERED,
-            data,
+            said,
         ),
     ];
     parts.writer.commit(changes).await?;
@@ -111,10 +113,10 @@ fn event(
     core: &Core,
     (session_id, run_id): (&SessionId, &RunId),
     event_type: EventType,
-    data: Value,
+    said: Value,
 ) -> Change {
     let at = core.parts.now();
-    let event = NewEvent::new(event_type, session_id, Some(run_id), at, data);
+    let event = NewEvent::new(event_type, session_id, Some(run_id), at, said);
     Change::Append(event)
 }
 
@@ -170,7 +172,7 @@ pub(crate) async fn withdrawal(
         .filter(|row| row.status == QuestionStatus::Open);
     Ok(open
         .flat_map(|row| {
-            let data = row.event_data();
+            let said = data(&row.said());
             let withdrawn = Change::PutQuestion {
                 from: Some(row.status),
                 row: Box::new(row.withdrawn()),
@@ -181,7 +183,7 @@ pub(crate) async fn withdrawal(
                     core,
                     (session_id, run_id),
                     EventType::QUESTION_WITHDRAWN,
-                    data,
+                    said,
                 ),
             ]
         })

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as BlockingMutex};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use stillframe_backends::{Backend, ErrorKind, SnapshotId};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -13,6 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::actors::core::Core;
 use crate::error::{Error, stopped};
+use crate::events::data::{ErrorOccurred, Failed, PhaseMoved, StepMoved, data};
 use crate::events::event::{Event, EventQuery, EventType};
 use crate::failure::Failure;
 use crate::id::{RunId, SessionId, StepId};
@@ -190,10 +192,10 @@ impl StepLog {
         &self.inner.hold.run_id
     }
 
-    fn event(&self, event_type: EventType, data: Value) -> Change {
+    fn event(&self, event_type: EventType, said: impl Serialize) -> Change {
         let at = self.inner.core.parts.now();
         let (session, run) = (&self.inner.session_id, Some(self.run_id()));
-        Change::Append(NewEvent::new(event_type, session, run, at, data))
+        Change::Append(NewEvent::new(event_type, session, run, at, said))
     }
 
     async fn commit(&self, mut changes: Vec<Change>) -> Result<(), Error> {
@@ -293,11 +295,11 @@ impl StepLog {
         let row = found.unwrap_or(&fresh);
         let worked = self.worked(row);
         let row = row.after(event, at, worked).map_err(conflict)?;
-        let mut data = row.event_data();
-        if let Some(reason) = reason {
-            data["reason"] = json!(reason);
-        }
-        let told = step::phase_event(row.status).map(|told| self.event(told, data));
+        let said = PhaseMoved {
+            reason,
+            ..row.said()
+        };
+        let told = step::phase_event(row.status).map(|told| self.event(told, said));
         let put = Change::PutPhase {
             run_id: self.run_id().clone(),
             from: found.map(|row| row.status),
@@ -307,13 +309,18 @@ impl StepLog {
     }
 
     /// What a step's move means for its row and the log.
-    fn step_change(&self, from: Option<StepStatus>, row: &StepRow, data: Value) -> Vec<Change> {
+    fn step_change(
+        &self,
+        from: Option<StepStatus>,
+        row: &StepRow,
+        said: StepMoved<'_>,
+    ) -> Vec<Change> {
         let put = Change::PutStep {
             run_id: self.run_id().clone(),
             from,
             row: Box::new(row.clone()),
         };
-        vec![put, self.event(step::step_event(row.status), data)]
+        vec![put, self.event(step::step_event(row.status), said)]
     }
 
     /// Begins a step, or finds that there is nothing to begin.
@@ -471,11 +478,11 @@ impl StepLog {
             true => Vec::new(),
             false => self.phase_change(phase.as_ref(), &key, StepEvent::Begun, None)?,
         };
-        let mut data = begun.event_data();
-        if let Some(reason) = in_place {
-            data["in_place"] = json!(reason);
-        }
-        changes.extend(self.step_change(from, &begun, data));
+        let said = StepMoved {
+            in_place,
+            ..begun.said()
+        };
+        changes.extend(self.step_change(from, &begun, said));
         changes.extend(self.metadata());
         self.commit(changes).await?;
         self.inner.is_used.store(true, Ordering::Release);
@@ -520,14 +527,14 @@ impl StepLog {
                     let cut = row
                         .after(StepEvent::Interrupted, ending, at, order)
                         .map_err(conflict)?;
-                    let changes = self.step_change(Some(row.status), &cut, cut.event_data());
+                    let changes = self.step_change(Some(row.status), &cut, cut.said());
                     self.commit_ending(changes).await?;
                     return Err(e);
                 }
                 // That it failed is the one to tell.
                 Err(e) if !matches!(e.kind(), ErrorKind::Conflict) => {
                     let failure = Failure::from(&e);
-                    let told = self.event(EventType::ERROR_OCCURRED, failure.event_data());
+                    let told = self.event(EventType::ERROR_OCCURRED, ErrorOccurred::from(&failure));
                     self.commit(vec![told]).await?;
                 }
                 Err(e) => return Err(e),
@@ -539,11 +546,11 @@ impl StepLog {
         let row = on_record(steps, row);
         let at = self.inner.core.parts.now();
         let ended = row.after(event, ending, at, order).map_err(conflict)?;
-        let mut data = ended.event_data();
-        if let Some(delay) = retry_in {
-            data["retry_in_ms"] = json!(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
-        }
-        self.commit_ending(self.step_change(Some(row.status), &ended, data))
+        let said = StepMoved {
+            retry_in_ms: retry_in.map(step::milliseconds),
+            ..ended.said()
+        };
+        self.commit_ending(self.step_change(Some(row.status), &ended, said))
             .await?;
         Ok(ended)
     }
@@ -557,7 +564,7 @@ impl StepLog {
         let events = reader.read(move |store| store.events(&query, 0)).await?;
         let of_step = events
             .iter()
-            .filter(|(_, event)| event.data["step_id"] == step.as_str());
+            .filter(|(_, event)| event.told().step_id.as_deref() == Some(step.as_str()));
         Ok(u32::try_from(of_step.count()).unwrap_or(u32::MAX))
     }
 
@@ -590,7 +597,7 @@ impl StepLog {
             Some(StepStatus::Running) => Vec::new(),
             _ => self.phase_change(phase.as_ref(), &row.phase, StepEvent::Begun, None)?,
         };
-        changes.extend(self.step_change(Some(row.status), &done, done.event_data()));
+        changes.extend(self.step_change(Some(row.status), &done, done.said()));
         self.commit(changes).await?;
         Ok(Begun::Done(done.result.unwrap_or(Value::Null)))
     }
@@ -618,14 +625,17 @@ impl StepLog {
         let skipped = row
             .after(StepEvent::Skipped, StepEnding::default(), at, order)
             .map_err(conflict)?;
-        let mut data = skipped.event_data();
-        data["reason"] = json!(reason);
+        let mut said = skipped.said();
+        said.failed = Some(Failed {
+            kind: said.failed.and_then(|failed| failed.kind),
+            reason: reason.to_owned(),
+        });
         let found_phase = self.phase(phase).await?;
         let mut changes = match found_phase {
             Some(_) => Vec::new(),
             None => self.phase_change(None, phase, StepEvent::Begun, None)?,
         };
-        changes.extend(self.step_change(found.map(|row| row.status), &skipped, data));
+        changes.extend(self.step_change(found.map(|row| row.status), &skipped, said));
         self.commit(changes).await?;
         self.inner.is_used.store(true, Ordering::Release);
         Ok(())
@@ -686,8 +696,12 @@ impl StepLog {
     }
 
     /// Puts an event of the run into the log.
-    pub(crate) async fn tell(&self, event_type: EventType, data: Value) -> Result<(), Error> {
-        self.append(event_type, data).await.map(|_| ())
+    pub(crate) async fn tell(
+        &self,
+        event_type: EventType,
+        said: &impl Serialize,
+    ) -> Result<(), Error> {
+        self.append(event_type, data(said)).await.map(|_| ())
     }
 
     /// Puts an event of the run into the log; answers with it as it is kept.
@@ -779,22 +793,23 @@ pub(crate) fn closing_changes(
 ) -> Vec<Change> {
     let at = core.parts.now();
     let (ended_phases, ended_steps) = step::closed(phases, steps, how, left, at);
-    let event = |event_type: EventType, mut data: Value| {
-        if is_recovered {
-            data["recovered"] = json!(true);
-        }
+    let event = |event_type: EventType, said: Value| {
         Change::Append(NewEvent::new(
             event_type,
             session_id,
             Some(run_id),
             at,
-            data,
+            said,
         ))
     };
     let mut changes = Vec::new();
     for row in ended_steps {
         let from = steps.iter().find(|step| step.id == row.id);
-        let told = event(step::step_event(row.status), row.event_data());
+        let said = StepMoved {
+            recovered: is_recovered,
+            ..row.said()
+        };
+        let told = event(step::step_event(row.status), data(&said));
         changes.push(Change::PutStep {
             run_id: run_id.clone(),
             from: from.map(|step| step.status),
@@ -804,7 +819,11 @@ pub(crate) fn closing_changes(
     }
     for row in ended_phases {
         let from = phases.iter().find(|phase| phase.key == row.key);
-        let told = step::phase_event(row.status).map(|told| event(told, row.event_data()));
+        let said = data(&PhaseMoved {
+            recovered: is_recovered,
+            ..row.said()
+        });
+        let told = step::phase_event(row.status).map(|told| event(told, said));
         changes.push(Change::PutPhase {
             run_id: run_id.clone(),
             from: from.map(|phase| phase.status),

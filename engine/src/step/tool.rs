@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use stillframe_backends::{Snapshot, SnapshotId};
 
 use crate::error::Error;
+use crate::events::data::{Failed, ToolCall, ToolDone};
 use crate::events::event::{Event, EventType};
 use crate::failure::Failure;
 use crate::step::adapter_error::AdapterError;
@@ -224,7 +224,7 @@ impl RunContext {
         call: impl Future<Output = Result<T, AdapterError>>,
     ) -> Result<ToolOutcome<T>, ToolError> {
         let begun = self.begin_call(options).await;
-        let (before, mut data) = begun.map_err(|source| ToolError::NotCalled {
+        let (before, mut said) = begun.map_err(|source| ToolError::NotCalled {
             name: options.name.clone(),
             source,
         })?;
@@ -239,38 +239,47 @@ impl RunContext {
         match called {
             Ok(value) => {
                 let outcome = succeeded(value, before, after);
-                data["snapshot_after"] = json!(outcome.snapshot_after);
-                data["warning"] = json!(outcome.warning.as_ref().map(|w| &w.message));
+                said.done = Some(ToolDone {
+                    snapshot_after: outcome.snapshot_after.clone(),
+                    warning: outcome.warning.as_ref().map(|w| w.message.clone()),
+                });
                 // What the tool did is done, whoever can be told.
-                let _ = self.tell(EventType::TOOL_CALL_COMPLETED, data).await;
+                let _ = self.steps.tell(EventType::TOOL_CALL_COMPLETED, &said).await;
                 Ok(outcome)
             }
             Err(error) => {
-                let mut failure = error.failure.event_data();
-                data["reason"] = failure["message"].take();
-                data["kind"] = failure["kind"].take();
+                said.failed = Some(Failed::from(&error.failure));
                 let name = options.name.clone();
                 let failed = self.take_back(name, Box::new(error), before, after).await;
                 if let ToolError::NotRolledBack { rollback, .. } = &failed {
-                    data["rollback"] = json!(Failure::from(rollback).message);
+                    said.rollback = Some(Failure::from(rollback).message);
                 }
                 // The tool's failure is the one to tell.
-                let _ = self.tell(EventType::TOOL_CALL_FAILED, data).await;
+                let _ = self.steps.tell(EventType::TOOL_CALL_FAILED, &said).await;
                 Err(failed)
             }
         }
     }
 
     /// What comes before a call: the snapshot to go back to, if the tool may change something, and the event. Answers
-    /// with the data of the event, too.
-    async fn begin_call(&self, options: &ToolOptions) -> Result<(Option<Snapshot>, Value), Error> {
+    /// with what that says, too.
+    async fn begin_call(
+        &self,
+        options: &ToolOptions,
+    ) -> Result<(Option<Snapshot>, ToolCall), Error> {
         if options.name.trim().is_empty() {
             return Err(Error::invalid_options(
                 "a tool needs a name; nothing was captured",
             ));
         }
-        let call_id = uuid::Uuid::new_v4().simple().to_string();
-        let mut data = json!({ "call_id": call_id, "tool_name": options.name });
+        let mut said = ToolCall {
+            call_id: uuid::Uuid::new_v4().simple().to_string(),
+            tool_name: options.name.clone(),
+            snapshot_before: None,
+            done: None,
+            failed: None,
+            rollback: None,
+        };
         if options.verify_clean && !self.steps.is_clean(&self.cancellation).await? {
             return Err(Error::invalid_options(
                 "the worktree is not as HEAD has it, and a clean one was asked for; nothing was captured",
@@ -282,11 +291,11 @@ impl RunContext {
         };
         if let Some(before) = &before {
             self.count(|counters| counters.snapshots += 1);
-            data["snapshot_before"] = json!(before.id);
+            said.snapshot_before = Some(before.id.clone());
         }
-        self.tell(EventType::TOOL_CALL_STARTED, data.clone())
-            .await?;
-        Ok((before, data))
+        let told = self.steps.tell(EventType::TOOL_CALL_STARTED, &said);
+        told.await?;
+        Ok((before, said))
     }
 
     /// Takes back what a call that failed did, if there is a snapshot before it. Says what became of the call.
@@ -319,10 +328,6 @@ impl RunContext {
                 snapshot_before,
             },
         }
-    }
-
-    async fn tell(&self, event_type: EventType, data: Value) -> Result<(), Error> {
-        self.steps.tell(event_type, data).await
     }
 }
 
@@ -366,16 +371,17 @@ fn succeeded<T>(value: T, before: Option<Snapshot>, after: After) -> ToolOutcome
 pub(crate) fn unsettled(events: &[(u64, Event)]) -> Vec<SnapshotId> {
     let mut open = BTreeMap::new();
     for (_, event) in events {
-        let Some(call) = event.data["call_id"].as_str() else {
+        let told = event.told();
+        let Some(call) = told.call_id else {
             continue;
         };
         if event.event_type == EventType::TOOL_CALL_STARTED {
-            let before = event.data["snapshot_before"].as_str();
+            let before = told.snapshot_before;
             if let Some(before) = before.and_then(|id| id.parse().ok()) {
-                open.insert(call.to_owned(), before);
+                open.insert(call, before);
             }
         } else {
-            open.remove(call);
+            open.remove(&call);
         }
     }
     open.into_values().collect()

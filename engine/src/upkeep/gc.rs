@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::json;
 use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::{
     BackendKind, ErrorKind, Label, LockedWorkspace, Problem, SnapshotId, StoreError, Workspace,
@@ -15,6 +14,7 @@ use stillframe_backends::{
 use crate::actors::Parts;
 use crate::actors::core::Core;
 use crate::error::Error;
+use crate::events::data::CleanedUp;
 use crate::events::event::EventType;
 use crate::id::{RunId, SessionId};
 use crate::options::{GcOptions, RetentionOptions};
@@ -506,22 +506,20 @@ impl<'a> Upkeep<'a> {
         let mut changes = adoption::of_new_session(self.parts, &session_id)?;
         let refs = &self.outcome.safety_refs;
         let (moved, removed) = self.told_refs;
-        let mut data = json!({
-            "snapshots": snapshots,
-            "artifacts": artifacts,
-            "moved_tags": refs.moved[moved..],
-            "safety_refs_removed": refs.removed[removed..],
-        });
-        if self.is_by_name {
-            data["by_name"] = json!(true);
-        }
+        let said = CleanedUp {
+            snapshots,
+            artifacts,
+            moved_tags: &refs.moved[moved..],
+            safety_refs_removed: &refs.removed[removed..],
+            by_name: self.is_by_name,
+        };
         self.told_refs = (refs.moved.len(), refs.removed.len());
         changes.push(Change::Append(NewEvent::new(
             EventType::WORKSPACE_CLEANED_UP,
             &session_id,
             None,
             self.parts.now(),
-            data,
+            said,
         )));
         Ok(changes)
     }

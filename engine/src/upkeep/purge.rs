@@ -6,7 +6,6 @@ use std::io::{self, BufRead as _, BufReader, Read};
 
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::json;
 use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::{
     BackendKind, ContentId, ErrorKind, FoundContent, Interrupt, KeptContent, Label,
@@ -17,8 +16,10 @@ use stillframe_backends::{
 use crate::actors::Parts;
 use crate::actors::core::Core;
 use crate::error::Error;
+use crate::events::data::ContentPurged;
 use crate::events::event::EventType;
 use crate::id::{RunId, SessionId};
+use crate::records::run_document::KeptPatch;
 use crate::run::lock::RunLock;
 use crate::state::RunFilter;
 use crate::state::change::{Change, NewEvent};
@@ -155,21 +156,21 @@ fn search(
 fn tell(parts: &Parts, locked: &LockedWorkspace, outcome: &PurgeOutcome) -> Result<(), Error> {
     let session_id = SessionId::of_workspace(locked.id());
     let mut changes = adoption::of_new_session(parts, &session_id)?;
-    let data = json!({
-        "contents": outcome.purged.contents.len(),
-        "bytes": outcome.purged.bytes,
-        "snapshots": outcome.purged.snapshots.iter().map(|s| &s.id).collect::<Vec<_>>(),
-        "runs": outcome.purged.runs,
-        "artifacts": outcome.purged.artifacts.len(),
-        "freed_bytes": outcome.freed_bytes,
-        "proven": outcome.is_proven(),
-    });
+    let said = ContentPurged {
+        contents: outcome.purged.contents.len(),
+        bytes: outcome.purged.bytes,
+        snapshots: outcome.purged.snapshots.iter().map(|s| &s.id).collect(),
+        runs: &outcome.purged.runs,
+        artifacts: outcome.purged.artifacts.len(),
+        freed_bytes: outcome.freed_bytes,
+        proven: outcome.is_proven(),
+    };
     let event = NewEvent::new(
         EventType::WORKSPACE_CONTENT_PURGED,
         &session_id,
         None,
         parts.now(),
-        data,
+        said,
     );
     changes.push(Change::Append(event));
     parts.writer.commit_blocking(changes)?;
@@ -340,14 +341,11 @@ fn runs_with(
     let runs = parts.reader.read_blocking(|store| store.runs(&filter))?;
     let mut with = Vec::new();
     for run in runs {
-        let Some(patch) = run.summary.get("patch") else {
-            continue;
-        };
-        let is_with = match serde_json::from_value::<PatchText>(patch.clone()) {
-            Ok(PatchText(bytes)) => names_any(&mut &*bytes, digits)
+        let is_with = match run.seen().patch {
+            None => continue,
+            Some(KeptPatch::Text(PatchText(bytes))) => names_any(&mut &*bytes, digits)
                 .map_err(|e| Error::new(ErrorKind::Storage, e.to_string()))?,
-            // Nobody can tell what it has.
-            Err(_) => true,
+            Some(KeptPatch::Unreadable(_)) => true,
         };
         if is_with {
             with.push(run.id);

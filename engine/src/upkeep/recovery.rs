@@ -58,7 +58,7 @@ pub(crate) async fn recover(core: &Core) -> Result<RecoveryReport, Error> {
         .reader
         .read(move |store| store.events(&EventQuery::all(), before))
         .await?;
-    let is_of_recovery = |event: &Event| event.data["recovered"] == true;
+    let is_of_recovery = |event: &Event| event.told().recovered;
     let events = later.into_iter().map(|(_, event)| event);
     report.done.extend(events.filter(is_of_recovery));
     Ok(report)

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::json;
 use stillframe_backends::{
     ErrorKind, Interrupt, LockedWorkspace, SnapshotId, Workspace, open_regular,
 };
@@ -18,6 +17,7 @@ use stillframe_backends::{
 use crate::actors::Parts;
 use crate::actors::core::Core;
 use crate::error::Error;
+use crate::events::data::RetentionAnnounced;
 use crate::events::event::{EventQuery, EventType};
 use crate::id::SessionId;
 use crate::options::{DAY, RetentionOptions};
@@ -138,13 +138,16 @@ fn announce(
 ) -> Result<RetentionOutcome, Error> {
     let begins_at = now.checked_add(NOTICE).unwrap_or(Timestamp::MAX);
     let mut changes = adoption::of_new_session(parts, session_id)?;
-    let data = json!({ "snapshots": snapshots, "begins_at": begins_at });
+    let said = RetentionAnnounced {
+        snapshots,
+        begins_at,
+    };
     changes.push(Change::Append(NewEvent::new(
         EventType::WORKSPACE_RETENTION_ANNOUNCED,
         session_id,
         None,
         now,
-        data,
+        said,
     )));
     parts.writer.commit_blocking(changes)?;
     Ok(RetentionOutcome::Announced {

@@ -1,10 +1,10 @@
 //! A capture, and what the log is told of it.
 
-use serde_json::json;
 use stillframe_backends::{Backend, LockedWorkspace, Snapshot, SnapshotOptions, Workspace};
 
 use crate::actors::Parts;
 use crate::error::Error;
+use crate::events::data::SnapshotTaken;
 use crate::events::event::EventType;
 use crate::id::{RunId, SessionId};
 use crate::records::outcome::TakenSnapshot;
@@ -119,20 +119,18 @@ pub(crate) fn taken(
     run_id: Option<&RunId>,
 ) -> NewEvent {
     let metadata = &snapshot.metadata;
-    let mut data = json!({
-        "label": snapshot.label,
-        "backend": snapshot.backend,
-        "ref": snapshot.reference,
-        "snapshot_id": snapshot.id,
-        "files": metadata.files,
-        "files_hashed": metadata.files_hashed,
-        "bytes_read": metadata.bytes_read,
-        "duration_ms": metadata.duration_ms,
-        "omissions": snapshot.omissions().len(),
-    });
-    if !metadata.search.is_plain_walk() {
-        data["search"] = json!(metadata.search);
-    }
+    let said = SnapshotTaken {
+        label: &snapshot.label,
+        backend: snapshot.backend,
+        reference: &snapshot.reference,
+        snapshot_id: &snapshot.id,
+        files: metadata.files,
+        files_hashed: metadata.files_hashed,
+        bytes_read: metadata.bytes_read,
+        duration_ms: metadata.duration_ms,
+        omissions: snapshot.omissions().len(),
+        search: Some(metadata.search).filter(|search| !search.is_plain_walk()),
+    };
     let event_type = EventType::WORKSPACE_SNAPSHOT_TAKEN;
-    NewEvent::new(event_type, session_id, run_id, parts.now(), data)
+    NewEvent::new(event_type, session_id, run_id, parts.now(), said)
 }

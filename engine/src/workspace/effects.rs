@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use serde_json::json;
 use stillframe_backends::{
     Backend, BackendKind, CommitError, CommitOutcome, ErrorKind, LockedWorkspace,
 };
@@ -10,6 +9,7 @@ use stillframe_backends::{
 use crate::actors::Parts;
 use crate::blocking::panic_text;
 use crate::error::Error;
+use crate::events::data::{CommitCreated, CommitFailed, Reason};
 use crate::events::event::EventType;
 use crate::failure::Failure;
 use crate::id::SessionId;
@@ -91,17 +91,15 @@ pub(crate) fn carry_out(
             CommitRecord::of_effect(effect, &commit, at)
         }
     };
-    let mut data = json!({
-        "effect_id": effect.id,
-        "step_id": step_id,
-        "commit": commit,
-        "parent": effect.intent.parent,
-        "reference": effect.intent.reference,
-        "is_adopted": is_adopted,
-    });
-    if occasion.is_recovery() {
-        data["recovered"] = json!(true);
-    }
+    let said = CommitCreated {
+        effect_id: &effect.id,
+        step_id,
+        commit: &commit,
+        parent: effect.intent.parent.as_deref(),
+        reference: &effect.intent.reference,
+        is_adopted,
+        recovered: occasion.is_recovery(),
+    };
     let done = EffectRow {
         status: EffectStatus::Done,
         commit: Some(commit.clone()),
@@ -110,7 +108,7 @@ pub(crate) fn carry_out(
         ..effect.clone()
     };
     let event_type = EventType::COMMIT_CREATED;
-    let told = NewEvent::new(event_type, session_id, Some(run_id), at, data);
+    let told = NewEvent::new(event_type, session_id, Some(run_id), at, said);
     let changes = vec![
         Change::PutEffect {
             from: Some(EffectStatus::Pending),
@@ -193,13 +191,12 @@ fn fail(
 ) -> Error {
     let at = parts.now();
     let failure = Failure::from(&error);
-    let mut data = failure.event_data();
-    data["reason"] = data["message"].take();
-    data["effect_id"] = json!(effect.id);
-    data["step_id"] = json!(effect.step_id);
-    if occasion.is_recovery() {
-        data["recovered"] = json!(true);
-    }
+    let said = CommitFailed {
+        effect_id: &effect.id,
+        step_id: &effect.step_id,
+        why: Reason::from(&failure),
+        recovered: occasion.is_recovery(),
+    };
     let failed = EffectRow {
         status: EffectStatus::Failed,
         error: Some(failure),
@@ -207,7 +204,7 @@ fn fail(
         ..effect.clone()
     };
     let run_id = Some(&effect.run_id);
-    let told = NewEvent::new(EventType::COMMIT_FAILED, session_id, run_id, at, data);
+    let told = NewEvent::new(EventType::COMMIT_FAILED, session_id, run_id, at, said);
     let changes = vec![
         Change::PutEffect {
             from: Some(EffectStatus::Pending),

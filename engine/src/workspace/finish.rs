@@ -1,10 +1,10 @@
 //! Finishing what a crash interrupted in a workspace.
 
-use serde_json::json;
 use stillframe_backends::{ErrorKind, LockedWorkspace, Recovery, SnapshotId};
 
 use crate::actors::Parts;
 use crate::error::Error;
+use crate::events::data::RolledBack;
 use crate::events::event::EventType;
 use crate::id::SessionId;
 use crate::state::change::{Change, NewEvent};
@@ -104,9 +104,13 @@ pub(crate) fn finished(
     // The log that knew what it was about was lost.
     let session_id = SessionId::of_workspace(locked.id());
     let mut changes = of_new_session(parts, &session_id)?;
-    let data = json!({ "to": null, "guard": guard, "leftover_ignored": [], "recovered": true });
+    let said = RolledBack {
+        guard: Some(guard),
+        recovered: true,
+        ..RolledBack::default()
+    };
     let event_type = EventType::WORKSPACE_ROLLED_BACK;
-    let event = NewEvent::new(event_type, &session_id, None, parts.now(), data);
+    let event = NewEvent::new(event_type, &session_id, None, parts.now(), said);
     changes.push(Change::Append(event));
     capture::keep(parts, changes)
 }

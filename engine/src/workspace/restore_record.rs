@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::json;
 use stillframe_backends::{
     DiffOptions, Label, LockedWorkspace, Owner, Recovery, RelPath, SkipReason, Snapshot,
     SnapshotId, SnapshotOptions, Workspace,
@@ -10,6 +9,7 @@ use stillframe_backends::{
 
 use crate::actors::Parts;
 use crate::error::Error;
+use crate::events::data::{HeadMoved, Restored, RolledBack};
 use crate::events::event::EventType;
 use crate::failure::Failure;
 use crate::id::OperationId;
@@ -56,48 +56,36 @@ pub(crate) fn record(
     done: Done<'_>,
 ) -> Vec<Change> {
     let (session, run) = (&begun.session_id, begun.run_id.as_ref());
-    let mut data = json!({
-        "to": begun.target,
-        "guard": document.guard_snapshot,
-        "leftover_ignored": document.leftover_ignored,
-        "operation": begun.purpose.as_str(),
-        "restored": document.restored.len(),
-        "skipped": document.skipped.len(),
-    });
-    if let Some(durations) = document.durations {
-        data["durations"] = json!(durations);
-    }
-    if let Some(tag) = &document.safety_tag {
-        data["safety_tag"] = json!(tag);
-    }
-    if !document.moved_tags.is_empty() {
-        data["moved_tags"] = json!(document.moved_tags);
-    }
-    if !document.refs_left.is_empty() {
-        let names = document.refs_left.iter().map(|left| &left.change.name);
-        data["refs_left"] = json!(names.take(MAX_NAMED).collect::<Vec<_>>());
-    }
-    if let Some(problem) = &document.error {
-        // Of the repository not everything went back.
-        data["reason"] = problem.event_data()["message"].take();
-    }
-    let edited = edited_since(document);
-    if !edited.is_empty() {
-        data["edited_since"] = json!(edited);
-    }
     let [from, to] = done.head;
     // The branch, or the commit where HEAD named none.
     let is_switched = from.0 != to.0 || (from.0.is_none() && from.1 != to.1);
-    if is_switched {
-        let name = |(branch, commit): (Option<&str>, Option<&str>)| json!(branch.or(commit));
-        data["head"] = json!({ "from": name(from), "to": name(to) });
-    }
-    if done.is_recovered {
-        data["recovered"] = json!(true);
-    }
+    let refs_left = document.refs_left.iter();
+    let refs_left = refs_left.map(|left| left.change.name.as_str());
+    let said = RolledBack {
+        to: Some(&begun.target),
+        guard: document.guard_snapshot.as_ref(),
+        leftover_ignored: &document.leftover_ignored,
+        restored: Some(Restored {
+            operation: begun.purpose.as_str(),
+            restored: document.restored.len(),
+            skipped: document.skipped.len(),
+        }),
+        durations: document.durations,
+        safety_tag: document.safety_tag.as_deref(),
+        moved_tags: &document.moved_tags,
+        refs_left: refs_left.take(MAX_NAMED).collect(),
+        // Of the repository not everything went back.
+        reason: document.error.as_ref().map(Failure::line),
+        edited_since: edited_since(document),
+        head: is_switched.then_some(HeadMoved {
+            from: from.0.or(from.1),
+            to: to.0.or(to.1),
+        }),
+        recovered: done.is_recovered,
+    };
     let at = parts.now();
     let event_type = EventType::WORKSPACE_ROLLED_BACK;
-    let event = NewEvent::new(event_type, session, run, at, data);
+    let event = NewEvent::new(event_type, session, run, at, said);
     let kept = match begun.purpose {
         // Until the run's own end is on record, it is this that says that what its steps did is taken back.
         RestorePurpose::Rollback if !done.is_recovered => {

@@ -1,14 +1,14 @@
 //! The refs in the user's repository that keep the commits which restores left.
 
 use serde::Serialize;
-use serde_json::Value;
 use stillframe_backends::{
     Backend, EarlierTag, LockedWorkspace, MovedTag, MovedTags, Problem, SnapshotId,
 };
 
 use crate::actors::Parts;
 use crate::error::Error;
-use crate::events::event::{Event, EventQuery, EventType};
+use crate::events::event::{EventQuery, EventType};
+use crate::id::RunId;
 use crate::state::StateStore;
 use crate::state::error::StateError;
 
@@ -50,26 +50,25 @@ pub(crate) fn earlier_tags(parts: &Parts) -> Result<Vec<EarlierTag>, Error> {
     parts.reader.read_blocking(|store| {
         let mut tags = Vec::new();
         for (_, event) in store.events(&query, 0)? {
-            let name = event.data["safety_tag"].as_str();
+            let told = event.told();
+            let name = told.safety_tag;
             if let Some(name) = name.filter(|name| name.starts_with(EARLIER)) {
-                let (guard, commits) = known_of(store, &event)?;
-                tags.push(EarlierTag::new(name.to_owned(), guard, commits));
+                let guard = told.guard.and_then(|id| id.parse().ok());
+                let commits = known_of(store, guard.as_ref(), event.run_id.as_ref())?;
+                tags.push(EarlierTag::new(name, guard, commits));
             }
         }
         Ok(tags)
     })
 }
 
-/// The guard of a restore, and where HEAD was when that began, as far as the log still knows.
+/// Where HEAD was when a restore began, as far as the log still knows.
 fn known_of(
     store: &dyn StateStore,
-    event: &Event,
-) -> Result<(Option<SnapshotId>, Vec<String>), StateError> {
-    let guard = match &event.data["guard"] {
-        Value::String(id) => id.parse::<SnapshotId>().ok(),
-        _ => None,
-    };
-    let run = match &event.run_id {
+    guard: Option<&SnapshotId>,
+    run_id: Option<&RunId>,
+) -> Result<Vec<String>, StateError> {
+    let run = match run_id {
         Some(id) => store.run(id)?,
         None => None,
     };
@@ -77,12 +76,12 @@ fn known_of(
         .and_then(|run| run.workspace)
         .map(|workspace| workspace.after);
     let mut commits = Vec::new();
-    for id in guard.iter().chain(&after) {
+    for id in guard.into_iter().chain(&after) {
         commits.extend(
             store
                 .snapshot(id)?
                 .and_then(|row| row.snapshot.metadata.head_ref),
         );
     }
-    Ok((guard, commits))
+    Ok(commits)
 }

@@ -1,4 +1,5 @@
-//! What the source of the engine shows: its folders import one another one way, and a run ends in one place.
+//! What the source of the engine shows: its folders import one another one way, a run ends in one place, and documents have
+//! types.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -102,4 +103,33 @@ fn the_end_of_a_run_is_written_in_one_place() {
         .filter(|place| !place.starts_with("state/contract.rs"))
         .collect();
     assert_eq!(places, [Path::new("run/end.rs")]);
+}
+
+#[test]
+fn nothing_reads_a_document_by_its_keys() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut all = Vec::new();
+    files(&src, &mut all);
+    // An index of a value, and not a list that begins with a text.
+    let reads = |line: &str| {
+        let before: Vec<&str> = line.split("[\"").collect();
+        let indexed = before[..before.len() - 1].iter().any(|text| {
+            text.ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | ')' | ']'))
+        });
+        indexed || line.contains(".get(\"")
+    };
+    for path in &all {
+        let place = path.strip_prefix(&src).unwrap();
+        let of_tests = ["state/contract", "state/earlier_versions", "state/fixtures"];
+        let place = place.to_str().unwrap();
+        if !place.ends_with(".rs") || of_tests.iter().any(|tests| place.starts_with(tests)) {
+            continue;
+        }
+        let source = fs::read_to_string(path).unwrap();
+        let product = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        let mut code = product
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"));
+        assert_eq!(code.find(|line| reads(line)), None, "in {place}");
+    }
 }

@@ -1,20 +1,22 @@
 //! The end of a run: what is written down of it, and what its caller is told.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use stillframe_backends::ErrorKind;
 
 use super::RunTask;
-use super::result::{recorded, unwanted};
+use super::result::unwanted;
 use crate::actors::core::Core;
 use crate::error::Error;
+use crate::events::data::RunEnded;
 use crate::failure::Failure;
 use crate::id::RunId;
 use crate::records::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
 use crate::records::question::QuestionRecord;
 use crate::records::restore_document::RestoreDocument;
 use crate::records::run::{RunEvent, RunStatus};
+use crate::records::run_document::{KeptOutput, document};
 use crate::run::closing::{self, Closing};
-use crate::run::end::{Changed, End, Left, end_run, reason};
+use crate::run::end::{Changed, End, Left, end_run};
 use crate::run::settle;
 use crate::step::step_log::StepLog;
 
@@ -108,22 +110,31 @@ impl RunTask {
             guard: rollback.and_then(|r| r.guard_snapshot.clone()),
             problems: problems.into_iter().flatten().cloned().collect(),
         };
-        let data = match &result.error {
-            None if event == RunEvent::Parked => json!({ "questions": steps.open_questions() }),
-            None => json!({ "exit_code": result.exit_code }),
-            Some(failure) => {
-                let mut data = reason(failure);
-                data["exit_code"] = json!(result.exit_code);
-                data
-            }
+        let exit_code = Some(result.exit_code);
+        let said = match &result.error {
+            None if event == RunEvent::Parked => RunEnded {
+                questions: Some(steps.open_questions()),
+                ..RunEnded::default()
+            },
+            None => RunEnded {
+                exit_code,
+                ..RunEnded::default()
+            },
+            Some(failure) => RunEnded {
+                exit_code,
+                ..RunEnded::because(failure)
+            },
         };
         self.write_end(End {
             exit_code: result.exit_code,
             error: result.error.clone(),
-            output: result.output.as_ref().map_or(Value::Null, recorded),
+            output: result
+                .output
+                .as_ref()
+                .map_or(Value::Null, |output| document(&KeptOutput::of(output))),
             workspace: closing::summary(closing, rollback),
             left: Some(left),
-            ..End::new(event, data)
+            ..End::new(event, said)
         })
         .await
     }
@@ -178,13 +189,13 @@ impl RunTask {
             let _ = self.rest_or_cancel(&failure, true).await;
             return error.in_run(self.run_id.clone());
         }
-        let data = reason(&failure);
+        let said = RunEnded::because(&failure);
         // The refusal is what the caller has to know. Where it could not be written down, the
         // next engine writes that the run was given up.
         let _ = self
             .write_end(End {
                 error: Some(failure),
-                ..End::new(RunEvent::Refused, data)
+                ..End::new(RunEvent::Refused, said)
             })
             .await;
         error.in_run(self.run_id.clone())
@@ -197,9 +208,9 @@ impl RunTask {
         failure: &Failure,
         is_resumable: bool,
     ) -> Result<RunStatus, Error> {
-        let data = reason(failure);
+        let said = RunEnded::because(failure);
         if is_resumable && !self.is_unwanted().await {
-            let rest = self.write_end(End::new(RunEvent::Interrupted, data.clone()));
+            let rest = self.write_end(End::new(RunEvent::Interrupted, said.clone()));
             match rest.await {
                 // Somebody wants it to end for good in this moment.
                 Err(e) if e.kind() == ErrorKind::Conflict && self.is_unwanted().await => {}
@@ -208,7 +219,7 @@ impl RunTask {
         }
         self.write_end(End {
             error: Some(failure.clone()),
-            ..End::new(RunEvent::Cancelled, data)
+            ..End::new(RunEvent::Cancelled, said)
         })
         .await
         .map(|()| RunStatus::Cancelled)

@@ -1,6 +1,5 @@
 //! What the end of an adapter means for its run.
 
-use serde_json::{Value, json};
 use stillframe_backends::ErrorKind;
 
 use super::Asked;
@@ -93,20 +92,4 @@ pub(super) fn unwanted() -> RunResult {
             "it was cancelled, and has ended",
         )),
     }
-}
-
-/// What a run's row says of the output: all but the streams of a command, which are the caller's.
-pub(super) fn recorded(output: &AdapterOutput) -> Value {
-    json!({
-        "data": output.data,
-        "command": output.command.as_ref().map(|command| json!({
-            "command": command.command,
-            "args": command.args,
-            "cwd": command.cwd,
-            "duration_ms": command.duration_ms,
-            "timed_out": command.timed_out,
-            "stdout_bytes": command.stdout.len(),
-            "stderr_bytes": command.stderr.len(),
-        })),
-    })
 }

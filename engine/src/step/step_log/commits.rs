@@ -1,7 +1,6 @@
 //! Commits, from inside a step: wanted, written down, made, written down again.
 
 use jiff::Timestamp;
-use serde_json::json;
 use stillframe_backends::{
     Backend, CommitIntent, CommitRequest, Interrupt, Label, LockedWorkspace, Signature, Snapshot,
     seeded_bug,
@@ -12,6 +11,7 @@ use super::captures::stoppable;
 use super::{StepLog, StepPlace};
 use crate::actors::Parts;
 use crate::error::Error;
+use crate::events::data::{CommitRecorded, CommitWanted};
 use crate::events::event::EventType;
 use crate::id::{EffectId, StepId};
 use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
@@ -81,7 +81,10 @@ impl StepLog {
                 .await??;
             let run_id = log.run_id();
             let record = CommitRecord::of_git(info, run_id, Some(&step_id), parts.now());
-            let data = json!({ "step_id": step_id, "commit": record.commit });
+            let said = CommitRecorded {
+                step_id: &step_id,
+                commit: &record.commit,
+            };
             let changes = vec![
                 Change::RecordCommit(Box::new(record.clone())),
                 Change::SetStepCommit {
@@ -89,7 +92,7 @@ impl StepLog {
                     step_id: step_id.clone(),
                     commit: record.commit.clone(),
                 },
-                log.event(EventType::COMMIT_RECORDED, data),
+                log.event(EventType::COMMIT_RECORDED, said),
             ];
             log.commit(changes).await?;
             let id = record.commit.clone();
@@ -231,15 +234,15 @@ impl Wanted {
             from,
             row: Box::new(effect.clone()),
         };
-        let data = json!({
-            "effect_id": effect.id,
-            "step_id": effect.step_id,
-            "reference": effect.intent.reference,
-            "parent": effect.intent.parent,
-            "tree": effect.intent.tree,
-        });
+        let said = CommitWanted {
+            effect_id: &effect.id,
+            step_id: &effect.step_id,
+            reference: &effect.intent.reference,
+            parent: effect.intent.parent.as_deref(),
+            tree: &effect.intent.tree,
+        };
         let session_id = &self.log.inner.session_id;
-        let told = NewEvent::new(EventType::COMMIT_WANTED, session_id, Some(run_id), at, data);
+        let told = NewEvent::new(EventType::COMMIT_WANTED, session_id, Some(run_id), at, said);
         let changes = vec![self.log.inner.hold.fence(), wanted, Change::Append(told)];
         parts.writer.commit_blocking(changes)?;
         Ok(effect)

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::StepLog;
 use crate::actors::run::Step;
 use crate::error::Error;
+use crate::events::data::data;
 use crate::events::event::EventType;
 use crate::id::{EventId, QuestionId, StepId};
 use crate::records::lease::Moment;
@@ -322,7 +323,7 @@ impl StepLog {
             changes.extend(self.left_so_far(step_id, so_far).await?);
         }
         let event = (RunEvent::Asked, EventType::QUESTION_ASKED);
-        self.move_while_asking(event, &row.id, row.event_data(), changes, |waiting| {
+        self.move_while_asking(event, &row.id, data(&row.said()), changes, |waiting| {
             let waiter = Waiter {
                 asker,
                 step_id: row.place.step_id.clone(),
@@ -399,13 +400,13 @@ impl StepLog {
         self.to_the_end(async move {
             let _turn = log.inner.turn.lock().await;
             let id = found.id.clone();
-            let data = found.event_data();
+            let said = data(&found.said());
             let event = (RunEvent::Answered, EventType::QUESTION_CONSUMED);
             let mut put = log.consumption(&found);
             if let Some(step_id) = &found.place.step_id {
                 put.extend(log.left_so_far(step_id, None).await?);
             }
-            log.move_while_asking(event, &id, data, put, |waiting| {
+            log.move_while_asking(event, &id, said, put, |waiting| {
                 waiting.open.remove(&id);
             })
             .await
@@ -422,7 +423,7 @@ impl StepLog {
     ) -> Result<QuestionRow, Error> {
         let mut changes = self.consumption(&row);
         if !changes.is_empty() {
-            changes.push(self.event(EventType::QUESTION_CONSUMED, row.event_data()));
+            changes.push(self.event(EventType::QUESTION_CONSUMED, row.said()));
         }
         changes.extend(goes_on);
         if !changes.is_empty() {
@@ -470,7 +471,7 @@ impl StepLog {
         else {
             return Ok(());
         };
-        let told = self.event(EventType::QUESTION_WITHDRAWN, row.event_data());
+        let told = self.event(EventType::QUESTION_WITHDRAWN, row.said());
         let put = Change::PutQuestion {
             from: Some(row.status),
             row: Box::new(row.withdrawn()),
@@ -499,11 +500,11 @@ impl StepLog {
         let asked = id.clone();
         let reader = &self.inner.core.parts.reader;
         let found = reader.read(move |store| store.question(&asked)).await?;
-        let mut data = Value::Null;
+        let mut said = Value::Null;
         let mut put = Vec::new();
         let mut step_id = None;
         if let Some(row) = found {
-            data = row.event_data();
+            said = data(&row.said());
             step_id = row.place.step_id.clone();
             if row.status == QuestionStatus::Open {
                 put.push(Change::PutQuestion {
@@ -516,7 +517,7 @@ impl StepLog {
             put.extend(self.left_so_far(&step_id, None).await?);
         }
         let event = (RunEvent::Withdrawn, EventType::QUESTION_WITHDRAWN);
-        self.move_while_asking(event, id, data, put, |waiting| {
+        self.move_while_asking(event, id, said, put, |waiting| {
             waiting.open.remove(id);
         })
         .await
@@ -546,7 +547,7 @@ impl StepLog {
         &self,
         (event, told): (RunEvent, EventType),
         id: &QuestionId,
-        data: Value,
+        said: Value,
         mut changes: Vec<Change>,
         wait: impl FnOnce(&mut Waiting),
     ) -> Result<(), Error> {
@@ -568,14 +569,14 @@ impl StepLog {
                 event,
                 from: None,
                 event_id: EventId::random(),
-                data,
+                data: said,
                 ending: None,
                 changes,
             };
             let core = &self.inner.core;
             core.step_run(&self.inner.session_id, step).await?;
         } else {
-            changes.push(self.event(told, data));
+            changes.push(self.event(told, said));
             self.commit(changes).await?;
         }
         wait(&mut self.waiting());

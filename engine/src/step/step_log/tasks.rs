@@ -60,8 +60,7 @@ impl StepLog {
 
     async fn put_task(&self, row: &TaskRow, told: EventType) -> Result<(), Error> {
         let put = Change::PutTask(Box::new(row.clone()));
-        self.commit(vec![put, self.event(told, row.event_data())])
-            .await
+        self.commit(vec![put, self.event(told, row.said())]).await
     }
 }
 

@@ -1,0 +1,257 @@
+//! The documents that the row of a run has: what it was begun as, what its adapter returned, what was seen of its
+//! workspace. What reads them is lenient: an earlier or later version may have written a part in another way.
+
+use serde::de::{DeserializeOwned, Deserializer};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stillframe_backends::{BackendKind, Diff, PatchText, RefChange, RelPath, Snapshot, SnapshotId};
+
+use crate::failure::Failure;
+use crate::records::output::AdapterOutput;
+use crate::records::restore_document::RestoreDocument;
+use crate::records::run_row::RunRow;
+
+/// The options of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct KeptOptions<W> {
+    pub(crate) workspace: W,
+    #[serde(default)]
+    pub(crate) timeout_ms: Option<u64>,
+    #[serde(flatten)]
+    pub(crate) begun_as: BegunAs,
+    /// What the host says of it.
+    #[serde(default)]
+    pub(crate) metadata: Value,
+}
+
+/// What a run stays, whoever goes on with it. Rows of earlier versions have none of it, which is its default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct BegunAs {
+    /// Whether it can be resumed though it has no phases.
+    pub(crate) resumable: bool,
+    /// Whether its session was made for it, and ends with it.
+    pub(crate) own_session: bool,
+}
+
+/// What the adapter of a run returned: all but the streams of a command, which are the caller's.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct KeptOutput {
+    #[serde(default)]
+    pub(crate) data: Value,
+    #[serde(skip_deserializing)]
+    command: Option<KeptCommand>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct KeptCommand {
+    command: String,
+    args: Vec<String>,
+    cwd: String,
+    duration_ms: u64,
+    timed_out: bool,
+    stdout_bytes: usize,
+    stderr_bytes: usize,
+}
+
+/// What was seen of the workspace of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct RunSummary {
+    #[serde(deserialize_with = "part")]
+    pub(crate) backend: Option<BackendKind>,
+    #[serde(deserialize_with = "part")]
+    pub(crate) before_ref: Option<String>,
+    #[serde(deserialize_with = "part")]
+    pub(crate) after_ref: Option<String>,
+    #[serde(deserialize_with = "part")]
+    pub(crate) before_snapshot: Option<SnapshotId>,
+    #[serde(deserialize_with = "part")]
+    pub(crate) after_snapshot: Option<SnapshotId>,
+    #[serde(deserialize_with = "part")]
+    pub(crate) diff: Option<DiffSummary>,
+    #[serde(deserialize_with = "part")]
+    pub(crate) rollback: Option<RestoreDocument>,
+    #[serde(deserialize_with = "part")]
+    pub(crate) error: Option<Failure>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) patch: Option<KeptPatch>,
+    #[serde(deserialize_with = "part", skip_serializing_if = "Option::is_none")]
+    pub(crate) patch_ref: Option<String>,
+    #[serde(deserialize_with = "part", skip_serializing_if = "Option::is_none")]
+    pub(crate) patch_bytes: Option<u64>,
+}
+
+/// What a run changed, in short.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DiffSummary {
+    pub(crate) files_changed: u64,
+    pub(crate) insertions: u64,
+    pub(crate) deletions: u64,
+    pub(crate) changed_paths: Vec<RelPath>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) refs: Vec<RefChange>,
+}
+
+/// A patch in the record of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum KeptPatch {
+    Text(PatchText),
+    /// Nobody can tell what it has.
+    Unreadable(Value),
+}
+
+/// A part of a document, if it can be read.
+fn part<'de, T: DeserializeOwned, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    let value = Value::deserialize(from)?;
+    Ok(serde_json::from_value(value).ok())
+}
+
+impl KeptOutput {
+    pub(crate) fn of(output: &AdapterOutput) -> Self {
+        let command = output.command.as_ref().map(|command| KeptCommand {
+            command: command.command.clone(),
+            args: command.args.clone(),
+            cwd: command.cwd.clone(),
+            duration_ms: command.duration_ms,
+            timed_out: command.timed_out,
+            stdout_bytes: command.stdout.len(),
+            stderr_bytes: command.stderr.len(),
+        });
+        Self {
+            data: output.data.clone(),
+            command,
+        }
+    }
+}
+
+impl RunSummary {
+    /// With these snapshots.
+    pub(crate) fn between(before: Option<&Snapshot>, after: Option<&Snapshot>) -> Self {
+        Self {
+            before_ref: before.map(|snapshot| snapshot.reference.clone()),
+            after_ref: after.map(|snapshot| snapshot.reference.clone()),
+            before_snapshot: before.map(|snapshot| snapshot.id.clone()),
+            after_snapshot: after.map(|snapshot| snapshot.id.clone()),
+            ..Self::default()
+        }
+    }
+
+    /// With what changed between them.
+    pub(crate) fn with_diff(mut self, diff: &Diff) -> Self {
+        self.diff = Some(DiffSummary {
+            files_changed: diff.files_changed,
+            insertions: diff.insertions,
+            deletions: diff.deletions,
+            changed_paths: diff.changed_paths.clone(),
+            refs: diff.refs.clone(),
+        });
+        self.patch = diff.patch.clone().map(KeptPatch::Text);
+        self.patch_ref = diff.patch_ref.clone();
+        self.patch_bytes = diff.patch_bytes;
+        self
+    }
+}
+
+impl RunRow {
+    /// What the run was begun as.
+    pub(crate) fn begun_as(&self) -> BegunAs {
+        BegunAs::deserialize(&self.options).unwrap_or_default()
+    }
+
+    /// What was seen of its workspace; of a run that has not ended, or has none, that is nothing.
+    pub(crate) fn seen(&self) -> RunSummary {
+        RunSummary::deserialize(&self.summary).unwrap_or_default()
+    }
+
+    /// What its adapter returned.
+    pub(crate) fn returned(&self) -> Option<AdapterOutput> {
+        let output = KeptOutput::deserialize(&self.output).ok()?;
+        Some(AdapterOutput {
+            exit_code: self.exit_code,
+            command: None,
+            data: output.data,
+        })
+    }
+}
+
+/// A document as the log has it, its keys in their order.
+pub(crate) fn document(kept: &impl Serialize) -> Value {
+    serde_json::to_value(kept).expect("a document is plain data")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::records::output::CommandResult;
+
+    #[test]
+    fn options_are_kept_with_all_they_say_and_read_where_some_is_missing() {
+        let begun_as = BegunAs {
+            resumable: true,
+            own_session: false,
+        };
+        let kept = document(&KeptOptions {
+            workspace: Some("a workspace"),
+            timeout_ms: Some(u64::MAX),
+            begun_as,
+            metadata: json!({ "steps": 1 }),
+        });
+        let text = r#"{"metadata":{"steps":1},"own_session":false,"resumable":true,"timeout_ms":18446744073709551615,"workspace":"a workspace"}"#;
+        assert_eq!(kept.to_string(), text);
+        assert_eq!(BegunAs::deserialize(&kept).unwrap(), begun_as);
+        for earlier in [json!({ "workspace": null, "timeout_ms": null }), json!({})] {
+            assert_eq!(BegunAs::deserialize(&earlier).unwrap(), BegunAs::default());
+        }
+        let odd = KeptOptions::<String>::deserialize(&json!({ "workspace": null }));
+        assert!(odd.is_err(), "there is none to read");
+    }
+
+    #[test]
+    fn an_output_is_kept_without_streams() {
+        let command = CommandResult {
+            command: "make".to_owned(),
+            args: vec!["all".to_owned()],
+            cwd: "/w".to_owned(),
+            exit_code: 2,
+            stdout: "out".to_owned(),
+            stderr: "error".to_owned(),
+            stdout_truncated: false,
+            stderr_truncated: true,
+            duration_ms: 7,
+            timed_out: false,
+            signal: None,
+            had_terminal: false,
+        };
+        let output = AdapterOutput {
+            exit_code: Some(2),
+            command: Some(command),
+            data: json!({ "own": [1] }),
+        };
+        let text = r#"{"command":{"args":["all"],"command":"make","cwd":"/w","duration_ms":7,"stderr_bytes":5,"stdout_bytes":3,"timed_out":false},"data":{"own":[1]}}"#;
+        assert_eq!(document(&KeptOutput::of(&output)).to_string(), text);
+        let bare = document(&KeptOutput::of(&AdapterOutput::empty()));
+        assert_eq!(bare.to_string(), r#"{"command":null,"data":null}"#);
+        assert!(KeptOutput::deserialize(&Value::Null).is_err());
+    }
+
+    #[test]
+    fn a_part_of_a_summary_that_cannot_be_read_takes_no_other_along() {
+        let mut kept = document(&RunSummary {
+            before_ref: Some("a".to_owned()),
+            error: Some(Failure::of_work("it failed")),
+            ..RunSummary::default()
+        });
+        let text = r#"{"after_ref":null,"after_snapshot":null,"backend":null,"before_ref":"a","before_snapshot":null,"diff":null,"error":{"kind":null,"message":"it failed"},"rollback":null}"#;
+        assert_eq!(kept.to_string(), text);
+        kept["backend"] = json!("of another version");
+        kept["patch"] = json!({ "of": "another version" });
+        let read = RunSummary::deserialize(&kept).unwrap();
+        assert_eq!(read.backend, None);
+        assert_eq!(read.error, Some(Failure::of_work("it failed")));
+        assert!(matches!(read.patch, Some(KeptPatch::Unreadable(_))));
+    }
+}
