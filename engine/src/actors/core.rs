@@ -217,8 +217,11 @@ impl Core {
     /// Has a run take one step: it is in the log on `Ok`. When the actor of the run is lost with its answer, its successor
     /// is asked again, which answers as the first would have.
     pub(crate) async fn step_run(&self, session_id: &SessionId, step: Step) -> Result<(), Error> {
+        // One that is lost may be taken for alive for a moment: from the second time on the session is asked, which takes
+        // longer than that.
+        let mut known = self.parts.live_runs.actor(&step.run_id);
         for _ in 0..MAX_ASKS {
-            let actor = match self.parts.live_runs.actor(&step.run_id) {
+            let actor = match known.take() {
                 Some(actor) => ActorRef::from(actor),
                 None => {
                     let ask = |reply| SessionMessage::Run {
