@@ -31,8 +31,8 @@ use crate::state::new_session;
 /// How often an actor that was lost is asked for again before the engine counts as gone.
 const MAX_ASKS: usize = 8;
 
-/// How long to wait for an actor that loses an answer to be dead. It takes no time but where its thread waits for a
-/// processor.
+/// How long to wait for an actor that loses an answer to be dead. It takes no time but where its
+/// thread waits for a processor.
 const LOSS_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What the handles share.
@@ -188,8 +188,8 @@ impl Core {
             .unwrap_or_else(keeps_failing)
     }
 
-    /// Has a session start the work of a run, and accept the run first if it is new; comes back with the answer of the
-    /// work. `Err`: it was not begun.
+    /// Has a session start the work of a run, and accept the run first if it is new; comes back
+    /// with the answer of the work. `Err`: it was not begun.
     ///
     /// Once its session has the message, the work goes on though the caller is dropped.
     pub(crate) async fn begin_run(
@@ -223,8 +223,8 @@ impl Core {
         Err(self.keeps_failing(session_id))
     }
 
-    /// Has a run take one step: it is in the log on `Ok`. When the actor of the run is lost with its answer, its successor
-    /// is asked again, which answers as the first would have.
+    /// Has a run take one step: it is in the log on `Ok`. When the actor of the run is lost with
+    /// its answer, its successor is asked again, which answers as the first would have.
     pub(crate) async fn step_run(&self, session_id: &SessionId, step: Step) -> Result<(), Error> {
         for _ in 0..MAX_ASKS {
             let actor = match self.parts.live_runs.actor(&step.run_id) {
@@ -335,7 +335,8 @@ impl Core {
     }
 }
 
-/// Waits until an actor that was lost with an answer is known as dead: until then it would be asked again.
+/// Waits until an actor that was lost with an answer is known as dead: until then it would be asked
+/// again.
 async fn until_gone<M>(actor: &ActorRef<M>) {
     let _ = actor.get_cell().wait(Some(LOSS_PATIENCE)).await;
 }

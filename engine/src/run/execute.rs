@@ -1,8 +1,8 @@
 //! A run from its acceptance to its end.
 //!
-//! The work of a run is a task that the run's actor starts, and that owns everything which the run needs: permit, lock,
-//! adapter. It asks the actor for every transition, so that the loss of that does not end a run, and neither does whoever
-//! asked for it by leaving.
+//! The work of a run is a task that the run's actor starts, and that owns everything which the run
+//! needs: permit, lock, adapter. It asks the actor for every transition, so that the loss of that
+//! does not end a run, and neither does whoever asked for it by leaving.
 
 mod captures;
 mod ending;
@@ -693,7 +693,8 @@ impl RunTask {
         result(ended, Some(asked))
     }
 
-    /// Takes a step of the run that does not end it; `right` refuses it if the run is another engine's by then.
+    /// Takes a step of the run that does not end it; `right` refuses it if the run is another
+    /// engine's by then.
     async fn step(&self, event: RunEvent, said: &RunStarted, right: Change) -> Result<(), Error> {
         let step = Step {
             run_id: self.run_id.clone(),
