@@ -38,7 +38,7 @@ pub use self::config::{Settings, UserConfig};
 pub use self::head::{Head, is_ref_name};
 pub use self::index::IndexFile;
 pub use self::objects::RepositoryObjects;
-pub use self::operation::{Operation, OperationContents, OperationFiles, is_operation_path};
+pub use self::operation::{GitOperation, OperationContents, OperationFiles, is_operation_path};
 pub use self::probe::{Probe, no_work_tree, probe};
 pub use self::refs::{MAX_STASHES, SharedRefs, Stash, split};
 pub use self::rules::OutsideRules;

@@ -2,7 +2,7 @@
 
 use crate::git::pack::PackWriter;
 use crate::git::repository::OperationFiles;
-use crate::git::repository::{Operation, RepositoryError, UserRepository};
+use crate::git::repository::{GitOperation, RepositoryError, UserRepository};
 use crate::git::store::Store;
 use crate::git::{ObjectId, ObjectKind};
 use crate::purge::Purged;
@@ -51,7 +51,7 @@ pub(super) fn keep(
         )),
         ..KeptOperation::default()
     };
-    let Operation {
+    let GitOperation {
         in_progress,
         contents,
     } = match repository.operation() {

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use super::evidence;
 use super::merge::{self, Merges};
-use super::plan::{self, Node, Operation, PlanError, Question, View};
+use super::plan::{self, Node, PlanError, Question, Undone, View};
 use super::{Captured, Restorable, RestoreGoal, RestorePlan, Side, SkipReason, Skipped};
 use crate::coverage::{Omission, OmissionReason};
 use crate::error::{PathError, printable};
@@ -294,7 +294,7 @@ impl Goal {
             held: &missing.paths(),
             in_place: &in_place.paths(),
             scope: &self.paths,
-            undo: self.after.as_ref().map(|after| Operation {
+            undo: self.after.as_ref().map(|after| Undone {
                 after: View::of(after),
                 changes: &operation,
                 merges: &merges.by_path,

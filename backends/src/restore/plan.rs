@@ -58,12 +58,12 @@ pub(crate) struct Question<'a> {
     /// Literal paths to stay at and below; empty: everything.
     pub(crate) scope: &'a [RelPath],
     /// Take back an operation only, and keep what happened since.
-    pub(crate) undo: Option<Operation<'a>>,
+    pub(crate) undo: Option<Undone<'a>>,
 }
 
 /// The operation that an undo takes back. It led from the goal to `after`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Operation<'a> {
+pub(crate) struct Undone<'a> {
     pub(crate) after: View<'a>,
     /// From `after` to the goal: all differences on disk ([`as_on_disk`]), sorted by path.
     pub(crate) changes: &'a [Change],

@@ -87,7 +87,7 @@ impl OperationFiles {
 
 /// What of git's operations was found in a repository.
 #[derive(Debug)]
-pub struct Operation {
+pub struct GitOperation {
     /// merge, rebase, cherry-pick, revert or bisect, if one is in progress. Several at once are told
     /// in this order, as `git status` does. A trap in the place of a mark is a mark.
     pub in_progress: Option<&'static str>,
@@ -149,11 +149,11 @@ impl UserRepository {
     /// Looks for git's operations, and reads their files.
     ///
     /// Where there are none this costs one listing of the git directory.
-    pub fn operation(&self) -> Result<Operation, RepositoryError> {
+    pub fn operation(&self) -> Result<GitOperation, RepositoryError> {
         let is_one = |name: &[u8]| NAMES.iter().any(|known| known.as_bytes() == name);
         let names = self.git_dir.list(NAMES.len(), is_one)?;
         let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
-        Ok(Operation {
+        Ok(GitOperation {
             in_progress: self.in_progress(&names),
             contents: self.operation_contents(&names),
         })

@@ -1,6 +1,6 @@
 //! What became of a path after the operation that an undo takes back.
 
-use super::{Operation, Size, View, change_at};
+use super::{Size, Undone, View, change_at};
 use crate::coverage::{Omission, OmissionReason};
 use crate::path::RelPath;
 use crate::restore::SkipReason;
@@ -20,7 +20,7 @@ pub(super) enum Judgement {
 
 impl Judgement {
     /// Judges where the current state and the goal differ.
-    pub(super) fn of(change: &Change, current: View<'_>, undo: Operation<'_>) -> Self {
+    pub(super) fn of(change: &Change, current: View<'_>, undo: Undone<'_>) -> Self {
         let path = &change.path;
         let reason = || reason_to_keep(path, change.old.is_some(), current, undo);
         let Some(operation) = change_at(undo.changes, path) else {
@@ -46,7 +46,7 @@ impl Judgement {
 /// Whether what the operation left in the place of something that is put back was too large to be captured then, is
 /// captured by now, has that size, and was not changed since. As far as anybody can tell it is that; and the guard has
 /// all of it.
-fn is_what_was_too_large(change: &Change, undo: Operation<'_>) -> bool {
+fn is_what_was_too_large(change: &Change, undo: Undone<'_>) -> bool {
     let path = &change.path;
     let is_file = change
         .old
@@ -67,7 +67,7 @@ pub(super) fn reason_to_keep(
     path: &RelPath,
     is_there: bool,
     current: View<'_>,
-    undo: Operation<'_>,
+    undo: Undone<'_>,
 ) -> SkipReason {
     let is_resized = undo.sizes.get(path) == Some(&Size::Another);
     let is_edited = match (current.unseen_at(path), undo.after.unseen_at(path)) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::judgement::{self, Judgement};
 use super::{
-    Node, Operation, Question, View, ancestors, below, change_at, changes_below, insert_ancestors,
+    Node, Question, Undone, View, ancestors, below, change_at, changes_below, insert_ancestors,
     range_below,
 };
 use crate::coverage::{Omission, OmissionReason};
@@ -131,7 +131,7 @@ impl<'a, 'q> Planner<'a, 'q> {
     fn is_new_omission(&self, omission: &Omission) -> bool {
         let question = self.question;
         let path = &omission.path;
-        let is_of = |undo: Operation<'_>| {
+        let is_of = |undo: Undone<'_>| {
             undo.after.coverage.covers(path).is_some()
                 || change_at(undo.changes, path).is_some()
                 || !changes_below(undo.changes, path).is_empty()
@@ -173,7 +173,7 @@ impl<'a, 'q> Planner<'a, 'q> {
     }
 
     /// Takes the operation back in a file that was edited since, and keeps the edits, if both are possible.
-    fn merge(&mut self, change: &Change, undo: Operation<'_>) -> bool {
+    fn merge(&mut self, change: &Change, undo: Undone<'_>) -> bool {
         match undo.merges.get(&change.path) {
             None => false,
             Some(Merge::Conflict(conflict)) => {
@@ -212,7 +212,7 @@ impl<'a, 'q> Planner<'a, 'q> {
             || (change.new.is_none() && !range_below(&self.scope, &change.path).is_empty())
     }
 
-    fn judge(&self, change: &Change, undo: Operation<'_>) -> Judgement {
+    fn judge(&self, change: &Change, undo: Undone<'_>) -> Judgement {
         match Judgement::of(change, self.question.current, undo) {
             Judgement::Differs(_) if seeded_bug!("later-edit-overwritten") => Judgement::AsAfter,
             judgement => judgement,
@@ -220,7 +220,7 @@ impl<'a, 'q> Planner<'a, 'q> {
     }
 
     /// Names what the operation left at `path`, and nobody captured then, unless the goal may have had it.
-    fn name_if_it_came_unseen(&mut self, path: &RelPath, reason: SkipReason, undo: Operation<'_>) {
+    fn name_if_it_came_unseen(&mut self, path: &RelPath, reason: SkipReason, undo: Undone<'_>) {
         let Some(then) = undo.after.unseen_at(path) else {
             return;
         };
@@ -241,7 +241,7 @@ impl<'a, 'q> Planner<'a, 'q> {
     }
 
     /// Why what is at `path` by now stays there, if an undo has to leave it.
-    fn reason_to_keep(&self, path: &RelPath, undo: Operation<'_>) -> SkipReason {
+    fn reason_to_keep(&self, path: &RelPath, undo: Undone<'_>) -> SkipReason {
         judgement::reason_to_keep(path, true, self.question.current, undo)
     }
 
@@ -479,7 +479,7 @@ impl<'a, 'q> Planner<'a, 'q> {
     }
 
     /// Whether the operation that is taken back left `directory` there.
-    fn after_has_directory(undo: Operation<'_>, directory: &RelPath) -> bool {
+    fn after_has_directory(undo: Undone<'_>, directory: &RelPath) -> bool {
         undo.after.has_empty_at_or_below(directory)
             || changes_below(undo.changes, directory)
                 .iter()
@@ -507,9 +507,8 @@ impl<'a, 'q> Planner<'a, 'q> {
             if is_there || !self.in_scope(path) || is_kept_as_it_was {
                 continue;
             }
-            let was_file = |undo: &Operation<'_>| {
-                change_at(undo.changes, path).is_some_and(|c| c.old.is_some())
-            };
+            let was_file =
+                |undo: &Undone<'_>| change_at(undo.changes, path).is_some_and(|c| c.old.is_some());
             if let Some(undo) = undo.filter(was_file)
                 && !self.removals.contains_key(path)
             {
@@ -677,7 +676,7 @@ impl<'a, 'q> Planner<'a, 'q> {
             let path = &omission.path;
             let is_lost_now = question.current.has_lost(omission, question.changes);
             let is_captured = || change_at(question.changes, path).is_some_and(|c| c.old.is_some());
-            let is_another = |undo: Operation<'_>| is_captured() && !undo.regained.contains(path);
+            let is_another = |undo: Undone<'_>| is_captured() && !undo.regained.contains(path);
             let is_lost = match question.undo {
                 None => is_lost_now,
                 Some(undo) => {

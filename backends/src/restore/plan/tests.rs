@@ -243,7 +243,7 @@ fn plan_of(
         scope: &[],
         undo: after
             .zip(operation.as_ref())
-            .map(|(after, changes)| Operation {
+            .map(|(after, changes)| Undone {
                 merges: &MERGES,
                 after: after.view(),
                 changes,
